@@ -19,9 +19,9 @@ def test_a_search_for_flavors_that_goes_in_a_circle_ends_there() -> None:
     )  # each pod set begins anew when the other goes on
     refusal = AdmissionRejection(AdmissionReason.NO_PLACE)
     for turn in (0, 1):
-        lines.decline(waiting, ReportNotAdmitted(waiting.demand, refusal, Requeue.AT_ONCE, ends[turn]), 0.0)
+        lines.requeue(waiting, ReportNotAdmitted(waiting.demand, refusal, Requeue.AT_ONCE, ends[turn]), 0.0)
         assert lines.line("q").is_ready()
-    lines.decline(waiting, ReportNotAdmitted(waiting.demand, refusal, Requeue.AT_ONCE, ends[0]), 0.0)
+    lines.requeue(waiting, ReportNotAdmitted(waiting.demand, refusal, Requeue.AT_ONCE, ends[0]), 0.0)
     assert not lines.line("q").is_ready()
     lines.wake("q")
     assert lines.line("q").is_ready()

@@ -161,10 +161,10 @@ def is_whole(member: Group | PodSet, counts: Mapping[str, int]) -> bool:
     """Whether these pod counts satisfy the minimum of a pod set or group."""
     if isinstance(member, PodSet):
         return counts.get(member.name, 0) >= member.minimum
-    return whole_members(member, counts) >= member.minimum
+    return members_with_minimum(member, counts) >= member.minimum
 
 
-def whole_members(group: Group, counts: Mapping[str, int]) -> int:
+def members_with_minimum(group: Group, counts: Mapping[str, int]) -> int:
     """How many direct members of a group have their minimum."""
     return sum(is_whole(member, counts) for member in group.members)
 

@@ -136,7 +136,7 @@ class ReportNotAdmitted:
         return self.demand.gang.source
 
 
-def reserving(action: object) -> tuple[QueuedGang, tuple[str, Path]] | None:
+def reservation_of(action: object) -> tuple[QueuedGang, tuple[str, Path]] | None:
     """The gang that an action reserves a domain for, and the topology and domain."""
     if isinstance(action, ReportNotAdmitted) and action.reserves is not None:
         return action.demand, action.reserves

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bayplan.model.gang import Ref
-from bayplan.model.pod_spec import NO_WANTS, PodSpec
+from bayplan.model.pod_spec import EMPTY_SPEC, PodSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Pod:
     gang: Ref | None = None  # the gang it belongs to, whatever its scheduler
     pod_set: str = ""
     rank: int = 0
-    wants: PodSpec = NO_WANTS
+    wants: PodSpec = EMPTY_SPEC
     ours: bool = False  # we are its scheduler
     created: float = 0.0
     started: float = 0.0  # when its node started it; 0: not yet

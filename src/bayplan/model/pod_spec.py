@@ -88,7 +88,7 @@ class PodAffinity:
         return bool(self.near or self.apart or self.rather_near or self.rather_apart)
 
 
-NO_NEIGHBOURS = PodAffinity()
+NO_POD_AFFINITY = PodAffinity()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class PodSignature:
     rules: NodeRules = ANY_NODE
     node: str = ""  # spec.nodeName: the only node it may use
     ports: tuple[HostPort, ...] = ()
-    neighbours: PodAffinity = NO_NEIGHBOURS
+    neighbours: PodAffinity = NO_POD_AFFINITY
     spread: tuple[TopologySpread, ...] = ()
     company: Selector | None = None  # pods of the same service or owner, for the default spread
     images: tuple[str, ...] = ()  # one per container
@@ -182,4 +182,4 @@ class PodSpec:
     gates: tuple[str, ...] = ()  # scheduling gates
 
 
-NO_WANTS = PodSpec(PodSignature())
+EMPTY_SPEC = PodSpec(PodSignature())

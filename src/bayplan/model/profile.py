@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from bayplan.model.numa import ZoneRules
 
-EVERY_ZONE_COUNTS = ZoneRules()
+DEFAULT_ZONE_RULES = ZoneRules()
 
 
 class Strategy(StrEnum):
@@ -88,7 +88,7 @@ class Profile:
         PreemptionMeans.PREEMPT,
     )  # in that order
     heal_seconds: float = 60.0  # how long a gang may be partially bound before its start is undone
-    zones: ZoneRules = EVERY_ZONE_COUNTS
+    zones: ZoneRules = DEFAULT_ZONE_RULES
     zone_hints: bool = False  # publish the zones chosen for a pod
     decision_seconds: float = 5.0  # time limit of a decision on one gang
     keep_after_seconds: float = 300.0  # pending time until nodes are reserved for the first gang; 0: never

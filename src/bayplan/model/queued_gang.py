@@ -129,7 +129,7 @@ class QueuedGang:
         return replace(self.gang.source, name=self.lineage) if self.lineage else self.gang.source
 
     @property
-    def places_pending(self) -> bool:
+    def needs_placement(self) -> bool:
         """Whether it has quota and needs a placement now: all checks are ready, or nodes failed."""
         if self.admission is None or self.evicted:
             return False

@@ -32,9 +32,9 @@ class ConfigChange(StrEnum):
     """What a configuration change means for gangs."""
 
     NONE = "none"
-    ANSWERS = "answers"  # rejected gangs may get another answer
-    ACCOUNTS = "accounts"  # the usage of admitted gangs has to be counted again as well
-    WAY_IN = "way_in"  # gangs may belong to another queue now, or to none
+    REJECTIONS = "rejections"  # rejected gangs may get another answer
+    QUOTA = "quota"  # the usage of admitted gangs has to be counted again as well
+    ROUTING = "routing"  # gangs may belong to another queue now, or to none
 
 
 @dataclass(slots=True)
@@ -52,40 +52,40 @@ class AdmissionConfig:
     def apply(self, change: Change) -> ConfigChange:
         """Apply a change and return what it means for gangs."""
         effect = self._fold(change)
-        if effect is ConfigChange.ACCOUNTS:
+        if effect is ConfigChange.QUOTA:
             self.on.clear()
         return effect
 
     def _fold(self, change: Change) -> ConfigChange:
         match change:
             case FlavorSeen(flavor):
-                return _put(self.flavors, flavor.name, flavor, ConfigChange.ACCOUNTS)
+                return _put(self.flavors, flavor.name, flavor, ConfigChange.QUOTA)
             case FlavorLost(name):
-                return _drop(self.flavors, name, ConfigChange.ACCOUNTS)
+                return _drop(self.flavors, name, ConfigChange.QUOTA)
             case QuotaNodeSeen(node):
-                return _put(self.shared, node.name, node, ConfigChange.ACCOUNTS)
+                return _put(self.shared, node.name, node, ConfigChange.QUOTA)
             case QuotaNodeLost(name):
-                return _drop(self.shared, name, ConfigChange.ACCOUNTS)
+                return _drop(self.shared, name, ConfigChange.QUOTA)
             case QueueSeen(queue):
                 known = self.queues.get(queue.name)
                 if known is not None and replace(known, unprotected=queue.unprotected) == queue:
                     self.queues[queue.name] = queue
                     return ConfigChange.NONE  # the pending queue of this queue handles it
-                return _put(self.queues, queue.name, queue, ConfigChange.ACCOUNTS)
+                return _put(self.queues, queue.name, queue, ConfigChange.QUOTA)
             case QueueLost(name):
-                return _drop(self.queues, name, ConfigChange.ACCOUNTS)
+                return _drop(self.queues, name, ConfigChange.QUOTA)
             case NamespaceQueueSeen(entrance):
                 return _put(
-                    self.entrances, (entrance.namespace, entrance.name), entrance, ConfigChange.WAY_IN
+                    self.entrances, (entrance.namespace, entrance.name), entrance, ConfigChange.ROUTING
                 )
             case NamespaceQueueLost(namespace, name):
-                return _drop(self.entrances, (namespace, name), ConfigChange.WAY_IN)
+                return _drop(self.entrances, (namespace, name), ConfigChange.ROUTING)
             case CheckSeen(check):
-                return _put(self.checks, check.name, check, ConfigChange.ANSWERS)
+                return _put(self.checks, check.name, check, ConfigChange.REJECTIONS)
             case CheckLost(name):
-                return _drop(self.checks, name, ConfigChange.ANSWERS)
+                return _drop(self.checks, name, ConfigChange.REJECTIONS)
             case NamespaceSeen(name, labels):
-                return _put(self.namespaces, name, labels, ConfigChange.ANSWERS)
+                return _put(self.namespaces, name, labels, ConfigChange.REJECTIONS)
             case NamespaceLost(name):
                 return _drop(self.namespaces, name, ConfigChange.NONE)
         return ConfigChange.NONE
@@ -144,10 +144,10 @@ class AdmissionConfig:
         counts = tuple(ask.count for ask in demand.asks)  # smaller once some pods have finished
         return (
             queue, demand.gang.source.namespace, demand.shape, demand.gang.priority, verdicts, counts,
-            demand.elastic, self.is_shut(demand), rank if by_age or demand.replaces else (),
+            demand.elastic, self.is_stopped(demand), rank if by_age or demand.replaces else (),
         )  # fmt: skip
 
-    def is_shut(self, demand: QueuedGang) -> bool:
+    def is_stopped(self, demand: QueuedGang) -> bool:
         """Whether the gang's namespace queue is stopped."""
         entrance = self.entrances.get(demand.entrance)
         return entrance is not None and entrance.stop is not StopPolicy.OPEN
@@ -157,7 +157,7 @@ class AdmissionConfig:
         entrance, found = self.entrances.get(demand.entrance), self.queues.get(queue)
         if demand.admission is not None:
             return None
-        if entrance is not None and self.is_shut(demand):
+        if entrance is not None and self.is_stopped(demand):
             return AdmissionRejection(
                 AdmissionReason.CLOSED, AdmissionRemark.ENTRANCE_CLOSED, queue=entrance.name
             )

@@ -55,7 +55,7 @@ class NumaUsage:
 
     def _begin(self) -> None:
         self.book = NumaCache(self.care)
-        self.guests: dict[str, dict[Key, HostPods]] = {}  # by host
+        self.host_pods: dict[str, dict[Key, HostPods]] = {}  # by host
         self.stirred: set[str] = set()  # hosts or nodes whose pods changed
         self.layouts: dict[str, _Layout] = {}
 
@@ -73,9 +73,9 @@ class NumaUsage:
                 self._lodge(holding, 1)
         return self.book.report(report, map(_ours, pods))
 
-    def silent(self, node: str) -> bool:
+    def report_removed(self, node: str) -> bool:
         """A node stopped reporting. Returns whether that changed anything."""
-        changed = self.book.silent(node)
+        changed = self.book.report_removed(node)
         if changed and not self.active:
             self._begin()
         return changed
@@ -89,7 +89,7 @@ class NumaUsage:
             self.book.came(_ours(pod), assumed=not pod.up)
             self.stirred.add(pod.node)
 
-    def lodge(self, holding: GangUsage, sign: int) -> None:
+    def count_gang(self, holding: GangUsage, sign: int) -> None:
         """Count the pods of a gang on the hosts of its usage (sign -1: remove them)."""
         if self.active:
             self._lodge(holding, sign)
@@ -104,13 +104,13 @@ class NumaUsage:
             for share in spot.place.shares:
                 host = share.values[-1]
                 self.stirred.add(host)
-                here = self.guests.setdefault(host, {})
+                here = self.host_pods.setdefault(host, {})
                 before = here.pop(key, None)
                 count = sign * share.count + (before.count if before is not None else 0)
                 if count > 0:
                     here[key] = HostPods(ref, spot.pod_set, spot.zones, count, spot)
                 elif not here:
-                    del self.guests[host]
+                    del self.host_pods[host]
 
     def nodes_changed(self, names: Iterable[str]) -> None:
         """Nodes were added, removed or changed."""
@@ -185,7 +185,7 @@ class NumaUsage:
 
     def _lodging(self, node: Node, belief: NumaView) -> tuple[dict[Key, PendingPods], set[Name]]:
         """The pending pods of gangs on a node, and which pods are theirs."""
-        guests = self.guests.get(node.labels.get(HOSTNAME, node.name), {})
+        guests = self.host_pods.get(node.labels.get(HOSTNAME, node.name), {})
         pods = self.book.pods.get(node.name, {}).values() if guests else ()
         found: dict[Key, PendingPods] = {}
         theirs: set[Name] = set()

@@ -15,7 +15,7 @@ from bayplan.model.queued_gang import QueuedGang, Rank
 BACKOFF_FIRST = 1.0
 BACKOFF_MAX = 30.0
 NEVER = float("inf")
-_OF_ITS_OWN = (
+_OWN_REASONS = (
     AdmissionRemark.INTERNAL,
     AdmissionRemark.OUT_OF_TIME,
 )  # reasons that do not hold for gangs of the same shape
@@ -24,7 +24,7 @@ _OF_ITS_OWN = (
 class QueueEntryState(StrEnum):
     """State of a gang in its queue."""
 
-    OUT = "out"  # inactive, or without a queue
+    INACTIVE = "inactive"  # inactive, or without a queue
     WAITING = "waiting"
     BACKOFF = "backoff"  # requeued after a delay
     COMMITTED = "committed"  # decided; the write is in flight
@@ -39,7 +39,7 @@ class QueueEntry:
     demand: QueuedGang
     queue: str = ""
     shape: Hashable = None
-    place: QueueEntryState = QueueEntryState.OUT
+    place: QueueEntryState = QueueEntryState.INACTIVE
     due: float = NEVER
     tries: int = 0
     told: Hashable = None  # the reason it is pending, as reported last
@@ -51,7 +51,7 @@ class QueueEntry:
 
     rank: Rank = (0, 0.0, "", "")  # higher priority first, then longer pending
 
-    def put_in_order(self) -> None:
+    def update_rank(self) -> None:
         """Update the rank from the current spec."""
         self.rank = self.demand.rank
 
@@ -67,7 +67,7 @@ class PendingQueue:
     barred: set[Hashable] = field(default_factory=set)  # of these, may not enter: they block no gang
     wakings: int = 0
     sticky: QueueEntry | None = None  # victims are terminating for it: no gang of this queue overtakes it
-    untold: dict[Hashable, dict[Ref, QueueEntry]] = field(
+    unreported: dict[Hashable, dict[Ref, QueueEntry]] = field(
         default_factory=dict
     )  # by shape: entries whose reason was not reported yet
     said: dict[Hashable, Hashable] = field(default_factory=dict)  # by shape: the reason reported last
@@ -79,7 +79,7 @@ class PendingQueue:
         self.idle = False
         self.count += 1
         standing.ticket = self.count
-        self.untold.setdefault(standing.shape, {})[standing.demand.gang.source] = standing
+        self.unreported.setdefault(standing.shape, {})[standing.demand.gang.source] = standing
         heap = self.shapes.setdefault(standing.shape, [])
         heapq.heappush(heap, (standing.rank, self.count, standing))
 
@@ -122,7 +122,7 @@ class PendingQueue:
         """Other gangs of the same shape whose reason was not reported yet, in queue order."""
         found = (
             other
-            for other in self.untold.get(standing.shape, {}).values()
+            for other in self.unreported.get(standing.shape, {}).values()
             if other is not standing
             and other.place is QueueEntryState.WAITING
             and other.shape == standing.shape
@@ -133,9 +133,9 @@ class PendingQueue:
         """Record the reported reason of a gang. A new reason has to be reported to its whole shape."""
         shape, ref = standing.shape, standing.demand.gang.source
         if self.said.get(shape, reason) != reason:
-            self.untold[shape] = {o.demand.gang.source: o for _, _, o in self.shapes.get(shape, ())}
+            self.unreported[shape] = {o.demand.gang.source: o for _, _, o in self.shapes.get(shape, ())}
         self.said[shape] = standing.told = reason
-        self.untold.get(shape, {}).pop(ref, None)
+        self.unreported.get(shape, {}).pop(ref, None)
 
     def waiting(self) -> Iterator[QueueEntry]:
         """All pending gangs."""
@@ -150,7 +150,7 @@ class PendingQueue:
             heapq.heappop(heap)
         if not heap:
             del self.shapes[shape]
-            self.untold.pop(shape, None)
+            self.unreported.pop(shape, None)
             self.said.pop(shape, None)
             for known in (
                 self.refused,
@@ -173,8 +173,8 @@ class PendingQueues:
 
     lines: dict[str, PendingQueue] = field(default_factory=dict)
     standings: dict[Ref, QueueEntry] = field(default_factory=dict)
-    timed: list[tuple[float, int, QueueEntry]] = field(default_factory=list)
-    holding: dict[Ref, QueueEntry] = field(default_factory=dict)  # entries that wait for a placement
+    delayed: list[tuple[float, int, QueueEntry]] = field(default_factory=list)
+    placing: dict[Ref, QueueEntry] = field(default_factory=dict)  # entries that wait for a placement
     crowded: bool = False  # a gang was rejected because of capacity that other pending gangs are waiting for
     count: int = 0
 
@@ -193,7 +193,7 @@ class PendingQueues:
         """Whether any gang is to be tried."""
         return any(line.is_ready() for line in self.lines.values())
 
-    def stir(self, queue: str) -> str:
+    def touch(self, queue: str) -> str:
         """A gang enters or leaves the queue: another one may be first now."""
         if queue in self.lines:
             self.lines[queue].idle = False
@@ -202,17 +202,17 @@ class PendingQueues:
     def move(self, standing: QueueEntry, place: QueueEntryState, due: float = NEVER) -> None:
         """Change the state of an entry."""
         again = place is QueueEntryState.WAITING and standing.place is not QueueEntryState.WAITING
-        self.stir(standing.queue)
+        self.touch(standing.queue)
         standing.place, standing.due = place, due
         if place is QueueEntryState.PLACING:
-            self.holding[standing.demand.gang.source] = standing
+            self.placing[standing.demand.gang.source] = standing
         else:
-            self.holding.pop(standing.demand.gang.source, None)
+            self.placing.pop(standing.demand.gang.source, None)
         if again:
             self.line(standing.queue).add(standing)
         if due < NEVER:
             self.count += 1
-            heapq.heappush(self.timed, (due, self.count, standing))
+            heapq.heappush(self.delayed, (due, self.count, standing))
 
     def back_off(
         self, standing: QueueEntry, place: QueueEntryState, now: float, first: float, most: float
@@ -221,7 +221,7 @@ class PendingQueues:
         standing.tries += 1
         self.move(standing, place, now + min(first * 2.0 ** (standing.tries - 1), most))
 
-    def decline(self, standing: QueueEntry, action: ReportNotAdmitted, now: float) -> bool:
+    def requeue(self, standing: QueueEntry, action: ReportNotAdmitted, now: float) -> bool:
         """Requeue a gang that was not admitted. Returns whether the next cycle can end differently."""
         line, remark = self.line(standing.queue), action.refusal.remark
         if standing.asked != line.wakings:
@@ -229,11 +229,11 @@ class PendingQueues:
         resumed = any(index >= 0 for part in standing.progress for index in part.values())
         standing.progress, standing.asked = tuple(action.progress), line.wakings
         self.crowded = self.crowded or action.crowded
-        if standing.place is QueueEntryState.WAITING and remark not in _OF_ITS_OWN:
+        if standing.place is QueueEntryState.WAITING and remark not in _OWN_REASONS:
             line.tell(standing, action.refusal.token)
         match action.again:
             case Requeue.AFTER_A_WHILE if standing.place is QueueEntryState.WAITING:
-                self.give_up_turn(standing.queue, standing)
+                self.clear_sticky(standing.queue, standing)
                 self.back_off(standing, QueueEntryState.BACKOFF, now, BACKOFF_FIRST, BACKOFF_MAX)
                 return True
             case Requeue.AFTER_A_WHILE:
@@ -242,7 +242,7 @@ class PendingQueues:
             case Requeue.WHEN_IT_MAY_HELP:
                 if remark in (AdmissionRemark.NAMESPACE, AdmissionRemark.ENTRANCE_CLOSED):
                     line.barred.add(standing.shape)
-                self.give_up_turn(standing.queue, standing)
+                self.clear_sticky(standing.queue, standing)
                 # With fewer pods, or with flavors tried earlier, quota may suffice and capacity may not.
                 fewer = any(p.minimum < p.count for p in action.demand.gang.root.pod_sets())
                 if action.refusal.only_quota_helps() and not (fewer or resumed):
@@ -257,7 +257,7 @@ class PendingQueues:
                 line.sticky = standing
                 return line.refuse(standing.shape)  # until the victims are gone
             case Requeue.AT_ONCE if standing.progress in standing.searched:  # every flavor was tried
-                self.give_up_turn(standing.queue, standing)
+                self.clear_sticky(standing.queue, standing)
                 return line.refuse(standing.shape)
             case Requeue.AT_ONCE if any(at >= 0 for part in action.progress for at in part.values()):
                 standing.searched.append(standing.progress)
@@ -272,23 +272,23 @@ class PendingQueues:
         before, standing.overtaken = standing.overtaken, seen
         return before == seen and self.line(standing.queue).refuse(standing.shape)
 
-    def hurry(self, concerns: Callable[[QueueEntry], bool]) -> None:
+    def retry_placements(self, concerns: Callable[[QueueEntry], bool]) -> None:
         """Retry gangs that wait for a placement: something changed that may help them."""
-        for standing in list(self.holding.values()):
+        for standing in list(self.placing.values()):
             if standing.due > 0 and concerns(standing):
                 self.move(standing, QueueEntryState.PLACING, 0.0)
 
     def due(self, now: float) -> Iterator[QueueEntry]:
         """The entries whose delay has passed."""
-        while self.timed and self.timed[0][0] <= now:
-            due, _, standing = heapq.heappop(self.timed)
+        while self.delayed and self.delayed[0][0] <= now:
+            due, _, standing = heapq.heappop(self.delayed)
             if standing.due == due:
                 yield standing
 
     def next_due(self) -> float:
-        while self.timed and self.timed[0][2].due != self.timed[0][0]:
-            heapq.heappop(self.timed)
-        return self.timed[0][0] if self.timed else NEVER
+        while self.delayed and self.delayed[0][2].due != self.delayed[0][0]:
+            heapq.heappop(self.delayed)
+        return self.delayed[0][0] if self.delayed else NEVER
 
     def wake(self, queue: str, *, room: bool = False) -> None:
         """Retry rejected gangs: something changed that may help.
@@ -303,7 +303,7 @@ class PendingQueues:
         line.idle = False
         line.wakings += 1
 
-    def give_up_turn(self, queue: str, standing: QueueEntry) -> bool:
+    def clear_sticky(self, queue: str, standing: QueueEntry) -> bool:
         """No victims are terminating for a gang any more. Returns whether there were any."""
         line = self.lines.get(queue)
         if line is None or line.sticky is not standing:

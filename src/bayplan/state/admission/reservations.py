@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from bayplan.model.assignment import Path
 from bayplan.model.gang import Ref
-from bayplan.model.plan import Plan, reserving
+from bayplan.model.plan import Plan, reservation_of
 from bayplan.model.queued_gang import QueuedGang
 
 
@@ -40,7 +40,7 @@ class Reservations:
             if kept.owner in decided:
                 del self.by_topology[topology]
         for action in plan.actions:
-            wanted = reserving(action)
+            wanted = reservation_of(action)
             if wanted is None:
                 continue
             demand, (topology, domain) = wanted

@@ -18,7 +18,7 @@ from bayplan.state.admission.quota_tree import QuotaTree
 from bayplan.state.admission.reservations import Reservation
 from bayplan.state.admission.usage import GangUsage
 
-ALIKE_MAX = 1000  # per cycle; the remaining gangs of the shape follow in the next one
+EQUIVALENTS_MAX = 1000  # per cycle; the remaining gangs of the shape follow in the next one
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def heads_of(
     rules: AdmissionConfig, lines: PendingQueues, now: float, failed: Failed | None = None
 ) -> list[QueueHead]:
     """The gangs that wait for a placement, and the head of every queue; errors of one gang go to `failed`."""
-    turns = [standing for standing in lines.holding.values() if standing.due <= now]
+    turns = [standing for standing in lines.placing.values() if standing.due <= now]
     if not turns and not lines.is_ready():
         return []
     firsts = (lines.lines[name].first() for name in sorted(lines.lines))
@@ -80,7 +80,7 @@ def head_of(rules: AdmissionConfig, lines: PendingQueues, standing: QueueEntry) 
     line = lines.lines.get(standing.queue)
     alike: Iterable[QueuedGang] = ()
     if line is not None and standing.place is QueueEntryState.WAITING and not line.strict:
-        alike = (other.demand for other in line.alike(standing, ALIKE_MAX))
+        alike = (other.demand for other in line.alike(standing, EQUIVALENTS_MAX))
     barred = rules.barred(standing.demand, standing.queue)
     is_current = line is not None and standing.asked == line.wakings
     progress = standing.progress if is_current else ()

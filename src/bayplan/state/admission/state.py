@@ -62,7 +62,7 @@ class AdmissionState:
         """Start empty."""
         self.rules = AdmissionConfig()
         self.zones = NumaUsage(self.zone_care)
-        self.holdings = AdmittedUsage(watcher=self.zones.lodge)
+        self.holdings = AdmittedUsage(watcher=self.zones.count_gang)
         self.strangers = UnmanagedPods(self.holdings)
         self.ledger = self.strangers.ledger
         self.lines = PendingQueues()
@@ -95,7 +95,7 @@ class AdmissionState:
                 better = self.zones.report(report, pods, holdings)
                 self._wake_topologies(self.holdings.clusters if better else ())
             case NumaReportLost(name):
-                self._wake_topologies(self.holdings.clusters if self.zones.silent(name) else ())
+                self._wake_topologies(self.holdings.clusters if self.zones.report_removed(name) else ())
             case QueuedGangSeen(demand):
                 self._demand_seen(demand)
             case QueuedGangLost(ref):
@@ -117,7 +117,7 @@ class AdmissionState:
             case NamespaceQueueSeen(NamespaceQueue(namespace, name)) | NamespaceQueueLost(namespace, name):
                 if effect is not ConfigChange.NONE:
                     self._stand_again(lambda standing: standing.demand.entrance == (namespace, name))
-        if effect is ConfigChange.ACCOUNTS:
+        if effect is ConfigChange.QUOTA:
             self._rules_changed()
         elif effect is not ConfigChange.NONE:
             self._wake_all()
@@ -168,7 +168,7 @@ class AdmissionState:
         if standing is None:
             standing = self.lines.standings[ref] = QueueEntry(demand)
         rank, before, standing.demand = standing.rank, standing.demand, demand
-        standing.put_in_order()
+        standing.update_rank()
         if standing.rank != rank:
             standing.shape = None  # its place in the queue changed
         if demand.admission is not None and demand.admission != before.admission:
@@ -180,7 +180,7 @@ class AdmissionState:
         self._hold(standing)
         self._stand(standing)
         if demand.failed_nodes != before.failed_nodes:  # another placement is needed now
-            self.lines.hurry(lambda other: other is standing)
+            self.lines.retry_placements(lambda other: other is standing)
 
     def _demand_lost(self, ref: Ref) -> None:
         standing = self.lines.standings.pop(ref, None)
@@ -189,7 +189,7 @@ class AdmissionState:
         self._release(ref)
         if standing is not None:
             waited = standing.place is QueueEntryState.WAITING
-            self.lines.move(standing, QueueEntryState.OUT)
+            self.lines.move(standing, QueueEntryState.INACTIVE)
             if waited:
                 self._make_way(standing.queue, standing)
 
@@ -222,7 +222,7 @@ class AdmissionState:
 
     def _stand(self, standing: QueueEntry) -> None:
         """Put a gang into the state that its spec and status ask for; wake others if it leaves its place."""
-        queue, place = self.lines.stir(standing.queue), standing.place
+        queue, place = self.lines.touch(standing.queue), standing.place
         self._put(standing)
         if place is QueueEntryState.WAITING and (standing.place is not place or standing.queue != queue):
             self._make_way(queue, standing)
@@ -230,7 +230,7 @@ class AdmissionState:
     def _make_way(self, queue: str, standing: QueueEntry) -> None:
         """A gang is no longer pending in a queue: what was reserved for it is available to others."""
         kept = self.reservations.drop(standing.demand.gang.source)
-        if self.lines.give_up_turn(queue, standing) or self.lines.crowded or kept:
+        if self.lines.clear_sticky(queue, standing) or self.lines.crowded or kept:
             self.lines.crowded = False
             self._wake_all()
 
@@ -241,7 +241,7 @@ class AdmissionState:
         if ref in self.assumed:
             return
         if demand.admission is not None:
-            if demand.places_pending and ref not in self.leaving:
+            if demand.needs_placement and ref not in self.leaving:
                 if standing.place is not QueueEntryState.PLACING:
                     standing.tries = 0
                     self.lines.move(standing, QueueEntryState.PLACING, 0.0)
@@ -249,13 +249,13 @@ class AdmissionState:
                 self.lines.move(standing, QueueEntryState.HOLDING)
             return
         if not demand.active or not standing.queue:
-            self.lines.move(standing, QueueEntryState.OUT)
+            self.lines.move(standing, QueueEntryState.INACTIVE)
             return
         shape = self.rules.shape_of(demand, standing.queue, standing.rank)
         if standing.place is QueueEntryState.WAITING and shape == standing.shape:
             return
         standing.shape = shape
-        standing.place = QueueEntryState.OUT
+        standing.place = QueueEntryState.INACTIVE
         if demand.not_before > 0:
             self.lines.move(standing, QueueEntryState.BACKOFF, demand.not_before)
         else:
@@ -274,7 +274,9 @@ class AdmissionState:
     def _wake_topologies(self, topologies: Iterable[str]) -> None:
         gained = frozenset(topologies)
         if gained:
-            self.lines.hurry(lambda other: not gained.isdisjoint(self.rules.topologies_of(other.demand)))
+            self.lines.retry_placements(
+                lambda other: not gained.isdisjoint(self.rules.topologies_of(other.demand))
+            )
         for name in (name for topology in gained for name in self.rules.queues_on(topology)):
             self.lines.wake(name, room=True)
 
@@ -348,7 +350,7 @@ class AdmissionState:
                 case ReportNotAdmitted():
                     standing = self.lines.standings.get(action.gang)
                     if standing is not None:
-                        self.generation += self.lines.decline(standing, action, now)
+                        self.generation += self.lines.requeue(standing, action, now)
                         overtaken += [standing] if action.again is Requeue.AT_ONCE else []
         for standing in overtaken:
             self.generation += self.lines.put_off(standing, self.generation)
@@ -405,5 +407,5 @@ class AdmissionState:
         """When the next action is due without any event."""
         if self.lines.is_ready():
             return now
-        placing = min((s.due for s in self.lines.holding.values()), default=NEVER)
+        placing = min((s.due for s in self.lines.placing.values()), default=NEVER)
         return min(self.lines.next_due(), placing, self.zones.next_due())

@@ -71,7 +71,7 @@ class NumaCache:
         self.checks[node] = None
         return self._believe(node, belief)
 
-    def silent(self, node: str) -> bool:
+    def report_removed(self, node: str) -> bool:
         """A node stopped reporting: its zones no longer matter. Returns whether it had reported."""
         if self.heard.pop(node, None) is None:
             return False

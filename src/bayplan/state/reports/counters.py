@@ -31,16 +31,18 @@ class QueueTotals:
     used: dict[Cell, int] = field(default_factory=dict)
     wanted: dict[str, int] = field(default_factory=dict)
     shapes: dict[tuple[bool, Hashable], int] = field(default_factory=dict)  # (unschedulable, shape)
-    lined: dict[tuple[str, bool, Hashable], int] = field(default_factory=dict)  # (queue, backing off, shape)
+    pending: dict[tuple[str, bool, Hashable], int] = field(
+        default_factory=dict
+    )  # (queue, backing off, shape)
 
     def is_empty(self) -> bool:
         """Whether no gang is pending or admitted here."""
-        return not (self.reserving or self.lined)
+        return not (self.reserving or self.pending)
 
     def sort(self, refused: Mapping[str, Container[Hashable]]) -> None:
         """Split pending gangs into ready and unschedulable ones; rejections change whole shapes."""
         self.ready, self.parked, self.shapes = 0, 0, {}
-        for (queue, later, shape), count in self.lined.items():
+        for (queue, later, shape), count in self.pending.items():
             parked = later or shape in refused.get(queue, ())
             if parked:
                 self.parked += count
@@ -160,7 +162,7 @@ def _add_holder(stock: QueueTotals, demand: QueuedGang, quota: Mapping[Cell, int
 def _add_waiting(stock: QueueTotals, entry: _Waiting, sign: int) -> None:
     told = entry.told if isinstance(entry.told, AdmissionReason) else AdmissionReason.TO_BE_EVALUATED
     _sum(stock.refused, ((told, 1),), sign)
-    _sum(stock.lined, (((entry.queue, entry.later, entry.shape), 1),), sign)
+    _sum(stock.pending, (((entry.queue, entry.later, entry.shape), 1),), sign)
     for ask in entry.demand.asks:
         _sum(stock.wanted, ((name, each * ask.count) for name, each in ask.each.items()), sign)
 

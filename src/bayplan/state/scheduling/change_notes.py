@@ -16,14 +16,14 @@ class ChangeNotes:
 
     def touch(self, crew: GangState, own: bool) -> None:
         """Recompute the state of a gang; `own`: the gang itself changed."""
-        crew.note_whole()
+        crew.note_started()
         self.mark(crew.ref, own)
 
     def mark(self, ref: Ref, own: bool) -> None:
         """The same for a gang given by reference only."""
         self._touched[ref] = own or self._touched.get(ref, False)
 
-    def hint(self, hint: WakeupEvent, happened: bool = True) -> None:
+    def event(self, hint: WakeupEvent, happened: bool = True) -> None:
         """Note an event that may make pending gangs schedulable."""
         if happened:
             self._hints.add(hint)
@@ -33,7 +33,7 @@ class ChangeNotes:
         touched, self._touched = list(self._touched.items()), {}
         return touched
 
-    def take_hints(self) -> set[WakeupEvent]:
+    def take_events(self) -> set[WakeupEvent]:
         """The wakeup events since the last call."""
         hints, self._hints = self._hints, set()
         return hints

@@ -8,47 +8,47 @@ from bayplan.model.gang import DisruptionBudget, GangSpec, Group, PodSet
 from bayplan.model.pod import Pod
 
 
-def asks(pod: Pod) -> tuple[object, ...]:
+def attempt_key(pod: Pod) -> tuple[object, ...]:
     """The fields of a pending pod whose change makes another attempt worthwhile."""
     wants = pod.wants
     return wants.shape, wants.priority, wants.preempts, wants.gates, pod.amounts, pod.pod_set
 
 
-def asks_the_same(before: GangSpec | None, after: GangSpec | None) -> bool:
+def same_request(before: GangSpec | None, after: GangSpec | None) -> bool:
     """Whether two specs ask for the same; that the gang has started does not count."""
     return before is not None and after is not None and replace(before, started=after.started) == after
 
 
-def yields_more(before: GangSpec | None, after: GangSpec | None) -> bool:
+def more_preemptible(before: GangSpec | None, after: GangSpec | None) -> bool:
     """Whether a running gang may be preempted now by a gang that could not preempt it before.
 
     The number of its pods does not matter, and a higher priority helps no preemptor.
     """
     if before is None or after is None:
         return True
-    if _hold(before) != _hold(after):
+    if _preemption_key(before) != _preemption_key(after):
         return True
     if before.priority == after.priority:
         return False
     return before.priority is None or after.priority is None or after.priority < before.priority
 
 
-def _hold(charter: GangSpec) -> tuple[object, ...]:
+def _preemption_key(charter: GangSpec) -> tuple[object, ...]:
     """The fields, apart from priority, that decide which pods of a gang may be preempted, and by whom."""
     return (
         charter.lasting, charter.queue, charter.leaves_whole, charter.is_strict, charter.minimum,
         charter.locality, charter.topology, charter.quorum, charter.leave_together,
-        None if charter.tree is None else _bonds(charter.tree),
+        None if charter.tree is None else _constraints(charter.tree),
     )  # fmt: skip
 
 
-def _bonds(member: Group | PodSet) -> tuple[object, ...]:
+def _constraints(member: Group | PodSet) -> tuple[object, ...]:
     """A tree without its pod counts."""
-    inner = member.segments if isinstance(member, PodSet) else tuple(map(_bonds, member.members))
+    inner = member.segments if isinstance(member, PodSet) else tuple(map(_constraints, member.members))
     return member.name, member.minimum, member.locality, inner
 
 
-def spares_less(before: DisruptionBudget | None, after: DisruptionBudget | None) -> bool:
+def allows_more_evictions(before: DisruptionBudget | None, after: DisruptionBudget | None) -> bool:
     """Whether a disruption budget allows more evictions than before."""
     if before is None:
         return False

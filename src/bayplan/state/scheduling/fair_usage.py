@@ -13,15 +13,15 @@ from bayplan.model.quota import Entitlement, FairQueue
 from bayplan.state.scheduling.gang_state import MemberState, part_of
 
 Sums = dict[str, int]
-NOTHING_SAID = Entitlement()
+NO_ENTITLEMENT = Entitlement()
 
 
 class UsageKind(IntEnum):
     """How a pod counts for its queue."""
 
     NOTHING = 0
-    WANTS = 1
-    HAS = 2
+    REQUESTED = 1
+    USED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class FairUsage:
         for ref, charter in charters.items():
             self.charter(ref, charter)
         for pod in pods:
-            self.pod(pod, hold_of(pod))
+            self.pod(pod, usage_kind(pod))
 
     # ── what happened ──────────────────────────────────────────────────────────────────────────────
 
@@ -118,11 +118,11 @@ class FairUsage:
         if hold is not UsageKind.NOTHING:
             self._pods[pod.key] = _Noted(pod.gang, pod.amounts, hold)
             account = self._count(self._pods[pod.key], 1)
-            if hold is UsageKind.HAS:
+            if hold is UsageKind.USED:
                 self._grown.add(account.queue)
             elif account.queue and noted is None:
                 self._grown.add("")
-        return less and hold is not UsageKind.HAS
+        return less and hold is not UsageKind.USED
 
     def lost(self, key: PodKey) -> bool:
         """Remove a pod. Returns whether the usage or requests of a queue decreased."""
@@ -150,7 +150,7 @@ class FairUsage:
         """Whether a gang belongs to a queue."""
         return gang in self._gangs and bool(self._gangs[gang].queue)
 
-    def outgrown(self) -> bool:
+    def shares_exceeded(self) -> bool:
         """Whether queues may be reclaimed from that could not be when this was called last.
 
         Its usage grew, or its share shrank because there is less capacity or more demand; and its usage,
@@ -168,7 +168,7 @@ class FairUsage:
                     affected.add(name)
         shared = {resource for queue in self.queues.values() for resource in queue.entitlements}
         return any(
-            (quota := self.queues[name].entitlements.get(resource, NOTHING_SAID).quota) is not None
+            (quota := self.queues[name].entitlements.get(resource, NO_ENTITLEMENT).quota) is not None
             and amount > quota
             for name in affected
             for resource, amount in use.get(name, {}).items()
@@ -201,10 +201,10 @@ class FairUsage:
         account = self._gangs.get(noted.gang)
         if account is None:
             account = self._gangs[noted.gang] = _Account()
-        _add(account.has if noted.hold is UsageKind.HAS else account.wants, noted.amounts, sign)
-        kept = self._has if noted.hold is UsageKind.HAS else self._wants
+        _add(account.has if noted.hold is UsageKind.USED else account.wants, noted.amounts, sign)
+        kept = self._has if noted.hold is UsageKind.USED else self._wants
         _add_to(kept, account.queue, noted.amounts, sign)
-        if account.lasting and noted.hold is UsageKind.HAS:
+        if account.lasting and noted.hold is UsageKind.USED:
             _add_to(self._lasting, account.queue, noted.amounts, sign)
         return account
 
@@ -225,11 +225,11 @@ class FairUsage:
             del self._gangs[ref]
 
 
-def hold_of(pod: Pod) -> UsageKind:
+def usage_kind(pod: Pod) -> UsageKind:
     """How a pod counts for its queue. Terminating pods do not count as usage."""
     if pod.takes_room:
-        return UsageKind.NOTHING if pod.leaving else UsageKind.HAS
-    return UsageKind.WANTS if part_of(pod) is MemberState.WAITING else UsageKind.NOTHING
+        return UsageKind.NOTHING if pod.leaving else UsageKind.USED
+    return UsageKind.REQUESTED if part_of(pod) is MemberState.WAITING else UsageKind.NOTHING
 
 
 def _add_to(kept: dict[str, Sums], queue: str, amounts: Mapping[str, int], sign: int) -> None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
-from bayplan.state.scheduling.subgroup_counts import NO_SEAT, MemberState, PodSetCounts, Seat
+from bayplan.state.scheduling.subgroup_counts import NO_RANK, MemberState, PodSetCounts, PodSetRank
 
-__all__ = ["GangState", "MemberState", "hindrance", "in_order", "part_of", "was_whole"]
+__all__ = ["GangState", "MemberState", "had_minimum", "hindrance", "in_order", "part_of"]
 
 
 @dataclass(slots=True)
@@ -20,9 +20,9 @@ class GangState:
     ref: Ref
     lone: bool = False
     charter: GangSpec | None = None
-    roster: PodSetCounts | None = None  # by pod set, if each pod set has its own minimum
+    counts: PodSetCounts | None = None  # by pod set, if each pod set has its own minimum
     parts: dict[PodKey, MemberState] = field(default_factory=dict)
-    seats: dict[PodKey, Seat] = field(default_factory=dict)
+    seats: dict[PodKey, PodSetRank] = field(default_factory=dict)
     seen: dict[PodKey, int] = field(default_factory=dict)  # pods are numbered in order of arrival
     waiting: dict[PodKey, None] = field(default_factory=dict)  # gated or not
     gated: dict[PodKey, None] = field(default_factory=dict)
@@ -37,10 +37,10 @@ class GangState:
     heard: Mapping[str, int] = field(default_factory=dict)  # event counts at the time of the decision
     told: SchedulingRejection | None = None
     noted: SchedulingRejection | None = None  # the blocker that was reported last
-    noted_at: float = float("-inf")
-    noted_for: int = 0  # the newest pod at that time
+    blocker_at: float = float("-inf")
+    blocker_for: int = 0  # the newest pod at that time
     begun: bool = False  # it had its minimum once
-    recorded: bool = False  # the start was written, or the write is in flight
+    start_recorded: bool = False  # the start was written, or the write is in flight
     broken: bool = False  # a bind failed before it had its minimum
     spent: bool = False  # it fell below its minimum, and could not be repaired in time
     ordered: tuple[Pod, ...] | None = None  # pending pods in order; computed on demand
@@ -50,14 +50,14 @@ class GangState:
         before, self.charter = self.charter, charter
         if before is None or charter is None or before.uid != charter.uid:
             self.told = self.noted = None  # the last report was about another spec
-            self.recorded = False
+            self.start_recorded = False
         if charter is None or charter.tree is None or not charter.has_minima:
-            self.roster = None
-        elif self.roster is None or before is None or _tallies(before) != _tallies(charter):
+            self.counts = None
+        elif self.counts is None or before is None or _counts_key(before) != _counts_key(charter):
             pods = ((self.seats[key], part) for key, part in self.parts.items())
-            self.roster = PodSetCounts.of(charter.tree, pods, quorum=charter.quorum)
+            self.counts = PodSetCounts.of(charter.tree, pods, quorum=charter.quorum)
 
-    def take(self, key: PodKey, part: MemberState, seat: Seat = NO_SEAT) -> bool:
+    def take(self, key: PodKey, part: MemberState, seat: PodSetRank = NO_RANK) -> bool:
         """Set the state and pod set of a pod. Returns whether the state changed."""
         before = self.parts.get(key)
         if before is part and self.seats[key] == seat:
@@ -66,8 +66,8 @@ class GangState:
             self._drop(key)
         self.parts[key], self.seats[key] = part, seat
         self.ordered = None
-        if self.roster is not None:
-            self.roster.count(seat, part, 1)
+        if self.counts is not None:
+            self.counts.count(seat, part, 1)
         if part in (MemberState.WAITING, MemberState.GATED):
             self.waiting[key] = None
         if part is MemberState.GATED:
@@ -78,7 +78,7 @@ class GangState:
             self.failed[key] = None
         return True
 
-    def take_over(self, key: PodKey, before: GangState | None) -> None:
+    def move_bind(self, key: PodKey, before: GangState | None) -> None:
         """A pod moves here from another gang; a bind in flight moves with it."""
         if before is not None and key in before.out:
             self.out[key] = None
@@ -98,10 +98,10 @@ class GangState:
     def _drop(self, key: PodKey) -> None:
         for pods in (self.waiting, self.gated, self.standing, self.failed):
             pods.pop(key, None)
-        if self.roster is not None and key in self.parts:
-            self.roster.count(self.seats[key], self.parts[key], -1)
+        if self.counts is not None and key in self.parts:
+            self.counts.count(self.seats[key], self.parts[key], -1)
 
-    def note_whole(self) -> None:
+    def note_started(self) -> None:
         """Mark the gang as started once it has its minimum and no bind is in flight.
 
         A strict gang without any bound pod starts over.
@@ -109,15 +109,15 @@ class GangState:
         if self.out or self.charter is None or not self.charter.is_gang:
             return
         if not self.begun:
-            self.begun = self.is_whole
+            self.begun = self.has_minimum
         elif self.charter.is_strict and not self.standing:
             self.begun = False
 
     @property
-    def is_whole(self) -> bool:
+    def has_minimum(self) -> bool:
         """Whether its minimum is bound, of every pod set if each has its own."""
         minimum = 0 if self.charter is None else self.charter.minimum
-        return len(self.standing) >= minimum and (self.roster is None or self.roster.is_whole)
+        return len(self.standing) >= minimum and (self.counts is None or self.counts.has_minimum)
 
     @property
     def newest(self) -> int:
@@ -131,28 +131,28 @@ class GangState:
     @property
     def is_partial(self) -> bool:
         """Whether it started partially, never had its minimum, and has pending pods."""
-        return not self.begun and bool(self.waiting) and bool(self.standing) and not self.is_whole
+        return not self.begun and bool(self.waiting) and bool(self.standing) and not self.has_minimum
 
     @property
-    def has_fallen(self) -> bool:
+    def is_below_minimum(self) -> bool:
         """Whether it is a strict gang that is partially bound, below its minimum."""
         charter = self.charter
         if charter is None or not charter.is_strict or not charter.is_gang:
             return False
-        return bool(self.standing) and not self.is_whole
+        return bool(self.standing) and not self.has_minimum
 
     @property
     def is_unrecorded(self) -> bool:
         """Whether it has started and that is not recorded yet."""
         charter = self.charter
-        if self.lone or charter is None or charter.started or self.recorded:
+        if self.lone or charter is None or charter.started or self.start_recorded:
             return False
         if charter.tree is not None:
-            return charter.quorum and bool(self.standing) and self.is_whole
+            return charter.quorum and bool(self.standing) and self.has_minimum
         return len(self.standing) >= max(charter.minimum, 1)
 
 
-def _tallies(charter: GangSpec) -> tuple[object, ...]:
+def _counts_key(charter: GangSpec) -> tuple[object, ...]:
     """The fields of a spec that the counts depend on."""
     return charter.tree, charter.quorum
 
@@ -180,8 +180,8 @@ def hindrance(crew: GangState) -> SchedulingRejection | None:
         what = RejectionReason.NO_GROUP if known else RejectionReason.FLAWED
         about = crew.ref.name if known else charter.flaw
         return SchedulingRejection(what, charter.minimum, there, about=about)
-    if crew.roster is not None:
-        return _short_of(crew, crew.roster, charter.minimum)
+    if crew.counts is not None:
+        return _pod_set_blocker(crew, crew.counts, charter.minimum)
     counted = there + len(crew.failed) if charter.tree is not None else there
     if counted < charter.minimum:
         return SchedulingRejection(RejectionReason.TOO_FEW, charter.minimum, there)
@@ -193,7 +193,7 @@ def hindrance(crew: GangState) -> SchedulingRejection | None:
     return None
 
 
-def _short_of(crew: GangState, roster: PodSetCounts, minimum: int) -> SchedulingRejection | None:
+def _pod_set_blocker(crew: GangState, roster: PodSetCounts, minimum: int) -> SchedulingRejection | None:
     """The first pod set that lacks pods, or lacks ungated pods; pods beyond the minimum block nothing."""
     part = roster.too_small()
     if part is not None:
@@ -204,7 +204,7 @@ def _short_of(crew: GangState, roster: PodSetCounts, minimum: int) -> Scheduling
         return SchedulingRejection(
             RejectionReason.TOO_FEW, roster.minima[part], roster.there.get(part, 0), part=part
         )
-    part = roster.held_back()
+    part = roster.lacks_ungated()
     if part is None:
         return None
     mine = [key for key in crew.gated if crew.seats[key][0] == part]
@@ -225,7 +225,7 @@ def _order(pod: Pod) -> tuple[str, int, float, str, str]:
     return (pod.pod_set, pod.rank, pod.created, pod.key.namespace, pod.key.name)
 
 
-def was_whole(crew: GangState, pods: Mapping[PodKey, Pod]) -> bool:
+def had_minimum(crew: GangState, pods: Mapping[PodKey, Pod]) -> bool:
     """Whether a partially bound gang must have had its minimum before this process started.
 
     All pods of the minimum exist before the first one starts. If fewer existing pods are as old as that,

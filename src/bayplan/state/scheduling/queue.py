@@ -16,8 +16,8 @@ HEADS_MAX = 64  # gangs per cycle
 PODS_MAX = 512  # single pods per cycle
 WEIGHT_MAX = 10_000  # pods per cycle in total, except for the first gang
 SPARE = 64
-SOON = 1.0  # delay in seconds after an event that rarely helps
-PACE = 10  # delayed wakeups per second
+WAKEUP_DELAY = 1.0  # delay in seconds after an event that rarely helps
+WAKEUPS_PER_SECOND = 10  # delayed wakeups per second
 NEVER = float("inf")
 
 
@@ -36,19 +36,19 @@ class EntryState(StrEnum):
 class WakeupEvent(StrEnum):
     """An event that may make an unschedulable gang schedulable."""
 
-    NODE = "node"  # a node was added or changed
-    ROOM = "room"  # a pod freed capacity
-    CAME = "came"  # a pod was bound to a node
-    STORAGE = "storage"  # a volume, claim or storage class changed
-    ZONES = "zones"  # the NUMA report of a node changed
-    KEPT = "kept"  # a backfill reservation ended
-    SHARE = "share"  # a queue changed, or its usage or requests decreased
-    RULES = "rules"  # the spec of a running gang changed: it may be preempted now
-    GROWN = "grown"  # usage of a queue above its quota grew, or other queues request more
-    LOOSE = "loose"  # nominated pods of queues were bound, or a budget allows more evictions
+    NODE_CHANGED = "node_changed"  # a node was added or changed
+    CAPACITY_FREED = "capacity_freed"  # a pod freed capacity
+    POD_BOUND = "pod_bound"  # a pod was bound to a node
+    STORAGE_CHANGED = "storage_changed"  # a volume, claim or storage class changed
+    NUMA_CHANGED = "numa_changed"  # the NUMA report of a node changed
+    RESERVATION_ENDED = "reservation_ended"  # a backfill reservation ended
+    SHARE_CHANGED = "share_changed"  # a queue changed, or its usage or requests decreased
+    SPEC_CHANGED = "spec_changed"  # the spec of a running gang changed: it may be preempted now
+    USAGE_GROWN = "usage_grown"  # usage of a queue above its quota grew, or other queues request more
+    VICTIMS_ADDED = "victims_added"  # nominated pods of queues were bound, or a budget allows more evictions
 
 
-NO_HURRY = frozenset({WakeupEvent.GROWN, WakeupEvent.LOOSE})
+DELAYED_EVENTS = frozenset({WakeupEvent.USAGE_GROWN, WakeupEvent.VICTIMS_ADDED})
 """Frequent events that rarely help: gangs that wait for them are retried with a delay, a few per second."""
 
 
@@ -58,7 +58,7 @@ class SchedulingEntry:
 
     ref: Ref
     lone: bool = False
-    lane: str = ""  # the fair-share queue; entries of different queues do not block each other
+    queue: str = ""  # the fair-share queue; entries of different queues do not block each other
     priority: int = 0
     since: float = 0.0
     seen: int = 0  # arrival number of its first pending pod
@@ -75,7 +75,7 @@ class SchedulingEntry:
         return (-self.priority, self.since, self.seen, self.ref.namespace, self.ref.name)
 
 
-Noted = tuple[tuple[int, float, int, str, str], int, Ref]
+HeapItem = tuple[tuple[int, float, int, str, str], int, Ref]
 
 
 @dataclass(slots=True, eq=False)
@@ -83,8 +83,8 @@ class EquivalenceClass:
     """Equivalent unschedulable entries: as long as the first does not fit, none does."""
 
     key: Hashable
-    hints: frozenset[WakeupEvent]
-    parked: list[Noted] = field(default_factory=list)  # a heap
+    events: frozenset[WakeupEvent]
+    parked: list[HeapItem] = field(default_factory=list)  # a heap
     burst: int = 1  # entries woken at once; doubled as long as they fit
     woken: float = -NEVER  # last timed wakeup
 
@@ -96,9 +96,9 @@ class SchedulingQueue:
         self.entries: dict[Ref, SchedulingEntry] = {}
         self.telling: dict[Ref, None] = {}  # incomplete gangs whose reason is to be reported
         self.kinds: dict[Hashable, EquivalenceClass] = {}
-        self.by_hint: dict[WakeupEvent, dict[EquivalenceClass, None]] = {hint: {} for hint in WakeupEvent}
+        self.by_event: dict[WakeupEvent, dict[EquivalenceClass, None]] = {hint: {} for hint in WakeupEvent}
         self._soon: dict[EquivalenceClass, None] = {}  # to be woken with a delay
-        self._ready: dict[str, list[Noted]] = {}  # by fair-share queue
+        self._ready: dict[str, list[HeapItem]] = {}  # by fair-share queue
         self._due: list[tuple[float, int, int, Ref]] = []
         self._count = 0
 
@@ -122,8 +122,8 @@ class SchedulingQueue:
         self._leave(entry)
         entry.place, entry.due = place, due
         if place is EntryState.READY:
-            heapq.heappush(self._ready.setdefault(entry.lane, []), (entry.rank, entry.stamp, entry.ref))
-            self._tidy_ready(entry.lane)
+            heapq.heappush(self._ready.setdefault(entry.queue, []), (entry.rank, entry.stamp, entry.ref))
+            self._tidy_ready(entry.queue)
         elif due < NEVER:
             self._note_due(entry)
         if place is EntryState.RUNNING:
@@ -144,7 +144,9 @@ class SchedulingQueue:
         if due < NEVER:
             self._note_due(entry)
 
-    def park(self, entry: SchedulingEntry, key: Hashable, hints: frozenset[WakeupEvent], due: float) -> None:
+    def mark_unschedulable(
+        self, entry: SchedulingEntry, key: Hashable, hints: frozenset[WakeupEvent], due: float
+    ) -> None:
         """Mark an entry unschedulable: it waits for one of the events together with equivalent entries.
 
         Entries it was tried for would be rejected the same way, so they wait for the same events.
@@ -174,7 +176,7 @@ class SchedulingQueue:
         self._join(entry, (entry.ref, hints), hints)
         self._follow(kind)
 
-    def commit(self, entry: SchedulingEntry, due: float) -> None:
+    def mark_binding(self, entry: SchedulingEntry, due: float) -> None:
         """Its binds are in flight. Equivalent entries may fit as well."""
         kind, entry.kind = entry.kind, None
         self.move(entry, EntryState.COMMITTED, due)
@@ -198,10 +200,10 @@ class SchedulingQueue:
     def wake(self, hints: Iterable[WakeupEvent], now: float) -> None:
         """Wake the first entries of each class that the events may help."""
         happened = frozenset(hints)
-        kinds = {kind: None for hint in happened - NO_HURRY for kind in self.by_hint[hint]}
+        kinds = {kind: None for hint in happened - DELAYED_EVENTS for kind in self.by_event[hint]}
         for kind in kinds:
             self._wake_kind(kind, kind.burst, now)
-        later = {kind: None for hint in happened & NO_HURRY for kind in self.by_hint[hint]}
+        later = {kind: None for hint in happened & DELAYED_EVENTS for kind in self.by_event[hint]}
         for kind in sorted(later, key=lambda kind: kind.parked[:1]):
             self._wake_soon(kind, now)
 
@@ -212,11 +214,11 @@ class SchedulingQueue:
 
     def _wake_soon(self, kind: EquivalenceClass, now: float) -> None:
         """Limit delayed wakeups per second; events during the delay are covered by it."""
-        for hint in kind.hints & NO_HURRY:
-            self.by_hint[hint].pop(kind, None)
+        for hint in kind.events & DELAYED_EVENTS:
+            self.by_event[hint].pop(kind, None)
         first = next((one for noted in kind.parked if (one := self._current(noted)) is not None), None)
         if first is not None and kind not in self._soon:
-            due = now + SOON + len(self._soon) / PACE
+            due = now + WAKEUP_DELAY + len(self._soon) / WAKEUPS_PER_SECOND
             self._soon[kind] = None
             if due < first.due:
                 self.postpone(first, due)
@@ -255,7 +257,7 @@ class SchedulingQueue:
         if kind is None:
             kind = self.kinds[key] = EquivalenceClass(key, hints)
         for hint in hints:
-            self.by_hint[hint][kind] = None
+            self.by_event[hint][kind] = None
         entry.kind = kind
         heapq.heappush(kind.parked, (entry.rank, entry.stamp, entry.ref))
         if len(kind.parked) > 2 * len(self.entries) + SPARE:
@@ -266,8 +268,8 @@ class SchedulingQueue:
         if self.kinds.get(kind.key) is kind:
             del self.kinds[kind.key]
             self._soon.pop(kind, None)
-            for hint in kind.hints:
-                self.by_hint[hint].pop(kind, None)
+            for hint in kind.events:
+                self.by_event[hint].pop(kind, None)
 
     # ── asking ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -283,9 +285,9 @@ class SchedulingQueue:
             taken.sort()
         return told + [ref for _, _, ref in taken]
 
-    def _heads_of(self, lane: str, lanes: int) -> list[Noted]:
+    def _heads_of(self, lane: str, lanes: int) -> list[HeapItem]:
         """The heads of one of `lanes` fair-share queues."""
-        ready, taken = self._ready.get(lane, []), list[Noted]()
+        ready, taken = self._ready.get(lane, []), list[HeapItem]()
         gangs = pods = weight = 0
         while ready:
             entry = self._current(ready[0])
@@ -301,7 +303,7 @@ class SchedulingQueue:
             heapq.heappush(ready, noted)
         return taken
 
-    def _current(self, noted: Noted) -> SchedulingEntry | None:
+    def _current(self, noted: HeapItem) -> SchedulingEntry | None:
         entry = self.entries.get(noted[2])
         return entry if entry is not None and entry.stamp == noted[1] else None
 

@@ -11,7 +11,7 @@ def lone_ref(key: PodKey) -> Ref:
     return Ref("kube", "Pod", key.namespace, key.name)
 
 
-def lone_charter(pod: Pod) -> GangSpec:
+def single_pod_spec(pod: Pod) -> GangSpec:
     """The gang spec of a single pod."""
     wants = pod.wants
     return GangSpec(

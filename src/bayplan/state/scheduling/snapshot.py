@@ -17,7 +17,7 @@ from bayplan.state.scheduling.queue import NEVER
 from bayplan.state.scheduling.state_machine import GangStateMachine
 from bayplan.state.scheduling.store import SchedulingStore
 
-OF_ITS_OWN = "/"
+PRIVATE_MARK = "/"
 """In a topology name: only gangs that name this topology are placed in it."""
 
 
@@ -99,13 +99,13 @@ class SnapshotBuilder:
         store, gangs = self.store, self.gangs
         entry, waiting = gangs.queue.put(crew.ref, lone=crew.lone), store.waiting(crew.ref)
         since = gangs.partial.get(crew.ref, NEVER)
-        stale = since + gangs.heal_seconds <= now and (crew.spent or not gangs.mends(crew.ref))
+        stale = since + gangs.heal_seconds <= now and (crew.spent or not gangs.can_repair(crew.ref))
         charter = crew.charter
         why = None if stale and charter is not None else hindrance(crew)
         if charter is None:
             charter = GangSpec(crew.ref, priority=entry.priority)
         if why is not None:
-            crew.noted, crew.noted_at, crew.noted_for = why, now, crew.newest
+            crew.noted, crew.blocker_at, crew.blocker_for = why, now, crew.newest
         nominated = {}
         if store.nominations:
             found = ((pod.key, store.nominations.get(pod.key)) for pod in waiting)
@@ -134,7 +134,7 @@ class SnapshotBuilder:
         if (charter.is_strict or charter.quorum) and not wanted:
             return FLAT.name
         named = sorted(
-            name for name in self.store.nodes.clusters if name != FLAT.name and OF_ITS_OWN not in name
+            name for name in self.store.nodes.clusters if name != FLAT.name and PRIVATE_MARK not in name
         )
         for name in named:
             if wanted <= set(self.store.nodes.clusters[name].topology.levels):

@@ -13,12 +13,12 @@ from bayplan.model.pod import Pod
 from bayplan.model.scheduling_rejection import SchedulingRejection
 from bayplan.state.cluster.numa_state import USUAL_CARE
 from bayplan.state.scheduling.queue import EntryState, SchedulingEntry
-from bayplan.state.scheduling.single_pod import lone_charter, lone_ref
+from bayplan.state.scheduling.single_pod import lone_ref
 from bayplan.state.scheduling.snapshot import SchedulingSnapshot, SnapshotBuilder
 from bayplan.state.scheduling.state_machine import ASSUMED_SECONDS, GangStateMachine
 from bayplan.state.scheduling.store import SchedulingStore
 
-__all__ = ["ASSUMED_SECONDS", "SchedulingState", "lone_charter", "lone_ref"]
+__all__ = ["ASSUMED_SECONDS", "SchedulingState", "lone_ref"]
 
 
 class SchedulingState:
@@ -153,7 +153,7 @@ class SchedulingState:
             crew.broken = True
         elif crew is not None:
             crew.victims[pod.key] = None
-        self.store.assume_displaced(pod, action.by)
+        self.store.assume_preempted(pod, action.by)
 
     def settle(self, action: Action, ended: str, now: float) -> None:
         """The write of an action ended: "done", "failed" (it did not happen) or "unknown"."""
@@ -167,7 +167,7 @@ class SchedulingState:
                     return
                 self.gangs.doubted.pop(pod.key, None)
                 if ended == "failed" and self.store.is_current(pod):
-                    self.store.assume_undisplaced(pod.key)
+                    self.store.assume_not_preempted(pod.key)
             case MarkStarted(ref):
                 self._record(ref, ended != "failed")
             case ReportUnschedulable(ref):
@@ -193,5 +193,5 @@ class SchedulingState:
 
     def _record(self, ref: Ref, recorded: bool) -> None:
         if (crew := self.store.crews.get(ref)) is not None:
-            crew.recorded = recorded
+            crew.start_recorded = recorded
             self.store.notes.touch(crew, own=False)

@@ -8,24 +8,24 @@ from bayplan.model.gang import Ref
 from bayplan.model.plan import ReportUnschedulable
 from bayplan.model.pod import PodKey
 from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
-from bayplan.state.scheduling.gang_state import GangState, hindrance, was_whole
+from bayplan.state.scheduling.gang_state import GangState, had_minimum, hindrance
 from bayplan.state.scheduling.queue import (
+    DELAYED_EVENTS,
     NEVER,
-    NO_HURRY,
     EntryState,
     SchedulingEntry,
     SchedulingQueue,
     WakeupEvent,
 )
 from bayplan.state.scheduling.store import SchedulingStore
-from bayplan.state.scheduling.wakeups import ROOMY, hints_of
+from bayplan.state.scheduling.wakeups import CAPACITY_EVENTS, wakeups_for
 
 ASSUMED_SECONDS = 30.0  # how long an assumed bind may stay unconfirmed
 FLUSH_SECONDS = 300.0  # unschedulable gangs are retried after that without any event
-ROOM_SECONDS = 60.0  # how long victims may take to terminate before the gang is retried
-LARGE = 100  # gangs of this size are not retried for every pod that ends
-TELL_SECONDS = 1.0  # pods and specs that belong together arrive within this time
-TELL_AGAIN_SECONDS = 10.0  # minimum interval between reports of changing numbers
+PREEMPTION_SECONDS = 60.0  # how long victims may take to terminate before the gang is retried
+LARGE_GANG = 100  # gangs of this size are not retried for every pod that ends
+REPORT_SECONDS = 1.0  # pods and specs that belong together arrive within this time
+REPORT_AGAIN_SECONDS = 10.0  # minimum interval between reports of changing numbers
 
 
 class GangStateMachine:
@@ -49,14 +49,14 @@ class GangStateMachine:
     def heads(self, now: float) -> list[Ref]:
         """The gangs to decide on, best first. Without a change in between, the answer is the same."""
         if self.store.zones.checks:
-            self.notes.hint(WakeupEvent.ZONES, self.store.zones.catch_up(now))
+            self.notes.event(WakeupEvent.NUMA_CHANGED, self.store.zones.catch_up(now))
         self._flush(now)
         for entry in self.queue.expired(now):
             self._expired(entry, now)
         for key in [key for key, due in self.doubted.items() if due <= now]:
             del self.doubted[key]
             if key in self.store.pods and not self.store.pods[key].leaving:
-                self.store.assume_undisplaced(key)
+                self.store.assume_not_preempted(key)
         self._flush(now)
         for ref, since in list(self.partial.items()):
             if since + self.heal_seconds > now:
@@ -81,12 +81,12 @@ class GangStateMachine:
             entry.place in (EntryState.MAKING_ROOM, EntryState.BACKOFF)
             and not self.store.crews[entry.ref].spent
         )
-        return entry.place is EntryState.COMMITTED or (waits and self.mends(entry.ref))
+        return entry.place is EntryState.COMMITTED or (waits and self.can_repair(entry.ref))
 
-    def mends(self, ref: Ref) -> bool:
+    def can_repair(self, ref: Ref) -> bool:
         """Whether a started gang below its minimum has all the pods it needs to be repaired."""
         crew = self.store.crews[ref]
-        return crew.begun and crew.has_fallen and bool(crew.waiting) and hindrance(crew) is None
+        return crew.begun and crew.is_below_minimum and bool(crew.waiting) and hindrance(crew) is None
 
     def place_of(self, ref: Ref) -> EntryState | None:
         """The state of a gang in the queue; None if it is unknown, or a single pod that runs."""
@@ -115,8 +115,8 @@ class GangStateMachine:
         finally:  # if one gang fails, the others are recomputed by the next call
             for ref, own in touched[begun:]:
                 self.notes.mark(ref, own)
-        self.notes.hint(WakeupEvent.GROWN, self.store.fair.outgrown())
-        hints = self.notes.take_hints()
+        self.notes.event(WakeupEvent.USAGE_GROWN, self.store.fair.shares_exceeded())
+        hints = self.notes.take_events()
         if hints:
             for hint in hints:
                 self.heard[hint] += 1
@@ -135,7 +135,7 @@ class GangStateMachine:
             if (
                 entry.place is not EntryState.COMMITTED
             ):  # pods moved here from another gang during their binds
-                self.queue.commit(entry, now + ASSUMED_SECONDS)
+                self.queue.mark_binding(entry, now + ASSUMED_SECONDS)
             return
         committed = entry.place is EntryState.COMMITTED
         self._note_partial(crew, now)
@@ -171,13 +171,13 @@ class GangStateMachine:
     ) -> None:
         """A blocked gang is not tried; its reason is reported once the facts have settled."""
         self._release(crew.ref)
-        heard = why == crew.noted and crew.newest <= crew.noted_for  # reported for all pods
+        heard = why == crew.noted and crew.newest <= crew.blocker_for  # reported for all pods
         if heard and not self._is_promised_room(crew):
             due = NEVER
         elif entry.place is EntryState.INCOMPLETE and (entry.due < NEVER or crew.ref in self.queue.telling):
             return  # a report is scheduled already
         else:
-            due = max(now + TELL_SECONDS, crew.noted_at + TELL_AGAIN_SECONDS)
+            due = max(now + REPORT_SECONDS, crew.blocker_at + REPORT_AGAIN_SECONDS)
         self.queue.move(entry, EntryState.INCOMPLETE, due)
 
     def _is_promised_room(self, crew: GangState) -> bool:
@@ -191,7 +191,7 @@ class GangStateMachine:
         self._rank(crew, entry)
         if trouble is not None:
             self.queue.back_off(entry, trouble)
-        elif left is not None and not fresh and not (helped := self._helped(crew, left)) - NO_HURRY:
+        elif left is not None and not fresh and not (helped := self._helped(crew, left)) - DELAYED_EVENTS:
             self._put_off(crew, entry, left, now)
             if helped:
                 self.queue.wake_soon(entry, now)
@@ -201,26 +201,26 @@ class GangStateMachine:
     def _helped(self, crew: GangState, left: SchedulingRejection) -> set[WakeupEvent]:
         """The events during the binds that the remaining pods wait for."""
         making_room = left.hindrance is RejectionReason.MAKING_ROOM
-        hints = ROOMY if making_room else _hints_of(crew, left)
+        hints = CAPACITY_EVENTS if making_room else _wakeups_for(crew, left)
         return {hint for hint in hints if self.heard[hint] != crew.heard.get(hint)}
 
     def _rank(self, crew: GangState, entry: SchedulingEntry) -> bool:
         """Update the rank of an entry. Returns whether it changed."""
-        before = entry.rank, entry.lane
+        before = entry.rank, entry.queue
         waiting, charter = self.store.waiting(crew.ref), crew.charter
         entry.size = len(waiting)
-        entry.lane = charter.queue if charter is not None else ""
+        entry.queue = charter.queue if charter is not None else ""
         if waiting and charter is not None:
             highest = max(pod.wants.priority for pod in waiting)
             entry.priority = highest if charter.priority is None else charter.priority
             entry.since = max(charter.created, min(pod.created for pod in waiting))
             entry.seen = min(crew.seen[pod.key] for pod in waiting)
-        return (entry.rank, entry.lane) != before
+        return (entry.rank, entry.queue) != before
 
     def _note_partial(self, crew: GangState, now: float) -> None:
         if crew.charter is not None and crew.charter.started and not crew.broken:
             crew.begun = True
-        in_part = not crew.lone and (crew.is_partial or crew.has_fallen)
+        in_part = not crew.lone and (crew.is_partial or crew.is_below_minimum)
         in_part = in_part and any(key in self.store.placed for key in crew.standing)
         if in_part and (crew.broken or self._goes(crew)):
             self.partial.setdefault(crew.ref, now)
@@ -233,15 +233,15 @@ class GangStateMachine:
 
         A gang with succeeded pods is finishing: its missing pods do not matter.
         """
-        if crew.has_fallen:
+        if crew.is_below_minimum:
             return not any(self.store.pods[key].did_its_part for key in crew.standing)
-        return not was_whole(crew, self.store.pods)
+        return not had_minimum(crew, self.store.pods)
 
     def _release(self, ref: Ref) -> None:
         """End the backfill reservation of a gang."""
         if self.kept is not None and self.kept[0] == ref:
             self.kept = None
-            self.notes.hint(WakeupEvent.KEPT)
+            self.notes.event(WakeupEvent.RESERVATION_ENDED)
 
     def _expired(self, entry: SchedulingEntry, now: float) -> None:
         crew = self.store.crews[entry.ref]
@@ -279,14 +279,14 @@ class GangStateMachine:
     def _put_off(self, crew: GangState, entry: SchedulingEntry, why: SchedulingRejection, now: float) -> None:
         """The attempt failed: wait for events that may help."""
         if why.hindrance is RejectionReason.MAKING_ROOM:
-            self.queue.make_room(entry, ROOMY, now + ROOM_SECONDS)
+            self.queue.make_room(entry, CAPACITY_EVENTS, now + PREEMPTION_SECONDS)
             return
         crew.victims.clear()
         for pod in self.store.waiting(crew.ref):
             self.store.clear_nomination(pod.key)
-        entry.rest = now + (entry.size / 1000 if entry.size >= LARGE else 0.0)
+        entry.rest = now + (entry.size / 1000 if entry.size >= LARGE_GANG else 0.0)
         due = now + FLUSH_SECONDS if why.again is None else max(min(now + FLUSH_SECONDS, why.again), now)
-        self.queue.park(entry, self.kind(crew), _hints_of(crew, why), due)
+        self.queue.mark_unschedulable(entry, self.kind(crew), _wakeups_for(crew, why), due)
 
     def kind(self, crew: GangState) -> Hashable:
         """The equivalence key of an entry: single pods without a relevant difference are rejected together.
@@ -314,11 +314,11 @@ class GangStateMachine:
         if crew.out:
             crew.left = None if refusal is None else refusal.why
             crew.heard = {str(hint): times for hint, times in self.heard.items()}
-            self.queue.commit(entry, now + ASSUMED_SECONDS)
+            self.queue.mark_binding(entry, now + ASSUMED_SECONDS)
         elif refusal is not None:
             self._refused(crew, entry, refusal.why, now)
         elif crew.victims:
-            self.queue.make_room(entry, ROOMY, now + ROOM_SECONDS)
+            self.queue.make_room(entry, CAPACITY_EVENTS, now + PREEMPTION_SECONDS)
         else:  # the plan only records its start
             self._passed_over(entry, now)
 
@@ -329,7 +329,7 @@ class GangStateMachine:
             return
         nodes = frozenset(refusal.keeps)
         if self.kept is not None and self.kept != (ref, nodes):
-            self.notes.hint(WakeupEvent.KEPT)
+            self.notes.event(WakeupEvent.RESERVATION_ENDED)
         self.kept = ref, nodes
 
     def _refused(self, crew: GangState, entry: SchedulingEntry, why: SchedulingRejection, now: float) -> None:
@@ -360,14 +360,14 @@ class GangStateMachine:
     def _had_its_turn(self, ref: Ref, now: float) -> None:
         """A gang that is still partially bound gets another turn; after a failed repair it is undone then."""
         crew, entry = self.store.crews[ref], self.queue.entries[ref]
-        if not crew.spent and self.mends(ref):
+        if not crew.spent and self.can_repair(ref):
             crew.spent = not crew.out and entry.place is not EntryState.MAKING_ROOM
             return
         del self.partial[ref]
         self.partial[ref] = now
 
 
-def _hints_of(crew: GangState, why: SchedulingRejection) -> frozenset[WakeupEvent]:
+def _wakeups_for(crew: GangState, why: SchedulingRejection) -> frozenset[WakeupEvent]:
     """The events that may help a gang; gangs of a queue are also helped by changes of shares."""
-    hints = hints_of(why, crew.lone)
-    return hints | {WakeupEvent.SHARE} if crew.charter is not None and crew.charter.queue else hints
+    hints = wakeups_for(why, crew.lone)
+    return hints | {WakeupEvent.SHARE_CHANGED} if crew.charter is not None and crew.charter.queue else hints

@@ -37,11 +37,11 @@ from bayplan.state.cluster.ledger import LedgerEntry
 from bayplan.state.cluster.node_store import NodeStore
 from bayplan.state.cluster.numa_state import USUAL_CARE, NumaCache
 from bayplan.state.scheduling.change_notes import ChangeNotes
-from bayplan.state.scheduling.diffs import asks, asks_the_same, spares_less, yields_more
-from bayplan.state.scheduling.fair_usage import FairUsage, hold_of
+from bayplan.state.scheduling.diffs import allows_more_evictions, attempt_key, more_preemptible, same_request
+from bayplan.state.scheduling.fair_usage import FairUsage, usage_kind
 from bayplan.state.scheduling.gang_state import GangState, in_order, part_of
 from bayplan.state.scheduling.queue import WakeupEvent
-from bayplan.state.scheduling.single_pod import lone_charter, lone_ref
+from bayplan.state.scheduling.single_pod import lone_ref, single_pod_spec
 from bayplan.state.scheduling.volumes import VolumeState
 
 
@@ -109,9 +109,9 @@ class SchedulingStore:
             case GangSpecLost(ref):
                 self._charter(ref, None)
             case StorageSeen(item, key):
-                self.notes.hint(WakeupEvent.STORAGE, self.stores.seen(item, key))
+                self.notes.event(WakeupEvent.STORAGE_CHANGED, self.stores.seen(item, key))
             case StorageLost(kind, key):
-                self.notes.hint(WakeupEvent.STORAGE, self.stores.lost(kind, key))
+                self.notes.event(WakeupEvent.STORAGE_CHANGED, self.stores.lost(kind, key))
             case _:
                 self._surroundings(change)
         self.index.slots.tidy()
@@ -119,7 +119,7 @@ class SchedulingStore:
     def _surroundings(self, change: Change) -> None:
         match change:
             case TopologySeen(topology):
-                self.notes.hint(WakeupEvent.NODE, self.nodes.topology_seen(topology))
+                self.notes.event(WakeupEvent.NODE_CHANGED, self.nodes.topology_seen(topology))
             case TopologyLost(name):
                 self.nodes.topology_lost(name)
             case BudgetSeen(budget):
@@ -127,17 +127,17 @@ class SchedulingStore:
             case BudgetLost(namespace, name):
                 self._budget(namespace, name, None)
             case NumaReportSeen(report):
-                self.notes.hint(WakeupEvent.ZONES, self.zones.report(report, self._on_nodes()))
+                self.notes.event(WakeupEvent.NUMA_CHANGED, self.zones.report(report, self._on_nodes()))
             case NumaReportLost(name):
-                self.notes.hint(WakeupEvent.ZONES, self.zones.silent(name))
+                self.notes.event(WakeupEvent.NUMA_CHANGED, self.zones.report_removed(name))
             case FairQueueSeen(queue):
                 self._fair_queue_seen(queue)
             case FairQueueLost(name):
-                self.notes.hint(WakeupEvent.SHARE, self.fair.queue_lost(name))
+                self.notes.event(WakeupEvent.SHARE_CHANGED, self.fair.queue_lost(name))
             case ImagesSeen(name, images):
                 self.nodes.images.note(name, images)
             case NamespaceSeen(name, labels):
-                self.notes.hint(WakeupEvent.CAME, self.index.namespaces.get(name) != labels)
+                self.notes.event(WakeupEvent.POD_BOUND, self.index.namespaces.get(name) != labels)
                 self.index.name_space(name, labels)
             case NamespaceLost(name):
                 self.index.name_space(name, None)
@@ -153,18 +153,18 @@ class SchedulingStore:
         for name, node in fresh.items():
             self.zones.node_changed(name)
             self.fair.node(name, node)
-        self.notes.hint(WakeupEvent.NODE)
+        self.notes.event(WakeupEvent.NODE_CHANGED)
 
     def _node_seen(self, node: Node) -> None:
         if self.nodes.seen(node):
             self.zones.node_changed(node.name)
             self.fair.node(node.name, node)
-            self.notes.hint(WakeupEvent.NODE)
+            self.notes.event(WakeupEvent.NODE_CHANGED)
 
     def _node_lost(self, name: str) -> None:
         if self.nodes.lost(name):
             self.fair.node(name, None)
-            self.notes.hint(WakeupEvent.NODE)  # spread constraints may hold without it
+            self.notes.event(WakeupEvent.NODE_CHANGED)  # spread constraints may hold without it
 
     # ── gangs ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -178,23 +178,25 @@ class SchedulingStore:
             self.charters[ref] = charter
         crew = self._crew(ref)
         if self.fair.active:
-            self.notes.hint(WakeupEvent.SHARE, self.fair.charter(ref, charter))
-        eases = yields_more(before, charter) and any(key in self.placed for key in crew.standing)
-        self.notes.hint(WakeupEvent.RULES, eases)
+            self.notes.event(WakeupEvent.SHARE_CHANGED, self.fair.charter(ref, charter))
+        eases = more_preemptible(before, charter) and any(key in self.placed for key in crew.standing)
+        self.notes.event(WakeupEvent.SPEC_CHANGED, eases)
         if before is not None and charter is not None and before.uid != charter.uid:
             crew.begun, crew.told = False, None  # another gang of the same name
         crew.rule(charter)
-        self.notes.touch(crew, own=not asks_the_same(before, charter))
+        self.notes.touch(crew, own=not same_request(before, charter))
 
     def _budget(self, namespace: str, name: str, budget: DisruptionBudget | None) -> None:
         before = self.budgets.pop((namespace, name), None)
         if budget is not None:
             self.budgets[namespace, name] = budget
-        self.notes.hint(WakeupEvent.LOOSE, self.fair.active and spares_less(before, budget))
+        self.notes.event(
+            WakeupEvent.VICTIMS_ADDED, self.fair.active and allows_more_evictions(before, budget)
+        )
 
     def _fair_queue_seen(self, queue: FairQueue) -> None:
         first = not self.fair.active
-        self.notes.hint(WakeupEvent.SHARE, self.fair.queue_seen(queue))
+        self.notes.event(WakeupEvent.SHARE_CHANGED, self.fair.queue_seen(queue))
         if first:
             shown = (self.placed.get(key) or pod for key, pod in self.pods.items())
             self.fair.begin(self.charters, shown)
@@ -231,9 +233,9 @@ class SchedulingStore:
         if self.zones.active:
             self.zones.lost(key, pod, self.placed.get(key))
         self.placed.pop(key, None)
-        self.notes.hint(WakeupEvent.SHARE, self.fair.lost(key))
+        self.notes.event(WakeupEvent.SHARE_CHANGED, self.fair.lost(key))
         self.index.remove(key)
-        self.notes.hint(WakeupEvent.ROOM, self.nodes.release(key))
+        self.notes.event(WakeupEvent.CAPACITY_FREED, self.nodes.release(key))
         if pod is None:
             return
         if pod.gang is not None:
@@ -252,7 +254,7 @@ class SchedulingStore:
         node = self.assumed.get(key) if same and pod.waits else None
         by = self.displaced.pop(key, None) if same else None  # before it counts as deleted
         if node is not None:
-            self._crew(pod.gang or lone_ref(key), pod.gang is None).take_over(key, old)
+            self._crew(pod.gang or lone_ref(key), pod.gang is None).move_bind(key, old)
         self._pod_lost(key)
         if node is not None:
             self.assumed[key] = node
@@ -288,9 +290,11 @@ class SchedulingStore:
         promised = self.nominations.pop(key, None)
         if promised is None:
             return
-        self.notes.hint(WakeupEvent.ROOM, promised[1] != comes_to)
+        self.notes.event(WakeupEvent.CAPACITY_FREED, promised[1] != comes_to)
         if self.fair.answers(promised[0].gang):  # the nomination counted for its queue
-            self.notes.hint(WakeupEvent.SHARE if promised[1] != comes_to else WakeupEvent.LOOSE)
+            self.notes.event(
+                WakeupEvent.SHARE_CHANGED if promised[1] != comes_to else WakeupEvent.VICTIMS_ADDED
+            )
 
     def _gone(self, key: PodKey) -> None:
         """A pod uses no capacity any more; the gang that preempted it may go on."""
@@ -311,23 +315,24 @@ class SchedulingStore:
             shown = replace(pod, node=node, leaving=leaving)
         if shown.takes_room:
             if key not in self.placed:
-                self.notes.hint(WakeupEvent.CAME)
+                self.notes.event(WakeupEvent.POD_BOUND)
             elif before is not None and before.wants.shape != pod.wants.shape:
-                self.notes.hint(WakeupEvent.CAME)
-                self.notes.hint(WakeupEvent.ROOM)
+                self.notes.event(WakeupEvent.POD_BOUND)
+                self.notes.event(WakeupEvent.CAPACITY_FREED)
             self.placed[key] = shown
-            self.notes.hint(
-                WakeupEvent.ROOM, self.nodes.hold(LedgerEntry(key, node, pod.amounts, assumed=not pod.node))
+            self.notes.event(
+                WakeupEvent.CAPACITY_FREED,
+                self.nodes.hold(LedgerEntry(key, node, pod.amounts, assumed=not pod.node)),
             )
             self.index.add(key, node, pod.wants.shape, leaving=leaving)
         elif key in self.placed:
             del self.placed[key]
             self.index.remove(key)
-            self.notes.hint(WakeupEvent.ROOM, self.nodes.release(key))
+            self.notes.event(WakeupEvent.CAPACITY_FREED, self.nodes.release(key))
             self._gone(key)
             shown = pod  # it frees no more capacity
         if self.fair.active:
-            self.notes.hint(WakeupEvent.SHARE, self.fair.pod(shown, hold_of(shown)))
+            self.notes.event(WakeupEvent.SHARE_CHANGED, self.fair.pod(shown, usage_kind(shown)))
         if pod.ours or pod.gang is not None:
             self._enrol(shown, before)
             if pod.over and pod.gang in self.crews:  # it may have been the last one with capacity
@@ -346,17 +351,17 @@ class SchedulingStore:
             return  # a single pod that is bound needs nothing more
         crew = self._crew(ref, lone)
         if lone and crew.charter is None:
-            crew.charter = lone_charter(pod)
+            crew.charter = single_pod_spec(pod)
         if key not in crew.seen:
             self._numbered += 1
             crew.seen[key] = self._numbered
         changed = crew.take(key, part_of(pod), (pod.pod_set, pod.rank))
         if key in crew.waiting:
             crew.ordered = None
-            if before is not None and asks(before) != asks(pod):
+            if before is not None and attempt_key(before) != attempt_key(pod):
                 changed = True
                 if lone:
-                    crew.charter = lone_charter(pod)
+                    crew.charter = single_pod_spec(pod)
         if changed:
             crew.fresh = crew.fresh or key in crew.waiting
             self.notes.touch(crew, own=True)
@@ -378,12 +383,12 @@ class SchedulingStore:
         """Capacity of a node is nominated for a pod."""
         self.nominations[pod.key] = pod, node
 
-    def assume_displaced(self, pod: Pod, by: Ref) -> None:
+    def assume_preempted(self, pod: Pod, by: Ref) -> None:
         """A pod is being preempted for a gang."""
         self.displaced[pod.key] = by
         self._sync(pod)
 
-    def assume_undisplaced(self, key: PodKey) -> None:
+    def assume_not_preempted(self, key: PodKey) -> None:
         """A preemption did not happen: the pod exists and is not terminating."""
         self._gone(key)
         self._sync(self.pods[key])

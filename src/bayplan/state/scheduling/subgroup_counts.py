@@ -9,9 +9,9 @@ from enum import StrEnum
 from bayplan.model.gang import Group, is_whole, short_part
 from bayplan.placement.subgroups.constraint_tree import mandatory_ranks
 
-Seat = tuple[str, int]
+PodSetRank = tuple[str, int]
 """A pod set and a rank in it."""
-NO_SEAT: Seat = ("", 0)
+NO_RANK: PodSetRank = ("", 0)
 
 
 class MemberState(StrEnum):
@@ -36,7 +36,9 @@ class PodSetCounts:
     tree: Group | None = None  # for quorum gangs: some members may be missing
 
     @staticmethod
-    def of(tree: Group, pods: Iterable[tuple[Seat, MemberState]], *, quorum: bool = False) -> PodSetCounts:
+    def of(
+        tree: Group, pods: Iterable[tuple[PodSetRank, MemberState]], *, quorum: bool = False
+    ) -> PodSetCounts:
         """The counts of a gang with these pods."""
         sets = list(tree.pod_sets())
         made = PodSetCounts(
@@ -48,7 +50,7 @@ class PodSetCounts:
             made.count(seat, part, 1)
         return made
 
-    def count(self, seat: Seat, part: MemberState, more: int) -> None:
+    def count(self, seat: PodSetRank, part: MemberState, more: int) -> None:
         """Add or remove one pod."""
         name, rank = seat
         if rank >= self.bounds.get(name, rank + 1):
@@ -67,7 +69,7 @@ class PodSetCounts:
             return None if part is None else part.name
         return next((name for name, least in self.minima.items() if self.there.get(name, 0) < least), None)
 
-    def held_back(self) -> str | None:
+    def lacks_ungated(self) -> str | None:
         """The first pod set that lacks ungated pods."""
         free = {name: there - self.gated.get(name, 0) for name, there in self.there.items()}
         if self.tree is not None and is_whole(self.tree, free):
@@ -76,7 +78,7 @@ class PodSetCounts:
         return next((name for name in held if self.tree is None or self.gated.get(name)), None)
 
     @property
-    def is_whole(self) -> bool:
+    def has_minimum(self) -> bool:
         """Whether the minimum of every pod set is bound."""
         if self.tree is not None:
             return is_whole(self.tree, self.standing)

@@ -20,7 +20,7 @@ _NODES_ALONE = frozenset(
         FilterReason.AFFINITY,
     }
 )
-_BY_COMING = frozenset({FilterReason.SPREAD, FilterReason.NOT_NEAR})
+_BY_POD = frozenset({FilterReason.SPREAD, FilterReason.NOT_NEAR})
 _BY_STORAGE = frozenset(
     {
         FilterReason.ONE_POD,
@@ -31,58 +31,70 @@ _BY_STORAGE = frozenset(
     }
     | {FilterReason.VOLUME_GONE, FilterReason.VOLUME_ZONE}
 )
-_IN_VAIN = (PreemptionSearchOutcome.NOBODY, PreemptionSearchOutcome.NO_HELP)
+_NO_VICTIMS = (PreemptionSearchOutcome.NOBODY, PreemptionSearchOutcome.NO_HELP)
 
 
-def hints_of(why: SchedulingRejection, lone: bool) -> frozenset[WakeupEvent]:
+def wakeups_for(why: SchedulingRejection, lone: bool) -> frozenset[WakeupEvent]:
     """The events after which another attempt may succeed; rather one too many than one too few."""
-    return _by_room(why, lone) | _by_going(why)
+    return _capacity_events(why, lone) | _preemption_events(why)
 
 
-def _by_going(why: SchedulingRejection) -> frozenset[WakeupEvent]:
+def _preemption_events(why: SchedulingRejection) -> frozenset[WakeupEvent]:
     """Events after which a preemption may succeed."""
     found = set[WakeupEvent]()
     if (
-        why.sought in _IN_VAIN
+        why.sought in _NO_VICTIMS
         or why.hindrance is RejectionReason.KEPT_FREE
         or FairShareWakeup.OTHERS in why.hopes
     ):
-        found.add(WakeupEvent.RULES)
+        found.add(WakeupEvent.SPEC_CHANGED)
     if FairShareWakeup.OTHERS in why.hopes:
-        found.add(WakeupEvent.LOOSE)
+        found.add(WakeupEvent.VICTIMS_ADDED)
     if FairShareWakeup.EXCESS in why.hopes:
-        found.add(WakeupEvent.GROWN)
+        found.add(WakeupEvent.USAGE_GROWN)
     return frozenset(found)
 
 
-def _by_room(why: SchedulingRejection, lone: bool) -> frozenset[WakeupEvent]:
+def _capacity_events(why: SchedulingRejection, lone: bool) -> frozenset[WakeupEvent]:
     """Events after which capacity may be available without preemption."""
     if FairShareWakeup.PLACE in why.hopes:
-        return ROOMY | {WakeupEvent.KEPT, WakeupEvent.STORAGE, WakeupEvent.ZONES}
+        return CAPACITY_EVENTS | {
+            WakeupEvent.RESERVATION_ENDED,
+            WakeupEvent.STORAGE_CHANGED,
+            WakeupEvent.NUMA_CHANGED,
+        }
     if not why.hindrance.was_tried:
         return frozenset()
-    found = {WakeupEvent.NODE, WakeupEvent.KEPT}  # not all nodes may have been tried
+    found = {WakeupEvent.NODE_CHANGED, WakeupEvent.RESERVATION_ENDED}  # not all nodes may have been tried
     if why.unfit is None:
         return (
-            frozenset(found | {WakeupEvent.ROOM, WakeupEvent.STORAGE, WakeupEvent.CAME, WakeupEvent.ZONES})
+            frozenset(
+                found
+                | {
+                    WakeupEvent.CAPACITY_FREED,
+                    WakeupEvent.STORAGE_CHANGED,
+                    WakeupEvent.POD_BOUND,
+                    WakeupEvent.NUMA_CHANGED,
+                }
+            )
             if why.misfit is None
-            else ROOMY | found | {WakeupEvent.ZONES}
+            else CAPACITY_EVENTS | found | {WakeupEvent.NUMA_CHANGED}
         )
     causes = {cause for cause, _ in why.unfit.counts}
     if why.unfit.bar is not None:
-        found = found if lone else found | {WakeupEvent.ROOM}
+        found = found if lone else found | {WakeupEvent.CAPACITY_FREED}
         return frozenset(
-            found if why.unfit.bar is PodError.AFFINITY_CONFLICT else found | {WakeupEvent.STORAGE}
+            found if why.unfit.bar is PodError.AFFINITY_CONFLICT else found | {WakeupEvent.STORAGE_CHANGED}
         )
     if not lone or not causes or not causes <= _NODES_ALONE:  # other pods of the gang may lack something else
-        found.add(WakeupEvent.ROOM)
+        found.add(WakeupEvent.CAPACITY_FREED)
     if FilterReason.UNALIGNED in causes or not lone:
-        found.add(WakeupEvent.ZONES)
-    if causes & _BY_COMING:
-        found.add(WakeupEvent.CAME)
+        found.add(WakeupEvent.NUMA_CHANGED)
+    if causes & _BY_POD:
+        found.add(WakeupEvent.POD_BOUND)
     if causes & _BY_STORAGE:
-        found.add(WakeupEvent.STORAGE)
+        found.add(WakeupEvent.STORAGE_CHANGED)
     return frozenset(found)
 
 
-ROOMY = frozenset({WakeupEvent.NODE, WakeupEvent.ROOM})
+CAPACITY_EVENTS = frozenset({WakeupEvent.NODE_CHANGED, WakeupEvent.CAPACITY_FREED})

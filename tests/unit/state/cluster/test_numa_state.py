@@ -181,7 +181,7 @@ def test_who_sits_where_is_looked_at_again_once_anything_happened() -> None:
     assert gift() == ({}, NumaRelease()), "there is one more than the report tells of"
     made.left(PodKey("space", "b"), "n", was_there=False)
     assert gift() == (seats, first)
-    made.silent("n")
+    made.report_removed("n")
     made.report(told("a", seating=ZoneAssignment(1, 0)), [one("a", ours=True, up=True)])
     moved, now = gift()
     assert moved == {("space", "a", "main"): 0}

@@ -8,7 +8,7 @@ import pytest
 
 from bayplan.model.gang import GangSpec, Group, Locality, PodSet, Segment
 from bayplan.model.pod import PodKey
-from bayplan.state.scheduling.diffs import yields_more
+from bayplan.state.scheduling.diffs import more_preemptible
 from bayplan.state.scheduling.gang_state import GangState, MemberState
 from tests.support.scheduling_scene import ref
 
@@ -33,11 +33,11 @@ def tree(main: PodSet = MAIN, inner: Locality = ANYWHERE) -> Group:
     ],
 )
 def test_other_bonds_may_let_it_go_or_move(after: GangSpec) -> None:
-    assert yields_more(RULES, after) and yields_more(after, replace(RULES, priority=-2))
+    assert more_preemptible(RULES, after) and more_preemptible(after, replace(RULES, priority=-2))
 
 
 def test_more_pods_let_nobody_go() -> None:
-    assert not yields_more(RULES, replace(RULES, tree=tree(replace(MAIN, count=9))))
+    assert not more_preemptible(RULES, replace(RULES, tree=tree(replace(MAIN, count=9))))
 
 
 def test_a_gang_that_does_with_a_quorum_from_now_on_is_counted_anew() -> None:
@@ -46,6 +46,6 @@ def test_a_gang_that_does_with_a_quorum_from_now_on_is_counted_anew() -> None:
     crew = GangState(ref("g"))
     crew.rule(rules)
     crew.take(PodKey("ns", "a-0"), MemberState.STANDING, ("a", 0))
-    assert not crew.is_whole
+    assert not crew.has_minimum
     crew.rule(replace(rules, quorum=True))
-    assert crew.is_whole
+    assert crew.has_minimum

@@ -19,8 +19,8 @@ def book(has: int) -> FairUsage:
     found.node("n1", Node("n1", {}, {"gpu": 8}))
     found.queue_seen(FairQueue("q", entitlements={"gpu": Entitlement(Fraction(2))}))
     found.begin({ref("g"): GangSpec(ref("g"), 1, queue="q")}, ())
-    found.pod(pod("g", 0, on="n1", gpus=has).pod, UsageKind.HAS)
-    found.outgrown()
+    found.pod(pod("g", 0, on="n1", gpus=has).pod, UsageKind.USED)
+    found.shares_exceeded()
     return found
 
 
@@ -36,9 +36,9 @@ def book(has: int) -> FairUsage:
 )
 def test_with_less_to_share_a_queue_may_have_to_give_back_more(now: Node | None, less: bool) -> None:
     found = book(has=3)
-    assert not found.outgrown()
+    assert not found.shares_exceeded()
     found.node("n1", now)
-    assert found.outgrown() == less
+    assert found.shares_exceeded() == less
     within = book(has=2)
     within.node("n1", now)
-    assert not within.outgrown(), "that is its own"
+    assert not within.shares_exceeded(), "that is its own"

@@ -26,13 +26,13 @@ from bayplan.model.profile import Profile
 from bayplan.model.quota import FairQueue
 from bayplan.model.scheduling_rejection import RejectionReason
 from bayplan.scheduling.binding.cycle import decide_gangs
-from bayplan.state.scheduling.queue import PACE, SOON, EntryState
+from bayplan.state.scheduling.queue import WAKEUP_DELAY, WAKEUPS_PER_SECOND, EntryState
 from bayplan.state.scheduling.state import SchedulingState
 from tests.support.kai_site import CLASSES, Site
 from tests.support.scheduling_scene import NOW, board, ends, gang, node, place_of, pod, ref, refusals, step
 from tests.unit.scheduling.binding.test_fair_cycle import displaced, nominated, queue, runs, waits, why
 
-LATER = NOW + SOON + 0.01
+LATER = NOW + WAKEUP_DELAY + 0.01
 
 
 def tight(*changes: Change) -> SchedulingState:
@@ -205,7 +205,8 @@ def test_pods_that_are_spared_no_longer_may_move() -> None:
     for change in (BudgetSeen(DisruptionBudget("ns", "all", EVERYTHING, 1)), BudgetLost("ns", "all")):
         found = board(
             queue("a", 4), queue("b", 4), node("n1"), node("n2"), *runs("a1", "a", 2),
-            *runs("a2", "a", 2, on="n2"), BudgetSeen(DisruptionBudget("ns", "all", EVERYTHING, 0)), *waits("b", "a", 4),
+            *runs("a2", "a", 2, on="n2"), BudgetSeen(DisruptionBudget("ns", "all", EVERYTHING, 0)),
+            *waits("b", "a", 4),
         )  # fmt: skip
         step(found)
         found.apply(BudgetSeen(DisruptionBudget("ns", "all", EVERYTHING, 0)))
@@ -285,12 +286,12 @@ def many(count: int) -> SchedulingState:
 
 
 def test_many_who_may_be_helped_are_tried_one_after_the_other() -> None:
-    found = many(3 * PACE)
+    found = many(3 * WAKEUPS_PER_SECOND)
     comes(found, gang("a3", 1, queue="a"), pod("a3", 0, on="n1", gpus=1, started=1.0))
-    first = found.heads(NOW + SOON)
+    first = found.heads(NOW + WAKEUP_DELAY)
     assert len(first) == 1
-    assert PACE <= len(found.heads(NOW + SOON + 1)) <= PACE + 1
-    assert len(found.heads(NOW + SOON + 4)) == 3 * PACE + 1
+    assert WAKEUPS_PER_SECOND <= len(found.heads(NOW + WAKEUP_DELAY + 1)) <= WAKEUPS_PER_SECOND + 1
+    assert len(found.heads(NOW + WAKEUP_DELAY + 4)) == 3 * WAKEUPS_PER_SECOND + 1
 
 
 def test_what_happens_again_and_again_puts_nobody_off_and_hurries_nobody() -> None:
@@ -298,7 +299,7 @@ def test_what_happens_again_and_again_puts_nobody_off_and_hurries_nobody() -> No
     for n in range(9):
         comes(found, gang(f"c{n}", 1, queue="a"), pod(f"c{n}", 0, on="n3", gpus=1, started=1.0))
         assert ref("b") not in found.heads(NOW + n / 10)
-    assert ref("b") in found.heads(NOW + SOON)
+    assert ref("b") in found.heads(NOW + WAKEUP_DELAY)
 
 
 def test_who_was_tried_in_vain_hears_of_it_the_next_time_too() -> None:
@@ -307,7 +308,7 @@ def test_who_was_tried_in_vain_hears_of_it_the_next_time_too() -> None:
         now = NOW + 10 * n
         found.apply_all([gang(f"c{n}", 1, queue="a", lasting=True), pod(f"c{n}", 0, on="n9", gpus=1)])
         assert ref("b") not in found.heads(now)
-        assert [refused.gang.name for refused in refusals(tried(found, now + SOON))] == ["b"]
+        assert [refused.gang.name for refused in refusals(tried(found, now + WAKEUP_DELAY))] == ["b"]
 
 
 def test_a_queue_that_says_nothing_of_a_resource_has_no_quota_of_it() -> None:

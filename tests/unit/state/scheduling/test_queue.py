@@ -18,19 +18,19 @@ from bayplan.state.scheduling.queue import (
     BACKOFF_MAX,
     HEADS_MAX,
     NEVER,
-    PACE,
     PODS_MAX,
-    SOON,
     SPARE,
+    WAKEUP_DELAY,
+    WAKEUPS_PER_SECOND,
     EntryState,
     SchedulingEntry,
     SchedulingQueue,
     WakeupEvent,
 )
-from bayplan.state.scheduling.wakeups import hints_of
+from bayplan.state.scheduling.wakeups import wakeups_for
 
 NOW = 10.0
-ROOM = frozenset({WakeupEvent.ROOM})
+ROOM = frozenset({WakeupEvent.CAPACITY_FREED})
 
 
 def ref(name: str) -> Ref:
@@ -60,7 +60,7 @@ def park(
     line: SchedulingQueue, *entries: SchedulingEntry, key: str = "alike", hints: frozenset[WakeupEvent] = ROOM
 ) -> None:
     for entry in entries:
-        line.park(entry, key, hints, NOW + 300)
+        line.mark_unschedulable(entry, key, hints, NOW + 300)
 
 
 def test_more_important_ones_come_first_then_those_who_wait_longer_then_who_was_seen_first() -> None:
@@ -107,10 +107,10 @@ def test_trouble_is_waited_out_longer_each_time_and_longer_for_large_gangs() -> 
 def test_only_what_may_help_wakes() -> None:
     line = SchedulingQueue()
     park(line, put(line, "room"), key="one")
-    park(line, put(line, "volume"), key="two", hints=frozenset({WakeupEvent.STORAGE}))
-    line.wake({WakeupEvent.CAME, WakeupEvent.NODE}, NOW)
+    park(line, put(line, "volume"), key="two", hints=frozenset({WakeupEvent.STORAGE_CHANGED}))
+    line.wake({WakeupEvent.POD_BOUND, WakeupEvent.NODE_CHANGED}, NOW)
     assert names(line) == []
-    line.wake({WakeupEvent.STORAGE}, NOW)
+    line.wake({WakeupEvent.STORAGE_CHANGED}, NOW)
     assert names(line) == ["volume"]
 
 
@@ -120,9 +120,9 @@ def test_the_first_of_a_kind_is_tried_and_the_others_follow_if_it_fits() -> None
     park(line, *entries)
     line.wake(ROOM, NOW)
     assert names(line) == ["p0"]
-    line.commit(entries[0], NOW + 30)
+    line.mark_binding(entries[0], NOW + 30)
     assert names(line) == ["p1", "p2"]
-    line.commit(entries[1], NOW + 30)
+    line.mark_binding(entries[1], NOW + 30)
     assert names(line) == ["p2", "p3", "p4", "p5", "p6"]
     park(line, entries[2])
     line.drop(entries[3].ref)  # it passes its turn on
@@ -171,12 +171,12 @@ def test_who_makes_room_looks_again_soon_but_not_for_every_pod() -> None:
 def test_whoever_is_alike_waits_for_what_the_one_that_was_tried_waits_for() -> None:
     line = SchedulingQueue()
     first, second = put(line, "first", since=1.0, lone=True), put(line, "second", since=2.0, lone=True)
-    park(line, first, second, hints=frozenset({WakeupEvent.NODE}))
-    line.wake([WakeupEvent.NODE], NOW)
+    park(line, first, second, hints=frozenset({WakeupEvent.NODE_CHANGED}))
+    line.wake([WakeupEvent.NODE_CHANGED], NOW)
     assert names(line) == ["first"]
     park(line, first, hints=ROOM)  # the node is fine now, but full
-    line.wake([WakeupEvent.ROOM], NOW)
-    line.commit(first, NOW + 30)
+    line.wake([WakeupEvent.CAPACITY_FREED], NOW)
+    line.mark_binding(first, NOW + 30)
     assert names(line) == ["second"], "it is like the first, whatever that one was told last"
 
 
@@ -201,84 +201,97 @@ def test_hints_follow_from_the_reason() -> None:
         *causes: FilterReason, bar: PodError | None = None, lone: bool = True
     ) -> frozenset[WakeupEvent]:
         unfit = FilterFailure(3, {(cause, ""): 1 for cause in causes}, bar)
-        return hints_of(
+        return wakeups_for(
             SchedulingRejection(RejectionReason.NO_ROOM, unfit=unfit, pod=PodKey("ns", "p")), lone
         )
 
-    always = {WakeupEvent.NODE, WakeupEvent.KEPT}  # it may have been refused on some of the nodes only
-    assert hints(FilterReason.LACKING) == always | {WakeupEvent.ROOM}
+    always = {
+        WakeupEvent.NODE_CHANGED,
+        WakeupEvent.RESERVATION_ENDED,
+    }  # it may have been refused on some of the nodes only
+    assert hints(FilterReason.LACKING) == always | {WakeupEvent.CAPACITY_FREED}
     assert hints(FilterReason.TAINT, FilterReason.AFFINITY) == always
-    assert hints(FilterReason.TAINT, lone=False) == always | {WakeupEvent.ROOM, WakeupEvent.ZONES}
-    assert hints(FilterReason.NOT_NEAR) == always | {WakeupEvent.ROOM, WakeupEvent.CAME}
-    assert hints(FilterReason.NO_VOLUME) == always | {WakeupEvent.ROOM, WakeupEvent.STORAGE}
-    assert hints(bar=PodError.CLAIM_MISSING) == always | {WakeupEvent.STORAGE}
-    assert hints() == always | {WakeupEvent.ROOM}  # there was no node that it was let look at
-    assert WakeupEvent.KEPT in hints_of(SchedulingRejection(RejectionReason.KEPT_FREE), lone=True)
-    assert hints_of(SchedulingRejection(RejectionReason.FLAWED), lone=True) == frozenset()
+    assert hints(FilterReason.TAINT, lone=False) == always | {
+        WakeupEvent.CAPACITY_FREED,
+        WakeupEvent.NUMA_CHANGED,
+    }
+    assert hints(FilterReason.NOT_NEAR) == always | {WakeupEvent.CAPACITY_FREED, WakeupEvent.POD_BOUND}
+    assert hints(FilterReason.NO_VOLUME) == always | {WakeupEvent.CAPACITY_FREED, WakeupEvent.STORAGE_CHANGED}
+    assert hints(bar=PodError.CLAIM_MISSING) == always | {WakeupEvent.STORAGE_CHANGED}
+    assert hints() == always | {WakeupEvent.CAPACITY_FREED}  # there was no node that it was let look at
+    assert WakeupEvent.RESERVATION_ENDED in wakeups_for(
+        SchedulingRejection(RejectionReason.KEPT_FREE), lone=True
+    )
+    assert wakeups_for(SchedulingRejection(RejectionReason.FLAWED), lone=True) == frozenset()
 
 
 def test_what_helps_few_wakes_the_most_important_first_and_so_many_a_second() -> None:
     line = SchedulingQueue()
-    for at in range(2 * PACE):
+    for at in range(2 * WAKEUPS_PER_SECOND):
         park(
             line,
             put(line, f"g{at:02}", priority=at),
             key=f"{at}",
-            hints=frozenset({WakeupEvent.ROOM, WakeupEvent.GROWN}),
+            hints=frozenset({WakeupEvent.CAPACITY_FREED, WakeupEvent.USAGE_GROWN}),
         )
-    line.wake({WakeupEvent.GROWN}, NOW)
+    line.wake({WakeupEvent.USAGE_GROWN}, NOW)
     assert names(line) == []
-    assert [entry.ref.name for entry in line.expired(NOW + SOON)] == [f"g{2 * PACE - 1:02}"]
-    assert len(list(line.expired(NOW + SOON + 1.0))) == PACE
+    assert [entry.ref.name for entry in line.expired(NOW + WAKEUP_DELAY)] == [
+        f"g{2 * WAKEUPS_PER_SECOND - 1:02}"
+    ]
+    assert len(list(line.expired(NOW + WAKEUP_DELAY + 1.0))) == WAKEUPS_PER_SECOND
 
 
 def test_what_happened_is_no_news_until_it_was_tried() -> None:
     line = SchedulingQueue()
     entry = put(line, "gang")
-    park(line, entry, hints=frozenset({WakeupEvent.LOOSE, WakeupEvent.ROOM}))
-    line.wake({WakeupEvent.LOOSE}, NOW)
-    line.wake({WakeupEvent.LOOSE}, NOW + SOON / 2)
-    assert entry.due == NOW + SOON
-    line.wake({WakeupEvent.ROOM}, NOW + SOON / 2)  # that is another matter
+    park(line, entry, hints=frozenset({WakeupEvent.VICTIMS_ADDED, WakeupEvent.CAPACITY_FREED}))
+    line.wake({WakeupEvent.VICTIMS_ADDED}, NOW)
+    line.wake({WakeupEvent.VICTIMS_ADDED}, NOW + WAKEUP_DELAY / 2)
+    assert entry.due == NOW + WAKEUP_DELAY
+    line.wake({WakeupEvent.CAPACITY_FREED}, NOW + WAKEUP_DELAY / 2)  # that is another matter
     assert names(line) == ["gang"]
-    park(line, entry, hints=frozenset({WakeupEvent.LOOSE, WakeupEvent.ROOM}))
-    line.wake({WakeupEvent.LOOSE}, NOW + 9)
-    assert entry.due == NOW + 9 + SOON
+    park(line, entry, hints=frozenset({WakeupEvent.VICTIMS_ADDED, WakeupEvent.CAPACITY_FREED}))
+    line.wake({WakeupEvent.VICTIMS_ADDED}, NOW + 9)
+    assert entry.due == NOW + 9 + WAKEUP_DELAY
 
 
 def test_a_gang_that_is_parked_again_for_the_same_hears_of_it_again() -> None:
     line = SchedulingQueue()
     entry = put(line, "gang")
     for now in (NOW, NOW + 20):
-        park(line, entry, hints=frozenset({WakeupEvent.GROWN}))
-        line.wake({WakeupEvent.GROWN}, now)
-        assert entry.due == now + SOON
+        park(line, entry, hints=frozenset({WakeupEvent.USAGE_GROWN}))
+        line.wake({WakeupEvent.USAGE_GROWN}, now)
+        assert entry.due == now + WAKEUP_DELAY
         line.move(entry, EntryState.READY)  # its own rules changed: it is tried for that
 
 
 def test_hints_of_those_whom_the_going_of_others_may_help() -> None:
     def hints(**facts: Any) -> frozenset[WakeupEvent]:
         unfit = FilterFailure(1, {(FilterReason.LACKING, ""): 1})
-        return hints_of(
+        return wakeups_for(
             SchedulingRejection(**{"hindrance": RejectionReason.NO_ROOM, "unfit": unfit, **facts}), lone=False
         )
 
     never = hints(sought=PreemptionSearchOutcome.NEVER)
-    assert not never & {WakeupEvent.RULES, WakeupEvent.GROWN, WakeupEvent.LOOSE}
+    assert not never & {WakeupEvent.SPEC_CHANGED, WakeupEvent.USAGE_GROWN, WakeupEvent.VICTIMS_ADDED}
     assert (
         hints(sought=PreemptionSearchOutcome.NOBODY)
         == hints(sought=PreemptionSearchOutcome.NO_HELP)
-        == never | {WakeupEvent.RULES}
+        == never | {WakeupEvent.SPEC_CHANGED}
     )
     queued = frozenset({FairShareWakeup.OTHERS, FairShareWakeup.EXCESS})
     assert hints(sought=PreemptionSearchOutcome.NO_HELP, hopes=queued) == never | {
-        WakeupEvent.RULES,
-        WakeupEvent.LOOSE,
-        WakeupEvent.GROWN,
+        WakeupEvent.SPEC_CHANGED,
+        WakeupEvent.VICTIMS_ADDED,
+        WakeupEvent.USAGE_GROWN,
     }
     full = {"hindrance": RejectionReason.OVER_LIMIT, "unfit": None}
     assert hints(**full) == frozenset()
-    assert hints(**full, hopes=frozenset({FairShareWakeup.OTHERS})) == {WakeupEvent.RULES, WakeupEvent.LOOSE}
-    assert {WakeupEvent.ROOM, WakeupEvent.NODE} <= hints(
+    assert hints(**full, hopes=frozenset({FairShareWakeup.OTHERS})) == {
+        WakeupEvent.SPEC_CHANGED,
+        WakeupEvent.VICTIMS_ADDED,
+    }
+    assert {WakeupEvent.CAPACITY_FREED, WakeupEvent.NODE_CHANGED} <= hints(
         **full, hopes=frozenset({FairShareWakeup.OTHERS, FairShareWakeup.PLACE})
     )

@@ -44,12 +44,12 @@ def test_members_that_may_be_missing_are_not_waited_for() -> None:
 
 def test_pods_held_back_count_only_where_the_others_are_not_enough() -> None:
     there = [(("c", 0), MemberState.WAITING)] * 3 + [(("b", 0), MemberState.GATED)]
-    assert PodSetCounts.of(TREE, there, quorum=True).held_back() == "b"
+    assert PodSetCounts.of(TREE, there, quorum=True).lacks_ungated() == "b"
     enough = [*there, (("a", 0), MemberState.WAITING), (("a", 0), MemberState.WAITING)]
-    assert PodSetCounts.of(TREE, enough, quorum=True).held_back() is None
+    assert PodSetCounts.of(TREE, enough, quorum=True).lacks_ungated() is None
 
 
 def test_it_stands_whole_with_a_quorum() -> None:
     stands = [(("b", 0), MemberState.STANDING)] + [(("c", 0), MemberState.STANDING)] * 3
-    assert PodSetCounts.of(TREE, stands, quorum=True).is_whole
-    assert not PodSetCounts.of(TREE, stands[:-1], quorum=True).is_whole
+    assert PodSetCounts.of(TREE, stands, quorum=True).has_minimum
+    assert not PodSetCounts.of(TREE, stands[:-1], quorum=True).has_minimum
