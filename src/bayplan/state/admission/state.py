@@ -44,7 +44,8 @@ from bayplan.state.admission.queues import (
 )
 from bayplan.state.admission.reservations import Reservations
 from bayplan.state.admission.snapshot import AdmissionSnapshot, Failed, QueueHead, heads_of
-from bayplan.state.admission.usage import AdmittedUsage, GangUsage, holding_of
+from bayplan.state.admission.usage import AdmittedUsage, holding_of
+from bayplan.state.admission.wakeups import AdmissionWakeups
 from bayplan.state.cluster.ledger import Shift
 from bayplan.state.cluster.numa_state import USUAL_CARE
 
@@ -67,6 +68,7 @@ class AdmissionState:
         self.ledger = self.strangers.ledger
         self.lines = PendingQueues()
         self.reservations = Reservations()
+        self._wakeups = AdmissionWakeups(self.rules, self.holdings, self.lines)
         self.assumed: dict[Ref, Admission] = {}
         self.leaving: set[Ref] = set()  # evictions in flight: the API does not show them yet
         self.generation = 0  # grows with every change that can make a cycle end differently
@@ -93,9 +95,11 @@ class AdmissionState:
             case NumaReportSeen(report):
                 pods, holdings = self.strangers.pods.values(), self.holdings.by_gang.values()
                 better = self.zones.report(report, pods, holdings)
-                self._wake_topologies(self.holdings.clusters if better else ())
+                self._wakeups.capacity_freed(self.holdings.clusters if better else ())
             case NumaReportLost(name):
-                self._wake_topologies(self.holdings.clusters if self.zones.report_removed(name) else ())
+                self._wakeups.capacity_freed(
+                    self.holdings.clusters if self.zones.report_removed(name) else ()
+                )
             case QueuedGangSeen(demand):
                 self._demand_seen(demand)
             case QueuedGangLost(ref):
@@ -120,7 +124,7 @@ class AdmissionState:
         if effect is ConfigChange.QUOTA:
             self._rules_changed()
         elif effect is not ConfigChange.NONE:
-            self._wake_all()
+            self._wakeups.wake_all()
 
     def apply_all(self, changes: Iterable[Change]) -> None:
         """Apply many changes; nodes that arrive together are added together."""
@@ -138,7 +142,7 @@ class AdmissionState:
 
     def nodes_seen(self, nodes: Mapping[str, Node]) -> None:
         """Nodes were added or changed: gangs that wait for capacity in their topologies are retried."""
-        self._wake_topologies(self.holdings.put_nodes(nodes))
+        self._wakeups.capacity_freed(self.holdings.put_nodes(nodes))
         self._shift(self.strangers.nodes_changed(nodes))
         self.zones.nodes_changed(nodes)
 
@@ -155,10 +159,10 @@ class AdmissionState:
         rules = self.rules
         self.holdings.set_rules(rules.flavors, rules.shared.values(), rules.queues.values())
         self.lines.drop_unused(rules.queues)
-        self._wake_all()
+        self._wakeups.wake_all()
 
     def _shift(self, shifts: Iterable[Shift]) -> None:
-        self._wake_topologies(self.holdings.shift(shifts))
+        self._wakeups.capacity_freed(self.holdings.shift(shifts))
 
     def _demand_seen(self, demand: QueuedGang) -> None:
         standing = self.lines.standings.get(ref := demand.gang.source)
@@ -218,7 +222,7 @@ class AdmissionState:
         holding = self.holdings.give_back(ref)
         if holding is not None:
             self._shift(self.strangers.moved(ref, None))
-            self._wake_beside(holding)
+            self._wakeups.usage_released(holding)
 
     def _stand(self, standing: QueueEntry) -> None:
         """Put a gang into the state that its spec and status ask for; wake others if it leaves its place."""
@@ -232,7 +236,7 @@ class AdmissionState:
         kept = self.reservations.drop(standing.demand.gang.source)
         if self.lines.clear_sticky(queue, standing) or self.lines.crowded or kept:
             self.lines.crowded = False
-            self._wake_all()
+            self._wakeups.wake_all()
 
     def _put(self, standing: QueueEntry) -> None:
         """Put a gang into its state, unless a write is in flight."""
@@ -267,27 +271,6 @@ class AdmissionState:
                 standing.shape = None
                 self._stand(standing)
 
-    def _wake_all(self) -> None:
-        for queue in self.rules.queues:
-            self.lines.wake(queue)
-
-    def _wake_topologies(self, topologies: Iterable[str]) -> None:
-        gained = frozenset(topologies)
-        if gained:
-            self.lines.retry_placements(
-                lambda other: not gained.isdisjoint(self.rules.topologies_of(other.demand))
-            )
-        for name in (name for topology in gained for name in self.rules.queues_on(topology)):
-            self.lines.wake(name, room=True)
-
-    def _wake_beside(self, holding: GangUsage) -> None:
-        """Quota was freed in one tree, and capacity in the topologies of the gang."""
-        account = self.holdings.books().queues.get(holding.queue)
-        if account is not None:
-            for queue in account.root().queues():
-                self.lines.wake(queue.name)
-        self._wake_topologies(self.holdings.topologies_of(holding))
-
     def heads(
         self, now: float, failed: Failed | None = None, unread: Callable[[Ref], bool] = lambda _: False
     ) -> list[QueueHead]:
@@ -296,7 +279,7 @@ class AdmissionState:
             self._come_due(standing, now, unread)
         if self.zones.active and self.zones.catch_up(now):
             self.generation += 1
-            self._wake_topologies(self.holdings.clusters)
+            self._wakeups.capacity_freed(self.holdings.clusters)
         return heads_of(self.rules, self.lines, now, failed)
 
     def _come_due(self, standing: QueueEntry, now: float, unread: Callable[[Ref], bool]) -> None:
@@ -358,7 +341,7 @@ class AdmissionState:
         for queue in filter(self.rules.may_reclaim, map(self.rules.queue_of, outrun)):
             self.lines.wake(queue)  # it may preempt the gangs that took its capacity
         if self.reservations.fold(plan):
-            self._wake_all()
+            self._wakeups.wake_all()
 
     def _assume_admitted(self, action: Admit, now: float) -> None:
         standing = self.lines.standings.get(action.gang)
@@ -401,7 +384,7 @@ class AdmissionState:
             if standing is not None:
                 self._hold(standing)
                 self._stand(standing)
-            self._wake_all()
+            self._wakeups.wake_all()
 
     def next_due(self, now: float) -> float:
         """When the next action is due without any event."""
