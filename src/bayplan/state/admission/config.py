@@ -74,9 +74,12 @@ class AdmissionConfig:
                 return _put(self.queues, queue.name, queue, ConfigChange.QUOTA)
             case QueueLost(name):
                 return _drop(self.queues, name, ConfigChange.QUOTA)
-            case NamespaceQueueSeen(entrance):
+            case NamespaceQueueSeen(namespace_queue):
                 return _put(
-                    self.entrances, (entrance.namespace, entrance.name), entrance, ConfigChange.ROUTING
+                    self.entrances,
+                    (namespace_queue.namespace, namespace_queue.name),
+                    namespace_queue,
+                    ConfigChange.ROUTING,
                 )
             case NamespaceQueueLost(namespace, name):
                 return _drop(self.entrances, (namespace, name), ConfigChange.ROUTING)
@@ -112,9 +115,9 @@ class AdmissionConfig:
         if queue.node.parent in cyclic:
             yield Flaw.CYCLE, queue.node.parent
 
-    def topologies_of(self, demand: QueuedGang) -> set[str]:
+    def topologies_of(self, queued: QueuedGang) -> set[str]:
         """The topologies in which an admitted gang is placed, or is to be placed."""
-        given = demand.admission.given if demand.admission is not None else ()
+        given = queued.admission.given if queued.admission is not None else ()
         named = {flavor for part in given for flavor in part.flavors.values()}
         return {self.flavors[name].topology for name in named if name in self.flavors}
 
@@ -127,44 +130,44 @@ class AdmissionConfig:
 
     def may_reclaim(self, queue: str) -> bool:
         """Whether gangs of this queue may preempt gangs of other queues."""
-        found = self.queues.get(queue)
-        return found is not None and found.preemption.reclaim is not VictimPolicy.NEVER
+        known = self.queues.get(queue)
+        return known is not None and known.preemption.reclaim is not VictimPolicy.NEVER
 
-    def queue_of(self, demand: QueuedGang) -> str:
+    def queue_of(self, queued: QueuedGang) -> str:
         """The queue that the gang's namespace queue points at; empty if there is none."""
-        entrance = self.entrances.get(demand.entrance)
-        return entrance.queue if entrance is not None else ""
+        namespace_queue = self.entrances.get(queued.entrance)
+        return namespace_queue.queue if namespace_queue is not None else ""
 
-    def shape_of(self, demand: QueuedGang, queue: str, rank: Hashable) -> Hashable:
+    def shape_of(self, queued: QueuedGang, queue: str, rank: Hashable) -> Hashable:
         """The equivalence key of a pending gang: gangs with the same key get the same answer."""
-        found = self.queues.get(queue)
-        rules = (found.preemption.within, found.preemption.reclaim) if found is not None else ()
-        by_age = VictimPolicy.LOWER_OR_NEWER in rules
-        verdicts = tuple((verdict.check, verdict.state) for verdict in demand.verdicts)
-        counts = tuple(ask.count for ask in demand.asks)  # smaller once some pods have finished
+        known = self.queues.get(queue)
+        policies = (known.preemption.within, known.preemption.reclaim) if known is not None else ()
+        by_age = VictimPolicy.LOWER_OR_NEWER in policies
+        statuses = tuple((status.check, status.state) for status in queued.verdicts)
+        counts = tuple(ask.count for ask in queued.asks)  # smaller once some pods have finished
         return (
-            queue, demand.gang.source.namespace, demand.shape, demand.gang.priority, verdicts, counts,
-            demand.elastic, self.is_stopped(demand), rank if by_age or demand.replaces else (),
+            queue, queued.gang.source.namespace, queued.shape, queued.gang.priority, statuses, counts,
+            queued.elastic, self.is_stopped(queued), rank if by_age or queued.replaces else (),
         )  # fmt: skip
 
-    def is_stopped(self, demand: QueuedGang) -> bool:
+    def is_stopped(self, queued: QueuedGang) -> bool:
         """Whether the gang's namespace queue is stopped."""
-        entrance = self.entrances.get(demand.entrance)
-        return entrance is not None and entrance.stop is not StopPolicy.OPEN
+        namespace_queue = self.entrances.get(queued.entrance)
+        return namespace_queue is not None and namespace_queue.stop is not StopPolicy.OPEN
 
-    def barred(self, demand: QueuedGang, queue: str) -> AdmissionRejection | None:
+    def barred(self, queued: QueuedGang, queue: str) -> AdmissionRejection | None:
         """Why a gang may not enter a queue at all; None if it may."""
-        entrance, found = self.entrances.get(demand.entrance), self.queues.get(queue)
-        if demand.admission is not None:
+        namespace_queue, known = self.entrances.get(queued.entrance), self.queues.get(queue)
+        if queued.admission is not None:
             return None
-        if entrance is not None and self.is_stopped(demand):
+        if namespace_queue is not None and self.is_stopped(queued):
             return AdmissionRejection(
-                AdmissionReason.CLOSED, AdmissionRemark.ENTRANCE_CLOSED, queue=entrance.name
+                AdmissionReason.CLOSED, AdmissionRemark.ENTRANCE_CLOSED, queue=namespace_queue.name
             )
-        labels = self.namespaces.get(demand.gang.source.namespace)
-        if found is None or labels is None:
+        labels = self.namespaces.get(queued.gang.source.namespace)
+        if known is None or labels is None:
             return None
-        if found.namespaces is None or not all(r.accepts(labels.get(r.key)) for r in found.namespaces):
+        if known.namespaces is None or not all(r.accepts(labels.get(r.key)) for r in known.namespaces):
             return AdmissionRejection(AdmissionReason.MISCONFIGURED, AdmissionRemark.NAMESPACE, queue=queue)
         return None
 

@@ -39,8 +39,8 @@ class GangVersions:
 class UnmanagedPods:
     """Capacity that pods use on nodes beyond what admitted gangs hold."""
 
-    def __init__(self, holdings: AdmittedUsage) -> None:
-        self.holdings = holdings
+    def __init__(self, usages: AdmittedUsage) -> None:
+        self.holdings = usages
         self.ledger = Ledger()
         self.pods: dict[PodKey, Pod] = {}
         self.families: dict[Ref, GangVersions] = {}
@@ -77,11 +77,11 @@ class UnmanagedPods:
             self._forget(pod.gang, family)
         return shifts
 
-    def moved(self, ref: Ref, holding: GangUsage | None) -> list[Shift]:
+    def moved(self, ref: Ref, usage: GangUsage | None) -> list[Shift]:
         """A gang has another placement than before, or none."""
-        name = self.family_of.pop(ref, ref) if holding is None else holding.demand.family
+        name = self.family_of.pop(ref, ref) if usage is None else usage.demand.family
         family = self.families.setdefault(name, GangVersions())
-        if holding is None:
+        if usage is None:
             family.versions.pop(ref, None)
         else:
             family.versions[ref], self.family_of[ref] = None, name
@@ -104,13 +104,13 @@ class UnmanagedPods:
         """Recompute the slots and which pods have them."""
         family.slots, family.each, family.levels = {}, {}, {}
         found = (self.holdings.by_gang.get(ref) for ref in family.versions)
-        for spot in (spot for holding in found if holding is not None for spot in holding.spots):
-            levels = _levels(spot.place.levels)
-            family.levels.setdefault(spot.pod_set, {})[levels] = None
-            for share in spot.place.shares:
-                slot = (spot.pod_set, levels, share.values[-len(levels) :])
+        for placement in (placement for usage in found if usage is not None for placement in usage.spots):
+            levels = _levels(placement.place.levels)
+            family.levels.setdefault(placement.pod_set, {})[levels] = None
+            for share in placement.place.shares:
+                slot = (placement.pod_set, levels, share.values[-len(levels) :])
                 family.slots[slot] = family.slots.get(slot, 0) + share.count
-                family.each[slot] = spot.requests
+                family.each[slot] = placement.requests
         pods = [self.pods[key] for key in family.pods]
         family.pods, family.inside = {}, {}
         return [shift for pod in pods for shift in self._enter(family, pod)]

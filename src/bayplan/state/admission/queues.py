@@ -75,13 +75,13 @@ class PendingQueue:
     idle: bool = False  # no gang is to be tried, and nothing changed since
     held: bool = False  # the queue may not admit yet; short-lived, so no reason is reported
 
-    def add(self, standing: QueueEntry) -> None:
+    def add(self, entry: QueueEntry) -> None:
         self.idle = False
         self.count += 1
-        standing.ticket = self.count
-        self.unreported.setdefault(standing.shape, {})[standing.demand.gang.source] = standing
-        heap = self.shapes.setdefault(standing.shape, [])
-        heapq.heappush(heap, (standing.rank, self.count, standing))
+        entry.ticket = self.count
+        self.unreported.setdefault(entry.shape, {})[entry.demand.gang.source] = entry
+        heap = self.shapes.setdefault(entry.shape, [])
+        heapq.heappush(heap, (entry.rank, self.count, entry))
 
     def hold(self, held: bool) -> None:
         """Suspend or resume admission from this queue."""
@@ -118,31 +118,29 @@ class PendingQueue:
             self.idle = first is None or first.shape in self.refused
         return not self.idle
 
-    def alike(self, standing: QueueEntry, most: int) -> list[QueueEntry]:
+    def alike(self, entry: QueueEntry, most: int) -> list[QueueEntry]:
         """Other gangs of the same shape whose reason was not reported yet, in queue order."""
         found = (
             other
-            for other in self.unreported.get(standing.shape, {}).values()
-            if other is not standing
-            and other.place is QueueEntryState.WAITING
-            and other.shape == standing.shape
+            for other in self.unreported.get(entry.shape, {}).values()
+            if other is not entry and other.place is QueueEntryState.WAITING and other.shape == entry.shape
         )
         return heapq.nsmallest(most, found, key=lambda other: other.rank)
 
-    def tell(self, standing: QueueEntry, reason: Hashable) -> None:
+    def tell(self, entry: QueueEntry, reason: Hashable) -> None:
         """Record the reported reason of a gang. A new reason has to be reported to its whole shape."""
-        shape, ref = standing.shape, standing.demand.gang.source
+        shape, ref = entry.shape, entry.demand.gang.source
         if self.said.get(shape, reason) != reason:
             self.unreported[shape] = {o.demand.gang.source: o for _, _, o in self.shapes.get(shape, ())}
-        self.said[shape] = standing.told = reason
+        self.said[shape] = entry.told = reason
         self.unreported.get(shape, {}).pop(ref, None)
 
     def waiting(self) -> Iterator[QueueEntry]:
         """All pending gangs."""
         for shape, heap in self.shapes.items():
-            for _, ticket, standing in heap:
-                if _is_live(standing, shape, ticket):
-                    yield standing
+            for _, ticket, entry in heap:
+                if _is_live(entry, shape, ticket):
+                    yield entry
 
     def _top(self, shape: Hashable) -> QueueEntry | None:
         heap = self.shapes[shape]
@@ -162,9 +160,9 @@ class PendingQueue:
         return heap[0][2]
 
 
-def _is_live(standing: QueueEntry, shape: Hashable, ticket: int) -> bool:
+def _is_live(entry: QueueEntry, shape: Hashable, ticket: int) -> bool:
     """Whether a heap entry is valid. Outdated entries stay in the heap until they reach its top."""
-    return standing.place is QueueEntryState.WAITING and standing.shape == shape and standing.ticket == ticket
+    return entry.place is QueueEntryState.WAITING and entry.shape == shape and entry.ticket == ticket
 
 
 @dataclass(slots=True)
@@ -184,14 +182,14 @@ class PendingQueues:
     def drop_unused(self, queues: Container[str]) -> None:
         """Drop the pending queues of deleted queues that no gang belongs to."""
         gone = [name for name in self.lines if name not in queues]
-        named = {standing.queue for standing in self.standings.values()} if gone else set()
+        named = {entry.queue for entry in self.standings.values()} if gone else set()
         for name in gone:
             if name not in named:
                 del self.lines[name]
 
     def is_ready(self) -> bool:
         """Whether any gang is to be tried."""
-        return any(line.is_ready() for line in self.lines.values())
+        return any(pending.is_ready() for pending in self.lines.values())
 
     def touch(self, queue: str) -> str:
         """A gang enters or leaves the queue: another one may be first now."""
@@ -199,91 +197,91 @@ class PendingQueues:
             self.lines[queue].idle = False
         return queue
 
-    def move(self, standing: QueueEntry, place: QueueEntryState, due: float = NEVER) -> None:
+    def move(self, entry: QueueEntry, place: QueueEntryState, due: float = NEVER) -> None:
         """Change the state of an entry."""
-        again = place is QueueEntryState.WAITING and standing.place is not QueueEntryState.WAITING
-        self.touch(standing.queue)
-        standing.place, standing.due = place, due
+        again = place is QueueEntryState.WAITING and entry.place is not QueueEntryState.WAITING
+        self.touch(entry.queue)
+        entry.place, entry.due = place, due
         if place is QueueEntryState.PLACING:
-            self.placing[standing.demand.gang.source] = standing
+            self.placing[entry.demand.gang.source] = entry
         else:
-            self.placing.pop(standing.demand.gang.source, None)
+            self.placing.pop(entry.demand.gang.source, None)
         if again:
-            self.line(standing.queue).add(standing)
+            self.line(entry.queue).add(entry)
         if due < NEVER:
             self.count += 1
-            heapq.heappush(self.delayed, (due, self.count, standing))
+            heapq.heappush(self.delayed, (due, self.count, entry))
 
     def back_off(
-        self, standing: QueueEntry, place: QueueEntryState, now: float, first: float, most: float
+        self, entry: QueueEntry, place: QueueEntryState, now: float, first: float, most: float
     ) -> None:
         """Requeue with exponential backoff."""
-        standing.tries += 1
-        self.move(standing, place, now + min(first * 2.0 ** (standing.tries - 1), most))
+        entry.tries += 1
+        self.move(entry, place, now + min(first * 2.0 ** (entry.tries - 1), most))
 
-    def requeue(self, standing: QueueEntry, action: ReportNotAdmitted, now: float) -> bool:
+    def requeue(self, entry: QueueEntry, action: ReportNotAdmitted, now: float) -> bool:
         """Requeue a gang that was not admitted. Returns whether the next cycle can end differently."""
-        line, remark = self.line(standing.queue), action.refusal.remark
-        if standing.asked != line.wakings:
-            standing.searched = []
-        resumed = any(index >= 0 for part in standing.progress for index in part.values())
-        standing.progress, standing.asked = tuple(action.progress), line.wakings
+        pending, remark = self.line(entry.queue), action.refusal.remark
+        if entry.asked != pending.wakings:
+            entry.searched = []
+        resumed = any(index >= 0 for part in entry.progress for index in part.values())
+        entry.progress, entry.asked = tuple(action.progress), pending.wakings
         self.crowded = self.crowded or action.crowded
-        if standing.place is QueueEntryState.WAITING and remark not in _OWN_REASONS:
-            line.tell(standing, action.refusal.token)
+        if entry.place is QueueEntryState.WAITING and remark not in _OWN_REASONS:
+            pending.tell(entry, action.refusal.token)
         match action.again:
-            case Requeue.AFTER_A_WHILE if standing.place is QueueEntryState.WAITING:
-                self.clear_sticky(standing.queue, standing)
-                self.back_off(standing, QueueEntryState.BACKOFF, now, BACKOFF_FIRST, BACKOFF_MAX)
+            case Requeue.AFTER_A_WHILE if entry.place is QueueEntryState.WAITING:
+                self.clear_sticky(entry.queue, entry)
+                self.back_off(entry, QueueEntryState.BACKOFF, now, BACKOFF_FIRST, BACKOFF_MAX)
                 return True
             case Requeue.AFTER_A_WHILE:
-                standing.tries += standing.due > 0  # attempts caused by an event do not count
-                self.move(standing, QueueEntryState.PLACING, now + action.seconds)
+                entry.tries += entry.due > 0  # attempts caused by an event do not count
+                self.move(entry, QueueEntryState.PLACING, now + action.seconds)
             case Requeue.WHEN_IT_MAY_HELP:
                 if remark in (AdmissionRemark.NAMESPACE, AdmissionRemark.ENTRANCE_CLOSED):
-                    line.barred.add(standing.shape)
-                self.clear_sticky(standing.queue, standing)
+                    pending.barred.add(entry.shape)
+                self.clear_sticky(entry.queue, entry)
                 # With fewer pods, or with flavors tried earlier, quota may suffice and capacity may not.
                 fewer = any(p.minimum < p.count for p in action.demand.gang.root.pod_sets())
                 if action.refusal.only_quota_helps() and not (fewer or resumed):
-                    line.short.add(standing.shape)
+                    pending.short.add(entry.shape)
                 else:
-                    line.short.discard(standing.shape)
-                return line.refuse(standing.shape)
+                    pending.short.discard(entry.shape)
+                return pending.refuse(entry.shape)
             case Requeue.AT_ONCE if remark in (
                 AdmissionRemark.LEAVING,
                 AdmissionRemark.SAME_VICTIMS_WILL_FIT,
             ):
-                line.sticky = standing
-                return line.refuse(standing.shape)  # until the victims are gone
-            case Requeue.AT_ONCE if standing.progress in standing.searched:  # every flavor was tried
-                self.clear_sticky(standing.queue, standing)
-                return line.refuse(standing.shape)
+                pending.sticky = entry
+                return pending.refuse(entry.shape)  # until the victims are gone
+            case Requeue.AT_ONCE if entry.progress in entry.searched:  # every flavor was tried
+                self.clear_sticky(entry.queue, entry)
+                return pending.refuse(entry.shape)
             case Requeue.AT_ONCE if any(at >= 0 for part in action.progress for at in part.values()):
-                standing.searched.append(standing.progress)
+                entry.searched.append(entry.progress)
                 return True
         return False
 
-    def put_off(self, standing: QueueEntry, seen: int) -> bool:
+    def put_off(self, entry: QueueEntry, seen: int) -> bool:
         """Other gangs of the cycle came first. Returns whether the shape is newly rejected.
 
         If that already happened in this generation, another cycle would end the same way.
         """
-        before, standing.overtaken = standing.overtaken, seen
-        return before == seen and self.line(standing.queue).refuse(standing.shape)
+        before, entry.overtaken = entry.overtaken, seen
+        return before == seen and self.line(entry.queue).refuse(entry.shape)
 
     def retry_placements(self, concerns: Callable[[QueueEntry], bool]) -> None:
         """Retry gangs that wait for a placement: something changed that may help them."""
-        for standing in list(self.placing.values()):
-            if standing.due > 0 and concerns(standing):
-                self.move(standing, QueueEntryState.PLACING, 0.0)
+        for entry in list(self.placing.values()):
+            if entry.due > 0 and concerns(entry):
+                self.move(entry, QueueEntryState.PLACING, 0.0)
 
     def due(self, now: float) -> Iterator[QueueEntry]:
         """The entries whose delay has passed."""
         while self.delayed and self.delayed[0][0] <= now:
-            due, _, standing = heapq.heappop(self.delayed)
-            if standing.due == due:
-                yield standing
+            due, _, entry = heapq.heappop(self.delayed)
+            if entry.due == due:
+                yield entry
 
     def next_due(self) -> float:
         while self.delayed and self.delayed[0][2].due != self.delayed[0][0]:
@@ -295,18 +293,18 @@ class PendingQueues:
 
         Freed capacity alone (`room`) does not help gangs that only lack quota.
         """
-        line = self.lines.get(queue)
-        if line is None:
+        pending = self.lines.get(queue)
+        if pending is None:
             return
-        kept = line.refused & line.short if room else set()
-        line.refused, line.short, line.barred = kept, set(kept), line.barred & kept
-        line.idle = False
-        line.wakings += 1
+        reserved = pending.refused & pending.short if room else set()
+        pending.refused, pending.short, pending.barred = reserved, set(reserved), pending.barred & reserved
+        pending.idle = False
+        pending.wakings += 1
 
-    def clear_sticky(self, queue: str, standing: QueueEntry) -> bool:
+    def clear_sticky(self, queue: str, entry: QueueEntry) -> bool:
         """No victims are terminating for a gang any more. Returns whether there were any."""
-        line = self.lines.get(queue)
-        if line is None or line.sticky is not standing:
+        pending = self.lines.get(queue)
+        if pending is None or pending.sticky is not entry:
             return False
-        line.sticky, line.idle = None, False
+        pending.sticky, pending.idle = None, False
         return True

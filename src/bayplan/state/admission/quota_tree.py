@@ -41,10 +41,10 @@ class QuotaAccount:
         if self.parent is None:
             return subtree - usage
         above, limit = self.parent._left(cell), self.quota(cell).borrowing
-        kept = self.kept(cell)
+        unlent = self.kept(cell)
         if limit is not None:
-            above = min(above, subtree - kept - max(0, usage - kept) + limit)
-        return max(0, kept - usage) + above
+            above = min(above, subtree - unlent - max(0, usage - unlent) + limit)
+        return max(0, unlent - usage) + above
 
     def available(self, cell: Cell) -> int:
         """The quota available now, including what can be borrowed."""
@@ -124,19 +124,19 @@ class QuotaTree:
 
     def copy(self) -> QuotaTree:
         """A copy for simulation: usage is copied, configuration is shared."""
-        made = QuotaTree.__new__(QuotaTree)
-        made.cyclic = self.cyclic
-        made.queues = {name: _copied(account) for name, account in self.queues.items()}
-        made.shared = {name: _copied(account) for name, account in self.shared.items()}
-        for accounts, copies in ((self.queues, made.queues), (self.shared, made.shared)):
+        result = QuotaTree.__new__(QuotaTree)
+        result.cyclic = self.cyclic
+        result.queues = {name: _copied(account) for name, account in self.queues.items()}
+        result.shared = {name: _copied(account) for name, account in self.shared.items()}
+        for accounts, copies in ((self.queues, result.queues), (self.shared, result.shared)):
             for name, account in accounts.items():
                 if account.parent is not None:
-                    copies[name].parent = made.shared[account.parent.name]
+                    copies[name].parent = result.shared[account.parent.name]
         for name, account in self.shared.items():
-            made.shared[name].children = [
-                (made.queues if child.is_queue else made.shared)[child.name] for child in account.children
+            result.shared[name].children = [
+                (result.queues if child.is_queue else result.shared)[child.name] for child in account.children
             ]
-        return made
+        return result
 
     def use(self, queue: str, amounts: Mapping[Cell, int], sign: int = 1) -> None:
         """Add the usage of a gang to a queue (sign -1: remove it)."""
@@ -181,9 +181,9 @@ def share(account: QuotaAccount) -> tuple[bool, Fraction, Fraction]:
 
 
 def _copied(account: QuotaAccount) -> QuotaAccount:
-    made = QuotaAccount(account.node, account.is_queue)
-    made.subtree, made.usage = account.subtree, dict(account.usage)
-    return made
+    copy = QuotaAccount(account.node, account.is_queue)
+    copy.subtree, copy.usage = account.subtree, dict(account.usage)
+    return copy
 
 
 def _sum_up(account: QuotaAccount) -> None:

@@ -36,23 +36,23 @@ class Reservations:
         """Apply the reservations of a plan. Returns whether anything changed."""
         before = dict(self.by_topology)
         decided = {action.gang for action in plan.actions if hasattr(action, "demand")}
-        for topology, kept in before.items():
-            if kept.owner in decided:
+        for topology, reserved in before.items():
+            if reserved.owner in decided:
                 del self.by_topology[topology]
         for action in plan.actions:
             wanted = reservation_of(action)
             if wanted is None:
                 continue
-            demand, (topology, domain) = wanted
+            queued, (topology, domain) = wanted
             known = self.by_topology.get(topology)
-            if known is None or not known.binds(demand):
-                gang = demand.gang
-                self.by_topology[topology] = Reservation(gang.source, gang.priority, demand.queued, domain)
+            if known is None or not known.binds(queued):
+                gang = queued.gang
+                self.by_topology[topology] = Reservation(gang.source, gang.priority, queued.queued, domain)
         return self.by_topology != before
 
     def drop(self, ref: Ref) -> bool:
         """A gang is no longer pending. Returns whether it had a reservation."""
-        mine = [topology for topology, kept in self.by_topology.items() if kept.owner == ref]
+        mine = [topology for topology, reserved in self.by_topology.items() if reserved.owner == ref]
         for topology in mine:
             del self.by_topology[topology]
         return bool(mine)

@@ -56,35 +56,33 @@ Failed = Callable[[QueueEntry, Exception], None]
 
 
 def heads_of(
-    rules: AdmissionConfig, lines: PendingQueues, now: float, failed: Failed | None = None
+    config: AdmissionConfig, pending: PendingQueues, now: float, failed: Failed | None = None
 ) -> list[QueueHead]:
     """The gangs that wait for a placement, and the head of every queue; errors of one gang go to `failed`."""
-    turns = [standing for standing in lines.placing.values() if standing.due <= now]
-    if not turns and not lines.is_ready():
+    turns = [entry for entry in pending.placing.values() if entry.due <= now]
+    if not turns and not pending.is_ready():
         return []
-    firsts = (lines.lines[name].first() for name in sorted(lines.lines))
-    turns += [standing for standing in firsts if standing is not None]
+    firsts = (pending.lines[name].first() for name in sorted(pending.lines))
+    turns += [entry for entry in firsts if entry is not None]
     heads: list[QueueHead] = []
-    for standing in turns:
+    for entry in turns:
         try:
-            heads.append(head_of(rules, lines, standing))
+            heads.append(head_of(config, pending, entry))
         except Exception as error:
             if failed is None:
                 raise
-            failed(standing, error)
+            failed(entry, error)
     return heads
 
 
-def head_of(rules: AdmissionConfig, lines: PendingQueues, standing: QueueEntry) -> QueueHead:
+def head_of(config: AdmissionConfig, pending: PendingQueues, entry: QueueEntry) -> QueueHead:
     """The head of a queue, from its entry."""
-    line = lines.lines.get(standing.queue)
+    pending_queue = pending.lines.get(entry.queue)
     alike: Iterable[QueuedGang] = ()
-    if line is not None and standing.place is QueueEntryState.WAITING and not line.strict:
-        alike = (other.demand for other in line.alike(standing, EQUIVALENTS_MAX))
-    barred = rules.barred(standing.demand, standing.queue)
-    is_current = line is not None and standing.asked == line.wakings
-    progress = standing.progress if is_current else ()
-    made_room = line is not None and line.sticky is standing
-    return QueueHead(
-        standing.demand, standing.queue, progress, barred, tuple(alike), standing.tries, made_room
-    )
+    if pending_queue is not None and entry.place is QueueEntryState.WAITING and not pending_queue.strict:
+        alike = (other.demand for other in pending_queue.alike(entry, EQUIVALENTS_MAX))
+    barred = config.barred(entry.demand, entry.queue)
+    is_current = pending_queue is not None and entry.asked == pending_queue.wakings
+    progress = entry.progress if is_current else ()
+    made_room = pending_queue is not None and pending_queue.sticky is entry
+    return QueueHead(entry.demand, entry.queue, progress, barred, tuple(alike), entry.tries, made_room)

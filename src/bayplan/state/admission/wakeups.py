@@ -21,7 +21,7 @@ class AdmissionWakeups:
             self._pending.wake(queue)
 
     def capacity_freed(self, topologies: Iterable[str]) -> None:
-        """Wake the queues with a flavor of these topologies, and the gangs that wait for a placement there."""
+        """Wake the queues with a flavor of these topologies, and gangs that wait for a placement there."""
         freed = frozenset(topologies)
         if freed:
             self._pending.retry_placements(

@@ -98,21 +98,21 @@ class NodeState:
 
     def _follow(self, name: str, before: int | None, layouts: int) -> None:
         """The row of a node was removed, inserted, or both."""
-        land, cluster = self._land, self.cluster
-        if land is None or cluster.layouts != layouts:  # all rows were rebuilt
+        node_index, cluster = self._land, self.cluster
+        if node_index is None or cluster.layouts != layouts:  # all rows were rebuilt
             self._land = self._allocatable = None
             return
         if before is not None:
-            land = land_without(land, cluster.table, before)
+            node_index = land_without(node_index, cluster.table, before)
             if self._allocatable is not None:
                 self._allocatable = np.delete(self._allocatable, before, axis=1)
         row = cluster.row_of(name)
         if row is not None:
-            land = land_with(land, cluster.table, row)
+            node_index = land_with(node_index, cluster.table, row)
             if self._allocatable is not None:
                 amounts = self._amounts(cluster.nodes[name])
                 self._allocatable = np.insert(self._allocatable, row, amounts, axis=1)
-        self._land = land
+        self._land = node_index
 
     def _amounts(self, node: Node) -> Ints:
         found = (node.allocatable.get(name, 0) for name in self.cluster.resources)

@@ -75,7 +75,7 @@ class TopologyState:
 
     def load(self, nodes: Iterable[Node]) -> None:
         """Add many nodes at once."""
-        self.nodes.update((node.name, node) for node in map(self._with_a_host, nodes))
+        self.nodes.update((node.name, node) for node in map(self._with_host, nodes))
         self.version, self._stale = self.version + 1, True
 
     def settle(self) -> None:
@@ -107,13 +107,13 @@ class TopologyState:
         before = self.nodes.get(node.name)
         if before == node:
             return
-        node, self.version = self._with_a_host(node), self.version + 1
+        node, self.version = self._with_host(node), self.version + 1
         if self._stale:
             self.nodes[node.name] = node
             return
         old, new = self.path_of(before), self.path_of(node)
         self.nodes[node.name] = node
-        self._measure(node)
+        self._note_largest(node)
         if old is None and new is None:
             return
         if old != new or self._unknown(node.allocatable):
@@ -121,14 +121,14 @@ class TopologyState:
             return
         assert new is not None
         row = trees.find_row(self._tree, new, node.name)
-        self._own()
+        self._unshare()
         if before is None or before.labels != node.labels or before.taints != node.taints:
             self._tree = trees.changed(self._tree, row, node)
             self._table = columns.changed(self._table, self._tree.nodes, row)
         else:  # only amounts or readiness changed, which no reader takes from this array
             self._tree.nodes[row] = node
         self._usable[row] = node.ready and node.schedulable
-        self._free[:, row] = self._room(node)
+        self._free[:, row] = self._free_of(node)
         if self._held is not None:
             self._held[:, row] = self._held_on(node)
 
@@ -143,7 +143,7 @@ class TopologyState:
         _add(self.used, name, amounts, sign)
         row = None if self._stale else self.row_of(name)
         if row is not None:
-            self._take(row, amounts)
+            self._update_free(row, amounts)
 
     def use_domain(self, values: Path, amounts: Mapping[str, int], sign: int = 1) -> None:
         """A placed gang uses capacity of a leaf (sign -1: frees it)."""
@@ -158,10 +158,10 @@ class TopologyState:
         if low == high:
             return
         if self.topology.ends_at_host:
-            self._take(low, amounts)
-            self._hold(low, amounts)
+            self._update_free(low, amounts)
+            self._update_held(low, amounts)
             return
-        self._own()
+        self._unshare()
         assert self._claimed is not None
         leaf = int(np.searchsorted(self._tree.starts[-1], low, side="right")) - 1
         held = self.held.get(key, {})
@@ -169,9 +169,9 @@ class TopologyState:
             if name in self.resources:
                 self._claimed[self.resources[name], leaf] = min(held.get(name, 0), CLAIMED_MAX)
 
-    def _take(self, row: int, names: Iterable[str]) -> None:
+    def _update_free(self, row: int, names: Iterable[str]) -> None:
         """Recompute the free amounts of some resources: the sums are exact, the array holds them bounded."""
-        self._own()
+        self._unshare()
         self.version += 1
         node: Node = self._tree.nodes[row]
         used, held = self.used.get(node.name, {}), self._gangs_on(node)
@@ -180,7 +180,7 @@ class TopologyState:
                 left = node.allocatable.get(name, 0) - used.get(name, 0) - held.get(name, 0)
                 self._free[self.resources[name], row] = _bounded(left)
 
-    def _hold(self, row: int, names: Iterable[str]) -> None:
+    def _update_held(self, row: int, names: Iterable[str]) -> None:
         if self._held is None:
             self._held = np.zeros_like(self._free)
         held = self._gangs_on(self._tree.nodes[row])
@@ -198,7 +198,7 @@ class TopologyState:
             rows[name] = None if path is None else trees.find_row(self._tree, path, name)
         return rows[name]
 
-    def _own(self) -> None:
+    def _unshare(self) -> None:
         """Copy the arrays that a snapshot shares before changing them."""
         if self._shared:
             self._free, self._usable = self._free.copy(), self._usable.copy()
@@ -215,12 +215,12 @@ class TopologyState:
         except KeyError:
             return None
 
-    def _with_a_host(self, node: Node) -> Node:
+    def _with_host(self, node: Node) -> Node:
         if not self.hosts_by_name or HOSTNAME in node.labels:
             return node
         return replace(node, labels=Hostless(node.labels, node.name))
 
-    def _measure(self, node: Node) -> None:
+    def _note_largest(self, node: Node) -> None:
         for name, amount in node.allocatable.items():
             if amount > self.largest.get(name, 0):
                 self.largest[name] = amount
@@ -228,7 +228,7 @@ class TopologyState:
     def _unknown(self, amounts: Mapping[str, int]) -> bool:
         return any(name not in self.resources for name in amounts)
 
-    def _room(self, node: Node) -> Ints:
+    def _free_of(self, node: Node) -> Ints:
         """Allocatable minus all usage of the node."""
         has, used, held = node.allocatable, self.used.get(node.name, {}), self._gangs_on(node)
         left = (_bounded(has.get(name, 0) - used.get(name, 0) - held.get(name, 0)) for name in self.resources)
@@ -271,7 +271,7 @@ class TopologyState:
             self.hosts, self.paths = self.hosts.having(new[-1], new), self.paths.having(name, new)
             wider = np.empty((len(self.resources), self._tree.rows), np.int64)
             wider[:, :row], wider[:, row], wider[:, row + 1 :] = (
-                self._free[:, :row], self._room(node), self._free[:, row:],
+                self._free[:, :row], self._free_of(node), self._free[:, row:],
             )  # fmt: skip
             self._free = wider
             held = self._held_on(node)
@@ -282,7 +282,7 @@ class TopologyState:
                 self._held[:, row] = held
             self._usable = trees.spliced(self._usable, row, node.ready and node.schedulable)
         self._shared = False
-        self._reclaim()
+        self._rebuild_claimed()
 
     def _rebuild(self) -> None:
         """Rebuild all rows, as after a bulk load or a new resource."""
@@ -293,7 +293,7 @@ class TopologyState:
         self.resources = {name: row for row, name in enumerate(names)}
         self.largest = {}
         for node in {id(node.allocatable): node for node in self.nodes.values()}.values():
-            self._measure(node)
+            self._note_largest(node)
         self._tree = trees.build(self.topology, [node for _, node in placed])
         rows = self._tree.nodes
         self._table = columns.table_of(rows)
@@ -307,13 +307,13 @@ class TopologyState:
             for row, node in enumerate(rows):
                 gangs = self._gangs_on(node)
                 if gangs or node.name in self.used:
-                    self._free[:, row] = self._room(node)
+                    self._free[:, row] = self._free_of(node)
                 if gangs and self._held is not None:
                     self._held[:, row] = self._held_on(node)
         self._shared = False
-        self._reclaim()
+        self._rebuild_claimed()
 
-    def _reclaim(self) -> None:
+    def _rebuild_claimed(self) -> None:
         """Where leaves have several nodes, gang usage is stored per leaf."""
         if self.topology.ends_at_host:
             return

@@ -88,37 +88,39 @@ class QueueCounters:
     def _count_waiting(self, state: AdmissionState) -> None:
         closed = {key for key, way in state.rules.entrances.items() if way.stop is not StopPolicy.OPEN}
         refused = {
-            name: line.refused for name, line in state.lines.lines.items() if line.refused and not line.strict
+            name: pending.refused
+            for name, pending in state.lines.lines.items()
+            if pending.refused and not pending.strict
         }
         before, now = self._waiting, dict[int, _Waiting]()
-        for standing in state.lines.standings.values():
-            place, demand, queue = standing.place, standing.demand, standing.queue
+        for queue_entry in state.lines.standings.values():
+            place, queued, queue = queue_entry.place, queue_entry.demand, queue_entry.queue
             later = place is QueueEntryState.BACKOFF
-            if not (later or place is QueueEntryState.WAITING) or not queue or demand.entrance in closed:
+            if not (later or place is QueueEntryState.WAITING) or not queue or queued.entrance in closed:
                 continue
-            entry = before.pop(id(standing), None)
-            if entry is None or not _is_same(entry, standing, later):
+            entry = before.pop(id(queue_entry), None)
+            if entry is None or not _is_same(entry, queue_entry, later):
                 if entry is not None:
                     self._wait(entry, -1)
-                entry = _Waiting(standing, queue, demand, later, standing.told, standing.shape)
+                entry = _Waiting(queue_entry, queue, queued, later, queue_entry.told, queue_entry.shape)
                 self._wait(entry, 1)
-            now[id(standing)] = entry
+            now[id(queue_entry)] = entry
         for gone in before.values():
             self._wait(gone, -1)
         self._waiting = now
         _sort_all(self.queues, refused)
         _sort_all(self.entrances, refused)
 
-    def _hold(self, holding: GangUsage, sign: int) -> None:
-        for stock in self._stocks(holding.queue, holding.demand):
-            _add_holder(stock, holding.demand, holding.quota, sign)
+    def _hold(self, usage: GangUsage, sign: int) -> None:
+        for totals in self._stocks(usage.queue, usage.demand):
+            _add_holder(totals, usage.demand, usage.quota, sign)
 
     def _wait(self, entry: _Waiting, sign: int) -> None:
-        for stock in self._stocks(entry.queue, entry.demand):
-            _add_waiting(stock, entry, sign)
+        for totals in self._stocks(entry.queue, entry.demand):
+            _add_waiting(totals, entry, sign)
 
-    def _stocks(self, queue: str, demand: QueuedGang) -> tuple[QueueTotals, QueueTotals]:
-        way = demand.entrance
+    def _stocks(self, queue: str, queued: QueuedGang) -> tuple[QueueTotals, QueueTotals]:
+        way = queued.entrance
         if queue not in self.queues:
             self.queues[queue] = QueueTotals()
         if way not in self.entrances:
@@ -126,45 +128,45 @@ class QueueCounters:
         return self.queues[queue], self.entrances[way]
 
 
-def _sort_all(stocks: dict[K, QueueTotals], refused: Mapping[str, Container[Hashable]]) -> None:
+def _sort_all(all_totals: dict[K, QueueTotals], refused: Mapping[str, Container[Hashable]]) -> None:
     """Update the split of all totals; totals without gangs are dropped."""
-    for name, stock in list(stocks.items()):
-        if stock.is_empty():
-            del stocks[name]
+    for name, totals in list(all_totals.items()):
+        if totals.is_empty():
+            del all_totals[name]
         else:
-            stock.sort(refused)
+            totals.sort(refused)
 
 
-def _is_same(before: _Waiting, standing: QueueEntry, later: bool) -> bool:
+def _is_same(before: _Waiting, entry: QueueEntry, later: bool) -> bool:
     return (
-        before.demand is standing.demand
+        before.demand is entry.demand
         and before.later is later
-        and before.told is standing.told
-        and before.shape is standing.shape
-        and before.queue == standing.queue
+        and before.told is entry.told
+        and before.shape is entry.shape
+        and before.queue == entry.queue
     )
 
 
-def _add_holder(stock: QueueTotals, demand: QueuedGang, quota: Mapping[Cell, int], sign: int) -> None:
-    stock.reserving += sign
-    _sum(stock.reserved, quota.items(), sign)
-    if demand.admitted:
-        stock.admitted += sign
-        _sum(stock.used, quota.items(), sign)
-    elif any(verdict.state is not CheckState.READY for verdict in demand.verdicts):
-        stock.unchecked += sign
-    elif demand.admission is not None and any(
-        given.delayed is Delayed.PENDING and given.place is None for given in demand.admission.given
+def _add_holder(totals: QueueTotals, queued: QueuedGang, quota: Mapping[Cell, int], sign: int) -> None:
+    totals.reserving += sign
+    _sum(totals.reserved, quota.items(), sign)
+    if queued.admitted:
+        totals.admitted += sign
+        _sum(totals.used, quota.items(), sign)
+    elif any(status.state is not CheckState.READY for status in queued.verdicts):
+        totals.unchecked += sign
+    elif queued.admission is not None and any(
+        given.delayed is Delayed.PENDING and given.place is None for given in queued.admission.given
     ):
-        stock.unplaced += sign
+        totals.unplaced += sign
 
 
-def _add_waiting(stock: QueueTotals, entry: _Waiting, sign: int) -> None:
+def _add_waiting(totals: QueueTotals, entry: _Waiting, sign: int) -> None:
     told = entry.told if isinstance(entry.told, AdmissionReason) else AdmissionReason.TO_BE_EVALUATED
-    _sum(stock.refused, ((told, 1),), sign)
-    _sum(stock.pending, (((entry.queue, entry.later, entry.shape), 1),), sign)
+    _sum(totals.refused, ((told, 1),), sign)
+    _sum(totals.pending, (((entry.queue, entry.later, entry.shape), 1),), sign)
     for ask in entry.demand.asks:
-        _sum(stock.wanted, ((name, each * ask.count) for name, each in ask.each.items()), sign)
+        _sum(totals.wanted, ((name, each * ask.count) for name, each in ask.each.items()), sign)
 
 
 def _sum(total: dict[K, int], amounts: Iterable[tuple[K, int]], sign: int) -> None:

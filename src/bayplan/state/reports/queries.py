@@ -52,25 +52,25 @@ class Largest:
 
 def turns(state: AdmissionState) -> dict[Ref, QueuePosition]:
     """The positions of all pending gangs, including those in backoff."""
-    lines: dict[str, list[tuple[tuple[int, float, str, str], Ref]]] = {}
-    for ref, standing in state.lines.standings.items():
-        if standing.place in (QueueEntryState.WAITING, QueueEntryState.BACKOFF):
-            lines.setdefault(standing.queue, []).append((standing.rank, ref))
+    pending: dict[str, list[tuple[tuple[int, float, str, str], Ref]]] = {}
+    for ref, queue_entry in state.lines.standings.items():
+        if queue_entry.place in (QueueEntryState.WAITING, QueueEntryState.BACKOFF):
+            pending.setdefault(queue_entry.queue, []).append((queue_entry.rank, ref))
     found = {}
-    for line in lines.values():
-        line.sort(key=lambda entry: entry[0])
-        for position, (_, ref) in enumerate(line, start=1):
-            found[ref] = QueuePosition(position, len(line), line[0][1])
+    for pending_queue in pending.values():
+        pending_queue.sort(key=lambda entry: entry[0])
+        for position, (_, ref) in enumerate(pending_queue, start=1):
+            found[ref] = QueuePosition(position, len(pending_queue), pending_queue[0][1])
     return found
 
 
 def holders(state: AdmissionState, supply: CapacitySnapshot, domain: Path) -> list[Holder]:
     """The admitted gangs with pods in a domain, most pods first."""
     found = []
-    for ref, holding in state.holdings.by_gang.items():
+    for ref, usage in state.holdings.by_gang.items():
         pods = 0
-        for spot in holding.spots:
-            for path, count in _paths(supply, spot.place.levels, spot.place.shares):
+        for placement in usage.spots:
+            for path, count in _paths(supply, placement.place.levels, placement.place.shares):
                 pods += count if path[: len(domain)] == domain else 0
         if pods:
             found.append(Holder(ref, pods))
@@ -88,16 +88,16 @@ def users(state: AdmissionState, queue: str, cell: Cell) -> list[tuple[Ref, str,
     account = state.holdings.books().queues.get(queue)
     queues = {each.name for each in account.root().queues()} if account is not None else set()
     found = [
-        (ref, holding.queue, holding.quota[cell])
-        for ref, holding in state.holdings.by_gang.items()
-        if holding.queue in queues and holding.quota.get(cell)
+        (ref, usage.queue, usage.quota[cell])
+        for ref, usage in state.holdings.by_gang.items()
+        if usage.queue in queues and usage.quota.get(cell)
     ]
     return sorted(found, key=lambda one: (-one[2], one[0].namespace, one[0].name))
 
 
-def common_domain(supply: CapacitySnapshot, demand: QueuedGang) -> tuple[Path, int]:
+def common_domain(supply: CapacitySnapshot, queued: QueuedGang) -> tuple[Path, int]:
     """The smallest domain that contains all placed pods of a gang, and on how many leaves they are."""
-    given = demand.admission.given if demand.admission is not None else ()
+    given = queued.admission.given if queued.admission is not None else ()
     places = [part.place for part in given if part.place is not None]
     leaves = {path for place in places for path, _ in _paths(supply, place.levels, place.shares)}
     if not leaves:
@@ -123,8 +123,8 @@ def _paths(
 def commonest_shape(state: AdmissionState) -> Mapping[str, int]:
     """The most common pod requests over all gangs; empty without gangs."""
     shapes: Counter[tuple[tuple[str, int], ...]] = Counter()
-    for standing in state.lines.standings.values():
-        for pod_set in standing.demand.gang.root.pod_sets():
+    for entry in state.lines.standings.values():
+        for pod_set in entry.demand.gang.root.pod_sets():
             shapes[tuple(sorted(pod_set.requests.items()))] += pod_set.count
     ranked = sorted(shapes, key=lambda shape: (-shapes[shape], shape))
     return dict(ranked[0]) if ranked else {}

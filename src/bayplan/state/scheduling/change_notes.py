@@ -14,10 +14,10 @@ class ChangeNotes:
         self._touched: dict[Ref, bool] = {}  # gang → whether the gang itself changed
         self._hints: set[WakeupEvent] = set()
 
-    def touch(self, crew: GangState, own: bool) -> None:
+    def touch(self, gang: GangState, own: bool) -> None:
         """Recompute the state of a gang; `own`: the gang itself changed."""
-        crew.note_started()
-        self.mark(crew.ref, own)
+        gang.note_started()
+        self.mark(gang.ref, own)
 
     def mark(self, ref: Ref, own: bool) -> None:
         """The same for a gang given by reference only."""
@@ -35,5 +35,5 @@ class ChangeNotes:
 
     def take_events(self) -> set[WakeupEvent]:
         """The wakeup events since the last call."""
-        hints, self._hints = self._hints, set()
-        return hints
+        events, self._hints = self._hints, set()
+        return events

@@ -33,12 +33,12 @@ def more_preemptible(before: GangSpec | None, after: GangSpec | None) -> bool:
     return before.priority is None or after.priority is None or after.priority < before.priority
 
 
-def _preemption_key(charter: GangSpec) -> tuple[object, ...]:
+def _preemption_key(spec: GangSpec) -> tuple[object, ...]:
     """The fields, apart from priority, that decide which pods of a gang may be preempted, and by whom."""
     return (
-        charter.lasting, charter.queue, charter.leaves_whole, charter.is_strict, charter.minimum,
-        charter.locality, charter.topology, charter.quorum, charter.leave_together,
-        None if charter.tree is None else _constraints(charter.tree),
+        spec.lasting, spec.queue, spec.leaves_whole, spec.is_strict, spec.minimum,
+        spec.locality, spec.topology, spec.quorum, spec.leave_together,
+        None if spec.tree is None else _constraints(spec.tree),
     )  # fmt: skip
 
 

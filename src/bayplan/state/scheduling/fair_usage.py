@@ -46,7 +46,7 @@ class _Account:
 
 
 @dataclass(frozen=True, slots=True)
-class _Noted:
+class _CountedPod:
     gang: Ref | None
     amounts: Mapping[str, int]
     hold: UsageKind
@@ -57,11 +57,11 @@ class FairUsage:
 
     def __init__(self) -> None:
         self.queues: dict[str, FairQueue] = {}
-        self._pods: dict[PodKey, _Noted] = {}
+        self._pods: dict[PodKey, _CountedPod] = {}
         self._gangs: dict[Ref | None, _Account] = {}
-        self._has: dict[str, Sums] = {}  # by queue; "" for pods of no queue
-        self._lasting: dict[str, Sums] = {}
-        self._wants: dict[str, Sums] = {}
+        self._usage: dict[str, Sums] = {}  # by queue; "" for pods of no queue
+        self._non_preemptible: dict[str, Sums] = {}
+        self._requests: dict[str, Sums] = {}
         self._nodes: dict[str, Mapping[str, int]] = {}
         self._capacity: Sums = {}
         self._grown: set[str] = set()  # queues with more usage; "": shares of all queues shrank
@@ -70,8 +70,8 @@ class FairUsage:
     def begin(self, charters: Mapping[Ref, GangSpec], pods: Iterable[Pod]) -> None:
         """Track all existing gangs and pods: the first queue was created. Nodes are tracked already."""
         self.active = True
-        for ref, charter in charters.items():
-            self.charter(ref, charter)
+        for ref, spec in charters.items():
+            self.charter(ref, spec)
         for pod in pods:
             self.pod(pod, usage_kind(pod))
 
@@ -87,51 +87,51 @@ class FairUsage:
         """Remove a queue. Returns whether it existed."""
         return self.queues.pop(name, None) is not None
 
-    def charter(self, ref: Ref, charter: GangSpec | None) -> bool:
+    def charter(self, ref: Ref, spec: GangSpec | None) -> bool:
         """The queue of a gang was set, changed or removed. Returns whether any usage or request decreased."""
         account = self._gangs.get(ref)
         if account is None:
             account = self._gangs[ref] = _Account()
-        queue, lasting = (charter.queue, charter.lasting) if charter is not None else ("", False)
+        queue, lasting = (spec.queue, spec.lasting) if spec is not None else ("", False)
         changed = (account.queue, account.lasting) != (queue, lasting)
         has, wants = any(account.has.values()), any(account.wants.values())
         less = changed and (has or (wants and bool(account.queue)))
         if changed:
-            self._book(account, -1)
+            self._count_account(account, -1)
             account.queue, account.lasting = queue, lasting
-            self._book(account, 1)
+            self._count_account(account, 1)
             self._grown |= ({queue} if has else set()) | ({""} if wants else set())
-        if charter is None:
+        if spec is None:
             self._forget_if_empty(ref)
         return less
 
     def pod(self, pod: Pod, hold: UsageKind) -> bool:
         """Update a pod. Returns whether the usage or requests of a queue decreased."""
-        noted = self._pods.get(pod.key)
+        counted = self._pods.get(pod.key)
         if (
-            noted is not None
-            and (noted.gang, noted.hold) == (pod.gang, hold)
-            and noted.amounts == pod.amounts
+            counted is not None
+            and (counted.gang, counted.hold) == (pod.gang, hold)
+            and counted.amounts == pod.amounts
         ):
             return False
         less = self.lost(pod.key)
         if hold is not UsageKind.NOTHING:
-            self._pods[pod.key] = _Noted(pod.gang, pod.amounts, hold)
+            self._pods[pod.key] = _CountedPod(pod.gang, pod.amounts, hold)
             account = self._count(self._pods[pod.key], 1)
             if hold is UsageKind.USED:
                 self._grown.add(account.queue)
-            elif account.queue and noted is None:
+            elif account.queue and counted is None:
                 self._grown.add("")
         return less and hold is not UsageKind.USED
 
     def lost(self, key: PodKey) -> bool:
         """Remove a pod. Returns whether the usage or requests of a queue decreased."""
-        noted = self._pods.pop(key, None)
-        if noted is None:
+        counted = self._pods.pop(key, None)
+        if counted is None:
             return False
-        account = self._count(noted, -1)
+        account = self._count(counted, -1)
         if not account.queue:
-            self._forget_if_empty(noted.gang)
+            self._forget_if_empty(counted.gang)
         return bool(account.queue)
 
     def node(self, name: str, node: Node | None) -> None:
@@ -161,8 +161,8 @@ class FairUsage:
             return False
         use: dict[str, Sums] = {}
         affected: set[str] = set(self.queues) if "" in grown else set()
-        for leaf, sums in self._has.items():
-            for name in self._up(leaf):
+        for leaf, sums in self._usage.items():
+            for name in self._with_ancestors(leaf):
                 _add(use.setdefault(name, {}), sums, 1)
                 if leaf in grown:
                     affected.add(name)
@@ -175,7 +175,7 @@ class FairUsage:
             if resource in shared
         )
 
-    def _up(self, name: str) -> Iterator[str]:
+    def _with_ancestors(self, name: str) -> Iterator[str]:
         """A queue and its ancestors; a cycle of parents ends the walk."""
         seen: set[str] = set()
         while name in self.queues and name not in seen:
@@ -188,32 +188,32 @@ class FairUsage:
         if not self.queues:
             return None
         capacity = dict(self._capacity)
-        _add(capacity, self._has.get("", {}), -1)
+        _add(capacity, self._usage.get("", {}), -1)
         has, lasting, wants = (
             {name: dict(sums) for name, sums in kept.items() if name}
-            for kept in (self._has, self._lasting, self._wants)
+            for kept in (self._usage, self._non_preemptible, self._requests)
         )
         return FairView(dict(self.queues), has, lasting, wants, capacity)
 
     # ── counting ───────────────────────────────────────────────────────────────────────────────────
 
-    def _count(self, noted: _Noted, sign: int) -> _Account:
-        account = self._gangs.get(noted.gang)
+    def _count(self, counted: _CountedPod, sign: int) -> _Account:
+        account = self._gangs.get(counted.gang)
         if account is None:
-            account = self._gangs[noted.gang] = _Account()
-        _add(account.has if noted.hold is UsageKind.USED else account.wants, noted.amounts, sign)
-        kept = self._has if noted.hold is UsageKind.USED else self._wants
-        _add_to(kept, account.queue, noted.amounts, sign)
-        if account.lasting and noted.hold is UsageKind.USED:
-            _add_to(self._lasting, account.queue, noted.amounts, sign)
+            account = self._gangs[counted.gang] = _Account()
+        _add(account.has if counted.hold is UsageKind.USED else account.wants, counted.amounts, sign)
+        kept = self._usage if counted.hold is UsageKind.USED else self._requests
+        _add_to(kept, account.queue, counted.amounts, sign)
+        if account.lasting and counted.hold is UsageKind.USED:
+            _add_to(self._non_preemptible, account.queue, counted.amounts, sign)
         return account
 
-    def _book(self, account: _Account, sign: int) -> None:
+    def _count_account(self, account: _Account, sign: int) -> None:
         """Add or remove the usage and requests of a gang."""
-        _add_to(self._has, account.queue, account.has, sign)
-        _add_to(self._wants, account.queue, account.wants, sign)
+        _add_to(self._usage, account.queue, account.has, sign)
+        _add_to(self._requests, account.queue, account.wants, sign)
         if account.lasting:
-            _add_to(self._lasting, account.queue, account.has, sign)
+            _add_to(self._non_preemptible, account.queue, account.has, sign)
 
     def _forget_if_empty(self, ref: Ref | None) -> None:
         account = self._gangs.get(ref)
@@ -243,8 +243,8 @@ def _add_to(kept: dict[str, Sums], queue: str, amounts: Mapping[str, int], sign:
 def _add(sums: Sums, amounts: Mapping[str, int], sign: int) -> None:
     """Add amounts and drop zero sums: resource names come and go, and must not pile up."""
     for resource, amount in amounts.items():
-        left = sums.get(resource, 0) + sign * amount
-        if left:
-            sums[resource] = left
+        remaining = sums.get(resource, 0) + sign * amount
+        if remaining:
+            sums[resource] = remaining
         else:
             sums.pop(resource, None)

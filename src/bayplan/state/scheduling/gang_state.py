@@ -45,29 +45,29 @@ class GangState:
     spent: bool = False  # it fell below its minimum, and could not be repaired in time
     ordered: tuple[Pod, ...] | None = None  # pending pods in order; computed on demand
 
-    def rule(self, charter: GangSpec | None) -> None:
+    def rule(self, spec: GangSpec | None) -> None:
         """Apply a new spec."""
-        before, self.charter = self.charter, charter
-        if before is None or charter is None or before.uid != charter.uid:
+        before, self.charter = self.charter, spec
+        if before is None or spec is None or before.uid != spec.uid:
             self.told = self.noted = None  # the last report was about another spec
             self.start_recorded = False
-        if charter is None or charter.tree is None or not charter.has_minima:
+        if spec is None or spec.tree is None or not spec.has_minima:
             self.counts = None
-        elif self.counts is None or before is None or _counts_key(before) != _counts_key(charter):
+        elif self.counts is None or before is None or _counts_key(before) != _counts_key(spec):
             pods = ((self.seats[key], part) for key, part in self.parts.items())
-            self.counts = PodSetCounts.of(charter.tree, pods, quorum=charter.quorum)
+            self.counts = PodSetCounts.of(spec.tree, pods, quorum=spec.quorum)
 
-    def take(self, key: PodKey, part: MemberState, seat: PodSetRank = NO_RANK) -> bool:
+    def take(self, key: PodKey, part: MemberState, rank: PodSetRank = NO_RANK) -> bool:
         """Set the state and pod set of a pod. Returns whether the state changed."""
         before = self.parts.get(key)
-        if before is part and self.seats[key] == seat:
+        if before is part and self.seats[key] == rank:
             return False
         if before is not None:
             self._drop(key)
-        self.parts[key], self.seats[key] = part, seat
+        self.parts[key], self.seats[key] = part, rank
         self.ordered = None
         if self.counts is not None:
-            self.counts.count(seat, part, 1)
+            self.counts.count(rank, part, 1)
         if part in (MemberState.WAITING, MemberState.GATED):
             self.waiting[key] = None
         if part is MemberState.GATED:
@@ -136,25 +136,25 @@ class GangState:
     @property
     def is_below_minimum(self) -> bool:
         """Whether it is a strict gang that is partially bound, below its minimum."""
-        charter = self.charter
-        if charter is None or not charter.is_strict or not charter.is_gang:
+        spec = self.charter
+        if spec is None or not spec.is_strict or not spec.is_gang:
             return False
         return bool(self.standing) and not self.has_minimum
 
     @property
     def is_unrecorded(self) -> bool:
         """Whether it has started and that is not recorded yet."""
-        charter = self.charter
-        if self.lone or charter is None or charter.started or self.start_recorded:
+        spec = self.charter
+        if self.lone or spec is None or spec.started or self.start_recorded:
             return False
-        if charter.tree is not None:
-            return charter.quorum and bool(self.standing) and self.has_minimum
-        return len(self.standing) >= max(charter.minimum, 1)
+        if spec.tree is not None:
+            return spec.quorum and bool(self.standing) and self.has_minimum
+        return len(self.standing) >= max(spec.minimum, 1)
 
 
-def _counts_key(charter: GangSpec) -> tuple[object, ...]:
+def _counts_key(spec: GangSpec) -> tuple[object, ...]:
     """The fields of a spec that the counts depend on."""
-    return charter.tree, charter.quorum
+    return spec.tree, spec.quorum
 
 
 def part_of(pod: Pod) -> MemberState:
@@ -170,46 +170,46 @@ def part_of(pod: Pod) -> MemberState:
     return MemberState.GATED if pod.gated else MemberState.WAITING
 
 
-def hindrance(crew: GangState) -> SchedulingRejection | None:
+def hindrance(gang: GangState) -> SchedulingRejection | None:
     """What blocks a gang from being tried at all. A flaw that equals a rejection reason maps to it."""
-    charter, there = crew.charter, crew.there
-    if charter is None:
-        return SchedulingRejection(RejectionReason.NO_CHARTER, there=there, about=crew.ref.name)
-    if charter.flaw:
-        known = charter.flaw == RejectionReason.NO_GROUP
+    spec, there = gang.charter, gang.there
+    if spec is None:
+        return SchedulingRejection(RejectionReason.NO_CHARTER, there=there, about=gang.ref.name)
+    if spec.flaw:
+        known = spec.flaw == RejectionReason.NO_GROUP
         what = RejectionReason.NO_GROUP if known else RejectionReason.FLAWED
-        about = crew.ref.name if known else charter.flaw
-        return SchedulingRejection(what, charter.minimum, there, about=about)
-    if crew.counts is not None:
-        return _pod_set_blocker(crew, crew.counts, charter.minimum)
-    counted = there + len(crew.failed) if charter.tree is not None else there
-    if counted < charter.minimum:
-        return SchedulingRejection(RejectionReason.TOO_FEW, charter.minimum, there)
-    if charter.desired > there and not crew.standing:
-        return SchedulingRejection(RejectionReason.TOO_FEW, charter.desired, there)
-    spare = charter.is_strict and there - len(crew.gated) >= charter.minimum
-    if crew.gated and not spare:  # pods that are ungated first must not start without the others
-        return SchedulingRejection(RejectionReason.GATED, charter.minimum, there, pod=_first(crew.gated))
+        about = gang.ref.name if known else spec.flaw
+        return SchedulingRejection(what, spec.minimum, there, about=about)
+    if gang.counts is not None:
+        return _pod_set_blocker(gang, gang.counts, spec.minimum)
+    counted = there + len(gang.failed) if spec.tree is not None else there
+    if counted < spec.minimum:
+        return SchedulingRejection(RejectionReason.TOO_FEW, spec.minimum, there)
+    if spec.desired > there and not gang.standing:
+        return SchedulingRejection(RejectionReason.TOO_FEW, spec.desired, there)
+    spare = spec.is_strict and there - len(gang.gated) >= spec.minimum
+    if gang.gated and not spare:  # pods that are ungated first must not start without the others
+        return SchedulingRejection(RejectionReason.GATED, spec.minimum, there, pod=_first(gang.gated))
     return None
 
 
-def _pod_set_blocker(crew: GangState, roster: PodSetCounts, minimum: int) -> SchedulingRejection | None:
+def _pod_set_blocker(gang: GangState, counts: PodSetCounts, minimum: int) -> SchedulingRejection | None:
     """The first pod set that lacks pods, or lacks ungated pods; pods beyond the minimum block nothing."""
-    part = roster.too_small()
+    part = counts.too_small()
     if part is not None:
-        if part not in roster.minima:
-            return SchedulingRejection(RejectionReason.TOO_FEW, minimum, crew.there, part=part)
-        if len(roster.minima) == 1 and roster.tree is None:
-            return SchedulingRejection(RejectionReason.TOO_FEW, minimum, roster.there.get(part, 0))
+        if part not in counts.minima:
+            return SchedulingRejection(RejectionReason.TOO_FEW, minimum, gang.there, part=part)
+        if len(counts.minima) == 1 and counts.tree is None:
+            return SchedulingRejection(RejectionReason.TOO_FEW, minimum, counts.there.get(part, 0))
         return SchedulingRejection(
-            RejectionReason.TOO_FEW, roster.minima[part], roster.there.get(part, 0), part=part
+            RejectionReason.TOO_FEW, counts.minima[part], counts.there.get(part, 0), part=part
         )
-    part = roster.lacks_ungated()
+    part = counts.lacks_ungated()
     if part is None:
         return None
-    mine = [key for key in crew.gated if crew.seats[key][0] == part]
-    named = part if len(roster.minima) > 1 else ""
-    return SchedulingRejection(RejectionReason.GATED, minimum, crew.there, pod=_first(mine), part=named)
+    mine = [key for key in gang.gated if gang.seats[key][0] == part]
+    named = part if len(counts.minima) > 1 else ""
+    return SchedulingRejection(RejectionReason.GATED, minimum, gang.there, pod=_first(mine), part=named)
 
 
 def _first(keys: Iterable[PodKey]) -> PodKey:
@@ -225,14 +225,14 @@ def _order(pod: Pod) -> tuple[str, int, float, str, str]:
     return (pod.pod_set, pod.rank, pod.created, pod.key.namespace, pod.key.name)
 
 
-def had_minimum(crew: GangState, pods: Mapping[PodKey, Pod]) -> bool:
+def had_minimum(gang: GangState, pods: Mapping[PodKey, Pod]) -> bool:
     """Whether a partially bound gang must have had its minimum before this process started.
 
     All pods of the minimum exist before the first one starts. If fewer existing pods are as old as that,
     others have been deleted since.
     """
-    starts = [pods[key].started for key in crew.standing if pods[key].started]
-    if crew.charter is None or not starts:
+    starts = [pods[key].started for key in gang.standing if pods[key].started]
+    if gang.charter is None or not starts:
         return False
     first = min(starts)
-    return sum(pods[key].created <= first for key in (*crew.waiting, *crew.standing)) < crew.charter.minimum
+    return sum(pods[key].created <= first for key in (*gang.waiting, *gang.standing)) < gang.charter.minimum

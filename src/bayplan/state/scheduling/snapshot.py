@@ -64,16 +64,16 @@ class SnapshotBuilder:
     def build(self, refs: Iterable[Ref], now: float) -> SchedulingSnapshot:
         """A snapshot for deciding on these gangs. It is valid until the next change is applied."""
         store, kept = self.store, self.gangs.kept
-        crews = (store.crews.get(ref) for ref in refs)
-        candidates = tuple(self._candidate(crew, now) for crew in crews if crew is not None)
-        supply, ground = store.nodes.flat.view()
+        gangs = (store.crews.get(ref) for ref in refs)
+        candidates = tuple(self._candidate(gang, now) for gang in gangs if gang is not None)
+        supply, node_snapshot = store.nodes.flat.view()
         own = {pod.key for candidate in candidates for pod in candidate.waiting} if store.nominations else ()
         topologies = {each.topology for each in candidates if each.charter.tree is not None}
         if store.fair.active:  # pods that are moved to make room may be in any topology
             topologies |= set(store.nodes.clusters)
         return SchedulingSnapshot(
             scene=FilterInput(
-                ground,
+                node_snapshot,
                 store.index,
                 store.stores.picture(),
                 store.nodes.images,
@@ -89,49 +89,49 @@ class SnapshotBuilder:
             charters=store.charters,
             members=store.members,
             budgets=tuple(store.budgets.values()),
-            nominations={key: said for key, said in store.nominations.items() if key not in own},
+            nominations={key: nomination for key, nomination in store.nominations.items() if key not in own},
             kept=kept,
             kept_priority=self.gangs.queue.entries[kept[0]].priority if kept is not None else None,
             fair=store.fair.view(),
         )
 
-    def _candidate(self, crew: GangState, now: float) -> SchedulingCandidate:
+    def _candidate(self, gang: GangState, now: float) -> SchedulingCandidate:
         store, gangs = self.store, self.gangs
-        entry, waiting = gangs.queue.put(crew.ref, lone=crew.lone), store.waiting(crew.ref)
-        since = gangs.partial.get(crew.ref, NEVER)
-        stale = since + gangs.heal_seconds <= now and (crew.spent or not gangs.can_repair(crew.ref))
-        charter = crew.charter
-        why = None if stale and charter is not None else hindrance(crew)
-        if charter is None:
-            charter = GangSpec(crew.ref, priority=entry.priority)
-        if why is not None:
-            crew.noted, crew.blocker_at, crew.blocker_for = why, now, crew.newest
+        entry, waiting = gangs.queue.put(gang.ref, lone=gang.lone), store.waiting(gang.ref)
+        since = gangs.partial.get(gang.ref, NEVER)
+        stale = since + gangs.heal_seconds <= now and (gang.spent or not gangs.can_repair(gang.ref))
+        spec = gang.charter
+        rejection = None if stale and spec is not None else hindrance(gang)
+        if spec is None:
+            spec = GangSpec(gang.ref, priority=entry.priority)
+        if rejection is not None:
+            gang.noted, gang.blocker_at, gang.blocker_for = rejection, now, gang.newest
         nominated = {}
         if store.nominations:
             found = ((pod.key, store.nominations.get(pod.key)) for pod in waiting)
-            nominated = {key: said[1] for key, said in found if said is not None}
+            nominated = {key: nomination[1] for key, nomination in found if nomination is not None}
         return SchedulingCandidate(
-            charter,
-            in_order(store.pods[key] for key in crew.waiting) if why is not None else waiting,
-            store.standing(crew.ref),
+            spec,
+            in_order(store.pods[key] for key in gang.waiting) if rejection is not None else waiting,
+            store.standing(gang.ref),
             nominated,
-            frozenset(crew.victims),
-            why,
-            crew.told,
+            frozenset(gang.victims),
+            rejection,
+            gang.told,
             stale,
             entry.since,
-            self._topology_of(charter, charter.tree) if charter.tree is not None else FLAT.name,
+            self._topology_of(spec, spec.tree) if spec.tree is not None else FLAT.name,
         )
 
-    def _topology_of(self, charter: GangSpec, tree: Group) -> str:
+    def _topology_of(self, spec: GangSpec, tree: Group) -> str:
         """The topology the gang names; else the first shared one, by name, that has every level of the gang.
 
         Strict and quorum gangs that name no level use the flat topology of all nodes.
         """
         wanted = set(_levels(tree)) - {AUTO}
-        if charter.topology and charter.topology in self.store.nodes.clusters:
-            return charter.topology
-        if (charter.is_strict or charter.quorum) and not wanted:
+        if spec.topology and spec.topology in self.store.nodes.clusters:
+            return spec.topology
+        if (spec.is_strict or spec.quorum) and not wanted:
             return FLAT.name
         named = sorted(
             name for name in self.store.nodes.clusters if name != FLAT.name and PRIVATE_MARK not in name

@@ -29,21 +29,21 @@ class SchedulingState:
 
     def __init__(self, heal_seconds: float = 60.0, zone_care: NumaStalenessPolicy = USUAL_CARE) -> None:
         self.heal_seconds, self.zone_care = heal_seconds, zone_care
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         """Start empty."""
         self.store = SchedulingStore(self.zone_care)
         self.gangs = GangStateMachine(self.store, self.heal_seconds)
         self._snapshots = SnapshotBuilder(self.store, self.gangs)
-        self._looked: list[Ref] = []  # the gangs in the last snapshot
+        self._in_snapshot: list[Ref] = []  # the gangs in the last snapshot
 
     # ── changes ────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, change: Change) -> None:
         """Apply one change."""
         if isinstance(change, Started):
-            self._begin()
+            self._reset()
         else:
             self.store.apply(change)
 
@@ -73,8 +73,8 @@ class SchedulingState:
 
     def look(self, refs: Iterable[Ref], now: float) -> SchedulingSnapshot:
         """A snapshot for deciding on these gangs. It is valid until the next change is applied."""
-        self._looked = list(refs)
-        return self._snapshots.build(self._looked, now)
+        self._in_snapshot = list(refs)
+        return self._snapshots.build(self._in_snapshot, now)
 
     def place_of(self, ref: Ref) -> EntryState | None:
         """The state of a gang in the queue; None if it is unknown, or a single pod that runs."""
@@ -86,13 +86,13 @@ class SchedulingState:
 
     def told(self, ref: Ref) -> SchedulingRejection | None:
         """Why a gang is pending, as reported last."""
-        crew = self.store.crews.get(ref)
-        return None if crew is None else crew.told
+        gang = self.store.crews.get(ref)
+        return None if gang is None else gang.told
 
     def charter_of(self, ref: Ref) -> GangSpec | None:
         """The spec of a gang, or of a single pod."""
-        crew = self.store.crews.get(ref)
-        return None if crew is None else crew.charter
+        gang = self.store.crews.get(ref)
+        return None if gang is None else gang.charter
 
     def waiting(self, ref: Ref) -> tuple[Pod, ...]:
         """The pending, ungated pods of a gang, in the order in which they are tried."""
@@ -106,7 +106,7 @@ class SchedulingState:
 
     def assume(self, plan: Plan, now: float) -> None:
         """Assume the plan until its writes end or the API shows something else."""
-        refusals: dict[Ref, ReportUnschedulable] = {}
+        reports: dict[Ref, ReportUnschedulable] = {}
         acted: dict[Ref, None] = {}
         for action in plan.actions:
             match action:
@@ -115,28 +115,28 @@ class SchedulingState:
                 case Nominate(ref, pod, node):
                     self._assume_nomination(pod, node)
                 case PreemptPod(pod, ref):
-                    self._assume_displaced(action)
+                    self._assume_preempted(action)
                 case ReportUnschedulable(ref):
-                    refusals[ref] = action
+                    reports[ref] = action
                 case MarkStarted(ref):
                     self._record(ref, True)
                 case _:
                     continue
             acted[ref] = None
         for ref in acted:
-            self.gangs.decided(ref, refusals.get(ref), now)
-        left = frozenset(plan.left)
-        for ref in self._looked:
-            if ref not in left:
+            self.gangs.decided(ref, reports.get(ref), now)
+        remaining = frozenset(plan.left)
+        for ref in self._in_snapshot:
+            if ref not in remaining:
                 self.gangs.turn_ended(ref, now, acted=ref in acted)
-        self._looked = []
+        self._in_snapshot = []
 
     def _assume_bind(self, ref: Ref, pod: Pod, node: str) -> None:
-        now, crew = self.store.pods.get(pod.key), self.store.crews.get(ref)
-        if now is None or now.uid != pod.uid or not now.waits or crew is None:
+        now, gang = self.store.pods.get(pod.key), self.store.crews.get(ref)
+        if now is None or now.uid != pod.uid or not now.waits or gang is None:
             return
-        crew.out[pod.key] = None
-        crew.unsure.pop(pod.key, None)
+        gang.out[pod.key] = None
+        gang.unsure.pop(pod.key, None)
         self.store.assume_bound(now, node)
 
     def _assume_nomination(self, pod: Pod, node: str) -> None:
@@ -145,14 +145,14 @@ class SchedulingState:
         if now is not None and now.uid == pod.uid and now.waits and node:
             self.store.assume_nominated(now, node)
 
-    def _assume_displaced(self, action: PreemptPod) -> None:
-        pod, crew = self.store.pods.get(action.pod.key), self.store.crews.get(action.by)
+    def _assume_preempted(self, action: PreemptPod) -> None:
+        pod, gang = self.store.pods.get(action.pod.key), self.store.crews.get(action.by)
         if pod is None or pod.uid != action.pod.uid or pod.key not in self.store.placed:
             return
-        if crew is not None and action.undoes:
-            crew.broken = True
-        elif crew is not None:
-            crew.victims[pod.key] = None
+        if gang is not None and action.undoes:
+            gang.broken = True
+        elif gang is not None:
+            gang.victims[pod.key] = None
         self.store.assume_preempted(pod, action.by)
 
     def settle(self, action: Action, ended: str, now: float) -> None:
@@ -171,27 +171,27 @@ class SchedulingState:
             case MarkStarted(ref):
                 self._record(ref, ended != "failed")
             case ReportUnschedulable(ref):
-                if ended == "failed" and (crew := self.store.crews.get(ref)) is not None:
-                    crew.told = crew.noted = None  # reported again at the next rejection
-                    self.store.notes.touch(crew, own=False)
+                if ended == "failed" and (gang := self.store.crews.get(ref)) is not None:
+                    gang.told = gang.noted = None  # reported again at the next rejection
+                    self.store.notes.touch(gang, own=False)
 
     def _settle_bind(self, pod: Pod, ended: str, now: float) -> None:
         if not self.store.is_current(pod):
             return
         gang = self.store.pods[pod.key].gang  # the pod may have changed its gang
-        crew = self.store.crews.get(gang or lone_ref(pod.key))
-        if crew is None or pod.key not in crew.out:
+        gang_state = self.store.crews.get(gang or lone_ref(pod.key))
+        if gang_state is None or pod.key not in gang_state.out:
             return  # the watch was faster
         if ended == "unknown":  # the watch will show it, or the assumption expires
-            crew.unsure[pod.key] = now
+            gang_state.unsure[pod.key] = now
             return
-        del crew.out[pod.key]
+        del gang_state.out[pod.key]
         if ended == "failed":
-            crew.trouble = now
-            self.gangs.take_back(crew, pod.key)
-        self.store.notes.touch(crew, own=False)
+            gang_state.trouble = now
+            self.gangs.take_back(gang_state, pod.key)
+        self.store.notes.touch(gang_state, own=False)
 
     def _record(self, ref: Ref, recorded: bool) -> None:
-        if (crew := self.store.crews.get(ref)) is not None:
-            crew.start_recorded = recorded
-            self.store.notes.touch(crew, own=False)
+        if (gang := self.store.crews.get(ref)) is not None:
+            gang.start_recorded = recorded
+            self.store.notes.touch(gang, own=False)

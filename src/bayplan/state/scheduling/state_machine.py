@@ -85,8 +85,8 @@ class GangStateMachine:
 
     def can_repair(self, ref: Ref) -> bool:
         """Whether a started gang below its minimum has all the pods it needs to be repaired."""
-        crew = self.store.crews[ref]
-        return crew.begun and crew.is_below_minimum and bool(crew.waiting) and hindrance(crew) is None
+        gang = self.store.crews[ref]
+        return gang.begun and gang.is_below_minimum and bool(gang.waiting) and hindrance(gang) is None
 
     def place_of(self, ref: Ref) -> EntryState | None:
         """The state of a gang in the queue; None if it is unknown, or a single pod that runs."""
@@ -111,140 +111,144 @@ class GangStateMachine:
         try:
             for ref, own in touched:
                 begun += 1
-                self._stand(ref, own, now)
+                self._recompute(ref, own, now)
         finally:  # if one gang fails, the others are recomputed by the next call
             for ref, own in touched[begun:]:
                 self.notes.mark(ref, own)
         self.notes.event(WakeupEvent.USAGE_GROWN, self.store.fair.shares_exceeded())
-        hints = self.notes.take_events()
-        if hints:
-            for hint in hints:
-                self.heard[hint] += 1
-            self.queue.wake(hints, now)
+        events = self.notes.take_events()
+        if events:
+            for event in events:
+                self.heard[event] += 1
+            self.queue.wake(events, now)
 
-    def _stand(self, ref: Ref, own: bool, now: float) -> None:
-        crew = self.store.crews.get(ref)
-        if crew is None:
+    def _recompute(self, ref: Ref, own: bool, now: float) -> None:
+        gang = self.store.crews.get(ref)
+        if gang is None:
             return
-        over = not crew.waiting if crew.lone else crew.charter is None and not crew.parts
-        if over and not crew.out:
-            self._forget(crew)
+        over = not gang.waiting if gang.lone else gang.charter is None and not gang.parts
+        if over and not gang.out:
+            self._forget(gang)
             return
-        entry = self.queue.put(ref, lone=crew.lone)
-        if crew.out:
+        entry = self.queue.put(ref, lone=gang.lone)
+        if gang.out:
             if (
                 entry.place is not EntryState.COMMITTED
             ):  # pods moved here from another gang during their binds
                 self.queue.mark_binding(entry, now + ASSUMED_SECONDS)
             return
         committed = entry.place is EntryState.COMMITTED
-        self._note_partial(crew, now)
-        if not crew.waiting:
-            self._release(ref)
-            crew.told = crew.noted = None
-            self.queue.move(entry, EntryState.RUNNING if crew.standing else EntryState.INCOMPLETE)
-            if crew.is_unrecorded:
+        self._note_partial(gang, now)
+        if not gang.waiting:
+            self._end_reservation(ref)
+            gang.told = gang.noted = None
+            self.queue.move(entry, EntryState.RUNNING if gang.standing else EntryState.INCOMPLETE)
+            if gang.is_unrecorded:
                 self.queue.telling[ref] = None
             return
-        why = hindrance(crew)
-        if why is not None:
-            self._hold_back(crew, entry, why, now)
+        rejection = hindrance(gang)
+        if rejection is not None:
+            self._block(gang, entry, rejection, now)
         elif committed:
-            self._after_binding(crew, entry, now)
-        elif entry.place is EntryState.MAKING_ROOM and not own and crew.victims:
+            self._after_binding(gang, entry, now)
+        elif entry.place is EntryState.MAKING_ROOM and not own and gang.victims:
             self.queue.postpone(entry, min(entry.due, now + 1.0))
         elif entry.place is EntryState.READY:
-            if self._rank(crew, entry):
+            if self._update_rank(gang, entry):
                 self.queue.renew(entry)
         elif entry.place is not EntryState.BACKOFF and (own or entry.place is not EntryState.PARKED):
-            self._rank(crew, entry)
+            self._update_rank(gang, entry)
             self.queue.move(entry, EntryState.READY)
 
-    def _forget(self, crew: GangState) -> None:
-        self._release(crew.ref)
-        self.queue.drop(crew.ref)
-        self.partial.pop(crew.ref, None)
-        self.store.forget(crew.ref)
+    def _forget(self, gang: GangState) -> None:
+        self._end_reservation(gang.ref)
+        self.queue.drop(gang.ref)
+        self.partial.pop(gang.ref, None)
+        self.store.forget(gang.ref)
 
-    def _hold_back(
-        self, crew: GangState, entry: SchedulingEntry, why: SchedulingRejection, now: float
+    def _block(
+        self, gang: GangState, entry: SchedulingEntry, rejection: SchedulingRejection, now: float
     ) -> None:
         """A blocked gang is not tried; its reason is reported once the facts have settled."""
-        self._release(crew.ref)
-        heard = why == crew.noted and crew.newest <= crew.blocker_for  # reported for all pods
-        if heard and not self._is_promised_room(crew):
+        self._end_reservation(gang.ref)
+        heard = rejection == gang.noted and gang.newest <= gang.blocker_for  # reported for all pods
+        if heard and not self._has_nominations(gang):
             due = NEVER
-        elif entry.place is EntryState.INCOMPLETE and (entry.due < NEVER or crew.ref in self.queue.telling):
+        elif entry.place is EntryState.INCOMPLETE and (entry.due < NEVER or gang.ref in self.queue.telling):
             return  # a report is scheduled already
         else:
-            due = max(now + REPORT_SECONDS, crew.blocker_at + REPORT_AGAIN_SECONDS)
+            due = max(now + REPORT_SECONDS, gang.blocker_at + REPORT_AGAIN_SECONDS)
         self.queue.move(entry, EntryState.INCOMPLETE, due)
 
-    def _is_promised_room(self, crew: GangState) -> bool:
+    def _has_nominations(self, gang: GangState) -> bool:
         """Whether other gangs respect nominations that it got when it could be tried."""
-        return bool(self.store.nominations) and any(key in self.store.nominations for key in crew.waiting)
+        return bool(self.store.nominations) and any(key in self.store.nominations for key in gang.waiting)
 
-    def _after_binding(self, crew: GangState, entry: SchedulingEntry, now: float) -> None:
+    def _after_binding(self, gang: GangState, entry: SchedulingEntry, now: float) -> None:
         """All binds of the cycle ended, and pods are still pending."""
-        trouble, fresh, left = crew.trouble, crew.fresh, crew.left
-        crew.trouble, crew.fresh, crew.left = None, False, None
-        self._rank(crew, entry)
+        trouble, fresh, remaining = gang.trouble, gang.fresh, gang.left
+        gang.trouble, gang.fresh, gang.left = None, False, None
+        self._update_rank(gang, entry)
         if trouble is not None:
             self.queue.back_off(entry, trouble)
-        elif left is not None and not fresh and not (helped := self._helped(crew, left)) - DELAYED_EVENTS:
-            self._put_off(crew, entry, left, now)
+        elif (
+            remaining is not None
+            and not fresh
+            and not (helped := self._events_during_binds(gang, remaining)) - DELAYED_EVENTS
+        ):
+            self._wait_for_events(gang, entry, remaining, now)
             if helped:
                 self.queue.wake_soon(entry, now)
         else:
             self.queue.move(entry, EntryState.READY)
 
-    def _helped(self, crew: GangState, left: SchedulingRejection) -> set[WakeupEvent]:
+    def _events_during_binds(self, gang: GangState, remaining: SchedulingRejection) -> set[WakeupEvent]:
         """The events during the binds that the remaining pods wait for."""
-        making_room = left.hindrance is RejectionReason.MAKING_ROOM
-        hints = CAPACITY_EVENTS if making_room else _wakeups_for(crew, left)
-        return {hint for hint in hints if self.heard[hint] != crew.heard.get(hint)}
+        making_room = remaining.hindrance is RejectionReason.MAKING_ROOM
+        events = CAPACITY_EVENTS if making_room else _wakeups_for(gang, remaining)
+        return {event for event in events if self.heard[event] != gang.heard.get(event)}
 
-    def _rank(self, crew: GangState, entry: SchedulingEntry) -> bool:
+    def _update_rank(self, gang: GangState, entry: SchedulingEntry) -> bool:
         """Update the rank of an entry. Returns whether it changed."""
         before = entry.rank, entry.queue
-        waiting, charter = self.store.waiting(crew.ref), crew.charter
+        waiting, spec = self.store.waiting(gang.ref), gang.charter
         entry.size = len(waiting)
-        entry.queue = charter.queue if charter is not None else ""
-        if waiting and charter is not None:
+        entry.queue = spec.queue if spec is not None else ""
+        if waiting and spec is not None:
             highest = max(pod.wants.priority for pod in waiting)
-            entry.priority = highest if charter.priority is None else charter.priority
-            entry.since = max(charter.created, min(pod.created for pod in waiting))
-            entry.seen = min(crew.seen[pod.key] for pod in waiting)
+            entry.priority = highest if spec.priority is None else spec.priority
+            entry.since = max(spec.created, min(pod.created for pod in waiting))
+            entry.seen = min(gang.seen[pod.key] for pod in waiting)
         return (entry.rank, entry.queue) != before
 
-    def _note_partial(self, crew: GangState, now: float) -> None:
-        if crew.charter is not None and crew.charter.started and not crew.broken:
-            crew.begun = True
-        in_part = not crew.lone and (crew.is_partial or crew.is_below_minimum)
-        in_part = in_part and any(key in self.store.placed for key in crew.standing)
-        if in_part and (crew.broken or self._goes(crew)):
-            self.partial.setdefault(crew.ref, now)
+    def _note_partial(self, gang: GangState, now: float) -> None:
+        if gang.charter is not None and gang.charter.started and not gang.broken:
+            gang.begun = True
+        in_part = not gang.lone and (gang.is_partial or gang.is_below_minimum)
+        in_part = in_part and any(key in self.store.placed for key in gang.standing)
+        if in_part and (gang.broken or self._is_undone(gang)):
+            self.partial.setdefault(gang.ref, now)
         else:
-            self.partial.pop(crew.ref, None)
-            crew.spent = False
+            self.partial.pop(gang.ref, None)
+            gang.spent = False
 
-    def _goes(self, crew: GangState) -> bool:
+    def _is_undone(self, gang: GangState) -> bool:
         """Whether a partially bound gang is undone in the end: it never had its minimum, or is strict.
 
         A gang with succeeded pods is finishing: its missing pods do not matter.
         """
-        if crew.is_below_minimum:
-            return not any(self.store.pods[key].did_its_part for key in crew.standing)
-        return not had_minimum(crew, self.store.pods)
+        if gang.is_below_minimum:
+            return not any(self.store.pods[key].did_its_part for key in gang.standing)
+        return not had_minimum(gang, self.store.pods)
 
-    def _release(self, ref: Ref) -> None:
+    def _end_reservation(self, ref: Ref) -> None:
         """End the backfill reservation of a gang."""
         if self.kept is not None and self.kept[0] == ref:
             self.kept = None
             self.notes.event(WakeupEvent.RESERVATION_ENDED)
 
     def _expired(self, entry: SchedulingEntry, now: float) -> None:
-        crew = self.store.crews[entry.ref]
+        gang = self.store.crews[entry.ref]
         match entry.place:
             case EntryState.INCOMPLETE:
                 self.queue.telling[entry.ref] = None
@@ -252,98 +256,106 @@ class GangStateMachine:
                 self.queue.wake_due(entry, now, FLUSH_SECONDS)
             case EntryState.BACKOFF | EntryState.MAKING_ROOM:
                 self.queue.move(entry, EntryState.READY)
-                self.notes.touch(crew, own=True)
+                self.notes.touch(gang, own=True)
             case EntryState.COMMITTED:
-                self._doubt(crew, entry, now)
+                self._expire_binds(gang, entry, now)
 
-    def _doubt(self, crew: GangState, entry: SchedulingEntry, now: float) -> None:
+    def _expire_binds(self, gang: GangState, entry: SchedulingEntry, now: float) -> None:
         """The binds of a gang were not confirmed in time: they did not happen.
 
         As long as other binds end, unwritten ones may be queued behind them.
         """
-        ends = {key: crew.unsure.get(key, self.settled) + ASSUMED_SECONDS for key in crew.out}
+        ends = {key: gang.unsure.get(key, self.settled) + ASSUMED_SECONDS for key in gang.out}
         for key, due in ends.items():
             if due <= now:
-                self.take_back(crew, key)
-        if crew.out:
-            self.queue.postpone(entry, min(ends[key] for key in crew.out))
+                self.take_back(gang, key)
+        if gang.out:
+            self.queue.postpone(entry, min(ends[key] for key in gang.out))
         else:
-            self.notes.touch(crew, own=True)
+            self.notes.touch(gang, own=True)
 
-    def take_back(self, crew: GangState, key: PodKey) -> None:
+    def take_back(self, gang: GangState, key: PodKey) -> None:
         """Undo an assumed bind that did not happen."""
-        crew.out.pop(key, None)
-        crew.broken = crew.broken or not crew.begun
+        gang.out.pop(key, None)
+        gang.broken = gang.broken or not gang.begun
         self.store.assume_unbound(key)
 
-    def _put_off(self, crew: GangState, entry: SchedulingEntry, why: SchedulingRejection, now: float) -> None:
+    def _wait_for_events(
+        self, gang: GangState, entry: SchedulingEntry, rejection: SchedulingRejection, now: float
+    ) -> None:
         """The attempt failed: wait for events that may help."""
-        if why.hindrance is RejectionReason.MAKING_ROOM:
+        if rejection.hindrance is RejectionReason.MAKING_ROOM:
             self.queue.make_room(entry, CAPACITY_EVENTS, now + PREEMPTION_SECONDS)
             return
-        crew.victims.clear()
-        for pod in self.store.waiting(crew.ref):
+        gang.victims.clear()
+        for pod in self.store.waiting(gang.ref):
             self.store.clear_nomination(pod.key)
         entry.rest = now + (entry.size / 1000 if entry.size >= LARGE_GANG else 0.0)
-        due = now + FLUSH_SECONDS if why.again is None else max(min(now + FLUSH_SECONDS, why.again), now)
-        self.queue.mark_unschedulable(entry, self.kind(crew), _wakeups_for(crew, why), due)
+        due = (
+            now + FLUSH_SECONDS
+            if rejection.again is None
+            else max(min(now + FLUSH_SECONDS, rejection.again), now)
+        )
+        self.queue.mark_unschedulable(entry, self.kind(gang), _wakeups_for(gang, rejection), due)
 
-    def kind(self, crew: GangState) -> Hashable:
+    def kind(self, gang: GangState) -> Hashable:
         """The equivalence key of an entry: single pods without a relevant difference are rejected together.
 
         A pod with a nomination or reservation differs: it may use capacity that the others may not.
         """
-        waiting = self.store.waiting(crew.ref)
-        keeps = self.kept is not None and self.kept[0] == crew.ref
-        if not crew.lone or not waiting or waiting[0].key in self.store.nominations or keeps:
-            return crew.ref
+        waiting = self.store.waiting(gang.ref)
+        keeps = self.kept is not None and self.kept[0] == gang.ref
+        if not gang.lone or not waiting or waiting[0].key in self.store.nominations or keeps:
+            return gang.ref
         wants = waiting[0].wants
         return self.store.index.signature(wants.shape), wants.priority, wants.preempts
 
     # ── what was decided about them ────────────────────────────────────────────────────────────────
 
-    def decided(self, ref: Ref, refusal: ReportUnschedulable | None, now: float) -> None:
+    def decided(self, ref: Ref, report: ReportUnschedulable | None, now: float) -> None:
         """A plan has actions for a gang: binds, a rejection, or preemptions."""
-        crew, entry = self.store.crews.get(ref), self.queue.entries.get(ref)
-        if crew is None or entry is None:
+        gang, entry = self.store.crews.get(ref), self.queue.entries.get(ref)
+        if gang is None or entry is None:
             return
-        if refusal is not None:
-            crew.told = refusal.why
-        self._keep(crew.ref, refusal)
-        crew.trouble, crew.fresh = None, False
-        if crew.out:
-            crew.left = None if refusal is None else refusal.why
-            crew.heard = {str(hint): times for hint, times in self.heard.items()}
+        if report is not None:
+            gang.told = report.why
+        self._renew_reservation(gang.ref, report)
+        gang.trouble, gang.fresh = None, False
+        if gang.out:
+            gang.left = None if report is None else report.why
+            gang.heard = {str(event): times for event, times in self.heard.items()}
             self.queue.mark_binding(entry, now + ASSUMED_SECONDS)
-        elif refusal is not None:
-            self._refused(crew, entry, refusal.why, now)
-        elif crew.victims:
+        elif report is not None:
+            self._rejected(gang, entry, report.why, now)
+        elif gang.victims:
             self.queue.make_room(entry, CAPACITY_EVENTS, now + PREEMPTION_SECONDS)
         else:  # the plan only records its start
-            self._passed_over(entry, now)
+            self._requeue_undecided(entry, now)
 
-    def _keep(self, ref: Ref, refusal: ReportUnschedulable | None) -> None:
+    def _renew_reservation(self, ref: Ref, report: ReportUnschedulable | None) -> None:
         """A backfill reservation lasts as long as each rejection renews it."""
-        if refusal is None or not refusal.keeps:
-            self._release(ref)
+        if report is None or not report.keeps:
+            self._end_reservation(ref)
             return
-        nodes = frozenset(refusal.keeps)
+        nodes = frozenset(report.keeps)
         if self.kept is not None and self.kept != (ref, nodes):
             self.notes.event(WakeupEvent.RESERVATION_ENDED)
         self.kept = ref, nodes
 
-    def _refused(self, crew: GangState, entry: SchedulingEntry, why: SchedulingRejection, now: float) -> None:
+    def _rejected(
+        self, gang: GangState, entry: SchedulingEntry, rejection: SchedulingRejection, now: float
+    ) -> None:
         if entry.place in (EntryState.INCOMPLETE, EntryState.RUNNING):
             self.queue.move(entry, entry.place)
-            self.notes.touch(crew, own=False)
-        elif why.hindrance.backs_off:
-            if why.hindrance is not RejectionReason.TAKEN_BACK:
-                crew.victims.clear()  # no pod is preempted for it any more
+            self.notes.touch(gang, own=False)
+        elif rejection.hindrance.backs_off:
+            if rejection.hindrance is not RejectionReason.TAKEN_BACK:
+                gang.victims.clear()  # no pod is preempted for it any more
             self.queue.back_off(entry, now)
         else:
-            self._put_off(crew, entry, why, now)
+            self._wait_for_events(gang, entry, rejection, now)
 
-    def _passed_over(self, entry: SchedulingEntry, now: float) -> None:
+    def _requeue_undecided(self, entry: SchedulingEntry, now: float) -> None:
         """Nothing was decided about a gang: requeue it so that it does not block the others."""
         if entry.ref in self.queue.telling:
             self.queue.move(entry, entry.place)
@@ -353,21 +365,21 @@ class GangStateMachine:
     def turn_ended(self, ref: Ref, now: float, *, acted: bool) -> None:
         """A gang was in the snapshot that a plan was made from; `acted`: the plan has actions for it."""
         if self.partial.get(ref, NEVER) + self.heal_seconds <= now:
-            self._had_its_turn(ref, now)
+            self._repair_ended(ref, now)
         if not acted and (entry := self.queue.entries.get(ref)) is not None:
-            self._passed_over(entry, now)
+            self._requeue_undecided(entry, now)
 
-    def _had_its_turn(self, ref: Ref, now: float) -> None:
+    def _repair_ended(self, ref: Ref, now: float) -> None:
         """A gang that is still partially bound gets another turn; after a failed repair it is undone then."""
-        crew, entry = self.store.crews[ref], self.queue.entries[ref]
-        if not crew.spent and self.can_repair(ref):
-            crew.spent = not crew.out and entry.place is not EntryState.MAKING_ROOM
+        gang, entry = self.store.crews[ref], self.queue.entries[ref]
+        if not gang.spent and self.can_repair(ref):
+            gang.spent = not gang.out and entry.place is not EntryState.MAKING_ROOM
             return
         del self.partial[ref]
         self.partial[ref] = now
 
 
-def _wakeups_for(crew: GangState, why: SchedulingRejection) -> frozenset[WakeupEvent]:
+def _wakeups_for(gang: GangState, rejection: SchedulingRejection) -> frozenset[WakeupEvent]:
     """The events that may help a gang; gangs of a queue are also helped by changes of shares."""
-    hints = wakeups_for(why, crew.lone)
-    return hints | {WakeupEvent.SHARE_CHANGED} if crew.charter is not None and crew.charter.queue else hints
+    events = wakeups_for(rejection, gang.lone)
+    return events | {WakeupEvent.SHARE_CHANGED} if gang.charter is not None and gang.charter.queue else events

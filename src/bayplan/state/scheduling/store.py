@@ -67,7 +67,7 @@ class SchedulingStore:
         self.budgets: dict[tuple[str, str], DisruptionBudget] = {}
         self.crews: dict[Ref, GangState] = {}
         self.notes = ChangeNotes()
-        self._numbered = 0
+        self._arrivals = 0
 
     # ── questions ──────────────────────────────────────────────────────────────────────────────────
 
@@ -77,19 +77,19 @@ class SchedulingStore:
 
     def waiting(self, ref: Ref) -> tuple[Pod, ...]:
         """The pending, ungated pods of a gang, in the order in which they are tried."""
-        crew = self.crews.get(ref)
-        if crew is None:
+        gang = self.crews.get(ref)
+        if gang is None:
             return ()
-        if crew.ordered is None:
-            crew.ordered = in_order(self.pods[key] for key in crew.waiting if key not in crew.gated)
-        return crew.ordered
+        if gang.ordered is None:
+            gang.ordered = in_order(self.pods[key] for key in gang.waiting if key not in gang.gated)
+        return gang.ordered
 
     def standing(self, ref: Ref) -> tuple[Pod, ...]:
         """The pods of a gang that are bound (or assumed to be) or succeeded, without terminating ones."""
-        crew = self.crews.get(ref)
-        if crew is None:
+        gang = self.crews.get(ref)
+        if gang is None:
             return ()
-        return in_order(self.placed.get(key) or self.pods[key] for key in crew.standing)
+        return in_order(self.placed.get(key) or self.pods[key] for key in gang.standing)
 
     # ── changes ────────────────────────────────────────────────────────────────────────────────────
 
@@ -104,28 +104,28 @@ class SchedulingStore:
                 self._node_seen(node)
             case NodeLost(name):
                 self._node_lost(name)
-            case GangSpecSeen(charter):
-                self._charter(charter.source, charter)
+            case GangSpecSeen(spec):
+                self._spec_changed(spec.source, spec)
             case GangSpecLost(ref):
-                self._charter(ref, None)
+                self._spec_changed(ref, None)
             case StorageSeen(item, key):
                 self.notes.event(WakeupEvent.STORAGE_CHANGED, self.stores.seen(item, key))
-            case StorageLost(kind, key):
-                self.notes.event(WakeupEvent.STORAGE_CHANGED, self.stores.lost(kind, key))
+            case StorageLost(group, key):
+                self.notes.event(WakeupEvent.STORAGE_CHANGED, self.stores.lost(group, key))
             case _:
-                self._surroundings(change)
+                self._apply_other(change)
         self.index.slots.tidy()
 
-    def _surroundings(self, change: Change) -> None:
+    def _apply_other(self, change: Change) -> None:
         match change:
             case TopologySeen(topology):
                 self.notes.event(WakeupEvent.NODE_CHANGED, self.nodes.topology_seen(topology))
             case TopologyLost(name):
                 self.nodes.topology_lost(name)
             case BudgetSeen(budget):
-                self._budget(budget.namespace, budget.name, budget)
+                self._budget_changed(budget.namespace, budget.name, budget)
             case BudgetLost(namespace, name):
-                self._budget(namespace, name, None)
+                self._budget_changed(namespace, name, None)
             case NumaReportSeen(report):
                 self.notes.event(WakeupEvent.NUMA_CHANGED, self.zones.report(report, self._on_nodes()))
             case NumaReportLost(name):
@@ -168,25 +168,25 @@ class SchedulingStore:
 
     # ── gangs ──────────────────────────────────────────────────────────────────────────────────────
 
-    def _charter(self, ref: Ref, charter: GangSpec | None) -> None:
+    def _spec_changed(self, ref: Ref, spec: GangSpec | None) -> None:
         before = self.charters.get(ref)
-        if before == charter:
+        if before == spec:
             return
-        if charter is None:
+        if spec is None:
             del self.charters[ref]
         else:
-            self.charters[ref] = charter
-        crew = self._crew(ref)
+            self.charters[ref] = spec
+        gang = self._gang_state(ref)
         if self.fair.active:
-            self.notes.event(WakeupEvent.SHARE_CHANGED, self.fair.charter(ref, charter))
-        eases = more_preemptible(before, charter) and any(key in self.placed for key in crew.standing)
-        self.notes.event(WakeupEvent.SPEC_CHANGED, eases)
-        if before is not None and charter is not None and before.uid != charter.uid:
-            crew.begun, crew.told = False, None  # another gang of the same name
-        crew.rule(charter)
-        self.notes.touch(crew, own=not same_request(before, charter))
+            self.notes.event(WakeupEvent.SHARE_CHANGED, self.fair.charter(ref, spec))
+        preemptible = more_preemptible(before, spec) and any(key in self.placed for key in gang.standing)
+        self.notes.event(WakeupEvent.SPEC_CHANGED, preemptible)
+        if before is not None and spec is not None and before.uid != spec.uid:
+            gang.begun, gang.told = False, None  # another gang of the same name
+        gang.rule(spec)
+        self.notes.touch(gang, own=not same_request(before, spec))
 
-    def _budget(self, namespace: str, name: str, budget: DisruptionBudget | None) -> None:
+    def _budget_changed(self, namespace: str, name: str, budget: DisruptionBudget | None) -> None:
         before = self.budgets.pop((namespace, name), None)
         if budget is not None:
             self.budgets[namespace, name] = budget
@@ -201,11 +201,11 @@ class SchedulingStore:
             shown = (self.placed.get(key) or pod for key, pod in self.pods.items())
             self.fair.begin(self.charters, shown)
 
-    def _crew(self, ref: Ref, lone: bool = False) -> GangState:
-        crew = self.crews.get(ref)
-        if crew is None:
-            crew = self.crews[ref] = GangState(ref, lone)
-        return crew
+    def _gang_state(self, ref: Ref, lone: bool = False) -> GangState:
+        gang = self.crews.get(ref)
+        if gang is None:
+            gang = self.crews[ref] = GangState(ref, lone)
+        return gang
 
     # ── pods ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -215,21 +215,21 @@ class SchedulingStore:
             if before == pod:
                 return
             if before.uid != pod.uid or before.gang != pod.gang or before.ours != pod.ours:
-                self._changes(before, pod)
+                self._replaced(before, pod)
                 before = None
         self.pods[key] = pod
         if pod.gang is not None:
             self.members.setdefault(pod.gang, {})[key] = None
         if pod.node or pod.over:
-            self._arrived(pod)
-        self._nominated(before, pod)
-        self._sync(pod, before)
+            self._confirmed(pod)
+        self._update_nomination(before, pod)
+        self._update_pod(pod, before)
 
     def _pod_lost(self, key: PodKey) -> None:
         pod = self.pods.pop(key, None)
         self.assumed.pop(key, None)
         self.clear_nomination(key)
-        self._gone(key)
+        self._preemption_ended(key)
         if self.zones.active:
             self.zones.lost(key, pod, self.placed.get(key))
         self.placed.pop(key, None)
@@ -243,68 +243,68 @@ class SchedulingStore:
             members.pop(key, None)
             if not members:
                 del self.members[pod.gang]
-        crew = self.crews.get(pod.gang or lone_ref(key))
-        if crew is not None and key in crew.parts:
-            crew.lose(key)
-            self.notes.touch(crew, own=True)
+        gang = self.crews.get(pod.gang or lone_ref(key))
+        if gang is not None and key in gang.parts:
+            gang.lose(key)
+            self.notes.touch(gang, own=True)
 
-    def _changes(self, before: Pod, pod: Pod) -> None:
+    def _replaced(self, before: Pod, pod: Pod) -> None:
         """A pod was replaced, or moved to another gang: writes in flight for it stay in effect."""
         key, same, old = pod.key, before.uid == pod.uid, self.crews.get(before.gang or lone_ref(pod.key))
         node = self.assumed.get(key) if same and pod.waits else None
         by = self.displaced.pop(key, None) if same else None  # before it counts as deleted
         if node is not None:
-            self._crew(pod.gang or lone_ref(key), pod.gang is None).move_bind(key, old)
+            self._gang_state(pod.gang or lone_ref(key), pod.gang is None).move_bind(key, old)
         self._pod_lost(key)
         if node is not None:
             self.assumed[key] = node
         if by is not None:
             self.displaced[key] = by
 
-    def _arrived(self, pod: Pod) -> None:
+    def _confirmed(self, pod: Pod) -> None:
         """The API shows a pod on its node, or finished: drop the assumed bind."""
         self.assumed.pop(pod.key, None)
         self.clear_nomination(pod.key, pod.node)
-        crew = self.crews.get(pod.gang or lone_ref(pod.key))
-        if crew is not None and pod.key in crew.out:
-            del crew.out[pod.key]
-            self.notes.touch(crew, own=False)
+        gang = self.crews.get(pod.gang or lone_ref(pod.key))
+        if gang is not None and pod.key in gang.out:
+            del gang.out[pod.key]
+            self.notes.touch(gang, own=False)
 
-    def _nominated(self, before: Pod | None, pod: Pod) -> None:
+    def _update_nomination(self, before: Pod | None, pod: Pod) -> None:
         """A nomination in the API counts unless we have set another one since."""
         if not pod.waits:
             self.clear_nomination(pod.key, pod.node)
             return
-        ours, told = self.nominations.get(pod.key), pod.wants.nominated
+        ours, reported = self.nominations.get(pod.key), pod.wants.nominated
         if ours is not None:
             self.nominations[pod.key] = pod, ours[1]
-        if before is None or before.wants.nominated != told:
-            if told:
-                self.clear_nomination(pod.key, told)
-                self.nominations[pod.key] = pod, told
+        if before is None or before.wants.nominated != reported:
+            if reported:
+                self.clear_nomination(pod.key, reported)
+                self.nominations[pod.key] = pod, reported
             elif before is not None and ours is not None and ours[1] == before.wants.nominated:
                 self.clear_nomination(pod.key)
 
     def clear_nomination(self, key: PodKey, comes_to: str = "") -> None:
         """Drop a nomination; others may use the capacity, unless the pod is bound to that node now."""
-        promised = self.nominations.pop(key, None)
-        if promised is None:
+        nomination = self.nominations.pop(key, None)
+        if nomination is None:
             return
-        self.notes.event(WakeupEvent.CAPACITY_FREED, promised[1] != comes_to)
-        if self.fair.answers(promised[0].gang):  # the nomination counted for its queue
+        self.notes.event(WakeupEvent.CAPACITY_FREED, nomination[1] != comes_to)
+        if self.fair.answers(nomination[0].gang):  # the nomination counted for its queue
             self.notes.event(
-                WakeupEvent.SHARE_CHANGED if promised[1] != comes_to else WakeupEvent.VICTIMS_ADDED
+                WakeupEvent.SHARE_CHANGED if nomination[1] != comes_to else WakeupEvent.VICTIMS_ADDED
             )
 
-    def _gone(self, key: PodKey) -> None:
+    def _preemption_ended(self, key: PodKey) -> None:
         """A pod uses no capacity any more; the gang that preempted it may go on."""
         by = self.displaced.pop(key, None)
-        crew = None if by is None else self.crews.get(by)
-        if crew is not None and key in crew.victims:
-            del crew.victims[key]
-            self.notes.touch(crew, own=False)
+        gang = None if by is None else self.crews.get(by)
+        if gang is not None and key in gang.victims:
+            del gang.victims[key]
+            self.notes.touch(gang, own=False)
 
-    def _sync(self, pod: Pod, before: Pod | None = None) -> None:
+    def _update_pod(self, pod: Pod, before: Pod | None = None) -> None:
         """Update capacity, pod index, shares and gang counts for a pod."""
         key, node = pod.key, pod.node or self.assumed.get(pod.key, "")
         leaving = pod.leaving or key in self.displaced
@@ -329,12 +329,12 @@ class SchedulingStore:
             del self.placed[key]
             self.index.remove(key)
             self.notes.event(WakeupEvent.CAPACITY_FREED, self.nodes.release(key))
-            self._gone(key)
+            self._preemption_ended(key)
             shown = pod  # it frees no more capacity
         if self.fair.active:
             self.notes.event(WakeupEvent.SHARE_CHANGED, self.fair.pod(shown, usage_kind(shown)))
         if pod.ours or pod.gang is not None:
-            self._enrol(shown, before)
+            self._update_gang(shown, before)
             if pod.over and pod.gang in self.crews:  # it may have been the last one with capacity
                 self.notes.touch(self.crews[pod.gang], own=False)
 
@@ -344,27 +344,27 @@ class SchedulingStore:
             if node := pod.node or self.assumed.get(key):
                 yield pod if pod.node else replace(pod, node=node)
 
-    def _enrol(self, pod: Pod, before: Pod | None) -> None:
+    def _update_gang(self, pod: Pod, before: Pod | None) -> None:
         key, lone = pod.key, pod.gang is None
         ref = lone_ref(key) if pod.gang is None else pod.gang
         if lone and ref not in self.crews and not pod.waits:
             return  # a single pod that is bound needs nothing more
-        crew = self._crew(ref, lone)
-        if lone and crew.charter is None:
-            crew.charter = single_pod_spec(pod)
-        if key not in crew.seen:
-            self._numbered += 1
-            crew.seen[key] = self._numbered
-        changed = crew.take(key, part_of(pod), (pod.pod_set, pod.rank))
-        if key in crew.waiting:
-            crew.ordered = None
+        gang = self._gang_state(ref, lone)
+        if lone and gang.charter is None:
+            gang.charter = single_pod_spec(pod)
+        if key not in gang.seen:
+            self._arrivals += 1
+            gang.seen[key] = self._arrivals
+        changed = gang.take(key, part_of(pod), (pod.pod_set, pod.rank))
+        if key in gang.waiting:
+            gang.ordered = None
             if before is not None and attempt_key(before) != attempt_key(pod):
                 changed = True
                 if lone:
-                    crew.charter = single_pod_spec(pod)
+                    gang.charter = single_pod_spec(pod)
         if changed:
-            crew.fresh = crew.fresh or key in crew.waiting
-            self.notes.touch(crew, own=True)
+            gang.fresh = gang.fresh or key in gang.waiting
+            self.notes.touch(gang, own=True)
 
     # ── what was decided, until the API shows it ───────────────────────────────────────────────────
 
@@ -372,12 +372,12 @@ class SchedulingStore:
         """A bind of a pod is in flight."""
         self.clear_nomination(pod.key, node)
         self.assumed[pod.key] = node
-        self._sync(pod)
+        self._update_pod(pod)
 
     def assume_unbound(self, key: PodKey) -> None:
         """A bind did not happen."""
         if self.assumed.pop(key, None) is not None:
-            self._sync(self.pods[key])
+            self._update_pod(self.pods[key])
 
     def assume_nominated(self, pod: Pod, node: str) -> None:
         """Capacity of a node is nominated for a pod."""
@@ -386,12 +386,12 @@ class SchedulingStore:
     def assume_preempted(self, pod: Pod, by: Ref) -> None:
         """A pod is being preempted for a gang."""
         self.displaced[pod.key] = by
-        self._sync(pod)
+        self._update_pod(pod)
 
     def assume_not_preempted(self, key: PodKey) -> None:
         """A preemption did not happen: the pod exists and is not terminating."""
-        self._gone(key)
-        self._sync(self.pods[key])
+        self._preemption_ended(key)
+        self._update_pod(self.pods[key])
 
     def forget(self, ref: Ref) -> None:
         """A gang has neither a spec nor pods any more."""

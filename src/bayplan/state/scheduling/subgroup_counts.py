@@ -41,18 +41,18 @@ class PodSetCounts:
     ) -> PodSetCounts:
         """The counts of a gang with these pods."""
         sets = list(tree.pod_sets())
-        made = PodSetCounts(
+        counts = PodSetCounts(
             {one.name: one.minimum for one in sets},
             {one.name: mandatory_ranks(one) for one in sets if one.segments},
             tree=tree if quorum else None,
         )
-        for seat, part in pods:
-            made.count(seat, part, 1)
-        return made
+        for rank, part in pods:
+            counts.count(rank, part, 1)
+        return counts
 
-    def count(self, seat: PodSetRank, part: MemberState, more: int) -> None:
+    def count(self, slot: PodSetRank, part: MemberState, more: int) -> None:
         """Add or remove one pod."""
-        name, rank = seat
+        name, rank = slot
         if rank >= self.bounds.get(name, rank + 1):
             return
         if part in (MemberState.WAITING, MemberState.GATED, MemberState.STANDING):
@@ -67,14 +67,16 @@ class PodSetCounts:
         if self.tree is not None:
             part = short_part(self.tree, self.there)
             return None if part is None else part.name
-        return next((name for name, least in self.minima.items() if self.there.get(name, 0) < least), None)
+        return next(
+            (name for name, minimum in self.minima.items() if self.there.get(name, 0) < minimum), None
+        )
 
     def lacks_ungated(self) -> str | None:
         """The first pod set that lacks ungated pods."""
         free = {name: there - self.gated.get(name, 0) for name, there in self.there.items()}
         if self.tree is not None and is_whole(self.tree, free):
             return None
-        held = (name for name, least in self.minima.items() if free.get(name, 0) < least)
+        held = (name for name, minimum in self.minima.items() if free.get(name, 0) < minimum)
         return next((name for name in held if self.tree is None or self.gated.get(name)), None)
 
     @property
@@ -82,4 +84,4 @@ class PodSetCounts:
         """Whether the minimum of every pod set is bound."""
         if self.tree is not None:
             return is_whole(self.tree, self.standing)
-        return all(self.standing.get(name, 0) >= least for name, least in self.minima.items())
+        return all(self.standing.get(name, 0) >= minimum for name, minimum in self.minima.items())

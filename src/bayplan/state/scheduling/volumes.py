@@ -24,7 +24,7 @@ class VolumeState:
         self.classes: dict[str, StorageClass] = {}
         self.nodes: dict[str, NodeVolumes] = {}
         self.rooms: dict[str, StorageCapacity] = {}
-        self._picture: Storage | None = None
+        self._snapshot: Storage | None = None
 
     def seen(self, item: Item, key: str) -> bool:
         """Store an object. Returns whether it changed."""
@@ -40,7 +40,7 @@ class VolumeState:
             case StorageCapacity():
                 return self._put(self.rooms, key, item)
 
-    def lost(self, kind: str, key: str) -> bool:
+    def lost(self, group: str, key: str) -> bool:
         """Remove an object. Returns whether it existed."""
         namespace, _, name = key.partition("/")
         known: dict[str, tuple[dict, object]] = {  # type: ignore[type-arg]
@@ -50,24 +50,24 @@ class VolumeState:
             "NodeVolumes": (self.nodes, key),
             "StoreRoom": (self.rooms, key),
         }
-        items, at = known[kind]
+        items, at = known[group]
         if items.pop(at, None) is None:
             return False
-        self._picture = None
+        self._snapshot = None
         return True
 
     def _put(self, items: dict, key: object, item: Item) -> bool:  # type: ignore[type-arg]
         if items.get(key) == item:
             return False
         items[key] = item
-        self._picture = None
+        self._snapshot = None
         return True
 
     def picture(self) -> Storage:
         """A snapshot of all storage objects; the same object until something changes."""
-        if self._picture is None:
+        if self._snapshot is None:
             classes = {room.storage_class for room in self.rooms.values()}
-            self._picture = Storage(
+            self._snapshot = Storage(
                 claims=self.claims,
                 volumes=self.volumes,
                 classes=self.classes,
@@ -75,4 +75,4 @@ class VolumeState:
                 measured=frozenset(self.classes[name].provisioner for name in classes & self.classes.keys()),
                 rooms=tuple(self.rooms.values()),
             )
-        return self._picture
+        return self._snapshot

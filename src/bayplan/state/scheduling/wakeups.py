@@ -34,39 +34,39 @@ _BY_STORAGE = frozenset(
 _NO_VICTIMS = (PreemptionSearchOutcome.NOBODY, PreemptionSearchOutcome.NO_HELP)
 
 
-def wakeups_for(why: SchedulingRejection, lone: bool) -> frozenset[WakeupEvent]:
+def wakeups_for(rejection: SchedulingRejection, lone: bool) -> frozenset[WakeupEvent]:
     """The events after which another attempt may succeed; rather one too many than one too few."""
-    return _capacity_events(why, lone) | _preemption_events(why)
+    return _capacity_events(rejection, lone) | _preemption_events(rejection)
 
 
-def _preemption_events(why: SchedulingRejection) -> frozenset[WakeupEvent]:
+def _preemption_events(rejection: SchedulingRejection) -> frozenset[WakeupEvent]:
     """Events after which a preemption may succeed."""
     found = set[WakeupEvent]()
     if (
-        why.sought in _NO_VICTIMS
-        or why.hindrance is RejectionReason.KEPT_FREE
-        or FairShareWakeup.OTHERS in why.hopes
+        rejection.sought in _NO_VICTIMS
+        or rejection.hindrance is RejectionReason.KEPT_FREE
+        or FairShareWakeup.OTHERS in rejection.hopes
     ):
         found.add(WakeupEvent.SPEC_CHANGED)
-    if FairShareWakeup.OTHERS in why.hopes:
+    if FairShareWakeup.OTHERS in rejection.hopes:
         found.add(WakeupEvent.VICTIMS_ADDED)
-    if FairShareWakeup.EXCESS in why.hopes:
+    if FairShareWakeup.EXCESS in rejection.hopes:
         found.add(WakeupEvent.USAGE_GROWN)
     return frozenset(found)
 
 
-def _capacity_events(why: SchedulingRejection, lone: bool) -> frozenset[WakeupEvent]:
+def _capacity_events(rejection: SchedulingRejection, lone: bool) -> frozenset[WakeupEvent]:
     """Events after which capacity may be available without preemption."""
-    if FairShareWakeup.PLACE in why.hopes:
+    if FairShareWakeup.PLACE in rejection.hopes:
         return CAPACITY_EVENTS | {
             WakeupEvent.RESERVATION_ENDED,
             WakeupEvent.STORAGE_CHANGED,
             WakeupEvent.NUMA_CHANGED,
         }
-    if not why.hindrance.was_tried:
+    if not rejection.hindrance.was_tried:
         return frozenset()
     found = {WakeupEvent.NODE_CHANGED, WakeupEvent.RESERVATION_ENDED}  # not all nodes may have been tried
-    if why.unfit is None:
+    if rejection.unfit is None:
         return (
             frozenset(
                 found
@@ -77,14 +77,16 @@ def _capacity_events(why: SchedulingRejection, lone: bool) -> frozenset[WakeupEv
                     WakeupEvent.NUMA_CHANGED,
                 }
             )
-            if why.misfit is None
+            if rejection.misfit is None
             else CAPACITY_EVENTS | found | {WakeupEvent.NUMA_CHANGED}
         )
-    causes = {cause for cause, _ in why.unfit.counts}
-    if why.unfit.bar is not None:
+    causes = {cause for cause, _ in rejection.unfit.counts}
+    if rejection.unfit.bar is not None:
         found = found if lone else found | {WakeupEvent.CAPACITY_FREED}
         return frozenset(
-            found if why.unfit.bar is PodError.AFFINITY_CONFLICT else found | {WakeupEvent.STORAGE_CHANGED}
+            found
+            if rejection.unfit.bar is PodError.AFFINITY_CONFLICT
+            else found | {WakeupEvent.STORAGE_CHANGED}
         )
     if not lone or not causes or not causes <= _NODES_ALONE:  # other pods of the gang may lack something else
         found.add(WakeupEvent.CAPACITY_FREED)
