@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from bayplan.model.assignment import Path
 from bayplan.model.gang import Ref
-from bayplan.model.plan import Plan, reservation_of
+from bayplan.model.plan import Admit, EvictGang, Plan, ReportNotAdmitted, reservation_of
 from bayplan.model.queued_gang import QueuedGang
 
 
@@ -35,7 +35,7 @@ class Reservations:
     def fold(self, plan: Plan) -> bool:
         """Apply the reservations of a plan. Returns whether anything changed."""
         before = dict(self.by_topology)
-        decided = {action.gang for action in plan.actions if hasattr(action, "demand")}
+        decided = {a.gang for a in plan.actions if isinstance(a, Admit | EvictGang | ReportNotAdmitted)}
         for topology, reserved in before.items():
             if reserved.owner in decided:
                 del self.by_topology[topology]

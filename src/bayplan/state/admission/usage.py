@@ -133,11 +133,11 @@ class AdmittedUsage:
         self.shared, self.queues, self.made = tuple(shared), tuple(queues), None
         if flavors != self.flavors:
             for usage in self.by_gang.values():
-                self._count_placements(usage, -1)
+                self._occupy(usage, -1)
             self.flavors = dict(flavors)
             for ref, usage in self.by_gang.items():
                 self.by_gang[ref] = holding_of(usage.demand, self.flavors, usage.before)
-                self._count_placements(self.by_gang[ref], 1)
+                self._occupy(self.by_gang[ref], 1)
 
     def set_topology(
         self, name: str, topology: Topology | None, used: Mapping[str, Mapping[str, int]]
@@ -153,7 +153,7 @@ class AdmittedUsage:
             cluster.use_node(node, amounts)
         cluster.load(self.nodes.values())
         for usage in self.by_gang.values():
-            self._count_placements(usage, 1, only=name)
+            self._occupy(usage, 1, only=name)
         return True
 
     def put_nodes(self, nodes: Mapping[str, Node]) -> list[str]:
@@ -234,7 +234,7 @@ class AdmittedUsage:
         self.by_queue.setdefault(usage.queue, {})[ref] = usage.demand
         if self.made is not None:
             self.made.use(usage.queue, usage.quota)
-        self._count_placements(usage, 1)
+        self._occupy(usage, 1)
 
     def give_back(self, ref: Ref) -> GangUsage | None:
         """Remove the usage of a gang. An earlier version that still exists gets its own usage back."""
@@ -255,7 +255,7 @@ class AdmittedUsage:
             del self.by_queue[usage.queue]
         if self.made is not None:
             self.made.use(usage.queue, usage.quota, -1)
-        self._count_placements(usage, -1)
+        self._occupy(usage, -1)
         return usage
 
     def topologies_of(self, usage: GangUsage) -> set[str]:
@@ -274,7 +274,7 @@ class AdmittedUsage:
             if on_host or (name == (own or name) and cluster.topology.levels == placement.place.levels):
                 yield name, cluster
 
-    def _count_placements(self, usage: GangUsage, sign: int, only: str = "") -> None:
+    def _occupy(self, usage: GangUsage, sign: int, only: str = "") -> None:
         if self.watcher is not None and not only:
             self.watcher(usage, sign)
         for placement in usage.spots:

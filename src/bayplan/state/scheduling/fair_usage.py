@@ -150,7 +150,7 @@ class FairUsage:
         """Whether a gang belongs to a queue."""
         return gang in self._gangs and bool(self._gangs[gang].queue)
 
-    def shares_exceeded(self) -> bool:
+    def outgrown(self) -> bool:
         """Whether queues may be reclaimed from that could not be when this was called last.
 
         Its usage grew, or its share shrank because there is less capacity or more demand; and its usage,

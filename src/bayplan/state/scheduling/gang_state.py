@@ -134,7 +134,7 @@ class GangState:
         return not self.begun and bool(self.waiting) and bool(self.standing) and not self.has_minimum
 
     @property
-    def is_below_minimum(self) -> bool:
+    def has_fallen(self) -> bool:
         """Whether it is a strict gang that is partially bound, below its minimum."""
         spec = self.charter
         if spec is None or not spec.is_strict or not spec.is_gang:

@@ -86,7 +86,7 @@ class GangStateMachine:
     def can_repair(self, ref: Ref) -> bool:
         """Whether a started gang below its minimum has all the pods it needs to be repaired."""
         gang = self.store.crews[ref]
-        return gang.begun and gang.is_below_minimum and bool(gang.waiting) and hindrance(gang) is None
+        return gang.begun and gang.has_fallen and bool(gang.waiting) and hindrance(gang) is None
 
     def place_of(self, ref: Ref) -> EntryState | None:
         """The state of a gang in the queue; None if it is unknown, or a single pod that runs."""
@@ -115,7 +115,7 @@ class GangStateMachine:
         finally:  # if one gang fails, the others are recomputed by the next call
             for ref, own in touched[begun:]:
                 self.notes.mark(ref, own)
-        self.notes.event(WakeupEvent.USAGE_GROWN, self.store.fair.shares_exceeded())
+        self.notes.event(WakeupEvent.USAGE_GROWN, self.store.fair.outgrown())
         events = self.notes.take_events()
         if events:
             for event in events:
@@ -224,7 +224,7 @@ class GangStateMachine:
     def _note_partial(self, gang: GangState, now: float) -> None:
         if gang.charter is not None and gang.charter.started and not gang.broken:
             gang.begun = True
-        in_part = not gang.lone and (gang.is_partial or gang.is_below_minimum)
+        in_part = not gang.lone and (gang.is_partial or gang.has_fallen)
         in_part = in_part and any(key in self.store.placed for key in gang.standing)
         if in_part and (gang.broken or self._is_undone(gang)):
             self.partial.setdefault(gang.ref, now)
@@ -237,7 +237,7 @@ class GangStateMachine:
 
         A gang with succeeded pods is finishing: its missing pods do not matter.
         """
-        if gang.is_below_minimum:
+        if gang.has_fallen:
             return not any(self.store.pods[key].did_its_part for key in gang.standing)
         return not had_minimum(gang, self.store.pods)
 

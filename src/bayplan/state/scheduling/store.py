@@ -334,7 +334,7 @@ class SchedulingStore:
         if self.fair.active:
             self.notes.event(WakeupEvent.SHARE_CHANGED, self.fair.pod(shown, usage_kind(shown)))
         if pod.ours or pod.gang is not None:
-            self._update_gang(shown, before)
+            self._enrol(shown, before)
             if pod.over and pod.gang in self.crews:  # it may have been the last one with capacity
                 self.notes.touch(self.crews[pod.gang], own=False)
 
@@ -344,7 +344,7 @@ class SchedulingStore:
             if node := pod.node or self.assumed.get(key):
                 yield pod if pod.node else replace(pod, node=node)
 
-    def _update_gang(self, pod: Pod, before: Pod | None) -> None:
+    def _enrol(self, pod: Pod, before: Pod | None) -> None:
         key, lone = pod.key, pod.gang is None
         ref = lone_ref(key) if pod.gang is None else pod.gang
         if lone and ref not in self.crews and not pod.waits:

@@ -20,7 +20,7 @@ def book(has: int) -> FairUsage:
     found.queue_seen(FairQueue("q", entitlements={"gpu": Entitlement(Fraction(2))}))
     found.begin({ref("g"): GangSpec(ref("g"), 1, queue="q")}, ())
     found.pod(pod("g", 0, on="n1", gpus=has).pod, UsageKind.USED)
-    found.shares_exceeded()
+    found.outgrown()
     return found
 
 
@@ -36,9 +36,9 @@ def book(has: int) -> FairUsage:
 )
 def test_with_less_to_share_a_queue_may_have_to_give_back_more(now: Node | None, less: bool) -> None:
     found = book(has=3)
-    assert not found.shares_exceeded()
+    assert not found.outgrown()
     found.node("n1", now)
-    assert found.shares_exceeded() == less
+    assert found.outgrown() == less
     within = book(has=2)
     within.node("n1", now)
-    assert not within.shares_exceeded(), "that is its own"
+    assert not within.outgrown(), "that is its own"
