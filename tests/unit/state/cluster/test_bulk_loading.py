@@ -60,7 +60,7 @@ def test_nodes_that_come_in_several_lots_are_laid_out_once(monkeypatch: pytest.M
     assert supply.held is not None and supply.held[supply.resources["cpu"]].tolist() == [0, 0, 5]
 
 
-def test_pods_that_were_told_their_hosts_are_read_once_and_keep_their_hosts() -> None:
+def test_pods_with_assigned_hosts_are_read_once_and_keep_their_hosts() -> None:
     shapes = PodSpecCache()
     asks = [ContainerWire(resources=ContainerResources(requests={"cpu": "1"}))]
     specs = [PodSpecWire(containers=asks, node_selector={HOSTNAME: f"n{at}"}) for at in range(3)]

@@ -107,7 +107,7 @@ def test_strangers(whose: Whose, wants: NumaRequest, usable: bool) -> None:
         (Whose.AS_REPORTED, False, ("a", "b"), True),
     ],
 )
-def test_whom_a_fingerprint_counts(
+def test_which_pods_a_fingerprint_includes(
     counted: Whose, exclusive_only: bool, signed: tuple[str, ...], believed: bool
 ) -> None:
     made = book(replace(RESERVE, counted=counted))
@@ -159,7 +159,7 @@ def test_looks_at_nodes_in_doubt_have_a_period_and_a_limit(monkeypatch: pytest.M
     assert all(free(made, name) == [5, 8] for name in ("m", "n"))
 
 
-def test_who_sits_where_is_looked_at_again_once_anything_happened() -> None:
+def test_container_zones_are_recomputed_after_any_change() -> None:
     """What pods would give back is kept with it."""
     made = NumaCache(NumaStalenessPolicy(OverReserve.RESERVE, make_room=True))
     made.came(one("a", ours=True, up=True), assumed=False)

@@ -32,11 +32,11 @@ def tree(main: PodSet = MAIN, inner: Locality = ANYWHERE) -> Group:
         replace(RULES, priority=-1),
     ],
 )
-def test_other_bonds_may_let_it_go_or_move(after: GangSpec) -> None:
+def test_other_constraints_may_make_a_gang_preemptible_or_movable(after: GangSpec) -> None:
     assert more_preemptible(RULES, after) and more_preemptible(after, replace(RULES, priority=-2))
 
 
-def test_more_pods_let_nobody_go() -> None:
+def test_more_pods_make_no_gang_preemptible() -> None:
     assert not more_preemptible(RULES, replace(RULES, tree=tree(replace(MAIN, count=9))))
 
 

@@ -89,7 +89,7 @@ def test_a_queue_that_grows_within_its_quota_is_of_no_interest() -> None:
     assert is_let_wait(found)
 
 
-def test_who_has_its_share_already_or_makes_nobody_go_takes_nothing_from_others() -> None:
+def test_a_gang_with_its_share_or_without_preemption_reclaims_nothing() -> None:
     whole = [queue("a", 8), queue("b"), queue("c"), *waits("more", "a", 8)]
     for found in (
         tight(*whole),
@@ -129,7 +129,7 @@ def test_a_gang_that_changes_to_another_queue_counts_there() -> None:
     [queue("a", 5), queue("a", 6, parent="top"), queue("a", 6, limit=5)],
     ids=["quota", "parent", "limit"],
 )
-def test_a_queue_that_changes_is_heard_of_at_once(changed: FairQueueSeen) -> None:
+def test_a_changed_queue_wakes_gangs_at_once(changed: FairQueueSeen) -> None:
     found = tight(queue("a", 6), queue("b", 2), queue("top", 1))
     found.apply(changed)
     assert displaced(tried(found, NOW))
@@ -190,7 +190,7 @@ def test_rules_of_gangs_that_do_not_run_are_of_no_interest() -> None:
     assert is_let_wait(found)
 
 
-def test_gangs_that_are_done_go_for_nobody() -> None:
+def test_finished_gangs_are_no_victims() -> None:
     found = tight(
         queue("a", 6),
         queue("b", 2),
@@ -201,7 +201,7 @@ def test_gangs_that_are_done_go_for_nobody() -> None:
     assert is_let_wait(found)
 
 
-def test_pods_that_are_spared_no_longer_may_move() -> None:
+def test_pods_no_longer_protected_by_a_budget_may_move() -> None:
     for change in (BudgetSeen(DisruptionBudget("ns", "all", EVERYTHING, 1)), BudgetLost("ns", "all")):
         found = board(
             queue("a", 4), queue("b", 4), node("n1"), node("n2"), *runs("a1", "a", 2),
@@ -216,7 +216,7 @@ def test_pods_that_are_spared_no_longer_may_move() -> None:
         assert displaced(tried(found)) in ({"a1-0": "n2"}, {"a2-0": "n1"})
 
 
-def test_one_that_got_its_promised_room_may_go_for_a_more_important_one() -> None:
+def test_a_gang_bound_to_its_nominated_nodes_may_be_preempted_by_higher_priority() -> None:
     found = board(queue("q"), node("n1"), *runs("x", "q", 4), *waits("low", "q", 4, priority=1))
     assert nominated(step(found)) == {"low-0": "n1"}
     found.apply_all(waits("b", "q", 4, priority=2))
@@ -234,7 +234,7 @@ def test_one_that_got_its_promised_room_may_go_for_a_more_important_one() -> Non
 # ── limits ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_at_the_limit_of_its_queue_one_waits_for_a_place_if_others_would_go() -> None:
+def test_at_the_limit_of_its_queue_a_gang_waits_for_nodes_if_victims_exist() -> None:
     stranger = pod("stranger", 0, gang=None, ours=False, on="n1", gpus=2, priority=9)
     found = board(
         queue("q", limit=4), node("n1"), stranger, *runs("x", "q", 2), *waits("b", "q", 4, priority=5)
@@ -244,7 +244,7 @@ def test_at_the_limit_of_its_queue_one_waits_for_a_place_if_others_would_go() ->
     assert list(displaced(tried(found, NOW))) == ["x-0"]
 
 
-def test_at_the_limit_of_its_queue_one_waits_until_others_have_run_long_enough() -> None:
+def test_at_the_limit_of_its_queue_a_gang_waits_until_victims_have_run_long_enough() -> None:
     rests = queue("q", limit=4, preempt_after=60.0)
     found = board(rests, node("n1", gpus=8), *runs("x", "q", 2), *waits("b", "q", 4, priority=5))
     found.apply(PodSeen(replace(found.store.pods[PodKey("ns", "x-0")], started=NOW - 10)))
@@ -252,7 +252,7 @@ def test_at_the_limit_of_its_queue_one_waits_until_others_have_run_long_enough()
     assert list(displaced(tried(found, NOW + 50))) == ["x-0"]
 
 
-def test_who_has_not_started_yet_is_not_let_rest_for_ever() -> None:
+def test_victims_that_have_not_started_yet_do_not_delay_the_retry_for_ever() -> None:
     rests = queue("q", preempt_after=60.0)
     found = board(rests, node("n1"), *runs("x", "q", 4), *waits("b", "q", 4, priority=5))
     found.apply(PodSeen(replace(found.store.pods[PodKey("ns", "x-0")], started=0.0)))
@@ -285,7 +285,7 @@ def many(count: int) -> SchedulingState:
     return found
 
 
-def test_many_who_may_be_helped_are_tried_one_after_the_other() -> None:
+def test_many_gangs_woken_by_a_frequent_event_are_tried_a_few_per_second() -> None:
     found = many(3 * WAKEUPS_PER_SECOND)
     comes(found, gang("a3", 1, queue="a"), pod("a3", 0, on="n1", gpus=1, started=1.0))
     first = found.heads(NOW + WAKEUP_DELAY)
@@ -294,7 +294,7 @@ def test_many_who_may_be_helped_are_tried_one_after_the_other() -> None:
     assert len(found.heads(NOW + WAKEUP_DELAY + 4)) == 3 * WAKEUPS_PER_SECOND + 1
 
 
-def test_what_happens_again_and_again_puts_nobody_off_and_hurries_nobody() -> None:
+def test_a_repeated_event_neither_delays_nor_hurries_a_wakeup() -> None:
     found = many(1)
     for n in range(9):
         comes(found, gang(f"c{n}", 1, queue="a"), pod(f"c{n}", 0, on="n3", gpus=1, started=1.0))
@@ -302,7 +302,7 @@ def test_what_happens_again_and_again_puts_nobody_off_and_hurries_nobody() -> No
     assert ref("b") in found.heads(NOW + WAKEUP_DELAY)
 
 
-def test_who_was_tried_in_vain_hears_of_it_the_next_time_too() -> None:
+def test_a_gang_tried_in_vain_is_woken_by_the_next_event_too() -> None:
     found = tight(queue("a", 6), queue("b", 2), *important("a1", "a2", lasting=True))
     for n in range(3):
         now = NOW + 10 * n
@@ -336,7 +336,7 @@ def site() -> Site:
     return found
 
 
-def test_a_class_that_is_less_important_from_now_on_is_heard_of() -> None:
+def test_a_lowered_priority_of_running_pods_wakes_gangs() -> None:
     found = site()
     found.store.delete(CLASSES, "", "theirs")
     found.store.create(CLASSES, {"metadata": {"name": "theirs"}, "value": 10})

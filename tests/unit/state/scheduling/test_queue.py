@@ -63,7 +63,7 @@ def park(
         line.mark_unschedulable(entry, key, hints, NOW + 300)
 
 
-def test_more_important_ones_come_first_then_those_who_wait_longer_then_who_was_seen_first() -> None:
+def test_entries_are_ordered_by_priority_then_pending_time_then_arrival() -> None:
     line = SchedulingQueue()
     put(line, "late", since=5.0)
     put(line, "early", since=1.0, seen=2)
@@ -91,7 +91,7 @@ def test_a_huge_gang_has_its_turn_alone() -> None:
     assert names(line) == ["huge"]
 
 
-def test_trouble_is_waited_out_longer_each_time_and_longer_for_large_gangs() -> None:
+def test_backoff_doubles_and_is_longer_for_large_gangs() -> None:
     line = SchedulingQueue()
     small, large = put(line, "small", size=100), put(line, "large", size=100_000)
     delays = []
@@ -114,7 +114,7 @@ def test_only_what_may_help_wakes() -> None:
     assert names(line) == ["volume"]
 
 
-def test_the_first_of_a_kind_is_tried_and_the_others_follow_if_it_fits() -> None:
+def test_the_first_of_a_class_is_tried_and_the_others_follow_if_it_fits() -> None:
     line = SchedulingQueue()
     entries = [put(line, f"p{at}", lone=True, seen=at) for at in range(9)]
     park(line, *entries)
@@ -129,7 +129,7 @@ def test_the_first_of_a_kind_is_tried_and_the_others_follow_if_it_fits() -> None
     assert names(line) == ["p2", "p4", "p5", "p6"]
 
 
-def test_one_that_was_woken_and_refused_wakes_nobody() -> None:
+def test_an_entry_woken_and_rejected_wakes_no_other() -> None:
     line = SchedulingQueue()
     entries = [put(line, f"p{at}", lone=True, seen=at) for at in range(3)]
     park(line, *entries)
@@ -159,7 +159,7 @@ def test_a_large_gang_that_was_just_tried_rests_first() -> None:
     assert names(line) == [] and entry.place is EntryState.BACKOFF and line.next_due(NOW + 1) == NOW + 5
 
 
-def test_who_makes_room_looks_again_soon_but_not_for_every_pod() -> None:
+def test_a_preempting_entry_is_retried_soon_but_not_for_every_pod() -> None:
     line = SchedulingQueue()
     entry = put(line, "gang")
     line.make_room(entry, ROOM, NOW + 60)
@@ -168,7 +168,7 @@ def test_who_makes_room_looks_again_soon_but_not_for_every_pod() -> None:
     assert entry.place is EntryState.MAKING_ROOM and line.next_due(NOW) == NOW + 1
 
 
-def test_whoever_is_alike_waits_for_what_the_one_that_was_tried_waits_for() -> None:
+def test_equivalent_entries_wait_for_the_events_of_the_one_that_was_tried() -> None:
     line = SchedulingQueue()
     first, second = put(line, "first", since=1.0, lone=True), put(line, "second", since=2.0, lone=True)
     park(line, first, second, hints=frozenset({WakeupEvent.NODE_CHANGED}))
@@ -256,7 +256,7 @@ def test_what_happened_is_no_news_until_it_was_tried() -> None:
     assert entry.due == NOW + 9 + WAKEUP_DELAY
 
 
-def test_a_gang_that_is_parked_again_for_the_same_hears_of_it_again() -> None:
+def test_a_gang_unschedulable_again_for_the_same_reason_is_woken_again() -> None:
     line = SchedulingQueue()
     entry = put(line, "gang")
     for now in (NOW, NOW + 20):
@@ -266,7 +266,7 @@ def test_a_gang_that_is_parked_again_for_the_same_hears_of_it_again() -> None:
         line.move(entry, EntryState.READY)  # its own rules changed: it is tried for that
 
 
-def test_hints_of_those_whom_the_going_of_others_may_help() -> None:
+def test_wakeup_events_of_gangs_that_preemption_may_help() -> None:
     def hints(**facts: Any) -> frozenset[WakeupEvent]:
         unfit = FilterFailure(1, {(FilterReason.LACKING, ""): 1})
         return wakeups_for(

@@ -80,7 +80,7 @@ def test_a_gang_that_did_not_fit_is_tried_again_when_room_appears() -> None:
     assert binds(step(found, NOW + 2)) == {"two-0": "a"}
 
 
-def test_a_failed_bind_gives_back_its_room_and_is_tried_later() -> None:
+def test_a_failed_bind_frees_its_capacity_and_is_retried_later() -> None:
     found = board(node("a"), tree("job", 2), *pods("job", 2))
     plan = step(found)
     found.apply(pod("job", 0, on="a"))
@@ -91,7 +91,7 @@ def test_a_failed_bind_gives_back_its_room_and_is_tried_later() -> None:
     assert binds(step(found, NOW + 5)) == {"job-1": "a"}
 
 
-def test_a_bind_that_nobody_heard_of_is_believed_for_a_while() -> None:
+def test_an_unconfirmed_bind_is_assumed_for_a_while() -> None:
     found = board(node("a"), tree("job", 1), pod("job", 0))
     found.settle(step(found).actions[0], "unknown", NOW)
     assert step(found, NOW + 1) == Plan()
@@ -99,7 +99,7 @@ def test_a_bind_that_nobody_heard_of_is_believed_for_a_while() -> None:
     assert binds(step(found, NOW + ASSUMED_SECONDS)) == {"job-0": "a"}
 
 
-def test_a_bind_that_nobody_heard_of_and_that_is_seen_after_all_is_believed() -> None:
+def test_an_unconfirmed_bind_that_the_api_shows_later_counts() -> None:
     found = board(node("a"), tree("job", 1), pod("job", 0))
     found.settle(step(found).actions[0], "unknown", NOW)
     found.apply(pod("job", 0, on="a"))
@@ -108,7 +108,7 @@ def test_a_bind_that_nobody_heard_of_and_that_is_seen_after_all_is_believed() ->
     assert found.store.nodes.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
 
 
-def test_binds_that_take_long_are_not_given_up_while_others_end() -> None:
+def test_slow_binds_do_not_expire_while_other_binds_end() -> None:
     found = board(node("a"), node("b"), tree("one", 1), pod("one", 0), tree("two", 1), pod("two", 0))
     plan = step(found)
     found.settle(plan.actions[0], "done", NOW + 20)
@@ -116,7 +116,7 @@ def test_binds_that_take_long_are_not_given_up_while_others_end() -> None:
     assert step(found, NOW + 20 + ASSUMED_SECONDS) != Plan()
 
 
-def test_a_bind_that_nobody_heard_of_is_given_up_although_others_end() -> None:
+def test_an_unconfirmed_bind_expires_although_other_binds_end() -> None:
     found = board(node("a"), node("b"), tree("one", 1), pod("one", 0), tree("two", 1), pod("two", 0))
     plan = step(found)
     lost, other = (one for one in plan.actions if isinstance(one, Bind))
@@ -150,7 +150,7 @@ def test_a_node_that_takes_nothing_new_still_says_where_its_gang_is() -> None:
     assert binds(step(found)) == {"job-1": "a2"}
 
 
-def test_pods_that_did_their_part_hold_the_rest_in_their_domain_but_take_no_room() -> None:
+def test_succeeded_pods_keep_the_rest_in_their_domain_but_use_no_capacity() -> None:
     nodes = [node("a1"), node("b1", "r2", gpus=8)]
     first = [pod("job", rank, on="a1", over=True, succeeded=True) for rank in (0, 1)]
     found = board(*nodes, tree("job", 4, required="rack"), *first, pod("job", 2), pod("job", 3))
@@ -184,7 +184,7 @@ def test_a_segment_is_completed_where_its_first_pods_were() -> None:
     assert binds(step(found)) == {"job-6": "b1", "job-7": "b1"}
 
 
-def test_pods_that_failed_or_are_leaving_hold_nobody() -> None:
+def test_failed_or_terminating_pods_bind_the_gang_to_no_domain() -> None:
     nodes = [node("a1", gpus=2), node("b1", "r2")]
     past = [
         pod("job", 0, on="a1", over=True),
@@ -254,7 +254,7 @@ def test_a_topology_is_continued_down_to_the_host() -> None:
 # ── gangs whose pods come one by one ───────────────────────────────────────────────────────────────────
 
 
-def test_a_gang_without_its_charter_waits_and_is_told_once() -> None:
+def test_a_gang_without_its_spec_is_pending_and_reported_once() -> None:
     found = board(node("a"), *pods("job", 2))
     assert step(found) == Plan()  # the charter may be on its way
     (told,) = refusals(step(found, found.next_due(NOW)))
@@ -264,7 +264,7 @@ def test_a_gang_without_its_charter_waits_and_is_told_once() -> None:
     assert binds(step(found, NOW + 1001)) == {"job-0": "a", "job-1": "a"}
 
 
-def test_a_charter_that_goes_and_comes_back_is_the_same_again() -> None:
+def test_a_spec_that_is_deleted_and_created_again_counts_as_before() -> None:
     found = board(node("a", gpus=1), gang("job", 2), *pods("job", 2))
     assert place_of(found, "job") is EntryState.READY
     found.apply(GangSpecLost(ref("job")))
@@ -274,7 +274,7 @@ def test_a_charter_that_goes_and_comes_back_is_the_same_again() -> None:
     assert found.next_due(NOW) == NOW
 
 
-def test_too_few_pods_are_told_when_the_number_has_come_to_rest() -> None:
+def test_too_few_pods_are_reported_once_the_number_has_settled() -> None:
     found = board(node("a"), gang("job", 4))
     for rank in range(3):
         found.apply(pod("job", rank))
@@ -287,7 +287,7 @@ def test_too_few_pods_are_told_when_the_number_has_come_to_rest() -> None:
     assert told.why.there == 2
 
 
-def test_facts_that_change_and_change_back_are_not_told_again() -> None:
+def test_facts_that_change_and_change_back_are_not_reported_again() -> None:
     found = board(node("a"), gang("job", 4), *pods("job", 3))
     step(found)
     assert len(refusals(step(found, NOW + 5))) == 1
@@ -297,7 +297,7 @@ def test_facts_that_change_and_change_back_are_not_told_again() -> None:
     assert step(found, NOW + 60) == Plan() and found.next_due(NOW + 60) == NEVER
 
 
-def test_a_pod_that_comes_in_the_place_of_another_is_told_too() -> None:
+def test_a_pod_that_replaces_another_gets_the_report_too() -> None:
     found = board(node("a"), gang("job", 4), *pods("job", 3))
     step(found)
     assert len(refusals(step(found, NOW + 5))) == 1
@@ -340,7 +340,7 @@ def test_pods_that_come_while_others_are_bound_have_their_turn_afterwards() -> N
     assert binds(step(found, NOW + 1)) == {"job-2": "a"}
 
 
-def test_pods_left_over_wait_for_room_once_the_others_are_bound() -> None:
+def test_remaining_pods_wait_for_capacity_once_the_others_are_bound() -> None:
     found = board(node("a"), gang("job", 2), *pods("job", 3), pod("other", 0, on="b"))
     plan = step(found)
     assert len(binds(plan)) == 2 and len(refusals(plan)) == 1
@@ -361,7 +361,7 @@ def test_a_pod_that_is_held_back_holds_back_its_gang() -> None:
     assert len(binds(step(found, NOW + 6))) == 3
 
 
-def test_pods_that_stand_for_themselves_wait_for_as_many_as_are_desired_once() -> None:
+def test_pods_without_a_minimum_wait_once_for_the_desired_number() -> None:
     found = board(node("a"), gang("job", 0, desired=2), pod("job", 0))
     assert place_of(found, "job") is EntryState.INCOMPLETE
     found.apply(pod("job", 1))
@@ -371,7 +371,7 @@ def test_pods_that_stand_for_themselves_wait_for_as_many_as_are_desired_once() -
     assert binds(step(found, NOW + 1)) == {"job-0": "a"}
 
 
-def test_a_flawed_gang_is_told_so_and_never_tried() -> None:
+def test_an_invalid_gang_is_reported_and_never_tried() -> None:
     found = board(node("a"), gang("job", 1, flaw="priorities differ"), pod("job", 0))
     step(found)
     (told,) = refusals(step(found, NOW + 5))

@@ -39,7 +39,7 @@ from tests.support.scheduling_scene import (
 # ── pods by themselves ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_lone_pod_is_its_own_gang_until_it_has_a_node() -> None:
+def test_a_single_pod_is_its_own_gang_until_it_has_a_node() -> None:
     found = board(node("a"), pod("alone", 0, gang=None, priority=7), pod("theirs", 0, gang=None, ours=False))
     (head,) = found.heads(NOW)
     candidate = found.look([head], NOW).candidates[0]
@@ -69,7 +69,7 @@ def test_pods_that_are_alike_are_tried_one_after_the_other() -> None:
     assert found.heads(NOW + 1) == []
 
 
-def test_a_pod_that_goes_before_its_turn_passes_it_on() -> None:
+def test_a_pod_deleted_before_its_attempt_passes_it_to_an_equivalent_pod() -> None:
     found = board(node("a"), *(pod("p", rank, gang=None) for rank in range(4)))
     step(found)
     found.apply(node("b", gpus=2))
@@ -78,7 +78,7 @@ def test_a_pod_that_goes_before_its_turn_passes_it_on() -> None:
     assert len(binds(step(found, NOW + 1))) == 1
 
 
-def test_an_update_that_changes_nothing_we_read_wakes_nobody() -> None:
+def test_an_update_that_changes_nothing_we_read_wakes_no_gang() -> None:
     found = board(node("a", gpus=2), pod("one", 0, gang=None), pod("two", 0, gang=None))
     ends(found, step(found))
     found.heads(NOW)
@@ -99,7 +99,7 @@ def test_a_pod_that_asks_for_something_else_is_tried_again() -> None:
     assert binds(step(found, NOW + 1)) == {"one-0": "a"}
 
 
-def test_who_was_refused_is_tried_again_after_a_while_whatever_happened() -> None:
+def test_an_unschedulable_gang_is_retried_after_a_while_without_any_event() -> None:
     found = board(node("a", gpus=1), pod("one", 0, gang=None))
     step(found)
     due = found.next_due(NOW)
@@ -118,7 +118,7 @@ def making_room(*more: Change) -> tuple[SchedulingState, Plan]:
     return found, plan
 
 
-def test_room_that_is_no_longer_promised_to_one_may_help_another() -> None:
+def test_a_cleared_nomination_may_help_another_pod() -> None:
     found = board(node("a"), node("b"), pod("high", 0, gang=None, gpus=4, priority=9))
     high = found.store.pods[PodKey("ns", "high-0")]
     found.apply(PodSeen(replace(high, wants=replace(high.wants, nominated="a", gates=("wait",)))))
@@ -128,7 +128,7 @@ def test_room_that_is_no_longer_promised_to_one_may_help_another() -> None:
     assert len(binds(step(found, NOW + 1))) == 4
 
 
-def test_room_is_not_kept_from_a_more_important_one() -> None:
+def test_a_nomination_does_not_block_a_pod_of_higher_priority() -> None:
     busy = pod("busy", 0, on="a", gang=None)
     found = board(node("a"), busy, pod("low", 0, gang=None, gpus=4))
     step(found, NOW + 1000)
@@ -139,7 +139,7 @@ def test_room_is_not_kept_from_a_more_important_one() -> None:
     assert binds(step(found, NOW + 1002)) == {"high-0": "a"}
 
 
-def test_who_makes_room_is_waited_for() -> None:
+def test_terminating_victims_are_waited_for() -> None:
     found, plan = making_room()
     assert all(found.store.placed[PodKey("ns", f"low-{at}")].leaving for at in (0, 1))
     assert found.store.nodes.ledger.by_node() == {
@@ -153,7 +153,7 @@ def test_who_makes_room_is_waited_for() -> None:
     assert not found.store.nominations and not found.store.displaced
 
 
-def test_room_that_is_promised_is_shown_to_others() -> None:
+def test_nominations_are_in_the_snapshot_for_other_gangs() -> None:
     found, _ = making_room(pod("late", 0, gang=None))
     look = found.look([lone_ref(PodKey("ns", "late-0"))], NOW)
     assert {key.name: node for key, (_, node) in look.nominations.items()} == {"high-0": "a", "high-1": "a"}
@@ -170,14 +170,14 @@ def test_a_pod_that_would_not_go_is_a_pod_like_any_other_again() -> None:
     assert place_of(found, "high") is EntryState.READY
 
 
-def test_a_pod_made_to_go_and_made_again_under_its_name_is_another() -> None:
+def test_a_preempted_pod_created_again_under_its_name_is_another_pod() -> None:
     found, _ = making_room()
     for rank in (0, 1):
         found.apply(pod("low", rank, gang=None, uid=f"new-{rank}"))
     assert set(binds(step(found, NOW + 1))) == {"high-0", "high-1"}
 
 
-def test_a_promise_to_a_pod_that_is_gone_is_off() -> None:
+def test_the_nomination_of_a_deleted_pod_is_cleared() -> None:
     found, _ = making_room()
     found.apply(PodLost(PodKey("ns", "high-0")))
     assert set(found.store.nominations) == {PodKey("ns", "high-1")}
@@ -200,7 +200,7 @@ def test_promises_are_known_again_after_a_restart() -> None:
 # ── trouble ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_pod_that_goes_while_it_is_bound_gives_back_its_room() -> None:
+def test_a_pod_deleted_during_its_bind_frees_its_capacity() -> None:
     found = board(node("a"), gang("job", 2), *pods("job", 2))
     plan = step(found)
     found.apply(PodLost(PodKey("ns", "job-0")))
@@ -222,7 +222,7 @@ def test_a_pod_made_again_while_its_name_is_bound_is_not_taken_for_the_other() -
     assert found.store.nodes.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
 
 
-def test_a_node_that_goes_while_pods_are_bound_to_it_is_no_more_for_the_next_try() -> None:
+def test_a_node_deleted_during_binds_is_not_used_by_the_next_attempt() -> None:
     found = board(node("a"), gang("job", 1), pod("job", 0))
     plan = step(found)
     found.apply(NodeLost("a"))
@@ -232,7 +232,7 @@ def test_a_node_that_goes_while_pods_are_bound_to_it_is_no_more_for_the_next_try
     assert found.store.nodes.ledger.by_node() == {"b": {"gpu": 2, PODS: 1}}
 
 
-def test_a_gang_that_stands_in_part_for_too_long_is_taken_back() -> None:
+def test_a_gang_partially_bound_for_too_long_is_undone() -> None:
     found = board(node("a"), gang("job", 2), *pods("job", 2))
     plan = step(found)
     found.apply(pod("job", 0, on="a"))
@@ -249,7 +249,7 @@ def test_a_gang_that_stands_in_part_for_too_long_is_taken_back() -> None:
     assert place_of(found, "job") is EntryState.INCOMPLETE and not found.gangs.partial
 
 
-def test_a_gang_that_was_taken_back_in_part_only_still_stands_in_part() -> None:
+def test_a_gang_undone_only_in_part_is_still_partially_bound() -> None:
     found = board(node("a", gpus=6), gang("job", 3), *pods("job", 3))
     plan = step(found)
     for rank in (0, 1):
@@ -278,7 +278,7 @@ def test_after_a_restart_it_is_the_same() -> None:
     assert list(found.gangs.partial) == [ref("job")]
 
 
-def test_a_gang_whose_pods_are_all_done_has_nothing_to_be_taken_back() -> None:
+def test_a_gang_whose_pods_all_succeeded_is_not_undone() -> None:
     found = board(node("a"), gang("job", 2), *pods("job", 2))
     plan = step(found)
     found.settle(plan.actions[1], "failed", NOW)
@@ -316,7 +316,7 @@ def test_everything_twice_is_as_good_as_once() -> None:
     assert twice.store.index.version == found.store.index.version
 
 
-def test_a_board_that_begins_anew_knows_nothing() -> None:
+def test_a_reset_state_is_empty() -> None:
     found, _ = making_room()
     found.apply(Started())
     assert not (
@@ -329,14 +329,14 @@ def test_a_board_that_begins_anew_knows_nothing() -> None:
     assert found.heads(NOW) == [] and found.next_due(NOW) == NEVER
 
 
-def test_who_is_passed_over_does_not_hold_up_the_line() -> None:
+def test_an_undecided_gang_does_not_block_the_queue() -> None:
     found = board(node("a"), gang("job", 1), pod("job", 0))
     found.look(found.heads(NOW), NOW)
     found.assume(Plan(), NOW)
     assert place_of(found, "job") is EntryState.BACKOFF and found.next_due(NOW) == NOW + 1
 
 
-def test_room_is_kept_as_long_as_refusals_say_so() -> None:
+def test_a_reservation_lasts_as_long_as_rejections_renew_it() -> None:
     found = board(node("a", gpus=1), gang("job", 1), pod("job", 0))
     found.look(found.heads(NOW), NOW)
     why = SchedulingRejection(RejectionReason.NO_ROOM)
@@ -363,7 +363,7 @@ def test_a_look_keeps_what_it_saw() -> None:
 # ── what happens while a gang is being bound ──────────────────────────────────────────────────────────
 
 
-def test_those_left_behind_hear_of_a_node_that_came_while_the_others_were_bound() -> None:
+def test_pending_pods_are_woken_by_a_node_added_during_the_binds_of_the_others() -> None:
     found = board(node("a", gpus=2), gang("job", 1), *pods("job", 2))
     plan = step(found)
     assert binds(plan) == {"job-0": "a"}
@@ -373,7 +373,7 @@ def test_those_left_behind_hear_of_a_node_that_came_while_the_others_were_bound(
     assert binds(step(found, NOW + 1)) == {"job-1": "b"}
 
 
-def test_those_left_behind_hear_of_room_that_was_made_while_the_others_were_bound() -> None:
+def test_pending_pods_are_woken_by_capacity_freed_during_the_binds_of_the_others() -> None:
     running = [pod("low", rank, on=name, priority=-1) for rank, name in enumerate("ab")]
     whole = gang("low", 2, priority=-1, leaves_whole=True)
     found = board(node("a", gpus=2), node("b", gpus=2), whole, *running, gang("job", 1), pod("job", 0))

@@ -71,7 +71,7 @@ def test_every_pod_set_is_waited_for() -> None:
     assert len(binds(step(found, NOW + 10))) == 6, "those beyond the minimum come along"
 
 
-def test_segments_that_may_be_missing_are_not_waited_for_and_count_for_nobody() -> None:
+def test_optional_segments_are_not_waited_for_and_do_not_count() -> None:
     worker = PodSet("worker", 8, 4, {"gpu": 2}, segments=(Segment(4, "rack"),))
     found = board(node("a", gpus=20), gang(worker))
     found.apply_all([member("worker", rank) for rank in (0, 1, 2, 4, 5)])
@@ -83,7 +83,7 @@ def test_segments_that_may_be_missing_are_not_waited_for_and_count_for_nobody() 
     assert len(binds(step(found, NOW + 10))) == 6
 
 
-def test_only_those_it_cannot_do_without_are_waited_for_at_a_gate() -> None:
+def test_only_gated_pods_of_the_minimum_are_waited_for() -> None:
     found = board(node("a", gpus=20), gang(leaf("x", 2, 1), leaf("y", 1, 1)))
     found.apply_all([member("x", 0), member("x", 1, gates=("g",)), member("y", 0, gates=("g",))])
     assert place_of(found, "job") is EntryState.INCOMPLETE
@@ -103,7 +103,7 @@ def test_a_pod_that_moves_to_another_pod_set_counts_there() -> None:
     assert place_of(found, "job") is EntryState.READY
 
 
-def test_counts_follow_the_charter() -> None:
+def test_counts_follow_the_spec() -> None:
     found = board(node("a", gpus=20))
     found.apply_all([member("x", 0), member("x", 1), member("y", 0)])
     found.apply(gang(leaf("x", 2, 2), leaf("y", 2, 2)))
@@ -115,7 +115,7 @@ def test_counts_follow_the_charter() -> None:
 # ── who has fallen ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_gang_that_stays_below_a_minimum_goes_whole() -> None:
+def test_a_gang_that_stays_below_its_minimum_is_undone_as_a_whole() -> None:
     found = runs()
     found.apply(PodLost(PodKey("ns", "y1")))
     assert displaced(step(found, NOW + 1)) == set()
@@ -137,7 +137,7 @@ def test_a_gang_that_is_mended_in_time_stays() -> None:
     assert displaced(step(found, NOW + 3 * GRACE)) == set()
 
 
-def test_one_that_has_all_its_pods_is_tried_once_more() -> None:
+def test_a_gang_below_its_minimum_with_all_its_pods_is_tried_once_more() -> None:
     found = runs()
     found.apply(PodLost(PodKey("ns", "y1")))
     step(found, NOW + 1)
@@ -145,7 +145,7 @@ def test_one_that_has_all_its_pods_is_tried_once_more() -> None:
     assert binds(step(found, NOW + 2 * GRACE)) == {"y1": "a"}, "late, but there is a place"
 
 
-def test_one_for_which_there_is_no_place_goes_in_the_end() -> None:
+def test_a_gang_that_cannot_be_repaired_is_undone_in_the_end() -> None:
     found = runs()
     found.apply(PodLost(PodKey("ns", "y1")))
     step(found, NOW + 1)
@@ -167,7 +167,7 @@ def test_more_than_the_minimum_may_go() -> None:
     assert displaced(step(found, NOW + 5 * GRACE)) == {"x0", "x1"}
 
 
-def test_one_that_has_begun_to_end_is_let_be() -> None:
+def test_a_gang_with_succeeded_pods_is_not_undone() -> None:
     found = runs()
     found.apply(PodSeen(replace(found.store.pods[PodKey("ns", "x0")], over=True, succeeded=True)))
     found.apply(PodLost(PodKey("ns", "y1")))
@@ -175,7 +175,7 @@ def test_one_that_has_begun_to_end_is_let_be() -> None:
         assert displaced(step(found, NOW + late)) == set()
 
 
-def test_one_for_which_room_is_being_made_is_waited_for() -> None:
+def test_a_gang_with_terminating_victims_is_not_undone() -> None:
     found = runs(priority=5)
     found.apply(PodLost(PodKey("ns", "y1")))
     step(found, NOW + 1)
@@ -196,7 +196,7 @@ def test_other_gangs_never_lose_running_pods_this_way() -> None:
         assert displaced(step(found, NOW + late)) == set()
 
 
-def test_a_gang_that_has_gone_begins_anew() -> None:
+def test_an_undone_gang_starts_over() -> None:
     found = runs()
     for name in ("x0", "x1", "y0", "y1"):
         found.apply(PodLost(PodKey("ns", name)))
@@ -205,7 +205,7 @@ def test_a_gang_that_has_gone_begins_anew() -> None:
     assert not found.store.crews[ref("job")].begun
 
 
-def test_who_grows_makes_room_only_where_it_belongs() -> None:
+def test_a_growing_gang_preempts_only_in_its_domain() -> None:
     found = board(node("a", gpus=2), node("b", "r2", gpus=2), gang(leaf("x", 2, 1, "rack"), priority=5))
     found.apply(PodSeen(replace(pod("low", 0, on="b").pod, gang=None)))
     found.apply_all([member("x", rank, priority=5) for rank in (0, 1)])

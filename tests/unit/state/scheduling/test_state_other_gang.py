@@ -30,7 +30,7 @@ def change_gang(found: SchedulingState, to: object, on: str = "") -> None:
 
 
 @pytest.mark.parametrize("to", OTHER, ids=["another gang", "no gang"])
-def test_room_is_held_for_pods_that_change_their_gang_while_they_are_bound(to: object) -> None:
+def test_capacity_is_held_for_pods_that_change_their_gang_during_binds(to: object) -> None:
     found, plan = being_bound()
     change_gang(found, to)
     assert found.store.nodes.ledger.by_node() == TAKEN
@@ -43,7 +43,7 @@ def test_room_is_held_for_pods_that_change_their_gang_while_they_are_bound(to: o
 
 
 @pytest.mark.parametrize("to", OTHER, ids=["another gang", "no gang"])
-def test_a_bind_that_fails_gives_back_room_though_the_pod_changed_its_gang(to: object) -> None:
+def test_a_failed_bind_frees_capacity_though_the_pod_changed_its_gang(to: object) -> None:
     found, plan = being_bound()
     change_gang(found, to)
     assert binds(step(found, NOW + 0.5)) == {}
@@ -54,7 +54,7 @@ def test_a_bind_that_fails_gives_back_room_though_the_pod_changed_its_gang(to: o
 
 
 @pytest.mark.parametrize("ended", ["unknown", ""])
-def test_a_bind_that_nobody_heard_of_is_given_up_in_the_other_gang(ended: str) -> None:
+def test_an_unconfirmed_bind_expires_in_the_other_gang(ended: str) -> None:
     found, plan = being_bound()
     for action in plan.actions if ended else ():
         found.settle(action, ended, NOW)
@@ -64,7 +64,7 @@ def test_a_bind_that_nobody_heard_of_is_given_up_in_the_other_gang(ended: str) -
     assert set(binds(step(found, NOW + ASSUMED_SECONDS + 2))) == {"late-0"}
 
 
-def test_who_is_on_the_way_out_stays_so_in_another_gang() -> None:
+def test_a_pod_being_preempted_stays_so_in_another_gang() -> None:
     found = board(
         node("a"), *pods("low", 2, on="a", gang=None), gang("high", 2), *pods("high", 2, priority=9)
     )
@@ -79,7 +79,7 @@ def test_who_is_on_the_way_out_stays_so_in_another_gang() -> None:
     assert set(binds(step(found, NOW + 3))) == {"high-0", "high-1"}
 
 
-def test_a_lone_pod_that_joins_a_gang_while_it_is_bound_is_bound_once() -> None:
+def test_a_single_pod_that_joins_a_gang_during_its_bind_is_bound_once() -> None:
     found = board(node("a"), node("b"), pod("job", 0, gang=None))
     plan = step(found)
     assert binds(plan) == {"job-0": "a"}
