@@ -1,4 +1,4 @@
-"""Cases with a hand-computed answer: a drawing, a question, and what has to come out."""
+"""Cases with a hand-computed answer: a drawing, a question, and the expected result."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Case:
     words: tuple[str, ...] = ()
     drawing: list[str] = field(default_factory=list)
     question: str = ""
-    used: list[str] = field(default_factory=list)  # quota in use by nobody in particular
-    chances: list[str] = field(default_factory=list)  # what preempting is taken to come to
+    used: list[str] = field(default_factory=list)  # quota in use by no gang in particular
+    chances: list[str] = field(default_factory=list)  # assumed results of preemption
     want: list[str] = field(default_factory=list)
 
     def profile(self) -> Profile:
@@ -54,7 +54,7 @@ class Case:
 
 
 def cases(table: str) -> list[Case]:
-    """The cases of one file. What stands before the first is part of all of them."""
+    """The cases of one file. Lines before the first case are part of all of them."""
     found: list[Case] = []
     for shared, lines in _blocks((TABLES / f"{table}.txt").read_text(encoding="utf-8")):
         name, *words = lines[0].split()[1:]
@@ -77,7 +77,7 @@ def cases(table: str) -> list[Case]:
 
 
 def _blocks(text: str) -> Iterator[tuple[list[str], list[str]]]:
-    """The lines of each case, and those of the `shared` block that stands before it."""
+    """The lines of each case, and those of the `shared` block before it."""
     shared: list[str] = []
     for block in text.split("\n\n"):
         lines = [line.strip() for line in block.splitlines() if line.strip() and not line.startswith("#")]
@@ -88,7 +88,7 @@ def _blocks(text: str) -> Iterator[tuple[list[str], list[str]]]:
 
 
 def round_of(state: AdmissionState, profile: Profile) -> AdmissionSimulation:
-    """A round in which nobody was decided on yet."""
+    """A cycle without any decision yet."""
     seen = state.snapshot(())
     rooms = TopologyOverlay(seen.supplies, seen.flavors)
     return AdmissionSimulation(
@@ -141,7 +141,7 @@ def _books(round_: AdmissionSimulation) -> list[tuple[str, dict[Cell, int]]]:
 
 
 def what_is_offered(case: Case, patch: pytest.MonkeyPatch) -> list[str]:
-    """`offer NAME`: flavors by quota alone, with the chances of preempting as the case says."""
+    """`offer NAME`: flavors by quota alone, with the preemption results of the case."""
     chances = dict(_chance(line) for line in case.chances)
 
     def chance_of(
@@ -167,7 +167,7 @@ def what_is_offered(case: Case, patch: pytest.MonkeyPatch) -> list[str]:
 
 
 def as_far_as_asked(found: list[str], wanted: list[str]) -> list[str]:
-    """What was found, told in no more words than the case uses."""
+    """The result, with only the details that the case states."""
     shown = [" ".join(line.split()[: len(words.split())]) for line, words in zip(found, wanted, strict=False)]
     plain = [
         " ".join(word.split(":")[0] for word in line.split()) if ":" not in words else line
@@ -197,7 +197,7 @@ def _shown(offer: Offer) -> Iterator[str]:
 
 
 def what_happens(case: Case) -> list[str]:
-    """`round`: one round; who is admitted, who leaves, who waits, and who waits for some event."""
+    """`round`: one cycle; which gangs are admitted, evicted, pending, and waiting for an event."""
     state = case.state()
     heads = state.heads(NOW)
     plan = decide_admissions(state.snapshot(heads), case.profile(), NOW)

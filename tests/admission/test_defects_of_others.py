@@ -1,4 +1,4 @@
-"""Defects that others had in admission and placement, each as a test of ours; numbers are their issues."""
+"""Defects of other schedulers in admission and placement, each as a test; numbers are their issues."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_ties_are_broken_by_name_not_by_order_of_arrival_13031() -> None:
 
 
 class TestNothingWaitsForAnUnrelatedEvent:
-    """13656, 13687, 13772: whatever could help a gang wakes it, at once."""
+    """13656, 13687, 13772: every event that could help a gang wakes it at once."""
 
     @pytest.mark.parametrize(
         "help_",
@@ -335,7 +335,7 @@ def test_finished_pods_use_no_capacity_and_terminating_ones_do_10076() -> None:
 
 
 def test_a_gang_that_cannot_fit_preempts_no_gang() -> None:
-    """Seen in kube-scheduler: room is made piece by piece, and the gang still does not fit."""
+    """Seen in kube-scheduler: victims are preempted one by one, and the gang still does not fit."""
     world = World(
         RACKS.replace("queue q", "queue q within=lower")
         + """
@@ -360,7 +360,7 @@ def test_a_gang_whose_admission_failed_releases_its_capacity_at_once() -> None:
 
 
 def test_greedy_siblings_do_not_miss_a_placement() -> None:
-    """Seen in KAI: pod sets of 3, 4 and 3 on racks with room for 6 and 4."""
+    """Seen in KAI: pod sets of 3, 4 and 3 on racks with capacity for 6 and 4."""
     world = World(
         """
         topology t rack host

@@ -1,4 +1,4 @@
-"""Who waits, who is passed over, and that nobody waits for an event that has nothing to do with it."""
+"""Pending queues: order, overtaking, and that no gang waits for an unrelated event."""
 
 from __future__ import annotations
 
@@ -89,7 +89,9 @@ def test_a_gang_with_finished_pods_is_not_taken_for_one_that_needs_them_all() ->
     rest = demand("rest in q at=1 : x1 cpu=1")
     world.draw("entrance /q q")
     world.see(QueuedGangSeen(whole))
-    world.see(QueuedGangSeen(replace(rest, shape=whole.shape)))  # the same pod sets, two of the pods are done
+    world.see(
+        QueuedGangSeen(replace(rest, shape=whole.shape))
+    )  # the same pod sets, two of the pods have finished
     world.settle()
     assert world.running() == {"rest"}
 
@@ -122,7 +124,7 @@ def test_a_preemptor_that_no_longer_fits_does_not_block_its_queue() -> None:
         gang low by q prio=-1 : cpu=4 > f
         gang high in q prio=1 : cpu=4
     """)
-    world.round()  # low has to leave
+    world.round()  # low is evicted
     world.draw("queue q within=lower : f/cpu=2")
     world.draw("gang small in q : cpu=2")
     world.settle()
@@ -181,7 +183,7 @@ def test_waiting_for_victims_to_leave_burns_no_rounds() -> None:
 
 
 def test_a_flavor_that_became_free_while_the_others_were_tried_is_tried_again() -> None:
-    """A gang goes from flavor to flavor, a round each; what happens meanwhile must not be missed."""
+    """A gang tries one flavor per cycle; events in between must not be missed."""
     world = World("""
         topology t rack host
         flavor first topology=t label:kind=first
@@ -212,7 +214,7 @@ def test_gangs_of_a_rejected_shape_wait_and_wake_together() -> None:
 
 
 def test_no_gang_overtakes_a_preemptor_whose_victims_left() -> None:
-    """Not even a more important one of another queue: it would have to make room itself."""
+    """Not even a gang of another queue with higher priority: it would have to preempt itself."""
     world = World("""
         topology t rack host
         flavor f topology=t
@@ -285,7 +287,7 @@ def test_a_reservation_does_not_block_a_gang_of_higher_priority() -> None:
 
 
 def test_a_flavor_lost_to_another_gang_of_the_round_is_looked_at_again() -> None:
-    """It would have fitted there; now somebody less important has to yield there."""
+    """It would have fitted there; now a gang of lower priority has to be preempted there."""
     world = World("""
         flavor f
         flavor g

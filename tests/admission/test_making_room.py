@@ -1,4 +1,4 @@
-"""Who yields to whom, and that it helps: quota, flavors and places together, worked out by hand."""
+"""Preemption of gangs: victims free quota, flavors and placements together, computed by hand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ queue q within=lower : f/cpu=8
 
 
 def test_a_victim_that_frees_quota_but_no_usable_domain_is_not_taken() -> None:
-    """r1 needs both low gangs to go, r2 is held by a gang of the same priority: only r1 can be freed."""
+    """r1 needs both low gangs as victims, r2 has a gang of the same priority: only r1 can be freed."""
     world = World(
         RACKS
         + """
@@ -85,7 +85,7 @@ def test_a_queue_may_prefer_preemption_to_the_next_flavor() -> None:
     """)
     world.settle()
     assert world.evicted() == ["low"]
-    assert world.running() == {"low", "high"}  # low found room in the other flavor
+    assert world.running() == {"low", "high"}  # low fits in the other flavor
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Nodes that several flavors and topologies see: taken by one, taken for all."""
+"""Nodes in several flavors and topologies: usage in one counts in all."""
 
 from __future__ import annotations
 

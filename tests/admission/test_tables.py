@@ -1,4 +1,4 @@
-"""Every case of the tables: who yields, what a queue offers, what a whole round does."""
+"""Every case of the tables: victims, flavors of a queue, and whole cycles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is given back leaves nothing behind: names of nodes and resources come and go without end."""
+"""Freed usage leaves nothing behind: names of nodes and resources come and go, and must not pile up."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_what_a_gang_gives_back_in_a_rack_is_free_again() -> None:
 
 
 def test_rejections_reported_by_another_controller_are_not_kept() -> None:
-    """Reports of zones that make no sense come in one after the other, each in another way."""
+    """Invalid NUMA reports arrive one after the other, each invalid in another way."""
     role = AdmissionController(tells=False)
     for number in range(20):
         odd = ZoneWire("node-0", "Node", resources=[ZoneResourceWire("cpu", allocatable=f"odd{number}")])

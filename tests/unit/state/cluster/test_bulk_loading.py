@@ -1,4 +1,4 @@
-"""Many objects at once: what they have in common is worked out once, and rows are laid out when looked at."""
+"""Bulk loading: shared values are computed once, and rows are built when they are first read."""
 
 from __future__ import annotations
 

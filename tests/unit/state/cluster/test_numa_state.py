@@ -1,4 +1,4 @@
-"""Every choice about late reports, as it shows in what is believed of a node."""
+"""Every setting of the staleness policy, as it shows in the zones of a node."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def told(*pods: str, cpus: int = 8, node: str = "n", **more: object) -> NodeZone
 
 
 def free(book: NumaCache, node: str = "n") -> list[int] | None:
-    """CPUs by zone; None if the node cannot be relied on."""
+    """CPUs by zone; None if the zones are unknown."""
     ground = book.ground(objects([Node(node, {}, {"cpu": 1, "memory": 1})]))
     assert ground is not None
     columns = ground.columns
@@ -160,7 +160,7 @@ def test_looks_at_nodes_in_doubt_have_a_period_and_a_limit(monkeypatch: pytest.M
 
 
 def test_container_zones_are_recomputed_after_any_change() -> None:
-    """What pods would give back is kept with it."""
+    """The resources that pods would release are cached with it."""
     made = NumaCache(NumaStalenessPolicy(OverReserve.RESERVE, make_room=True))
     made.came(one("a", ours=True, up=True), assumed=False)
     made.report(told("a", seating=ZoneAssignment(1, 1)), ())

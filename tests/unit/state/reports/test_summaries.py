@@ -1,4 +1,4 @@
-"""How queues, entrances, shared quota and topologies stand is counted truly, and cheaply."""
+"""Summaries of queues, namespace queues, shared quota and topologies are correct and cheap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which changes of a gang that runs may let others make it go who could not before."""
+"""Which changes of a running gang make it preemptible for gangs that could not preempt it before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When it is news that a queue has more than is its own."""
+"""When a queue newly exceeds its quota."""
 
 from __future__ import annotations
 

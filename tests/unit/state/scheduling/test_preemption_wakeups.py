@@ -1,4 +1,4 @@
-"""Who waits hears of it when others may have to go for it now: by what happened, and not by waiting long."""
+"""Pending gangs are woken by events that make victims preemptible, not only by the periodic retry."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LATER = NOW + WAKEUP_DELAY + 0.01
 
 
 def tight(*changes: Change) -> SchedulingState:
-    """Queue `a` has three of four on each of two nodes; `b` of queue `b` wants two and waits."""
+    """Queue `a` uses three of four on each of two nodes; gang `b` of queue `b` requests two and is pending."""
     found = board(
         node("n1"),
         node("n2"),
@@ -51,14 +51,14 @@ def tight(*changes: Change) -> SchedulingState:
 
 
 def comes(found: SchedulingState, *changes: Change) -> None:
-    """Others come, and whoever of them fits starts; the one that waited was not looked at again for that."""
+    """Other gangs arrive, and those that fit start; the pending gang was not retried for that."""
     found.apply_all(changes)
     ends(found, step(found))
     assert found.next_due(NOW) > NOW
 
 
 def tried(found: SchedulingState, now: float = LATER) -> Plan:
-    """What becomes of it, if it is tried at all."""
+    """The actions for it, if it is tried at all."""
     assert ref("b") in found.heads(now), "nobody told it"
     return step(found, now)
 
@@ -155,7 +155,7 @@ def test_a_gang_that_lasts_no_more_may_go() -> None:
 
 
 def test_a_gang_that_needs_fewer_pods_may_lose_some() -> None:
-    """Its core may run for a while before it goes; pods beyond that may not."""
+    """Its core has a minimum run time before preemption; pods beyond it do not."""
     main = PodSet("main", 3, 3, {"gpu": 2})
     there = [pod("a", n, on=f"n{n % 2 + 1}", gpus=2, started=NOW) for n in range(3)]
     whole = gang("a", 3, queue="a", tree=Group("", (main,), 1))
@@ -263,7 +263,7 @@ def test_victims_that_have_not_started_yet_do_not_delay_the_retry_for_ever() -> 
 
 
 def test_a_promise_that_is_taken_back_counts_for_its_queue_no_more() -> None:
-    """It counts as long as room is being made; then it turns out that there is no place for it after all."""
+    """Its usage counts as long as victims terminate; then it turns out not to fit after all."""
     found = board(queue("rich"), queue("poor", 2, limit=2), node("n1"), *runs("r", "rich", 4))
     found.apply_all(waits("p", "poor", 2))
     assert nominated(step(found)) == {"p-0": "n1"}
@@ -277,7 +277,7 @@ def test_a_promise_that_is_taken_back_counts_for_its_queue_no_more() -> None:
 
 
 def many(count: int) -> SchedulingState:
-    """So many wait for the same."""
+    """Many gangs that wait for the same event."""
     waiting = [change for n in range(count) for change in waits(f"b{n:02}", "b", 2)]
     found = tight(queue("a", 6), queue("b", 2 * count + 2), *waiting)
     while found.heads(NOW):
@@ -321,7 +321,7 @@ def test_a_queue_that_says_nothing_of_a_resource_has_no_quota_of_it() -> None:
 
 
 def site() -> Site:
-    """`runs` fills the only node; `waits` is as important."""
+    """`runs` fills the only node; `waits` has the same priority."""
     found = Site((1,))
     for name in ("theirs", "ours"):
         found.store.create(CLASSES, {"metadata": {"name": name}, "value": 60})

@@ -1,4 +1,4 @@
-"""The line: who is next, who waits for what, and what it costs when nothing happens."""
+"""The scheduling queue: its order, which events wake which entries, and the cost of idle entries."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_the_first_of_a_class_is_tried_and_the_others_follow_if_it_fits() -> Non
     line.mark_binding(entries[1], NOW + 30)
     assert names(line) == ["p2", "p3", "p4", "p5", "p6"]
     park(line, entries[2])
-    line.drop(entries[3].ref)  # it passes its turn on
+    line.drop(entries[3].ref)  # its equivalents are tried in its place
     assert names(line) == ["p2", "p4", "p5", "p6"]
 
 
@@ -174,7 +174,7 @@ def test_equivalent_entries_wait_for_the_events_of_the_one_that_was_tried() -> N
     park(line, first, second, hints=frozenset({WakeupEvent.NODE_CHANGED}))
     line.wake([WakeupEvent.NODE_CHANGED], NOW)
     assert names(line) == ["first"]
-    park(line, first, hints=ROOM)  # the node is fine now, but full
+    park(line, first, hints=ROOM)  # the node fits now, but is full
     line.wake([WakeupEvent.CAPACITY_FREED], NOW)
     line.mark_binding(first, NOW + 30)
     assert names(line) == ["second"], "it is like the first, whatever that one was told last"
@@ -208,7 +208,7 @@ def test_hints_follow_from_the_reason() -> None:
     always = {
         WakeupEvent.NODE_CHANGED,
         WakeupEvent.RESERVATION_ENDED,
-    }  # it may have been refused on some of the nodes only
+    }  # it may have been rejected on some of the nodes only
     assert hints(FilterReason.LACKING) == always | {WakeupEvent.CAPACITY_FREED}
     assert hints(FilterReason.TAINT, FilterReason.AFFINITY) == always
     assert hints(FilterReason.TAINT, lone=False) == always | {
@@ -218,7 +218,7 @@ def test_hints_follow_from_the_reason() -> None:
     assert hints(FilterReason.NOT_NEAR) == always | {WakeupEvent.CAPACITY_FREED, WakeupEvent.POD_BOUND}
     assert hints(FilterReason.NO_VOLUME) == always | {WakeupEvent.CAPACITY_FREED, WakeupEvent.STORAGE_CHANGED}
     assert hints(bar=PodError.CLAIM_MISSING) == always | {WakeupEvent.STORAGE_CHANGED}
-    assert hints() == always | {WakeupEvent.CAPACITY_FREED}  # there was no node that it was let look at
+    assert hints() == always | {WakeupEvent.CAPACITY_FREED}  # no node was eligible
     assert WakeupEvent.RESERVATION_ENDED in wakeups_for(
         SchedulingRejection(RejectionReason.KEPT_FREE), lone=True
     )
@@ -249,7 +249,7 @@ def test_what_happened_is_no_news_until_it_was_tried() -> None:
     line.wake({WakeupEvent.VICTIMS_ADDED}, NOW)
     line.wake({WakeupEvent.VICTIMS_ADDED}, NOW + WAKEUP_DELAY / 2)
     assert entry.due == NOW + WAKEUP_DELAY
-    line.wake({WakeupEvent.CAPACITY_FREED}, NOW + WAKEUP_DELAY / 2)  # that is another matter
+    line.wake({WakeupEvent.CAPACITY_FREED}, NOW + WAKEUP_DELAY / 2)  # an unrelated event
     assert names(line) == ["gang"]
     park(line, entry, hints=frozenset({WakeupEvent.VICTIMS_ADDED, WakeupEvent.CAPACITY_FREED}))
     line.wake({WakeupEvent.VICTIMS_ADDED}, NOW + 9)
@@ -263,7 +263,7 @@ def test_a_gang_unschedulable_again_for_the_same_reason_is_woken_again() -> None
         park(line, entry, hints=frozenset({WakeupEvent.USAGE_GROWN}))
         line.wake({WakeupEvent.USAGE_GROWN}, now)
         assert entry.due == now + WAKEUP_DELAY
-        line.move(entry, EntryState.READY)  # its own rules changed: it is tried for that
+        line.move(entry, EntryState.READY)  # its own spec changed: it is tried for that
 
 
 def test_wakeup_events_of_gangs_that_preemption_may_help() -> None:

@@ -1,4 +1,4 @@
-"""When a gang with groups that do with some of their members is whole, and what it lacks."""
+"""When a gang of groups with optional members has its minimum, and what it lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gangs made from templates and gangs whose pods come one by one: who is tried when, who hears what."""
+"""Gangs with and without templates: when they are tried, and what is reported."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def test_a_topology_is_continued_down_to_the_host() -> None:
 
 def test_a_gang_without_its_spec_is_pending_and_reported_once() -> None:
     found = board(node("a"), *pods("job", 2))
-    assert step(found) == Plan()  # the charter may be on its way
+    assert step(found) == Plan()  # the spec may arrive later
     (told,) = refusals(step(found, found.next_due(NOW)))
     assert told.why.hindrance is RejectionReason.NO_CHARTER
     assert step(found, NOW + 1000) == Plan() and found.next_due(NOW + 1000) == NEVER
@@ -282,7 +282,7 @@ def test_too_few_pods_are_reported_once_the_number_has_settled() -> None:
     (told,) = refusals(step(found, NOW + 5))
     assert (told.why.hindrance, told.why.minimum, told.why.there) == (RejectionReason.TOO_FEW, 4, 3)
     found.apply(PodLost(PodKey("ns", "job-0")))
-    assert step(found, NOW + 6) == Plan()  # not at once again
+    assert step(found, NOW + 6) == Plan()  # not again at once
     (told,) = refusals(step(found, found.next_due(NOW + 6)))
     assert told.why.there == 2
 

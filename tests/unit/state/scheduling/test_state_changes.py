@@ -1,4 +1,4 @@
-"""Lone pods, others who make room, writes that fail, and everything that comes at the wrong time."""
+"""Single pods, terminating victims, failed writes, and events at the wrong time."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_terminating_victims_are_waited_for() -> None:
     assert all(found.store.placed[PodKey("ns", f"low-{at}")].leaving for at in (0, 1))
     assert found.store.nodes.ledger.by_node() == {
         "a": {"gpu": 4, PODS: 2}
-    }  # they take room until they are gone
+    }  # they use capacity until they are deleted
     ends(found, plan)
     found.apply(PodLost(PodKey("ns", "low-0")))
     assert step(found, NOW + 0.5) == Plan()
@@ -184,7 +184,7 @@ def test_the_nomination_of_a_deleted_pod_is_cleared() -> None:
     found.apply(GangSpecLost(ref("high")))
     found.apply(PodLost(PodKey("ns", "high-1")))
     assert not found.store.nominations and place_of(found, "high") is None
-    found.apply(PodLost(PodKey("ns", "low-0")))  # for whom it went does not matter any more
+    found.apply(PodLost(PodKey("ns", "low-0")))  # its preemptor no longer matters
     assert found.store.displaced == {PodKey("ns", "low-1"): ref("high")}
 
 
@@ -262,13 +262,13 @@ def test_a_gang_undone_only_in_part_is_still_partially_bound() -> None:
     found.apply(PodLost(moves[0].pod.key))
     found.settle(moves[1], "failed", late)
     found.heads(late)
-    assert list(found.gangs.partial) == [ref("job")]  # that others have gone is our own doing
+    assert list(found.gangs.partial) == [ref("job")]  # the other pods were deleted by us
 
 
 def test_after_a_restart_it_is_the_same() -> None:
     there = [pod("job", rank, on="a", started=20.0) for rank in (0, 1)]
     found = board(node("a"), gang("job", 3), *there, pod("job", 2))
-    assert place_of(found, "job") is EntryState.READY  # asked before there is a clock
+    assert place_of(found, "job") is EntryState.READY  # called before any time is known
     assert not any(isinstance(action, PreemptPod) for action in step(found).actions)
     late = NOW + found.heal_seconds
     moves = [action for action in step(found, late).actions if isinstance(action, PreemptPod)]
@@ -300,7 +300,7 @@ def test_a_gang_that_had_begun_is_never_taken_back() -> None:
     late = pod("job", 1, uid="again", created=50.0)
     again = board(node("a", gpus=2), gang("job", 2), pod("job", 0, on="a", started=20.0), late)
     step(again)
-    assert not again.gangs.partial  # after a restart: the pod that waits is younger than the start
+    assert not again.gangs.partial  # after a restart: the pending pod is younger than the start
 
 
 def test_everything_twice_is_as_good_as_once() -> None:
@@ -368,7 +368,7 @@ def test_pending_pods_are_woken_by_a_node_added_during_the_binds_of_the_others()
     plan = step(found)
     assert binds(plan) == {"job-0": "a"}
     found.apply(node("b", gpus=2))
-    found.next_due(NOW)  # everybody else who waits has been woken
+    found.next_due(NOW)  # all other pending gangs have been woken
     ends(found, plan)
     assert binds(step(found, NOW + 1)) == {"job-1": "b"}
 

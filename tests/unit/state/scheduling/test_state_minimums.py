@@ -1,4 +1,4 @@
-"""Gangs with minima on the board: who is missing, who is held back, and who has fallen below one."""
+"""Gangs with minimums per pod set: missing pods, gated pods, and gangs below their minimum."""
 
 from __future__ import annotations
 

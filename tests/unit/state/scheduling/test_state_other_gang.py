@@ -1,4 +1,4 @@
-"""Pods that belong to another gang all at once, while something is being done with them."""
+"""Pods that move to another gang while a bind or preemption is in flight."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OTHER = [ref("other"), None]
 
 
 def being_bound() -> tuple[SchedulingState, Plan]:
-    """Two pods are being bound to all that the node has, and one more waits for room."""
+    """Two pods are being bound to the whole node, and one more waits for capacity."""
     found = board(node("a"), gang("job", 2), *pods("job", 2))
     plan = step(found)
     found.apply(pod("late", 0, gang=None))
@@ -50,7 +50,7 @@ def test_a_failed_bind_frees_capacity_though_the_pod_changed_its_gang(to: object
     for action in plan.actions:
         found.settle(action, "failed", NOW + 1)
     assert found.store.nodes.ledger.by_node() == {}
-    assert binds(step(found, NOW + 1)) == {"late-0": "a"}  # the others rest for a moment
+    assert binds(step(found, NOW + 1)) == {"late-0": "a"}  # the others are in backoff
 
 
 @pytest.mark.parametrize("ended", ["unknown", ""])
