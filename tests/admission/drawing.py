@@ -252,19 +252,19 @@ def demand(text: str) -> QueuedGang:
     said, by = _values(words), _after(words, "by")
     parts = [_part(part, index) for index, part in enumerate(body.split(" ; "))]
     queue = _after(words, "in") or by
-    entrance = (namespace, said.get("door", queue))
+    namespace_queue = (namespace, said.get("door", queue))
     created = _time(said.get("at"))
     verdicts = [pair.split(":") for pair in said.get("verdicts", "").split(",") if pair]
     return QueuedGang(
         gang=Gang(
             Ref("kueue", "Workload", namespace, own),
             _root(parts),
-            entrance[1],
+            namespace_queue[1],
             int(said.get("prio", "0")),
             said.get("uid", ""),
         ),
         asks=tuple(ask for _, ask, _, _ in parts),
-        entrance=entrance,
+        entrance=namespace_queue,
         created=created,
         queued=created,
         active="inactive" not in words,

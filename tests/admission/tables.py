@@ -100,8 +100,8 @@ def demand_of(state: AdmissionState, name: str) -> QueuedGang:
     return next(s.demand for s in state.lines.standings.values() if named(s.demand) == name)
 
 
-def named(demand: QueuedGang) -> str:
-    source = demand.gang.source
+def named(queued: QueuedGang) -> str:
+    source = queued.gang.source
     return f"{source.namespace}/{source.name}" if source.namespace else source.name
 
 
@@ -112,19 +112,19 @@ def who_yields(case: Case) -> list[str]:
     """`take NAME cpu=default! memory=alpha`: flavors are settled, and ! says where quota is short."""
     _, name, *taken = case.question.split()
     state, profile = case.state(), case.profile()
-    demand, cells, quota = demand_of(state, name), set[Cell](), dict[Cell, int]()
+    queued, cells, quota = demand_of(state, name), set[Cell](), dict[Cell, int]()
     for word in taken:
         what, _, flavor = word.partition("=")
         only, _, resource = what.rpartition("/")
         cell = (flavor.removesuffix("!"), resource)
         if flavor.endswith("!"):
             cells.add(cell)
-        asks = [ask for ask in demand.asks if ask.name == only or not only]
+        asks = [ask for ask in queued.asks if ask.name == only or not only]
         quota[cell] = quota.get(cell, 0) + sum(ask.each.get(resource, 0) * ask.count for ask in asks)
     round_ = round_of(state, profile)
-    queue = round_.queues[state.rules.entrances[demand.entrance].queue]
+    queue = round_.queues[state.rules.entrances[queued.entrance].queue]
     need = PreemptionRequest(
-        demand, queue, frozenset(cells), {c: q for c, q in quota.items() if q}, lambda: (), lambda: True
+        queued, queue, frozenset(cells), {c: q for c, q in quota.items() if q}, lambda: (), lambda: True
     )
     before = _books(round_)
     victims = find_victims(round_, need)
@@ -157,12 +157,12 @@ def what_is_offered(case: Case, patch: pytest.MonkeyPatch) -> list[str]:
         for cell, _, value in (word.partition("=") for word in amounts):
             flavor, _, resource = cell.partition("/")
             round_.books.use(queue, {(flavor, resource): amount(resource, value)})
-    demand = demand_of(state, case.question.split()[1])
-    queue_of = round_.queues[state.rules.entrances[demand.entrance].queue]
-    before = next((d for d in round_.gangs_of(queue_of.name) if d.gang.source.name == demand.replaces), None)
-    offer = quota_offer(FlavorQuery(round_, demand, queue_of, {}, {}, (), before))
+    queued = demand_of(state, case.question.split()[1])
+    queue_of = round_.queues[state.rules.entrances[queued.entrance].queue]
+    before = next((d for d in round_.gangs_of(queue_of.name) if d.gang.source.name == queued.replaces), None)
+    offer = quota_offer(FlavorQuery(round_, queued, queue_of, {}, {}, (), before))
     if offer.mode:
-        wanted_places(FlavorQuery(round_, demand, queue_of, {}, {}, (), before), offer)
+        wanted_places(FlavorQuery(round_, queued, queue_of, {}, {}, (), before), offer)
     return list(_shown(offer))
 
 
@@ -208,13 +208,13 @@ def what_happens(case: Case) -> list[str]:
 def _actions(plan: Plan) -> Iterator[str]:
     for action in plan.actions:
         match action:
-            case Admit(demand, admission):
+            case Admit(queued, admission):
                 given = " ; ".join(given_words(admission.given))
-                yield f"admit {named(demand)} by {admission.queue} : {given}"
-            case EvictGang(demand, why):
-                yield f"leave {named(demand)} {why}"
-            case ReportNotAdmitted(demand, refusal):
-                yield f"tell {named(demand)} {refusal.token}"
+                yield f"admit {named(queued)} by {admission.queue} : {given}"
+            case EvictGang(queued, why):
+                yield f"leave {named(queued)} {why}"
+            case ReportNotAdmitted(queued, refusal):
+                yield f"tell {named(queued)} {refusal.token}"
 
 
 def given_words(given: object) -> Iterator[str]:
@@ -230,8 +230,6 @@ def _waiting(state: AdmissionState, plan: Plan) -> Iterator[str]:
         if isinstance(action, ReportNotAdmitted) and action.again is Requeue.WHEN_IT_MAY_HELP
     }
     for line in state.lines.lines.values():
-        for standing in line.waiting():
-            is_parked = standing.demand.gang.source in parked and (
-                not line.strict or standing.shape in line.barred
-            )
-            yield f"{'parked' if is_parked else 'left'} {named(standing.demand)}"
+        for entry in line.waiting():
+            is_parked = entry.demand.gang.source in parked and (not line.strict or entry.shape in line.barred)
+            yield f"{'parked' if is_parked else 'left'} {named(entry.demand)}"

@@ -22,7 +22,7 @@ def evicted(world: World) -> list[str]:
 
 
 def test_the_domain_that_needs_fewer_victims_is_freed() -> None:
-    """By age alone the victims would be the newest gangs, all three of rack a; one gang of rack b suffices."""
+    """By age alone the victims would be the newest gangs, all three of rack a; one of rack b suffices."""
     world = World(
         RACKS
         + """

@@ -100,10 +100,10 @@ class World:
             if self.refuses(action):
                 continue
             match action:
-                case Admit(demand, admission):
-                    given = replace(demand, admission=admission, failed_nodes=())
+                case Admit(queued, admission):
+                    given = replace(queued, admission=admission, failed_nodes=())
                     self.see(QueuedGangSeen(replace(given, reserved=self.now, admitted=True)))
-                case EvictGang(demand):
+                case EvictGang(queued):
                     self.going.setdefault(action.gang, self.now + LEAVING_SECONDS)
                     known = self.objects[QueuedGangSeen, action.gang]
                     assert isinstance(known, QueuedGangSeen)
@@ -145,7 +145,7 @@ class World:
         return {named(d) for d in self.demands() if d.admission is not None and not d.evicted}
 
     def waiting(self) -> set[str]:
-        return {named(demand) for demand in self.demands()} - self.running()
+        return {named(queued) for queued in self.demands()} - self.running()
 
     def evicted(self) -> list[str]:
         """All evicted gangs, in order."""
@@ -190,8 +190,8 @@ class World:
         return helped
 
 
-def named(demand: QueuedGang) -> str:
-    source = demand.gang.source
+def named(queued: QueuedGang) -> str:
+    source = queued.gang.source
     return f"{source.namespace}/{source.name}" if source.namespace else source.name
 
 
@@ -217,12 +217,12 @@ def _key(change: Change) -> object:
     """The identity of an object, in additions and deletions."""
     kind = _LOSSES.get(type(change), type(change))
     match change:
-        case NamespaceQueueSeen(entrance):
-            return kind, (entrance.namespace, entrance.name)
+        case NamespaceQueueSeen(namespace_queue):
+            return kind, (namespace_queue.namespace, namespace_queue.name)
         case NamespaceQueueLost(namespace, name):
             return kind, (namespace, name)
-        case QueuedGangSeen(demand):
-            return kind, demand.gang.source
+        case QueuedGangSeen(queued):
+            return kind, queued.gang.source
         case QueuedGangLost(ref):
             return kind, ref
         case PodSeen(pod):

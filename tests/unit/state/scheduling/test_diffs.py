@@ -43,9 +43,9 @@ def test_more_pods_make_no_gang_preemptible() -> None:
 def test_a_gang_that_does_with_a_quorum_from_now_on_is_counted_anew() -> None:
     sets = (PodSet("a", 1, 1), PodSet("b", 1, 1))
     rules = GangSpec(ref("g"), 1, tree=Group("", sets, 1), strict=True)
-    crew = GangState(ref("g"))
-    crew.rule(rules)
-    crew.take(PodKey("ns", "a-0"), MemberState.STANDING, ("a", 0))
-    assert not crew.has_minimum
-    crew.rule(replace(rules, quorum=True))
-    assert crew.has_minimum
+    gang = GangState(ref("g"))
+    gang.rule(rules)
+    gang.take(PodKey("ns", "a-0"), MemberState.STANDING, ("a", 0))
+    assert not gang.has_minimum
+    gang.rule(replace(rules, quorum=True))
+    assert gang.has_minimum
