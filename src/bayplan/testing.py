@@ -43,11 +43,11 @@ class World:
 
     def cluster(self) -> TopologyState:
         """The topology state of the drawing."""
-        made = TopologyState(self.topology)
-        made.load(self.nodes)
+        state = TopologyState(self.topology)
+        state.load(self.nodes)
         for name, amounts in self.used.items():
-            made.use_node(name, amounts)
-        return made
+            state.use_node(name, amounts)
+        return state
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class _Line:
     words: tuple[str, ...]
 
 
-class _Wrong(Exception):
+class _LineError(Exception):
     """An error in a line; `line` is its number if it is not the current one."""
 
     line = 0
@@ -119,19 +119,19 @@ def scenarios(text: str, source: str = "scenario") -> list[Scenario]:
     In `want`, `hold`, `release` and `resize` a name is that of a pod set, of a group or of a gang.
     """
     problems = list[str]()
-    found = [_scenario(source, title, part, problems) for title, part in _parts(text)]
+    parsed = [_scenario(source, title, part, problems) for title, part in _parts(text)]
     if problems:
         raise BadScenario(problems)
-    return [scenario for scenario in found if scenario is not None]
+    return [scenario for scenario in parsed if scenario is not None]
 
 
 def world(drawing: str, **default: int) -> World:
     """The cluster of a drawing; `default` amounts apply to hosts that do not state their own."""
-    problems: list[str] = []
-    made = _world([line for _, part in _parts(drawing) for line in part], "drawing", problems, default)
-    if made is None or problems:
+    problems, lines = list[str](), [line for _, part in _parts(drawing) for line in part]
+    drawn_world = _world(lines, "drawing", problems, default)
+    if drawn_world is None or problems:
         raise BadScenario(problems or ["drawing:1: no host is drawn"])
-    return made
+    return drawn_world
 
 
 def ask(text: str) -> Gang:
@@ -139,8 +139,8 @@ def ask(text: str) -> Gang:
     lines = [line for _, part in _parts(text) for line in part]
     try:
         gang, end = _gang(lines, 0)
-    except _Wrong as wrong:
-        raise BadScenario([str(wrong)]) from None
+    except _LineError as error:
+        raise BadScenario([str(error)]) from None
     assert end == len(lines), "one gang at a time"
     return gang
 
@@ -162,11 +162,11 @@ def _parts(text: str) -> Iterator[tuple[str, list[_Line]]]:
 
 def _scenario(source: str, title: str, lines: list[_Line], problems: list[str]) -> Scenario | None:
     first = next((at for at, line in enumerate(lines) if _is_step(line)), len(lines))
-    earlier, made = len(problems), _world(lines[:first], source, problems, {})
-    if made is None and len(problems) == earlier:
+    earlier, drawn_world = len(problems), _world(lines[:first], source, problems, {})
+    if drawn_world is None and len(problems) == earlier:
         problems.append(f"{source}:{lines[0].number}: no host is drawn")
-    steps = tuple(_steps(lines[first:], source, problems, made))
-    return None if made is None else Scenario(source, title, made, steps)
+    steps = tuple(_steps(lines[first:], source, problems, drawn_world))
+    return None if drawn_world is None else Scenario(source, title, drawn_world, steps)
 
 
 def _is_step(line: _Line) -> bool:
@@ -184,16 +184,16 @@ def _world(lines: list[_Line], source: str, problems: list[str], default: Mappin
             elif line.words[0] == "-":
                 labels = {_key(level): value for _, level, value in path}
                 for node, taken in _hosts(line.words[1:], labels, {PODS: SLOTS, **default}):
-                    _insist(node.name not in nodes, f"{node.name} is drawn twice")
+                    _require(node.name not in nodes, f"{node.name} is drawn twice")
                     nodes[node.name], used[node.name] = node, taken
             else:
-                _insist(len(line.words) == 2, f"'{' '.join(line.words)}' is no line of a scenario")
+                _require(len(line.words) == 2, f"'{' '.join(line.words)}' is no line of a scenario")
                 level, value = line.words
-                _insist(level in (levels or [level]), f"no level '{level}'; there are {' '.join(levels)}")
+                _require(level in (levels or [level]), f"no level '{level}'; there are {' '.join(levels)}")
                 drawn += [level] * (level not in drawn)
                 path.append((line.indent, level, value))
-        except _Wrong as wrong:
-            problems.append(f"{source}:{line.number}: {wrong}")
+        except _LineError as error:
+            problems.append(f"{source}:{line.number}: {error}")
     if not nodes:
         return None
     keys = tuple(_key(level) for level in levels or [*drawn, HOST])
@@ -204,10 +204,9 @@ def _hosts(
     words: Sequence[str], labels: Mapping[str, str], amounts: Mapping[str, int]
 ) -> Iterator[tuple[Node, dict[str, int]]]:
     """Every host of a `-` line, and the usage of other pods on it."""
-    _insist(words, "a host needs a name")
+    _require(words, "a host needs a name")
     have, used, own, taints = dict(amounts), dict[str, int](), dict(labels), list[Taint]()
-    flags: set[str] = set()
-    target, rest = have, iter(words[1:])
+    target, rest, flags = have, iter(words[1:]), set[str]()
     for word in rest:
         if word == "used":
             target = used
@@ -242,35 +241,34 @@ def _gang(lines: Sequence[_Line], at: int) -> tuple[Gang, int]:
 def _member(lines: Sequence[_Line], at: int) -> tuple[Group | PodSet, int]:
     line = lines[at]
     verb, words = line.words[0], line.words[1:]
-    _insist(verb in GANGS, f"'{verb}' is no member of a group")
-    _insist(words, f"{verb} needs a name")
+    _require(verb in GANGS, f"'{verb}' is no member of a group")
+    _require(words, f"{verb} needs a name")
     if verb == "ask":
         try:
             return _pod_set(words), at + 1
-        except _Wrong as wrong:
-            wrong.line = line.number
+        except _LineError as error:
+            error.line = line.number
             raise
     members, end = list[Group | PodSet](), at + 1
     while end < len(lines) and lines[end].indent > line.indent:
         member, end = _member(lines, end)
         members.append(member)
-    _insist(members, f"{verb} {words[0]} has no members")
+    _require(members, f"{verb} {words[0]} has no members")
     given = dict(_pair(word) for word in words[1:])
     locality = _locality(given)
-    _insist(not given, f"a {verb} has a locality and nothing else")
+    _require(not given, f"a {verb} has a locality and nothing else")
     return Group(words[0], tuple(members), len(members), locality), end
 
 
 def _pod_set(words: Sequence[str]) -> PodSet:
-    given: dict[str, str] = {}
     rules: dict[str, tuple[Any, ...]] = dict.fromkeys(RULES, ())
-    rest = iter(words[1:])
+    given, rest = dict[str, str](), iter(words[1:])
     for word in rest:
         if word in rules:
             rules[word] += (RULES[word](next(rest, "")),)
         else:
             given.update([_pair(word)])
-    _insist("pods" in given, f"how many? ask {words[0]} pods=…")
+    _require("pods" in given, f"how many? ask {words[0]} pods=…")
     count = _number(given.pop("pods"), "pods")
     locality = _locality(given)
     segments = tuple(_segment(word) for word in given.pop("segments", "").split(",") if word)
@@ -281,13 +279,13 @@ def _pod_set(words: Sequence[str]) -> PodSet:
 
 def _locality(given: dict[str, str]) -> Locality:
     required, preferred = given.pop("required", None), given.pop("preferred", None)
-    _insist(required is None or preferred is None, "required or preferred, not both")
+    _require(required is None or preferred is None, "required or preferred, not both")
     return Locality(required and _key(required), preferred and _key(preferred))
 
 
 def _segment(word: str) -> Segment:
     size, _, level = word.partition("@")
-    _insist(level, f"'{word}' is no segment; write it as 4@rack")
+    _require(level, f"'{word}' is no segment; write it as 4@rack")
     return Segment(_number(size, word), _key(level))
 
 
@@ -303,7 +301,7 @@ def _term(word: str) -> NodeSelectorTerm:
 def _requirement(test: str) -> Requirement:
     found = re.fullmatch(r"(!?)([^!=<>|&]+)(?:(!=|=|<|>)(.+))?", test)
     if found is None or (found[1] and found[3]):
-        raise _Wrong(f"'{test}' is no test of a label; write key, !key, key=a|b, key!=a, key>3 or key<3")
+        raise _LineError(f"'{test}' is no test of a label; write key, !key, key=a|b, key!=a, key>3 or key<3")
     operator = OPERATORS[found[3]] if found[3] else "DoesNotExist" if found[1] else "Exists"
     return Requirement(found[2], operator, tuple(found[4].split("|")) if found[4] else ())
 
@@ -322,30 +320,30 @@ def _steps(
             elif line.words[0] in ENDINGS:
                 yield _ending(line, known, hosts)
             else:
-                _insist(_is_step(line), "the drawing comes before the first step")
+                _require(_is_step(line), "the drawing comes before the first step")
                 gang, at = _gang(lines, at - 1)
                 known |= _names_in(gang.root)
                 yield ScenarioStep(line.number, "ask", gang=gang, profile=profile)
-        except _Wrong as wrong:
-            problems.append(f"{source}:{wrong.line or line.number}: {wrong}")
+        except _LineError as error:
+            problems.append(f"{source}:{error.line or line.number}: {error}")
             while at < len(lines) and lines[at].indent > line.indent:  # skip the members of an invalid group
                 at += 1
 
 
 def _ending(line: _Line, known: set[str], hosts: set[str]) -> ScenarioStep:
     verb, words = line.words[0], line.words[1:]
-    _insist(words, f"{verb} what?")
+    _require(words, f"{verb} what?")
     if verb in ("fail", "evict"):
         for name in words:
-            _insist(name in hosts, f"no host '{name}' is drawn")
+            _require(name in hosts, f"no host '{name}' is drawn")
         return ScenarioStep(line.number, verb, words)
-    _insist(words[0] in known, f"nobody asked for '{words[0]}' before")
+    _require(words[0] in known, f"'{words[0]}' has no ask before this line")
     if verb == "want":
-        _insist(len(words) > 1, f"want {words[0]} what? x1:2 …, nothing or misfit …")
+        _require(len(words) > 1, f"want {words[0]} what? x1:2 …, nothing or misfit …")
     elif verb == "resize":
-        _insist(re.fullmatch(r"pods=\d+", " ".join(words[1:])), f"resize {words[0]} pods=…")
+        _require(re.fullmatch(r"pods=\d+", " ".join(words[1:])), f"resize {words[0]} pods=…")
     else:
-        _insist(len(words) == 1, f"{verb} takes one name")
+        _require(len(words) == 1, f"{verb} takes one name")
     return ScenarioStep(line.number, verb, words[:1], words[1:])
 
 
@@ -360,17 +358,17 @@ def _profile(words: Sequence[str]) -> Profile:
     for word in words:
         key, value = _pair(word)
         for name in STRATEGIES if key == "strategy" else (key,):
-            _insist(name in readers, f"a profile has no '{name}'; it has {' '.join(sorted(readers))}")
+            _require(name in readers, f"a profile has no '{name}'; it has {' '.join(sorted(readers))}")
             try:
                 chosen[name] = readers[name](value)
             except (ValueError, KeyError):
-                raise _Wrong(f"'{value}' is no value for {name}") from None
+                raise _LineError(f"'{value}' is no value for {name}") from None
     return Profile(**chosen)
 
 
-def _insist(holds: object, otherwise: str) -> None:
-    if not holds:
-        raise _Wrong(otherwise)
+def _require(condition: object, message: str) -> None:
+    if not condition:
+        raise _LineError(message)
 
 
 def _key(level: str) -> str:
@@ -379,12 +377,12 @@ def _key(level: str) -> str:
 
 def _pair(word: str) -> tuple[str, str]:
     key, equals, value = word.partition("=")
-    _insist(key and equals and value, f"'{word}' is not of the form key=value")
+    _require(key and equals and value, f"'{word}' is not of the form key=value")
     return key, value
 
 
 def _number(text: str, word: str) -> int:
-    _insist(text.isascii() and text.isdigit(), f"'{word}' needs a whole number")
+    _require(text.isascii() and text.isdigit(), f"'{word}' needs a whole number")
     return int(text)
 
 
@@ -392,7 +390,7 @@ def _taint(word: str) -> tuple[str, str, str]:
     """Key, value and effect of `key` or `key=value`, each with an optional `:effect`."""
     head, _, effect = word.partition(":")
     key, _, value = head.partition("=")
-    _insist(key, f"'{word}' is no taint; write key=value:NoSchedule")
+    _require(key, f"'{word}' is no taint; write key=value:NoSchedule")
     return key, value, effect
 
 
