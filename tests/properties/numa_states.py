@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from bayplan.model.change import BudgetSeen, GangSpecSeen, NodeSeen, NumaReportSeen, PodSeen
-from bayplan.model.gang import Locality, Ref
-from bayplan.model.gang_spec import DisruptionBudget, GangSpec
+from bayplan.model.gang import DisruptionBudget, GangSpec, Locality, Ref
 from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.node_rules import Requirement
 from bayplan.model.numa import (

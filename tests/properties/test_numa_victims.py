@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayplan.model.change import GangSpecSeen, NodeSeen, NumaReportSeen, PodSeen
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.numa import (
     Alignment,

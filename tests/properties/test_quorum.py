@@ -9,8 +9,7 @@ from random import Random
 
 import pytest
 
-from bayplan.model.gang import Group, Locality, PodSet
-from bayplan.model.gang_minimum import is_whole
+from bayplan.model.gang import Group, Locality, PodSet, is_whole
 from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.pod import PodKey
 from bayplan.model.profile import Profile

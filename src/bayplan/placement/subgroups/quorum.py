@@ -14,8 +14,7 @@ from fractions import Fraction
 from itertools import combinations, islice, product
 
 from bayplan.model.assignment import Code, Misfit
-from bayplan.model.gang import Group, PodSet
-from bayplan.model.gang_minimum import fewest_more, is_whole, short_part
+from bayplan.model.gang import Group, PodSet, fewest_more, is_whole, short_part
 from bayplan.model.pod import Pod
 from bayplan.model.pod_spec import PodSignature
 from bayplan.model.profile import Profile

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from bayplan.model.assignment import Code, Misfit
 from bayplan.model.filter_failure import FilterFailure, FilterReason
-from bayplan.model.gang import AUTO, Group, PodSet
-from bayplan.model.gang_minimum import all_of, fewest_more
+from bayplan.model.gang import AUTO, Group, PodSet, all_of, fewest_more
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
 from bayplan.placement.cluster.snapshot import CapacitySnapshot

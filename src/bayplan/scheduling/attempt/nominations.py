@@ -5,8 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable, Mapping
 
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSnapshot

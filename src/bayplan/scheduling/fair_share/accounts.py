@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
-from bayplan.model.fair_queue import FairQueue
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec
 from bayplan.model.pod import Pod
+from bayplan.model.quota import FairQueue
 from bayplan.model.scheduling_rejection import QuotaExcess
 from bayplan.scheduling.fair_share.shares import NOTHING_SAID, children, fair_shares, is_rooted, resources_of
 from bayplan.state.scheduling.fair_usage import FairView

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
 
-from bayplan.model.fair_queue import Entitlement, FairQueue
+from bayplan.model.quota import Entitlement, FairQueue
 
 Amounts = Mapping[str, Fraction | int]
 """By resource; one that is not named is none of it."""

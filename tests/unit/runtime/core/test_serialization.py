@@ -26,8 +26,7 @@ from bayplan.model.change import (
     StorageSeen,
 )
 from bayplan.model.filter_failure import FilterFailure, FilterReason, PodError
-from bayplan.model.gang import Group, Locality, PodSet, Ref, Segment
-from bayplan.model.gang_spec import DisruptionBudget, GangSpec
+from bayplan.model.gang import DisruptionBudget, GangSpec, Group, Locality, PodSet, Ref, Segment
 from bayplan.model.node import Node
 from bayplan.model.node_rules import NodeRules, NodeSelectorTerm, Requirement, Toleration
 from bayplan.model.plan import Bind, MarkStarted, Nominate, Plan, PreemptPod, ReportUnschedulable

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from bayplan.model.change import Change, FairQueueLost, FairQueueSeen, PodLost, PodSeen
-from bayplan.model.fair_queue import Entitlement, FairQueue
 from bayplan.model.gang import Group, Locality, PodSet
 from bayplan.model.plan import Nominate, Plan, PreemptPod
 from bayplan.model.pod import PodKey
+from bayplan.model.quota import Entitlement, FairQueue
 from bayplan.model.scheduling_rejection import QuotaExcess, RejectionReason
 from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.state import SchedulingState

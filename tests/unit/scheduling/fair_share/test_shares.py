@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from bayplan.model.fair_queue import Entitlement, FairQueue
+from bayplan.model.quota import Entitlement, FairQueue
 from bayplan.scheduling.fair_share.shares import fair_shares, is_rooted
 
 GPU = "gpu"

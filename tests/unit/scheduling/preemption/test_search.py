@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bayplan.model.gang import Group, Locality, PodSet
-from bayplan.model.gang_spec import DisruptionBudget
+from bayplan.model.gang import DisruptionBudget, Group, Locality, PodSet
 from bayplan.model.node import HOSTNAME
 from bayplan.model.node_rules import Requirement
 from bayplan.model.plan import PreemptPod

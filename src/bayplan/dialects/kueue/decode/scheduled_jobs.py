@@ -16,8 +16,7 @@ from bayplan.dialects.kueue.fields.job_gang import job_gang
 from bayplan.dialects.kueue.fields.topology_and_flavor import topology
 from bayplan.dialects.kueue.names.annotations import WORKLOAD_NAME
 from bayplan.model.change import Change, GangSpecLost, GangSpecSeen, TopologyLost, TopologySeen
-from bayplan.model.gang import Gang, Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import Gang, GangSpec, Ref
 from bayplan.model.whole_numbers import whole_number
 
 DIALECT = "kueue"

@@ -22,8 +22,7 @@ from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.dialects.kueue.status.misfit_messages import sentence
 from bayplan.dialects.nrt import reading as zones
 from bayplan.model.change import Change, GangSpecLost, GangSpecSeen, PodLost, PodSeen
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.numa import NumaStalenessPolicy
 from bayplan.model.plan import Action, Bind, MarkStarted, Nominate, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.pod import Pod, PodKey
