@@ -1,4 +1,4 @@
-"""Gangs that yield to others: in which order, on what grounds, and when enough of them have."""
+"""Preemption candidates of one admission cycle: their order, the policies that allow it, and the reprieve."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from bayplan.state.admission.quota_tree import QuotaAccount
 from bayplan.state.admission.usage import PlacedPods
 
 TRIED_MAX = 16
-"""So many victims are put back one by one, each time with a new search for a place."""
+"""At most this many victims are reprieved one by one: each one takes a new placement search."""
 
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A gang that has to yield, and why."""
+    """An admitted gang to evict, and the reason."""
 
     demand: QueuedGang
     why: EvictionReason
@@ -26,20 +26,22 @@ class Victim:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreemptionRequest:
-    """What the gang lacks: cells where quota is short, all it asks for, and whether a place is found."""
+    """What a pending gang lacks: cells short of quota, all quota it requests, and its placement."""
 
     demand: QueuedGang
     queue: Queue
     cells: frozenset[Cell]
     quota: Mapping[Cell, int]
-    find: Callable[[], Sequence[PlacedPods] | None]  # where it would stand as things are
-    has_place: Callable[[], bool]  # whether it would stand anywhere, which is known sooner
-    level: tuple[str, str] | None = None  # a flavor, and the level of one domain of it that must hold all
-    ground: tuple[str, frozenset[int]] | None = None  # a flavor, and the only leaves of it that matter
+    # the pods' placement in the simulation as it is now, or None
+    find: Callable[[], Sequence[PlacedPods] | None]
+    has_place: Callable[[], bool]  # whether any placement exists; cheaper than `find`
+    level: tuple[str, str] | None = None  # a flavor, and the level at which one domain must hold all pods
+    # a flavor, and the only leaf domains whose capacity matters
+    ground: tuple[str, frozenset[int]] | None = None
 
 
 def lowest_fit(account: QuotaAccount, cell: Cell, amount: int) -> tuple[int, bool]:
-    """The height of the lowest subtree whose own quota holds so much more; and whether that is not all."""
+    """The height of the lowest subtree whose quota covers the amount, and whether it has a parent."""
     if account.parent is None or not account.borrows(cell, amount):
         return 0, account.parent is not None
     left = amount - account.kept_free(cell)
@@ -51,7 +53,7 @@ def lowest_fit(account: QuotaAccount, cell: Cell, amount: int) -> tuple[int, boo
 
 
 def yields(preemptor: QueuedGang, other: QueuedGang, rule: VictimPolicy) -> bool:
-    """Whether a rule lets one gang displace another."""
+    """Whether a policy allows the preemptor to preempt the other gang."""
     mine, theirs = preemptor.gang.priority, other.gang.priority
     match rule:
         case VictimPolicy.LOWER:
@@ -65,20 +67,20 @@ def yields(preemptor: QueuedGang, other: QueuedGang, rule: VictimPolicy) -> bool
 
 
 def uses(demand: QueuedGang, cells: frozenset[Cell]) -> bool:
-    """Whether a gang's going would free any of the cells."""
+    """Whether evicting the gang would free any of the cells."""
     given = demand.admission.given if demand.admission else ()
     return any((flavor, name) in cells for part in given for name, flavor in part.flavors.items())
 
 
 def importance(demand: QueuedGang, queue: str) -> tuple[bool, bool, int, float, str]:
-    """Order of yielding: those on their way out, other queues, low priority, newest, then by identity."""
+    """Sort key of candidates: evicted gangs first, then other queues, low priority, newest, and identity."""
     own = demand.admission is not None and demand.admission.queue == queue
     identity = demand.gang.uid or f"{demand.gang.source.namespace}/{demand.gang.source.name}"
     return (not demand.evicted, own, demand.gang.priority, -demand.reserved, identity)
 
 
 def in_the_way(round_: AdmissionSimulation, need: PreemptionRequest, demand: QueuedGang) -> bool:
-    """Whether a gang stands where the one in need could; if it does not, its going makes no room."""
+    """Whether the gang uses leaf domains that the preemptor could use; if not, evicting it does not help."""
     if need.ground is None:
         return True
     flavor, leaves = need.ground
@@ -86,17 +88,17 @@ def in_the_way(round_: AdmissionSimulation, need: PreemptionRequest, demand: Que
 
 
 def is_within(account: QuotaAccount, cells: frozenset[Cell]) -> bool:
-    """Whether a node uses no more than it brings in."""
+    """Whether an account uses no more than its own quota of these cells."""
     return not any(account.borrows(cell) for cell in cells)
 
 
 def fits(round_: AdmissionSimulation, need: PreemptionRequest, borrowing: bool) -> bool:
-    """Whether the gang could be admitted as things are."""
+    """Whether quota and placement of the gang fit in the simulation as it is now."""
     return fits_quota(round_, need, borrowing) and need.has_place()
 
 
 def fits_quota(round_: AdmissionSimulation, need: PreemptionRequest, borrowing: bool) -> bool:
-    """Whether its quota is free."""
+    """Whether the requested quota is available, with or without borrowing."""
     account = round_.account(need.queue.name)
     for cell, amount in need.quota.items():
         if (not borrowing and account.borrows(cell, amount)) or amount > account.available(cell):
@@ -107,7 +109,10 @@ def fits_quota(round_: AdmissionSimulation, need: PreemptionRequest, borrowing: 
 def put_back(
     round_: AdmissionSimulation, need: PreemptionRequest, removed: Sequence[QueuedGang], borrowing: bool
 ) -> list[QueuedGang]:
-    """Of those removed, the ones that have to stay away. The last one removed was needed."""
+    """Reprieve removed gangs that the preemptor fits beside; returns the victims.
+
+    The gang removed last is always needed: without its removal the preemptor did not fit.
+    """
     kept = list(removed)
     if len(kept) > TRIED_MAX:
         kept = _beside(round_, need, kept, borrowing)
@@ -119,7 +124,7 @@ def put_back(
 def _beside(
     round_: AdmissionSimulation, need: PreemptionRequest, kept: list[QueuedGang], borrowing: bool
 ) -> list[QueuedGang]:
-    """Put back all that the place found now stands beside: no other place is sought."""
+    """Reprieve every gang that does not overlap the placement found now, without another placement search."""
     spots = need.find()
     assert spots is not None, "it was found before"
     mine = [(spot.flavor, round_.rooms.leaves(spot.flavor, (spot.place,))) for spot in spots]
@@ -136,7 +141,7 @@ def _beside(
 def _stands_apart(
     round_: AdmissionSimulation, demand: QueuedGang, mine: Sequence[tuple[str, frozenset[int]]]
 ) -> bool:
-    """Whether no pod of a gang stands on any of the leaves, which are told by flavor."""
+    """Whether no pod of the gang uses any of these leaf domains, which are given by flavor."""
     places = [spot.place for spot in round_.load_of(demand).spots]
     return all(leaves.isdisjoint(round_.rooms.leaves(flavor, places)) for flavor, leaves in mine)
 

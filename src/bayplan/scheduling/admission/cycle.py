@@ -1,4 +1,4 @@
-"""One round of admission: every queue's first gang is admitted, makes room, or is told why not."""
+"""One admission cycle: the head of every queue is admitted, preempts other gangs, or gets a rejection."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from bayplan.state.admission.snapshot import AdmissionSnapshot, QueueHead
 def decide_admissions(
     snapshot: AdmissionSnapshot, profile: Profile, now: float, watchdog: Watchdog | None = None
 ) -> Plan:
-    """Decide on all heads; whoever comes later sees what those before it took.
+    """Decide on the heads of all queues; each gang sees what the gangs before it in the cycle took.
 
-    Those whose turn has not come when the time is up are left for the next decision.
+    Gangs that were not reached when the time budget ran out are left for the next cycle.
     """
     zones = TopologyNumaOverlay(snapshot.zones, profile.zones) if snapshot.zones else None
     round_ = AdmissionSimulation(
@@ -52,9 +52,10 @@ class _Decision:
     def __init__(self, round_: AdmissionSimulation) -> None:
         self.round = round_
         self.actions: list[Action] = []
-        self.leaving: dict[Ref, QueuedGang] = {}  # gangs that this round makes yield
-        self.set_aside: list[int] = []  # priorities of gangs for which room is kept
-        self.promised: list[tuple[str, GangLoad]] = []  # by queue: what nobody has yet, but shall get
+        self.leaving: dict[Ref, QueuedGang] = {}  # gangs that this cycle preempts
+        self.set_aside: list[int] = []  # priorities of gangs for which quota is set aside
+        # by queue: the load of gangs that wait for their victims to leave
+        self.promised: list[tuple[str, GangLoad]] = []
 
     def run(self, heads: Iterable[QueueHead]) -> Plan:
         entries: list[CycleEntry] = []
@@ -82,7 +83,7 @@ class _Decision:
         return Plan(tuple(self.actions), tuple(left))
 
     def _reserves(self, entry: CycleEntry) -> tuple[str, Path] | None:
-        """The domain that a gang nearly fits, if room is all it lacks."""
+        """The topology and domain to reserve for a gang that lacks nothing but capacity there."""
         if not self.round.profile.reserve or entry.demand.admission is not None:
             return None
         obstacles = [o for part in entry.found.offer.parts for o in part.obstacles]
@@ -93,7 +94,7 @@ class _Decision:
         return None if near is None or not near.domain else (lacks[0].topology, near.domain)
 
     def _put_off(self, action: ReportNotAdmitted, tries: int) -> ReportNotAdmitted | EvictGang:
-        """A gang that has quota keeps it while a place is sought, but not for ever."""
+        """Requeue a gang that holds quota without a placement; evict it after the time limit."""
         profile, demand = self.round.profile, action.demand
         if demand.admission is None:
             return action
@@ -106,13 +107,13 @@ class _Decision:
         return replace(action, again=Requeue.AFTER_A_WHILE, seconds=min(seconds, most))
 
     def _decline(self, action: ReportNotAdmitted | EvictGang, alike: Iterable[QueuedGang]) -> None:
-        """Say why not; what can only be helped by some event goes for all gangs of the same shape."""
+        """Report the rejection; one that only an event can resolve applies to all gangs of the same shape."""
         self.actions.append(action)
         if isinstance(action, ReportNotAdmitted) and action.again is Requeue.WHEN_IT_MAY_HELP:
             self.actions += [replace(action, demand=demand, reserves=None) for demand in alike]
 
     def _barred(self, head: QueueHead) -> AdmissionRejection | None:
-        """Reasons that need no look at what is free."""
+        """Reasons to reject a head that do not depend on free quota or capacity."""
         bad = (CheckState.RETRY, CheckState.REJECTED)
         if any(verdict.state in bad for verdict in head.demand.verdicts):
             return AdmissionRejection(AdmissionReason.TO_BE_EVALUATED, AdmissionRemark.CHECKS_FAILED)
@@ -169,7 +170,9 @@ class _Decision:
             self._admit(entry)
 
     def _refreshed(self, entry: CycleEntry) -> tuple[GangLoad, bool]:
-        """What the gang takes, and whether that fits; a place or victims lost to others are sought anew."""
+        """The load of the gang, and whether it fits; a placement or victims lost to other gangs are searched
+        again.
+        """
         load = self._load(entry)
         quota_fits, spots_fit = self._fits(entry, load)
         overlaps = self._overlaps(entry.found.victims)
@@ -185,7 +188,8 @@ class _Decision:
         entry.found = assess(self.round, entry.demand, entry.queue, (), pinned)
         entry.crowded = bool(self.set_aside)
         if any(priority < entry.demand.gang.priority for priority in self.set_aside):
-            entry.again, entry.keeps_progress = Requeue.AT_ONCE, False  # it need not wait for those
+            # it need not wait for these victims to leave
+            entry.again, entry.keeps_progress = Requeue.AT_ONCE, False
         entry.outrun = any(isinstance(action, Admit) for action in self.actions)
         self.round.absent = set()
         self.round.restore(gone)
@@ -196,9 +200,9 @@ class _Decision:
         return load, quota_fits and spots_fit
 
     def _fits(self, entry: CycleEntry, load: GangLoad) -> tuple[bool, bool]:
-        """Whether quota and spots are free once everyone who yields in this round has left.
+        """Whether quota and placement fit once all gangs preempted in this cycle have left.
 
-        Whoever is admitted now must fit while they are still there, too.
+        A gang that is admitted now must also fit while those victims still run.
         """
         victims = {v.demand.gang.source: v.demand for v in entry.found.victims}
         gone = list((self.leaving | victims).values())
@@ -218,7 +222,7 @@ class _Decision:
         return self.round.fits_quota(queue, load.quota), self.round.fits_spots(load.spots)
 
     def _promise(self, queue: str, load: GangLoad) -> None:
-        """Keep for a gang what it shall get once others have left."""
+        """Count the load of a gang that waits for its victims, so that no other gang takes it."""
         self.round.apply(queue, load)
         self.promised.append((queue, load))
 
@@ -226,7 +230,7 @@ class _Decision:
         return any(victim.demand.gang.source in self.leaving for victim in victims)
 
     def _set_aside(self, entry: CycleEntry) -> None:
-        """Keep others from what a gang waits for that has nobody to displace, up to what is its own."""
+        """Set aside quota, up to the queue's own, for a gang that found no victims to preempt."""
         if not may_set_aside(self.round.queues[entry.queue]):
             return
         load, account, offer = self._load(entry), self.round.account(entry.queue), entry.found.offer
@@ -276,7 +280,7 @@ def _declined(entry: CycleEntry) -> ReportNotAdmitted:
     progress = offer.progress() if entry.keeps_progress else ()
     again = entry.again
     if any(index >= 0 for part in progress for index in part.values()):
-        again = Requeue.AT_ONCE  # there are flavors that were not tried yet
+        again = Requeue.AT_ONCE  # some flavors were not tried yet
     return ReportNotAdmitted(
         entry.demand, refusal, again, progress, crowded=entry.crowded, outrun=entry.outrun
     )

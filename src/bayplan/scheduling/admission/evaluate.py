@@ -1,4 +1,4 @@
-"""What a queue can do for one gang right now: flavors, a place, and if need be who has to yield."""
+"""What a queue can offer one gang now: flavors, a placement and, if needed, the gangs to preempt."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bayplan.state.admission.usage import PlacedPods
 
 @dataclass(slots=True)
 class Assessment:
-    """An offer, and the gangs that have to yield for it."""
+    """An offer, and the gangs to preempt for it."""
 
     offer: Offer
     victims: list[Victim] = field(default_factory=list)
@@ -32,7 +32,7 @@ def assess(
     progress: Sequence[Mapping[str, int]] = (),
     pinned: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Assessment:
-    """The best that can be done for a gang, or the best that could be if others yielded."""
+    """The best offer for a gang without preemption, or else the best one with preemption."""
     before = round_.admitted.get(queue, {}).get(replace(demand.gang.source, name=demand.replaces))
     inquiry = FlavorQuery(round_, demand, round_.queues[queue], {}, pinned or {}, progress, before)
     inquiry, offer, wanted = _usable_offer(inquiry)
@@ -48,12 +48,12 @@ def assess(
 
 
 def _usable_offer(inquiry: FlavorQuery) -> tuple[FlavorQuery, Offer, list[PlacementNeed]]:
-    """An offer of flavors whose nodes could hold the gang. Those that never could are passed over at once.
+    """An offer of flavors whose nodes could hold the gang; other flavors are skipped in the same cycle.
 
-    Were they only passed over in the next round, others would take what the gang made room for.
+    If they were only skipped in the next cycle, other gangs would take the capacity that the victims freed.
     """
     first = offer, wanted = _offer(inquiry)
-    for _ in inquiry.queue.flavors():  # pod sets may go through them in turns, and for ever
+    for _ in inquiry.queue.flavors():  # bounded: pod sets could alternate between flavors for ever
         left = any(index >= 0 for part in offer.progress() for index in part.values())
         if offer.token is not AdmissionReason.NO_PLACE or not left:
             break
@@ -63,12 +63,12 @@ def _usable_offer(inquiry: FlavorQuery) -> tuple[FlavorQuery, Offer, list[Placem
         return inquiry, offer, wanted
     for part in first[0].parts:
         for choice in part.choices.values():
-            choice.tried = -1  # there is nothing left to try
+            choice.tried = -1  # no flavor is left to try
     return inquiry, *first
 
 
 def _offer(inquiry: FlavorQuery) -> tuple[Offer, list[PlacementNeed]]:
-    """Flavors by quota, then by whether there is a place on them; and what was to be placed."""
+    """Flavors by quota, then by whether they have a placement; and the placements that were searched."""
     offer = quota_offer(inquiry)
     if offer.mode is Mode.NO_FIT:
         return offer, []
@@ -92,7 +92,7 @@ def _try_places(inquiry: FlavorQuery, offer: Offer, wanted: list[PlacementNeed])
 
 
 def _try_empty(inquiry: FlavorQuery, offer: Offer, wanted: list[PlacementNeed]) -> None:
-    """Whether there would be a place if every placed gang yielded."""
+    """Whether a placement exists with all placed gangs removed."""
     found = find_places(inquiry.round, inquiry.demand, wanted, empty=True)
     if isinstance(found, dict):
         for want in wanted:
@@ -138,7 +138,7 @@ def _victims(inquiry: FlavorQuery, offer: Offer, wanted: list[PlacementNeed]) ->
 
 
 def _ground(round_: AdmissionSimulation, wanted: list[PlacementNeed]) -> tuple[str, frozenset[int]] | None:
-    """The only leaves on which pods may stand; None if that is not so easily said."""
+    """The only leaf domains that the pods may use; None if they cannot be listed cheaply."""
     if len(wanted) != 1 or not round_.profile.rules_below_leaf:
         return None
     [want] = wanted
@@ -147,7 +147,7 @@ def _ground(round_: AdmissionSimulation, wanted: list[PlacementNeed]) -> tuple[s
 
 
 def _one_level(round_: AdmissionSimulation, wanted: list[PlacementNeed]) -> tuple[str, str] | None:
-    """The level of the one domain that has to hold everything, if there is such a level."""
+    """The level at which one domain must hold all pods, if there is one."""
     if len(wanted) != 1:
         return None
     levels = {pod_set.locality.required for pod_set in wanted[0].gang.root.pod_sets()}
@@ -156,7 +156,7 @@ def _one_level(round_: AdmissionSimulation, wanted: list[PlacementNeed]) -> tupl
 
 
 def _with_fewer_pods(inquiry: FlavorQuery) -> Assessment | None:
-    """The most pods between what is asked for and the least that will do."""
+    """Offer the largest number of pods between the minimum and the full count that fits."""
     pod_sets = list(inquiry.demand.gang.root.pod_sets())
     slack = [pod_set.count - pod_set.minimum for pod_set in pod_sets]
     total = sum(slack)
@@ -184,9 +184,10 @@ def _fewer(inquiry: FlavorQuery) -> Assessment | None:
 
 
 def _placed(inquiry: FlavorQuery, found: Assessment) -> Assessment:
-    """Find the place that the gang would get once the victims left.
+    """Find the placement of the gang once its victims have left.
 
-    Without victims it gets one in an empty cluster, so that nobody less important takes it meanwhile.
+    Without victims it is placed in an empty cluster, so that no gang of lower priority takes the capacity
+    meanwhile.
     """
     offer, demand, round_ = found.offer, inquiry.demand, inquiry.round
     explicit = any(ask.topology for ask in demand.asks)
@@ -205,5 +206,5 @@ def _placed(inquiry: FlavorQuery, found: Assessment) -> Assessment:
 
 
 def may_set_aside(queue: Queue) -> bool:
-    """Whether a gang that nobody yields to keeps others from its quota: not if it can always get it back."""
+    """Whether a gang without victims sets quota aside: not if its queue can always reclaim that quota."""
     return queue.preemption.reclaim is not VictimPolicy.ANY

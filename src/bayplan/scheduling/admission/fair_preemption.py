@@ -1,4 +1,4 @@
-"""Who has to yield for fairness: whoever is furthest above their share, as long as it makes things fairer."""
+"""Fair-sharing preemption: evict from the queue furthest above its share while that makes shares fairer."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from bayplan.state.admission.quota_tree import QuotaAccount, share
 
 
 def victims_by_share(round_: AdmissionSimulation, need: PreemptionRequest) -> list[Victim]:
-    """Take from the largest share while the gang's own stays smaller; what it fits beside stays."""
+    """Evict from the largest share while the gang's own share stays smaller, then reprieve."""
     candidates = _candidates(round_, need)
     if not candidates:
         return []
     load = GangLoad(need.quota)
-    round_.apply(need.queue.name, load)  # shares are compared with the gang in
+    round_.apply(need.queue.name, load)  # shares are compared with the gang included
     search = _FairSearch(round_, need, load)
     rules = round_.profile.fair_rules
     found = search.first(candidates, rules[0])
@@ -64,7 +64,7 @@ def _candidates(round_: AdmissionSimulation, need: PreemptionRequest) -> list[Qu
 
 
 class _FairSearch:
-    """Goes from the root to the queue with the largest share, again and again."""
+    """Descends from the root to the queue with the largest share, repeatedly."""
 
     def __init__(self, round_: AdmissionSimulation, need: PreemptionRequest, load: GangLoad) -> None:
         self.round, self.need, self.load = round_, need, load
@@ -75,7 +75,7 @@ class _FairSearch:
         self.dropped: set[int] = set()
 
     def first(self, candidates: list[QueuedGang], rule: FairRule) -> bool:
-        """Evict while the gang's share does not exceed the share that is left to the victim's side."""
+        """First strategy: evict while the gang's share is at most the share left to the victim's side."""
         self._begin(candidates)
         entitled = not any(self.own.borrows(cell) for cell in self.need.cells)
         for queue in self._largest():
@@ -94,11 +94,11 @@ class _FairSearch:
                     continue
                 if self._evict(demand, EvictionReason.FAIR_SHARE):
                     return True
-                break  # shares have changed
+                break  # the shares have changed: choose the queue again
         return False
 
     def second(self) -> bool:
-        """Once per queue: evict where the gang's share is below the share that the victim's side has now."""
+        """Second strategy, once per queue: evict if the gang's share is below the victim side's share now."""
         self._begin(self.retry)
         for queue in self._largest():
             mine, theirs = self._sides(queue)
@@ -129,7 +129,7 @@ class _FairSearch:
         return after
 
     def _sides(self, queue: QuotaAccount) -> tuple[QuotaAccount, QuotaAccount]:
-        """The two nodes below the lowest one that the gang's queue and the other share."""
+        """The children of the lowest common ancestor on the paths to the gang's queue and to the other."""
         above = list(self.own.ancestors())
         theirs = queue
         for common in queue.ancestors():
@@ -140,7 +140,7 @@ class _FairSearch:
         return (above[position - 1] if position else self.own), theirs
 
     def _largest(self) -> Iterator[QuotaAccount]:
-        """Queues that have candidates, the largest share first; asked again after every change."""
+        """Queues that have candidates, largest share first; computed again after every change."""
         if self.own.parent is None:
             while self.left.get(self.own.name) and id(self.own) not in self.dropped:
                 yield self.own
@@ -152,7 +152,7 @@ class _FairSearch:
                 yield found
 
     def _below(self, top: QuotaAccount) -> QuotaAccount | None:
-        """The queue to take from next; None if this look only found nodes that are done with."""
+        """The queue to evict from next; None if this descent only reached exhausted nodes."""
         queues = [q for q in top.children if q.is_queue and self._has_victims(q)]
         nodes = [n for n in top.children if not n.is_queue and self._is_open(n)]
         if not queues and not nodes:

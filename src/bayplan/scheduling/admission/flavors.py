@@ -1,4 +1,4 @@
-"""Which flavor each resource of a gang comes from: the first that fits, or the cheapest to make fit."""
+"""Flavor assignment: for each resource of a gang the first flavor that fits, or the cheapest to make fit."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ NOWHERE_BORROW = 1 << 30
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlavorQuery:
-    """One gang that asks one queue, with what narrows the search."""
+    """One gang that requests quota from one queue, with the limits of the search."""
 
     round: AdmissionSimulation
     demand: QueuedGang
     queue: Queue
-    counts: Mapping[str, int]  # pods per pod set, if fewer than asked for would do
-    pinned: Mapping[str, Mapping[str, str]]  # flavors that an earlier look in this round settled
-    progress: Sequence[Mapping[str, int]]  # where the last search for flavors ended
+    counts: Mapping[str, int]  # pods per pod set, if partial admission is tried
+    pinned: Mapping[str, Mapping[str, str]]  # flavors that an earlier search in this cycle chose
+    progress: Sequence[Mapping[str, int]]  # where the last flavor search of this gang ended
     before: QueuedGang | None = None  # an earlier version of the gang, which this one replaces
 
     @property
@@ -64,16 +64,16 @@ class FlavorQuery:
         return self.round.account(self.queue.name)
 
     def given(self, pod_set: str) -> PodSetAdmission | None:
-        """What a pod set has already."""
+        """The admission that a pod set already has."""
         return self.demand.admission.of(pod_set) if self.demand.admission is not None else None
 
     def had(self, pod_set: str) -> PodSetAdmission | None:
-        """What the earlier version of a pod set has."""
+        """The admission of the same pod set in the earlier version of the gang."""
         return self.before.admission.of(pod_set) if self.before and self.before.admission else None
 
 
 def quota_offer(inquiry: FlavorQuery) -> Offer:
-    """The best flavors by quota alone."""
+    """The best flavors by quota alone, before any placement."""
     offer = Offer()
     asks = {ask.name: (index, ask) for index, ask in enumerate(inquiry.demand.asks)}
     for members in _together(inquiry.demand):
@@ -101,7 +101,7 @@ def _failed(part: PodSetOffer) -> bool:
 
 
 def _together(demand: QueuedGang) -> Iterator[list[PodSet]]:
-    """Pod sets that have to come from the same flavors: groups, and all others one by one."""
+    """Groups of pod sets that must use the same flavors; every other pod set by itself."""
     for member in demand.gang.root.members:
         yield list(member.pod_sets()) if isinstance(member, Group) else [member]
 
@@ -122,7 +122,7 @@ def _part(inquiry: FlavorQuery, ask: QuotaRequest) -> PodSetOffer:
 
 
 def _choose(inquiry: FlavorQuery, offer: Offer, group: list[_Member]) -> None:
-    """Flavors for everything that a group of pod sets asks for."""
+    """Flavors for all resources that a group of pod sets requests."""
     asked: dict[str, int] = {}
     for member in group:
         for name, amount in member.part.asked.items():
@@ -159,9 +159,9 @@ def _choose(inquiry: FlavorQuery, offer: Offer, group: list[_Member]) -> None:
 def _own_share(
     inquiry: FlavorQuery, member: _Member, group: list[_Member], chosen: Mapping[str, FlavorChoice]
 ) -> dict[str, FlavorChoice]:
-    """Of a group's flavors, those of the resources that a pod set asks for itself.
+    """Of the flavors of a group, those of the resources that one pod set requests.
 
-    One that asks for nothing still goes where its group goes.
+    A pod set that requests nothing still gets the flavor of its group.
     """
     if member.part.asked:
         return {name: replace(chosen[name]) for name in member.part.asked if name in chosen}
@@ -173,7 +173,7 @@ def _own_share(
 def _merge(
     known: dict[str, FlavorAttempt], more: list[FlavorAttempt], group: ResourceGroup, resource: str
 ) -> None:
-    """Several looks at a flavor, for several resources, as one: the worst counts."""
+    """Combine the attempts at one flavor for several resources: the worst result counts."""
     for attempt in more:
         old = known.get(attempt.flavor)
         if old is None:
@@ -191,7 +191,7 @@ def _merge(
 
 
 class _Search:
-    """One look through the flavors of a resource group."""
+    """One search through the flavors of a resource group."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class _Search:
         self.obstacles: list[RejectionDetail] = []
 
     def run(self) -> tuple[dict[str, FlavorChoice], list[RejectionDetail]]:
-        """The choices, and what stood in the way of something better."""
+        """The flavor choices, and the obstacles of the flavors that were not chosen."""
         rules, flavors = self.inquiry.queue.fungibility, self.covering.flavors
         best: dict[str, FlavorChoice] = {}
         best_grade = (FlavorMode.NONE, NOWHERE_BORROW)
@@ -229,7 +229,7 @@ class _Search:
         return best, [] if best_grade[0] is FlavorMode.FIT else self.obstacles
 
     def _start(self) -> int:
-        """After the last flavor that was tried, if anything is left there."""
+        """The flavor after the last one tried, if any is left."""
         index, progress = self.group[0].index, self.inquiry.progress
         return progress[index].get(self.resource, -1) + 1 if index < len(progress) else 0
 
@@ -241,7 +241,7 @@ class _Search:
         return False
 
     def _suits(self, flavor: str) -> bool:
-        """Whether the pods could stand on such nodes at all."""
+        """Whether the pods could run on nodes of the flavor at all: taints, affinity and topology."""
         for member in self.group:
             hindrance = _unsuited(self.inquiry, member, flavor, self.covering)
             if hindrance is not None:
@@ -253,7 +253,7 @@ class _Search:
         return True
 
     def _price(self, flavor: str) -> tuple[dict[str, FlavorChoice], tuple[FlavorMode, int]]:
-        """What taking everything from this flavor would cost."""
+        """The mode and borrowing height if all resources came from this flavor."""
         rules = self.inquiry.queue.fungibility
         worst: tuple[FlavorMode, int] = (FlavorMode.FIT, 0)
         choices: dict[str, FlavorChoice] = {}
@@ -278,7 +278,7 @@ class _Search:
         return choices, worst
 
     def _elsewhere_before(self, flavor: str, resource: str) -> Obstacle | None:
-        """A gang that grows stays with its flavors."""
+        """Whether a gang that grows uses another flavor for this resource already; it has to stay with it."""
         for member in self.group:
             had = self.inquiry.had(member.part.name)
             if had is not None and had.flavors.get(resource, "") != flavor:
@@ -293,7 +293,7 @@ class _Search:
     def _fit(
         self, cell: Cell, amount: int
     ) -> tuple[FlavorMode, int, RejectionDetail | None, AdmissionReason | None]:
-        """How this much of a cell can be had, from how far up, what is in the way, and the token for it."""
+        """Mode in which the amount of a cell is available, borrowing height, obstacle and reason."""
         inquiry, account = self.inquiry, self.inquiry.account
         elsewhere = self._elsewhere_before(*cell)
         if elsewhere is not None:
@@ -322,7 +322,7 @@ def _borrows_by_force(round_: AdmissionSimulation, queue: Queue) -> bool:
 
 
 def _looks_on(grade: tuple[FlavorMode, int], rules: Fungibility) -> bool:
-    """Whether a next flavor may be better."""
+    """Whether the next flavor may be better, by the fungibility rules of the queue."""
     chance, borrow = grade
     if chance in (FlavorMode.NONE, FlavorMode.NO_VICTIMS):
         return True
@@ -335,7 +335,7 @@ def _looks_on(grade: tuple[FlavorMode, int], rules: Fungibility) -> bool:
 
 
 def _is_better(one: tuple[FlavorMode, int], other: tuple[FlavorMode, int], rules: Fungibility) -> bool:
-    """Whether a flavor is rather taken than another. One that cannot help now comes after all that can."""
+    """Whether one flavor is preferred to another. A flavor that does not fit now ranks below all that do."""
     if one[0] is FlavorMode.NONE or other[0] is FlavorMode.NONE:
         return one[0] is not FlavorMode.NONE
     idle = [grade[0] is FlavorMode.NO_VICTIMS for grade in (one, other)]
@@ -346,7 +346,7 @@ def _is_better(one: tuple[FlavorMode, int], other: tuple[FlavorMode, int], rules
 
 
 def _unsuited(inquiry: FlavorQuery, member: _Member, name: str, covering: ResourceGroup) -> Obstacle | None:
-    """Why pods cannot stand on a flavor's nodes."""
+    """Why the pods cannot run on nodes of the flavor."""
     flavor = inquiry.round.flavors.get(name)
     if flavor is None:
         return Obstacle(ObstacleKind.FLAVOR_UNKNOWN, name)
@@ -378,13 +378,13 @@ def _topology_clash(
 
 
 def levels_of(pod_set: PodSet) -> set[str]:
-    """The levels that a pod set names, except those that any topology has."""
+    """The levels that a pod set names, except those that every topology has."""
     named = {pod_set.locality.required, pod_set.locality.preferred} | {s.level for s in pod_set.segments}
     return {level for level in named if level and level != AUTO}
 
 
 def _accepts(rules: NodeRules, flavor: Flavor) -> bool:
-    """Whether nodes of the flavor can satisfy the rules, as far as the flavor's own labels tell."""
+    """Whether nodes of the flavor can satisfy the rules, judged by the labels of the flavor alone."""
     labels = flavor.labels
     if any(labels[key] != value for key, value in rules.selector if key in labels):
         return False
@@ -392,6 +392,6 @@ def _accepts(rules: NodeRules, flavor: Flavor) -> bool:
     for term in rules.affinity or ():
         known = [r for r in term.requirements if not r.field and r.key in labels]
         if not known:
-            return True  # this alternative is silent about the flavor
+            return True  # this alternative does not mention labels of the flavor
         terms.append(known)
     return not terms or any(all(r.accepts(labels.get(r.key)) for r in known) for known in terms)

@@ -1,4 +1,4 @@
-"""What a queue could give a gang: flavors pod set by pod set, at what price, and what stood in the way."""
+"""An offer of a queue to a gang: flavors by pod set, the mode of admission, and the obstacles."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ class Mode(IntEnum):
 
     NO_FIT = 0
     PREEMPT = 1
-    LATER = 2  # it fits once the victims of others have left
+    LATER = 2  # it fits once the victims of other gangs have left
     FIT = 3
 
 
 def mode_of(chance: FlavorMode) -> Mode:
-    """What a chance amounts to."""
+    """The admission mode that a flavor mode amounts to."""
     if chance is FlavorMode.FIT:
         return Mode.FIT
     return Mode.NO_FIT if chance is FlavorMode.NONE else Mode.PREEMPT
 
 
 def graver(one: AdmissionReason | None, other: AdmissionReason | None) -> AdmissionReason | None:
-    """The token that says more."""
+    """The more severe of two reasons."""
     if one is None or other is None:
         return one or other
     return one if SEVERITY.index(one) >= SEVERITY.index(other) else other
@@ -56,12 +56,12 @@ def graver(one: AdmissionReason | None, other: AdmissionReason | None) -> Admiss
 
 @dataclass(slots=True)
 class FlavorChoice:
-    """A flavor for one resource of a pod set."""
+    """The flavor chosen for one resource of a pod set."""
 
     flavor: str
     mode: Mode
     borrow: int = 0
-    tried: int = -1  # the last flavor looked at, -1 if all were
+    tried: int = -1  # index of the last flavor tried; -1 if all were tried
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class PodSetOffer:
 
 @dataclass(slots=True)
 class Offer:
-    """What the whole gang would get. A mode that was set outranks those of the parts."""
+    """What the whole gang would get. A mode set explicitly overrides the modes of the pod sets."""
 
     parts: list[PodSetOffer] = field(default_factory=list)
     quota: dict[Cell, int] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class Offer:
         return next(part for part in self.parts if part.name == name)
 
     def downgrade(self, name: str, mode: Mode) -> None:
-        """One pod set makes it worse for all."""
+        """Lower the mode of one pod set, and so of the whole gang."""
         self.part(name).set_mode(mode)
         self.set_to = mode
 
@@ -121,13 +121,13 @@ class Offer:
         self.set_to = mode
 
     def tried(self) -> tuple[PodSetAttempts, ...]:
-        """The story so far."""
+        """The flavors tried so far, by pod set."""
         return tuple(
             PodSetAttempts(part.name, tuple(part.obstacles), part.fatal, part.attempts) for part in self.parts
         )
 
     def progress(self) -> tuple[Mapping[str, int], ...]:
-        """Where the search for flavors goes on next time."""
+        """Where the next flavor search continues."""
         return tuple(
             {resource: choice.tried for resource, choice in part.choices.items()} for part in self.parts
         )
@@ -150,7 +150,7 @@ class Offer:
 
 
 def add_part(offer: Offer, part: PodSetOffer, before: Mapping[str, int]) -> None:
-    """Take a pod set into the offer; `before` is what an earlier version of it holds already."""
+    """Add a pod set to the offer; `before` is the admission of its earlier version."""
     offer.parts.append(part)
     offer.set_to = None
     for resource, choice in part.choices.items():
@@ -161,7 +161,7 @@ def add_part(offer: Offer, part: PodSetOffer, before: Mapping[str, int]) -> None
 
 
 def settle_token(offer: Offer, queue: Queue) -> None:
-    """Find the dominant reason: of alternatives the mildest, of all that are needed the gravest."""
+    """Choose the dominant reason: the mildest of alternatives, the most severe of requirements."""
     if offer.mode is not Mode.NO_FIT:
         return
     found: AdmissionReason | None = None
@@ -191,7 +191,7 @@ def _rank(token: AdmissionReason | None) -> int:
 def new_spots(
     offer: Offer, demand: QueuedGang, shapes: Mapping[str, PodSet], round_: AdmissionSimulation
 ) -> Iterator[PlacedPods]:
-    """Where pods would stand that do not stand there already."""
+    """Placements of the pods that do not run there yet."""
     earlier = round_.earlier(demand)
     held = demand.admission or (earlier.admission if earlier is not None else None)
     for part in offer.parts:
@@ -215,7 +215,7 @@ def _counts(place: Assignment) -> dict[tuple[str, ...], int]:
 
 
 def _joined(place: Assignment) -> Assignment:
-    """The same with every domain named once."""
+    """The same assignment with every domain named once."""
     counts = _counts(place)
     if len(counts) == len(place.shares):
         return place
@@ -225,7 +225,7 @@ def _joined(place: Assignment) -> Assignment:
 
 
 def topology_flavor(part: PodSetOffer, round_: AdmissionSimulation) -> str | Obstacle:
-    """The one flavor with a topology that a pod set was given."""
+    """The one flavor with a topology among those of a pod set."""
     found = sorted({c.flavor for c in part.choices.values() if round_.rooms.knows(c.flavor)})
     if not found:
         return Obstacle(ObstacleKind.NO_TOPOLOGY_FLAVOR)
@@ -237,6 +237,6 @@ def topology_flavor(part: PodSetOffer, round_: AdmissionSimulation) -> str | Obs
 def net_load(
     offer: Offer, demand: QueuedGang, shapes: Mapping[str, PodSet], round_: AdmissionSimulation
 ) -> GangLoad:
-    """What admitting the offer takes on top of what the gang holds."""
+    """The load that admitting the offer adds to what the gang already uses."""
     quota = {} if demand.admission is not None else offer.quota
     return GangLoad(quota, tuple(new_spots(offer, demand, shapes, round_)))

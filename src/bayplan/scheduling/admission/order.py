@@ -1,4 +1,4 @@
-"""Whose turn it is: gangs of different queues in the order in which they may take what is free."""
+"""The order in which gangs of different queues take free quota and capacity in one admission cycle."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from bayplan.state.admission.quota_tree import QuotaAccount, share
 
 @dataclass(slots=True)
 class CycleEntry:
-    """One gang of this round, and what becomes of it."""
+    """One gang in this cycle, and the outcome so far."""
 
     demand: QueuedGang
     queue: str
     found: Assessment
     alike: tuple[QueuedGang, ...] = ()
     tries: int = 0
-    made_room: bool = False  # others left for its sake: nobody may come in between
+    made_room: bool = False  # gangs were preempted for it: no other gang may take that capacity
     token: AdmissionReason | None = None
     remark: AdmissionRemark = AdmissionRemark.TRIED
     again: Requeue = Requeue.WHEN_IT_MAY_HELP
     keeps_progress: bool = True
-    crowded: bool = False  # what is set aside for others may be all that is in its way
-    outrun: bool = False  # gangs admitted in this round took its place
+    crowded: bool = False  # quota set aside for other gangs may be its only obstacle
+    outrun: bool = False  # gangs admitted earlier in this cycle took its capacity
     victims: int = 0
-    done: bool = False  # admitted or evicted: nothing is left to say
+    done: bool = False  # admitted or evicted: no rejection is reported
 
     @property
     def rank(self) -> Rank:
-        """Among equals: more important first, then whoever waits longer."""
+        """Sort key among equals: higher priority first, then the longer wait."""
         return self.demand.rank
 
 
 @dataclass(slots=True)
 class _Standing:
-    """The shares of a gang's side of the tree if it were admitted, and whether that side borrows for it."""
+    """The shares on the gang's path through the tree if it were admitted, and whether that path borrows."""
 
     by_parent: dict[int, tuple[bool, tuple[object, ...]]] = field(default_factory=dict)
 
@@ -48,7 +48,7 @@ class _Standing:
 def in_turn(
     round_: AdmissionSimulation, entries: list[CycleEntry], load_of: Callable[[CycleEntry], GangLoad]
 ) -> Iterator[CycleEntry]:
-    """Those that have quota already, those that others made room for, then the rest."""
+    """Gangs that hold quota first, then those whose victims were preempted, then the rest."""
     holding = [entry for entry in entries if entry.demand.admission is not None]
     expected = [entry for entry in entries if entry.demand.admission is None and entry.made_room]
     asking = [entry for entry in entries if entry.demand.admission is None and not entry.made_room]
@@ -63,7 +63,7 @@ def in_turn(
 def _by_share(
     round_: AdmissionSimulation, entries: list[CycleEntry], load_of: Callable[[CycleEntry], GangLoad]
 ) -> Iterator[CycleEntry]:
-    """In each tree of queues, whoever would have the smallest share; asked again after each one's turn."""
+    """In each cohort tree the gang with the smallest share; computed again after every gang."""
     left = {entry.queue: entry for entry in sorted(entries, key=lambda e: e.rank, reverse=True)}
     for first in sorted(left):
         if first not in left:
@@ -81,7 +81,7 @@ def _by_share(
 
 
 def _standing(round_: AdmissionSimulation, entry: CycleEntry, load: GangLoad) -> _Standing:
-    """Shares on every level with the gang in."""
+    """The shares on every level with the gang included."""
     account = round_.account(entry.queue)
     round_.books.use(entry.queue, load.quota)
     found, node = _Standing(), account
@@ -96,7 +96,7 @@ def _standing(round_: AdmissionSimulation, entry: CycleEntry, load: GangLoad) ->
 def _winner(
     node: QuotaAccount, left: dict[str, CycleEntry], standings: dict[str, _Standing]
 ) -> CycleEntry | None:
-    """The best below a node: of each child its best, then the one with the smallest share of this node."""
+    """The best gang below a node: the best of each child, then the smallest share of this node."""
     if node.is_queue:
         return left.get(node.name)
     best: CycleEntry | None = None

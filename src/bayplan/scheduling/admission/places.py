@@ -1,4 +1,4 @@
-"""Where the pods of an offer would stand: the placement engine, flavor by flavor."""
+"""Placement of the pods of an offer by the placement engine, flavor by flavor."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from bayplan.scheduling.admission.simulation import AdmissionSimulation
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacementNeed:
-    """Pod sets of one gang that need a place on one flavor's nodes."""
+    """Pod sets of one gang that need a placement on the nodes of one flavor."""
 
     flavor: str
     gang: Gang
-    held: dict[str, Assignment]  # where they stand already, if nodes failed or the gang grows
+    held: dict[str, Assignment]  # where their pods run already, if nodes failed or the gang grows
     grows: bool = False
 
 
 def wanted_places(inquiry: FlavorQuery, offer: Offer) -> list[PlacementNeed]:
-    """What has to be placed. A request that cannot be met at all is noted in the offer."""
+    """The placements an offer needs. A request that can never be met is noted as an obstacle."""
     round_, demand = inquiry.round, inquiry.demand
     implied = round_.topology_only(inquiry.queue)
     asks = {ask.name: ask for ask in demand.asks}
@@ -71,14 +71,14 @@ def find_places(
     empty: bool = False,
     brief: bool = False,
 ) -> dict[str, Assignment] | tuple[str, Misfit]:
-    """A place for every pod set, or the flavor where one has none, and why."""
+    """A placement for every pod set, or the flavor on which one has none and the misfit."""
     round_.watchdog.check()
     wanted = list(wanted)
     if not demand.shape or not (empty or _is_fresh(round_, demand, wanted)):
         return _find(round_, demand, wanted, empty=empty, brief=brief)
     key = (
         demand.shape,
-        *map(repr, demand.verdicts),  # what checks ask of the pods has no hash
+        *map(repr, demand.verdicts),  # pod-set updates of checks are not hashable
         *((w.flavor, tuple(p.count for p in w.gang.root.pod_sets())) for w in wanted),
         None if empty else tuple(round_.kept_from(demand, w.flavor) for w in wanted),
         brief,
@@ -90,7 +90,7 @@ def find_places(
 
 
 def has_places(round_: AdmissionSimulation, demand: QueuedGang, wanted: Sequence[PlacementNeed]) -> bool:
-    """Whether there is a place for every pod set; nobody asks where."""
+    """Whether every pod set has a placement, without computing it."""
     round_.watchdog.check()
     if len(wanted) == 1 and not wanted[0].grows and not demand.failed_nodes:
         [want] = wanted
@@ -103,14 +103,14 @@ def has_places(round_: AdmissionSimulation, demand: QueuedGang, wanted: Sequence
 def _supply(
     round_: AdmissionSimulation, demand: QueuedGang, flavor: str, *, empty: bool = False
 ) -> CapacitySnapshot:
-    """The nodes that a gang may use."""
+    """The capacity snapshot of the nodes that a gang may use."""
     supply = round_.rooms.supply(flavor, empty=empty)
     kept = None if empty else round_.kept_from(demand, flavor)
     return supply if kept is None else without_domain(supply, kept)
 
 
 def _is_fresh(round_: AdmissionSimulation, demand: QueuedGang, wanted: Iterable[PlacementNeed]) -> bool:
-    """Whether gangs of the same shape are asking for the very same: nothing moved, and none stands yet."""
+    """Whether the answer for gangs of the same shape can be reused: no usage changed and no pod runs yet."""
     return round_.rooms.untouched and not demand.failed_nodes and not any(want.held for want in wanted)
 
 
@@ -156,7 +156,7 @@ def _answer(
     supply: CapacitySnapshot,
     gang: Gang,
 ) -> Placement:
-    """What the engine says, be it to a new gang, to one that lost nodes, or to one that grows."""
+    """The answer of the placement engine for a new gang, one that lost nodes, or one that grows."""
     profile = round_.profile
     if demand.failed_nodes:
         return replace_nodes(supply, gang, want.held, demand.failed_nodes, profile)
@@ -166,14 +166,14 @@ def _answer(
 
 
 def _lift(round_: AdmissionSimulation, want: PlacementNeed, sign: int) -> None:
-    """Leave the places where pods of a gang that grows stand to the gang (sign 1: as they were)."""
+    """Free the capacity that a growing gang already uses, so that it can be assigned again (sign 1: undo)."""
     for pod_set in want.gang.root.pod_sets():
         if pod_set.name in want.held:
             round_.rooms.take(want.flavor, want.held[pod_set.name], pod_set.requests, sign, pod_set.zones)
 
 
 def put_in(offer: Offer, found: dict[str, Assignment]) -> None:
-    """Note the places in the offer."""
+    """Write the placements into the offer."""
     for name, assignment in found.items():
         part = offer.part(name)
         part.place = assignment
@@ -182,7 +182,7 @@ def put_in(offer: Offer, found: dict[str, Assignment]) -> None:
 
 
 def _is_open(part: PodSetOffer, demand: QueuedGang) -> bool:
-    """Whether a pod set lacks a place, or stands on failed nodes."""
+    """Whether a pod set has no placement, or one on failed nodes."""
     if part.fatal is not None or not part.count:
         return False
     if part.place is None:
@@ -202,7 +202,7 @@ def _flavor(inquiry: FlavorQuery, part: PodSetOffer, pod_set: PodSet) -> str | O
 
 
 def _is_delayed(inquiry: FlavorQuery, flavor: str) -> bool:
-    """Whether a place can only be found later, or elsewhere."""
+    """Whether the placement is decided later, after a check, or by another cluster."""
     round_, queue = inquiry.round, inquiry.queue
     if any(round_.checks_of(queue, name, CheckKind.ELSEWHERE) for name in queue.flavors()):
         return True
@@ -211,7 +211,7 @@ def _is_delayed(inquiry: FlavorQuery, flavor: str) -> bool:
 
 
 def _tweaked(pod_set: PodSet, demand: QueuedGang, flavor: Flavor) -> PodSet:
-    """With what the flavor tolerates, and what checks ask of the pods."""
+    """The pod set with the tolerations of the flavor and the updates of the checks."""
     tweaks = [
         tweak
         for verdict in demand.verdicts
@@ -230,7 +230,7 @@ def _tweaked(pod_set: PodSet, demand: QueuedGang, flavor: Flavor) -> PodSet:
 
 
 def _only(gang: Gang, pod_sets: dict[str, PodSet]) -> Gang:
-    """The gang with no other pod sets than these."""
+    """The gang reduced to these pod sets."""
     if all(pod_sets.get(pod_set.name) is pod_set for pod_set in gang.root.pod_sets()):
         return gang
     members: list[Group | PodSet] = []

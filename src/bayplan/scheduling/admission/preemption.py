@@ -1,4 +1,4 @@
-"""Making room: who has to yield, and what the prospect of it is worth."""
+"""Preemption in the admission cycle: the gangs to evict, and the prospect of preemption for one cell."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from bayplan.scheduling.admission.simulation import AdmissionSimulation
 
 
 def find_victims(round_: AdmissionSimulation, need: PreemptionRequest) -> list[Victim]:
-    """The gangs to evict, or none if that does not help."""
+    """The gangs to evict, or none if no set of them makes the gang fit."""
     return (victims_by_share if round_.profile.fair_sharing else victims_by_priority)(round_, need)
 
 
 def chance_of(
     round_: AdmissionSimulation, demand: QueuedGang, queue: Queue, cell: Cell, amount: int
 ) -> tuple[FlavorMode, int]:
-    """Whether preempting could free so much of one cell, and from how far up it would come then."""
+    """Whether preemption could free the amount of one cell, and at which height of the tree."""
     need = PreemptionRequest(demand, queue, frozenset((cell,)), {cell: amount}, lambda: (), lambda: True)
     victims, account = find_victims(round_, need), round_.account(queue.name)
     if not victims:

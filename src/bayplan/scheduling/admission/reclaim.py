@@ -1,4 +1,4 @@
-"""Who has to yield by priority and by right: to more important gangs, and to those whose quota it is."""
+"""Preemption by priority within a queue, and reclaim of quota that other queues borrow."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from bayplan.scheduling.admission.simulation import AdmissionSimulation
 from bayplan.state.admission.quota_tree import QuotaAccount
 
 DOMAINS_MAX = 16
-"""So many other domains are looked into for a smaller set of victims, those with the fewest gangs first."""
+"""Other domains searched for a smaller set of victims, those with the fewest gangs first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreemptionCandidate:
-    """A gang that might yield. One from elsewhere only does while its part of the tree is above quota."""
+    """A gang that may be preempted. One of another queue only while its part of the tree is above quota."""
 
     demand: QueuedGang
     why: EvictionReason
-    below: QuotaAccount | None = None  # the node up to which that has to be so
+    below: QuotaAccount | None = None  # the ancestor below which every account must be above quota
     without_borrowing: bool = False
 
 
 def victims_by_priority(round_: AdmissionSimulation, need: PreemptionRequest) -> list[Victim]:
-    """The fewest gangs, the least important first, whose going makes the gang fit."""
+    """The smallest set of gangs, lowest priority first, whose eviction makes the gang fit."""
     candidates = _candidates(round_, need)
     for borrowing in _attempts(round_, need, candidates):
         found = _smallest(round_, need, candidates, borrowing)
@@ -54,7 +54,7 @@ def _in_one_domain(
     borrowing: bool,
     found: list[Victim],
 ) -> list[Victim]:
-    """Fewer victims, none of them more important, if some other domain can be freed with less."""
+    """Fewer victims, none of higher priority, if another domain can be freed with less."""
     if need.level is None or len(found) < 2:
         return found
     worst = max(victim.demand.gang.priority for victim in found)
@@ -69,7 +69,7 @@ def _in_one_domain(
 
 
 def _candidates(round_: AdmissionSimulation, need: PreemptionRequest) -> list[PreemptionCandidate]:
-    """Everyone who might yield, in order."""
+    """All preemption candidates, in order."""
     rule = need.queue.preemption.within
     own = [
         PreemptionCandidate(demand, EvictionReason.PRIORITY)
@@ -88,7 +88,7 @@ def _candidates(round_: AdmissionSimulation, need: PreemptionRequest) -> list[Pr
 def _from_elsewhere(
     round_: AdmissionSimulation, need: PreemptionRequest
 ) -> tuple[list[PreemptionCandidate], list[PreemptionCandidate]]:
-    """Gangs of other queues: those that sit on quota nearer to us than to them, and the others."""
+    """Candidates of other queues: those that use quota closer to our queue than to theirs, and the others."""
     by_right: list[PreemptionCandidate] = []
     by_priority: list[PreemptionCandidate] = []
     account = round_.account(need.queue.name)
@@ -106,7 +106,7 @@ def _from_elsewhere(
 
 
 def _fits_in(account: QuotaAccount, amounts: Mapping[Cell, int]) -> tuple[bool, dict[Cell, int]]:
-    """Whether a node's own quota has room for the amounts, and what of them the parent would see."""
+    """Whether the quota of an account covers the amounts, and the part its parent has to cover."""
     fits = not any(account.borrows(cell, amount) for cell, amount in amounts.items())
     return fits, {cell: max(0, amount - account.kept_free(cell)) for cell, amount in amounts.items()}
 
@@ -114,7 +114,7 @@ def _fits_in(account: QuotaAccount, amounts: Mapping[Cell, int]) -> tuple[bool, 
 def _above_quota(
     top: QuotaAccount, done: QuotaAccount | None, own: QuotaAccount, cells: frozenset[Cell]
 ) -> Iterator[QuotaAccount]:
-    """Queues below that use more than their own, reached only through nodes that do too."""
+    """Queues in the subtree that are above quota, reached only through nodes that are above quota as well."""
     for child in sorted(top.children, key=lambda c: (c.is_queue, c.name)):
         if child is done or child is own or is_within(child, cells):
             continue
@@ -149,7 +149,7 @@ def _of_queue(
 def _attempts(
     round_: AdmissionSimulation, need: PreemptionRequest, candidates: list[PreemptionCandidate]
 ) -> tuple[bool, ...]:
-    """Whether to let the gang borrow, and what to try next: more may yield to one that does not."""
+    """Whether the gang may borrow in the first and second attempt: more gangs yield to one that does not."""
     others = [c for c in candidates if c.below is not None]
     forbidden = not need.queue.preemption.while_borrowing
     account = round_.account(need.queue.name)
@@ -166,7 +166,7 @@ def _smallest(
     candidates: list[PreemptionCandidate],
     borrowing: bool,
 ) -> list[Victim]:
-    """Remove candidates until the gang fits, then put back all that it fits beside."""
+    """Remove candidates until the gang fits, then reprieve all that it fits beside."""
     removed = _enough(round_, need, candidates, borrowing)
     if not removed:
         return []
@@ -182,10 +182,10 @@ def _enough(
     candidates: list[PreemptionCandidate],
     borrowing: bool,
 ) -> list[PreemptionCandidate]:
-    """The first so many candidates whose going is enough; they are removed. None are if all are not enough.
+    """The shortest prefix of candidates whose removal is enough; they stay removed. Empty if none is.
 
-    A place is sought after one, two, four, … have gone, and then between the last two looks. If quota is
-    no trouble, only those who stand in the way have to go.
+    Placement is tried after one, two, four, … removals, then by bisection. If quota already fits, only the
+    gangs that overlap the placement are removed.
     """
     if fits_quota(round_, need, borrowing):
         candidates = [c for c in candidates if in_the_way(round_, need, c.demand)]
@@ -219,7 +219,7 @@ def _enough(
 def _may_go(
     round_: AdmissionSimulation, need: PreemptionRequest, candidate: PreemptionCandidate, borrowing: bool
 ) -> bool:
-    """Whether a candidate still counts, now that others are gone."""
+    """Whether a candidate still qualifies after the removals so far."""
     if candidate.below is None:
         return True
     if borrowing and candidate.without_borrowing:

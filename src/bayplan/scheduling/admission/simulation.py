@@ -1,4 +1,4 @@
-"""One round of admission: the accounts, rooms and gangs that decisions are tried out on."""
+"""The simulation of one admission cycle: quota, capacity and admitted gangs, changed tentatively."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bayplan.state.admission.usage import GangUsage, PlacedPods, holding_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GangLoad:
-    """What a gang takes: quota by flavor and resource, and spots."""
+    """What a gang uses: quota by flavor and resource, and placed pods."""
 
     quota: Mapping[Cell, int]
     spots: tuple[PlacedPods, ...] = ()
@@ -28,7 +28,7 @@ class GangLoad:
 
 @dataclass(slots=True, eq=False)
 class AdmissionSimulation:
-    """Everything one decision looks at. Books and rooms are its own to try things on."""
+    """All inputs of one admission cycle. Quota tree and topology overlay are copies to change freely."""
 
     books: QuotaTree
     rooms: TopologyOverlay
@@ -38,16 +38,17 @@ class AdmissionSimulation:
     admitted: Mapping[str, Mapping[Ref, QueuedGang]]  # by queue
     profile: Profile
     now: float
-    closed: frozenset[str] = frozenset()  # queues that admit nobody at present
+    closed: frozenset[str] = frozenset()  # queues that admit no gang at present
     reserved: Mapping[str, Reservation] = field(default_factory=dict)  # by topology
     loads: dict[Ref, GangLoad] = field(default_factory=dict)
-    answers: dict[object, Any] = field(default_factory=dict)  # places if empty or untouched, by shape
+    # placements in the empty or unchanged cluster, by shape
+    answers: dict[object, Any] = field(default_factory=dict)
     holdings: Mapping[Ref, GangUsage] = field(default_factory=dict)  # of admitted gangs
-    absent: set[Ref] = field(default_factory=set)  # admitted gangs taken for gone already
-    watchdog: Watchdog = field(default_factory=Watchdog)  # asked by whatever is tried often
+    absent: set[Ref] = field(default_factory=set)  # admitted gangs that count as removed
+    watchdog: Watchdog = field(default_factory=Watchdog)  # checked in every loop that may run long
 
     def gangs_of(self, queue: str) -> Iterator[QueuedGang]:
-        """Admitted gangs of a queue that are still taken to be there."""
+        """Admitted gangs of a queue that do not count as removed."""
         for ref, demand in self.admitted.get(queue, {}).items():
             if ref not in self.absent:
                 yield demand
@@ -58,7 +59,7 @@ class AdmissionSimulation:
         return next((gangs[ref] for gangs in self.admitted.values() if ref in gangs), None) if ref else None
 
     def kept_from(self, demand: QueuedGang, flavor: str) -> Path | None:
-        """A domain of the flavor's topology that is kept for somebody before this gang."""
+        """A domain of the flavor's topology that is reserved for a gang before this one."""
         found = self.reserved.get(self.flavors[flavor].topology)
         return found.domain if found is not None and found.binds(demand) else None
 
@@ -66,7 +67,7 @@ class AdmissionSimulation:
         return self.books.queues[queue]
 
     def load_of(self, demand: QueuedGang) -> GangLoad:
-        """What an admitted gang takes."""
+        """What an admitted gang uses."""
         ref = demand.gang.source
         if ref not in self.loads:
             held = self.holdings.get(ref)
@@ -75,20 +76,20 @@ class AdmissionSimulation:
         return self.loads[ref]
 
     def apply(self, queue: str, load: GangLoad, sign: int = 1) -> None:
-        """Take what a gang takes (sign -1: give it back)."""
+        """Add the load of a gang (sign -1: remove it)."""
         self.watchdog.check()
         self.books.use(queue, load.quota, sign)
         for spot in load.spots:
             self.rooms.take(spot.flavor, spot.place, spot.requests, sign, spot.zones)
 
     def remove(self, demands: Iterable[QueuedGang]) -> None:
-        """As if these admitted gangs were gone."""
+        """Remove admitted gangs from the simulation."""
         for demand in demands:
             assert demand.admission is not None
             self.apply(demand.admission.queue, self.load_of(demand), -1)
 
     def restore(self, demands: Iterable[QueuedGang]) -> None:
-        """As if they were back."""
+        """Restore removed gangs."""
         for demand in demands:
             assert demand.admission is not None
             self.apply(demand.admission.queue, self.load_of(demand), 1)
@@ -98,7 +99,7 @@ class AdmissionSimulation:
         return all(amount <= account.available(cell) for cell, amount in quota.items())
 
     def fits_spots(self, wanted: Iterable[PlacedPods]) -> bool:
-        """Whether all of them fit together: pod sets of one gang may stand on the same host."""
+        """Whether all of them fit together: pod sets of one gang may share a host."""
         taken: list[PlacedPods] = []
         fits = True
         for spot in wanted:
@@ -113,12 +114,12 @@ class AdmissionSimulation:
         return fits
 
     def topology_only(self, queue: Queue) -> bool:
-        """Whether every flavor of a queue has a topology, so that every gang in it is placed."""
+        """Whether every flavor of a queue has a topology, so that all its gangs are placed."""
         flavors = queue.flavors()
         return bool(flavors) and all(self.rooms.knows(name) for name in flavors)
 
     def checks_of(self, queue: Queue, flavor: str, sort: CheckKind) -> bool:
-        """Whether a check of that sort stands before a flavor."""
+        """Whether the queue requires a check of that kind for the flavor."""
         return any(
             (not flavors or flavor in flavors) and name in self.checks and self.checks[name].sort is sort
             for name, flavors in queue.checks.items()
@@ -126,5 +127,5 @@ class AdmissionSimulation:
 
 
 def is_over(account: QuotaAccount) -> bool:
-    """Whether a node uses more than its subtree brings in, of anything."""
+    """Whether an account uses more of any cell than the quota of its subtree."""
     return account.parent is not None and any(account.borrows(cell) for cell in account.subtree)

@@ -1,4 +1,4 @@
-"""One attempt to seat the pods of a gang that wait, in whatever way its charter asks for."""
+"""One attempt to assign nodes to the pending pods of a gang, in the way its spec asks for."""
 
 from __future__ import annotations
 
@@ -28,42 +28,42 @@ NOWHERE = -1
 
 @dataclass(frozen=True, slots=True)
 class AttemptRequest:
-    """Who is to be seated, and beside whom."""
+    """The pods to assign, and what counts as success."""
 
     candidate: SchedulingCandidate
-    waiting: tuple[Pod, ...]  # of its pods, those that are tried
-    standing: int  # of its pods, those that have a place
-    need: int  # how many more seats make the attempt a success; at least one
-    extra: int | None = None  # of a tree: how many beyond what its minima lack; None: as many as fit
-    brief: bool = False  # nobody will read why there is no place
+    waiting: tuple[Pod, ...]  # the pending pods of the gang that are tried
+    standing: int  # number of its bound pods
+    need: int  # number of further assignments that make the attempt a success; at least one
+    extra: int | None = None  # of a tree: pods to place beyond the minimums; None: as many as fit
+    brief: bool = False  # the reason for a failure is not needed
 
     @property
     def lone(self) -> bool:
-        """A pod by itself, not a gang."""
+        """Whether this is a single pod, not a gang."""
         return is_lone(self.candidate)
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """Who got which row; who did not, and why."""
+    """The row of every assigned pod, and the reason for every other pod."""
 
     seats: Mapping[PodKey, int] = field(default_factory=dict)
     left: Mapping[PodKey, FilterFailure] = field(default_factory=dict)
     misfit: Misfit | None = None
     unsure: bool = False
-    part: str = ""  # the pod set, or the group of them, that lacks places
-    minimum: int = 0  # of that part
-    fit: int = 0  # of those without a seat, how many would have had one
+    part: str = ""  # the pod set or group that lacks capacity
+    minimum: int = 0  # the minimum of that part
+    fit: int = 0  # how many of the unassigned pods would have fitted
 
 
 def is_lone(candidate: SchedulingCandidate) -> bool:
-    """Whether it is a pod by itself."""
+    """Whether the candidate is a single pod, not a gang."""
     pods = candidate.waiting or candidate.standing
     return len(pods) == 1 and pods[0].gang is None
 
 
 def asked_of(candidate: SchedulingCandidate) -> AttemptRequest:
-    """All that wait, with as many as its minimum lacks."""
+    """A request for all pending pods that succeeds with as many as the minimum lacks."""
     standing, charter = len(candidate.standing), candidate.charter
     lack = charter.minimum - standing
     if charter.has_minima and charter.tree is not None:
@@ -74,7 +74,7 @@ def asked_of(candidate: SchedulingCandidate) -> AttemptRequest:
 
 
 def rest_of(asked: AttemptRequest, seats: Mapping[PodKey, int], floor: NodeOverlay) -> AttemptRequest:
-    """Those left over once the others have their seats: each counts by itself, beside those."""
+    """A request for the remaining pods once the others are assigned: each of them counts by itself."""
     left = tuple(pod for pod in asked.waiting if pod.key not in seats)
     candidate = asked.candidate
     if candidate.charter.has_minima:
@@ -85,7 +85,7 @@ def rest_of(asked: AttemptRequest, seats: Mapping[PodKey, int], floor: NodeOverl
 
 
 def narrowed(asked: AttemptRequest, seats: Mapping[PodKey, int]) -> AttemptRequest:
-    """The same for those who got seats, if that was a choice: from now on it needs all of them."""
+    """The request reduced to the pods of a chosen quorum, which from now on are all needed."""
     candidate, tree = asked.candidate, asked.candidate.charter.tree
     if not candidate.charter.quorum or tree is None:
         return asked
@@ -97,12 +97,18 @@ def narrowed(asked: AttemptRequest, seats: Mapping[PodKey, int]) -> AttemptReque
 
 
 def attempt(
-    look: SchedulingSnapshot, floor: NodeOverlay, asked: AttemptRequest, profile: Profile, within: Bools | None = None,
-    beside: Sequence[int] = (), *, single: bool = False,
-) -> AttemptResult:  # fmt: skip
-    """Seat as many as possible on the floor.
+    look: SchedulingSnapshot,
+    floor: NodeOverlay,
+    asked: AttemptRequest,
+    profile: Profile,
+    within: Bools | None = None,
+    beside: Sequence[int] = (),
+    *,
+    single: bool = False,
+) -> AttemptResult:
+    """Assign as many pods as possible in the overlay.
 
-    `beside`: rows of its pods that got their seats just now. `single`: `within` is one domain already.
+    `beside`: rows of pods of the gang assigned just before. `single`: `within` is a single domain already.
     """
     charter = asked.candidate.charter
     if charter.tree is not None:
@@ -132,7 +138,7 @@ def domains_for(
     beside: Sequence[int],
     most: int,
 ) -> tuple[list[Domain], str]:
-    """The domains that could take the gang, the best ones only if there are many, and the best of all."""
+    """The domains that could hold the gang, at most `most` of them, and the name of the best one."""
     key = asked.candidate.charter.locality.required
     assert key is not None
     rows = rows_it_holds(floor, asked.candidate, key)
@@ -150,7 +156,7 @@ def domains_for(
 
 
 def rows_it_holds(floor: NodeOverlay, candidate: SchedulingCandidate, key: str) -> list[int] | None:
-    """Where its pods stand; None if that is not one domain, so that no other pod can be with all of them."""
+    """The rows of its bound pods; None if they are not all in one domain."""
     rows = [floor.row(pod.node) for pod in candidate.standing if pod.node]
     values = {_label(floor, row, key) if row != NOWHERE else None for row in rows}
     return rows if len(values) < 2 and None not in values else None
@@ -199,7 +205,7 @@ def _by_minima(
 
 
 def _why(floor: NodeOverlay, pod: Pod, resource: str) -> FilterFailure:
-    """Why a pod has no place; nodes that would take it alone are full with the others of its gang."""
+    """Why a pod does not fit; nodes that would fit it alone are full with other pods of its gang."""
     verdict = floor.judge(pod.wants.shape)
     room, why = int(verdict.fits.sum()), verdict.why
     if not room or not resource:
@@ -209,12 +215,12 @@ def _why(floor: NodeOverlay, pod: Pod, resource: str) -> FilterFailure:
 
 
 def supply_of(look: SchedulingSnapshot, candidate: SchedulingCandidate, tree: Group) -> CapacitySnapshot:
-    """The topology whose levels a gang names."""
+    """The capacity snapshot of the topology whose levels the gang names."""
     return look.supplies.get(candidate.topology) or supply_for(look, tree)
 
 
 def supply_for(look: SchedulingSnapshot, tree: Group) -> CapacitySnapshot:
-    """The first topology, by name, that has every level the gang names; all nodes if there is none."""
+    """The first topology by name that has all levels the gang names; all nodes if there is none."""
     wanted = set(levels_of(tree)) - {AUTO}
     for name in sorted(look.supplies):
         if wanted <= set(look.supplies[name].tree.levels):
@@ -223,7 +229,7 @@ def supply_for(look: SchedulingSnapshot, tree: Group) -> CapacitySnapshot:
 
 
 def levels_of(member: Group | PodSet) -> list[str]:
-    """Every level that it names, or a part of it."""
+    """All levels that the member or its parts name."""
     found = [level for level in (member.locality.required, member.locality.preferred) if level]
     if isinstance(member, PodSet):
         return found + [segment.level for segment in member.segments]

@@ -1,4 +1,4 @@
-"""Room on nodes that is promised to pods which are not bound yet, as far as others have to respect it."""
+"""Capacity on nodes that is reserved for nominated pods which are not bound yet."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NOWHERE = -1
 
 
 class Nominations:
-    """Nominated pods on the floor: those that are at least as important as whoever is being seated.
+    """Nominated pods in the overlay: those of at least the priority of the gang that is tried.
 
-    The most important come first, so that the ones on the floor are always the first few.
+    They are sorted by priority, highest first, so that those in the overlay are always a prefix.
     """
 
     def __init__(self, floor: NodeOverlay, look: SchedulingSnapshot) -> None:
@@ -35,7 +35,7 @@ class Nominations:
                     self.note(waiting[key], node, priority_of(candidate))
 
     def note(self, pod: Pod, node: str, priority: int) -> None:
-        """From now on a pod has a claim to room on a node."""
+        """Nominate a pod for a node."""
         row = self.floor.row(node)
         if row == NOWHERE or pod.key in self.made or pod.key in self.floor.scene.index.pods:
             return
@@ -47,7 +47,7 @@ class Nominations:
         insort(self.order, entry)
 
     def drop(self, keys: Iterable[PodKey]) -> None:
-        """Claims end: the pods are being seated anew."""
+        """Clear nominations: the pods are assigned again."""
         gone = {key for key in keys if key in self.made}
         if not gone:
             return
@@ -58,7 +58,7 @@ class Nominations:
             del self.made[key]
 
     def hold(self, priority: int) -> None:
-        """Put those on the floor that a pod of this priority has to respect, and only those."""
+        """Keep exactly those nominated pods in the overlay that a pod of this priority has to respect."""
         while self.seated < len(self.order) and -self.order[self.seated][0] >= priority:
             pod, row = self.made[self.order[self.seated][-1]]
             self.floor.seat(pod.key, pod.wants.shape, row)
@@ -69,7 +69,7 @@ class Nominations:
 
 
 def priority_of(candidate: SchedulingCandidate) -> int:
-    """What its charter says; else the highest of its pods."""
+    """The priority in the gang's spec, or else the highest priority of its pods."""
     if candidate.charter.priority is not None:
         return candidate.charter.priority
     pods = candidate.waiting or candidate.standing
@@ -77,7 +77,7 @@ def priority_of(candidate: SchedulingCandidate) -> int:
 
 
 def pod_priority(pod: Pod, charters: Mapping[Ref, GangSpec]) -> int:
-    """That of its gang, if that says one."""
+    """The priority in the gang's spec, if it has one, or else that of the pod."""
     charter = charters.get(pod.gang) if pod.gang is not None else None
     if charter is not None and charter.priority is not None:
         return charter.priority

@@ -1,4 +1,4 @@
-"""What is said of a gang that did not get its places, read off the attempt."""
+"""The rejection of a gang, built from the result of the attempt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult
 def standstill(
     hindrance: RejectionReason, asked: AttemptRequest, found: AttemptResult
 ) -> SchedulingRejection:
-    """The facts of a refusal."""
+    """The rejection that describes a failed attempt."""
     pod, unfit = _first_left(asked, found.left)
     return SchedulingRejection(
         hindrance,
@@ -30,7 +30,7 @@ def standstill(
 
 
 def _standing(asked: AttemptRequest) -> int:
-    """Its pods that have a place; while some lack that it cannot do without, those beyond do not help."""
+    """Number of bound pods that count toward the minimum; surplus pods of a pod set do not."""
     candidate, charter = asked.candidate, asked.candidate.charter
     if not charter.has_minima or charter.tree is None:
         return asked.standing

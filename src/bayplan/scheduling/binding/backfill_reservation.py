@@ -1,4 +1,4 @@
-"""Room that is kept for a gang which has waited long: on which nodes no other gang may begin any more."""
+"""Backfill reservation: nodes reserved for a gang that has been pending long, closed to other new gangs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSna
 
 
 class BackfillReservation:
-    """The nodes kept for one gang during one decision: at most one gang has nodes kept at a time."""
+    """The nodes reserved for one gang; at most one gang has a reservation at a time."""
 
     def __init__(self, rooms: PreemptionSearch, now: float) -> None:
         self.rooms, self.look, self.now = rooms, rooms.look, now
         self.keeper: Ref | None = None
-        self.open_nodes: Bools | None = None  # all but the nodes kept; None if no node is
+        self.open_nodes: Bools | None = None  # all nodes but the reserved ones; None without a reservation
         self.priority = 0
         if self.look.kept is not None:
             self.keeper = self.look.kept[0]
@@ -29,7 +29,10 @@ class BackfillReservation:
             self.priority = _priority_of(self.keeper, self.look)
 
     def allowed(self, candidate: SchedulingCandidate, priority: int) -> Bools | None:
-        """The nodes a gang may use: not those kept for one at least as important, unless nominated for it."""
+        """The nodes a gang may use: not those reserved for a gang of at least its priority.
+
+        Nodes it is nominated for stay allowed.
+        """
         if self.open_nodes is None or self.look.kept is None or candidate.charter.source == self.look.kept[0]:
             return None
         if priority > self.priority:
@@ -39,11 +42,14 @@ class BackfillReservation:
         if not rows:
             return self.open_nodes
         allowed = self.open_nodes.copy()
-        allowed[rows] = True  # pods were preempted there for its sake
+        allowed[rows] = True  # pods were preempted there for this gang
         return allowed
 
     def keeps(self, asked: AttemptRequest) -> tuple[str, ...]:
-        """The nodes kept for a gang from now on; none if it has not waited long or another has some."""
+        """The nodes to reserve for a gang from now on.
+
+        None if it is not pending long enough, or another gang has the reservation.
+        """
         candidate, after = asked.candidate, self.rooms.profile.keep_after_seconds
         ref = candidate.charter.source
         if after <= 0 or self.now - candidate.since < after or self.keeper not in (None, ref):
@@ -66,12 +72,12 @@ def _priority_of(keeper: Ref, look: SchedulingSnapshot) -> int:
 def nodes_to_keep(
     rooms: PreemptionSearch, asked: AttemptRequest, priority: int, before: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Nodes that hold the gang once all that is not more important has ended there; none if nothing helps.
+    """Nodes that hold the gang once all pods of no higher priority have ended there; none if it never fits.
 
-    Those that are kept already, if they still do; else as few as possible of those that are emptiest now.
+    The nodes reserved already, if they still suffice; otherwise as few as possible of the emptiest nodes.
     """
     trial = PreemptionTrial(rooms.context, asked, rooms.below(priority, asked.candidate, or_equal=True), None)
-    now = rooms.floor.scene.ground.free.copy()  # perhaps it is that floor which is emptied
+    now = rooms.floor.scene.ground.free.copy()  # a copy: the trial may empty this overlay
     with trial.emptied() as floor:
         if before and _rows(rooms, floor, asked, floor.only(before)):
             return tuple(sorted(before))
@@ -93,7 +99,7 @@ def nodes_to_keep(
 def _rows(
     rooms: PreemptionSearch, floor: NodeOverlay, asked: AttemptRequest, within: Bools | None
 ) -> set[int]:
-    """Where the gang would be, if it has its minimum there."""
+    """The rows of the gang if its minimum fits there, otherwise none."""
     mark = floor.mark()
     found = attempt(rooms.look, floor, asked, rooms.profile, within)
     floor.undo(mark)

@@ -1,4 +1,4 @@
-"""One decision: every gang and lone pod whose turn it is gets its nodes, makes room, or hears why not."""
+"""One binding cycle: every gang and single pod of the snapshot gets nodes, preempts pods, or is rejected."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSna
 def decide_gangs(
     look: SchedulingSnapshot, profile: Profile, now: float, watchdog: Watchdog | None = None
 ) -> Plan:
-    """Whoever comes first chooses first; each sees what those before it took, and what they were promised.
+    """Decide in queue order; each gang sees the assignments and nominations of those before it.
 
-    Those whose turn has not come when the time is up are left for the next decision.
+    Gangs that were not reached when the time budget ran out are left for the next cycle.
     """
     scene = look.scene
     if scene.zones is not None:
@@ -47,22 +47,22 @@ def decide_gangs(
 
 
 class BindingCycle:
-    """The turns of gangs that answer to no queue, and of those that are not to be tried."""
+    """Decides on gangs outside fair-share queues, and on all gangs that are rejected without an attempt."""
 
     def __init__(self, builder: PlanBuilder) -> None:
         self.builder = builder
         self.look, self.profile, self.floor = builder.look, builder.profile, builder.floor
-        self.refused: dict[object, SchedulingRejection] = {}  # lone pods without a place, by all that matters
+        self.refused: dict[object, SchedulingRejection] = {}  # rejections of single pods, by equivalence key
 
     def turn(self, candidate: SchedulingCandidate) -> None:
-        """Decide about one."""
+        """Decide on one gang or single pod."""
         self.builder.reached.add(candidate.charter.source)
         asked = asked_of(candidate)
         if candidate.hindrance is not None:
             self.builder.take_back_promises(candidate, candidate.waiting)
             self.builder.refuse(candidate, candidate.hindrance, candidate.waiting)
             return
-        if candidate.stale:  # even if there is a place: it had time enough, and could not be bound
+        if candidate.stale:  # even if it fits now: it exceeded its time limit and could not be bound
             self._take_back(candidate)
             return
         if not candidate.waiting:
@@ -98,13 +98,13 @@ class BindingCycle:
         if len(candidate.standing) >= max(candidate.charter.minimum, 1):
             self.builder.begin(candidate)
 
-    # ── who makes room ─────────────────────────────────────────────────────────────────────────────
+    # ── preemption ─────────────────────────────────────────────────────────────────────────────────
 
     def _make_room(
         self, asked: AttemptRequest, found: AttemptResult, within: Bools | None, beside: tuple[int, ...] = (),
         twin: object = None,
     ) -> None:  # fmt: skip
-        """Look for others who could go; nobody goes unless the pods then have their places."""
+        """Search for victims; none is preempted unless the pods then fit."""
         candidate = asked.candidate
         room = self.builder.rooms.find(asked, priority_of(candidate), within, beside)
         if room.sought is not PreemptionSearchOutcome.FOUND:
@@ -119,17 +119,17 @@ class BindingCycle:
         self.builder.refuse(candidate, why, asked.waiting, self.builder.reservation.keeps(asked))
 
     def _nominate(self, asked: AttemptRequest, room: PreemptionResult, found: AttemptResult) -> None:
-        """Some are sent away; their room is promised to the pods that wait."""
+        """Preempt the victims and nominate the pending pods for their nodes."""
         candidate = asked.candidate
         whole = not is_lone(candidate)
         for victim, together in room.pods:
             self.builder.displace(victim, candidate.charter, whole=whole or together)
         self.builder.promise(asked, room.seats, found, len(room.pods))
 
-    # ── who goes without ───────────────────────────────────────────────────────────────────────────
+    # ── rejections ─────────────────────────────────────────────────────────────────────────────────
 
     def _take_back(self, candidate: SchedulingCandidate) -> None:
-        """It has stood in part for too long: what runs of it gives its room to others."""
+        """Preempt the bound pods of a gang that was only partly bound for too long."""
         for pod in candidate.standing:
             if pod.takes_room and not pod.leaving:
                 self.builder.displace(pod, candidate.charter, whole=True, undoes=True)
@@ -139,9 +139,9 @@ class BindingCycle:
 
 
 def _twin(candidate: SchedulingCandidate, priority: int) -> object:
-    """What lone pods have in common of which one is refused if the other was, a moment before.
+    """Equivalence key of single pods: if one is rejected, so is the other in the same cycle.
 
-    Not for those that may be helped by pods that came since.
+    None for pods that pods bound in this cycle could help.
     """
     if not is_lone(candidate) or candidate.nominated:
         return None

@@ -1,4 +1,4 @@
-"""The turns of gangs that share nodes by queue: who fits comes first, then room is made for the others."""
+"""The fair-share part of a binding cycle: gangs that fit are bound, then pods are preempted for the others."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from bayplan.scheduling.fair_share.order import FairTurn, Order, turn_of
 from bayplan.scheduling.fair_share.preemption import FairPreemptionResult, FairPreemptionSearch
 from bayplan.state.scheduling.snapshot import SchedulingCandidate
 
-EVERYBODY = -(2**31)  # whatever is promised to anybody is respected
+EVERYBODY = -(2**31)  # below every priority: all nominations are respected
 
 
 @dataclass(frozen=True, slots=True)
 class _Late:
-    """One that has no place yet."""
+    """A gang that did not fit in its first turn."""
 
     turn: FairTurn
     asked: AttemptRequest
@@ -38,7 +38,7 @@ class _Late:
 
 
 class FairShareCycle:
-    """The part of one decision that is about queues. Who answers to none is not touched by it."""
+    """Decides on gangs of fair-share queues, in the order of their queues' shares."""
 
     def __init__(self, builder: PlanBuilder) -> None:
         self.builder = builder
@@ -67,18 +67,18 @@ class FairShareCycle:
 
     @staticmethod
     def has(candidate: SchedulingCandidate) -> bool:
-        """Whether it has its turn here; one that is not to be tried has it with all others."""
+        """Whether this class decides on the gang; one rejected without an attempt is left to BindingCycle."""
         tried = candidate.hindrance is None and not candidate.stale and bool(candidate.waiting)
         return bool(candidate.charter.queue) and tried
 
     def next(self) -> None:
-        """The next one, whoever it is."""
+        """Decide on the next gang in fair-share order."""
         turn = self.order.pop() if self.order is not None else None
         if turn is not None:
             self._try(turn)
 
     def end(self) -> None:
-        """Let gangs grow as long as there is room, then make room for those that have none."""
+        """Grow gangs while capacity is free, then preempt for the gangs that did not fit."""
         if self.order is None:
             return
         watchdog = self.builder.floor.watchdog
@@ -86,7 +86,7 @@ class FairShareCycle:
             self._try(turn)
         self._make_room()
 
-    # ── who has a place ────────────────────────────────────────────────────────────────────────────
+    # ── gangs that fit ─────────────────────────────────────────────────────────────────────────────
 
     def _try(self, turn: FairTurn) -> None:
         builder, charter = self.builder, turn.candidate.charter
@@ -125,7 +125,7 @@ class FairShareCycle:
             self.late.append(_Late(turn, asked, found, within))
 
     def _at_once(self, turn: FairTurn, asked: AttemptRequest, within: Bools | None) -> AttemptResult | None:
-        """If nobody else waits, a gang grows as far as it can; None if it may not or there is no room."""
+        """Grow a gang as far as possible if no other gang is pending; None if it may not or cannot."""
         candidate, builder = turn.candidate, self.builder
         if not turn.grows or len(candidate.waiting) == len(turn.pods) or self.order:
             return None
@@ -138,7 +138,7 @@ class FairShareCycle:
         return found if found.seats else None
 
     def _took(self, turn: FairTurn, found: AttemptResult) -> None:
-        """Its queue has more now; what is left of it has another turn, after those that have less."""
+        """Charge the queue for the assigned pods; the remaining pods get a later turn."""
         candidate, floor = turn.candidate, self.builder.floor
         rows, charter = found.seats, candidate.charter
         seated = tuple(pod for pod in candidate.waiting if pod.key in rows)
@@ -154,7 +154,7 @@ class FairShareCycle:
     def _only_waits(
         self, turn: FairTurn, asked: AttemptRequest, found: AttemptResult, within: Bools | None
     ) -> bool:
-        """Whether those who leave anyway make room enough for it."""
+        """Whether the pods that terminate anyway free enough capacity; if so, nominate."""
         room = self.builder.rooms.room_of_those_going(asked, within, ())
         if room is None:
             return False
@@ -164,10 +164,10 @@ class FairShareCycle:
         self.accounts.take(turn.queue, amounts_of(seated), lasting=turn.candidate.charter.lasting)
         return True
 
-    # ── who has none ───────────────────────────────────────────────────────────────────────────────
+    # ── gangs that did not fit ─────────────────────────────────────────────────────────────────────
 
     def _make_room(self) -> None:
-        """Room by one means or another for everybody in turn: who is first in line also chooses first."""
+        """Preempt by each means for every gang, in fair-share order."""
         by_number = {one.turn.number: one for one in self.late}
         order = Order(self.accounts, [one.turn for one in self.late])
         watchdog = self.builder.floor.watchdog
@@ -224,11 +224,12 @@ class FairShareCycle:
             sought = PreemptionSearchOutcome.NEVER
         why = standstill(RejectionReason.NO_ROOM, one.asked, one.found)
         why = replace(why, sought=sought, again=again, hopes=hopes)
-        keeps = self.builder.reservation.keeps(one.asked) if fair else ()  # else nobody waits for it
+        # over its share, the gang gets no reservation
+        keeps = self.builder.reservation.keeps(one.asked) if fair else ()
         self._refuse(one.asked, why, keeps)
 
     def _hopes(self, one: _Late, fair: bool) -> frozenset[FairShareWakeup]:
-        """What may let it make others go at another time; nothing if it may not at all."""
+        """The wakeups that may let it preempt later; none if it may never preempt."""
         if not self.builder.profile.displace or one.turn.candidate.charter.preempts is False:
             return frozenset()
         found = {FairShareWakeup.OTHERS}
@@ -239,7 +240,7 @@ class FairShareCycle:
         return frozenset(found)
 
     def _refuse(self, asked: AttemptRequest, why: SchedulingRejection, keeps: tuple[str, ...] = ()) -> None:
-        """It hears why not; what was promised to it is no longer."""
+        """Reject the gang and clear its nominations."""
         builder, candidate = self.builder, asked.candidate
         why = replace(why, there=asked.standing + len(candidate.waiting))
         builder.take_back_promises(candidate, candidate.waiting)
@@ -247,7 +248,7 @@ class FairShareCycle:
 
 
 def _asked(turn: FairTurn) -> AttemptRequest:
-    """What is sought in this turn, and no more."""
+    """The request for the pods of this turn only."""
     asked = replace(asked_of(turn.candidate), need=len(turn.pods))
     if turn.candidate.charter.tree is None:
         return replace(asked, waiting=turn.pods)

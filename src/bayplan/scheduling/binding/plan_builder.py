@@ -1,4 +1,4 @@
-"""The plan of one decision in the making: the actions decided so far, and the overlay as it is then."""
+"""Builds the plan of one binding cycle: the actions so far, and the overlay they lead to."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSna
 
 
 class PlanBuilder:
-    """What is decided about each gang becomes actions here, in whatever order gangs have their turn."""
+    """Turns decisions about gangs into actions, in the order in which they are made."""
 
     def __init__(self, look: SchedulingSnapshot, profile: Profile, now: float, floor: NodeOverlay) -> None:
         self.look, self.profile, self.now, self.floor = look, profile, now, floor
         self.actions: list[Action] = []
-        self.reached: set[Ref] = set()  # gangs whose turn has come
+        self.reached: set[Ref] = set()  # gangs that were decided on
         self.promises = Nominations(floor, look)
         self.rooms = PreemptionSearch(PreemptionContext(look, profile, floor))
         self.reservation = BackfillReservation(self.rooms, now)
 
     def plan(self) -> Plan:
-        """All that was decided, and the gangs left for the next decision."""
+        """All actions, and the gangs left for the next cycle."""
         return Plan(tuple(self.actions), self._left())
 
     def _left(self) -> tuple[Ref, ...]:
-        """Those whose turn has not come, if time was up before."""
+        """Gangs that were not reached before the time budget ran out."""
         if len(self.reached) == len(self.look.candidates):
             return ()
         refs = (candidate.charter.source for candidate in self.look.candidates)
         return tuple(ref for ref in refs if ref not in self.reached)
 
-    # ── gangs that have a place ────────────────────────────────────────────────────────────────────
+    # ── gangs that fit ─────────────────────────────────────────────────────────────────────────────
 
     def bind(self, candidate: SchedulingCandidate, found: AttemptResult) -> None:
-        """The pods that have a node are bound; the gang has started then."""
+        """Bind the assigned pods; the gang counts as started."""
         gang = candidate.charter.source
         hints = self._hints(candidate, found)
         for pod in candidate.waiting:
@@ -58,30 +58,30 @@ class PlanBuilder:
     def _hints(
         self, candidate: SchedulingCandidate, found: AttemptResult
     ) -> Mapping[PodKey, tuple[tuple[str, int], ...]]:
-        """The zones that its pods are meant for, if they are to hear of it."""
+        """The NUMA nodes that the pods are meant for, if the profile publishes them."""
         if self.floor.zones is None or not self.profile.zone_hints:
             return {}
         seats = [(pod.key, pod.wants.shape, found.seats.get(pod.key)) for pod in candidate.waiting]
         return self.floor.zones.meant([(key, shape, row) for key, shape, row in seats if row is not None])
 
     def begin(self, candidate: SchedulingCandidate) -> None:
-        """Record that a gang has started, unless that is on record."""
+        """Record that a gang has started, unless that is recorded already."""
         charter = candidate.charter
         if not charter.started and not is_lone(candidate):
             self.actions.append(MarkStarted(charter.source, charter.uid))
 
-    # ── gangs that others are preempted for ────────────────────────────────────────────────────────
+    # ── preemption and nomination ──────────────────────────────────────────────────────────────────
 
     def displace(
         self, pod: Pod, charter: GangSpec, *, whole: bool, undoes: bool = False, to: str = ""
     ) -> None:
-        """Preempt a pod for the sake of this gang."""
+        """Preempt a pod for this gang."""
         self.actions.append(PreemptPod(pod, charter.source, charter.uid, whole=whole, undoes=undoes, to=to))
 
     def promise(
         self, asked: AttemptRequest, seats: Mapping[PodKey, int], found: AttemptResult, displaced: int
     ) -> None:
-        """Room is being made: these are the places that the pods will have."""
+        """Nominate the pods for the nodes where the victims free capacity."""
         candidate = asked.candidate
         gang, priority = candidate.charter.source, priority_of(candidate)
         for pod in asked.waiting:
@@ -99,7 +99,7 @@ class PlanBuilder:
         self.refuse(candidate, why, asked.waiting)
 
     def goes_on_making_room(self, asked: AttemptRequest, priority: int) -> bool:
-        """Whether those who go for its sake still make all the room that was promised to it."""
+        """Whether its terminating victims still free enough for all nominated pods; if so, keep waiting."""
         candidate = asked.candidate
         if not candidate.nominated or not candidate.making_room:
             return False
@@ -122,7 +122,7 @@ class PlanBuilder:
         return True
 
     def take_back_promises(self, candidate: SchedulingCandidate, pods: Iterable[Pod]) -> None:
-        """No room is being made for these any more: others may have it."""
+        """Clear the nominations of these pods: no capacity is being freed for them any more."""
         for pod in pods:
             if candidate.nominated.get(pod.key):
                 self.actions.append(Nominate(candidate.charter.source, pod, ""))
@@ -136,7 +136,7 @@ class PlanBuilder:
         pods: tuple[Pod, ...] = (),
         keeps: tuple[str, ...] = (),
     ) -> None:
-        """Report that a gang, or these of its pods, got no node. `keeps`: nodes kept for it from now on."""
+        """Report that a gang, or these of its pods, got no node. `keeps`: nodes to reserve for it."""
         charter = candidate.charter
         self.reached.add(charter.source)
         news = _is_news(why, candidate.refused)
@@ -144,7 +144,7 @@ class PlanBuilder:
         self.actions.append(ReportUnschedulable(charter.source, why, pods, news, charter.uid, keeps))
 
     def fits(self, asked: AttemptRequest) -> bool:
-        """Whether it would have its places if no room were kept."""
+        """Whether the gang would fit without the backfill reservation."""
         mark = self.floor.mark()
         found = attempt(self.look, self.floor, asked, self.profile)
         self.floor.undo(mark)
@@ -152,7 +152,7 @@ class PlanBuilder:
 
 
 def _is_news(why: SchedulingRejection, before: SchedulingRejection | None) -> bool:
-    """Whether people should hear of it: another reason or number that fits, not other counts of nodes."""
+    """Whether to publish the rejection: the reason or the number that fits changed, not just node counts."""
     return before is None or _gist(why) != _gist(before)
 
 

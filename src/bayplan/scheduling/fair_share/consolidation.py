@@ -1,4 +1,4 @@
-"""Pods of queues that make room by moving: each of them has a place elsewhere before anybody is touched."""
+"""Consolidation: running pods move to free capacity; each has a new node before any is preempted."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from bayplan.scheduling.fair_share.victims import FairVictimUnit
 from bayplan.scheduling.preemption.context import PreemptionContext
 from bayplan.state.scheduling.snapshot import SchedulingCandidate
 
-PIECES_MAX = 256  # that are looked at
-TRIES_MAX = 32  # attempts to seat everybody again
+PIECES_MAX = 256  # victim units considered
+TRIES_MAX = 32  # attempts to place all pods again
 
 Seats = Mapping[PodKey, int]
 
 
 class Consolidation:
-    """New places on the floor of one decision."""
+    """Searches new nodes for running pods in the overlay of one cycle."""
 
     def __init__(self, context: PreemptionContext) -> None:
         self.context, self.floor, self.look = context, context.floor, context.look
-        self.tries = 0  # of the last search
+        self.tries = 0  # attempts of the last search
 
     def room(
         self, asked: AttemptRequest, within: Bools | None, pieces: Iterable[FairVictimUnit]
     ) -> tuple[Seats, dict[PodKey, int], list[Pod]] | None:
-        """Seats for the gang if some of these move: also who, and where to. None if that is no help."""
+        """Rows of the gang if some units move, the new rows of moved pods, and these pods; or None."""
         self.tries = 0
         if not self._enough_in_all(asked):
             return None
@@ -48,13 +48,13 @@ class Consolidation:
         return None
 
     def _enough_in_all(self, asked: AttemptRequest) -> bool:
-        """Whether all nodes together have room for it: who moves takes room elsewhere."""
+        """Whether the cluster as a whole has enough free capacity: moved pods use capacity elsewhere."""
         pods = sorted(asked.waiting, key=_size)[: asked.need]
         free = self.context.leaving.in_all()
         return all(amount <= free.get(resource, 0) for resource, amount in amounts_of(pods).items())
 
     def places(self, go: Sequence[FairVictimUnit], seats: Seats, asked: AttemptRequest) -> dict[PodKey, int]:
-        """Of those who have to go, the gangs that have room elsewhere, at least for their core."""
+        """New rows for victims that fit elsewhere, gang by gang, at least with the core of the gang."""
         mark = self.floor.mark()
         self.floor.lift_many(self.context.leaving.keys)
         self.floor.lift_many(pod.key for piece in go for pod in piece.unit.pods)
@@ -75,9 +75,9 @@ class Consolidation:
     def _all_move(
         self, lifted: Sequence[Pod], asked: AttemptRequest, within: Bools | None
     ) -> tuple[Seats, dict[PodKey, int]] | None:
-        """The gang first; then whoever can stays where it is, and the others have to find room elsewhere.
+        """Assign the gang first, then keep every lifted pod that still fits on its node, and move the others.
 
-        The most important stay, or else the largest: those are the hardest to move.
+        Highest priority stays first; if that fails, the largest pods first: they are the hardest to move.
         """
         mark = self.floor.mark()
         try:
@@ -97,7 +97,7 @@ class Consolidation:
             self.floor.undo(mark)
 
     def _again(self, pods: Sequence[Pod]) -> dict[PodKey, int] | None:
-        """Places for all of them; only those who got another one are told."""
+        """Rows for all pods; returns only the pods that move."""
         moving: dict[Ref, list[Pod]] = {}
         for pod in pods:
             row = self.floor.row(pod.node)
@@ -114,7 +114,7 @@ class Consolidation:
         return moves
 
     def _elsewhere(self, gang: Ref, pods: Sequence[Pod]) -> dict[PodKey, int] | None:
-        """Seats for these pods of a gang, all of them, beside those of it that stay."""
+        """Rows for all of these pods of a gang, consistent with its pods that stay."""
         keys = {pod.key for pod in pods} | self.context.leaving.keys
         mine = (self.look.pods.get(key) for key in self.look.members.get(gang, ()) if key not in keys)
         standing = tuple(pod for pod in mine if pod is not None and not pod.leaving)
@@ -133,7 +133,7 @@ class Consolidation:
 
 
 def _together(pool: Sequence[FairVictimUnit]) -> list[list[Pod]]:
-    """The pods on each node of the last piece, the last node first; then everybody so far."""
+    """Pods to lift together: by node of the last unit, last node first; then all pods of the pool."""
     everybody = [pod for piece in pool for pod in piece.unit.pods]
     nodes = dict.fromkeys(pod.node for pod in reversed(pool[-1].unit.pods))
     found = [[pod for pod in everybody if pod.node == node] for node in nodes]
@@ -141,5 +141,5 @@ def _together(pool: Sequence[FairVictimUnit]) -> list[list[Pod]]:
 
 
 def _size(pod: Pod) -> tuple[int, ...]:
-    """Larger pods sort last: by what is rarest first, as the names of resources tell nothing of that."""
+    """Sort key by size: the largest amount first, as resource names say nothing about scarcity."""
     return tuple(sorted((amount for amount in pod.amounts.values()), reverse=True))

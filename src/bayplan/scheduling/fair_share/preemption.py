@@ -1,4 +1,4 @@
-"""Room for a gang of a queue: others move, queues give back what is beyond their share, or lesser ones go."""
+"""Preemption for gangs of fair-share queues: consolidation, reclaim above the fair share, and priority."""
 
 from __future__ import annotations
 
@@ -28,40 +28,42 @@ from bayplan.scheduling.preemption.self_preemption import fewest_go, spare_pods
 from bayplan.scheduling.preemption.trial import PreemptionTrial
 from bayplan.scheduling.preemption.victim_units import VictimUnit
 
-POOL_FIRST = 32  # of those who could go, how many are looked at first
-TRIES_BY_NODES = 200_000  # attempts to seat somebody in one decision, times the number of nodes
+POOL_FIRST = 32  # victim units tried first
+TRIES_BY_NODES = 200_000  # placement attempts in one cycle, times the number of nodes
 TRIES_LEAST = 64
 SOON = 1.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
 class FairPreemptionResult:
-    """Where the gang will be, who has to leave (and whether with its whole gang), and who only moves."""
+    """Rows of the gang, pods to preempt (and whether with their whole gang), new rows of moved pods."""
 
     seats: Mapping[PodKey, int]
     pods: tuple[tuple[Pod, bool], ...] = ()
-    moves: Mapping[PodKey, int] = field(default_factory=dict)  # of those who leave: their new places
+    # of the preempted pods, those that move: their new rows
+    moves: Mapping[PodKey, int] = field(default_factory=dict)
 
 
 class FairPreemptionSearch:
-    """Everybody of queues who could go, during one decision. Whoever was chosen is gone for the others."""
+    """Searches victims among gangs of queues; victims count as removed for later searches of the cycle."""
 
     def __init__(self, context: PreemptionContext, accounts: Accounts, now: float) -> None:
         self.context, self.accounts, self.now = context, accounts, now
         self.floor, self.look = context.floor, context.look
         self.mover = Consolidation(context)
         self._pieces: FairVictimPool | None = None
-        self.served: set[Ref] = set()  # gangs that got something
-        self.sent: set[Ref] = set()  # gangs of which somebody has to go
+        self.served: set[Ref] = set()  # gangs that got nodes or nominations
+        self.sent: set[Ref] = set()  # gangs that lose pods
         self.tries = max(TRIES_LEAST, TRIES_BY_NODES // (len(self.floor) + 1))
-        self.failed: dict[object, bool] = {}  # sought in vain since anything changed; if for want of a place
-        self.placeless = False  # whether a place is what the last one lacked, by any means so far
-        self.again = inf  # when somebody has run for long enough to go
+        # searches that failed since the last change; value: whether only placement failed
+        self.failed: dict[object, bool] = {}
+        self.placeless = False  # whether the last gang lacked only a placement, by any means so far
+        self.again = inf  # the earliest time at which a protected gang may be preempted
 
     def find(
         self, means: PreemptionMeans, turn: FairTurn, asked: AttemptRequest, within: Bools | None
     ) -> FairPreemptionResult | None:
-        """Room by one means; whoever leaves for it counts as gone from now on."""
+        """Free capacity by one means; the victims count as removed from now on."""
         by_means: Mapping[
             PreemptionMeans, Callable[[FairTurn, AttemptRequest, Bools | None], FairPreemptionResult | None]
         ] = {
@@ -86,7 +88,7 @@ class FairPreemptionSearch:
     def of_its_own(
         self, turn: FairTurn, asked: AttemptRequest, within: Bools | None
     ) -> FairPreemptionResult | None:
-        """Pods of the gang go that it can do without, for those that it cannot."""
+        """Preempt surplus pods of the gang itself for those that its minimum lacks."""
         charter = turn.candidate.charter
         spare = spare_pods(turn.candidate, self.context.leaving.keys)
         if not spare or charter.tree is None:
@@ -105,23 +107,23 @@ class FairPreemptionSearch:
 
     @property
     def tired(self) -> bool:
-        """Whether so much was tried in this decision that the others have to wait for the next."""
+        """Whether the attempts of this cycle are used up; the remaining gangs wait for the next cycle."""
         return self.tries <= 0
 
     @property
     def tries_each(self) -> int:
-        """How often one gang may be seated anew to find out who can stay; large clusters take longer."""
+        """Attempts per gang while reprieving victims; fewer in large clusters."""
         return min(max(self.tries // 4, 12), 100)
 
     def serve(self, gang: Ref) -> None:
-        """A gang gets something: it is not taken from in the same decision, only in a later one."""
+        """Protect a gang that got capacity from preemption in the same cycle."""
         self.served.add(gang)
         if self._pieces is not None and self._pieces.drop(gang):
             self.again = min(self.again, self.now + SOON)
 
     @property
     def pieces(self) -> FairVictimPool:
-        """All that could go; worked out once it matters."""
+        """All victim units, computed on first use."""
         if self._pieces is None:
             self._pieces = FairVictimPool(self.look, self.accounts, self.context.leaving.keys)
             for gang in self.served:
@@ -138,7 +140,7 @@ class FairPreemptionSearch:
             self.pieces.renew(gang)
         self.context.budgets.spend(pod for pod, _ in room.pods)
         for pod, _ in room.pods:
-            if pod.key in room.moves:  # whatever takes its place is not known yet: hold it open
+            if pod.key in room.moves:  # its replacement does not exist yet: reserve the node
                 stand_in = PodKey(pod.key.namespace, f"{pod.key.name} (moved)")
                 self.floor.seat(stand_in, pod.wants.shape, room.moves[pod.key])
             else:
@@ -150,7 +152,7 @@ class FairPreemptionSearch:
     def _consolidate(
         self, turn: FairTurn, asked: AttemptRequest, within: Bools | None
     ) -> FairPreemptionResult | None:
-        """Others move closer together: everybody has a new place, nobody has to wait."""
+        """Free capacity by moving running pods to other nodes: no gang stays pending for it."""
         if turn.candidate.charter.lasting:
             return None
         return self._if_others_move(turn, asked, within, self.pieces.by_queue())
@@ -176,12 +178,12 @@ class FairPreemptionSearch:
             return None
         return FairPreemptionResult(seats, tuple((pod, False) for pod in pods), moves)
 
-    # ── who may be taken from ──────────────────────────────────────────────────────────────────────
+    # ── victims ────────────────────────────────────────────────────────────────────────────────────
 
     def _preempt(
         self, turn: FairTurn, asked: AttemptRequest, within: Bools | None
     ) -> FairPreemptionResult | None:
-        """Less important gangs of its own queue go."""
+        """Preempt gangs of lower priority in the same queue."""
         accounts, charter = self.accounts, turn.candidate.charter
         if charter.lasting and accounts.beyond_quota(turn.queue, turn.amounts) is not None:
             return None
@@ -197,7 +199,7 @@ class FairPreemptionSearch:
     def _reclaim(
         self, turn: FairTurn, asked: AttemptRequest, within: Bools | None
     ) -> FairPreemptionResult | None:
-        """Queues that have more than is theirs give it back."""
+        """Reclaim from queues above their fair share or quota."""
         accounts, charter = self.accounts, turn.candidate.charter
         if not accounts.within_share(turn.queue, turn.amounts):
             return None
@@ -209,25 +211,26 @@ class FairPreemptionSearch:
         victims = FairVictims(accounts, others)
         for piece in victims:
             if not self._may_be_taken(turn, piece.queue, left):
-                victims.skip(piece.queue)  # it has even less from now on
+                victims.skip(piece.queue)  # its usage only decreases from here on
             elif not self._rests(piece):
                 self._subtract(left, piece.queue, piece.amounts)
                 pool.append(piece)
         room = self._room(turn, asked, pool, within, lambda go: self._is_fair(turn, go))
-        if room is None and len(pool) < sum(map(len, others.values())):  # others may have to move for it
+        # victims of other queues may have to move, too
+        if room is None and len(pool) < sum(map(len, others.values())):
             pool = [piece for piece in FairVictims(accounts, others) if not self._rests(piece)]
             room = self._room(turn, asked, pool, within, lambda go: self._is_fair(turn, go))
         return room
 
     def _rests(self, piece: FairVictimUnit, *, reclaim: bool = True) -> bool:
-        """Whether it has not run for as long as it may before it has to go."""
+        """Whether the gang is still within its guaranteed minimum runtime."""
         until = rests_until(self.accounts, piece, self.now, reclaim=reclaim) if piece.core else 0.0
         if self.now < until < self.again:
             self.again = until
         return until > self.now
 
     def _may_be_taken(self, turn: FairTurn, queue: str, left: Mapping[str, Use]) -> bool:
-        """Whether a queue has more than its share, or more than its quota while the other lacks quota."""
+        """Whether a queue is above its share, or above quota while the reclaiming queue is within its own."""
         accounts = self.accounts
         mine, theirs = accounts.part_ways(turn.queue, queue)
         has = left.get(theirs, accounts.use[theirs])
@@ -245,7 +248,7 @@ class FairPreemptionSearch:
         return self.look.charters[pod.gang].queue if pod.gang is not None else ""
 
     def _is_fair(self, turn: FairTurn, go: Iterable[FairVictimUnit]) -> bool:
-        """Whether each could be taken when it was, and no taker has more of its share than givers then."""
+        """Whether each victim was reclaimable in turn, and no reclaimer ends above a victim's share ratio."""
         accounts = self.accounts
         left: dict[str, Use] = {}
         involved: dict[str, set[str]] = {}
@@ -270,13 +273,13 @@ class FairPreemptionSearch:
                         return False
         return True
 
-    # ── who has to go ──────────────────────────────────────────────────────────────────────────────
+    # ── search ─────────────────────────────────────────────────────────────────────────────────────
 
     def _room(
         self, turn: FairTurn, asked: AttemptRequest, pool: Sequence[FairVictimUnit], within: Bools | None,
         fair: Callable[[Sequence[FairVictimUnit]], bool],
     ) -> FairPreemptionResult | None:  # fmt: skip
-        """Room if some of the pool go: of the first few if that is enough, else of more and more."""
+        """Preempt from a prefix of the pool: a few units first, then more and more."""
         size = POOL_FIRST
         while pool:
             room = self._room_of(turn, asked, pool[:size], within, fair)
@@ -289,7 +292,7 @@ class FairPreemptionSearch:
         self, turn: FairTurn, asked: AttemptRequest, pool: Sequence[FairVictimUnit], within: Bools | None,
         fair: Callable[[Sequence[FairVictimUnit]], bool],
     ) -> FairPreemptionResult | None:  # fmt: skip
-        """All of the pool go, and come back, most important first, as long as the gang keeps its seats."""
+        """Remove all units of the pool, then reprieve them by priority as long as the gang keeps its rows."""
         forced = self._forced(turn, pool)
         if forced is None:
             return None
@@ -308,14 +311,14 @@ class FairPreemptionSearch:
             return None
         broken = {piece.gang for piece in may_stay if id(piece.unit) in leaving and piece.core}
         go = [p for p in pool if p in forced or id(p.unit) in leaving or p.gang in broken]
-        over = {piece.gang for piece in forced}  # its queue has no room for them, wherever they are
+        over = {piece.gang for piece in forced}  # the queue is over its limit, wherever these pods run
         moves = self.mover.places([piece for piece in go if piece.gang not in over], seats, asked)
         if not fair([piece for piece in go if any(pod.key not in moves for pod in piece.unit.pods)]):
             return None
         return FairPreemptionResult(seats, tuple((pod, p.core) for p in go for pod in p.unit.pods), moves)
 
     def _forced(self, turn: FairTurn, pool: Sequence[FairVictimUnit]) -> list[FairVictimUnit] | None:
-        """Those who go in any case, so that no queue has more than its limit; None if that does not help."""
+        """Units to preempt so that every queue stays within its limit; None if all are not enough."""
         accounts, forced = self.accounts, list[FairVictimUnit]()
         try:
             while (excess := accounts.beyond_limit(turn.queue, turn.amounts)) is not None:
@@ -340,7 +343,7 @@ class FairPreemptionSearch:
 
 
 def _likeness(turn: FairTurn, within: Bools | None) -> object:
-    """What gangs have in common of which one finds no room if the other did not."""
+    """Equivalence key of gangs: if the search fails for one, it fails for the other."""
     charter = turn.candidate.charter
     tree = "" if charter.tree is None else repr(replace(charter.tree, name=""))
     asked = tuple((pod.pod_set, pod.wants.shape) for pod in turn.pods)

@@ -1,4 +1,4 @@
-"""Gangs of queues that run, in pieces that could go: pods beyond the minimum one by one, then the rest."""
+"""Victim units of running gangs in queues: pods beyond the minimum one by one, then the core of the gang."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from bayplan.state.scheduling.snapshot import SchedulingSnapshot
 
 @dataclass(frozen=True, slots=True)
 class FairVictimUnit:
-    """Pods of one gang that go together."""
+    """Pods of one gang that are preempted together."""
 
     gang: Ref
     queue: str
     unit: VictimUnit
-    core: bool  # without it there is nothing left of the gang
+    core: bool  # without the core the gang cannot run
     amounts: Mapping[str, int] = field(compare=False)
     created: float = 0.0
 
     def rank(self) -> tuple[object, ...]:
-        """Sorts first who goes first: unimportant, beyond the minimum, young."""
+        """Sort key, first victim first: low priority, beyond the minimum, young."""
         return self.unit.priority, self.core, -self.created
 
 
 class FairVictimPool:
-    """All that could go during one decision. Gangs that last are left alone, and those that are dropped."""
+    """All victim units of one cycle. Non-preemptible gangs are left out, and those that are dropped."""
 
     def __init__(self, look: SchedulingSnapshot, accounts: Accounts, gone: Collection[PodKey]) -> None:
         self.look, self.gone = look, gone
@@ -48,17 +48,17 @@ class FairVictimPool:
             self._by_gang[gang] = list(_pieces(look.charters[gang], pods))
 
     def by_queue(self) -> dict[str, list[FairVictimUnit]]:
-        """Who goes first comes first."""
+        """Units by queue, first victim first."""
         if self._by_queue is None:
             self._by_queue = {}
             for pieces in self._by_gang.values():
                 self._by_queue.setdefault(pieces[0].queue, []).extend(pieces)
             for some in self._by_queue.values():
-                some.sort(key=FairVictimUnit.rank)  # it is stable: those of one gang keep their order
+                some.sort(key=FairVictimUnit.rank)  # stable: the units of one gang keep their order
         return self._by_queue
 
     def drop(self, gang: Ref) -> bool:
-        """It is not made to go any more. Whether it could have been."""
+        """Protect a gang from preemption; returns whether it had units."""
         self.dropped.add(gang)
         if self._by_gang.pop(gang, None) is None:
             return False
@@ -66,7 +66,7 @@ class FairVictimPool:
         return True
 
     def renew(self, gang: Ref) -> None:
-        """Some of its pods are gone now."""
+        """Rebuild the units of a gang after some of its pods were preempted."""
         if gang in self.dropped:
             return
         mine = (self.look.pods.get(key) for key in self.look.members.get(gang, ()) if key not in self.gone)
@@ -78,7 +78,7 @@ class FairVictimPool:
 
 
 def _pieces(charter: GangSpec, pods: list[Pod]) -> Iterator[FairVictimUnit]:
-    """The pods beyond the minimum of each pod set, what has grown most first; then the core."""
+    """The pods beyond the minimum of each pod set, from the set grown most; then the core."""
     spare, core = beyond_minimum(charter, pods)
     for pod in spare:
         yield piece_of(charter, (pod,), beside=pods)
@@ -89,7 +89,7 @@ def _pieces(charter: GangSpec, pods: list[Pod]) -> Iterator[FairVictimUnit]:
 def piece_of(
     charter: GangSpec, pods: Sequence[Pod], *, core: bool = False, beside: Sequence[Pod] = ()
 ) -> FairVictimUnit:
-    """Some pods of a gang; `beside`: all of it, if those say how important it is and since when it runs."""
+    """A victim unit of some pods of a gang. `beside`: all its pods, if they set priority and start time."""
     every = beside or pods
     said = charter.priority
     priority = said if said is not None else max(pod.wants.priority for pod in every)
@@ -98,7 +98,10 @@ def piece_of(
 
 
 class FairVictims:
-    """Pieces of several queues, whoever has most of what it may have first. What was taken counts as gone."""
+    """Iterates over units of several queues, the queue furthest above its share first.
+
+    Yielded units count as removed.
+    """
 
     def __init__(self, accounts: Accounts, pieces: Mapping[str, list[FairVictimUnit]]) -> None:
         self.accounts = accounts
@@ -120,7 +123,7 @@ class FairVictims:
             yield found
 
     def skip(self, queue: str) -> None:
-        """No more of this one."""
+        """Yield no more units of this queue."""
         for name in self.accounts.up(queue):
             self.inside[name] -= len(self.left[queue])
         self.left[queue].clear()
@@ -144,9 +147,9 @@ class FairVictims:
 
 
 def rests_until(accounts: Accounts, piece: FairVictimUnit, now: float, *, reclaim: bool) -> float:
-    """From when on the core of a gang may go: its queue, or one above, may give it time to run first.
+    """When the core of a gang may be preempted: its queue, or an ancestor, may guarantee a minimum runtime.
 
-    That of one that has not started yet begins now, or later.
+    The minimum runtime of a gang that has not started begins now or later.
     """
     for name in accounts.up(piece.queue):
         queue = accounts.queues[name]

@@ -1,4 +1,4 @@
-"""Who has to go so that a gang has its places: as few and as unimportant as possible, or nobody at all."""
+"""The preemption search for a gang or a single pod: as few victims of as low a priority as possible."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DOMAINS_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class PreemptionResult:
-    """What came of it: who goes, and where the pods will be then."""
+    """The outcome of the search, the victims, and the rows of the pods once the victims are gone."""
 
     sought: PreemptionSearchOutcome
     victims: tuple[VictimUnit, ...] = ()
@@ -32,23 +32,23 @@ class PreemptionResult:
 
     @property
     def pods(self) -> list[tuple[Pod, bool]]:
-        """Everybody who goes, and whether it is with the whole gang."""
+        """All pods to preempt, and whether each leaves with its whole gang."""
         return [(pod, unit.whole) for unit in self.victims for pod in unit.pods]
 
 
 class PreemptionSearch:
-    """Everybody who could go, during one decision. Whoever was chosen is gone for those who come later."""
+    """The preemption searches of one cycle; victims count as removed for later searches."""
 
     def __init__(self, context: PreemptionContext) -> None:
         self.context = context
         self.look, self.profile, self.floor = context.look, context.profile, context.floor
         self.nodes: VictimsByNode | None = None
-        self.limit = 0  # the nodes know all units of a lower priority
+        self.limit = 0  # `nodes` holds all units below this priority
 
     def find(
         self, asked: AttemptRequest, priority: int, within: Bools | None = None, beside: Sequence[int] = ()
     ) -> PreemptionResult:
-        """Look for those who could go; whoever is found counts as gone from now on."""
+        """Search for victims; those found count as removed from now on."""
         if not self.profile.displace or not _may(asked):
             return PreemptionResult(PreemptionSearchOutcome.NEVER)
         waits = self.room_of_those_going(asked, within, beside)
@@ -76,7 +76,7 @@ class PreemptionSearch:
         return room
 
     def of_its_own(self, asked: AttemptRequest, within: Bools | None) -> PreemptionResult | None:
-        """Room for what a gang cannot do without, if pods go that it can do without."""
+        """Preempt surplus pods of the gang itself for those that its minimum lacks."""
         candidate = asked.candidate
         spare, tree = spare_pods(candidate, self.context.leaving.keys), candidate.charter.tree
         if not spare or tree is None or not self.profile.displace:
@@ -94,13 +94,13 @@ class PreemptionSearch:
         if room is not None:
             self.context.leaving.add(pod.key for pod, _ in room.pods)
             self.context.budgets.spend(pod for pod, _ in room.pods)
-            self.nodes = None  # what is left of the gang goes in other units
+            self.nodes = None  # the rest of the gang forms other victim units
         return room
 
     def below(
         self, priority: int, candidate: SchedulingCandidate, *, or_equal: bool = False
     ) -> list[VictimUnit]:
-        """Those less important than that, the most important first; never pods of the gang itself."""
+        """Units of lower priority, highest first, without pods of the gang itself."""
         nodes = self._nodes(priority + 1 if or_equal else priority)
         limit = -priority - 1 if or_equal else -priority
         start = bisect_right(nodes.units, limit, key=lambda unit: -unit.priority)
@@ -122,7 +122,7 @@ class PreemptionSearch:
         return self.nodes
 
     def still_promised(self, candidate: SchedulingCandidate) -> dict[PodKey, int]:
-        """Of the places promised to it, those that are good once everybody on the way out is gone."""
+        """Of the nominated rows, those that fit once all terminating pods are gone."""
         floor = self.floor
         found: dict[PodKey, int] = {}
         with self._undone():
@@ -137,7 +137,7 @@ class PreemptionSearch:
     def room_of_those_going(
         self, asked: AttemptRequest, within: Bools | None, beside: Sequence[int]
     ) -> PreemptionResult | None:
-        """If those who leave anyway make room enough, it is only a matter of time."""
+        """The gang's rows if the pods that terminate anyway free enough capacity; None otherwise."""
         if not self.context.leaving.keys:
             return None
         trial = PreemptionTrial(self.context, asked, (), within)
@@ -180,9 +180,10 @@ class PreemptionSearch:
         *,
         among: PreemptionTrial | None = None,
     ) -> tuple[PreemptionResult, tuple[object, ...]]:
-        """The room, and what it costs: seats, broken budgets, the most important victim, how many.
+        """The result within the allowed nodes, and its cost.
 
-        `among`: a trial with all units; these are the ones of a single domain.
+        The cost is: assigned pods, violated budgets, highest priority of a victim, number of victims.
+        `among`: a trial with all units, of which these units are those of a single domain.
         """
         trial = PreemptionTrial(self.context, asked, units, within, single=among is not None, among=among)
         with trial:
@@ -200,7 +201,7 @@ class PreemptionSearch:
         )
 
     def _in_turn(self, units: Sequence[VictimUnit]) -> list[VictimUnit]:
-        """In the order in which they are asked back."""
+        """The order of reprieve: units that would violate a budget first."""
         breaking, others = self.context.budgets.split(units)
         return [*breaking, *others]
 
@@ -214,6 +215,6 @@ class PreemptionSearch:
 
 
 def _may(asked: AttemptRequest) -> bool:
-    """Whether it may make others go: its charter says so, or all of its pods do."""
+    """Whether the gang may preempt: as its spec says, or else if all of its pods may."""
     said = asked.candidate.charter.preempts
     return said if said is not None else all(pod.wants.preempts for pod in asked.waiting)

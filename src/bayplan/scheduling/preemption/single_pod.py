@@ -1,4 +1,4 @@
-"""Who has to go so that one pod by itself has a place: node by node, then the node that costs least."""
+"""The preemption search for a single pod: victims node by node, then the node with the lowest cost."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from bayplan.placement.preemption.numa_nodes import who_goes
 from bayplan.placement.preemption.removals import LeavingPods, minds_nobody
 from bayplan.scheduling.preemption.victim_units import DisruptionBudgets, VictimUnit
 
-ROWS_MAX = 100  # nodes tried one by one for a pod that minds its neighbours
-SURE_MAX = 16  # nodes that are looked at again, with all that happened in the decision
-AT_ONCE = 256  # nodes whose cost is worked out together; the next ones if none of them will do
+ROWS_MAX = 100  # nodes tried one by one for a pod with inter-pod constraints
+SURE_MAX = 16  # nodes verified against the current overlay
+AT_ONCE = 256  # nodes whose cost is computed together; more if none of them fits
 WEIGHT = 2**31  # so that one victim less always counts, whatever its priority
 
 Cost = tuple[int, int, int, int, float]
@@ -30,18 +30,18 @@ Choice = tuple[Cost, str, int]
 
 
 class VictimsByNode:
-    """Units by node, during one decision. Those that were sent away already do not count."""
+    """Victim units by node, during one cycle. Units preempted already do not count."""
 
     def __init__(
         self, floor: NodeOverlay, budgets: DisruptionBudgets, units: Sequence[VictimUnit], gone: LeavingPods
     ) -> None:
         self.floor, self.budgets, self.units, self.gone = floor, budgets, units, gone
-        self.sent: set[int] = set()  # units, by identity
+        self.sent: set[int] = set()  # units preempted already, by id()
         self.searches: dict[object, _Search] = {}
 
     @cached_property
     def by_row(self) -> dict[int, list[VictimUnit]]:
-        """The units that have pods on a node, the most important first."""
+        """The units with pods on a node, highest priority first."""
         found: dict[int, list[VictimUnit]] = {}
         rows: dict[str, int] = {}
         for unit in self.units:
@@ -53,7 +53,7 @@ class VictimsByNode:
         return found
 
     def room_for(self, pod: Pod, priority: int, within: Bools | None) -> Found | None:
-        """The seat and who goes for it, if anybody's going helps."""
+        """The row of the pod and its victims; None if preemption does not help."""
         shape = pod.wants.shape
         if not minds_nobody(self.floor.scene, shape):
             wants = minds(self.floor.scene.zones, shape)
@@ -67,18 +67,18 @@ class VictimsByNode:
         return None if found is None else ({pod.key: found[0]}, found[1])
 
     def below(self, row: int, priority: int) -> list[VictimUnit]:
-        """Those on a node that are less important, the most important first."""
+        """Units on a node below a priority, highest priority first."""
         return [u for u in self.by_row.get(row, ()) if u.priority < priority and id(u) not in self.sent]
 
     def cost(self, victims: Sequence[VictimUnit]) -> Cost:
-        """Fewest broken budgets, the least important victims, the fewest, those that ran the shortest."""
+        """Violated budgets, highest priority, sum of priorities, number of pods, latest start."""
         highest = max(unit.priority for unit in victims)
         total = sum((unit.priority + WEIGHT) * len(unit.pods) for unit in victims)
         started = min(unit.started for unit in victims if unit.priority == highest)
         size = sum(len(unit.pods) for unit in victims)
         return self.budgets.broken(victims), highest, total, size, -started
 
-    # ── with all that matters to the pod ───────────────────────────────────────────────────────────
+    # ── with all constraints of the pod ────────────────────────────────────────────────────────────
 
     def _one_by_one(self, pod: Pod, priority: int, within: Bools | None) -> Found | None:
         floor, shape = self.floor, pod.wants.shape
@@ -97,7 +97,7 @@ class VictimsByNode:
         return None if best is None else ({pod.key: best[0][-1]}, best[1])
 
     def _by_zones(self, pod: Pod, wants: NumaRequest, priority: int, within: Bools | None) -> Found | None:
-        """The same where only room and zones matter: all nodes at once, then the best of them for sure."""
+        """The same if only resources and NUMA alignment matter: all nodes at once, the best verified."""
         floor, shape = self.floor, pod.wants.shape
         mark = floor.mark()
         floor.lift_many(self.gone.keys)
@@ -119,7 +119,7 @@ class VictimsByNode:
         return found
 
     def _in_turn(self, units: Sequence[VictimUnit]) -> list[VictimUnit]:
-        """In the order in which they are asked back."""
+        """The order of reprieve: units that would violate a budget first."""
         breaking, others = self.budgets.split(units)
         return [*breaking, *others]
 
@@ -147,9 +147,9 @@ class VictimsByNode:
 
 
 class _Search:
-    """The nodes where others could go for pods of one shape, the cheapest first, worked out bit by bit.
+    """Nodes where preemption helps pods of one signature, cheapest first, computed incrementally.
 
-    What a node costs is looked at again before it is used: others may have taken of its room since.
+    The cost of a node is computed again before it is used: other gangs may have used its capacity since.
     """
 
     def __init__(
@@ -163,21 +163,21 @@ class _Search:
         self.next = next(self.more, None)
 
     def _rows(self) -> Iterator[tuple[int, list[int]]]:
-        """Nodes in portions: first those where the least important will do, and who that is."""
+        """Nodes in batches: first those where victims of the lowest priority suffice, with that priority."""
         seen: set[int] = set()
         units = [u for u in reversed(self.nodes.units) if u.priority < self.priority]
         pods: list[Pod] = []
         for priority, level in groupby(units, key=lambda unit: unit.priority):
             pods += (pod for unit in level for pod in unit.pods)
             if self.nodes.budgets.budgets and len(pods) < sum(len(unit.pods) for unit in units):
-                continue  # a broken budget counts more than a higher priority: all at once
+                continue  # a violated budget outweighs a higher priority: all levels at once
             rows = iter([row for row in self.columns.rows_without(pods) if row not in seen])
             while portion := list(islice(rows, None if self.nodes.budgets.budgets else AT_ONCE)):
                 seen.update(portion)
                 yield priority, portion
 
     def cheapest(self) -> tuple[int, tuple[VictimUnit, ...]] | None:
-        """The best node, and who has to go from it."""
+        """The node of the lowest cost, and its victims."""
         self.columns.refresh()
         while self.heap or self.next is not None:
             if not self.heap or (self.next is not None and self.next[0] < self.heap[0][0][1]):
@@ -201,7 +201,7 @@ class _Search:
         self.next = next(self.more, None)
 
     def _victims(self, row: int) -> tuple[VictimUnit, ...]:
-        """Who has to go from a node; nobody if even all would not do."""
+        """The victims on a node; empty if even all of them are not enough."""
         units = self.nodes.below(row, self.priority)
         takes = {id(unit): self.columns.taken(self._on(unit, row)) for unit in units}
         room = self.columns.room(row)

@@ -1,4 +1,4 @@
-"""Trying who can stay: all who could go are gone, and come back as long as the gang keeps its seats."""
+"""A preemption trial: all candidate units are removed, then reprieved as long as the gang keeps its rows."""
 
 from __future__ import annotations
 
@@ -22,22 +22,29 @@ from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult, attem
 from bayplan.scheduling.preemption.context import PreemptionContext
 from bayplan.scheduling.preemption.victim_units import VictimUnit
 
-TRIES_MAX = 400  # attempts to seat the gang again, each over all nodes
-MANY = 256  # units; from there on fewer attempts are made
+TRIES_MAX = 400  # attempts to place the gang, each over all nodes
+MANY = 256  # units; above this number fewer attempts are made
 TRIES_OF_MANY = 24
 
 
 class PreemptionTrial:
-    """Units in the order in which they are asked back. For pods that mind nobody only room is counted.
+    """Removes units and reprieves them in order; without inter-pod constraints only capacity is counted.
 
-    If zones are all that matters besides, what they would hold is worked out for all nodes at once, too.
+    If NUMA alignment is the only other constraint, it is computed for all nodes at once as well.
     """
 
     def __init__(
-        self, context: PreemptionContext, asked: AttemptRequest, units: Sequence[VictimUnit], within: Bools | None, *,
-        single: bool = False, tries_max: int | None = None, among: PreemptionTrial | None = None,
-    ) -> None:  # fmt: skip
-        """`among`: a trial for the same pods with these units, and more, in which nothing was tried yet."""
+        self,
+        context: PreemptionContext,
+        asked: AttemptRequest,
+        units: Sequence[VictimUnit],
+        within: Bools | None,
+        *,
+        single: bool = False,
+        tries_max: int | None = None,
+        among: PreemptionTrial | None = None,
+    ) -> None:
+        """`among`: an untouched trial for the same pods with a superset of these units."""
         self.context, self.asked, self.units, self.within, self.single = context, asked, units, within, single
         self.floor = context.floor
         shapes = dict.fromkeys(pod.wants.shape for pod in asked.waiting)
@@ -69,22 +76,23 @@ class PreemptionTrial:
         return {id(unit): number for number, unit in enumerate(self.units)}
 
     def _is_counted(self, single: bool) -> bool:
-        """Whether the gang has as many seats as all nodes together have room for, wherever its pods sit."""
+        """Whether the number of rows the gang gets is just the sum of the capacity of all nodes."""
         charter = self.asked.candidate.charter
         if self.shape is None or charter.tree is not None:
             return False
         if not (single or charter.locality.required is None):
             return False
         if not (self.plain or single or charter.locality.preferred is None):
-            return False  # with enough of them in one domain, the others are not seated elsewhere
+            return False  # with enough pods in one domain, the others are not placed elsewhere
         zones, wants = self.floor.zones, self.shape.zones
         if self.plain or self.swift or zones is None or wants is None:
             return True
-        # by the plain rule the containers of one pod do not see each other, those of several pods do
+        # under the plain rule the containers of one pod are checked independently, those of several pods are
+        # not
         return zones.ground.rules.fit is not FitRule.PLAIN or len(wants.containers) == 1
 
     def _is_swift(self, shapes: Collection[PodSignature]) -> bool:
-        """Whether nothing about those who go but room and zones has a say in where the gang's pods sit."""
+        """Whether only resources and NUMA zones of the victims affect where the pods are placed."""
         packs = self.context.profile.gang_nodes is NodeChoice.PACK and not self.asked.lone
         alike = len(shapes) == 1 or not self.floor.scene.index.keys
         return packs and alike and all(map(is_plain, shapes))
@@ -100,12 +108,12 @@ class PreemptionTrial:
 
     @contextmanager
     def emptied(self) -> Iterator[NodeOverlay]:
-        """The floor without any of them."""
+        """The overlay with all units removed."""
         with self, self._floor_if(0, 0) as floor:
             yield floor
 
     def let_stay(self) -> Mapping[PodKey, int] | None:
-        """Let everybody stay who can; returns the seats, or None if there are too few in any case."""
+        """Reprieve all units that can stay; returns the gang's rows, or None if it does not fit at all."""
         if self.counted and self.plain:
             assert self.shape is not None
             if let_stay(self.crowd, self.shape, len(self.asked.waiting), self.within) < self.asked.need:
@@ -126,19 +134,19 @@ class PreemptionTrial:
         return self._try(0, 0).seats
 
     def who_goes(self) -> list[VictimUnit]:
-        """Those who could not stay."""
+        """The units that could not be reprieved."""
         return [self.units[number] for number in self.crowd.leaving()]
 
     def near(self, nodes: Bools) -> list[VictimUnit]:
-        """The units that matter on these nodes: if seats are only counted, those that have pods there."""
+        """The units that matter on these nodes: if capacity is only counted, those with pods there."""
         few = self.plain or (self.zoned and self._is_counted(single=True))
         return [self.units[at] for at in self.crowd.on(nodes)] if few else list(self.units)
 
     def _ask_back(self, seats: int) -> None:
-        """Let as many in a row stay as can, pass over the one that cannot, and go on behind it."""
+        """Reprieve the longest run of units that can stay, skip the next unit, and continue."""
         at, size = 0, len(self.units)
         while at < size and self.tries < self.tries_max:
-            low, high, step = at, size + 1, 1  # up to low they can stay, up to high they cannot
+            low, high, step = at, size + 1, 1  # up to `low` the units can stay, up to `high` they cannot
             while low < size and high > low + 1:
                 middle = min(low + step, size) if high > size else (low + high) // 2
                 if self._seats_if(at, middle) >= seats:
@@ -152,7 +160,7 @@ class PreemptionTrial:
             self._ask_back_roughly(at, seats)
 
     def _ask_back_roughly(self, at: int, seats: int) -> None:
-        """There are too many for that: the gang keeps its seats, and whoever is not in its way stays."""
+        """For very many units: the gang keeps its rows, and every unit that is not on them stays."""
         if self.plain:
             with self._floor_if(0, 0) as floor:
                 taken = self._seat(floor).seats
@@ -167,21 +175,21 @@ class PreemptionTrial:
         )
         for start, stop in pairwise((at - 1, *near, len(self.units))):
             self._stay(start + 1, stop)
-        if len(self._try(0, 0).seats) < seats:  # it is not that simple: nobody more stays
+        if len(self._try(0, 0).seats) < seats:  # the estimate does not hold: no further unit stays
             self.floor.undo(mark)
             self.crowd.stays, self.crowd.free, now = before
             if self.leavers is not None and now is not None:
                 self.leavers.now = now
 
     def _seats_if(self, start: int, stop: int) -> int:
-        """How many seats there are if those units stay, too."""
+        """The number of rows the gang gets if these units stay as well."""
         if self.seats is None:
             return len(self._try(start, stop).seats)
         self.tries += 1
         return self.seats.if_stay(start, stop)
 
     def _try(self, start: int, stop: int) -> AttemptResult:
-        """Seats if those units stay, too."""
+        """The attempt if these units stay as well."""
         self.tries += 1
         with self._floor_if(start, stop) as floor:
             return self._seat(floor)
@@ -221,5 +229,5 @@ class PreemptionTrial:
 
 
 def minds_zones_only(floor: NodeOverlay, shapes: Collection[PodSignature]) -> bool:
-    """Whether to such pods nothing matters but room and zones."""
+    """Whether pods of these signatures have no constraints but resources and NUMA alignment."""
     return all(minds_nobody(floor.scene, replace(shape, zones=None)) for shape in shapes)

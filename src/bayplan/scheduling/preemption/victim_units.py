@@ -1,4 +1,4 @@
-"""Who could be made to go for others, in which units, and who of them is rather let stay."""
+"""Victim units: the running pods that may be preempted, grouped as they leave, and disruption budgets."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from bayplan.model.pod_spec import Labels
 
 
 class VictimUnit(NamedTuple):
-    """Pods that go or stay together: one, or all of a gang that cannot do with less."""
+    """Pods that are preempted or stay together: one pod, or the core of a gang."""
 
     pods: tuple[Pod, ...]
     priority: int
     of_gang: bool
-    started: float  # the earliest; a pod that has not started is the youngest
-    of_groups: bool = False  # a group of groups goes
+    started: float  # the earliest start; a pod that has not started counts as the youngest
+    of_groups: bool = False  # a group of pod groups, preempted as one
 
     @property
     def whole(self) -> bool:
-        """Whether it is more than the pod that is in the way."""
+        """Whether more than one pod leaves together."""
         return len(self.pods) > 1
 
     def rank(self) -> tuple[object, ...]:
-        """Sorts the most important first."""
+        """Sort key, most important first."""
         key = self.pods[0].key
         size = len(self.pods) if self.of_gang else 0
         return (
@@ -42,10 +42,10 @@ class VictimUnit(NamedTuple):
 
 
 def units_of(pods: Iterable[Pod], charters: Mapping[Ref, GangSpec], below: int) -> list[VictimUnit]:
-    """All that run and are less important than that, the most important first.
+    """All running units below a priority, most important first.
 
-    A gang that leaves whole, or does not last below its minimum, is as important as it says, whatever its
-    pods say. Of the latter the pods beyond the minimum go one by one.
+    A gang that leaves as a whole, or does not run below its minimum, has the priority of its spec, whatever
+    its pods say. Of the latter, the pods beyond the minimum are units of their own.
     """
     units: list[VictimUnit] = []
     together: dict[Ref, list[Pod]] = {}
@@ -86,7 +86,7 @@ def units_of(pods: Iterable[Pod], charters: Mapping[Ref, GangSpec], below: int) 
 def _parts_that_go(
     parts: Mapping[tuple[Ref, str], list[Pod]], charters: Mapping[Ref, GangSpec], below: int
 ) -> Iterator[VictimUnit]:
-    """Parts of gangs that go whole, as important as the gang is."""
+    """Subgroups that are preempted as a whole, with the priority of their gang."""
     for (gang, part), members in parts.items():
         charter = charters[gang]
         said = charter.priority
@@ -99,9 +99,9 @@ def _parts_that_go(
 
 
 def beyond_minimum(charter: GangSpec, pods: Iterable[Pod]) -> tuple[list[Pod], list[Pod]]:
-    """The pods that a gang can do without, what has grown most first; and the rest.
+    """The pods beyond the minimum, from the pod set grown most; and the rest.
 
-    Of one that has less than it needs nobody can be spared.
+    A gang below its minimum has no surplus.
     """
     minima = {"": charter.minimum}
     if charter.tree is not None:
@@ -118,7 +118,7 @@ def beyond_minimum(charter: GangSpec, pods: Iterable[Pod]) -> tuple[list[Pod], l
 
 
 class DisruptionBudgets:
-    """How many more may go of the pods that somebody wants to keep, and who would be one too many."""
+    """Disruption budgets: how many more pods may be preempted, and which units would violate a budget."""
 
     def __init__(self, budgets: Sequence[DisruptionBudget]) -> None:
         self.budgets = tuple(budgets)
@@ -126,13 +126,13 @@ class DisruptionBudgets:
         self.known: dict[tuple[str, Labels], tuple[int, ...]] = {}
 
     def spend(self, pods: Iterable[Pod]) -> None:
-        """These go for good: what may go besides them is less."""
+        """Count preempted pods against their budgets."""
         for pod in pods:
             for at in self._meaning(pod):
                 self.spent[at] += 1
 
     def split(self, units: Sequence[VictimUnit]) -> tuple[list[VictimUnit], list[VictimUnit]]:
-        """Those that would break a budget, and those that would not, if all went in their order."""
+        """Units that would violate a budget, and the others, if all were preempted in this order."""
         if not self.budgets:
             return [], list(units)
         left = [budget.allowed - gone for budget, gone in zip(self.budgets, self.spent, strict=True)]
@@ -148,11 +148,11 @@ class DisruptionBudgets:
         return breaking, others
 
     def broken(self, units: Sequence[VictimUnit]) -> int:
-        """How many of these would break a budget."""
+        """How many of these units would violate a budget."""
         return len(self.split(units)[0])
 
     def _meaning(self, pod: Pod) -> tuple[int, ...]:
-        """The budgets on whose account a pod would go; not those that it is counted for already."""
+        """The budgets that count a pod, without those that count it as disrupted already."""
         if not self.budgets:
             return ()
         shape = pod.wants.shape
