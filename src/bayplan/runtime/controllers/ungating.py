@@ -1,4 +1,4 @@
-"""The ungating role: pods of admitted gangs lose their gate, each once its slot is known to be its own."""
+"""The ungating controller: removes the scheduling gate of pods of admitted gangs, one slot per pod."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from bayplan.runtime.core.backoff import Backoff
 from bayplan.runtime.core.controller import Reconciler
 
 BATCH_SECONDS = 1.0
-"""How long pods of one gang are gathered before it is looked at, unless all are there."""
+"""How long pods of one gang are batched before they are ungated, unless all of them exist."""
 RETRY_SECONDS = 5.0
 NEVER = float("inf")
 Object = dict[str, Any]
 Removed = Callable[[str, bool, float], None]
-"""Told the queue, whether it was a pod group's, and the seconds since admission."""
+"""Called with the queue, whether it was a pod group, and the seconds since admission."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class UngateWriteTag:
     key: Key
     ungating: PodUngating
     queue: str
-    since: float  # of the admission
+    since: float  # time of the admission
 
     @property
     def uid(self) -> str:
@@ -43,29 +43,28 @@ class UngateWriteTag:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseWriteTag:
-    """The tag of a write that gives back places."""
+    """The tag of a write that releases slots."""
 
     key: Key
 
 
 @dataclass(slots=True)
 class GatedGang:
-    """A gang as this role sees it: its Workloads (more than one while it changes size), and its pods."""
+    """A gang and its gated pods: its Workloads (several while it is resized) and its pods."""
 
     workloads: dict[str, Object] = field(default_factory=dict)  # by name
-    read: dict[str, AdmittedPlacement | None] = field(
-        default_factory=dict
-    )  # what they say, once somebody asked
+    read: dict[str, AdmittedPlacement | None] = field(default_factory=dict)  # decoded placement, on first use
     pods: dict[str, PodWire] = field(default_factory=dict)  # by name
-    gated: set[str] = field(default_factory=set)  # uids
-    expected: dict[str, UngateWriteTag] = field(default_factory=dict)  # by uid, until seen without their gate
-    doubtful: set[str] = field(default_factory=set)  # uids: nobody knows whether they were ungated
-    again: dict[str, float] = field(default_factory=dict)  # by uid: when a doubtful one is sent again
-    put_off: dict[str, float] = field(default_factory=dict)  # by uid: may not be ungated as it is
-    told: str = ""  # the trouble that was announced last
+    gated: set[str] = field(default_factory=set)  # uids of gated pods
+    # by uid, until the pod is seen without its gate
+    expected: dict[str, UngateWriteTag] = field(default_factory=dict)
+    doubtful: set[str] = field(default_factory=set)  # uids of pods whose patch had no answer
+    again: dict[str, float] = field(default_factory=dict)  # by uid: when a doubtful patch is sent again
+    put_off: dict[str, float] = field(default_factory=dict)  # by uid: when a refused patch is tried again
+    told: str = ""  # the last problem that was published
 
     def admitted(self) -> tuple[Object, AdmittedPlacement] | None:
-        """The Workload that counts: of those that are admitted, the last one made."""
+        """The current Workload: the newest of those that are admitted."""
         for name, workload in self.workloads.items():
             if name not in self.read:
                 self.read[name] = ungating.placed(workload)
@@ -75,7 +74,7 @@ class GatedGang:
         return max(heirs or found, key=lambda one: _age(one[0]), default=None)
 
     def forget(self, uid: str) -> None:
-        """A pod holds nothing any more, and is nothing to wait for."""
+        """Forget a pod: it holds no slot, and no write of it is in flight."""
         self.expected.pop(uid, None)
         self.doubtful.discard(uid)
         self.again.pop(uid, None)
@@ -86,9 +85,9 @@ class GatedGang:
 
 
 class UngatingController(Reconciler):
-    """Looks at a gang once its Workload changes or its last pod is there, else a moment after its pods do.
+    """Reconciles a gang when its Workload changes or all pods exist, else shortly after its pods change.
 
-    All that matters is in the API: whoever takes over reads from the pods which slots are taken.
+    All state is in the API: a new leader reads from the pods which slots are taken.
     """
 
     name = "ungating"
@@ -98,9 +97,9 @@ class UngatingController(Reconciler):
         self.batch_seconds = batch_seconds
         self.removed = removed or (lambda queue, is_group, seconds: None)
         self.troops: dict[Key, GatedGang] = {}
-        self.homes: dict[Key, Key] = {}  # of every pod: its gang
-        self.stirred: dict[Key, bool] = {}  # since the last round; whether it should not wait
-        self.grown: set[Key] = set()  # those of them with a pod that waits for its slot
+        self.homes: dict[Key, Key] = {}  # pod → its gang
+        self.stirred: dict[Key, bool] = {}  # changed since the last step; value: whether to reconcile at once
+        self.grown: set[Key] = set()  # those of them with a gated pod
         self.due: dict[Key, float] = {}
         self.backoff: Backoff[Key] = Backoff()
 
@@ -114,7 +113,7 @@ class UngatingController(Reconciler):
         return iter(())
 
     def keep(self, now: float) -> Iterator[Write]:
-        """Ungate the pods of the gangs whose turn it is."""
+        """Ungate the pods of the gangs that are due."""
         for key, at_once in self.stirred.items():
             complete = at_once
             with self.containment.unit("reconcile", api_kinds.WORKLOADS.kind, _titled(key)):
@@ -136,7 +135,7 @@ class UngatingController(Reconciler):
                 yield from writes
 
     def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
-        """Take note of how a patch ended; what was done stays expected until it is seen."""
+        """Handle the outcome of a patch; a pod counts as ungated until its update is seen."""
         sent = outcome.write.tag
         if isinstance(sent, ReleaseWriteTag) and outcome.ended not in (Ended.DONE, Ended.GONE):
             self._call(sent.key, now + RETRY_SECONDS)
@@ -161,13 +160,13 @@ class UngatingController(Reconciler):
     def next_due(self, now: float) -> float:
         return min(self.due.values(), default=NEVER)
 
-    # ── what is seen ───────────────────────────────────────────────────────────────────────────────
+    # ── events ─────────────────────────────────────────────────────────────────────────────────────
 
     def _note_pod(self, pod: PodWire, gone: bool) -> None:
         key, name, uid = ungating.gang_of_pod(pod), pod.metadata.name, pod.metadata.uid
         which = (pod.metadata.namespace or "default", name)
         home = self.homes.get(which)
-        if home is not None and home != key and home in self.troops:  # it was told to belong elsewhere
+        if home is not None and home != key and home in self.troops:  # the pod moved to another gang
             self._drop(home, self.troops[home], self.troops[home].pods.get(name, pod))
             self.stirred.setdefault(home, False)
         if key is None:
@@ -176,7 +175,7 @@ class UngatingController(Reconciler):
         troop, self.homes[which] = self.troops.setdefault(key, GatedGang()), key
         before = troop.pods.get(name)
         if before is not None and before.metadata.uid != uid:
-            if gone:  # news of one that another has replaced already
+            if gone:  # the deletion of a pod that was replaced already
                 troop.forget(uid)
                 return
             troop.forget(before.metadata.uid)
@@ -212,14 +211,14 @@ class UngatingController(Reconciler):
             self.stirred[key] = True
 
     def _is_complete(self, key: Key) -> bool:
-        """Whether nobody is missing any more, and somebody waits: then there is nothing to gather."""
+        """Whether all pods exist and some are gated: then there is nothing to wait for."""
         if key not in self.grown or key not in self.troops:
             return False
         found = self.troops[key].admitted()
         return found is not None and ungating.is_complete(found[1], self.troops[key].pods.values())
 
     def _drop(self, key: Key, troop: GatedGang, pod: PodWire) -> None:
-        """A pod is no more."""
+        """A pod was deleted."""
         name, uid = pod.metadata.name, pod.metadata.uid
         troop.forget(uid)
         troop.gated.discard(uid)
@@ -231,7 +230,7 @@ class UngatingController(Reconciler):
         if not troop.pods and not troop.workloads:
             self.troops.pop(key, None)
 
-    # ── what is done ───────────────────────────────────────────────────────────────────────────────
+    # ── writes ─────────────────────────────────────────────────────────────────────────────────────
 
     def _round(self, key: Key, troop: GatedGang, now: float) -> Iterator[Write]:
         for uid in [uid for uid, when in troop.put_off.items() if when <= now]:
@@ -245,7 +244,7 @@ class UngatingController(Reconciler):
         self._call(key, troop.next_due())
 
     def _shrink(self, key: Key, troop: GatedGang) -> Iterator[Write]:
-        """Give back the places that a gang does not need any more, once it is known who stands where."""
+        """Release slots that a gang no longer needs, once the slot of every pod is known."""
         found = troop.admitted() if not troop.expected else None
         status = shrunk_places(found[0], list(troop.pods.values())) if found is not None else None
         if found is not None and status is not None:
@@ -263,7 +262,7 @@ class UngatingController(Reconciler):
             yield ungating.ungating_write(one, sent)
 
     def _once_more(self, troop: GatedGang, places: AdmittedPlacement | None, now: float) -> Iterator[Write]:
-        """Send again what may not have arrived: to the same place, so it makes no difference if it did."""
+        """Send doubtful patches again, to the same slot: applying one twice changes nothing."""
         late = [uid for uid, when in troop.again.items() if when <= now]
         slots = (
             {(part.name, slot) for part in places.parts for slot in part.slots} if late and places else set()
@@ -273,7 +272,7 @@ class UngatingController(Reconciler):
             sent = troop.expected[uid]
             if (ungating.part_of(sent.ungating.pod), sent.ungating.place) in slots:
                 yield ungating.ungating_write(sent.ungating, sent)
-            else:  # its gang has moved on since
+            else:  # the gang was admitted again since
                 troop.forget(uid)
 
     def _call(self, key: Key, when: float) -> None:
@@ -286,7 +285,7 @@ def _titled(key: Key) -> str:
 
 
 def _announced(troop: GatedGang, workload: Object, trouble: str, now: float) -> Iterator[Write]:
-    """Say what is wrong, once."""
+    """Publish a problem, once."""
     if trouble and trouble != troop.told:
         meta = workload["metadata"]
         named = (meta.get("namespace", "default"), meta["name"], meta.get("uid", ""))

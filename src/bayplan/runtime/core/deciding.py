@@ -1,8 +1,8 @@
-"""Decides with one view. A gang that makes deciding fail, or take too long, is refused; the others go on.
+"""Makes the plan for one snapshot; rejects a gang whose decision fails or takes too long.
 
-The gang whose turn it was is taken out, and the rest is decided on afresh, as if it did not ask. If no gang
-had its turn, the first with which deciding fails is sought. A gang whose actions could not be written down is
-not decided on for a while, each time a longer one: else others might leave for its sake again and again.
+The failing gang is removed from the snapshot, and the decision is repeated without it. If it is unknown which
+gang failed, it is found by bisection. A gang whose actions could not be encoded is muted for a growing time:
+otherwise pods might be preempted for it again and again.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.controller import Controller, DecisionFault, Recorder
 
 TRACEBACK_MAX = 20_000  # characters
-MUTED_SECONDS, MUTED_SECONDS_MAX = 5.0, 3600.0  # after actions of a gang could not be written down
+MUTED_SECONDS, MUTED_SECONDS_MAX = 5.0, 3600.0  # after actions of a gang could not be encoded
 MUTED_MAX = 1000  # gangs
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An entry of the journal: a gang that could not be decided on, and how that ended."""
+    """A journal entry: a gang on which no decision could be made, and how that ended."""
 
     id: str
     gang: Ref
@@ -35,7 +35,7 @@ class Failure:
 
 
 class Deciding:
-    """Makes plans, whatever happens on the way."""
+    """Makes plans and contains failures of single gangs."""
 
     def __init__(
         self,
@@ -50,11 +50,12 @@ class Deciding:
             stopwatch,
             watched,
         )
-        self.muted: dict[tuple[str, Ref], tuple[float, str]] = {}  # by role and gang: until when, and why
+        # by controller and gang: until when, and the error id
+        self.muted: dict[tuple[str, Ref], tuple[float, str]] = {}
         self.backoff: Backoff[tuple[str, Ref]] = Backoff(MUTED_SECONDS, MUTED_SECONDS_MAX)
 
     def written(self, role: Controller, plan: Plan, unwritten: Sequence[Action], now: float) -> None:
-        """The plan was encoded, but for some actions."""
+        """Note that a plan was encoded, except for these actions; mute their gangs."""
         failed = {action.gang for action in unwritten}
         for gang in failed:
             key = role.name, gang
@@ -70,7 +71,7 @@ class Deciding:
                     self.backoff.worked(key)
 
     def plan(self, role: Controller, view: Any, now: float) -> Plan:
-        """What the role decides, and a refusal for each gang that it cannot decide on."""
+        """The plan of the controller, with a rejection for each gang it could not decide on."""
         every = role.asking(view)
         asking, refusals = list(every), list[Action]()
         for gang in [gang for gang in every if self.muted.get((role.name, gang), (now, ""))[0] > now]:
@@ -117,7 +118,7 @@ class Deciding:
     def _too_slow(
         self, role: Controller, view: Any, watchdog: Watchdog, refusals: list[Action], asking: list[Ref]
     ) -> Plan:
-        """The gang is told what was found so far. All others have their turn in the next decision."""
+        """Reject the gang with the result so far. All other gangs are left for the next cycle."""
         gang = watchdog.gang
         assert gang is not None
         so_far = None if watchdog.so_far is None else watchdog.so_far()
@@ -128,8 +129,11 @@ class Deciding:
     def _sought(
         self, role: Controller, view: Any, asking: list[Ref], now: float, error: Exception
     ) -> tuple[Ref | None, list[Ref], Exception]:
-        """The gang that makes deciding fail, if it does so alone; else only those before it are asking."""
-        low, high = 0, len(asking)  # so many gangs do not fail, and so many do
+        """The gang that fails by itself; None if it only fails together with gangs before it.
+
+        `asking` is then reduced to those gangs.
+        """
+        low, high = 0, len(asking)  # the first `low` gangs do not fail, the first `high` do
         while high - low > 1:
             middle = (low + high) // 2
             found = self._error(role, view, asking[:middle], now)
@@ -143,7 +147,7 @@ class Deciding:
             raise error
         culprit = asking[high - 1]
         alone = self._error(role, view, [culprit], now) if role.is_intact() else error
-        if alone is None:  # it is so only together with others before it: they come first
+        if alone is None:  # it only fails together with gangs before it: they are decided on first
             return None, asking[: high - 1], error
         return culprit, asking, alone
 

@@ -1,8 +1,8 @@
-"""How events become what a role believes. One object that cannot be read or folded in harms no other.
+"""Applies events to the state of one controller; an object that cannot be decoded affects no other.
 
-An event that cannot be decoded changes nothing: what was known of its object before still counts. A change
-that cannot be folded in may leave the state half changed, so the state is then built anew from the newest
-change of every other object, and assumes again what was decided and is not known to have happened.
+An event that cannot be decoded changes nothing: the last known state of its object still counts. A change
+that cannot be applied may leave the state half changed, so the state is then rebuilt from the latest change
+of every other object, and assumes again the plans in flight.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.controller import Controller, Recorder
 from bayplan.runtime.core.quarantine import Quarantine, bare, least_known, named, title
 
-GATHERED_MAX = 1000  # failures in one step; each takes its object off what is to be gathered
+GATHERED_MAX = 1000  # failures in one step; each removes its object from the batch
 
 
 class EventIntake:
-    """The way in for one role."""
+    """The event intake of one controller."""
 
     def __init__(self, role: Controller, journal: Recorder, containment: Containment) -> None:
         self.role, self.journal, self.containment = role, journal, containment
         self.quarantine = Quarantine()
-        self.latest: dict[Subject, Change] = {}  # of every object, in the order in which they came
-        self.rejected: dict[Subject, Change] = {}  # changes that could not be folded in
+        self.latest: dict[Subject, Change] = {}  # latest change of every object, in order of arrival
+        self.rejected: dict[Subject, Change] = {}  # changes that could not be applied
 
     def take_in(self, events: Iterable[Event], now: float) -> None:
-        """Decode, journal and fold."""
+        """Decode events, record and apply the changes."""
         changes: list[Change] = []
         if self.quarantine:
             for event in self.quarantine.due(now):
@@ -50,7 +50,7 @@ class EventIntake:
 
     def _decode(self, event: Event, now: float, changes: list[Change]) -> None:
         try:
-            changes += self.role.decode(event)  # each change made before a failure is true by itself
+            changes += self.role.decode(event)  # changes made before a failure are valid by themselves
         except Exception as error:
             self.containment.failed(error, "decode", event.kind.kind, title(event.object))
             if event.happened is Happened.GONE:
@@ -70,7 +70,7 @@ class EventIntake:
                 changes += (least,) if least is not None else ()
 
     def _decode_loss(self, event: Event, now: float, changes: list[Change]) -> None:
-        """What is gone must not count any longer, whatever is wrong with it."""
+        """A deleted object must not count any longer, even if it cannot be decoded."""
         try:
             changes += self.role.decode(bare(event))
             self.quarantine.release(event)
@@ -88,7 +88,7 @@ class EventIntake:
             except Exception as error:
                 self.containment.failed(error, "gather", self.role.name)
 
-    # ── folding ────────────────────────────────────────────────────────────────────────────────────
+    # ── applying ───────────────────────────────────────────────────────────────────────────────────
 
     def _record(self, changes: Iterable[Change], now: float) -> None:
         for change in changes:
@@ -108,13 +108,13 @@ class EventIntake:
             self._note(changes)
 
     def rebuild(self, now: float) -> None:
-        """Build the state anew: something was left in it that does not belong there."""
+        """Rebuild the state: a failed decision changed it."""
         under_way = self._under_way()
         self._build(now)
         self._assume(under_way, now)
 
     def _fold_apart(self, changes: Sequence[Change], error: Exception, now: float) -> None:
-        """Build the state anew, then fold the changes one by one, without those that cannot be folded."""
+        """Rebuild the state, then apply the changes one by one, without those that fail."""
         under_way = self._under_way()
         if len(changes) == 1:
             self._reject(changes[0], error)
@@ -138,12 +138,12 @@ class EventIntake:
                 self.role.assume(plan, now)
 
     def _build(self, now: float) -> None:
-        """Forget everything, and fold the newest change of every object."""
+        """Reset the state and apply the latest change of every object."""
         known = [Started(), *self.latest.values()]
         self._record(known, now)
         try:
             self.role.fold(known)
-        except Exception as error:  # not of one object alone, then: fold what can be folded
+        except Exception as error:  # not caused by one object alone: apply what can be applied
             self.containment.failed(error, "fold", self.role.name)
             for change in known:
                 with self.containment.unit("fold", *_titled(change)):
@@ -159,12 +159,12 @@ class EventIntake:
     def _reject(self, change: Change, error: Exception) -> None:
         self.containment.failed(error, "fold", *_titled(change))
         if is_loss(change):
-            self.latest.pop(subject_of(change), None)  # a state built without it has lost it
+            self.latest.pop(subject_of(change), None)  # the rebuilt state lacks the object
         else:
             self.rejected[subject_of(change)] = change
 
     def _is_rejected(self, change: Change) -> bool:
-        """Whether a change was tried before, in vain. A newer one of the same object is tried."""
+        """Whether this change failed before. A newer change of the same object is tried."""
         subject = subject_of(change)
         if self.rejected.get(subject) == change:
             return True

@@ -1,7 +1,7 @@
 """The loop: watch, decode, apply, decide, journal, assume, commit, settle.
 
-Every role's part in a step is a unit of work: should it fail as a whole, the other roles go on, and the role
-rests before it tries again. Within a part, each object, gang and write is a unit of its own.
+Every controller's part in a step is a unit of work: if it fails as a whole, the other controllers go on, and
+the controller pauses before it tries again. Within it, each object, gang and write is a unit of its own.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from bayplan.runtime.core.controller import Controller, Recorder, Settled
 from bayplan.runtime.core.deciding import Deciding
 from bayplan.runtime.core.intake import EventIntake
 
-REST = 2.0  # times as long as a round took: what happens meanwhile is decided on together
+REST = 2.0  # times the duration of a cycle: events that arrive meanwhile are decided on together
 
 
 class Observer:
-    """Sees what a decision cost; this one has no stopwatch, as virtual time has none."""
+    """Observes the cost of decisions; this one has no stopwatch, as virtual time has none."""
 
     def stopwatch(self) -> Callable[[], float]:
-        """A function that gives the seconds since it was made."""
+        """A function that returns the seconds since it was made."""
         return lambda: 0.0
 
     def decided(self, plan: Plan, snapshot_seconds: float, decision_seconds: float) -> None:
         """A plan was made."""
 
     def watched(self, watchdog: Watchdog, seconds: float) -> None:
-        """A decision took so long, whatever came of it."""
+        """A decision took this long, whatever its result."""
 
 
 class Loop:
-    """One thread calls `step`, in real time or in virtual time; there is no other scheduler.
+    """One thread calls `step`, in real or in virtual time.
 
-    Unless a containment is given, every error is let through.
+    Without a containment every error is raised.
     """
 
     def __init__(
@@ -60,22 +60,22 @@ class Loop:
         self.intakes = {role.name: EventIntake(role, journal, self.containment) for role in self.roles}
         self.deciding = Deciding(journal, self.containment, self.observer.stopwatch, self.observer.watched)
         self.started = False
-        self.rests: dict[str, float] = {}  # by role: until when nothing is decided
+        self.rests: dict[str, float] = {}  # by controller: until when it does not decide
         self.backoff: Backoff[str] = Backoff()
         for role in self.roles:
             role.containment = self.containment
             role.unread = self.intakes[role.name].quarantine
         kinds = {kind for role in self.roles for kind in role.kinds}
-        self.unsynced = set(kinds)  # of a kind that the cluster lacks, we hear that there is nothing
+        self.unsynced = set(kinds)  # a kind that the cluster does not serve is reported as empty
         backend.watch(sorted(kinds, key=_in_order))
 
     @property
     def synced(self) -> bool:
-        """Whether everything that existed at the start is known."""
+        """Whether all objects that existed at the start are known."""
         return not self.unsynced
 
     def step(self, now: float) -> float:
-        """Do one round of work; return when to be called next."""
+        """Run one step; returns when to call it next."""
         self.take_in(now)
         self.settle_all(now)
         if not self.synced or not self.may_write(now):
@@ -84,7 +84,7 @@ class Loop:
         return min(again, *(self._round(role, now) for role in self.roles))
 
     def take_in(self, now: float) -> None:
-        """Fold in what happened since the last time."""
+        """Apply the events since the last step."""
         if not self.started:
             self.started = True
             for role in self.roles:
@@ -98,7 +98,7 @@ class Loop:
                 self.intakes[role.name].take_in(events, now)
 
     def settle_all(self, now: float) -> None:
-        """Fold in how writes ended since the last time."""
+        """Apply the outcomes of writes since the last step."""
         for outcome in self.backend.outcomes():
             self._settle(outcome, now)
 
@@ -119,7 +119,7 @@ class Loop:
         return rest if due <= now < rest else due
 
     def _decide(self, role: Controller, now: float, elapsed: Callable[[], float]) -> bool:
-        """Whether there was anything to decide."""
+        """Whether there was a gang to decide on."""
         view = role.look(now)
         if view is None:
             return False
@@ -128,7 +128,7 @@ class Loop:
         self.observer.decided(plan, taken, elapsed() - taken)
         if not role.is_intact():
             self.intakes[role.name].rebuild(now)
-            role.look(now)  # whose turn it was has to be known to those who are refused
+            role.look(now)  # rejected gangs must count as tried in this cycle
         self.journal.record(now, "plan", plan, role.name)
         try:
             role.assume(plan, now)
@@ -141,7 +141,7 @@ class Loop:
         return True
 
     def _settle_unwritten(self, role: Controller, plan: Plan, now: float) -> None:
-        """What could not be encoded has failed: it is not assumed any longer."""
+        """Settle actions that could not be encoded as refused: they are not assumed any longer."""
         unwritten = role.take_unwritten()
         self.deciding.written(role, plan, unwritten, now)
         for action in unwritten:
@@ -175,11 +175,11 @@ class Loop:
 
 
 def _lazily(work: Callable[..., Iterable[Write]], *arguments: Any) -> Iterator[Write]:
-    """The writes that the work gives, worked out while they are read, where errors are caught."""
+    """The writes that the work yields, computed while they are consumed, where errors are caught."""
     yield from work(*arguments)
 
 
 def _in_order(kind: Kind) -> tuple[str, ...]:
-    """The same order in every process; some kinds are watched twice, in parts or in other words."""
+    """Sort key, equal in every process; some kinds are watched twice, with other selectors or types."""
     wire = kind.wire.__name__ if kind.wire else ""
     return kind.path(), kind.label_selector, kind.field_selector, wire, str(kind.optional)

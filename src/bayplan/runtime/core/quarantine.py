@@ -1,7 +1,7 @@
-"""Objects that could not be read: the newest event of each, and when it is tried again.
+"""Quarantine: objects that could not be decoded, with their newest event and the time of the next attempt.
 
-An object leaves when it is read, changes or is deleted. Meanwhile what was known of it before still counts,
-and the room that a pod takes on its node counts in any case. Nobody may take it for gone.
+An object leaves when it is decoded, changes or is deleted. Meanwhile its last known state still counts, and
+the capacity that a pod uses on its node counts in any case. It must not count as deleted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bayplan.model.node import PODS
 from bayplan.model.pod import Pod, PodKey
 from bayplan.runtime.core.backoff import Backoff
 
-KEPT_MAX = 1000  # objects; the one that has been here longest is then only tried again when it changes
+KEPT_MAX = 1000  # objects; beyond this the oldest is only tried again when it changes
 AGAIN_SECONDS = 60.0
 AGAIN_SECONDS_MAX = 3600.0
 
@@ -27,7 +27,7 @@ Key = tuple[Kind, str, str]
 
 
 class Quarantine:
-    """Empty while every object can be read."""
+    """Empty while every object can be decoded."""
 
     def __init__(self) -> None:
         self._events: OrderedDict[Key, tuple[float, Event]] = OrderedDict()
@@ -37,15 +37,15 @@ class Quarantine:
         return len(self._events)
 
     def __contains__(self, what: object) -> bool:
-        """Whether an object is here; it is named by kind, namespace and name."""
+        """Whether the object of this kind, namespace and name is in quarantine."""
         return bool(self._events) and what in {(kind.kind, *key) for kind, *key in self._events}
 
     def has_any(self, kind: str, namespace: str) -> bool:
-        """Whether any object of a kind is here from a namespace."""
+        """Whether any object of a kind in a namespace is in quarantine."""
         return any(of.kind == kind and where == namespace for of, where, _ in self._events)
 
     def put(self, event: Event, now: float) -> None:
-        """An event could not be read; each time the same one cannot, it waits longer."""
+        """Add an event that could not be decoded; if the same one fails again, it waits longer."""
         key = _key(event)
         if key in self._events and self._events[key][1] is not event:
             self._backoff.worked(key)
@@ -54,12 +54,12 @@ class Quarantine:
             self._backoff.worked(self._events.popitem(last=False)[0])
 
     def release(self, event: Event) -> None:
-        """A newer event of an object was read."""
+        """Remove an object: a newer event of it was decoded."""
         if self._events and self._events.pop(key := _key(event), None) is not None:
             self._backoff.worked(key)
 
     def due(self, now: float) -> list[Event]:
-        """Events to be tried again."""
+        """Events to decode again."""
         return [event for due, event in self._events.values() if due <= now]
 
     def next_due(self) -> float:
@@ -67,7 +67,7 @@ class Quarantine:
 
 
 def named(found: Any) -> tuple[str, str]:
-    """Namespace and name of an object, however little it resembles one."""
+    """Namespace and name of an object, however malformed it is."""
     try:
         meta = found["metadata"] if isinstance(found, dict) else found.metadata
         if isinstance(meta, dict):
@@ -78,12 +78,12 @@ def named(found: Any) -> tuple[str, str]:
 
 
 def title(found: Any) -> str:
-    """The same in one word, for people."""
+    """The same as one string, for messages."""
     return "/".join(part for part in named(found) if part)
 
 
 def bare(event: Event) -> Event:
-    """A deletion by name alone: nothing else in the object can keep it from being read."""
+    """A deletion event by name alone, so that no other field can make decoding fail."""
     found = event.object
     namespace, name = named(found)
     meta = {"name": name, **({"namespace": namespace} if namespace else {})}
@@ -96,7 +96,7 @@ def bare(event: Event) -> Event:
 
 
 def least_known(event: Event, known: PodSeen | None) -> PodSeen | None:
-    """The room that a pod takes, if its object says so and nothing else of it can be read."""
+    """A change for the capacity that a pod uses, if that is all that can be decoded."""
     wire = event.object
     if not isinstance(wire, PodWire):
         return None

@@ -1,4 +1,4 @@
-"""Frozen values as plain data and back; every dataclass carries its name, to tell unions apart."""
+"""Frozen values to plain data and back; every dataclass carries its name, to tell union members apart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TEXT = frozenset((str,))
 
 
 def plain(value: object) -> Any:
-    """The value in dicts, lists and scalars. Equal values give equal data, however they were made."""
+    """The value as dicts, lists and scalars. Equal values give equal data."""
     kind: Any = type(value)
     if kind in _ATOMS:
         return value
@@ -40,13 +40,13 @@ def plain(value: object) -> Any:
 
 
 class Unrestorable(ValueError):
-    """Data that `plain` did not make from such a value; the message says what is wrong with it."""
+    """Data that `plain` did not produce from such a value; the message says what is wrong."""
 
 
 def restore(data: Any, shape: Any) -> Any:
     """The value that `plain` made the data from; `shape` is its type, a union of types, or Any.
 
-    Raises Unrestorable, for instance if the data is of a version that has other fields.
+    Raises Unrestorable, for instance if the data is of a version with other fields.
     """
     try:
         return _restored(data, shape)
@@ -102,7 +102,7 @@ def _plain_mapping(value: Mapping[Any, Any]) -> Any:
 
 
 def _chosen(data: Any, shapes: tuple[Any, ...]) -> Any:
-    """The member of a union that the data is of: by its mark, or else by what it looks like."""
+    """The union member that the data belongs to: by its mark, or else by its JSON type."""
     if isinstance(data, dict) and MARK in data:
         found = [shape for shape in shapes if getattr(shape, "__name__", "") == data[MARK]]
         if not found:
@@ -117,7 +117,7 @@ def _chosen(data: Any, shapes: tuple[Any, ...]) -> Any:
 
 @cache
 def _fields(kind: Any) -> tuple[str, ...] | None:
-    """The fields that make a value; what is only worked out from them is left out."""
+    """The fields that define a value; derived fields are left out."""
     return tuple(field.name for field in fields(kind) if field.init) if is_dataclass(kind) else None
 
 

@@ -1,7 +1,7 @@
-"""Summaries as samples of gauges: their names and labels, and how many there may be.
+"""Queue summaries as gauge samples: names, labels, and a bound on the number of series.
 
-Whoever watches the queueing family has dashboards for these names. At most `NAMES_MAX` queues, entrances
-and shared quota nodes go by name, the busiest first; all others are `other`, summed up where that makes
+The names are those of Kueue's metrics, for existing dashboards. At most `NAMES_MAX` queues, namespace queues
+and cohorts have series of their own, the busiest first; all others are `other`, summed where a sum makes
 sense.
 """
 
@@ -26,7 +26,7 @@ Samples = dict[str, dict[Labels, float]]
 
 @dataclass(frozen=True, slots=True)
 class Gauged:
-    """What a gauge says, by which labels; `adds` if a sum over several label sets means something."""
+    """The help and labels of a gauge; `adds` if its sum over several label sets is meaningful."""
 
     says: str
     labels: Labels
@@ -97,7 +97,7 @@ TOPOLOGY_GAUGES = {
 
 
 def samples(summaries: Summaries) -> Samples:
-    """Every sample of the moment."""
+    """All samples at this moment."""
     found: Samples = {name: {} for name in GAUGES}
     put = _Sums(found)
     busy = {name: _busyness(queue.counts) for name, queue in summaries.queues.items()}
@@ -113,7 +113,7 @@ def samples(summaries: Summaries) -> Samples:
 
 
 def topology_samples(summaries: Summaries) -> Samples:
-    """Every sample about room."""
+    """All samples of topology capacity."""
     found: Samples = {name: {} for name in TOPOLOGY_GAUGES}
     for level in summaries.levels:
         labels = (level.topology, level.level)
@@ -127,14 +127,14 @@ def topology_samples(summaries: Summaries) -> Samples:
 
 
 def busiest(counts: Mapping[T, int], most: int = NAMES_MAX) -> set[T]:
-    """Those that go by name."""
+    """The names with series of their own."""
     if len(counts) <= most:
         return set(counts)
     return set(sorted(counts, key=lambda name: (-counts[name], str(name)))[:most])
 
 
 def bounded(values: dict[Labels, float], adds: bool, most: int = SETS_MAX) -> dict[Labels, float]:
-    """No more label sets than there may be: the largest stay, the others are one, or none."""
+    """At most `most` label sets: the largest stay, the others are summed, or dropped."""
     if len(values) <= most:
         return values
     ranked = sorted(values, key=lambda labels: (-values[labels] if values[labels] > 0 else 0.0, labels))
@@ -145,12 +145,12 @@ def bounded(values: dict[Labels, float], adds: bool, most: int = SETS_MAX) -> di
 
 
 def amount(resource: str, value: int) -> float:
-    """An amount in the unit that people use: CPUs, not thousandths of them."""
+    """An amount in the unit of users: CPUs, not millicores."""
     return value / 1000 if resource == "cpu" else float(value)
 
 
 class _Sums:
-    """Adds samples up. What may not be added is left out for those without a name."""
+    """Adds up samples. For unnamed label sets, gauges that cannot be summed are left out."""
 
     def __init__(self, found: Samples) -> None:
         self.found = found
@@ -231,7 +231,7 @@ def _shared(put: Put, summaries: Summaries) -> None:
 
 
 def _unadmitted(counts: GangCounts) -> Iterator[tuple[str, str, int]]:
-    """Gangs by what they wait for: the reason of one condition, and of the other that is its cause."""
+    """Pending gangs by the reason of one condition, and the reason of its underlying cause."""
     for token, number in counts.refused.items():
         yield "NoReservation", reason(token), number
     yield from _if_any("UnsatisfiedAdmissionChecks", counts.unchecked)

@@ -1,6 +1,6 @@
-"""Metrics of admission: how decisions went, how long gangs waited, and how queues and topologies stand.
+"""Admission metrics: decisions, waiting times, and the state of queues and topologies.
 
-Names and labels are those that operators of the queueing family know; only what is said of topologies is new.
+Names and labels are those of Kueue; only the topology metrics are new.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bayplan.runtime.telemetry.admission_gauges import (
 from bayplan.runtime.telemetry.metrics import Children
 
 PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
-"""The label of a demand that names its priority class."""
+"""The label of a queued gang that names its priority class."""
 
 STANDALONE, LEADER, FOLLOWER = "standalone", "leader", "follower"
 _QUEUE, _WAY = ("cluster_queue",), ("name", "namespace")
@@ -78,7 +78,7 @@ HISTOGRAMS = {
 }
 BUILD = ("git_version", "git_commit", "build_date", "go_version", "compiler", "platform")
 
-# Seconds: a round takes milliseconds, waiting takes up to hours.
+# Seconds: a cycle takes milliseconds, waiting takes up to hours.
 _ROUND_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _MOMENT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _WAIT_BUCKETS = (1.0, *(2.5 * 2**power for power in range(13)))
@@ -91,12 +91,12 @@ _BUCKETS = {
 
 
 class AdmissionMetrics:
-    """Counts what decisions did and shows how things stand, in a registry that others share."""
+    """Counts decisions and shows queue state, in a shared registry."""
 
     def __init__(self, registry: CollectorRegistry, version: str = "", *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._role = STANDALONE
-        self._paths: dict[str, Labels] = {}  # of queues: their ancestors
+        self._paths: dict[str, Labels] = {}  # queues: their ancestors
         self._counters = {
             name: Children(Counter(f"kueue_{name}", says, (*labels, ROLE), registry=registry), SETS_MAX)
             for name, (says, labels) in COUNTERS.items()
@@ -114,7 +114,7 @@ class AdmissionMetrics:
         build.labels(version, "", "", "", "", "").set(1)
 
     def leads(self, leading: bool) -> None:
-        """Whether this replica leads now; one that does not knows nothing of how things stand."""
+        """Whether this replica leads now; a standby shows no queue state."""
         self._role = LEADER if leading else FOLLOWER
         for board in (self._skips, *self._gauges.values(), *self._levels.values()):
             board.show({}, ())
@@ -122,7 +122,7 @@ class AdmissionMetrics:
     # ── decisions ──────────────────────────────────────────────────────────────────────────────────
 
     def decided(self, plan: Plan, seconds: float) -> None:
-        """A round came to a plan."""
+        """A cycle produced a plan."""
         result = "success" if any(isinstance(action, Admit) for action in plan.actions) else "inadmissible"
         self._inc("admission_attempts", result)
         self._observe("admission_attempt_duration_seconds", seconds, result)
@@ -135,7 +135,7 @@ class AdmissionMetrics:
         self._show_skips(action for action in plan.actions if isinstance(action, ReportNotAdmitted))
 
     def admitted(self, demand: QueuedGang, queue: str) -> None:
-        """A gang may start: at once, or when its checks and places have come."""
+        """A gang is fully admitted: at once, or when its checks and placement are complete."""
         now, which = self._clock.wall(), demand.labels.get(PRIORITY_CLASS, "")
         waited = max(0.0, now - demand.queued)
         since = max(0.0, now - demand.reserved) if demand.reserved else 0.0
@@ -148,14 +148,14 @@ class AdmissionMetrics:
             self._inc("cohort_subtree_admitted_workloads", cohort, which)
 
     def evicted(self, demand: QueuedGang, reason: str, cause: str = "") -> None:
-        """A gang has to leave, by a decision or for a reason that none gave."""
+        """A gang is evicted, by a decision or by another controller."""
         queue = demand.admission.queue if demand.admission is not None else ""
         which = demand.labels.get(PRIORITY_CLASS, "")
         for prefix, names in _places(demand, queue):
             self._inc(f"{prefix}evicted_workloads", *names, reason, cause, which)
 
     def gate_removed(self, queue: str, is_group: bool, seconds: float) -> None:
-        """A pod was let go, so long after its gang was admitted."""
+        """A pod was ungated, this long after its gang was admitted."""
         labels = (TOPOLOGY_GATE, queue, str(is_group).lower())
         self._observe("pod_scheduling_gate_removal_seconds", seconds, *labels)
 
@@ -179,10 +179,10 @@ class AdmissionMetrics:
         skipped = Numbers(action.refusal.queue for action in declined if _is_skip(action))
         self._skips.show({(queue,): number for queue, number in skipped.items()}, (self._role,))
 
-    # ── how things stand ───────────────────────────────────────────────────────────────────────────
+    # ── queue state ────────────────────────────────────────────────────────────────────────────────
 
     def summarised(self, summaries: Summaries) -> None:
-        """This is how things stand now; what is not there any more is not shown any more."""
+        """Show the current summaries; series that no longer exist are removed."""
         self._paths = {name: queue.path for name, queue in summaries.queues.items()}
         for name, values in samples(summaries).items():
             self._gauges[name].show(values, (self._role,))
@@ -197,7 +197,7 @@ class AdmissionMetrics:
 
 
 class _Board:
-    """A gauge that shows exactly what it was told last."""
+    """A gauge that shows exactly the last values."""
 
     def __init__(self, registry: CollectorRegistry, prefix: str, name: str, told: Gauged) -> None:
         labels = (*told.labels, ROLE) if prefix == "kueue_" else told.labels
@@ -217,13 +217,13 @@ def _histogram(registry: CollectorRegistry, name: str, says: str, labels: Labels
 
 
 def _places(demand: QueuedGang, queue: str) -> tuple[tuple[str, Labels], tuple[str, Labels]]:
-    """Where something about a gang is counted: under its queue, and under its entrance."""
+    """The label sets of a gang: its queue, and its namespace queue."""
     namespace, name = demand.entrance
     return ("", (queue,)), ("local_queue_", (name, namespace))
 
 
 def _may_start(action: Admit) -> bool:
-    """Whether nothing is missing any more that was missing before."""
+    """Whether this admission completes what was missing before."""
     ready = {verdict.check for verdict in action.demand.verdicts if verdict.state is CheckState.READY}
     return (
         not action.demand.admitted
@@ -233,7 +233,7 @@ def _may_start(action: Admit) -> bool:
 
 
 def _is_skip(action: ReportNotAdmitted) -> bool:
-    """Whether a gang would have displaced others, had nobody else come first in the round."""
+    """Whether a gang had victims but other gangs of the cycle came first."""
     refusal = action.refusal
     if refusal.remark is AdmissionRemark.OVERTAKEN:
         best = (

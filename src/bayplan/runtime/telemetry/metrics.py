@@ -1,4 +1,4 @@
-"""Prometheus metrics: one method per thing that can happen. Labels are bounded, and looked up once."""
+"""Prometheus metrics: one method per event to count. Labels are bounded, and looked up once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from bayplan.dialects.api import Event, WriteOutcome
 
 OTHER = "other"
-"""What every label says once a metric has as many children as it may have."""
+"""The value of every label once a metric has reached its limit of children."""
 
 CHILDREN_MAX = 200
 
@@ -32,7 +32,7 @@ Queue = tuple[str, str]
 
 
 class Children(Generic[M]):
-    """A metric's children by label values, found in one lookup. Past the limit, all share one: `other`."""
+    """Children of a metric by label values, found in one lookup. Beyond the limit all share `other`."""
 
     def __init__(self, metric: M, children_max: int = CHILDREN_MAX) -> None:
         self._metric = metric
@@ -48,14 +48,14 @@ class Children(Generic[M]):
         return known
 
     def keep(self, wanted: Iterable[tuple[str, ...]]) -> None:
-        """Forget all children but these."""
+        """Remove all children but these."""
         for labels in self._known.keys() - set(wanted):
             del self._known[labels]
             self._metric.remove(*labels)
 
 
 class Metrics:
-    """Everything that is measured, in a registry of its own. May be called from any thread."""
+    """All metrics, in a registry of their own. May be called from any thread."""
 
     def __init__(self, version: str = "", *, of_process: bool = True) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which nobody reads
@@ -122,7 +122,7 @@ class Metrics:
         self._snapshot.observe(seconds)
 
     def decided(self, seconds: float, actions: Mapping[str, int]) -> None:
-        """A plan was made, of so many actions of each sort."""
+        """A plan was made, with this many actions of each kind."""
         self._decision.observe(seconds)
         for action, count in actions.items():
             self._actions.of(action).inc(count)
@@ -132,11 +132,11 @@ class Metrics:
         self._refusals.of(code).inc()
 
     def contained(self, where: str, kind: str) -> None:
-        """An error was kept within the unit of work that caused it."""
+        """An error was contained in the unit of work that caused it."""
         self._contained.of(where, kind).inc()
 
     def queues(self, lengths: Mapping[Queue, int]) -> None:
-        """How long all queues are now; the longest are shown by name, the rest as one."""
+        """The length of all queues now; the longest are shown by name, the rest as one."""
         ranked = sorted(lengths, key=lambda queue: (-lengths[queue], queue))
         shown = {queue: lengths[queue] for queue in ranked[: CHILDREN_MAX - 1]}
         for _, state in ranked[CHILDREN_MAX - 1 :]:
@@ -147,7 +147,7 @@ class Metrics:
         for queue, length in shown.items():
             self._queues.of(*queue).set(length)
 
-    # ── the edges ──────────────────────────────────────────────────────────────────────────────────
+    # ── watches, writes and webhooks ───────────────────────────────────────────────────────────────
 
     def event_seen(self, event: Event) -> None:
         self._events.of(event.kind.kind, event.happened).inc()
@@ -170,7 +170,7 @@ class Metrics:
         self._leader.set(leading)
 
     def reviewed(self, review: str, resource: str, answer: str, seconds: float) -> None:
-        """A webhook answered."""
+        """A webhook responded."""
         self._reviews.of(review, resource, answer).inc()
         self._review.of(review).observe(seconds)
 
@@ -178,11 +178,11 @@ class Metrics:
         self._expiry.set(wall)
 
     def text(self) -> bytes:
-        """Everything, as Prometheus reads it."""
+        """All metrics in the Prometheus text format."""
         return generate_latest(self.registry)
 
     def described(self) -> dict[str, str]:
-        """The names of Bayplan's own metrics, each with its sentence."""
+        """The names of Bayplan's own metrics, each with its help."""
         families = [family for family in self.registry.collect() if family.name.startswith("bayplan_")]
         suffixes = {"counter": "_total"}
         return {family.name + suffixes.get(family.type, ""): family.documentation for family in families}

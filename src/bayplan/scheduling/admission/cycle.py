@@ -170,9 +170,7 @@ class _Decision:
             self._admit(entry)
 
     def _refreshed(self, entry: CycleEntry) -> tuple[GangLoad, bool]:
-        """The load of the gang, and whether it fits; a placement or victims lost to other gangs are searched
-        again.
-        """
+        """The load of the gang, and whether it fits; what other gangs took is searched again."""
         load = self._load(entry)
         quota_fits, spots_fit = self._fits(entry, load)
         overlaps = self._overlaps(entry.found.victims)

@@ -1,4 +1,4 @@
-"""The fair-share part of a binding cycle: gangs that fit are bound, then pods are preempted for the others."""
+"""The fair-share part of a binding cycle: bind the gangs that fit, then preempt pods for the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The admission role: queues, quota and places for gangs, and the status of every object that shows it."""
+"""The admission controller: quota and placement for queued gangs, and the statuses that show them."""
 
 from __future__ import annotations
 
@@ -48,14 +48,15 @@ HOLDERS_MAX = 5
 PLACES_LACK = (
     AdmissionReason.NO_PLACE,
     AdmissionReason.NO_QUOTA_NOW,
-)  # perhaps: the second if others would have to leave
-RETRY_SECONDS = 5.0  # after a write that failed, unless its object changes before
-AGAIN_SECONDS = 5.0  # between two tellings of one reason in other words: figures change with every round
+)  # reasons of a gang that may lack a placement; the second one if it would have to preempt
+RETRY_SECONDS = 5.0  # after a failed write, unless the object changes before
+# between two updates of one reason whose wording changed: figures change with every cycle
+AGAIN_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class StatusWriteTag:
-    """The tag of a write that keeps a Workload's status true."""
+    """The tag of a write that reconciles a Workload's status."""
 
     key: Key
     status: Object
@@ -73,15 +74,15 @@ Written = Shown | StatusWriteTag | DeactivationWriteTag
 
 @dataclass(slots=True)
 class WorkloadWrite:
-    """A write under way: the Workload as it was before, and what is to be shown of it next."""
+    """A write in flight: the Workload before it, and the next status to write."""
 
     before: Object
-    status: Object | None = None  # as it is written, if nothing follows from it
+    status: Object | None = None  # the status being written, if nothing follows from it
     waiting: deque[Shown] = field(default_factory=deque)
 
 
 class AdmissionController:
-    """Decides on Workloads. What is written to one of them waits until the write before it has ended."""
+    """Decides on Workloads. Writes to one Workload are serialized."""
 
     name = "admission"
     kinds: tuple[Kind, ...] = (*api_kinds.KINDS, *zones.KINDS)
@@ -98,17 +99,18 @@ class AdmissionController:
         self.zones, self.tells = (
             zones.NumaReportDecoder(),
             tells,
-        )  # of reports that make no sense: nobody else does
-        self.protects = not shadow  # else nothing is written, and a finalizer would be waited for in vain
+        )  # whether to publish malformed NUMA reports: no other controller does
+        # in shadow mode nothing is written, and waiting for a finalizer would never end
+        self.protects = not shadow
         self.rollups = QueueStatusWriter(fair=self.profile.fair_sharing, watch=watch)
         self.workloads: dict[Key, Object] = {}
         self.agenda: WorkQueue[Key] = WorkQueue()
         self.owed: dict[
             Key, ReportNotAdmitted
-        ] = {}  # reasons that could not be written, or were told a moment ago
-        self.told: dict[Key, float] = {}  # when a reason was
+        ] = {}  # reasons that could not be written yet, or were updated a moment ago
+        self.told: dict[Key, float] = {}  # when a reason was last written
         self.flying: dict[Key, WorkloadWrite] = {}
-        self.held: dict[tuple[str, Path], list[str]] = {}  # who stands in a domain, as of the last plan
+        self.held: dict[tuple[str, Path], list[str]] = {}  # gangs in a domain, as of the last plan
         self.queue_changes = QueueChanges()
         self.unwritten: list[Action] = []
         self.backoff: Backoff[Key] = Backoff()
@@ -137,7 +139,7 @@ class AdmissionController:
         return (ref.kind, ref.namespace, ref.name) in self.unread
 
     def _set_aside(self, now: float, standing: QueueEntry, error: Exception) -> None:
-        """A gang that cannot even be looked at has its turn later, each time a longer while."""
+        """Requeue a gang that cannot be put into a snapshot, with a growing backoff."""
         ref = standing.demand.gang.source
         self.containment.failed(error, "look", ref.kind, f"{ref.namespace}/{ref.name}")
         place = QueueEntryState.BACKOFF if standing.place is QueueEntryState.WAITING else standing.place
@@ -153,7 +155,7 @@ class AdmissionController:
         return tuple(head.demand.gang.source for head in view.heads)
 
     def only(self, view: AdmissionSnapshot, gangs: Collection[Ref]) -> AdmissionSnapshot:
-        """With books of its own: a decision that failed has written into those of the view."""
+        """With its own copy of the quota tree: a failed decision has changed that of the snapshot."""
         heads = tuple(head for head in view.heads if head.demand.gang.source in gangs)
         return replace(view, heads=heads, books=self.state.holdings.books().copy())
 
@@ -161,7 +163,7 @@ class AdmissionController:
         return refused(view, gang, fault)
 
     def is_intact(self) -> bool:
-        return True  # whatever is tried is tried on copies
+        return True  # decisions only change copies
 
     def under_way(self) -> Plan:
         return admissions_under_way(self.state)
@@ -183,11 +185,11 @@ class AdmissionController:
         return unwritten
 
     def keep(self, now: float) -> Iterator[Write]:
-        """Statuses that have to follow what others wrote."""
+        """Statuses that follow from what other controllers wrote."""
         if self.tells:
             yield from self.containment.attempt(self.zones.complaints(now), "reconcile", self.name)[0]
         else:
-            self.zones.problems.clear()  # the scheduler tells of them
+            self.zones.problems.clear()  # the scheduler publishes them
         for key in self.agenda.take(now, self.flying):
             writes, done = self._attempted("reconcile", key, self._looked_after(key, now))
             if done:
@@ -198,7 +200,7 @@ class AdmissionController:
         yield from self.rollups.writes(self.state, now, self.containment)
 
     def _attempted(self, where: str, key: Key, work: Iterable[Write]) -> tuple[list[Write], bool]:
-        """Writes to one Workload. If there are none after a failure, none is under way either."""
+        """Writes to one Workload. If the work fails without a write, no write is in flight."""
         busy = key in self.flying
         writes, done = self.containment.attempt(work, where, api_kinds.WORKLOADS.kind, "/".join(key))
         if not done and not writes and not busy:
@@ -208,14 +210,14 @@ class AdmissionController:
     def settle(self, settled: Settled, now: float) -> None:
         match settled.action:
             case _ if settled.ended is Ended.DONE:
-                return  # the watch will tell
-            case Admit() as action if settled.ended is not Ended.TIMED_OUT:  # else the assumption runs out
+                return  # the watch reports the result
+            case Admit() as action if settled.ended is not Ended.TIMED_OUT:  # else the assumption expires
                 self.state.admission_failed(action.gang, now)
             case EvictGang() as action:
                 self.state.eviction_failed(action.gang)
 
     def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
-        """Announce what was written, and write what waited for it."""
+        """Publish the events of a write, and write what waited for it."""
         self.rollups.ended(outcome, now)
         tag = outcome.write.tag
         if not isinstance(tag, Written):
@@ -227,7 +229,7 @@ class AdmissionController:
         if outcome.ended is Ended.DONE:
             yield from self._attempted("tell", key, _notices(tag, flight, now))[0]
             self._take_answer(key, outcome.object)
-            if flight.status is None:  # something may follow from it, and its echo will be no news
+            if flight.status is None:  # more may follow from it, and its watch event will be no change
                 self.agenda.put(key)
         elif outcome.ended is not Ended.GONE and not isinstance(tag, Admit | EvictGang):
             self.agenda.put_early(key, now + RETRY_SECONDS)
@@ -257,18 +259,18 @@ class AdmissionController:
             known, self.workloads[key] = self.workloads.get(key), event.object
             flight = self.flying.get(key)
             if flight is not None and event.object.get("status") == flight.status:
-                return  # what we wrote ourselves, before we were told that it was
+                return  # our own write, seen before its response
             if known is None or _version(known) != _version(event.object) or not _version(known):
                 self.agenda.put(key)
 
     def _take_answer(self, key: Key, answer: object) -> None:
-        """What the API made of a write is known at once; the watch will tell the same later."""
+        """Take the response of a write as the newest object; the watch will repeat it."""
         known = self.workloads.get(key)
         if isinstance(answer, dict) and known is not None and _version(answer) > _version(known):
             self.workloads[key] = answer
 
     def _looked_after(self, key: Key, now: float) -> Iterator[Write]:
-        """Write what a Workload lacks: a reason it was not told, the status it should have, its end."""
+        """Write what a Workload lacks: a pending reason, its reconciled status, its deactivation."""
         owed, workload = self.owed.pop(key, None), self.workloads.get(key)
         if workload is None:
             return
@@ -281,7 +283,7 @@ class AdmissionController:
         if status is not None:
             self.flying[key] = WorkloadWrite(workload)
             if owed is not None:
-                self.owed[key] = owed  # to be told next
+                self.owed[key] = owed  # to be written next
             yield _write(workload, status, StatusWriteTag(key, status))
         elif shall_be_deactivated(workload):
             self.flying[key] = WorkloadWrite(workload)
@@ -290,7 +292,7 @@ class AdmissionController:
             yield from self._shown(told, now)
 
     def _holders(self, action: ReportNotAdmitted) -> list[str]:
-        """Who stands in the domain that a gang nearly fits, if it has no place there."""
+        """The gangs in the domain that a gang nearly fits."""
         near = action.refusal.near_miss() if action.refusal.token in PLACES_LACK else None
         cluster = None if near is None else self.state.holdings.clusters.get(near[0])
         if near is None or cluster is None:
@@ -312,7 +314,7 @@ class AdmissionController:
         match action:
             case Admit():
                 status = decisions.admitted(workload, action, now)
-            case EvictGang():  # unless what it would lose was never written
+            case EvictGang():  # unless the admission that it would lose was never written
                 status = (
                     decisions.evicted(workload, action, now) if is_true(workload, QUOTA_RESERVED) else None
                 )
@@ -344,7 +346,7 @@ def _version(workload: Object) -> int:
 
 
 def _in_other_words(workload: Object, status: Object) -> bool:
-    """Whether a Workload waits for the same reason as before."""
+    """Whether a Workload is still pending for the same reason."""
     before, now = condition_of(workload, QUOTA_RESERVED), condition_of({"status": status}, QUOTA_RESERVED)
     return before is not None and now is not None and before.get("reason") == now.get("reason")
 
@@ -355,7 +357,7 @@ def _notices(tag: Written, flight: WorkloadWrite, now: float) -> Iterator[Write]
 
 
 def _announced(tag: Written, flight: WorkloadWrite, now: float) -> list[notices.WorkloadEvent]:
-    """The events about a write that was made."""
+    """The events about a completed write."""
     match tag:
         case StatusWriteTag(_, status):
             return notices.upkeep_events(flight.before, status, now)

@@ -1,4 +1,4 @@
-"""What admission does about a gang that could not be decided on."""
+"""Rejections of queued gangs on which no decision could be made."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bayplan.state.admission.snapshot import AdmissionSnapshot
 
 
 def refused(view: AdmissionSnapshot, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
-    """The gang hears why. It is tried again after a while, each time a longer one."""
+    """Reject the gang with the fault as the reason, and requeue it with a growing backoff."""
     [head] = [one for one in view.heads if one.demand.gang.source == gang]
     token, remark, known, tried = AdmissionReason.INTERNAL, AdmissionRemark.INTERNAL, fault.id, ()
     if not fault.id:

@@ -1,4 +1,4 @@
-"""Statuses of queues, cohorts and checks kept true, and what is in use kept from being deleted."""
+"""Reconciles the statuses of queues, cohorts and checks, and the finalizers of objects in use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bayplan.state.reports.counters import QueueCounters
 from bayplan.state.reports.summaries import summaries
 
 EVERY_SECONDS = 1.0
-REFUSED_SECONDS = 5.0  # after which a finalizer that was refused is tried again
+REFUSED_SECONDS = 5.0  # until a refused finalizer is tried again
 NEVER = float("inf")
 Key = tuple[str, str]
 Object = dict[str, Any]
@@ -28,14 +28,14 @@ KINDS = tuple(dict.fromkeys((*TOLD, *USED, api_kinds.CONFIGS)))
 
 
 class QueueStatusWriteTag:
-    """The tag of a write that rolls something up."""
+    """The tag of a write of a status or a finalizer."""
 
     def __init__(self, kind: Kind, key: Key) -> None:
         self.kind, self.key = kind, key
 
 
 class QueueStatusWriter:
-    """Looks at everything at most once a second, and only if something changed."""
+    """Reconciles all objects at most once a second, and only after a change."""
 
     def __init__(self, *, fair: bool, watch: Watcher | None = None) -> None:
         self.fair = fair
@@ -44,33 +44,33 @@ class QueueStatusWriter:
         self.census = QueueCounters()
         self.flying: set[tuple[Kind, Key]] = set()
         self.backoff: Backoff[tuple[Kind, Key]] = Backoff()
-        self.put_off: dict[tuple[Kind, Key], float] = {}  # those that failed, until when
+        self.put_off: dict[tuple[Kind, Key], float] = {}  # failed objects, until when
         self.refused: dict[tuple[Kind, Key], tuple[float, str]] = {}  # finalizers: until when, and why
         self.seen = -1
         self.stale = True
         self.due = 0.0
 
     def note(self, event: Event) -> None:
-        """Remember an object as it is now."""
+        """Cache an object."""
         known = self.objects.get(event.kind)
         if known is None or event.happened is Happened.SYNCED:
             return
         meta = event.object["metadata"]
         key = (meta.get("namespace", ""), meta["name"])
-        self.put_off.pop((event.kind, key), None)  # another object may do
+        self.put_off.pop((event.kind, key), None)  # the changed object may succeed
         if event.happened is Happened.GONE:
             known.pop(key, None)
             self.refused.pop((event.kind, key), None)
         else:
             if key not in known and event.kind == api_kinds.CLUSTER_QUEUES:
-                self.due = 0.0  # gangs wait until it is kept from being deleted
+                self.due = 0.0  # gangs wait until the queue has its finalizer
             known[key] = event.object
         self.stale = True
 
     def writes(
         self, state: AdmissionState, now: float, containment: Containment = UNCONTAINED
     ) -> Iterator[Write]:
-        """What has to be written for every object to tell the truth. One that fails is tried again later."""
+        """The writes that bring every object up to date. A failed object is tried again later."""
         again = self._again()
         if now < self.due or not (self.stale or state.generation != self.seen or again <= now):
             return
@@ -106,7 +106,7 @@ class QueueStatusWriter:
             yield self._write(kind, key, Verb.MERGE_PATCH, {"metadata": {"finalizers": names}}, obj)
 
     def ended(self, outcome: WriteOutcome, now: float) -> None:
-        """A write of ours has ended. It may have failed, or more may have happened while it was under way."""
+        """Handle the outcome of a write. More may have changed while it was in flight."""
         tag = outcome.write.tag
         if not isinstance(tag, QueueStatusWriteTag):
             return
@@ -126,7 +126,7 @@ class QueueStatusWriter:
         return max(self.due, self._again())
 
     def _again(self) -> float:
-        """When something that failed is tried again."""
+        """When a failed object is tried again."""
         return min((*self.put_off.values(), *(until for until, _ in self.refused.values())), default=NEVER)
 
     def _idle(self, kinds: tuple[Kind, ...], now: float) -> Iterator[tuple[Kind, Key, Object]]:

@@ -1,4 +1,4 @@
-"""Looking after Workloads between decisions: the status each should have, and whom a queue concerns."""
+"""The status that a Workload should have between decisions, and the Workloads that a queue event affects."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ Key = tuple[str, str]
 Object = dict[str, Any]
 
 _BEFORE_A_DECISION = {"Deactivated", "Misconfigured", "PendingEvaluation", "Suspended"}
-_OPEN = ("None", None)  # a queue that is not stopped and asks for no checks
-GONE_MAX = 1024  # queues that are remembered after they were removed, should they be made again
+_OPEN = ("None", None)  # a queue that is not stopped and has no checks
+GONE_MAX = 1024  # deleted queues that are remembered in case they are created again
 
 
 def status_due(workload: Object, rules: AdmissionConfig, now: float) -> Object | None:
-    """The status that a Workload should have, if that is another."""
+    """The status that a Workload should have, or None if it has that status."""
     status = reconcile.synced(workload, _checks(workload, rules), now)
     if status is None and (workload.get("spec") or {}).get("active") is not False:
         status = reconcile.heeding(workload, list(_way(workload, rules)), now)
     if status is None and not workload["metadata"].get("ownerReferences"):
-        status = reconcile.released(workload, now)  # nobody else would: it has no job to stop
+        status = reconcile.released(workload, now)  # without an owner, no job controller releases it
     return status
 
 
 def told_like_others(workload: Object, lines: PendingQueues) -> ReportNotAdmitted | None:
-    """A gang that joins others just like it, who were refused already, hears their reason untried."""
+    """The rejection of equivalent gangs, for a Workload that joins them without an attempt of its own."""
     standing = lines.standings.get(source(Field(workload), KIND))
     if standing is None or standing.place is not QueueEntryState.WAITING:
         return None
@@ -53,14 +53,14 @@ def told_like_others(workload: Object, lines: PendingQueues) -> ReportNotAdmitte
 
 
 class QueueChanges:
-    """Notices when a queue is stopped, started, made again or removed; its status does not count."""
+    """Notices when a queue is stopped, resumed, created again or deleted; status changes do not count."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[str, str, str], object] = {}
-        self.gone: dict[tuple[str, str, str], None] = {}  # the last that were removed
+        self.gone: dict[tuple[str, str, str], None] = {}  # the last deleted queues
 
     def concerns(self, event: Event, workloads: Mapping[Key, Object]) -> Iterable[Key]:
-        """The Workloads to be looked after because of an event."""
+        """The Workloads to reconcile because of an event."""
         kind = event.kind.kind
         if kind not in ("ClusterQueue", "LocalQueue") or event.happened is Happened.SYNCED:
             return ()
@@ -75,7 +75,7 @@ class QueueChanges:
             return ()
         if kind == "LocalQueue":
             return _of_entrance(namespace, name, workloads)
-        return list(workloads)  # which LocalQueues lead to it may change in this very moment
+        return list(workloads)  # which LocalQueues point to it may change at the same time
 
     def _note(self, key: tuple[str, str, str], rule: object) -> None:
         self.gone.pop(key, None)
@@ -101,7 +101,7 @@ def _admission(workload: Object) -> Object:
 
 
 def _way(workload: Object, rules: AdmissionConfig) -> Iterator[QueueOnPath]:
-    """The queues that a Workload goes through, or went through to get its quota."""
+    """The queues on the path of a Workload, or those that gave it quota."""
     entrance_name = str((workload.get("spec") or {}).get("queueName") or "")
     if not entrance_name:
         return
@@ -115,9 +115,9 @@ def _way(workload: Object, rules: AdmissionConfig) -> Iterator[QueueOnPath]:
 
 
 def _checks(workload: Object, rules: AdmissionConfig) -> tuple[str, ...]:
-    """The checks that a Workload has to pass, by the flavors it was given.
+    """The checks that a Workload has to pass, by its assigned flavors.
 
-    One that was sent back keeps those it had: they know how often it was tried.
+    An evicted Workload keeps its checks: they hold the retry counts.
     """
     admission = _admission(workload)
     namespace, spec = workload["metadata"].get("namespace", "default"), workload.get("spec") or {}

@@ -1,4 +1,4 @@
-"""The jobs role: jobs that name a queue get Workloads, start when those are admitted, and stop with them."""
+"""The jobs controller: jobs that name a queue get Workloads, start when admitted, and stop when evicted."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from bayplan.runtime.core.backoff import Backoff
 from bayplan.runtime.core.controller import Reconciler
 from bayplan.runtime.core.work_queue import WorkQueue
 
-RETRY_SECONDS = 5.0  # after a write that failed, unless something happens before
+RETRY_SECONDS = 5.0  # after a failed write, unless an event arrives before
 
 
 @dataclass(frozen=True, slots=True)
 class JobWriteTag:
-    """The tag of a write: for whom it was made, and what is announced about it."""
+    """The tag of a write: its unit, and the events to publish about it."""
 
     unit: JobKey
     told: tuple[Write, ...]
@@ -52,14 +52,14 @@ class JobWriteTag:
 
 @dataclass(slots=True)
 class JobWrites:
-    """The writes under way for one unit."""
+    """The writes in flight for one unit."""
 
     left: int
     failed: bool = field(default=False)
 
 
 class JobsController(Reconciler):
-    """Looks after each job on its own: one that is being written to is looked at when that has ended."""
+    """Reconciles each unit by itself, one batch of writes at a time."""
 
     name = "jobs"
     kinds: tuple[Kind, ...] = WATCHED
@@ -79,7 +79,7 @@ class JobsController(Reconciler):
         return iter(())
 
     def keep(self, now: float) -> Iterator[Write]:
-        """The next writes for everything that is due."""
+        """The next writes of all units that are due."""
         for unit in self.agenda.take(now, self.flying):
             kind, *key = unit
             writes, done = self.containment.attempt(self._kept(unit, now), "reconcile", kind, "/".join(key))
@@ -91,7 +91,7 @@ class JobsController(Reconciler):
 
     def _kept(self, unit: JobKey, now: float) -> Iterator[Write]:
         if self._is_unread(unit):
-            return  # it is looked at once it is read
+            return  # reconciled once it is decoded
         deeds = self._deeds(unit, now)
         if deeds:
             self.flying[unit] = JobWrites(len(deeds))
@@ -102,7 +102,7 @@ class JobsController(Reconciler):
             self.agenda.put(unit, max(when, now + 1.0))
 
     def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
-        """Announce what was done; look again once nothing is under way."""
+        """Publish the events of a write; reconcile again when no write is in flight."""
         tag = outcome.write.tag
         if not isinstance(tag, JobWriteTag) or tag.unit not in self.flying:
             return
@@ -111,7 +111,7 @@ class JobsController(Reconciler):
         if outcome.ended is Ended.DONE:
             with self.containment.unit("settle", tag.unit[0], "/".join(tag.unit[1:])):
                 self._take_answer(outcome, now)
-            flight.failed |= _changed_nothing(outcome)  # doing it again at once would be no use
+            flight.failed |= _changed_nothing(outcome)  # repeating it at once would not help
             yield from tag.told
         elif outcome.ended is not Ended.GONE:
             flight.failed = True
@@ -133,7 +133,7 @@ class JobsController(Reconciler):
             self.shelf.answered(write.kind, outcome.object, fresh=write.verb is Verb.CREATE)
 
     def _is_unread(self, unit: JobKey) -> bool:
-        """Whether the job, a pod of the group, or what made the job is there and could not be read."""
+        """Whether the job, a pod of the group, or its owner exists and could not be decoded."""
         if unit in self.unread:
             return True
         if unit[0] == GROUP:
@@ -169,7 +169,7 @@ class JobsController(Reconciler):
         if top is not None:
             above = self.shelf.workloads_of((top["kind"], unit[1], top["metadata"]["name"]))
             current = [one for one in above if not is_true(one, FINISHED)]
-            current.sort(key=lambda one: is_true(one, ADMITTED))  # one may wait to take another's place
+            current.sort(key=lambda one: is_true(one, ADMITTED))  # a pending one may replace an admitted one
             return keep_child(job, current[-1] if current else None, now)
         if not _queue(job) and not self.known.rules.every_job:
             return []
@@ -182,13 +182,13 @@ class JobsController(Reconciler):
         job = self.shelf.jobs.get(unit)
         if job is None or not _queue(job) or self.shelf.top(job) is not None:
             return []
-        mine, _ = self._workloads(unit, job)  # those of an older one of the same name go with it
+        mine, _ = self._workloads(unit, job)  # those of an earlier job of the same name are deleted with it
         return keep_serving(job, mine, self.known, now)
 
     def _workloads(self, unit: JobKey, job: Object | None) -> tuple[list[Object], list[Object]]:
-        """The Workloads of this very job, and those of an earlier one of its name."""
+        """The Workloads of this very job, and those of an earlier job of the same name."""
         if unit[0] not in self.shelf.known_kinds:
-            return [], []  # nobody knows whether the job is there
+            return [], []  # it is unknown whether the job exists
         uid = job["metadata"].get("uid") if job is not None else None
         mine: list[Object] = []
         others: list[Object] = []
@@ -202,7 +202,7 @@ class JobsController(Reconciler):
         if deeds := [deed for one in others if controller(one) for deed in orphaned(one, now)]:
             return deeds
         if pod is None or group_name(Field(pod), self.known.rules).text():
-            return []  # what is left belongs to groups
+            return []  # the remaining pods belong to groups
         alone = [one for one in mine if controller(one)]
         return keep_pods(QueuedPodGroup("", (pod,)), alone[0] if alone else None, self.known, now)
 
@@ -234,7 +234,7 @@ class JobsController(Reconciler):
         return min(due, self.announced.next_look(unit))
 
     def _notice(self, unit: JobKey) -> JobEvent | None:
-        """What is to be told about a unit for which nothing can be done."""
+        """The event about a unit that cannot be reconciled."""
         if unit[0] == GROUP:
             pods = tuple(self.shelf.pods[one] for one in sorted(self.shelf.groups.get(unit[1:], ())))
             workload = self.shelf.workloads.get(unit[1:])
@@ -250,7 +250,7 @@ class JobsController(Reconciler):
         if job is None or unit[0] in SERVING_KINDS:
             return None
         if unit[0] == "Pod" and group_name(Field(job), self.known.rules).text():
-            return None  # its group is told about
+            return None  # its group has the event
         found = (waiting_for_checks(one, (job,)) for one in self._workloads(unit, job)[0])
         return next((one for one in found if one is not None), None)
 

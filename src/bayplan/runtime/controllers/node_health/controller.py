@@ -1,6 +1,6 @@
-"""The node health role: notices nodes that fail under gangs, and has Workloads and pods say so.
+"""The node health controller: finds failed nodes of gangs and records them in Workloads and pods.
 
-Other nodes for them are sought by the admission role, which reads the list that is written here.
+The admission controller reads the list and searches replacement nodes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bayplan.runtime.core.work_queue import WorkQueue
 
 Object = dict[str, Any]
 T = TypeVar("T")
-RETRY_SECONDS = 1.0  # after a write that failed
+RETRY_SECONDS = 1.0  # after a failed write
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,14 @@ class FailedNodesWriteTag:
 
 @dataclass(frozen=True, slots=True)
 class PodFailureWriteTag:
-    """The tag of a write that fails a pod which waits in vain."""
+    """The tag of a write that fails a pod which can never be bound to its node."""
 
     member: GangPod
 
 
 @dataclass(slots=True)
 class HostChanges:
-    """What is found out about the hosts of one Workload in a round."""
+    """Changes about the nodes of one Workload in one step."""
 
     failed: list[str] = field(default_factory=list)
     recovered: list[str] = field(default_factory=list)
@@ -61,14 +61,14 @@ class HostChanges:
 
 @dataclass(slots=True)
 class NodeHealthWrite:
-    """A write to a Workload under way, and the hosts to be judged again when it has ended."""
+    """A write to a Workload in flight, and the nodes to evaluate again when it has ended."""
 
     before: Object
     hosts: set[str] = field(default_factory=set)
 
 
 class NodeHealthController(Reconciler):
-    """Makes no plans. Judges the hosts that news concerns, each for every Workload that stands on it."""
+    """Makes no plans. Evaluates each changed node for every Workload that uses it."""
 
     name = "node_health"
     kinds: tuple[Kind, ...] = (NODES, PODS_KIND, api_kinds.FLAVORS, api_kinds.WORKLOADS)
@@ -77,17 +77,18 @@ class NodeHealthController(Reconciler):
         self.rules = rules or HealthRules()
         self.census = NodeUsageIndex()
         self.flavors: dict[str, Object] = {}
-        self.agenda: WorkQueue[str] = WorkQueue()  # hosts to judge
-        self.noticed: dict[str, float] = {}  # NotReady nodes that do not say since when
-        self.in_vain: dict[str, dict[str, float]] = {}  # by host: pods by uid, and since when they wait so
+        self.agenda: WorkQueue[str] = WorkQueue()  # nodes to evaluate
+        self.noticed: dict[str, float] = {}  # NotReady nodes without a transition time
+        # by node: pods by uid, and since when they wait for it
+        self.in_vain: dict[str, dict[str, float]] = {}
         self.flying: dict[Key, NodeHealthWrite] = {}
-        self.failing: set[str] = set()  # pods by uid
+        self.failing: set[str] = set()  # uids of pods being failed
         self.backoff: Backoff[tuple[str, str]] = Backoff()
 
-    # ── what happens ──────────────────────────────────────────────────────────────────────────────
+    # ── events ────────────────────────────────────────────────────────────────────────────────────
 
     def decode(self, event: Event) -> Iterator[Change]:
-        """All is kept here; nothing of it is a change to decide on."""
+        """Cache the object; nothing here is decided on."""
         gone = event.happened is Happened.GONE
         if event.happened is Happened.SYNCED:
             return iter(())
@@ -101,14 +102,14 @@ class NodeHealthController(Reconciler):
             self._flavor(event.object, gone)
         return iter(())
 
-    # ── what is written ───────────────────────────────────────────────────────────────────────────
+    # ── writes ────────────────────────────────────────────────────────────────────────────────────
 
     def keep(self, now: float) -> Iterator[Write]:
-        """List nodes that failed, take back those that recovered, and fail pods that wait in vain."""
+        """List failed nodes, remove recovered ones, and fail pods that can never be bound."""
         news: dict[Key, HostChanges] = {}
         lost: dict[str, list[GangPod]] = {}
         due = sorted(self.agenda.take(now))
-        for name in sorted(due, key=lambda host: self.census.host(host) is not None):  # the lost first
+        for name in sorted(due, key=lambda host: self.census.host(host) is not None):  # deleted nodes first
             lost[name] = self._attempted(self._judge(name, news, now), NODES.kind, name, (name,), now)
         evicted: set[Key] = set()
         for key, found in news.items():
@@ -121,7 +122,7 @@ class NodeHealthController(Reconciler):
     def _attempted(
         self, work: Iterable[T], kind: str, name: str, hosts: Iterable[str], now: float
     ) -> list[T]:
-        """What the work gives; should it fail, the hosts are judged again a while later."""
+        """The writes of the work; if it fails, the nodes are evaluated again later."""
         found, done = self.containment.attempt(work, "reconcile", kind, name)
         if done:
             self.backoff.worked((kind, name))
@@ -130,7 +131,7 @@ class NodeHealthController(Reconciler):
         return found
 
     def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
-        """Announce what was written; look again at what was not."""
+        """Publish the events of a write; evaluate again what was not written."""
         match outcome.write.tag:
             case FailedNodesWriteTag(key, status) if key in self.flying:
                 flight = self.flying.pop(key)
@@ -159,7 +160,7 @@ class NodeHealthController(Reconciler):
             self.agenda.put_early(host, when)
 
     def _flavor(self, flavor: Object, gone: bool) -> None:
-        """What a flavor tolerates may make a tainted node good or bad."""
+        """The tolerations of a flavor may make a tainted node usable or unusable."""
         name = flavor["metadata"]["name"]
         before = self.flavors.pop(name, None)
         if not gone:
@@ -168,9 +169,9 @@ class NodeHealthController(Reconciler):
             self._judge_soon(host.name for host in self.census.nodes.values() if host.taints)
 
     def _judge(self, name: str, news: dict[Key, HostChanges], now: float) -> Iterator[GangPod]:
-        """Note what a host means to those that stand on it; gives the pods that wait for it in vain."""
+        """Evaluate a node for all Workloads on it; returns the pods that wait for it in vain."""
         if (NODES.kind, "", name) in self.unread:
-            return  # it is there, and judged once it is read
+            return  # it exists, and is evaluated once it is decoded
         host = self._dated(name, now)
         failed: set[Key] = set()
         for key in self.census.gangs_on(name):
@@ -193,7 +194,7 @@ class NodeHealthController(Reconciler):
             yield from (m for m in self.census.in_vain(name, failed=True) if m.gang in failed)
 
     def _dated(self, name: str, now: float) -> Host | None:
-        """A host, and since when it is NotReady: as it says, or as we noticed."""
+        """A node, and since when it is NotReady: its transition time, or when it was noticed."""
         host = self.census.host(name)
         if host is None or host.ready is not False:
             self.noticed.pop(name, None)
@@ -221,7 +222,7 @@ class NodeHealthController(Reconciler):
         yield Write(Verb.UPDATE, api_kinds.WORKLOADS, *key, body, "status", version=version, tag=tag)
 
     def _fail(self, host: str, members: list[GangPod], now: float) -> Iterator[Write]:
-        """Who waits in vain for long enough is failed."""
+        """Fail pods that have waited too long."""
         known = self.in_vain.pop(host, {})
         for member in members:
             since = self.in_vain.setdefault(host, {}).setdefault(member.uid, known.get(member.uid, now))
@@ -232,7 +233,7 @@ class NodeHealthController(Reconciler):
                 yield fail_pod(member, now, PodFailureWriteTag(member))
 
     def _take_answer(self, key: Key, answer: object) -> None:
-        """What the API made of a write is known at once; the watch will tell the same later."""
+        """Take the response of a write as the newest object; the watch will repeat it."""
         known = self.census.workloads.get(key)
         if isinstance(answer, dict) and known is not None and _version(answer) > _version(known):
             self._judge_soon(self.census.workload(answer))

@@ -1,4 +1,4 @@
-"""The grouper role: every pod that names one of our schedulers is put into the group of what made it."""
+"""The pod grouper: puts every pod with one of our scheduler names into the group of its owner."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from bayplan.runtime.core.controller import Reconciler
 from bayplan.runtime.core.work_queue import WorkQueue
 
 OWNER_SECONDS = 10.0  # how long the owner of a pod may be unknown before the pod is grouped without it
-LOOK_SECONDS = 0.5  # meanwhile
-RETRY_SECONDS = 5.0  # after a write that failed
-REFUSED_SECONDS = 60.0  # the same if it was refused: another try helps only if rights or rules have changed
+LOOK_SECONDS = 0.5  # between checks meanwhile
+RETRY_SECONDS = 5.0  # after a failed write
+REFUSED_SECONDS = 60.0  # after a refused write: it only helps once RBAC or the object has changed
 FLAW_MAX = 1000
 T = TypeVar("T")
 IGNORED, ADJUSTED = "SegmentsIgnored", "SegmentsAdjusted"
@@ -48,7 +48,7 @@ IGNORED, ADJUSTED = "SegmentsIgnored", "SegmentsAdjusted"
 
 @dataclass(frozen=True, slots=True)
 class GroupWriteTag:
-    """Marks the write of a group."""
+    """The tag of a write of a group."""
 
     ref: Ref
     pod: PodKey
@@ -56,13 +56,13 @@ class GroupWriteTag:
 
 @dataclass(frozen=True, slots=True)
 class PodWriteTag:
-    """Marks a write to a pod."""
+    """The tag of a write to a pod."""
 
     pod: PodKey
 
 
 class PodGrouperController(Reconciler):
-    """Looks after each pod on its own: first its group is made or brought up to date, then it is joined."""
+    """Reconciles each pod by itself: first its group is created or updated, then the pod is joined."""
 
     name = "grouper"
     kinds: tuple[Kind, ...] = WATCHED  # and one ConfigMap if the settings name one
@@ -77,9 +77,9 @@ class PodGrouperController(Reconciler):
         self.kinds = (*WATCHED, *self.defaults.kinds)
         self.agenda: WorkQueue[PodKey] = WorkQueue()
         self.writing: set[PodKey] = set()
-        self.making: dict[Ref, dict[PodKey, None]] = {}  # groups being written, and who waits for that
-        self.flaws: dict[Ref, dict[PodKey, str]] = {}  # what is wrong with which pod of a group
-        self.flawed: dict[PodKey, Ref] = {}  # the same the other way round
+        self.making: dict[Ref, dict[PodKey, None]] = {}  # groups being written, and the pods that wait for it
+        self.flaws: dict[Ref, dict[PodKey, str]] = {}  # problems by group and pod
+        self.flawed: dict[PodKey, Ref] = {}  # pod → group with a problem of it
         self.unknown: dict[PodKey, float] = {}  # pods whose owners are not known, since when
         self.warned: dict[Ref, set[str]] = {}
         self.backoff: Backoff[PodKey] = Backoff()
@@ -94,7 +94,7 @@ class PodGrouperController(Reconciler):
         return iter(())
 
     def keep(self, now: float) -> Iterator[Write]:
-        """The next writes for every pod that is due. What is wrong with any of them is known before."""
+        """The next writes of all pods that are due. All pods are evaluated before the first write."""
         yield from self.containment.attempt(self.defaults.warnings(now), "reconcile", "ConfigMap")[0]
         found: dict[PodKey, tuple[PodWire, Grouped]] = {}
         for key in self.agenda.take(now, self.writing):
@@ -111,7 +111,7 @@ class PodGrouperController(Reconciler):
             yield pod, self._group(key, pod, owners)
 
     def _attempted(self, key: PodKey, work: Iterable[T], now: float) -> list[T]:
-        """What the work gives; should it fail, the pod is looked at again a while later."""
+        """The result of the work; if it fails, the pod is tried again later."""
         found, done = self.containment.attempt(work, "reconcile", "Pod", str(key))
         if done:
             self.backoff.worked(key)
@@ -120,7 +120,7 @@ class PodGrouperController(Reconciler):
         return found
 
     def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
-        """Go on with those who waited; say so if a group could not be made."""
+        """Continue with the pods that waited; publish if a group could not be created."""
         tag = outcome.write.tag
         match tag:
             case GroupWriteTag(ref, key):
@@ -138,13 +138,13 @@ class PodGrouperController(Reconciler):
         return self.agenda.next_due(self.writing)
 
     def _owners(self, key: PodKey, pod: PodWire, now: float) -> list[Object] | None:
-        """Who made a pod; None as long as that is not all known: it may be heard of after the pod."""
+        """The owners of a pod; None while they are not all known: they may arrive after the pod."""
         owners, complete = self.shelf.chain(key, pod)
         if not complete and now < self.unknown.setdefault(key, now) + OWNER_SECONDS:
             self.agenda.put(key, now + LOOK_SECONDS)
             return None
         if complete:
-            self.unknown.pop(key, None)  # else nobody waits for them once more
+            self.unknown.pop(key, None)  # do not wait for them a second time
         return owners
 
     def _group(self, key: PodKey, pod: PodWire, owners: list[Object]) -> Grouped:
@@ -167,7 +167,7 @@ class PodGrouperController(Reconciler):
                 obj, owners, find=find, pods=self.shelf.pods_with, siblings=self.shelf.alike,
                 settings=self.settings,
             )  # fmt: skip
-        except Exception as bug:  # one job that nobody foresaw must not keep all others from being grouped
+        except Exception as bug:  # an unexpected job must not keep other jobs from being grouped
             self.containment.failed(bug, "reconcile", "Pod", str(key))
             return Grouped(error=f"bayplan could not group it: {type(bug).__name__}: {bug}"[:FLAW_MAX])
 
@@ -177,7 +177,7 @@ class PodGrouperController(Reconciler):
             yield from self._written(key, flaw_write(pod, found.error))
             return
         if group_named(pod) not in ("", made.name):
-            return  # somebody has chosen a group for it
+            return  # a user has chosen a group for it
         ref, known = made.ref, self.shelf.groups.get(made.ref)
         if ref in self.making:
             self.making[ref][key] = None
@@ -201,14 +201,14 @@ class PodGrouperController(Reconciler):
             yield replace(write, tag=PodWriteTag(key))
 
     def _group_written(self, outcome: WriteOutcome, ref: Ref, key: PodKey, now: float) -> Iterator[Write]:
-        """What the API made of a group is known at once."""
+        """Take the response of a group write as the newest object."""
         exists = outcome.write.verb is Verb.CREATE and outcome.ended is Ended.CONFLICT
         if outcome.ended is Ended.DONE and isinstance(outcome.object, dict):
             self.agenda.put_all(self.shelf.answered(read_pod_group(Field(outcome.object))))
         elif outcome.ended is Ended.GONE and outcome.write.verb is not Verb.CREATE:
             known = self.shelf.groups.get(ref)
-            if known is not None and known.uid == outcome.write.uid:  # else another has come in its place
-                del self.shelf.groups[ref]  # it is made again
+            if known is not None and known.uid == outcome.write.uid:  # else another group has replaced it
+                del self.shelf.groups[ref]  # it is created again
         elif outcome.ended is not Ended.TIMED_OUT and not exists and (pod := self.shelf.pods.get(key)):
             why = f"{POD_GROUP.kind} {ref.name} cannot be written: {outcome.message}"
             yield from self._written(key, flaw_write(pod, why[:FLAW_MAX]))

@@ -1,4 +1,4 @@
-"""The provisioning role: asks an autoscaler for the nodes that Workloads under its check wait for."""
+"""The provisioning controller: requests nodes from an autoscaler for Workloads with a provisioning check."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ from bayplan.runtime.core.controller import Reconciler
 
 NEVER = float("inf")
 PATIENCE_SECONDS = 10.0
-"""After the start, before a cluster is said to lack the kind."""
+"""Seconds after the start before the cluster counts as lacking the kind."""
 PAUSE_FIRST, PAUSE_MAX = 1.0, 300.0
-"""Seconds between attempts to write what was not accepted."""
+"""Seconds between attempts of a refused write."""
 
 
 class ProvisioningController(Reconciler):
-    """Makes no plans: what it writes follows from what is there."""
+    """Makes no plans: its writes follow from the cached objects."""
 
     name = "provisioning"
     kinds: tuple[Kind, ...] = check.KINDS
 
     def __init__(self) -> None:
         self.workloads: dict[Key, Object] = {}
-        self.checks: dict[str, Object] = {}  # those we answer for
+        self.checks: dict[str, Object] = {}  # the checks of this controller
         self.configs: dict[str, Object] = {}
         self.flavors: dict[str, Object] = {}
         self.owned: dict[Kind, Owned] = {kind: Owned() for kind in (TEMPLATES, REQUESTS, OLDER_REQUESTS)}
         self.served: set[Kind] = set()
         self.patient_until = NEVER
-        self.lacking = False  # the kind, and patience is over
-        self.dirty: dict[Key, None] = {}  # to be looked after; in order of coming
+        self.lacking = False  # the cluster does not serve the kind
+        self.dirty: dict[Key, None] = {}  # Workloads to reconcile, in order of arrival
         self.flying: dict[Key, ProvisioningWrites] = {}
-        self.trouble: dict[Key, dict[str, str]] = {}  # why requests could not be made, by check
-        self.paused: dict[Key, tuple[float, float]] = {}  # until when nothing is made, and the pause
+        self.trouble: dict[Key, dict[str, str]] = {}  # why requests could not be created, by check
+        self.paused: dict[Key, tuple[float, float]] = {}  # until when nothing is created, and the pause
 
-    # ── what happens ──────────────────────────────────────────────────────────────────────────────
+    # ── events ────────────────────────────────────────────────────────────────────────────────────
 
     def decode(self, event: Event) -> Iterator[Change]:
-        """All is kept here; nothing of it is a change to decide on."""
+        """Cache the object; nothing here is decided on."""
         if event.kind == api_kinds.WORKLOADS:
             self._workload(event)
         elif event.kind == api_kinds.CHECKS:
@@ -67,10 +67,10 @@ class ProvisioningController(Reconciler):
             self._owned(event)
         return iter(())
 
-    # ── what is written ───────────────────────────────────────────────────────────────────────────
+    # ── writes ────────────────────────────────────────────────────────────────────────────────────
 
     def keep(self, now: float) -> Iterator[Write]:
-        """Make requests that lack, end those that are spent, and have checks say how it stands."""
+        """Create missing requests, delete obsolete ones, and update check states."""
         self._mark_due(now)
         for key in list(self.dirty):
             if key in self.flying:
@@ -94,7 +94,7 @@ class ProvisioningController(Reconciler):
                 self._unpause(key, now)
 
     def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
-        """A request follows its templates, and events follow what was written."""
+        """A request is written after its templates, and events after the writes."""
         step = outcome.write.tag
         if not isinstance(step, ProvisioningWriteTag) or step.key not in self.flying:
             return
@@ -132,14 +132,14 @@ class ProvisioningController(Reconciler):
             self.dirty[key] = None
 
     def _forget(self, key: Key) -> None:
-        """A Workload is gone; the API removes what it owns."""
+        """A Workload was deleted; the garbage collector deletes what it owns."""
         self.workloads.pop(key, None)
         self.dirty.pop(key, None)
         self.trouble.pop(key, None)
         self.paused.pop(key, None)
 
     def _named(self, event: Event, there: dict[str, Object]) -> None:
-        """A check, a configuration or a flavor: all Workloads with checks may be concerned."""
+        """A check, a configuration or a flavor: it may affect all Workloads with checks."""
         if event.happened is Happened.SYNCED:
             return
         name = event.object["metadata"]["name"]
@@ -168,7 +168,7 @@ class ProvisioningController(Reconciler):
             self.dirty[key] = None
 
     def _served(self, kind: Kind, version: str) -> None:
-        """A list without a version is that of a kind that the cluster lacks."""
+        """A list without a resourceVersion means that the cluster does not serve the kind."""
         if kind == TEMPLATES:
             return
         before = self._kind()
@@ -214,7 +214,7 @@ class ProvisioningController(Reconciler):
         there = {obj["metadata"]["name"]: obj for obj in self.owned[TEMPLATES].of(key)}
         for asked in course.wanted:
             for body in asked.templates:
-                if body["metadata"]["name"] in there:  # of a request that was never made
+                if body["metadata"]["name"] in there:  # of a request that was never created
                     yield delete_write(TEMPLATES, there[body["metadata"]["name"]], key)
                 yield create_write(TEMPLATES, body, ProvisioningWriteTag(key, template=asked))
 
@@ -258,7 +258,7 @@ class ProvisioningController(Reconciler):
     def _refused(
         self, step: ProvisioningWriteTag, flight: ProvisioningWrites, outcome: WriteOutcome, now: float
     ) -> Iterator[Write]:
-        """Say why something could not be made; that it is there already will show by itself."""
+        """Record why an object could not be created; one that exists already will be seen."""
         asked = step.template or step.request
         if asked is None or outcome.ended not in (Ended.REFUSED, Ended.GONE):
             return
@@ -270,7 +270,7 @@ class ProvisioningController(Reconciler):
         yield notice_write(check.notice(flight.before, "FailedCreate", told, bad=True), now)
 
     def _landed(self, key: Key, flight: ProvisioningWrites, now: float) -> None:
-        """Look again at once if all went well, and a while later if not."""
+        """Reconcile at once after success, after a pause otherwise."""
         del self.flying[key]
         if not flight.failed:
             self._unpause(key, now)
@@ -289,7 +289,7 @@ class ProvisioningController(Reconciler):
             del self.paused[key]
 
     def _take_answer(self, key: Key, answer: object) -> None:
-        """What the API made of a write is known at once; the watch will tell the same later."""
+        """Take the response of a write as the newest object; the watch will repeat it."""
         known = self.workloads.get(key)
         if isinstance(answer, dict) and known is not None and version_of(answer) > version_of(known):
             self.workloads[key] = answer

@@ -1,4 +1,4 @@
-"""Schedules gangs and pods that name us: decides on one view, binds, and tells those who wait."""
+"""The scheduler controller: decides on gangs and pods with our scheduler names, binds, publishes reasons."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ from bayplan.state.scheduling.snapshot import SchedulingSnapshot
 from bayplan.state.scheduling.state import SchedulingState
 
 STARTED = "All pods that it needs have nodes"
-AGAIN_SECONDS = 30.0  # until something is put on record again that nobody seems to have taken down
-REPEAT_SECONDS = 1.0  # until a write that nobody answered is made again
-ENDS = {Ended.DONE: "done", Ended.TIMED_OUT: "unknown"}  # everything else failed
+AGAIN_SECONDS = 30.0  # until a write without a confirmed outcome is made again
+REPEAT_SECONDS = 1.0  # until a write that timed out is made again
+ENDS = {Ended.DONE: "done", Ended.TIMED_OUT: "unknown"}  # all other outcomes are failures
 
 
 @dataclass(frozen=True, slots=True)
 class CycleInput:
-    """Whose turn it is, all under one of our names."""
+    """The snapshot of one cycle, with the scheduler name of its gangs."""
 
     name: str
     look: SchedulingSnapshot
 
 
 class SchedulerController:
-    """Binds pods that name one of our schedulers; each name has a profile."""
+    """Binds pods with one of our scheduler names; each name has a profile."""
 
     name = "scheduler"
     kinds: tuple[Kind, ...] = (*events.KINDS, *scheduled_jobs.KINDS, *zones.KINDS, *groups.KINDS)
@@ -73,7 +73,7 @@ class SchedulerController:
         awaits_grouper: bool = False,
         one_by_one: Collection[str] = (),
     ) -> None:
-        """Pods that name one of `one_by_one` make no gang, whatever made them, as with kube-scheduler."""
+        """Pods with a scheduler name in `one_by_one` never form a gang, as with kube-scheduler."""
         self.one_by_one = frozenset(one_by_one)
         self.profiles = dict(profiles or {scheduled_jobs.SCHEDULER: profile or Profile()})
         heal_seconds = max(profile.heal_seconds for profile in self.profiles.values())
@@ -84,13 +84,14 @@ class SchedulerController:
         self.zones = zones.NumaReportDecoder()
         self.volumes = VolumeBinding(self.state, self.reading.claim_uids, self.reading.volume_versions)
         self.teller = PodEventPublisher()
-        self.binding = 0  # how many bindings are on their way
+        self.binding = 0  # bindings in flight
         self.unwritten: list[Action] = []
         self.begins: dict[
             Ref, tuple[MarkStarted, set[PodKey]]
         ] = {}  # to be recorded once these pods are bound
-        self.repeats: deque[tuple[float, Write]] = deque()  # nobody answered; when they are made again
-        self.unheard: dict[Ref, tuple[MarkStarted, float]] = {}  # to be recorded again, and when
+        # writes that timed out, and when they are made again
+        self.repeats: deque[tuple[float, Write]] = deque()
+        self.unheard: dict[Ref, tuple[MarkStarted, float]] = {}  # records to write again, and when
 
     def decode(self, event: Event) -> Iterator[Change]:
         if event.kind in scheduled_jobs.KINDS:
@@ -102,7 +103,7 @@ class SchedulerController:
         return self.groups.follow(self.reading.decode(event))
 
     def membership(self, pod: PodWire) -> events.Membership | None:
-        """The group that a pod is joined to, or else the job that made it."""
+        """The group that a pod is joined to, or else the job that owns it."""
         if pod.spec.scheduler_name in self.one_by_one:
             return None
         return self.groups.membership(pod) or scheduled_jobs.membership(pod)
@@ -175,14 +176,14 @@ class SchedulerController:
             if not done and not writes:
                 self.unwritten.append(action)
         for gang, pods in out.items():
-            if gang.kind == COMPOSITE:  # each group in it has its own record
+            if gang.kind == COMPOSITE:  # each of its groups has its own record
                 begin, awaited = self.begins.get(gang, (MarkStarted(gang), set()))
                 self.begins[gang] = begin, awaited | pods
 
     def _encoded(
         self, action: Action, out: Mapping[Ref, set[PodKey]], begun: set[Ref], now: float
     ) -> Iterator[Write]:
-        """How one action is carried out."""
+        """The writes of one action."""
         match action:
             case Nominate():
                 yield gang_writes.nominate_write(action)
@@ -217,7 +218,7 @@ class SchedulerController:
         return self.containment.attempt(work, "reconcile", kind, name)[0]
 
     def _recorded_begin(self, begin: MarkStarted, now: float) -> list[Write]:
-        """That a gang has begun; should that fail, it is written down a while later."""
+        """Record that a gang has started; if that fails, try again later."""
         gang = begin.gang
         where = ("reconcile", gang.kind, f"{gang.namespace}/{gang.name}")
         writes, done = self.containment.attempt(self._begin(begin, now), *where)
@@ -244,12 +245,12 @@ class SchedulerController:
                 self._bound(action, ended, now)
 
     def _recorded(self, begin: MarkStarted, ended: Ended, now: float) -> None:
-        """That a gang has begun was written down, or not. A group that is gone needs no record."""
+        """Handle the outcome of a start record. A deleted group needs no record."""
         if ended not in (Ended.DONE, Ended.GONE) and begin.gang in self.state.store.charters:
             self.unheard[begin.gang] = begin, now + AGAIN_SECONDS
 
     def _bound(self, action: Bind, ended: str, now: float) -> None:
-        """What is on record stays there: that a gang began is written when all of it is bound, not before."""
+        """Record the start of a gang only once all its pods are bound: a record is never withdrawn."""
         begin, awaited = self.begins[action.gang]
         awaited.discard(action.pod.key)
         if ended != "done":
@@ -264,7 +265,7 @@ class SchedulerController:
         return ()
 
     def _is_still_meant(self, action: object) -> bool:
-        """Whether a write that nobody answered is worth making again: doing it twice changes nothing."""
+        """Whether to repeat a write that timed out: applying it twice changes nothing."""
         if not isinstance(action, PreemptPod | Nominate):
             return False
         pod = self.state.store.pods.get(action.pod.key)
@@ -281,7 +282,7 @@ class SchedulerController:
         return min(self.state.next_due(now), self.teller.next_due(), self.statuses.next_due(), again)
 
     def _noted(self, changes: Iterable[Change]) -> Iterator[Change]:
-        """Who has a node, or is no more, need not be told anything."""
+        """Drop notices for pods that have a node or are deleted."""
         for change in changes:
             match change:
                 case PodSeen(pod) if pod.ours and not pod.waits:
@@ -295,18 +296,18 @@ class SchedulerController:
                 case GangSpecSeen(charter) if charter.source.kind == COMPOSITE:
                     if (
                         charter.source not in self.state.store.charters
-                    ):  # groups in it may have begun before us
+                    ):  # its groups may have started before this process
                         self.unheard[charter.source] = MarkStarted(charter.source, charter.uid), 0.0
             yield change
 
     def name_of(self, ref: Ref) -> str:
-        """Under which of our names a gang is scheduled."""
+        """The scheduler name of a gang."""
         pods = self.state.waiting(ref) or self.state.standing(ref)
         name = pods[0].scheduler if pods else ""
         return name if name in self.profiles else next(iter(self.profiles))
 
     def _begin(self, action: MarkStarted, now: float) -> Iterator[Write]:
-        """The gang has what it needs: its object says so, where it can. Why others wait is still told."""
+        """Record in the gang's object that it has started. Pods still pending keep their reason."""
         if not self.state.waiting(action.gang):
             self.teller.drop(action.gang)
         if action.gang.kind == COMPOSITE:
@@ -323,7 +324,7 @@ class SchedulerController:
             yield replace(write, tag=action)
 
     def _begun_in(self, gang: Ref, *, bound: bool = False) -> list[GangSpec]:
-        """The groups of a gang that have what they need (`bound`: for sure), and that is written nowhere."""
+        """The started groups of a composite gang (`bound`: confirmed) that have no record yet."""
         crew, standing = self.state.store.crews.get(gang), Counter[str]()
         for pod in self.state.standing(gang):
             standing[pod.pod_set] += not (bound and crew is not None and pod.key in crew.out)
@@ -342,14 +343,14 @@ class SchedulerController:
             self.teller.tell(pod.key, words, partial(_tell_pod, pod, why, words), now, at_once)
         if action.news and action.gang.kind != "Pod":
             if action.gang.dialect == KAI and action.gang not in self.statuses.waits:
-                self.teller.drop(action.gang)  # what it was told once stands nowhere any more
+                self.teller.drop(action.gang)  # its earlier condition no longer exists
             ends = action.gang in begun
             self.teller.tell(
                 action.gang, words, partial(self._tell_gang, action, why, words, ends), now, at_once
             )
 
     def told(self, gang: Ref, why: SchedulingRejection) -> str:
-        """Why a gang waits, in the words of its family."""
+        """Why a gang is pending, in the words of its API family."""
         if gang.dialect != KAI:
             return told(why, gang, sentence)
         known, charter = self.groups.groups.get(gang), self.state.charter_of(gang)

@@ -1,4 +1,4 @@
-"""What the scheduler does about a gang that could not be decided on, and a view in which it does not ask."""
+"""Rejections of gangs on which no decision could be made, and snapshots without them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bayplan.runtime.core.controller import DecisionFault
 from bayplan.state.scheduling.snapshot import SchedulingSnapshot
 from bayplan.state.scheduling.state import SchedulingState
 
-FAILURES_MAX = 1000  # in one look; each takes its gang off those that are looked at
+FAILURES_MAX = 1000  # failures in one snapshot; each removes its gang from it
 
 
 def heads_of(state: SchedulingState, now: float, containment: Containment) -> list[Ref]:
-    """Whose turn it is; a gang that cannot be put in line keeps no other from having it."""
+    """The heads of the scheduling queue; a gang that cannot be sorted does not block the others."""
     for _ in range(FAILURES_MAX):
         try:
             return state.heads(now)
@@ -29,7 +29,7 @@ def heads_of(state: SchedulingState, now: float, containment: Containment) -> li
 def look_at(
     state: SchedulingState, heads: Iterable[Ref], now: float, containment: Containment
 ) -> SchedulingSnapshot | None:
-    """A view for deciding on these gangs. One that cannot be looked at is refused, and has its turn later."""
+    """A snapshot for these gangs. One that cannot be part of it is rejected and tried later."""
     heads = list(heads)
     try:
         return state.look(heads, now)
@@ -52,7 +52,7 @@ def _can_be_looked_at(state: SchedulingState, ref: Ref, now: float, containment:
 
 
 def only_asking(look: SchedulingSnapshot, gangs: Collection[Ref]) -> SchedulingSnapshot:
-    """The same moment in which only these gangs are decided on; room promised to the others stays theirs."""
+    """The same snapshot with only these gangs to decide on; nominations of the others stay."""
     wanted = set(gangs)
     stay = tuple(one for one in look.candidates if one.charter.source in wanted)
     promised = dict(look.nominations)
@@ -65,7 +65,7 @@ def only_asking(look: SchedulingSnapshot, gangs: Collection[Ref]) -> SchedulingS
 
 
 def refused(look: SchedulingSnapshot, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
-    """The gang hears why, and what was promised to it is no longer."""
+    """Reject the gang with the fault as the reason, and clear its nominations."""
     [candidate] = [one for one in look.candidates if one.charter.source == gang]
     charter = candidate.charter
     there = len(candidate.waiting) + len(candidate.standing)

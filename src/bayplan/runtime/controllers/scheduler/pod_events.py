@@ -1,7 +1,7 @@
-"""Tells those who wait why: conditions and events, behind everything that starts pods, and never twice.
+"""Publishes why pods and gangs are pending: conditions and events, after all bindings, each only once.
 
-Gangs change their minds faster than an API server takes notes. What a pod is to be told waits here until
-there is room for it on the way; meanwhile the pod may get a node, or a newer reason replace the older one.
+Reasons change faster than an API server accepts writes. Notices are queued here until there is capacity for
+them; meanwhile the pod may get a node, or a newer reason may replace the older one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bayplan.model.gang import Ref
 from bayplan.model.pod import PodKey
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
 
-PATIENCE_SECONDS = 2.0  # pods of a gang come one after the other: only who waits longer is told so
+PATIENCE_SECONDS = 2.0  # pods of a gang arrive one after the other: only a wait beyond this is published
 IN_FLIGHT_MAX = 64
 TRIES_MAX = 3
 NEVER = float("inf")
@@ -25,7 +25,7 @@ Whom = PodKey | Ref
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingNotice:
-    """Something to say, how it is written, and when at the earliest."""
+    """A notice, its writes, and the earliest time to publish it."""
 
     whom: Whom
     words: str
@@ -35,7 +35,7 @@ class PendingNotice:
 
 @dataclass(frozen=True, slots=True)
 class NoticeWriteTag:
-    """Marks a write of ours: whom it tells what."""
+    """The tag of a notice's write: its subject and text."""
 
     whom: Whom
     words: str
@@ -43,20 +43,21 @@ class NoticeWriteTag:
 
 
 class PodEventPublisher:
-    """Two lines, each in the order of time: what is said at once, and what only after a while."""
+    """Two queues in order of time: notices that are due at once, and those due later."""
 
     def __init__(self) -> None:
         self.prompt: deque[PendingNotice] = deque()
         self.patient: deque[PendingNotice] = deque()
-        self.latest: dict[Whom, PendingNotice] = {}  # what is still to be said
+        self.latest: dict[Whom, PendingNotice] = {}  # notices to publish
         self.said: dict[Whom, str] = {}
-        self.news: deque[tuple[PodKey, Callable[[], Write]]] = deque()  # good ones: they wait for quiet
+        # events of bound pods, published when nothing else is due
+        self.news: deque[tuple[PodKey, Callable[[], Write]]] = deque()
         self.in_flight = 0
 
     def tell(
         self, whom: Whom, words: str, writes: Callable[[float], Iterator[Write]], now: float, at_once: bool
     ) -> None:
-        """Say this soon, instead of anything that was to be said before."""
+        """Publish this notice soon, instead of an earlier one about the same subject."""
         waiting = self.latest.get(whom)
         if waiting is not None and waiting.words == words:
             return
@@ -67,20 +68,21 @@ class PodEventPublisher:
         (self.prompt if at_once else self.patient).append(tell)
 
     def drop(self, whom: Whom) -> None:
-        """Nothing more needs to be said."""
+        """Drop the notice about a subject."""
         self.latest.pop(whom, None)
         self.said.pop(whom, None)
 
     def announce(self, whom: PodKey, write: Callable[[], Write]) -> None:
-        """Say this when there is nothing better to do."""
+        """Publish this event when nothing else is due."""
         self.news.append((whom, write))
 
     def writes(
         self, now: float, containment: Containment = UNCONTAINED, busy: bool = False
     ) -> Iterator[Write]:
-        """As much of what is due as there is room for; good news only while pods need not be bound.
+        """The notices that are due, within the limit of writes in flight.
 
-        What cannot be put into a write is said when the same whom is to be told something again.
+        Events of bound pods are only published while no binding is in flight. A notice that cannot be encoded
+        is dropped; the subject's next notice is tried again.
         """
         for line in (self.prompt, self.patient):
             while line and line[0].due <= now and self.in_flight < IN_FLIGHT_MAX:
@@ -102,7 +104,7 @@ class PodEventPublisher:
             yield from (replace(write, tag=NoticeWriteTag(whom, "")) for write in found)
 
     def ended(self, outcome: WriteOutcome, now: float) -> None:
-        """A write ended; perhaps one of ours. What nobody took in, as far as we know, is said a few times."""
+        """Handle the outcome of a write; a notice without a confirmed outcome is repeated a few times."""
         write, tag = outcome.write, outcome.write.tag
         if not isinstance(tag, NoticeWriteTag):
             return
@@ -116,7 +118,7 @@ class PodEventPublisher:
             self.patient.append(tell)
 
     def next_due(self) -> float:
-        """When something is to be said; what waits for others to end needs no clock."""
+        """When the next notice is due; notices that wait for outcomes need no timer."""
         for line in (self.prompt, self.patient):
             while line and self.latest.get(line[0].whom) is not line[0]:
                 line.popleft()

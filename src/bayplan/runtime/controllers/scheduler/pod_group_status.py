@@ -1,4 +1,4 @@
-"""Keeps the status of pod groups and of their queues true: each written at most once a second."""
+"""Reconciles the status of pod groups and their queues, at most one write a second per object."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ from bayplan.runtime.core.backoff import Backoff
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
 from bayplan.runtime.core.work_queue import WorkQueue
 
-REST_SECONDS = 1.0  # between two writes about one object
-GATHER_SECONDS = 0.5  # what happens together is told together
+REST_SECONDS = 1.0  # between two writes to one object
+GATHER_SECONDS = 0.5  # changes within this time are written together
 AGAIN_SECONDS = 5.0
 IN_FLIGHT_MAX = 32
 
 
 @dataclass(frozen=True, slots=True)
 class PodGroupWriteTag:
-    """Marks a write of ours."""
+    """The tag of a status write."""
 
     about: Ref
 
 
 @dataclass(slots=True)
 class QueueContribution:
-    """What a group adds to its queue."""
+    """What a group adds to the status of its queue."""
 
     queue: str = ""
     held: ResourceTotals = field(default=NOTHING)
 
 
 class GroupStatuses:
-    """Works out what stands in each status, and writes where something else stands."""
+    """Computes each status, and writes those that differ."""
 
     def __init__(self, reading: GroupDecoder) -> None:
         self.reading = reading
@@ -58,14 +58,15 @@ class GroupStatuses:
         self.shares: dict[Ref, QueueContribution] = {}
         self.agenda: WorkQueue[Ref] = WorkQueue()
         self.flying: set[Ref] = set()
-        self.written: dict[Ref, tuple[str, Object]] = {}  # of which one, what: to write it again is no use
+        # uid and status last written: repeating it would not help
+        self.written: dict[Ref, tuple[str, Object]] = {}
         self.rests: dict[Ref, float] = {}
         self.backoff: Backoff[Ref] = Backoff()
 
     def waiting(
         self, ref: Ref, reason: str, message: str, now: float, queue: Mapping[str, Any] | None = None
     ) -> None:
-        """Why a group waits, and which queue is in the way, if one is."""
+        """Set why a group is pending, and the queue that limits it, if any."""
         before = self.waits.get(ref)
         if before is None or (before.reason, before.message) != (reason, message):
             number = 1 if before is None else before.number + 1
@@ -73,7 +74,7 @@ class GroupStatuses:
             self._put(ref, now)
 
     def keep(self, now: float, containment: Containment = UNCONTAINED) -> Iterator[Write]:
-        """Writes that are due. A status that cannot be worked out is tried again a while later."""
+        """The writes that are due. A status that cannot be computed is tried again later."""
         news, self.reading.news = self.reading.news, {}
         for ref in news:
             self._put(ref, now)
@@ -102,7 +103,7 @@ class GroupStatuses:
             yield replace(write, tag=PodGroupWriteTag(ref))
 
     def ended(self, outcome: WriteOutcome, now: float) -> None:
-        """A write ended; perhaps one of ours. What nobody seems to have taken in is made again."""
+        """Handle the outcome of a write; one without a confirmed outcome is repeated."""
         tag = outcome.write.tag
         if not isinstance(tag, PodGroupWriteTag):
             return
@@ -112,7 +113,7 @@ class GroupStatuses:
             self.agenda.put_early(tag.about, now + AGAIN_SECONDS)
 
     def next_due(self) -> float:
-        """When something is to be written."""
+        """When the next write is due."""
         if len(self.flying) >= IN_FLIGHT_MAX:
             return float("inf")
         return 0.0 if self.reading.news or self.reading.queue_news else self.agenda.next_due(self.flying)
@@ -136,7 +137,7 @@ class GroupStatuses:
         return None if status is None else group_write(ref, known.group.uid, status)
 
     def _share(self, ref: Ref, queue: str, held: ResourceTotals, now: float) -> None:
-        """Note what a group holds; its queue and those above follow."""
+        """Set what a group uses; its queue and its ancestors follow."""
         before = self.shares.pop(ref, QueueContribution())
         if queue:
             self.shares[ref] = QueueContribution(queue, held)
@@ -147,7 +148,7 @@ class GroupStatuses:
                 self._put(_queue_ref(above), now)
 
     def _queue_news(self) -> set[str]:
-        """Queues that something happened to, or to one above them that is now elsewhere."""
+        """Queues that changed, or below a queue that moved."""
         found, self.reading.queue_news = self.reading.queue_news, set()
         moved, self.reading.moved_queues = self.reading.moved_queues, set()
         if moved:

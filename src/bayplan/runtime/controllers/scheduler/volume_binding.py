@@ -1,8 +1,8 @@
-"""Binds pods whose volumes are chosen or made once their node is known: first the volumes, then the pods.
+"""Binds volumes before the pods that use them, for claims that wait for the first consumer.
 
-A claim is told its node, or a volume its claim; the rest is done by those who make and bind volumes. Until
-they have, the bindings of the whole gang are held back. Whoever waits too long is decided on anew, and keeps
-the node that its claims were told.
+A claim gets its node, or a volume its claim; provisioner and volume controller do the rest. Until then the
+bindings of the whole gang are held back. A gang that waits too long is decided on again, and its pods keep
+the node that their claims name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bayplan.model.storage import ClaimKey
 from bayplan.state.scheduling.state import ASSUMED_SECONDS, SchedulingState
 from bayplan.state.scheduling.volume_choice import volumes_for
 
-HELD_SECONDS = ASSUMED_SECONDS - 1.0  # then the gang is decided on anew
+HELD_SECONDS = ASSUMED_SECONDS - 1.0  # then the gang is decided on again
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class WaitingBindings:
 
 
 class VolumeBinding:
-    """What is held back, by gang. `uids` and `versions` are those of claims and volumes, as last seen."""
+    """Bindings held back, by gang. `uids` and `versions` are those of claims and volumes, as last seen."""
 
     def __init__(
         self, board: SchedulingState, uids: Mapping[ClaimKey, str], versions: Mapping[str, str]
@@ -51,7 +51,7 @@ class VolumeBinding:
         return list(binds.items())
 
     def begin(self, gang: Ref, binds: Sequence[Bind], now: float) -> list[Write]:
-        """The bindings of a gang, or what has to be written before them."""
+        """The bindings of a gang, or the volume writes that must precede them."""
         self.held.pop(gang, None)
         claims: dict[ClaimKey, tuple[str, str]] = {}
         for action in binds:
@@ -78,7 +78,7 @@ class VolumeBinding:
         return [one for one in binds if one.pod.key in pods and pods[one.pod.key].uid == one.pod.uid]
 
     def _waits_for(self, action: Bind) -> dict[ClaimKey, tuple[str, str]]:
-        """Each claim that is not bound, with the volume it is to get, if there is one, and the node."""
+        """Each unbound claim with its chosen volume, if any, and the node."""
         _, ground = self.board.store.nodes.flat.view()
         found = volumes_for(
             ground.land, self.board.store.stores.picture(), action.pod.wants.shape, action.node
