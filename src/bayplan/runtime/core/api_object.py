@@ -62,7 +62,9 @@ class ApiObject:
         return self._read(status, answer)
 
     def update(self, body: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        assert body["metadata"]["resourceVersion"], "an update without a precondition overwrites others"
+        assert body["metadata"]["resourceVersion"], (
+            "an update without a resourceVersion overwrites concurrent changes"
+        )
         data = msgspec.json.encode({**self._identity, **body})
         status, answer = self._request("PUT", self._path, data, seconds)
         if status == 409 or (status == 404 and not _path_unknown(answer)):

@@ -159,7 +159,7 @@ class Reconciler:
         return view
 
     def refusal(self, view: Any, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
-        raise AssertionError(f"{gang} is decided on by nobody here")
+        raise AssertionError(f"{gang} is not decided on by a reconciler")
 
     def is_intact(self) -> bool:
         return True

@@ -145,7 +145,7 @@ class Loop:
         unwritten = role.take_unwritten()
         self.deciding.written(role, plan, unwritten, now)
         for action in unwritten:
-            settled = Settled(Ended.REFUSED, "it could not be written down", action)
+            settled = Settled(Ended.REFUSED, "the action could not be encoded", action)
             self._settle_one(role, settled, now)
 
     def _next_due(self, role: Controller, now: float) -> float:

@@ -55,9 +55,7 @@ def restore(data: Any, shape: Any) -> Any:
     except RecursionError:
         raise Unrestorable("it is nested too deeply") from None
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError) as trouble:
-        raise Unrestorable(
-            f"it holds a value that makes no sense ({type(trouble).__name__}: {trouble})"
-        ) from None
+        raise Unrestorable(f"it holds an invalid value ({type(trouble).__name__}: {trouble})") from None
 
 
 def _restored(data: Any, shape: Any) -> Any:
@@ -111,7 +109,7 @@ def _chosen(data: Any, shapes: tuple[Any, ...]) -> Any:
     unmarked = [shape for shape in shapes if not is_dataclass(shape) and shape is not type(None)]
     exact = [shape for shape in unmarked if shape is type(data)]
     if not unmarked:
-        raise Unrestorable(f"{str(data)[:40]!r} does not say what it is")
+        raise Unrestorable(f"{str(data)[:40]!r} has no type mark")
     return (exact or unmarked)[0]
 
 

@@ -132,7 +132,7 @@ class Election:
             self._lease.update(body, self.timing.call_seconds)
             self._note("released the lease")
         except (WriteConflict, ApiError) as trouble:
-            self._note(f"could not release the lease; it runs out by itself ({trouble})")
+            self._note(f"could not release the lease; it expires by itself ({trouble})")
 
     def _attempt(self) -> None:
         began = self._clock.monotonic()

@@ -75,7 +75,7 @@ class ShutdownStack:
                 close(max(0.0, end - self._clock.monotonic()))
             except Exception as trouble:
                 well = False
-                self._note(f"{name} did not close well: {trouble!r}")
+                self._note(f"{name} was not closed cleanly: {trouble!r}")
         if self._clock.monotonic() > end:
             well = False
             self._note(f"closing took longer than {self._grace:g} s")

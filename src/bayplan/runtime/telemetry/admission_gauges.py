@@ -39,38 +39,44 @@ _WAY_CELL = (*_WAY, "flavor", "resource")
 _LEVEL = ("topology", "level")
 
 GAUGES = {
-    "pending_workloads": Gauged("Gangs in line: tried (active), or parked.", (*_QUEUE, "status")),
-    "pending_scheduling_hashes": Gauged("How many different requests are in line.", (*_QUEUE, "status")),
+    "pending_workloads": Gauged(
+        "Pending gangs: active, or inadmissible until an event may help.", (*_QUEUE, "status")
+    ),
+    "pending_scheduling_hashes": Gauged("Pending gangs with different requests.", (*_QUEUE, "status")),
     "unadmitted_workloads": Gauged(
-        "Gangs that may not start, by what they wait for.", (*_QUEUE, "reason", "underlying_cause")
+        "Gangs that are not admitted, by what they wait for.", (*_QUEUE, "reason", "underlying_cause")
     ),
-    "reserving_active_workloads": Gauged("Gangs that have quota.", _QUEUE),
-    "admitted_active_workloads": Gauged("Gangs that may run.", _QUEUE),
-    "cluster_queue_status": Gauged("1 for the one status that a queue has.", (*_QUEUE, "status")),
+    "reserving_active_workloads": Gauged("Gangs with quota reserved.", _QUEUE),
+    "admitted_active_workloads": Gauged("Admitted gangs.", _QUEUE),
+    "cluster_queue_status": Gauged("1 for the current status of a queue.", (*_QUEUE, "status")),
     "cluster_queue_info": Gauged(
-        "Always 1; the labels say where a queue hangs.", (*_QUEUE, "parent_cohort", "root_cohort"), adds=False
+        "Always 1; the labels name the parents of a queue.",
+        (*_QUEUE, "parent_cohort", "root_cohort"),
+        adds=False,
     ),
-    "cluster_queue_resource_reservation": Gauged("Quota that gangs have.", _CELL),
-    "cluster_queue_resource_usage": Gauged("Quota that admitted gangs have.", _CELL),
-    "cluster_queue_resource_pending": Gauged("What gangs in line ask for.", (*_QUEUE, "resource")),
-    "cluster_queue_nominal_quota": Gauged("Quota of a queue's own.", _CELL),
-    "cluster_queue_borrowing_limit": Gauged("How much a queue may borrow; +Inf: without limit.", _CELL),
-    "cluster_queue_lending_limit": Gauged("How much a queue lends; +Inf: without limit.", _CELL),
+    "cluster_queue_resource_reservation": Gauged("Quota reserved by gangs.", _CELL),
+    "cluster_queue_resource_usage": Gauged("Quota used by admitted gangs.", _CELL),
+    "cluster_queue_resource_pending": Gauged("Quota requested by pending gangs.", (*_QUEUE, "resource")),
+    "cluster_queue_nominal_quota": Gauged("Nominal quota of a queue.", _CELL),
+    "cluster_queue_borrowing_limit": Gauged("Borrowing limit of a queue; +Inf: unlimited.", _CELL),
+    "cluster_queue_lending_limit": Gauged("Lending limit of a queue; +Inf: unlimited.", _CELL),
     "cluster_queue_weighted_share": Gauged(
-        "How far a queue is above its quota, in thousandths of what it could borrow; NaN: weight 0.",
+        "Usage of a queue above its quota, in thousandths of what it could borrow; NaN: weight 0.",
         ("cluster_queue", "cohort"),
         adds=False,
     ),
     "cohort_weighted_share": Gauged("The same for a cohort.", ("cohort",), adds=False),
-    "cohort_subtree_quota": Gauged("Quota of a cohort and all below it.", ("cohort", "flavor", "resource")),
+    "cohort_subtree_quota": Gauged(
+        "Quota of a cohort and all its descendants.", ("cohort", "flavor", "resource")
+    ),
     "cohort_subtree_resource_reservations": Gauged(
-        "Quota that gangs of all queues below have.", ("cohort", "flavor", "resource")
+        "Quota reserved by gangs of all queues of a cohort.", ("cohort", "flavor", "resource")
     ),
     "cohort_subtree_admitted_active_workloads": Gauged(
-        "Gangs of all queues below that may run.", ("cohort",)
+        "Admitted gangs of all queues of a cohort.", ("cohort",)
     ),
     "cohort_info": Gauged(
-        "Always 1; the labels say where a cohort hangs.",
+        "Always 1; the labels name the parents of a cohort.",
         ("cohort", "parent_cohort", "root_cohort"),
         adds=False,
     ),
@@ -80,18 +86,20 @@ GAUGES = {
     ),
     "local_queue_reserving_active_workloads": Gauged("As above, by local queue.", _WAY),
     "local_queue_admitted_active_workloads": Gauged("As above, by local queue.", _WAY),
-    "local_queue_status": Gauged("1 for the one answer whether it is active.", (*_WAY, "active")),
+    "local_queue_status": Gauged("1 for the current status, active or not.", (*_WAY, "active")),
     "local_queue_resource_reservation": Gauged("As above, by local queue.", _WAY_CELL),
     "local_queue_resource_usage": Gauged("As above, by local queue.", _WAY_CELL),
 }
 TOPOLOGY_GAUGES = {
     "topology_domains": Gauged("Domains of a level that have a usable node.", _LEVEL),
-    "topology_free": Gauged("What is free on usable nodes.", (*_LEVEL, "resource")),
+    "topology_free": Gauged("Free capacity of usable nodes.", (*_LEVEL, "resource")),
     "topology_largest_gang": Gauged(
-        "The most that a gang within one domain of the level can have.", (*_LEVEL, "resource"), adds=False
+        "Largest free capacity of one domain of the level.", (*_LEVEL, "resource"), adds=False
     ),
     "topology_fragmentation": Gauged(
-        "By which part that is less than if the free room lay together.", (*_LEVEL, "resource"), adds=False
+        "Fragmentation: the fraction by which that is less than if the free capacity were contiguous.",
+        (*_LEVEL, "resource"),
+        adds=False,
     ),
 }
 

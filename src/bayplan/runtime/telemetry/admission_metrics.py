@@ -37,23 +37,23 @@ _PRIORITY = ("priority_class",)
 ROLE = "replica_role"
 SKIPS = (
     "admission_cycle_preemption_skips",
-    Gauged("Gangs whose victims others took in the last round.", _QUEUE),
+    Gauged("Gangs whose victims other gangs took in the last cycle.", _QUEUE),
 )
 
 COUNTERS = {
-    "admission_attempts": ("Rounds that admitted somebody (success), and that did not.", ("result",)),
-    "quota_reserved_workloads": ("Gangs that got quota.", _QUEUE + _PRIORITY),
-    "admitted_workloads": ("Gangs that were allowed to start.", _QUEUE + _PRIORITY),
+    "admission_attempts": ("Admission cycles, by whether they admitted a gang (success).", ("result",)),
+    "quota_reserved_workloads": ("Gangs that got a quota reservation.", _QUEUE + _PRIORITY),
+    "admitted_workloads": ("Gangs that were admitted.", _QUEUE + _PRIORITY),
     "evicted_workloads": (
-        "Gangs that had to leave.",
+        "Gangs that were evicted.",
         (*_QUEUE, "reason", "underlying_cause", *_PRIORITY),
     ),
     "preempted_workloads": (
-        "Gangs that had to leave for another's sake.",
+        "Gangs that were preempted.",
         ("preempting_cluster_queue", "reason"),
     ),
     "cohort_subtree_admitted_workloads": (
-        "Gangs of all queues below that were allowed to start.",
+        "Gangs of all queues of a cohort that were admitted.",
         ("cohort", *_PRIORITY),
     ),
     "local_queue_quota_reserved_workloads": ("As above, by local queue.", _WAY + _PRIORITY),
@@ -64,12 +64,15 @@ COUNTERS = {
     ),
 }
 HISTOGRAMS = {
-    "admission_attempt_duration_seconds": ("How long a round took.", ("result",)),
-    "quota_reserved_wait_time_seconds": ("From joining the line to quota.", _QUEUE + _PRIORITY),
-    "admission_wait_time_seconds": ("From joining the line to admission.", _QUEUE + _PRIORITY),
-    "admission_checks_wait_time_seconds": ("From quota to admission.", _QUEUE + _PRIORITY),
+    "admission_attempt_duration_seconds": ("Duration of an admission cycle.", ("result",)),
+    "quota_reserved_wait_time_seconds": ("Time from queueing to the quota reservation.", _QUEUE + _PRIORITY),
+    "admission_wait_time_seconds": ("Time from queueing to admission.", _QUEUE + _PRIORITY),
+    "admission_checks_wait_time_seconds": (
+        "Time from the quota reservation to admission.",
+        _QUEUE + _PRIORITY,
+    ),
     "pod_scheduling_gate_removal_seconds": (
-        "From admission to a pod without its gate.",
+        "Time from admission to the ungating of a pod.",
         ("name", *_QUEUE, "is_group"),
     ),
     "local_queue_quota_reserved_wait_time_seconds": ("As above, by local queue.", _WAY + _PRIORITY),
@@ -110,7 +113,9 @@ class AdmissionMetrics:
         self._levels = {
             name: _Board(registry, "bayplan_", name, told) for name, told in TOPOLOGY_GAUGES.items()
         }
-        build = Gauge("kueue_build_info", "Always 1; the labels say what runs.", BUILD, registry=registry)
+        build = Gauge(
+            "kueue_build_info", "Always 1; the labels name the version that runs.", BUILD, registry=registry
+        )
         build.labels(version, "", "", "", "", "").set(1)
 
     def leads(self, leading: bool) -> None:

@@ -62,53 +62,60 @@ class Metrics:
         self.registry = CollectorRegistry()
         if of_process:
             ProcessCollector(registry=self.registry)
-        build = self._gauge("bayplan_build_info", "Always 1; the label says which version runs.", "version")
+        build = self._gauge(
+            "bayplan_build_info", "Always 1; the label names the version that runs.", "version"
+        )
         build.labels(version).set(1)
         self._leading = False
         self._make_loop_metrics()
         self._make_edge_metrics()
 
     def _make_loop_metrics(self) -> None:
-        self._step = self._histogram("bayplan_step_seconds", "How long a step of the loop took.")
-        self._last_step = self._gauge("bayplan_last_step_timestamp_seconds", "When a step last ended.")
-        self._snapshot = self._histogram("bayplan_snapshot_seconds", "How long making a snapshot took.")
-        self._decision = self._histogram("bayplan_decision_seconds", "How long deciding on a plan took.")
-        self._actions = Children(
-            self._counter("bayplan_plan_actions", "Actions that plans were made of.", "action")
+        self._step = self._histogram("bayplan_step_seconds", "Duration of a step of the loop.")
+        self._last_step = self._gauge(
+            "bayplan_last_step_timestamp_seconds", "Time of the last completed step."
         )
+        self._snapshot = self._histogram("bayplan_snapshot_seconds", "Duration of making a snapshot.")
+        self._decision = self._histogram("bayplan_decision_seconds", "Duration of a decision.")
+        self._actions = Children(self._counter("bayplan_plan_actions", "Actions of plans.", "action"))
         self._refusals = Children(
-            self._counter("bayplan_placement_refusals", "Gangs that found no place, by reason.", "code")
+            self._counter("bayplan_placement_refusals", "Rejected gangs, by reason.", "code")
         )
         self._contained = Children(
             self._counter(
-                "bayplan_contained_errors", "Errors kept within one object, gang or thread.", "where", "kind"
+                "bayplan_contained_errors",
+                "Errors contained within one object, gang or thread.",
+                "where",
+                "kind",
             )
         )
         self._queues = Children(
-            self._gauge("bayplan_queue_gangs", "Gangs in a queue, by what they wait for.", "queue", "state")
+            self._gauge("bayplan_queue_gangs", "Gangs in a queue, by state.", "queue", "state")
         )
 
     def _make_edge_metrics(self) -> None:
         self._events = Children(
-            self._counter("bayplan_events", "Watch events by kind and by what happened.", "kind", "happened")
+            self._counter("bayplan_events", "Watch events by kind and type.", "kind", "happened")
         )
         self._restarts = Children(
-            self._counter("bayplan_watch_restarts", "Watches that had to begin again.", "kind", "reason")
+            self._counter("bayplan_watch_restarts", "Watches that were restarted.", "kind", "reason")
         )
         self._writes = Children(
-            self._counter("bayplan_writes", "Writes by how they ended.", "verb", "kind", "ended")
+            self._counter("bayplan_writes", "Writes by outcome.", "verb", "kind", "ended")
         )
-        self._in_flight = self._gauge("bayplan_writes_in_flight", "Writes submitted that have not ended.")
+        self._in_flight = self._gauge("bayplan_writes_in_flight", "Writes in flight.")
         self._leader = self._gauge("bayplan_leader", "1 while this replica leads, else 0.")
-        self._terms = self._counter("bayplan_leader_terms", "How often this replica began to lead.")
+        self._terms = self._counter("bayplan_leader_terms", "How often this replica became the leader.")
         self._reviews = Children(
-            self._counter("bayplan_webhook_reviews", "Reviews answered.", "review", "resource", "answer")
+            self._counter(
+                "bayplan_webhook_reviews", "Webhook reviews answered.", "review", "resource", "answer"
+            )
         )
         self._review = Children(
-            self._histogram("bayplan_webhook_seconds", "How long answering a review took.", "review")
+            self._histogram("bayplan_webhook_seconds", "Duration of a webhook review.", "review")
         )
         self._expiry = self._gauge(
-            "bayplan_certificate_expiry_timestamp_seconds", "When the webhook certificate ends."
+            "bayplan_certificate_expiry_timestamp_seconds", "Expiry of the webhook certificate."
         )
 
     # ── the loop ───────────────────────────────────────────────────────────────────────────────────

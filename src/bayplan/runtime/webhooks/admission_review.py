@@ -273,7 +273,7 @@ def _failure(asked: _Asked, resource: str, error: Exception, containment: Contai
     """A handler raised: a bug in Bayplan. The log has the details; users get its id."""
     name = "/".join(part for part in (asked.namespace, asked.name) if part) or called(asked.object)
     identity = containment.failed(error, WHERE, resource, name)
-    return f'bayplan could not look at {resource} "{name}": internal error {identity}, see the log of bayplan'
+    return f'bayplan could not review {resource} "{name}": internal error {identity}, see the log of bayplan'
 
 
 def _allowed(asked: _Asked, key: Key) -> ReviewResponse:
@@ -291,7 +291,7 @@ def _converted(obj: Object, version: str, registry: Registry) -> Object:
         return obj
     change = registry.conversion.get((version.partition("/")[0], kind))
     if change is None or current.partition("/")[0] != version.partition("/")[0]:
-        raise ValueError(f"there is no way from {current}")
+        raise ValueError(f"there is no conversion from {current}")
     found = change(obj, version)
     assert found["apiVersion"] == version, found["apiVersion"]
     return found | {"metadata": _kept(obj["metadata"], found["metadata"])}

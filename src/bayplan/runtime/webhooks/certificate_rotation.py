@@ -76,7 +76,7 @@ class CertificateKeeper:
         except WriteConflict:
             return 1.0  # another replica renewed at the same time: use its certificate
         except ApiError as trouble:
-            self._note(f"the webhook certificate was not looked after: {trouble}")
+            self._note(f"the webhook certificate could not be checked: {trouble}")
             return RETRY_SECONDS
         if self.current is None or found.data() != self.current.data():
             self.current = found
@@ -88,7 +88,7 @@ class CertificateKeeper:
         known = (secret or {}).get("data") or {}
         served = read(secret)
         if served is None and known:
-            self._note("the Secret of the webhook certificate is unreadable; it is made anew")
+            self._note("the Secret of the webhook certificate is unreadable; a new certificate is made")
         now = self._clock.wall()
         if served is not None and AUTHORITY_KEY not in known and not is_due(served, self._names, now):
             return served

@@ -42,7 +42,7 @@ class DefaultQueues:
         )
         self._thread.start()
         if not self._known.wait(FIRST_SECONDS):
-            note("it is not known yet which namespaces have a default queue")
+            note("default queues are not known yet")
 
     def find(self, kind: str, namespace: str, name: str) -> object:
         """The default queue of a namespace, reduced to its name."""
@@ -66,7 +66,7 @@ class DefaultQueues:
                     with self._containment.unit("decode", event.kind.kind, title(event.object)):
                         self._take(event)
             except ApiError as trouble:
-                self._note(f"nobody tells which namespaces have a default queue: {trouble}")
+                self._note(f"cannot watch default queues: {trouble}")
                 self._known.set()
                 return
             self._backend.wait(WAIT_SECONDS)

@@ -22,8 +22,8 @@ RENEW_SECONDS = 86400.0 * 7  # before the expiry of a self-signed certificate
 _LIMITS = Limits(body_bytes=1024, seconds=15.0, connections=64)
 _WORDS = {
     PathPermission.UNKNOWN: "give a bearer token that the cluster knows\n",
-    PathPermission.FORBIDDEN: f"the owner of this token may not get {PATH}; bind a ClusterRole with that right\n",
-    PathPermission.UNDECIDED: "the cluster did not say whether you may read this; try again\n",
+    PathPermission.FORBIDDEN: f"the owner of this token may not get {PATH}; bind a ClusterRole for it\n",
+    PathPermission.UNDECIDED: "the cluster did not answer whether you may read this; try again\n",
 }
 
 
@@ -83,7 +83,7 @@ def serve_metrics(
         try:
             access = await _access(reviews, token, budget) if token else PathPermission.UNKNOWN
         except Busy:
-            return web.Response(status=429, text="too many are asking\n", headers={"Retry-After": "1"})
+            return web.Response(status=429, text="too many requests\n", headers={"Retry-After": "1"})
         if access is PathPermission.ALLOWED:
             return web.Response(body=metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
         headers = {"WWW-Authenticate": "Bearer"} if access is PathPermission.UNKNOWN else {}

@@ -52,7 +52,7 @@ def steps(clock: Clock, last_step: Callable[[], float], seconds_max: float = 60.
 
     def check() -> str:
         silent = clock.monotonic() - last_step()
-        return f"the loop has not ended a step for {silent:.0f} s" if silent > seconds_max else ""
+        return f"the loop has not completed a step for {silent:.0f} s" if silent > seconds_max else ""
 
     return check
 
@@ -62,7 +62,7 @@ def synced(unsynced: Callable[[], Iterable[Kind]]) -> Check:
 
     def check() -> str:
         missing = sorted(kind.plural for kind in unsynced())
-        return f"not everything is known yet of {', '.join(missing)}" if missing else ""
+        return f"not synced yet: {', '.join(missing)}" if missing else ""
 
     return check
 

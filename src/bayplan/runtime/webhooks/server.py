@@ -140,7 +140,7 @@ async def _handle(request: web.Request, route: _Route, watch: _Watch) -> web.Res
     if request.content_type != "application/json":
         return _status(415, f"a review is application/json, not {request.content_type}", watch)
     if size is None:
-        return _status(411, "a review must say its length", watch)
+        return _status(411, "a review must have a Content-Length", watch)
     if size > route.body_bytes:
         return _status(413, f"a review holds at most {route.body_bytes} bytes, not {size}", watch)
     try:
@@ -150,7 +150,7 @@ async def _handle(request: web.Request, route: _Route, watch: _Watch) -> web.Res
             await response.write_eof()
             return response
     except Busy:
-        return _status(429, "too many reviews are under way; ask again", watch)
+        return _status(429, "too many reviews are in progress; try again", watch)
 
 
 async def _answered(request: web.Request, route: _Route, watch: _Watch) -> web.Response:

@@ -279,9 +279,12 @@ def test_a_step_that_fails_as_a_whole_is_contained_and_the_liveness_probe_notice
     counted: list[str] = []
     site = Site(FIRST)
     loop = Loop(
-        Metered(site.loop.backend, metrics), (SchedulerController(),), Silent(), observer=Meter(clock, metrics),
+        Metered(site.loop.backend, metrics),
+        (SchedulerController(),),
+        Silent(),
+        observer=Meter(clock, metrics),
         containment=Containment(count=lambda where, kind: counted.append(where)),
-    )  # fmt: skip
+    )
     service = Service(loop, clock, metrics, stop)
     before, steps = service.last_step, [0]
 

@@ -47,7 +47,7 @@ def test_trouble_does_not_keep_the_rest_from_being_closed() -> None:
     assert not closing.close()
     assert closed == [0.0]
     assert notes == [
-        "journal did not close well: OSError('disk is gone')",
+        "journal was not closed cleanly: OSError('disk is gone')",
         "closing took longer than 10 s",
     ]
 

@@ -122,7 +122,7 @@ def test_a_bug_in_a_handler_closes_or_opens_as_configured() -> None:
     assert closed.body["response"]["allowed"] is False
     assert closed.body["response"]["status"]["code"] == 500
     assert re.fullmatch(
-        r'bayplan could not look at pods "ns/j": internal error [0-9a-f]{8}, see the log of bayplan',
+        r'bayplan could not review pods "ns/j": internal error [0-9a-f]{8}, see the log of bayplan',
         closed.body["response"]["status"]["message"],
     )
     nodes: dict[str, Any] = {"resource": {"group": "", "version": "v1", "resource": "nodes"}}
@@ -130,7 +130,7 @@ def test_a_bug_in_a_handler_closes_or_opens_as_configured() -> None:
     assert opened.said == "failed" and opened.body["response"]["allowed"] is True
     assert "patch" not in opened.body["response"]
     (warning,) = opened.body["response"]["warnings"]
-    assert warning.startswith('bayplan could not look at nodes "ns/j": internal error ')
+    assert warning.startswith('bayplan could not review nodes "ns/j": internal error ')
 
 
 def test_an_optional_review_is_allowed_whatever_goes_wrong() -> None:
@@ -239,8 +239,8 @@ def test_objects_are_converted_in_order_and_keep_their_identity() -> None:
     ("objects", "why"),
     [
         ((thing(a=1), thing(bad=True)), "Thing t to x.dev/v2: spec.bad cannot be said"),
-        (({**thing(), "kind": "Other"},), "Other t to x.dev/v2: there is no way from x.dev/v1"),
-        ((thing("y.dev/v1"),), "there is no way from y.dev/v1"),
+        (({**thing(), "kind": "Other"},), "Other t to x.dev/v2: there is no conversion from x.dev/v1"),
+        ((thing("y.dev/v1"),), "there is no conversion from y.dev/v1"),
         (({"metadata": {}},), "to x.dev/v2"),
     ],
 )

@@ -79,7 +79,7 @@ def test_the_checks() -> None:
     clock.advance(11)
     assert "31 s" in check()
     kinds = {Kind("", "v1", "Pod", "pods"), Kind("", "v1", "Node", "nodes")}
-    assert synced(lambda: kinds)() == "not everything is known yet of nodes, pods"
+    assert synced(lambda: kinds)() == "not synced yet: nodes, pods"
     assert synced(lambda: ())() == ""
     assert leading(clock, lambda now: now == 111.0)() == ""
     assert leading(clock, lambda now: False)() != ""

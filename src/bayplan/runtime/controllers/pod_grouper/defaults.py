@@ -50,7 +50,7 @@ class WatchedDefaults:
         if not wrong:
             return
         words = f"{CONFIG_MAPS.kind} {self.namespace}/{self.name}: {wrong}"
-        self._note(f"{words}; pods are grouped without that")
+        self._note(f"{words}; pods are grouped without these defaults")
         if self.object is not None:
             about = {"apiVersion": "v1", "kind": CONFIG_MAPS.kind, "uid": self.object["metadata"]["uid"]}
             about |= {"namespace": self.namespace, "name": self.name}
@@ -58,7 +58,7 @@ class WatchedDefaults:
 
     def _wrong(self) -> str:
         if self.object is None:
-            return "is not there, or may not be read" if self.name else ""
+            return "does not exist, or may not be read" if self.name else ""
         problems = problems_of(self.object)
         more = len(problems) - _TOLD_MAX
         return "; ".join(problems[:_TOLD_MAX]) + (f"; and {more} more" if more > 0 else "")

@@ -85,7 +85,7 @@ class GrouperPodIndex:
     def with_labels(self, namespace: str, labels: Mapping[str, str]) -> Iterator[PodKey]:
         """Pods with one of these labels: the label that the fewest pods have."""
         found = [self._labelled.get((namespace, *one), {}) for one in labels.items() if one[0] in SOUGHT]
-        assert found, f"pods are not listed by any of {sorted(labels)}"
+        assert found, f"pods are not indexed by any of {sorted(labels)}"
         yield from min(found, key=len)
 
 

@@ -84,5 +84,10 @@ def delete_write(kind: Kind, obj: Object, key: Key) -> Write:
     """Deletion of a template or a request, conditional on its uid."""
     meta = obj["metadata"]
     return Write(
-        Verb.DELETE, kind, meta["namespace"], meta["name"], uid=meta["uid"], tag=ProvisioningWriteTag(key, spent=obj)
-    )  # fmt: skip
+        Verb.DELETE,
+        kind,
+        meta["namespace"],
+        meta["name"],
+        uid=meta["uid"],
+        tag=ProvisioningWriteTag(key, spent=obj),
+    )

@@ -42,7 +42,7 @@ from bayplan.state.reports.under_way import scheduling_under_way
 from bayplan.state.scheduling.snapshot import SchedulingSnapshot
 from bayplan.state.scheduling.state import SchedulingState
 
-STARTED = "All pods that it needs have nodes"
+STARTED = "All pods of the minimum have nodes"
 AGAIN_SECONDS = 30.0  # until a write without a confirmed outcome is made again
 REPEAT_SECONDS = 1.0  # until a write that timed out is made again
 ENDS = {Ended.DONE: "done", Ended.TIMED_OUT: "unknown"}  # all other outcomes are failures
