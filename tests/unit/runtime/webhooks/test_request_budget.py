@@ -33,7 +33,7 @@ MEBIBYTE = 1024 * 1024
 PROGRAM = """
 import sys
 import threading
-from tests.unit.test_webhook_budget import serve
+from tests.unit.runtime.webhooks.test_request_budget import serve
 from bayplan.runtime.serving import Address
 server = serve(Address("127.0.0.1", int(sys.argv[1])))
 print("ready", flush=True)

@@ -318,7 +318,7 @@ def test_a_deletion_that_is_never_answered_is_made_again_now_and_then_and_given_
     site.run(ASSUMED_SECONDS)
     assert isinstance(site.journal, MemoryJournal)
     plans = [entry for entry in site.journal.entries() if entry.kind == "plan"]
-    assert sum("Displace" in str(entry.body) for entry in plans) == 2, "the first was given up"
+    assert sum("PreemptPod" in str(entry.body) for entry in plans) == 2, "the first was given up"
 
 
 def test_a_job_hears_on_itself_and_on_its_pods_why_it_waits() -> None:
