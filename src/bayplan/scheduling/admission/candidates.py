@@ -44,47 +44,49 @@ def lowest_fit(account: QuotaAccount, cell: Cell, amount: int) -> tuple[int, boo
     """The height of the lowest subtree whose quota covers the amount, and whether it has a parent."""
     if account.parent is None or not account.borrows(cell, amount):
         return 0, account.parent is not None
-    left = amount - account.kept_free(cell)
+    remaining = amount - account.kept_free(cell)
     for above in account.ancestors():
-        if not above.borrows(cell, left):
+        if not above.borrows(cell, remaining):
             return above.height(), above.parent is not None
-        left -= above.kept_free(cell)
+        remaining -= above.kept_free(cell)
     return account.root().height(), False
 
 
 def yields(preemptor: QueuedGang, other: QueuedGang, rule: VictimPolicy) -> bool:
     """Whether a policy allows the preemptor to preempt the other gang."""
-    mine, theirs = preemptor.gang.priority, other.gang.priority
+    mine, other_priority = preemptor.gang.priority, other.gang.priority
     match rule:
         case VictimPolicy.LOWER:
-            return theirs < mine
+            return other_priority < mine
         case VictimPolicy.LOWER_OR_NEWER:
-            return theirs < mine or (theirs == mine and preemptor.queued < other.queued)
+            return other_priority < mine or (other_priority == mine and preemptor.queued < other.queued)
         case VictimPolicy.ANY:
             return True
         case _:
             return False
 
 
-def uses(demand: QueuedGang, cells: frozenset[Cell]) -> bool:
+def uses(queued_gang: QueuedGang, cells: frozenset[Cell]) -> bool:
     """Whether evicting the gang would free any of the cells."""
-    given = demand.admission.given if demand.admission else ()
-    return any((flavor, name) in cells for part in given for name, flavor in part.flavors.items())
+    pod_sets = queued_gang.admission.given if queued_gang.admission else ()
+    return any((flavor, name) in cells for part in pod_sets for name, flavor in part.flavors.items())
 
 
-def importance(demand: QueuedGang, queue: str) -> tuple[bool, bool, int, float, str]:
+def importance(queued_gang: QueuedGang, queue: str) -> tuple[bool, bool, int, float, str]:
     """Sort key of candidates: evicted gangs first, then other queues, low priority, newest, and identity."""
-    own = demand.admission is not None and demand.admission.queue == queue
-    identity = demand.gang.uid or f"{demand.gang.source.namespace}/{demand.gang.source.name}"
-    return (not demand.evicted, own, demand.gang.priority, -demand.reserved, identity)
+    own = queued_gang.admission is not None and queued_gang.admission.queue == queue
+    identity = queued_gang.gang.uid or f"{queued_gang.gang.source.namespace}/{queued_gang.gang.source.name}"
+    return (not queued_gang.evicted, own, queued_gang.gang.priority, -queued_gang.reserved, identity)
 
 
-def in_the_way(round_: AdmissionSimulation, need: PreemptionRequest, demand: QueuedGang) -> bool:
+def in_the_way(simulation: AdmissionSimulation, request: PreemptionRequest, queued_gang: QueuedGang) -> bool:
     """Whether the gang uses leaf domains that the preemptor could use; if not, evicting it does not help."""
-    if need.ground is None:
+    if request.ground is None:
         return True
-    flavor, leaves = need.ground
-    return not leaves.isdisjoint(round_.rooms.leaves(flavor, [s.place for s in round_.load_of(demand).spots]))
+    flavor, leaves = request.ground
+    return not leaves.isdisjoint(
+        simulation.rooms.leaves(flavor, [s.place for s in simulation.load_of(queued_gang).spots])
+    )
 
 
 def is_within(account: QuotaAccount, cells: frozenset[Cell]) -> bool:
@@ -92,68 +94,75 @@ def is_within(account: QuotaAccount, cells: frozenset[Cell]) -> bool:
     return not any(account.borrows(cell) for cell in cells)
 
 
-def fits(round_: AdmissionSimulation, need: PreemptionRequest, borrowing: bool) -> bool:
+def fits(simulation: AdmissionSimulation, request: PreemptionRequest, borrowing: bool) -> bool:
     """Whether quota and placement of the gang fit in the simulation as it is now."""
-    return fits_quota(round_, need, borrowing) and need.has_place()
+    return fits_quota(simulation, request, borrowing) and request.has_place()
 
 
-def fits_quota(round_: AdmissionSimulation, need: PreemptionRequest, borrowing: bool) -> bool:
+def fits_quota(simulation: AdmissionSimulation, request: PreemptionRequest, borrowing: bool) -> bool:
     """Whether the requested quota is available, with or without borrowing."""
-    account = round_.account(need.queue.name)
-    for cell, amount in need.quota.items():
+    account = simulation.account(request.queue.name)
+    for cell, amount in request.quota.items():
         if (not borrowing and account.borrows(cell, amount)) or amount > account.available(cell):
             return False
     return True
 
 
 def put_back(
-    round_: AdmissionSimulation, need: PreemptionRequest, removed: Sequence[QueuedGang], borrowing: bool
+    simulation: AdmissionSimulation,
+    request: PreemptionRequest,
+    removed: Sequence[QueuedGang],
+    borrowing: bool,
 ) -> list[QueuedGang]:
     """Reprieve removed gangs that the preemptor fits beside; returns the victims.
 
     The gang removed last is always needed: without its removal the preemptor did not fit.
     """
-    kept = list(removed)
-    if len(kept) > TRIED_MAX:
-        kept = _beside(round_, need, kept, borrowing)
-    if len(kept) > TRIED_MAX:
-        return kept
-    return _returned(round_, kept, lambda: fits(round_, need, borrowing))
+    victims = list(removed)
+    if len(victims) > TRIED_MAX:
+        victims = _beside(simulation, request, victims, borrowing)
+    if len(victims) > TRIED_MAX:
+        return victims
+    return _returned(simulation, victims, lambda: fits(simulation, request, borrowing))
 
 
 def _beside(
-    round_: AdmissionSimulation, need: PreemptionRequest, kept: list[QueuedGang], borrowing: bool
+    simulation: AdmissionSimulation, request: PreemptionRequest, victims: list[QueuedGang], borrowing: bool
 ) -> list[QueuedGang]:
     """Reprieve every gang that does not overlap the placement found now, without another placement search."""
-    spots = need.find()
-    assert spots is not None, "it was found before"
-    mine = [(spot.flavor, round_.rooms.leaves(spot.flavor, (spot.place,))) for spot in spots]
-    apart = [demand for demand in kept[:-1] if _stands_apart(round_, demand, mine)]
-    round_.restore(apart)
-    if fits_quota(round_, need, borrowing):
-        beside = {demand.gang.source for demand in apart}
-        kept = [demand for demand in kept if demand.gang.source not in beside]
+    placed = request.find()
+    assert placed is not None, "it was found before"
+    mine = [(pods.flavor, simulation.rooms.leaves(pods.flavor, (pods.place,))) for pods in placed]
+    disjoint = [queued_gang for queued_gang in victims[:-1] if _stands_apart(simulation, queued_gang, mine)]
+    simulation.restore(disjoint)
+    if fits_quota(simulation, request, borrowing):
+        reprieved = {queued_gang.gang.source for queued_gang in disjoint}
+        victims = [queued_gang for queued_gang in victims if queued_gang.gang.source not in reprieved]
     else:
-        round_.remove(apart)
-    return _returned(round_, kept, lambda: fits_quota(round_, need, borrowing) and round_.fits_spots(spots))
+        simulation.remove(disjoint)
+    return _returned(
+        simulation,
+        victims,
+        lambda: fits_quota(simulation, request, borrowing) and simulation.fits_spots(placed),
+    )
 
 
 def _stands_apart(
-    round_: AdmissionSimulation, demand: QueuedGang, mine: Sequence[tuple[str, frozenset[int]]]
+    simulation: AdmissionSimulation, queued_gang: QueuedGang, mine: Sequence[tuple[str, frozenset[int]]]
 ) -> bool:
     """Whether no pod of the gang uses any of these leaf domains, which are given by flavor."""
-    places = [spot.place for spot in round_.load_of(demand).spots]
-    return all(leaves.isdisjoint(round_.rooms.leaves(flavor, places)) for flavor, leaves in mine)
+    places = [pods.place for pods in simulation.load_of(queued_gang).spots]
+    return all(leaves.isdisjoint(simulation.rooms.leaves(flavor, places)) for flavor, leaves in mine)
 
 
 def _returned(
-    round_: AdmissionSimulation, kept: list[QueuedGang], still_fits: Callable[[], bool]
+    simulation: AdmissionSimulation, victims: list[QueuedGang], still_fits: Callable[[], bool]
 ) -> list[QueuedGang]:
-    for index in range(len(kept) - 2, -1, -1):
-        demand = kept[index]
-        round_.restore((demand,))
+    for index in range(len(victims) - 2, -1, -1):
+        queued_gang = victims[index]
+        simulation.restore((queued_gang,))
         if still_fits():
-            del kept[index]
+            del victims[index]
         else:
-            round_.remove((demand,))
-    return kept
+            simulation.remove((queued_gang,))
+    return victims

@@ -30,10 +30,10 @@ def decide_admissions(
 
     Gangs that were not reached when the time budget ran out are left for the next cycle.
     """
-    zones = TopologyNumaOverlay(snapshot.zones, profile.zones) if snapshot.zones else None
-    round_ = AdmissionSimulation(
+    numa_overlay = TopologyNumaOverlay(snapshot.zones, profile.zones) if snapshot.zones else None
+    simulation = AdmissionSimulation(
         snapshot.books,
-        TopologyOverlay(snapshot.supplies, snapshot.flavors, snapshot.known, zones),
+        TopologyOverlay(snapshot.supplies, snapshot.flavors, snapshot.known, numa_overlay),
         snapshot.queues,
         snapshot.flavors,
         snapshot.checks,
@@ -45,12 +45,12 @@ def decide_admissions(
         holdings=snapshot.holdings,
         watchdog=watchdog or Watchdog(),
     )
-    return _Decision(round_).run(snapshot.heads)
+    return _Decision(simulation).run(snapshot.heads)
 
 
 class _Decision:
-    def __init__(self, round_: AdmissionSimulation) -> None:
-        self.round = round_
+    def __init__(self, simulation: AdmissionSimulation) -> None:
+        self.round = simulation
         self.actions: list[Action] = []
         self.leaving: dict[Ref, QueuedGang] = {}  # gangs that this cycle preempts
         self.set_aside: list[int] = []  # priorities of gangs for which quota is set aside
@@ -66,12 +66,16 @@ class _Decision:
                 left.append(head.demand.gang.source)
                 continue
             watchdog.turn(head.demand.gang.source)
-            refusal = self._barred(head)
-            if refusal is not None:
-                self._decline(self._put_off(ReportNotAdmitted(head.demand, refusal), head.tries), head.alike)
+            rejection = self._barred(head)
+            if rejection is not None:
+                self._decline(
+                    self._put_off(ReportNotAdmitted(head.demand, rejection), head.tries), head.alike
+                )
                 continue
-            found = assess(self.round, head.demand, head.queue, head.progress)
-            entries.append(CycleEntry(head.demand, head.queue, found, head.alike, head.tries, head.made_room))
+            assessment = assess(self.round, head.demand, head.queue, head.progress)
+            entries.append(
+                CycleEntry(head.demand, head.queue, assessment, head.alike, head.tries, head.made_room)
+            )
         watchdog.end_turn()
         for entry in in_turn(self.round, entries, self._load):
             watchdog.turn(entry.demand.gang.source)
@@ -95,22 +99,22 @@ class _Decision:
 
     def _put_off(self, action: ReportNotAdmitted, tries: int) -> ReportNotAdmitted | EvictGang:
         """Requeue a gang that holds quota without a placement; evict it after the time limit."""
-        profile, demand = self.round.profile, action.demand
-        if demand.admission is None:
+        profile, queued_gang = self.round.profile, action.demand
+        if queued_gang.admission is None:
             return action
-        first, most = profile.place_first, profile.place_limit
-        if demand.failed_nodes:
-            first, most = profile.replace_first, profile.replace_limit
+        first, limit = profile.place_first, profile.place_limit
+        if queued_gang.failed_nodes:
+            first, limit = profile.replace_first, profile.replace_limit
         seconds = first * 2.0 ** min(tries, 64)
-        if seconds > most and not demand.failed_nodes:
-            return EvictGang(demand, EvictionReason.NO_PLACE_IN_TIME)
-        return replace(action, again=Requeue.AFTER_A_WHILE, seconds=min(seconds, most))
+        if seconds > limit and not queued_gang.failed_nodes:
+            return EvictGang(queued_gang, EvictionReason.NO_PLACE_IN_TIME)
+        return replace(action, again=Requeue.AFTER_A_WHILE, seconds=min(seconds, limit))
 
     def _decline(self, action: ReportNotAdmitted | EvictGang, alike: Iterable[QueuedGang]) -> None:
         """Report the rejection; one that only an event can resolve applies to all gangs of the same shape."""
         self.actions.append(action)
         if isinstance(action, ReportNotAdmitted) and action.again is Requeue.WHEN_IT_MAY_HELP:
-            self.actions += [replace(action, demand=demand, reserves=None) for demand in alike]
+            self.actions += [replace(action, demand=queued_gang, reserves=None) for queued_gang in alike]
 
     def _barred(self, head: QueueHead) -> AdmissionRejection | None:
         """Reasons to reject a head that do not depend on free quota or capacity."""
@@ -180,9 +184,9 @@ class _Decision:
             part.name: {resource: choice.flavor for resource, choice in part.choices.items()}
             for part in entry.found.offer.parts
         }
-        gone = list(self.leaving.values()) if overlaps else []
-        self.round.remove(gone)
-        self.round.absent = {demand.gang.source for demand in gone}
+        removed = list(self.leaving.values()) if overlaps else []
+        self.round.remove(removed)
+        self.round.absent = {queued_gang.gang.source for queued_gang in removed}
         entry.found = assess(self.round, entry.demand, entry.queue, (), pinned)
         entry.crowded = bool(self.set_aside)
         if any(priority < entry.demand.gang.priority for priority in self.set_aside):
@@ -190,7 +194,7 @@ class _Decision:
             entry.again, entry.keeps_progress = Requeue.AT_ONCE, False
         entry.outrun = any(isinstance(action, Admit) for action in self.actions)
         self.round.absent = set()
-        self.round.restore(gone)
+        self.round.restore(removed)
         if overlaps and entry.found.offer.mode is Mode.FIT:
             entry.found.offer.set_mode(Mode.LATER)
         load = self._load(entry)
@@ -203,17 +207,17 @@ class _Decision:
         A gang that is admitted now must also fit while those victims still run.
         """
         victims = {v.demand.gang.source: v.demand for v in entry.found.victims}
-        gone = list((self.leaving | victims).values())
-        self.round.remove(gone)
+        removed = list((self.leaving | victims).values())
+        self.round.remove(removed)
         fits = self._fits_as_it_is(entry.queue, load)
-        self.round.restore(gone)
-        if not gone or not all(fits) or entry.found.offer.mode is not Mode.FIT:
+        self.round.restore(removed)
+        if not removed or not all(fits) or entry.found.offer.mode is not Mode.FIT:
             return fits
-        for queue, promised in self.promised:
-            self.round.apply(queue, promised, -1)
+        for queue, reserved_load in self.promised:
+            self.round.apply(queue, reserved_load, -1)
         fits = self._fits_as_it_is(entry.queue, load)
-        for queue, promised in self.promised:
-            self.round.apply(queue, promised)
+        for queue, reserved_load in self.promised:
+            self.round.apply(queue, reserved_load)
         return fits
 
     def _fits_as_it_is(self, queue: str, load: GangLoad) -> tuple[bool, bool]:
@@ -250,8 +254,8 @@ class _Decision:
             if victim.demand.evicted:
                 continue
             assert victim.demand.admission is not None
-            theirs = _path(self.round.account(victim.demand.admission.queue))
-            self.actions.append(EvictGang(victim.demand, victim.why, entry.demand, theirs, path))
+            victim_path = _path(self.round.account(victim.demand.admission.queue))
+            self.actions.append(EvictGang(victim.demand, victim.why, entry.demand, victim_path, path))
         entry.token, entry.remark = AdmissionReason.VICTIMS_LEAVING, AdmissionRemark.LEAVING
         entry.again, entry.keeps_progress = Requeue.AT_ONCE, False
         entry.victims = len(entry.found.victims)
@@ -268,7 +272,7 @@ class _Decision:
 
 def _declined(entry: CycleEntry) -> ReportNotAdmitted:
     offer = entry.found.offer
-    refusal = AdmissionRejection(
+    rejection = AdmissionRejection(
         entry.token or AdmissionReason.TO_BE_EVALUATED,
         entry.remark,
         offer.tried(),
@@ -280,7 +284,7 @@ def _declined(entry: CycleEntry) -> ReportNotAdmitted:
     if any(index >= 0 for part in progress for index in part.values()):
         again = Requeue.AT_ONCE  # some flavors were not tried yet
     return ReportNotAdmitted(
-        entry.demand, refusal, again, progress, crowded=entry.crowded, outrun=entry.outrun
+        entry.demand, rejection, again, progress, crowded=entry.crowded, outrun=entry.outrun
     )
 
 

@@ -21,54 +21,54 @@ from bayplan.scheduling.admission.simulation import AdmissionSimulation, GangLoa
 from bayplan.state.admission.quota_tree import QuotaAccount, share
 
 
-def victims_by_share(round_: AdmissionSimulation, need: PreemptionRequest) -> list[Victim]:
+def victims_by_share(simulation: AdmissionSimulation, request: PreemptionRequest) -> list[Victim]:
     """Evict from the largest share while the gang's own share stays smaller, then reprieve."""
-    candidates = _candidates(round_, need)
+    candidates = _candidates(simulation, request)
     if not candidates:
         return []
-    load = GangLoad(need.quota)
-    round_.apply(need.queue.name, load)  # shares are compared with the gang included
-    search = _FairSearch(round_, need, load)
-    rules = round_.profile.fair_rules
+    load = GangLoad(request.quota)
+    simulation.apply(request.queue.name, load)  # shares are compared with the gang included
+    search = _FairSearch(simulation, request, load)
+    rules = simulation.profile.fair_rules
     found = search.first(candidates, rules[0])
     if not found and len(rules) > 1:
         found = search.second()
-    round_.apply(need.queue.name, load, -1)
+    simulation.apply(request.queue.name, load, -1)
     removed = [victim.demand for victim in search.victims]
     if not found:
-        round_.restore(removed)
+        simulation.restore(removed)
         return []
-    kept = put_back(round_, need, removed, borrowing=True)
-    round_.restore(kept)
-    staying = {demand.gang.source for demand in kept}
+    kept = put_back(simulation, request, removed, borrowing=True)
+    simulation.restore(kept)
+    staying = {queued_gang.gang.source for queued_gang in kept}
     return [victim for victim in search.victims if victim.demand.gang.source in staying]
 
 
-def _candidates(round_: AdmissionSimulation, need: PreemptionRequest) -> list[QueuedGang]:
-    rules, account = need.queue.preemption, round_.account(need.queue.name)
+def _candidates(simulation: AdmissionSimulation, request: PreemptionRequest) -> list[QueuedGang]:
+    rules, account = request.queue.preemption, simulation.account(request.queue.name)
     found: list[QueuedGang] = []
 
     def collect(queue: str, rule: VictimPolicy) -> None:
         found.extend(
-            demand
-            for demand in round_.gangs_of(queue)
-            if uses(demand, need.cells) and yields(need.demand, demand, rule)
+            queued_gang
+            for queued_gang in simulation.gangs_of(queue)
+            if uses(queued_gang, request.cells) and yields(request.demand, queued_gang, rule)
         )
 
-    collect(need.queue.name, rules.within)
+    collect(request.queue.name, rules.within)
     if account.parent is not None and rules.reclaim is not VictimPolicy.NEVER:
         for other in account.root().queues():
-            if other is not account and any(other.borrows(cell) for cell in need.cells):
+            if other is not account and any(other.borrows(cell) for cell in request.cells):
                 collect(other.name, rules.reclaim)
-    return sorted(found, key=lambda demand: importance(demand, need.queue.name))
+    return sorted(found, key=lambda queued_gang: importance(queued_gang, request.queue.name))
 
 
 class _FairSearch:
     """Descends from the root to the queue with the largest share, repeatedly."""
 
-    def __init__(self, round_: AdmissionSimulation, need: PreemptionRequest, load: GangLoad) -> None:
-        self.round, self.need, self.load = round_, need, load
-        self.own = round_.account(need.queue.name)
+    def __init__(self, simulation: AdmissionSimulation, request: PreemptionRequest, load: GangLoad) -> None:
+        self.round, self.need, self.load = simulation, request, load
+        self.own = simulation.account(request.queue.name)
         self.victims: list[Victim] = []
         self.retry: list[QueuedGang] = []
         self.left: dict[str, list[QueuedGang]] = {}
@@ -84,15 +84,19 @@ class _FairSearch:
                 if self._evict(self.left[queue.name].pop(0), why):
                     return True
                 continue
-            mine, theirs = self._sides(queue)
+            mine, other_priority = self._sides(queue)
             while self.left[queue.name]:
-                demand = self.left[queue.name].pop(0)
-                after = self._share_without(demand, theirs)
-                fair = share(mine) <= after if rule is FairRule.FINAL_SHARE else share(mine) < share(theirs)
+                queued_gang = self.left[queue.name].pop(0)
+                after = self._share_without(queued_gang, other_priority)
+                fair = (
+                    share(mine) <= after
+                    if rule is FairRule.FINAL_SHARE
+                    else share(mine) < share(other_priority)
+                )
                 if not fair:
-                    self.retry.append(demand)
+                    self.retry.append(queued_gang)
                     continue
-                if self._evict(demand, EvictionReason.FAIR_SHARE):
+                if self._evict(queued_gang, EvictionReason.FAIR_SHARE):
                     return True
                 break  # the shares have changed: choose the queue again
         return False
@@ -101,43 +105,43 @@ class _FairSearch:
         """Second strategy, once per queue: evict if the gang's share is below the victim side's share now."""
         self._begin(self.retry)
         for queue in self._largest():
-            mine, theirs = self._sides(queue)
-            demand = self.left[queue.name].pop(0)
-            if share(mine) < share(theirs) and self._evict(demand, EvictionReason.FAIR_SHARE):
+            mine, other_priority = self._sides(queue)
+            queued_gang = self.left[queue.name].pop(0)
+            if share(mine) < share(other_priority) and self._evict(queued_gang, EvictionReason.FAIR_SHARE):
                 return True
             self.dropped.add(id(queue))
         return False
 
     def _begin(self, candidates: list[QueuedGang]) -> None:
         self.left, self.dropped = {}, set()
-        for demand in candidates:
-            assert demand.admission is not None
-            self.left.setdefault(demand.admission.queue, []).append(demand)
+        for queued_gang in candidates:
+            assert queued_gang.admission is not None
+            self.left.setdefault(queued_gang.admission.queue, []).append(queued_gang)
 
-    def _evict(self, demand: QueuedGang, why: EvictionReason) -> bool:
-        self.round.remove((demand,))
-        self.victims.append(Victim(demand, why))
+    def _evict(self, queued_gang: QueuedGang, why: EvictionReason) -> bool:
+        self.round.remove((queued_gang,))
+        self.victims.append(Victim(queued_gang, why))
         self.round.apply(self.need.queue.name, self.load, -1)
         enough = fits(self.round, self.need, borrowing=True)
         self.round.apply(self.need.queue.name, self.load)
         return enough
 
-    def _share_without(self, demand: QueuedGang, side: QuotaAccount) -> tuple[bool, object, object]:
-        self.round.remove((demand,))
+    def _share_without(self, queued_gang: QueuedGang, side: QuotaAccount) -> tuple[bool, object, object]:
+        self.round.remove((queued_gang,))
         after = share(side)
-        self.round.restore((demand,))
+        self.round.restore((queued_gang,))
         return after
 
     def _sides(self, queue: QuotaAccount) -> tuple[QuotaAccount, QuotaAccount]:
         """The children of the lowest common ancestor on the paths to the gang's queue and to the other."""
         above = list(self.own.ancestors())
-        theirs = queue
+        other_priority = queue
         for common in queue.ancestors():
             if common in above:
                 break
-            theirs = common
+            other_priority = common
         position = above.index(common)
-        return (above[position - 1] if position else self.own), theirs
+        return (above[position - 1] if position else self.own), other_priority
 
     def _largest(self) -> Iterator[QuotaAccount]:
         """Queues that have candidates, largest share first; computed again after every change."""

@@ -72,19 +72,19 @@ class FlavorQuery:
         return self.before.admission.of(pod_set) if self.before and self.before.admission else None
 
 
-def quota_offer(inquiry: FlavorQuery) -> Offer:
+def quota_offer(query: FlavorQuery) -> Offer:
     """The best flavors by quota alone, before any placement."""
     offer = Offer()
-    asks = {ask.name: (index, ask) for index, ask in enumerate(inquiry.demand.asks)}
-    for members in _together(inquiry.demand):
-        group = [_Member(*asks[p.name], p, _part(inquiry, asks[p.name][1])) for p in members]
-        _choose(inquiry, offer, group)
+    asks = {ask.name: (index, ask) for index, ask in enumerate(query.demand.asks)}
+    for members in _together(query.demand):
+        group = [_Member(*asks[p.name], p, _part(query, asks[p.name][1])) for p in members]
+        _choose(query, offer, group)
         for member in group:
-            had = inquiry.had(member.part.name)
+            had = query.had(member.part.name)
             add_part(offer, member.part, had.usage if had else {})
         if any(_failed(member.part) for member in group):
             break
-    settle_token(offer, inquiry.queue)
+    settle_token(offer, query.queue)
     return offer
 
 
@@ -100,28 +100,28 @@ def _failed(part: PodSetOffer) -> bool:
     return part.fatal is not None or bool(part.asked and not part.choices)
 
 
-def _together(demand: QueuedGang) -> Iterator[list[PodSet]]:
+def _together(queued_gang: QueuedGang) -> Iterator[list[PodSet]]:
     """Groups of pod sets that must use the same flavors; every other pod set by itself."""
-    for member in demand.gang.root.members:
+    for member in queued_gang.gang.root.members:
         yield list(member.pod_sets()) if isinstance(member, Group) else [member]
 
 
-def _part(inquiry: FlavorQuery, ask: QuotaRequest) -> PodSetOffer:
-    given = inquiry.given(ask.name)
+def _part(query: FlavorQuery, ask: QuotaRequest) -> PodSetOffer:
+    given = query.given(ask.name)
     if given is not None:
         choices = {resource: FlavorChoice(flavor, Mode.FIT) for resource, flavor in given.flavors.items()}
         part = PodSetOffer(
             ask.name, given.count, dict(given.usage), choices, delayed=given.delayed, place=given.place
         )
     else:
-        count = inquiry.counts.get(ask.name, ask.count)
+        count = query.counts.get(ask.name, ask.count)
         part = PodSetOffer(ask.name, count, {name: each * count for name, each in ask.each.items()})
-    if inquiry.queue.group_of(PODS) is not None:
+    if query.queue.group_of(PODS) is not None:
         part.asked[PODS] = part.count
     return part
 
 
-def _choose(inquiry: FlavorQuery, offer: Offer, group: list[_Member]) -> None:
+def _choose(query: FlavorQuery, offer: Offer, group: list[_Member]) -> None:
     """Flavors for all resources that a group of pod sets requests."""
     asked: dict[str, int] = {}
     for member in group:
@@ -134,14 +134,14 @@ def _choose(inquiry: FlavorQuery, offer: Offer, group: list[_Member]) -> None:
     attempts: dict[str, FlavorAttempt] = {}
     failed = False
     for resource in sorted(asked):
-        covering = inquiry.queue.group_of(resource)
-        ignored = not asked[resource] or inquiry.round.profile.ignore_uncovered
+        covering = query.queue.group_of(resource)
+        ignored = not asked[resource] or query.round.profile.ignore_uncovered
         if resource in chosen or (covering is None and ignored):
             continue
         if covering is None:
             obstacles, failed = [Obstacle(ObstacleKind.NOT_COVERED, resource=resource)], True
             break
-        search = _Search(inquiry, group, covering, resource, asked, offer.quota)
+        search = _Search(query, group, covering, resource, asked, offer.quota)
         found, hindered = search.run()
         _merge(attempts, search.attempts, covering, resource)
         if not found:
@@ -151,13 +151,13 @@ def _choose(inquiry: FlavorQuery, offer: Offer, group: list[_Member]) -> None:
         obstacles += hindered
     told = tuple(attempts[name] for name in sorted(attempts))
     for member in group:
-        member.part.choices = {} if failed else _own_share(inquiry, member, group, chosen)
+        member.part.choices = {} if failed else _own_share(query, member, group, chosen)
         member.part.obstacles = list(obstacles)
         member.part.attempts = told
 
 
 def _own_share(
-    inquiry: FlavorQuery, member: _Member, group: list[_Member], chosen: Mapping[str, FlavorChoice]
+    query: FlavorQuery, member: _Member, group: list[_Member], chosen: Mapping[str, FlavorChoice]
 ) -> dict[str, FlavorChoice]:
     """Of the flavors of a group, those of the resources that one pod set requests.
 
@@ -167,7 +167,7 @@ def _own_share(
         return {name: replace(chosen[name]) for name in member.part.asked if name in chosen}
     if len(group) == 1:
         return {}
-    return {name: replace(c) for name, c in chosen.items() if inquiry.round.rooms.knows(c.flavor)}
+    return {name: replace(c) for name, c in chosen.items() if query.round.rooms.knows(c.flavor)}
 
 
 def _merge(
@@ -195,14 +195,14 @@ class _Search:
 
     def __init__(
         self,
-        inquiry: FlavorQuery,
+        query: FlavorQuery,
         group: list[_Member],
         covering: ResourceGroup,
         resource: str,
         asked: Mapping[str, int],
         used: Mapping[Cell, int],
     ) -> None:
-        self.inquiry, self.group, self.covering, self.used = inquiry, group, covering, used
+        self.inquiry, self.group, self.covering, self.used = query, group, covering, used
         self.resource = resource
         self.asked = {name: amount for name, amount in sorted(asked.items()) if name in covering.resources}
         self.attempts: list[FlavorAttempt] = []
@@ -258,14 +258,14 @@ class _Search:
         worst: tuple[FlavorMode, int] = (FlavorMode.FIT, 0)
         choices: dict[str, FlavorChoice] = {}
         hindrances: list[RejectionDetail] = []
-        token: AdmissionReason | None = None
-        most = 0
+        reason: AdmissionReason | None = None
+        limit = 0
         for name, amount in self.asked.items():
             chance, borrow, hindrance, says = self._fit((flavor, name), amount - self._held(name))
-            most = max(most, borrow)
+            limit = max(limit, borrow)
             if hindrance is not None:
                 hindrances.append(hindrance)
-                token = graver(token, says)
+                reason = graver(reason, says)
             if _is_better(worst, (chance, borrow), rules):
                 worst = (chance, borrow)
             if worst[0] is not FlavorMode.NONE:
@@ -274,7 +274,7 @@ class _Search:
         possible = (
             worst[0] if worst[0] in (FlavorMode.NO_VICTIMS, FlavorMode.PREEMPT, FlavorMode.RECLAIM) else None
         )
-        self.attempts.append(FlavorAttempt(flavor, worst[0], most, tuple(hindrances), token, possible))
+        self.attempts.append(FlavorAttempt(flavor, worst[0], limit, tuple(hindrances), reason, possible))
         return choices, worst
 
     def _elsewhere_before(self, flavor: str, resource: str) -> Obstacle | None:
@@ -294,30 +294,30 @@ class _Search:
         self, cell: Cell, amount: int
     ) -> tuple[FlavorMode, int, RejectionDetail | None, AdmissionReason | None]:
         """Mode in which the amount of a cell is available, borrowing height, obstacle and reason."""
-        inquiry, account = self.inquiry, self.inquiry.account
+        query, account = self.inquiry, self.inquiry.account
         elsewhere = self._elsewhere_before(*cell)
         if elsewhere is not None:
             return FlavorMode.NONE, 0, elsewhere, AdmissionReason.NO_FLAVOR
         before = self.used.get(cell, 0)
-        wanted = before + amount
-        most = account.most(cell)
-        if wanted > most:
-            facts = (before, amount, most)
+        needs = before + amount
+        limit = account.most(cell)
+        if needs > limit:
+            facts = (before, amount, limit)
             hindrance = Obstacle(ObstacleKind.TOO_MUCH, *cell, amounts=facts)
             return FlavorMode.NONE, 0, hindrance, AdmissionReason.NEVER_ENOUGH_QUOTA
-        borrow, within = lowest_fit(account, cell, wanted)
+        borrow, within = lowest_fit(account, cell, needs)
         available = account.available(cell)
-        if wanted <= available:
+        if needs <= available:
             return FlavorMode.FIT, borrow, None, None
-        short = Obstacle(ObstacleKind.SHORT, *cell, amounts=(wanted - available,))
-        if account.quota(cell).nominal >= wanted or within or _borrows_by_force(inquiry.round, inquiry.queue):
-            chance, borrow = chance_of(inquiry.round, inquiry.demand, inquiry.queue, cell, wanted)
+        short = Obstacle(ObstacleKind.SHORT, *cell, amounts=(needs - available,))
+        if account.quota(cell).nominal >= needs or within or _borrows_by_force(query.round, query.queue):
+            chance, borrow = chance_of(query.round, query.demand, query.queue, cell, needs)
             return chance, borrow, short, None
         return FlavorMode.NONE, borrow, short, AdmissionReason.NO_QUOTA_NOW
 
 
-def _borrows_by_force(round_: AdmissionSimulation, queue: Queue) -> bool:
-    fair = round_.profile.fair_sharing and queue.preemption.reclaim is not VictimPolicy.NEVER
+def _borrows_by_force(simulation: AdmissionSimulation, queue: Queue) -> bool:
+    fair = simulation.profile.fair_sharing and queue.preemption.reclaim is not VictimPolicy.NEVER
     return queue.preemption.while_borrowing or fair
 
 
@@ -345,12 +345,12 @@ def _is_better(one: tuple[FlavorMode, int], other: tuple[FlavorMode, int], rules
     return left[::-1] > right[::-1] if rules.rather is FlavorPreference.PREEMPT else left > right
 
 
-def _unsuited(inquiry: FlavorQuery, member: _Member, name: str, covering: ResourceGroup) -> Obstacle | None:
+def _unsuited(query: FlavorQuery, member: _Member, name: str, covering: ResourceGroup) -> Obstacle | None:
     """Why the pods cannot run on nodes of the flavor."""
-    flavor = inquiry.round.flavors.get(name)
+    flavor = query.round.flavors.get(name)
     if flavor is None:
         return Obstacle(ObstacleKind.FLAVOR_UNKNOWN, name)
-    what = _topology_clash(inquiry, member, flavor, covering)
+    what = _topology_clash(query, member, flavor, covering)
     if what is not None:
         return Obstacle(what, name)
     rules = member.pod_set.rules
@@ -361,11 +361,11 @@ def _unsuited(inquiry: FlavorQuery, member: _Member, name: str, covering: Resour
 
 
 def _topology_clash(
-    inquiry: FlavorQuery, member: _Member, flavor: Flavor, covering: ResourceGroup
+    query: FlavorQuery, member: _Member, flavor: Flavor, covering: ResourceGroup
 ) -> ObstacleKind | None:
-    round_, rooms = inquiry.round, inquiry.round.rooms
+    simulation, rooms = query.round, query.round.rooms
     if not member.ask.topology:
-        if round_.topology_only(inquiry.queue):
+        if simulation.topology_only(query.queue):
             return None
         return ObstacleKind.ONLY_TOPOLOGY if flavor.topology else None
     if not flavor.topology:

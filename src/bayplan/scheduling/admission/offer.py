@@ -179,23 +179,23 @@ def settle_token(offer: Offer, queue: Queue) -> None:
             for group in groups or [-1 - number]:
                 if group not in mildest or _rank(attempt.token) < _rank(mildest[group]):
                     mildest[group] = attempt.token
-        for token in mildest.values():
-            found = graver(found, token)
+        for reason in mildest.values():
+            found = graver(found, reason)
     offer.token = found
 
 
-def _rank(token: AdmissionReason | None) -> int:
-    return -1 if token is None else SEVERITY.index(token)
+def _rank(reason: AdmissionReason | None) -> int:
+    return -1 if reason is None else SEVERITY.index(reason)
 
 
 def new_spots(
-    offer: Offer, demand: QueuedGang, shapes: Mapping[str, PodSet], round_: AdmissionSimulation
+    offer: Offer, queued_gang: QueuedGang, shapes: Mapping[str, PodSet], simulation: AdmissionSimulation
 ) -> Iterator[PlacedPods]:
     """Placements of the pods that do not run there yet."""
-    earlier = round_.earlier(demand)
-    held = demand.admission or (earlier.admission if earlier is not None else None)
+    earlier = simulation.earlier(queued_gang)
+    held = queued_gang.admission or (earlier.admission if earlier is not None else None)
     for part in offer.parts:
-        flavor = topology_flavor(part, round_)
+        flavor = topology_flavor(part, simulation)
         if part.place is None or isinstance(flavor, Obstacle):
             continue
         before = held.of(part.name) if held is not None else None
@@ -224,9 +224,9 @@ def _joined(place: Assignment) -> Assignment:
     )
 
 
-def topology_flavor(part: PodSetOffer, round_: AdmissionSimulation) -> str | Obstacle:
+def topology_flavor(part: PodSetOffer, simulation: AdmissionSimulation) -> str | Obstacle:
     """The one flavor with a topology among those of a pod set."""
-    found = sorted({c.flavor for c in part.choices.values() if round_.rooms.knows(c.flavor)})
+    found = sorted({c.flavor for c in part.choices.values() if simulation.rooms.knows(c.flavor)})
     if not found:
         return Obstacle(ObstacleKind.NO_TOPOLOGY_FLAVOR)
     if len(found) > 1:
@@ -235,8 +235,8 @@ def topology_flavor(part: PodSetOffer, round_: AdmissionSimulation) -> str | Obs
 
 
 def net_load(
-    offer: Offer, demand: QueuedGang, shapes: Mapping[str, PodSet], round_: AdmissionSimulation
+    offer: Offer, queued_gang: QueuedGang, shapes: Mapping[str, PodSet], simulation: AdmissionSimulation
 ) -> GangLoad:
     """The load that admitting the offer adds to what the gang already uses."""
-    quota = {} if demand.admission is not None else offer.quota
-    return GangLoad(quota, tuple(new_spots(offer, demand, shapes, round_)))
+    quota = {} if queued_gang.admission is not None else offer.quota
+    return GangLoad(quota, tuple(new_spots(offer, queued_gang, shapes, simulation)))

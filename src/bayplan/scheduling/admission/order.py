@@ -46,7 +46,7 @@ class _Standing:
 
 
 def in_turn(
-    round_: AdmissionSimulation, entries: list[CycleEntry], load_of: Callable[[CycleEntry], GangLoad]
+    simulation: AdmissionSimulation, entries: list[CycleEntry], load_of: Callable[[CycleEntry], GangLoad]
 ) -> Iterator[CycleEntry]:
     """Gangs that hold quota first, then those whose victims were preempted, then the rest."""
     holding = [entry for entry in entries if entry.demand.admission is not None]
@@ -54,24 +54,24 @@ def in_turn(
     asking = [entry for entry in entries if entry.demand.admission is None and not entry.made_room]
     yield from sorted(holding, key=lambda entry: entry.rank)
     yield from sorted(expected, key=lambda entry: entry.rank)
-    if round_.profile.fair_sharing:
-        yield from _by_share(round_, asking, load_of)
+    if simulation.profile.fair_sharing:
+        yield from _by_share(simulation, asking, load_of)
     else:
         yield from sorted(asking, key=lambda entry: (entry.found.offer.borrow, *entry.rank))
 
 
 def _by_share(
-    round_: AdmissionSimulation, entries: list[CycleEntry], load_of: Callable[[CycleEntry], GangLoad]
+    simulation: AdmissionSimulation, entries: list[CycleEntry], load_of: Callable[[CycleEntry], GangLoad]
 ) -> Iterator[CycleEntry]:
     """In each cohort tree the gang with the smallest share; computed again after every gang."""
     left = {entry.queue: entry for entry in sorted(entries, key=lambda e: e.rank, reverse=True)}
     for first in sorted(left):
         if first not in left:
             continue
-        root = round_.account(first).root()
+        root = simulation.account(first).root()
         while any(queue.name in left for queue in root.queues()):
             standings = {
-                name: _standing(round_, left[name], load_of(left[name]))
+                name: _standing(simulation, left[name], load_of(left[name]))
                 for name in (queue.name for queue in root.queues())
                 if name in left
             }
@@ -80,16 +80,16 @@ def _by_share(
             yield left.pop(winner.queue)
 
 
-def _standing(round_: AdmissionSimulation, entry: CycleEntry, load: GangLoad) -> _Standing:
+def _standing(simulation: AdmissionSimulation, entry: CycleEntry, load: GangLoad) -> _Standing:
     """The shares on every level with the gang included."""
-    account = round_.account(entry.queue)
-    round_.books.use(entry.queue, load.quota)
+    account = simulation.account(entry.queue)
+    simulation.books.use(entry.queue, load.quota)
     found, node = _Standing(), account
     for above in account.ancestors():
         borrows = any(amount > 0 and node.borrows(cell) for cell, amount in load.quota.items())
         found.by_parent[id(above)] = (borrows, share(node))
         node = above
-    round_.books.use(entry.queue, load.quota, -1)
+    simulation.books.use(entry.queue, load.quota, -1)
     return found
 
 

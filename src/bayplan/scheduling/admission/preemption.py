@@ -11,22 +11,26 @@ from bayplan.scheduling.admission.reclaim import victims_by_priority
 from bayplan.scheduling.admission.simulation import AdmissionSimulation
 
 
-def find_victims(round_: AdmissionSimulation, need: PreemptionRequest) -> list[Victim]:
+def find_victims(simulation: AdmissionSimulation, request: PreemptionRequest) -> list[Victim]:
     """The gangs to evict, or none if no set of them makes the gang fit."""
-    return (victims_by_share if round_.profile.fair_sharing else victims_by_priority)(round_, need)
+    return (victims_by_share if simulation.profile.fair_sharing else victims_by_priority)(simulation, request)
 
 
 def chance_of(
-    round_: AdmissionSimulation, demand: QueuedGang, queue: Queue, cell: Cell, amount: int
+    simulation: AdmissionSimulation, queued_gang: QueuedGang, queue: Queue, cell: Cell, amount: int
 ) -> tuple[FlavorMode, int]:
     """Whether preemption could free the amount of one cell, and at which height of the tree."""
-    need = PreemptionRequest(demand, queue, frozenset((cell,)), {cell: amount}, lambda: (), lambda: True)
-    victims, account = find_victims(round_, need), round_.account(queue.name)
+    request = PreemptionRequest(
+        queued_gang, queue, frozenset((cell,)), {cell: amount}, lambda: (), lambda: True
+    )
+    victims, account = find_victims(simulation, request), simulation.account(queue.name)
     if not victims:
         return FlavorMode.NO_VICTIMS, lowest_fit(account, cell, amount)[0]
-    demands = [victim.demand for victim in victims]
-    round_.remove(demands)
+    queued_gangs = [victim.demand for victim in victims]
+    simulation.remove(queued_gangs)
     borrow = lowest_fit(account, cell, amount)[0]
-    round_.restore(demands)
-    own = any(demand.admission and demand.admission.queue == queue.name for demand in demands)
+    simulation.restore(queued_gangs)
+    own = any(
+        queued_gang.admission and queued_gang.admission.queue == queue.name for queued_gang in queued_gangs
+    )
     return (FlavorMode.PREEMPT if own else FlavorMode.RECLAIM), borrow

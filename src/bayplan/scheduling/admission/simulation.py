@@ -49,68 +49,72 @@ class AdmissionSimulation:
 
     def gangs_of(self, queue: str) -> Iterator[QueuedGang]:
         """Admitted gangs of a queue that do not count as removed."""
-        for ref, demand in self.admitted.get(queue, {}).items():
+        for ref, queued_gang in self.admitted.get(queue, {}).items():
             if ref not in self.absent:
-                yield demand
+                yield queued_gang
 
-    def earlier(self, demand: QueuedGang) -> QueuedGang | None:
+    def earlier(self, queued_gang: QueuedGang) -> QueuedGang | None:
         """The admitted version of a gang that this one replaces."""
-        ref = replace(demand.gang.source, name=demand.replaces) if demand.replaces else None
+        ref = replace(queued_gang.gang.source, name=queued_gang.replaces) if queued_gang.replaces else None
         return next((gangs[ref] for gangs in self.admitted.values() if ref in gangs), None) if ref else None
 
-    def kept_from(self, demand: QueuedGang, flavor: str) -> Path | None:
+    def kept_from(self, queued_gang: QueuedGang, flavor: str) -> Path | None:
         """A domain of the flavor's topology that is reserved for a gang before this one."""
-        found = self.reserved.get(self.flavors[flavor].topology)
-        return found.domain if found is not None and found.binds(demand) else None
+        reservation = self.reserved.get(self.flavors[flavor].topology)
+        return reservation.domain if reservation is not None and reservation.binds(queued_gang) else None
 
     def account(self, queue: str) -> QuotaAccount:
         return self.books.queues[queue]
 
-    def load_of(self, demand: QueuedGang) -> GangLoad:
+    def load_of(self, queued_gang: QueuedGang) -> GangLoad:
         """What an admitted gang uses."""
-        ref = demand.gang.source
+        ref = queued_gang.gang.source
         if ref not in self.loads:
-            held = self.holdings.get(ref)
-            holding = held if held is not None and held.demand is demand else holding_of(demand, self.flavors)
-            self.loads[ref] = GangLoad(holding.quota, holding.spots)
+            usage = self.holdings.get(ref)
+            current = (
+                usage
+                if usage is not None and usage.demand is queued_gang
+                else holding_of(queued_gang, self.flavors)
+            )
+            self.loads[ref] = GangLoad(current.quota, current.spots)
         return self.loads[ref]
 
     def apply(self, queue: str, load: GangLoad, sign: int = 1) -> None:
         """Add the load of a gang (sign -1: remove it)."""
         self.watchdog.check()
         self.books.use(queue, load.quota, sign)
-        for spot in load.spots:
-            self.rooms.take(spot.flavor, spot.place, spot.requests, sign, spot.zones)
+        for pods in load.spots:
+            self.rooms.take(pods.flavor, pods.place, pods.requests, sign, pods.zones)
 
-    def remove(self, demands: Iterable[QueuedGang]) -> None:
+    def remove(self, queued_gangs: Iterable[QueuedGang]) -> None:
         """Remove admitted gangs from the simulation."""
-        for demand in demands:
-            assert demand.admission is not None
-            self.apply(demand.admission.queue, self.load_of(demand), -1)
+        for queued_gang in queued_gangs:
+            assert queued_gang.admission is not None
+            self.apply(queued_gang.admission.queue, self.load_of(queued_gang), -1)
 
-    def restore(self, demands: Iterable[QueuedGang]) -> None:
+    def restore(self, queued_gangs: Iterable[QueuedGang]) -> None:
         """Restore removed gangs."""
-        for demand in demands:
-            assert demand.admission is not None
-            self.apply(demand.admission.queue, self.load_of(demand), 1)
+        for queued_gang in queued_gangs:
+            assert queued_gang.admission is not None
+            self.apply(queued_gang.admission.queue, self.load_of(queued_gang), 1)
 
     def fits_quota(self, queue: str, quota: Mapping[Cell, int]) -> bool:
         account = self.account(queue)
         return all(amount <= account.available(cell) for cell, amount in quota.items())
 
-    def fits_spots(self, wanted: Iterable[PlacedPods]) -> bool:
+    def fits_spots(self, needs: Iterable[PlacedPods]) -> bool:
         """Whether all of them fit together: pod sets of one gang may share a host."""
         taken: list[PlacedPods] = []
         fits = True
-        for spot in wanted:
-            for before in taken[-1:]:
-                self.rooms.take(before.flavor, before.place, before.requests, 1, before.zones)
-            taken.append(spot)
-            fits = self.rooms.fits(spot.flavor, spot.place, spot.requests, spot.zones)
+        for pods in needs:
+            for earlier in taken[-1:]:
+                self.rooms.take(earlier.flavor, earlier.place, earlier.requests, 1, earlier.zones)
+            taken.append(pods)
+            fits = self.rooms.fits(pods.flavor, pods.place, pods.requests, pods.zones)
             if not fits:
                 break
-        for before in taken[:-1]:
-            self.rooms.take(before.flavor, before.place, before.requests, -1, before.zones)
+        for earlier in taken[:-1]:
+            self.rooms.take(earlier.flavor, earlier.place, earlier.requests, -1, earlier.zones)
         return fits
 
     def topology_only(self, queue: Queue) -> bool:

@@ -20,15 +20,15 @@ class Nominations:
     They are sorted by priority, highest first, so that those in the overlay are always a prefix.
     """
 
-    def __init__(self, floor: NodeOverlay, look: SchedulingSnapshot) -> None:
-        self.floor = floor
-        self.charters: Mapping[Ref, GangSpec] = look.charters
+    def __init__(self, overlay: NodeOverlay, snapshot: SchedulingSnapshot) -> None:
+        self.floor = overlay
+        self.charters: Mapping[Ref, GangSpec] = snapshot.charters
         self.order: list[tuple[int, str, PodKey]] = []
         self.made: dict[PodKey, tuple[Pod, int]] = {}
         self.seated = 0
-        for pod, node in look.nominations.values():
-            self.note(pod, node, pod_priority(pod, look.charters))
-        for candidate in look.candidates:
+        for pod, node in snapshot.nominations.values():
+            self.note(pod, node, pod_priority(pod, snapshot.charters))
+        for candidate in snapshot.candidates:
             waiting = {pod.key: pod for pod in candidate.waiting} if candidate.nominated else {}
             for key, node in candidate.nominated.items():
                 if key in waiting:
@@ -48,13 +48,13 @@ class Nominations:
 
     def drop(self, keys: Iterable[PodKey]) -> None:
         """Clear nominations: the pods are assigned again."""
-        gone = {key for key in keys if key in self.made}
-        if not gone:
+        dropped = {key for key in keys if key in self.made}
+        if not dropped:
             return
-        self.floor.lift_many(key for *_, key in self.order[: self.seated] if key in gone)
-        self.seated -= sum(key in gone for *_, key in self.order[: self.seated])
-        self.order = [entry for entry in self.order if entry[-1] not in gone]
-        for key in gone:
+        self.floor.lift_many(key for *_, key in self.order[: self.seated] if key in dropped)
+        self.seated -= sum(key in dropped for *_, key in self.order[: self.seated])
+        self.order = [entry for entry in self.order if entry[-1] not in dropped]
+        for key in dropped:
             del self.made[key]
 
     def hold(self, priority: int) -> None:
@@ -76,9 +76,9 @@ def priority_of(candidate: SchedulingCandidate) -> int:
     return max((pod.wants.priority for pod in pods), default=0)
 
 
-def pod_priority(pod: Pod, charters: Mapping[Ref, GangSpec]) -> int:
+def pod_priority(pod: Pod, specs: Mapping[Ref, GangSpec]) -> int:
     """The priority in the gang's spec, if it has one, or else that of the pod."""
-    charter = charters.get(pod.gang) if pod.gang is not None else None
-    if charter is not None and charter.priority is not None:
-        return charter.priority
+    spec = specs.get(pod.gang) if pod.gang is not None else None
+    if spec is not None and spec.priority is not None:
+        return spec.priority
     return pod.wants.priority

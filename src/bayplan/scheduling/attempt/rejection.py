@@ -12,36 +12,36 @@ from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult
 
 
 def standstill(
-    hindrance: RejectionReason, asked: AttemptRequest, found: AttemptResult
+    reason: RejectionReason, request: AttemptRequest, result: AttemptResult
 ) -> SchedulingRejection:
     """The rejection that describes a failed attempt."""
-    pod, unfit = _first_left(asked, found.left)
+    pod, failure = _first_left(request, result.left)
     return SchedulingRejection(
-        hindrance,
-        found.minimum or asked.candidate.charter.minimum,
-        asked.standing + len(asked.waiting),
-        _standing(asked) + max(sum(one.key in found.seats for one in asked.waiting), found.fit),
+        reason,
+        result.minimum or request.candidate.charter.minimum,
+        request.standing + len(request.waiting),
+        _standing(request) + max(sum(one.key in result.seats for one in request.waiting), result.fit),
         pod,
-        unfit,
-        found.misfit,
-        unsure=found.unsure,
-        part=found.part,
+        failure,
+        result.misfit,
+        unsure=result.unsure,
+        part=result.part,
     )
 
 
-def _standing(asked: AttemptRequest) -> int:
+def _standing(request: AttemptRequest) -> int:
     """Number of bound pods that count toward the minimum; surplus pods of a pod set do not."""
-    candidate, charter = asked.candidate, asked.candidate.charter
-    if not charter.has_minima or charter.tree is None:
-        return asked.standing
-    lack = lacking_in(charter.tree, candidate.waiting, candidate.standing)
-    return min(asked.standing, max(charter.minimum - lack, 0)) if lack else asked.standing
+    candidate, spec = request.candidate, request.candidate.charter
+    if not spec.has_minima or spec.tree is None:
+        return request.standing
+    missing = lacking_in(spec.tree, candidate.waiting, candidate.standing)
+    return min(request.standing, max(spec.minimum - missing, 0)) if missing else request.standing
 
 
 def _first_left(
-    asked: AttemptRequest, left: Mapping[PodKey, FilterFailure]
+    request: AttemptRequest, unassigned: Mapping[PodKey, FilterFailure]
 ) -> tuple[PodKey | None, FilterFailure | None]:
-    for pod in asked.waiting:
-        if pod.key in left:
-            return pod.key, left[pod.key]
+    for pod in request.waiting:
+        if pod.key in unassigned:
+            return pod.key, unassigned[pod.key]
     return None, None

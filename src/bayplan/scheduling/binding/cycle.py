@@ -21,28 +21,28 @@ from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSna
 
 
 def decide_gangs(
-    look: SchedulingSnapshot, profile: Profile, now: float, watchdog: Watchdog | None = None
+    snapshot: SchedulingSnapshot, profile: Profile, now: float, watchdog: Watchdog | None = None
 ) -> Plan:
     """Decide in queue order; each gang sees the assignments and nominations of those before it.
 
     Gangs that were not reached when the time budget ran out are left for the next cycle.
     """
-    scene = look.scene
-    if scene.zones is not None:
-        scene = replace(scene, zones=replace(scene.zones, rules=profile.zones))
-    with NodeOverlay(scene, watchdog) as floor:
-        builder = PlanBuilder(look, profile, now, floor)
-        muster, turns = BindingCycle(builder), FairShareCycle(builder)
-        for candidate in look.candidates:
-            if floor.watchdog.is_over:
+    filter_input = snapshot.scene
+    if filter_input.zones is not None:
+        filter_input = replace(filter_input, zones=replace(filter_input.zones, rules=profile.zones))
+    with NodeOverlay(filter_input, watchdog) as overlay:
+        builder = PlanBuilder(snapshot, profile, now, overlay)
+        cycle, fair_cycle = BindingCycle(builder), FairShareCycle(builder)
+        for candidate in snapshot.candidates:
+            if overlay.watchdog.is_over:
                 break
-            if turns.has(candidate):
-                turns.next()
+            if fair_cycle.has(candidate):
+                fair_cycle.next()
             else:
-                floor.watchdog.turn(candidate.charter.source)
-                muster.turn(candidate)
-        turns.end()
-        floor.watchdog.end_turn()
+                overlay.watchdog.turn(candidate.charter.source)
+                cycle.turn(candidate)
+        fair_cycle.end()
+        overlay.watchdog.end_turn()
         return builder.plan()
 
 
@@ -57,7 +57,7 @@ class BindingCycle:
     def turn(self, candidate: SchedulingCandidate) -> None:
         """Decide on one gang or single pod."""
         self.builder.reached.add(candidate.charter.source)
-        asked = asked_of(candidate)
+        request = asked_of(candidate)
         if candidate.hindrance is not None:
             self.builder.take_back_promises(candidate, candidate.waiting)
             self.builder.refuse(candidate, candidate.hindrance, candidate.waiting)
@@ -69,30 +69,30 @@ class BindingCycle:
             self._nobody_waits(candidate)
             return
         priority = priority_of(candidate)
-        twin = _twin(candidate, priority)
-        if twin is not None and twin in self.refused:
-            self.builder.refuse(candidate, replace(self.refused[twin], pod=candidate.waiting[0].key))
+        equivalence = _twin(candidate, priority)
+        if equivalence is not None and equivalence in self.refused:
+            self.builder.refuse(candidate, replace(self.refused[equivalence], pod=candidate.waiting[0].key))
             return
         self.builder.promises.drop(candidate.nominated)
         self.builder.promises.hold(priority)
-        within = self.builder.reservation.allowed(candidate, priority)
-        mark = self.floor.mark()
-        found = attempt(self.look, self.floor, asked, self.profile, within)
-        if len(found.seats) >= asked.need:
-            self.builder.bind(candidate, found)
-            if found.left:
-                rest = rest_of(asked, found.seats, self.floor)
-                self._make_room(rest, found, within, tuple(found.seats.values()))
+        allowed_nodes = self.builder.reservation.allowed(candidate, priority)
+        checkpoint = self.floor.mark()
+        result = attempt(self.look, self.floor, request, self.profile, allowed_nodes)
+        if len(result.seats) >= request.need:
+            self.builder.bind(candidate, result)
+            if result.left:
+                rest = rest_of(request, result.seats, self.floor)
+                self._make_room(rest, result, allowed_nodes, tuple(result.seats.values()))
             return
-        self.floor.undo(mark)
-        self.floor.watchdog.so_far = partial(standstill, RejectionReason.NO_ROOM, asked, found)
-        if self.builder.goes_on_making_room(asked, priority):
+        self.floor.undo(checkpoint)
+        self.floor.watchdog.so_far = partial(standstill, RejectionReason.NO_ROOM, request, result)
+        if self.builder.goes_on_making_room(request, priority):
             return
-        if within is not None and self.builder.fits(asked):
+        if allowed_nodes is not None and self.builder.fits(request):
             self.builder.take_back_promises(candidate, candidate.waiting)
-            self.builder.refuse(candidate, standstill(RejectionReason.KEPT_FREE, asked, found))
+            self.builder.refuse(candidate, standstill(RejectionReason.KEPT_FREE, request, result))
         else:
-            self._make_room(asked, found, within, twin=twin)
+            self._make_room(request, result, allowed_nodes, equivalence=equivalence)
 
     def _nobody_waits(self, candidate: SchedulingCandidate) -> None:
         if len(candidate.standing) >= max(candidate.charter.minimum, 1):
@@ -101,30 +101,34 @@ class BindingCycle:
     # ── preemption ─────────────────────────────────────────────────────────────────────────────────
 
     def _make_room(
-        self, asked: AttemptRequest, found: AttemptResult, within: Bools | None, beside: tuple[int, ...] = (),
-        twin: object = None,
-    ) -> None:  # fmt: skip
+        self,
+        request: AttemptRequest,
+        result: AttemptResult,
+        allowed_nodes: Bools | None,
+        placed_rows: tuple[int, ...] = (),
+        equivalence: object = None,
+    ) -> None:
         """Search for victims; none is preempted unless the pods then fit."""
-        candidate = asked.candidate
-        room = self.builder.rooms.find(asked, priority_of(candidate), within, beside)
-        if room.sought is not PreemptionSearchOutcome.FOUND:
-            room = self.builder.rooms.of_its_own(asked, within) or room
-        if room.sought is PreemptionSearchOutcome.FOUND:
-            self._nominate(asked, room, found)
+        candidate = request.candidate
+        preemption = self.builder.rooms.find(request, priority_of(candidate), allowed_nodes, placed_rows)
+        if preemption.sought is not PreemptionSearchOutcome.FOUND:
+            preemption = self.builder.rooms.of_its_own(request, allowed_nodes) or preemption
+        if preemption.sought is PreemptionSearchOutcome.FOUND:
+            self._nominate(request, preemption, result)
             return
-        why = replace(standstill(RejectionReason.NO_ROOM, asked, found), sought=room.sought)
-        if twin is not None and self.builder.reservation.open_nodes is None:
-            self.refused[twin] = why
-        self.builder.take_back_promises(candidate, asked.waiting)
-        self.builder.refuse(candidate, why, asked.waiting, self.builder.reservation.keeps(asked))
+        rejection = replace(standstill(RejectionReason.NO_ROOM, request, result), sought=preemption.sought)
+        if equivalence is not None and self.builder.reservation.open_nodes is None:
+            self.refused[equivalence] = rejection
+        self.builder.take_back_promises(candidate, request.waiting)
+        self.builder.refuse(candidate, rejection, request.waiting, self.builder.reservation.keeps(request))
 
-    def _nominate(self, asked: AttemptRequest, room: PreemptionResult, found: AttemptResult) -> None:
+    def _nominate(self, request: AttemptRequest, preemption: PreemptionResult, result: AttemptResult) -> None:
         """Preempt the victims and nominate the pending pods for their nodes."""
-        candidate = asked.candidate
+        candidate = request.candidate
         whole = not is_lone(candidate)
-        for victim, together in room.pods:
+        for victim, together in preemption.pods:
             self.builder.displace(victim, candidate.charter, whole=whole or together)
-        self.builder.promise(asked, room.seats, found, len(room.pods))
+        self.builder.promise(request, preemption.seats, result, len(preemption.pods))
 
     # ── rejections ─────────────────────────────────────────────────────────────────────────────────
 

@@ -44,17 +44,19 @@ class FairShareCycle:
         self.builder = builder
         self.order: Order | None = None
         self.late: list[_Late] = []
-        look = builder.look
-        mine = [(number, one) for number, one in enumerate(look.candidates) if self.has(one)]
-        if not mine:
+        snapshot = builder.look
+        fair_candidates = [
+            (number, late) for number, late in enumerate(snapshot.candidates) if self.has(late)
+        ]
+        if not fair_candidates:
             return
-        if look.fair is not None:
-            promised = [(look.charters[pod.gang], pod) for pod, _ in look.nominations.values()
-                        if pod.gang is not None and pod.gang in look.charters]  # fmt: skip
-            self.accounts = Accounts(look.fair, promised)
+        if snapshot.fair is not None:
+            nominated = [(snapshot.charters[pod.gang], pod) for pod, _ in snapshot.nominations.values()
+                        if pod.gang is not None and pod.gang in snapshot.charters]  # fmt: skip
+            self.accounts = Accounts(snapshot.fair, nominated)
             self.rooms = FairPreemptionSearch(builder.rooms.context, self.accounts, builder.now)
             self.order = Order(self.accounts)
-        for number, candidate in mine:
+        for number, candidate in fair_candidates:
             builder.floor.watchdog.turn(candidate.charter.source)
             queue = candidate.charter.queue
             missing = queue if self.order is None else self.accounts.missing(queue)
@@ -89,42 +91,44 @@ class FairShareCycle:
     # ── gangs that fit ─────────────────────────────────────────────────────────────────────────────
 
     def _try(self, turn: FairTurn) -> None:
-        builder, charter = self.builder, turn.candidate.charter
-        builder.reached.add(charter.source)
-        builder.floor.watchdog.turn(charter.source)
+        builder, spec = self.builder, turn.candidate.charter
+        builder.reached.add(spec.source)
+        builder.floor.watchdog.turn(spec.source)
         builder.promises.drop(turn.candidate.nominated)
-        asked = _asked(turn)
-        excess = self.accounts.beyond_quota(turn.queue, turn.amounts) if charter.lasting else None
+        request = _asked(turn)
+        excess = self.accounts.beyond_quota(turn.queue, turn.amounts) if spec.lasting else None
         if excess is not None:
             self._refuse(
-                asked, SchedulingRejection(RejectionReason.OVER_QUOTA, charter.minimum, excess=excess)
+                request, SchedulingRejection(RejectionReason.OVER_QUOTA, spec.minimum, excess=excess)
             )
             return
         excess = self.accounts.beyond_limit(turn.queue, turn.amounts)
         if excess is not None:
-            self.late.append(_Late(turn, asked, AttemptResult(), None, excess))
+            self.late.append(_Late(turn, request, AttemptResult(), None, excess))
             return
         priority = priority_of(turn.candidate)
         builder.promises.hold(EVERYBODY)
-        within = builder.reservation.allowed(turn.candidate, priority)
-        mark = builder.floor.mark()
-        found = self._at_once(turn, asked, within)
-        if found is None:
-            found = attempt(builder.look, builder.floor, asked, builder.profile, within)
-        if found.seats and (turn.grows or len(found.seats) >= asked.need):
-            builder.bind(turn.candidate, found)
-            self._took(turn, found)
+        allowed_nodes = builder.reservation.allowed(turn.candidate, priority)
+        checkpoint = builder.floor.mark()
+        result = self._at_once(turn, request, allowed_nodes)
+        if result is None:
+            result = attempt(builder.look, builder.floor, request, builder.profile, allowed_nodes)
+        if result.seats and (turn.grows or len(result.seats) >= request.need):
+            builder.bind(turn.candidate, result)
+            self._took(turn, result)
             return
-        builder.floor.undo(mark)
-        builder.floor.watchdog.so_far = partial(standstill, RejectionReason.NO_ROOM, asked, found)
-        if builder.goes_on_making_room(asked, priority):
+        builder.floor.undo(checkpoint)
+        builder.floor.watchdog.so_far = partial(standstill, RejectionReason.NO_ROOM, request, result)
+        if builder.goes_on_making_room(request, priority):
             return
-        if within is not None and builder.fits(asked):
-            self._refuse(asked, standstill(RejectionReason.KEPT_FREE, asked, found))
-        elif not self._only_waits(turn, asked, found, within):
-            self.late.append(_Late(turn, asked, found, within))
+        if allowed_nodes is not None and builder.fits(request):
+            self._refuse(request, standstill(RejectionReason.KEPT_FREE, request, result))
+        elif not self._only_waits(turn, request, result, allowed_nodes):
+            self.late.append(_Late(turn, request, result, allowed_nodes))
 
-    def _at_once(self, turn: FairTurn, asked: AttemptRequest, within: Bools | None) -> AttemptResult | None:
+    def _at_once(
+        self, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
+    ) -> AttemptResult | None:
         """Grow a gang as far as possible if no other gang is pending; None if it may not or cannot."""
         candidate, builder = turn.candidate, self.builder
         if not turn.grows or len(candidate.waiting) == len(turn.pods) or self.order:
@@ -133,123 +137,125 @@ class FairShareCycle:
         beyond = self.accounts.beyond_quota(turn.queue, amounts) if candidate.charter.lasting else None
         if beyond is not None or self.accounts.beyond_limit(turn.queue, amounts) is not None:
             return None
-        wide = replace(asked, waiting=candidate.waiting, need=1, extra=None)
-        found = attempt(builder.look, builder.floor, wide, builder.profile, within)
-        return found if found.seats else None
+        wide = replace(request, waiting=candidate.waiting, need=1, extra=None)
+        result = attempt(builder.look, builder.floor, wide, builder.profile, allowed_nodes)
+        return result if result.seats else None
 
-    def _took(self, turn: FairTurn, found: AttemptResult) -> None:
+    def _took(self, turn: FairTurn, result: AttemptResult) -> None:
         """Charge the queue for the assigned pods; the remaining pods get a later turn."""
-        candidate, floor = turn.candidate, self.builder.floor
-        rows, charter = found.seats, candidate.charter
-        seated = tuple(pod for pod in candidate.waiting if pod.key in rows)
-        self.rooms.serve(charter.source)
-        self.accounts.take(turn.queue, amounts_of(seated), lasting=charter.lasting)
+        candidate, overlay = turn.candidate, self.builder.floor
+        rows, spec = result.seats, candidate.charter
+        assigned = tuple(pod for pod in candidate.waiting if pod.key in rows)
+        self.rooms.serve(spec.source)
+        self.accounts.take(turn.queue, amounts_of(assigned), lasting=spec.lasting)
         rest = tuple(pod for pod in candidate.waiting if pod.key not in rows)
         if rest and self.order is not None:
-            started = replace(charter, started=True)
-            stands = tuple(replace(pod, node=floor.node(rows[pod.key])) for pod in seated)
-            grown = replace(candidate, charter=started, waiting=rest, standing=candidate.standing + stands)
+            started = replace(spec, started=True)
+            placed = tuple(replace(pod, node=overlay.node(rows[pod.key])) for pod in assigned)
+            grown = replace(candidate, charter=started, waiting=rest, standing=candidate.standing + placed)
             self.order.push(turn_of(grown, turn.number))
 
     def _only_waits(
-        self, turn: FairTurn, asked: AttemptRequest, found: AttemptResult, within: Bools | None
+        self, turn: FairTurn, request: AttemptRequest, result: AttemptResult, allowed_nodes: Bools | None
     ) -> bool:
         """Whether the pods that terminate anyway free enough capacity; if so, nominate."""
-        room = self.builder.rooms.room_of_those_going(asked, within, ())
-        if room is None:
+        preemption = self.builder.rooms.room_of_those_going(request, allowed_nodes, ())
+        if preemption is None:
             return False
-        self.builder.promise(asked, room.seats, found, 0)
+        self.builder.promise(request, preemption.seats, result, 0)
         self.rooms.serve(turn.candidate.charter.source)
-        seated = [pod for pod in asked.waiting if pod.key in room.seats]
-        self.accounts.take(turn.queue, amounts_of(seated), lasting=turn.candidate.charter.lasting)
+        assigned = [pod for pod in request.waiting if pod.key in preemption.seats]
+        self.accounts.take(turn.queue, amounts_of(assigned), lasting=turn.candidate.charter.lasting)
         return True
 
     # ── gangs that did not fit ─────────────────────────────────────────────────────────────────────
 
     def _make_room(self) -> None:
         """Preempt by each means for every gang, in fair-share order."""
-        by_number = {one.turn.number: one for one in self.late}
-        order = Order(self.accounts, [one.turn for one in self.late])
+        by_number = {late.turn.number: late for late in self.late}
+        order = Order(self.accounts, [late.turn for late in self.late])
         watchdog = self.builder.floor.watchdog
         while not (self.rooms.tired or watchdog.is_over) and (turn := order.pop()) is not None:
-            one = by_number[turn.number]
+            late = by_number[turn.number]
             watchdog.turn(turn.candidate.charter.source)
-            watchdog.so_far = partial(standstill, RejectionReason.NO_ROOM, one.asked, one.found)
+            watchdog.so_far = partial(standstill, RejectionReason.NO_ROOM, late.asked, late.found)
             self.builder.promises.hold(EVERYBODY)
-            room = self._find(one)
-            if room is None:
-                self._go_without(one)
+            preemption = self._find(late)
+            if preemption is None:
+                self._go_without(late)
             else:
-                self._send_away(one, room)
+                self._send_away(late, preemption)
         if watchdog.is_over:
             while (turn := order.pop()) is not None:
                 self.builder.reached.discard(turn.candidate.charter.source)
 
-    def _find(self, one: _Late) -> FairPreemptionResult | None:
+    def _find(self, late: _Late) -> FairPreemptionResult | None:
         profile = self.builder.profile
-        charter = one.turn.candidate.charter
-        if not profile.displace or charter.source in self.rooms.sent:
+        spec = late.turn.candidate.charter
+        if not profile.displace or spec.source in self.rooms.sent:
             return None
         self.rooms.placeless = False
-        for means in profile.fair_means if charter.preempts is not False else ():
-            room = self.rooms.find(means, one.turn, one.asked, one.within)
-            if room is not None:
-                return room
-        return self.rooms.of_its_own(one.turn, one.asked, one.within)
+        for means in profile.fair_means if spec.preempts is not False else ():
+            preemption = self.rooms.find(means, late.turn, late.asked, late.within)
+            if preemption is not None:
+                return preemption
+        return self.rooms.of_its_own(late.turn, late.asked, late.within)
 
-    def _send_away(self, one: _Late, room: FairPreemptionResult) -> None:
-        charter, floor = one.turn.candidate.charter, self.builder.floor
-        for pod, together in room.pods:
-            to = floor.node(room.moves[pod.key]) if pod.key in room.moves else ""
-            self.builder.displace(pod, charter, whole=together or len(one.turn.pods) > 1, to=to)
-        self.builder.promise(one.asked, room.seats, one.found, len(room.pods))
+    def _send_away(self, late: _Late, preemption: FairPreemptionResult) -> None:
+        spec, overlay = late.turn.candidate.charter, self.builder.floor
+        for pod, together in preemption.pods:
+            target = overlay.node(preemption.moves[pod.key]) if pod.key in preemption.moves else ""
+            self.builder.displace(pod, spec, whole=together or len(late.turn.pods) > 1, target=target)
+        self.builder.promise(late.asked, preemption.seats, late.found, len(preemption.pods))
 
-    def _go_without(self, one: _Late) -> None:
-        fair = self.accounts.within_share(one.turn.queue, one.turn.amounts)
-        again = self.rooms.again if self.rooms.again < inf else None
-        hopes = self._hopes(one, fair)
-        if one.excess is not None:
-            minimum = one.turn.candidate.charter.minimum
-            why = SchedulingRejection(
-                RejectionReason.OVER_LIMIT, minimum, excess=one.excess, again=again, hopes=hopes
+    def _go_without(self, late: _Late) -> None:
+        fair = self.accounts.within_share(late.turn.queue, late.turn.amounts)
+        retry_at = self.rooms.again if self.rooms.again < inf else None
+        wakeups = self._hopes(late, fair)
+        if late.excess is not None:
+            minimum = late.turn.candidate.charter.minimum
+            rejection = SchedulingRejection(
+                RejectionReason.OVER_LIMIT, minimum, excess=late.excess, again=retry_at, hopes=wakeups
             )
-            self._refuse(one.asked, why)
+            self._refuse(late.asked, rejection)
             return
-        sought = (
+        outcome = (
             PreemptionSearchOutcome.NO_HELP
             if self.rooms.pieces.by_queue()
             else PreemptionSearchOutcome.NOBODY
         )
-        if not hopes:
-            sought = PreemptionSearchOutcome.NEVER
-        why = standstill(RejectionReason.NO_ROOM, one.asked, one.found)
-        why = replace(why, sought=sought, again=again, hopes=hopes)
+        if not wakeups:
+            outcome = PreemptionSearchOutcome.NEVER
+        rejection = standstill(RejectionReason.NO_ROOM, late.asked, late.found)
+        rejection = replace(rejection, sought=outcome, again=retry_at, hopes=wakeups)
         # over its share, the gang gets no reservation
-        keeps = self.builder.reservation.keeps(one.asked) if fair else ()
-        self._refuse(one.asked, why, keeps)
+        reserved_nodes = self.builder.reservation.keeps(late.asked) if fair else ()
+        self._refuse(late.asked, rejection, reserved_nodes)
 
-    def _hopes(self, one: _Late, fair: bool) -> frozenset[FairShareWakeup]:
+    def _hopes(self, late: _Late, fair: bool) -> frozenset[FairShareWakeup]:
         """The wakeups that may let it preempt later; none if it may never preempt."""
-        if not self.builder.profile.displace or one.turn.candidate.charter.preempts is False:
+        if not self.builder.profile.displace or late.turn.candidate.charter.preempts is False:
             return frozenset()
-        found = {FairShareWakeup.OTHERS}
+        result = {FairShareWakeup.OTHERS}
         if fair:
-            found.add(FairShareWakeup.EXCESS)
-        if one.excess is not None and self.rooms.placeless:
-            found.add(FairShareWakeup.PLACE)
-        return frozenset(found)
+            result.add(FairShareWakeup.EXCESS)
+        if late.excess is not None and self.rooms.placeless:
+            result.add(FairShareWakeup.PLACE)
+        return frozenset(result)
 
-    def _refuse(self, asked: AttemptRequest, why: SchedulingRejection, keeps: tuple[str, ...] = ()) -> None:
+    def _refuse(
+        self, request: AttemptRequest, rejection: SchedulingRejection, reserved_nodes: tuple[str, ...] = ()
+    ) -> None:
         """Reject the gang and clear its nominations."""
-        builder, candidate = self.builder, asked.candidate
-        why = replace(why, there=asked.standing + len(candidate.waiting))
+        builder, candidate = self.builder, request.candidate
+        rejection = replace(rejection, there=request.standing + len(candidate.waiting))
         builder.take_back_promises(candidate, candidate.waiting)
-        builder.refuse(candidate, why, candidate.waiting, keeps)
+        builder.refuse(candidate, rejection, candidate.waiting, reserved_nodes)
 
 
 def _asked(turn: FairTurn) -> AttemptRequest:
     """The request for the pods of this turn only."""
-    asked = replace(asked_of(turn.candidate), need=len(turn.pods))
+    request = replace(asked_of(turn.candidate), need=len(turn.pods))
     if turn.candidate.charter.tree is None:
-        return replace(asked, waiting=turn.pods)
-    return replace(asked, extra=len(turn.pods) if turn.grows else 0)
+        return replace(request, waiting=turn.pods)
+    return replace(request, extra=len(turn.pods) if turn.grows else 0)

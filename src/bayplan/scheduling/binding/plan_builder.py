@@ -24,12 +24,14 @@ from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSna
 class PlanBuilder:
     """Turns decisions about gangs into actions, in the order in which they are made."""
 
-    def __init__(self, look: SchedulingSnapshot, profile: Profile, now: float, floor: NodeOverlay) -> None:
-        self.look, self.profile, self.now, self.floor = look, profile, now, floor
+    def __init__(
+        self, snapshot: SchedulingSnapshot, profile: Profile, now: float, overlay: NodeOverlay
+    ) -> None:
+        self.look, self.profile, self.now, self.floor = snapshot, profile, now, overlay
         self.actions: list[Action] = []
         self.reached: set[Ref] = set()  # gangs that were decided on
-        self.promises = Nominations(floor, look)
-        self.rooms = PreemptionSearch(PreemptionContext(look, profile, floor))
+        self.promises = Nominations(overlay, snapshot)
+        self.rooms = PreemptionSearch(PreemptionContext(snapshot, profile, overlay))
         self.reservation = BackfillReservation(self.rooms, now)
 
     def plan(self) -> Plan:
@@ -45,80 +47,80 @@ class PlanBuilder:
 
     # ── gangs that fit ─────────────────────────────────────────────────────────────────────────────
 
-    def bind(self, candidate: SchedulingCandidate, found: AttemptResult) -> None:
+    def bind(self, candidate: SchedulingCandidate, result: AttemptResult) -> None:
         """Bind the assigned pods; the gang counts as started."""
         gang = candidate.charter.source
-        hints = self._hints(candidate, found)
+        hints = self._hints(candidate, result)
         for pod in candidate.waiting:
-            row = found.seats.get(pod.key)
+            row = result.seats.get(pod.key)
             if row is not None:
                 self.actions.append(Bind(gang, pod, self.floor.node(row), hints.get(pod.key, ())))
         self.begin(candidate)
 
     def _hints(
-        self, candidate: SchedulingCandidate, found: AttemptResult
+        self, candidate: SchedulingCandidate, result: AttemptResult
     ) -> Mapping[PodKey, tuple[tuple[str, int], ...]]:
         """The NUMA nodes that the pods are meant for, if the profile publishes them."""
         if self.floor.zones is None or not self.profile.zone_hints:
             return {}
-        seats = [(pod.key, pod.wants.shape, found.seats.get(pod.key)) for pod in candidate.waiting]
-        return self.floor.zones.meant([(key, shape, row) for key, shape, row in seats if row is not None])
+        rows = [(pod.key, pod.wants.shape, result.seats.get(pod.key)) for pod in candidate.waiting]
+        return self.floor.zones.meant([(key, shape, row) for key, shape, row in rows if row is not None])
 
     def begin(self, candidate: SchedulingCandidate) -> None:
         """Record that a gang has started, unless that is recorded already."""
-        charter = candidate.charter
-        if not charter.started and not is_lone(candidate):
-            self.actions.append(MarkStarted(charter.source, charter.uid))
+        spec = candidate.charter
+        if not spec.started and not is_lone(candidate):
+            self.actions.append(MarkStarted(spec.source, spec.uid))
 
     # ── preemption and nomination ──────────────────────────────────────────────────────────────────
 
     def displace(
-        self, pod: Pod, charter: GangSpec, *, whole: bool, undoes: bool = False, to: str = ""
+        self, pod: Pod, spec: GangSpec, *, whole: bool, undoes: bool = False, target: str = ""
     ) -> None:
         """Preempt a pod for this gang."""
-        self.actions.append(PreemptPod(pod, charter.source, charter.uid, whole=whole, undoes=undoes, to=to))
+        self.actions.append(PreemptPod(pod, spec.source, spec.uid, whole=whole, undoes=undoes, to=target))
 
     def promise(
-        self, asked: AttemptRequest, seats: Mapping[PodKey, int], found: AttemptResult, displaced: int
+        self, request: AttemptRequest, rows: Mapping[PodKey, int], result: AttemptResult, preempted: int
     ) -> None:
         """Nominate the pods for the nodes where the victims free capacity."""
-        candidate = asked.candidate
+        candidate = request.candidate
         gang, priority = candidate.charter.source, priority_of(candidate)
-        for pod in asked.waiting:
-            row = seats.get(pod.key)
+        for pod in request.waiting:
+            row = rows.get(pod.key)
             before = candidate.nominated.get(pod.key, "")
             node = "" if row is None else self.floor.node(row)
             if node != before:
                 self.actions.append(Nominate(gang, pod, node))
             if node:
                 self.promises.note(pod, node, priority)
-        why = standstill(RejectionReason.MAKING_ROOM, asked, found)
-        fit = asked.standing + len(seats)
-        displaced += len(candidate.making_room)
-        why = replace(why, fit=fit, sought=PreemptionSearchOutcome.FOUND, displaced=displaced)
-        self.refuse(candidate, why, asked.waiting)
+        rejection = standstill(RejectionReason.MAKING_ROOM, request, result)
+        fit = request.standing + len(rows)
+        preempted += len(candidate.making_room)
+        rejection = replace(rejection, fit=fit, sought=PreemptionSearchOutcome.FOUND, displaced=preempted)
+        self.refuse(candidate, rejection, request.waiting)
 
-    def goes_on_making_room(self, asked: AttemptRequest, priority: int) -> bool:
+    def goes_on_making_room(self, request: AttemptRequest, priority: int) -> bool:
         """Whether its terminating victims still free enough for all nominated pods; if so, keep waiting."""
-        candidate = asked.candidate
+        candidate = request.candidate
         if not candidate.nominated or not candidate.making_room:
             return False
         rows = self.rooms.still_promised(candidate)
-        promised = sum(pod.key in candidate.nominated for pod in candidate.waiting)
-        if len(rows) < max(asked.need, promised):
+        nominated = sum(pod.key in candidate.nominated for pod in candidate.waiting)
+        if len(rows) < max(request.need, nominated):
             return False
         for pod in candidate.waiting:
             if pod.key in rows:
                 self.promises.note(pod, candidate.nominated[pod.key], priority)
-        why = SchedulingRejection(
+        rejection = SchedulingRejection(
             RejectionReason.MAKING_ROOM,
             candidate.charter.minimum,
-            asked.standing + len(asked.waiting),
-            asked.standing + len(rows),
+            request.standing + len(request.waiting),
+            request.standing + len(rows),
             sought=PreemptionSearchOutcome.FOUND,
             displaced=len(candidate.making_room),
         )
-        self.refuse(candidate, why, asked.waiting)
+        self.refuse(candidate, rejection, request.waiting)
         return True
 
     def take_back_promises(self, candidate: SchedulingCandidate, pods: Iterable[Pod]) -> None:
@@ -132,35 +134,44 @@ class PlanBuilder:
     def refuse(
         self,
         candidate: SchedulingCandidate,
-        why: SchedulingRejection,
+        rejection: SchedulingRejection,
         pods: tuple[Pod, ...] = (),
-        keeps: tuple[str, ...] = (),
+        reserved_nodes: tuple[str, ...] = (),
     ) -> None:
-        """Report that a gang, or these of its pods, got no node. `keeps`: nodes to reserve for it."""
-        charter = candidate.charter
-        self.reached.add(charter.source)
-        news = _is_news(why, candidate.refused)
+        """Report that a gang, or these of its pods, got no node. `reserved_nodes`: for it."""
+        spec = candidate.charter
+        self.reached.add(spec.source)
+        changed = _is_news(rejection, candidate.refused)
         pods = pods or candidate.waiting
-        self.actions.append(ReportUnschedulable(charter.source, why, pods, news, charter.uid, keeps))
+        self.actions.append(
+            ReportUnschedulable(spec.source, rejection, pods, changed, spec.uid, reserved_nodes)
+        )
 
-    def fits(self, asked: AttemptRequest) -> bool:
+    def fits(self, request: AttemptRequest) -> bool:
         """Whether the gang would fit without the backfill reservation."""
-        mark = self.floor.mark()
-        found = attempt(self.look, self.floor, asked, self.profile)
-        self.floor.undo(mark)
-        return len(found.seats) >= asked.need
+        checkpoint = self.floor.mark()
+        result = attempt(self.look, self.floor, request, self.profile)
+        self.floor.undo(checkpoint)
+        return len(result.seats) >= request.need
 
 
-def _is_news(why: SchedulingRejection, before: SchedulingRejection | None) -> bool:
+def _is_news(rejection: SchedulingRejection, before: SchedulingRejection | None) -> bool:
     """Whether to publish the rejection: the reason or the number that fits changed, not just node counts."""
-    return before is None or _gist(why) != _gist(before)
+    return before is None or _gist(rejection) != _gist(before)
 
 
-def _gist(why: SchedulingRejection) -> tuple[object, ...]:
-    unfit, misfit = why.unfit, why.misfit
+def _gist(rejection: SchedulingRejection) -> tuple[object, ...]:
+    failure, misfit = rejection.unfit, rejection.misfit
     return (
-        why.hindrance, why.minimum, why.there, why.fit, why.sought, why.about, why.unsure, why.pod,
-        unfit and (frozenset(unfit.counts), unfit.bar, unfit.about),
+        rejection.hindrance,
+        rejection.minimum,
+        rejection.there,
+        rejection.fit,
+        rejection.sought,
+        rejection.about,
+        rejection.unsure,
+        rejection.pod,
+        failure and (frozenset(failure.counts), failure.bar, failure.about),
         misfit and (misfit.code, misfit.level, misfit.fit, misfit.asked, misfit.layers),
         misfit and (misfit.is_too_large, misfit.lacked),
-    )  # fmt: skip
+    )

@@ -29,14 +29,14 @@ def amounts_of(pods: Iterable[Pod]) -> Use:
 class Accounts:
     """Fair shares are fixed for the cycle; usage follows the decisions."""
 
-    def __init__(self, view: FairView, promised: Iterable[tuple[GangSpec, Pod]] = ()) -> None:
+    def __init__(self, view: FairView, nominated: Iterable[tuple[GangSpec, Pod]] = ()) -> None:
         self.queues = view.queues
         self.below = children(view.queues)
         self.resources = resources_of(view.queues.values())
         self.capacity = view.capacity
         leaves = {*view.has, *view.wants}
-        asked = {name: _sum(view.has.get(name, NONE), view.wants.get(name, NONE)) for name in leaves}
-        self.shares = fair_shares(view.queues, asked, view.capacity)
+        request = {name: _sum(view.has.get(name, NONE), view.wants.get(name, NONE)) for name in leaves}
+        self.shares = fair_shares(view.queues, request, view.capacity)
         self.use: dict[str, Use] = {name: {} for name in view.queues}
         self.lasting: dict[str, Use] = {name: {} for name in view.queues}
         self._ranks: dict[str, tuple[object, tuple[object, ...]]] = {}
@@ -44,9 +44,9 @@ class Accounts:
             self.take(name, amounts)
         for name, amounts in view.lasting.items():
             self._count(self.lasting, name, amounts, 1)
-        for charter, pod in promised:
-            if charter.queue:
-                self.take(charter.queue, pod.amounts, lasting=charter.lasting)
+        for spec, pod in nominated:
+            if spec.queue:
+                self.take(spec.queue, pod.amounts, lasting=spec.lasting)
 
     # ── the tree ───────────────────────────────────────────────────────────────────────────────────
 
@@ -115,9 +115,9 @@ class Accounts:
         for name in self.up(queue):
             for resource in self.resources:
                 limit = self.queues[name].entitlements.get(resource, NOTHING_SAID).limit
-                used, asked = self.use[name].get(resource, 0), amounts.get(resource, 0)
-                if asked and limit is not None and used + asked > limit:
-                    return QuotaExcess(name, resource, limit, used, asked)
+                used, request = self.use[name].get(resource, 0), amounts.get(resource, 0)
+                if request and limit is not None and used + request > limit:
+                    return QuotaExcess(name, resource, limit, used, request)
         return None
 
     def beyond_quota(self, queue: str, amounts: Mapping[str, int]) -> QuotaExcess | None:
@@ -125,9 +125,9 @@ class Accounts:
         for name in self.up(queue):
             for resource in self.resources:
                 quota = self.quota(name, resource)
-                used, asked = self.lasting[name].get(resource, 0), amounts.get(resource, 0)
-                if asked and quota is not None and used + asked > quota:
-                    return QuotaExcess(name, resource, quota, used, asked)
+                used, request = self.lasting[name].get(resource, 0), amounts.get(resource, 0)
+                if request and quota is not None and used + request > quota:
+                    return QuotaExcess(name, resource, quota, used, request)
         return None
 
     def within_share(self, queue: str, amounts: Mapping[str, int]) -> bool:

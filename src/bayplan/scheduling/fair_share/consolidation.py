@@ -28,73 +28,75 @@ class Consolidation:
         self.tries = 0  # attempts of the last search
 
     def room(
-        self, asked: AttemptRequest, within: Bools | None, pieces: Iterable[FairVictimUnit]
+        self, request: AttemptRequest, allowed_nodes: Bools | None, fair_units: Iterable[FairVictimUnit]
     ) -> tuple[Seats, dict[PodKey, int], list[Pod]] | None:
         """Rows of the gang if some units move, the new rows of moved pods, and these pods; or None."""
         self.tries = 0
-        if not self._enough_in_all(asked):
+        if not self._enough_in_all(request):
             return None
-        asked = replace(asked, brief=True)
+        request = replace(request, brief=True)
         pool: list[FairVictimUnit] = []
-        for piece in pieces:
-            pool.append(piece)
-            for lifted in _together(pool):
+        for fair_unit in fair_units:
+            pool.append(fair_unit)
+            for removed in _together(pool):
                 self.tries += 1
-                found = self._all_move(lifted, asked, within)
+                found = self._all_move(removed, request, allowed_nodes)
                 if found is not None:
-                    return *found, [pod for pod in lifted if pod.key in found[1]]
+                    return *found, [pod for pod in removed if pod.key in found[1]]
             if len(pool) >= PIECES_MAX or self.tries >= TRIES_MAX:
                 break
         return None
 
-    def _enough_in_all(self, asked: AttemptRequest) -> bool:
+    def _enough_in_all(self, request: AttemptRequest) -> bool:
         """Whether the cluster as a whole has enough free capacity: moved pods use capacity elsewhere."""
-        pods = sorted(asked.waiting, key=_size)[: asked.need]
+        pods = sorted(request.waiting, key=_size)[: request.need]
         free = self.context.leaving.in_all()
         return all(amount <= free.get(resource, 0) for resource, amount in amounts_of(pods).items())
 
-    def places(self, go: Sequence[FairVictimUnit], seats: Seats, asked: AttemptRequest) -> dict[PodKey, int]:
+    def places(
+        self, victims: Sequence[FairVictimUnit], rows: Seats, request: AttemptRequest
+    ) -> dict[PodKey, int]:
         """New rows for victims that fit elsewhere, gang by gang, at least with the core of the gang."""
-        mark = self.floor.mark()
+        checkpoint = self.floor.mark()
         self.floor.lift_many(self.context.leaving.keys)
-        self.floor.lift_many(pod.key for piece in go for pod in piece.unit.pods)
-        for pod in asked.waiting:
-            if pod.key in seats:
-                self.floor.seat(pod.key, pod.wants.shape, seats[pod.key])
+        self.floor.lift_many(pod.key for fair_unit in victims for pod in fair_unit.unit.pods)
+        for pod in request.waiting:
+            if pod.key in rows:
+                self.floor.seat(pod.key, pod.wants.shape, rows[pod.key])
         found: dict[PodKey, int] = {}
-        for gang in dict.fromkeys(piece.gang for piece in reversed(go)):
-            mine = [piece for piece in go if piece.gang == gang]
-            new = self._elsewhere(gang, [pod for piece in mine for pod in piece.unit.pods])
-            core = [pod for piece in mine if piece.core for pod in piece.unit.pods]
-            if new is None and 0 < len(core) < sum(len(piece.unit.pods) for piece in mine):
-                new = self._elsewhere(gang, core)
-            found |= new or {}
-        self.floor.undo(mark)
+        for gang in dict.fromkeys(fair_unit.gang for fair_unit in reversed(victims)):
+            mine = [fair_unit for fair_unit in victims if fair_unit.gang == gang]
+            new_rows = self._elsewhere(gang, [pod for fair_unit in mine for pod in fair_unit.unit.pods])
+            core = [pod for fair_unit in mine if fair_unit.core for pod in fair_unit.unit.pods]
+            if new_rows is None and 0 < len(core) < sum(len(fair_unit.unit.pods) for fair_unit in mine):
+                new_rows = self._elsewhere(gang, core)
+            found |= new_rows or {}
+        self.floor.undo(checkpoint)
         return found
 
     def _all_move(
-        self, lifted: Sequence[Pod], asked: AttemptRequest, within: Bools | None
+        self, removed: Sequence[Pod], request: AttemptRequest, allowed_nodes: Bools | None
     ) -> tuple[Seats, dict[PodKey, int]] | None:
         """Assign the gang first, then keep every lifted pod that still fits on its node, and move the others.
 
         Highest priority stays first; if that fails, the largest pods first: they are the hardest to move.
         """
-        mark = self.floor.mark()
+        checkpoint = self.floor.mark()
         try:
             self.floor.lift_many(self.context.leaving.keys)
-            self.floor.lift_many(pod.key for pod in lifted)
-            found = attempt(self.look, self.floor, asked, self.context.profile, within)
-            if len(found.seats) < asked.need:
+            self.floor.lift_many(pod.key for pod in removed)
+            found = attempt(self.look, self.floor, request, self.context.profile, allowed_nodes)
+            if len(found.seats) < request.need:
                 return None
-            seated = self.floor.mark()
-            for order in (lifted[::-1], sorted(lifted, key=_size, reverse=True)):
+            assigned = self.floor.mark()
+            for order in (removed[::-1], sorted(removed, key=_size, reverse=True)):
                 moves = self._again(order)
                 if moves is not None:
                     return found.seats, moves
-                self.floor.undo(seated)
+                self.floor.undo(assigned)
             return None
         finally:
-            self.floor.undo(mark)
+            self.floor.undo(checkpoint)
 
     def _again(self, pods: Sequence[Pod]) -> dict[PodKey, int] | None:
         """Rows for all pods; returns only the pods that move."""
@@ -107,10 +109,10 @@ class Consolidation:
                 moving.setdefault(pod.gang, []).append(pod)
         moves: dict[PodKey, int] = {}
         for gang, some in moving.items():
-            new = self._elsewhere(gang, some)
-            if new is None:
+            new_rows = self._elsewhere(gang, some)
+            if new_rows is None:
                 return None
-            moves |= new
+            moves |= new_rows
         return moves
 
     def _elsewhere(self, gang: Ref, pods: Sequence[Pod]) -> dict[PodKey, int] | None:
@@ -121,23 +123,23 @@ class Consolidation:
         waiting = tuple(
             replace(pod, node="") for pod in sorted(pods, key=lambda pod: (pod.pod_set, pod.rank))
         )
-        charter = self.look.charters[gang]
-        candidate = SchedulingCandidate(charter, waiting, standing, topology=charter.topology)
-        mark = self.floor.mark()
-        asked = replace(asked_of(candidate), need=len(waiting))
-        found = attempt(self.look, self.floor, asked, self.context.profile)
+        spec = self.look.charters[gang]
+        candidate = SchedulingCandidate(spec, waiting, standing, topology=spec.topology)
+        checkpoint = self.floor.mark()
+        request = replace(asked_of(candidate), need=len(waiting))
+        found = attempt(self.look, self.floor, request, self.context.profile)
         if len(found.seats) == len(waiting):
             return dict(found.seats)
-        self.floor.undo(mark)
+        self.floor.undo(checkpoint)
         return None
 
 
 def _together(pool: Sequence[FairVictimUnit]) -> list[list[Pod]]:
     """Pods to lift together: by node of the last unit, last node first; then all pods of the pool."""
-    everybody = [pod for piece in pool for pod in piece.unit.pods]
+    pods = [pod for fair_unit in pool for pod in fair_unit.unit.pods]
     nodes = dict.fromkeys(pod.node for pod in reversed(pool[-1].unit.pods))
-    found = [[pod for pod in everybody if pod.node == node] for node in nodes]
-    return found if everybody in found else [*found, everybody]
+    found = [[pod for pod in pods if pod.node == node] for node in nodes]
+    return found if pods in found else [*found, pods]
 
 
 def _size(pod: Pod) -> tuple[int, ...]:

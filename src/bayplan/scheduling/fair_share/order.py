@@ -32,8 +32,8 @@ class FairTurn:
 
     def rank(self) -> tuple[object, ...]:
         """Sort key within its queue."""
-        charter = self.candidate.charter
-        return -priority_of(self.candidate), self._stage(), charter.created, self.number
+        spec = self.candidate.charter
+        return -priority_of(self.candidate), self._stage(), spec.created, self.number
 
     def _stage(self) -> int:
         """0 below the minimum, 1 at the minimum, 2 beyond."""
@@ -51,26 +51,26 @@ def turn_of(candidate: SchedulingCandidate, number: int) -> FairTurn:
 
 def _lacking(candidate: SchedulingCandidate) -> tuple[Pod, ...]:
     """The pending pods that complete the minimum, or the minimum of every pod set."""
-    charter, waiting = candidate.charter, candidate.waiting
-    if charter.tree is None:
-        return waiting[: max(charter.minimum - len(candidate.standing), 0)]
-    found: list[Pod] = []
-    for pod_set in charter.tree.pod_sets():
+    spec, waiting = candidate.charter, candidate.waiting
+    if spec.tree is None:
+        return waiting[: max(spec.minimum - len(candidate.standing), 0)]
+    selected: list[Pod] = []
+    for pod_set in spec.tree.pod_sets():
         mine = [pod for pod in waiting if pod.pod_set == pod_set.name]
         ranks = [pod.rank for pod in candidate.standing if pod.pod_set == pod_set.name]
-        found += mine[: lacking(pod_set, mine, ranks)]
-    return tuple(found)
+        selected += mine[: lacking(pod_set, mine, ranks)]
+    return tuple(selected)
 
 
 def _one_more(candidate: SchedulingCandidate) -> tuple[Pod, ...]:
     """The first pod of the pod set that has grown least; several pods at once if very many are pending."""
-    charter, waiting = candidate.charter, candidate.waiting
+    spec, waiting = candidate.charter, candidate.waiting
     more = max(len(waiting) // STEPS, 1)
-    if charter.tree is None or len({pod.pod_set for pod in waiting}) == 1:
+    if spec.tree is None or len({pod.pod_set for pod in waiting}) == 1:
         return waiting[:more]
     grown = {
         pod_set.name: _standing_in(candidate, pod_set) / max(pod_set.minimum, 1)
-        for pod_set in charter.tree.pod_sets()
+        for pod_set in spec.tree.pod_sets()
     }
     return tuple(sorted(waiting, key=lambda pod: grown.get(pod.pod_set, 0.0))[:more])
 
@@ -99,12 +99,12 @@ class Order:
 
     def pop(self) -> FairTurn | None:
         """Remove and return the next turn."""
-        found = self._first(self.accounts.below.get("", ()))
-        if found is None:
+        selected = self._first(self.accounts.below.get("", ()))
+        if selected is None:
             return None
-        self.turns[found.queue].pop(0)
-        self._count(found.queue, -1)
-        return found
+        self.turns[selected.queue].pop(0)
+        self._count(selected.queue, -1)
+        return selected
 
     def _first(self, names: Iterable[str]) -> FairTurn | None:
         """The best turn of some siblings; a queue ranks by its own best turn."""

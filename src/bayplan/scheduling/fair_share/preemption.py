@@ -61,7 +61,7 @@ class FairPreemptionSearch:
         self.again = inf  # the earliest time at which a protected gang may be preempted
 
     def find(
-        self, means: PreemptionMeans, turn: FairTurn, asked: AttemptRequest, within: Bools | None
+        self, means: PreemptionMeans, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
     ) -> FairPreemptionResult | None:
         """Free capacity by one means; the victims count as removed from now on."""
         by_means: Mapping[
@@ -71,39 +71,39 @@ class FairPreemptionSearch:
             PreemptionMeans.RECLAIM: self._reclaim,
             PreemptionMeans.PREEMPT: self._preempt,
         }
-        alike = means, _likeness(turn, within)
-        if alike in self.failed:
-            self.placeless |= self.failed[alike]
+        equivalence = means, _likeness(turn, allowed_nodes)
+        if equivalence in self.failed:
+            self.placeless |= self.failed[equivalence]
             return None
         before, self.placeless = self.placeless, False
-        room = by_means[means](turn, asked, within)
-        if room is not None:
-            self._commit(turn, asked, room)
+        result = by_means[means](turn, request, allowed_nodes)
+        if result is not None:
+            self._commit(turn, request, result)
             self.failed.clear()
         elif not turn.candidate.standing:
-            self.failed[alike] = self.placeless
+            self.failed[equivalence] = self.placeless
         self.placeless |= before
-        return room
+        return result
 
     def of_its_own(
-        self, turn: FairTurn, asked: AttemptRequest, within: Bools | None
+        self, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
     ) -> FairPreemptionResult | None:
         """Preempt surplus pods of the gang itself for those that its minimum lacks."""
-        charter = turn.candidate.charter
-        spare = spare_pods(turn.candidate, self.context.leaving.keys)
-        if not spare or charter.tree is None:
+        spec = turn.candidate.charter
+        surplus = spare_pods(turn.candidate, self.context.leaving.keys)
+        if not surplus or spec.tree is None:
             return None
-        supply = supply_of(self.look, turn.candidate, charter.tree)
+        capacity = supply_of(self.look, turn.candidate, spec.tree)
 
         def sought(pods: Sequence[Pod]) -> FairPreemptionResult | None:
-            pool = [piece_of(charter, (pod,)) for pod in pods]
-            return self._room(turn, asked, pool, within, lambda _: True)
+            pool = [piece_of(spec, (pod,)) for pod in pods]
+            return self._room(turn, request, pool, allowed_nodes, lambda _: True)
 
-        room = fewest_go(supply, charter.tree, spare, sought)
-        if room is not None:
-            self._commit(turn, asked, room)
+        result = fewest_go(capacity, spec.tree, surplus, sought)
+        if result is not None:
+            self._commit(turn, request, result)
             self.failed.clear()
-        return room
+        return result
 
     @property
     def tired(self) -> bool:
@@ -131,100 +131,103 @@ class FairPreemptionSearch:
                     self.again = min(self.again, self.now + SOON)
         return self._pieces
 
-    def _commit(self, turn: FairTurn, asked: AttemptRequest, room: FairPreemptionResult) -> None:
-        charter = turn.candidate.charter
-        self.serve(charter.source)
-        self.context.leaving.add(pod.key for pod, _ in room.pods)
-        for gang in {pod.gang for pod, _ in room.pods if pod.gang is not None}:
+    def _commit(self, turn: FairTurn, request: AttemptRequest, result: FairPreemptionResult) -> None:
+        spec = turn.candidate.charter
+        self.serve(spec.source)
+        self.context.leaving.add(pod.key for pod, _ in result.pods)
+        for gang in {pod.gang for pod, _ in result.pods if pod.gang is not None}:
             self.sent.add(gang)
             self.pieces.renew(gang)
-        self.context.budgets.spend(pod for pod, _ in room.pods)
-        for pod, _ in room.pods:
-            if pod.key in room.moves:  # its replacement does not exist yet: reserve the node
+        self.context.budgets.spend(pod for pod, _ in result.pods)
+        for pod, _ in result.pods:
+            if pod.key in result.moves:  # its replacement does not exist yet: reserve the node
                 stand_in = PodKey(pod.key.namespace, f"{pod.key.name} (moved)")
-                self.floor.seat(stand_in, pod.wants.shape, room.moves[pod.key])
+                self.floor.seat(stand_in, pod.wants.shape, result.moves[pod.key])
             else:
                 self.accounts.take(self._queue_of(pod), pod.amounts, sign=-1)
-        seated = [pod for pod in asked.waiting if pod.key in room.seats]
-        for pod in seated:
-            self.accounts.take(charter.queue, pod.amounts, lasting=charter.lasting)
+        assigned = [pod for pod in request.waiting if pod.key in result.seats]
+        for pod in assigned:
+            self.accounts.take(spec.queue, pod.amounts, lasting=spec.lasting)
 
     def _consolidate(
-        self, turn: FairTurn, asked: AttemptRequest, within: Bools | None
+        self, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
     ) -> FairPreemptionResult | None:
         """Free capacity by moving running pods to other nodes: no gang stays pending for it."""
         if turn.candidate.charter.lasting:
             return None
-        return self._if_others_move(turn, asked, within, self.pieces.by_queue())
+        return self._if_others_move(turn, request, allowed_nodes, self.pieces.by_queue())
 
     def _if_others_move(
         self,
         turn: FairTurn,
-        asked: AttemptRequest,
-        within: Bools | None,
-        pieces: Mapping[str, Sequence[FairVictimUnit]],
+        request: AttemptRequest,
+        allowed_nodes: Bools | None,
+        fair_units: Mapping[str, Sequence[FairVictimUnit]],
     ) -> FairPreemptionResult | None:
         if self.accounts.beyond_limit(turn.queue, turn.amounts) is not None:
             return None
         gang = turn.candidate.charter.source
-        others = {name: [piece for piece in some if piece.gang != gang] for name, some in pieces.items()}
-        found = self.mover.room(asked, within, FairVictims(self.accounts, others))
+        others = {
+            name: [fair_unit for fair_unit in some if fair_unit.gang != gang]
+            for name, some in fair_units.items()
+        }
+        found = self.mover.room(request, allowed_nodes, FairVictims(self.accounts, others))
         self.tries -= self.mover.tries
         if found is None:
             return None
-        seats, moves, pods = found
+        rows, moves, pods = found
         units = [VictimUnit((pod,), pod.wants.priority, True, pod.started) for pod in pods]
         if self.context.budgets.broken(units):
             return None
-        return FairPreemptionResult(seats, tuple((pod, False) for pod in pods), moves)
+        return FairPreemptionResult(rows, tuple((pod, False) for pod in pods), moves)
 
     # ── victims ────────────────────────────────────────────────────────────────────────────────────
 
     def _preempt(
-        self, turn: FairTurn, asked: AttemptRequest, within: Bools | None
+        self, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
     ) -> FairPreemptionResult | None:
         """Preempt gangs of lower priority in the same queue."""
-        accounts, charter = self.accounts, turn.candidate.charter
-        if charter.lasting and accounts.beyond_quota(turn.queue, turn.amounts) is not None:
+        accounts, spec = self.accounts, turn.candidate.charter
+        if spec.lasting and accounts.beyond_quota(turn.queue, turn.amounts) is not None:
             return None
         priority = priority_of(turn.candidate)
         pool = [
-            piece
-            for piece in self.pieces.by_queue().get(turn.queue, ())
-            if piece.unit.priority < priority and piece.gang != charter.source
-            and not self._rests(piece, reclaim=False)
+            fair_unit
+            for fair_unit in self.pieces.by_queue().get(turn.queue, ())
+            if fair_unit.unit.priority < priority and fair_unit.gang != spec.source
+            and not self._rests(fair_unit, reclaim=False)
         ]  # fmt: skip
-        return self._room(turn, asked, pool, within, lambda _: True)
+        return self._room(turn, request, pool, allowed_nodes, lambda _: True)
 
     def _reclaim(
-        self, turn: FairTurn, asked: AttemptRequest, within: Bools | None
+        self, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
     ) -> FairPreemptionResult | None:
         """Reclaim from queues above their fair share or quota."""
-        accounts, charter = self.accounts, turn.candidate.charter
+        accounts, spec = self.accounts, turn.candidate.charter
         if not accounts.within_share(turn.queue, turn.amounts):
             return None
-        if charter.lasting and accounts.beyond_quota(turn.queue, turn.amounts) is not None:
+        if spec.lasting and accounts.beyond_quota(turn.queue, turn.amounts) is not None:
             return None
         others = {name: some for name, some in self.pieces.by_queue().items() if name != turn.queue}
         pool: list[FairVictimUnit] = []
         left: dict[str, Use] = {}
         victims = FairVictims(accounts, others)
-        for piece in victims:
-            if not self._may_be_taken(turn, piece.queue, left):
-                victims.skip(piece.queue)  # its usage only decreases from here on
-            elif not self._rests(piece):
-                self._subtract(left, piece.queue, piece.amounts)
-                pool.append(piece)
-        room = self._room(turn, asked, pool, within, lambda go: self._is_fair(turn, go))
+        for fair_unit in victims:
+            if not self._may_be_taken(turn, fair_unit.queue, left):
+                victims.skip(fair_unit.queue)  # its usage only decreases from here on
+            elif not self._rests(fair_unit):
+                self._subtract(left, fair_unit.queue, fair_unit.amounts)
+                pool.append(fair_unit)
+        result = self._room(turn, request, pool, allowed_nodes, lambda go: self._is_fair(turn, go))
         # victims of other queues may have to move, too
-        if room is None and len(pool) < sum(map(len, others.values())):
-            pool = [piece for piece in FairVictims(accounts, others) if not self._rests(piece)]
-            room = self._room(turn, asked, pool, within, lambda go: self._is_fair(turn, go))
-        return room
+        if result is None and len(pool) < sum(map(len, others.values())):
+            pool = [fair_unit for fair_unit in FairVictims(accounts, others) if not self._rests(fair_unit)]
+            result = self._room(turn, request, pool, allowed_nodes, lambda go: self._is_fair(turn, go))
+        return result
 
-    def _rests(self, piece: FairVictimUnit, *, reclaim: bool = True) -> bool:
+    def _rests(self, fair_unit: FairVictimUnit, *, reclaim: bool = True) -> bool:
         """Whether the gang is still within its guaranteed minimum runtime."""
-        until = rests_until(self.accounts, piece, self.now, reclaim=reclaim) if piece.core else 0.0
+        until = rests_until(self.accounts, fair_unit, self.now, reclaim=reclaim) if fair_unit.core else 0.0
         if self.now < until < self.again:
             self.again = until
         return until > self.now
@@ -247,17 +250,19 @@ class FairPreemptionSearch:
     def _queue_of(self, pod: Pod) -> str:
         return self.look.charters[pod.gang].queue if pod.gang is not None else ""
 
-    def _is_fair(self, turn: FairTurn, go: Iterable[FairVictimUnit]) -> bool:
+    def _is_fair(self, turn: FairTurn, victims: Iterable[FairVictimUnit]) -> bool:
         """Whether each victim was reclaimable in turn, and no reclaimer ends above a victim's share ratio."""
         accounts = self.accounts
         left: dict[str, Use] = {}
         involved: dict[str, set[str]] = {}
-        for piece in go:
-            if not self._may_be_taken(turn, piece.queue, left):
+        for fair_unit in victims:
+            if not self._may_be_taken(turn, fair_unit.queue, left):
                 return False
-            self._subtract(left, piece.queue, piece.amounts)
-            for name in accounts.up(piece.queue):
-                involved.setdefault(name, set()).update(r for r, amount in piece.amounts.items() if amount)
+            self._subtract(left, fair_unit.queue, fair_unit.amounts)
+            for name in accounts.up(fair_unit.queue):
+                involved.setdefault(name, set()).update(
+                    r for r, amount in fair_unit.amounts.items() if amount
+                )
         asks = {resource for resource, amount in turn.amounts.items() if amount}
         for name in accounts.up(turn.queue):
             use = left.get(name, accounts.use[name])
@@ -276,20 +281,20 @@ class FairPreemptionSearch:
     # ── search ─────────────────────────────────────────────────────────────────────────────────────
 
     def _room(
-        self, turn: FairTurn, asked: AttemptRequest, pool: Sequence[FairVictimUnit], within: Bools | None,
+        self, turn: FairTurn, request: AttemptRequest, pool: Sequence[FairVictimUnit], allowed_nodes: Bools | None,
         fair: Callable[[Sequence[FairVictimUnit]], bool],
     ) -> FairPreemptionResult | None:  # fmt: skip
         """Preempt from a prefix of the pool: a few units first, then more and more."""
         size = POOL_FIRST
         while pool:
-            room = self._room_of(turn, asked, pool[:size], within, fair)
-            if room is not None or size >= len(pool):
-                return room
+            result = self._room_of(turn, request, pool[:size], allowed_nodes, fair)
+            if result is not None or size >= len(pool):
+                return result
             size *= 4
         return None
 
     def _room_of(
-        self, turn: FairTurn, asked: AttemptRequest, pool: Sequence[FairVictimUnit], within: Bools | None,
+        self, turn: FairTurn, request: AttemptRequest, pool: Sequence[FairVictimUnit], allowed_nodes: Bools | None,
         fair: Callable[[Sequence[FairVictimUnit]], bool],
     ) -> FairPreemptionResult | None:  # fmt: skip
         """Remove all units of the pool, then reprieve them by priority as long as the gang keeps its rows."""
@@ -297,25 +302,35 @@ class FairPreemptionSearch:
         if forced is None:
             return None
         self.placeless = True
-        may_stay = [piece for piece in reversed(pool) if piece not in forced]
-        breaking, others = self.context.budgets.split([piece.unit for piece in may_stay])
-        mark = self.floor.mark()
-        self.floor.lift_many(pod.key for piece in forced for pod in piece.unit.pods)
-        trial = PreemptionTrial(self.context, asked, [*breaking, *others], within, tries_max=self.tries_each)
+        may_stay = [fair_unit for fair_unit in reversed(pool) if fair_unit not in forced]
+        breaking, others = self.context.budgets.split([fair_unit.unit for fair_unit in may_stay])
+        checkpoint = self.floor.mark()
+        self.floor.lift_many(pod.key for fair_unit in forced for pod in fair_unit.unit.pods)
+        trial = PreemptionTrial(
+            self.context, request, [*breaking, *others], allowed_nodes, tries_max=self.tries_each
+        )
         with trial:
-            seats = trial.let_stay()
-            leaving = {id(unit) for unit in trial.who_goes()} if seats is not None else set()
+            rows = trial.let_stay()
+            leaving = {id(unit) for unit in trial.who_goes()} if rows is not None else set()
         self.tries -= trial.tries
-        self.floor.undo(mark)
-        if seats is None:
+        self.floor.undo(checkpoint)
+        if rows is None:
             return None
-        broken = {piece.gang for piece in may_stay if id(piece.unit) in leaving and piece.core}
-        go = [p for p in pool if p in forced or id(p.unit) in leaving or p.gang in broken]
-        over = {piece.gang for piece in forced}  # the queue is over its limit, wherever these pods run
-        moves = self.mover.places([piece for piece in go if piece.gang not in over], seats, asked)
-        if not fair([piece for piece in go if any(pod.key not in moves for pod in piece.unit.pods)]):
+        broken = {
+            fair_unit.gang for fair_unit in may_stay if id(fair_unit.unit) in leaving and fair_unit.core
+        }
+        victims = [p for p in pool if p in forced or id(p.unit) in leaving or p.gang in broken]
+        over = {
+            fair_unit.gang for fair_unit in forced
+        }  # the queue is over its limit, wherever these pods run
+        moves = self.mover.places(
+            [fair_unit for fair_unit in victims if fair_unit.gang not in over], rows, request
+        )
+        if not fair(
+            [fair_unit for fair_unit in victims if any(pod.key not in moves for pod in fair_unit.unit.pods)]
+        ):
             return None
-        return FairPreemptionResult(seats, tuple((pod, p.core) for p in go for pod in p.unit.pods), moves)
+        return FairPreemptionResult(rows, tuple((pod, p.core) for p in victims for pod in p.unit.pods), moves)
 
     def _forced(self, turn: FairTurn, pool: Sequence[FairVictimUnit]) -> list[FairVictimUnit] | None:
         """Units to preempt so that every queue stays within its limit; None if all are not enough."""
@@ -323,32 +338,32 @@ class FairPreemptionSearch:
         try:
             while (excess := accounts.beyond_limit(turn.queue, turn.amounts)) is not None:
                 helps = (
-                    piece
-                    for piece in pool
-                    if piece not in forced and excess.queue in accounts.up(piece.queue)
-                    and piece.amounts.get(excess.resource)
+                    fair_unit
+                    for fair_unit in pool
+                    if fair_unit not in forced and excess.queue in accounts.up(fair_unit.queue)
+                    and fair_unit.amounts.get(excess.resource)
                 )  # fmt: skip
                 found = next(helps, None)
                 if found is None:
                     return None
-                for piece in pool:
-                    same = piece is found or (found.core and piece.gang == found.gang)
-                    if same and piece not in forced:
-                        forced.append(piece)
-                        accounts.take(piece.queue, piece.amounts, sign=-1)
+                for fair_unit in pool:
+                    same = fair_unit is found or (found.core and fair_unit.gang == found.gang)
+                    if same and fair_unit not in forced:
+                        forced.append(fair_unit)
+                        accounts.take(fair_unit.queue, fair_unit.amounts, sign=-1)
         finally:
-            for piece in forced:
-                accounts.take(piece.queue, piece.amounts)
+            for fair_unit in forced:
+                accounts.take(fair_unit.queue, fair_unit.amounts)
         return forced
 
 
-def _likeness(turn: FairTurn, within: Bools | None) -> object:
+def _likeness(turn: FairTurn, allowed_nodes: Bools | None) -> object:
     """Equivalence key of gangs: if the search fails for one, it fails for the other."""
-    charter = turn.candidate.charter
-    tree = "" if charter.tree is None else repr(replace(charter.tree, name=""))
-    asked = tuple((pod.pod_set, pod.wants.shape) for pod in turn.pods)
-    where = charter.locality, charter.topology, None if within is None else within.tobytes()
-    return turn.queue, priority_of(turn.candidate), charter.lasting, tree, where, asked
+    spec = turn.candidate.charter
+    tree = "" if spec.tree is None else repr(replace(spec.tree, name=""))
+    request = tuple((pod.pod_set, pod.wants.shape) for pod in turn.pods)
+    where = spec.locality, spec.topology, None if allowed_nodes is None else allowed_nodes.tobytes()
+    return turn.queue, priority_of(turn.candidate), spec.lasting, tree, where, request
 
 
 def _ratio(has: int, share: Fraction | int) -> float:

@@ -32,12 +32,12 @@ def fair_shares(
     resources = resources_of(queues.values())
     shares: dict[str, dict[str, Fraction]] = {name: {} for name in queues}
     for resource in resources:
-        asked = _asked(queues, below, requests, resource)
+        request = _asked(queues, below, requests, resource)
         there = Fraction(capacity.get(resource, 0))
         level: list[tuple[Fraction, Sequence[str]]] = [(there, below.get("", ()))]
         while level:
             amount, names = level.pop()
-            found = divide([_claim(queues[name], resource, asked[name]) for name in names], amount)
+            found = divide([_claim(queues[name], resource, request[name]) for name in names], amount)
             for name, share in zip(names, found, strict=True):
                 shares[name][resource] = share
                 if name in below:
@@ -70,15 +70,15 @@ def _asked(
     resource: str,
 ) -> dict[str, Fraction]:
     """The requests of each queue including its descendants."""
-    asked = dict.fromkeys(queues, Fraction(0))
+    request = dict.fromkeys(queues, Fraction(0))
     for name, amounts in requests.items():
         amount = Fraction(amounts.get(resource, 0))
         if name in queues and name not in below and amount and is_rooted(queues, name):
             at = name
             while at:
-                asked[at] += amount
+                request[at] += amount
                 at = queues[at].parent
-    return asked
+    return request
 
 
 # ── division among siblings ────────────────────────────────────────────────────────────────────────
@@ -101,31 +101,31 @@ class ShareClaim:
         return self.asked if self.limit is None else min(self.asked, self.limit)
 
 
-def _claim(queue: FairQueue, resource: str, asked: Fraction) -> ShareClaim:
+def _claim(queue: FairQueue, resource: str, request: Fraction) -> ShareClaim:
     said = queue.entitlements.get(resource, NOTHING_SAID)
     age = (queue.created, queue.name)
-    return ShareClaim(asked, said.quota, said.limit, said.weight, queue.priority, age)
+    return ShareClaim(request, said.quota, said.limit, said.weight, queue.priority, age)
 
 
 def divide(claims: Sequence[ShareClaim], amount: Fraction) -> list[Fraction]:
     """Divide an amount among siblings: quota first, the rest by priority, at equal priority by weight."""
-    given = [min(claim.most, amount if claim.quota is None else claim.quota) for claim in claims]
-    left = amount - sum(given)
+    shares = [min(claim.most, amount if claim.quota is None else claim.quota) for claim in claims]
+    left = amount - sum(shares)
     for priority in sorted({claim.priority for claim in claims}, reverse=True):
         if left <= 0:
             break
         among = [at for at, claim in enumerate(claims) if claim.priority == priority]
         if len(among) == 1:  # weight only matters among several
-            more = min(left, claims[among[0]].most - given[among[0]])
-            given[among[0]] += more
+            more = min(left, claims[among[0]].most - shares[among[0]])
+            shares[among[0]] += more
             left -= more
         else:
-            left = _by_weight(claims, given, among, left)
-    return given
+            left = _by_weight(claims, shares, among, left)
+    return shares
 
 
 def _by_weight(
-    claims: Sequence[ShareClaim], given: list[Fraction], among: Sequence[int], left: Fraction
+    claims: Sequence[ShareClaim], shares: list[Fraction], among: Sequence[int], left: Fraction
 ) -> Fraction:
     """Divide what is left among some claims by weight; returns what none of them requests.
 
@@ -133,29 +133,29 @@ def _by_weight(
     integers: the remainder of the rounding goes to those that lost most by it, one each.
     """
     while True:
-        wants = [at for at in among if given[at] < claims[at].most and claims[at].weight > 0]
+        wants = [at for at in among if shares[at] < claims[at].most and claims[at].weight > 0]
         total = sum(claims[at].weight for at in wants)
         if not total or left <= 0:
             return left
         parts = {at: left * claims[at].weight / total for at in wants}
-        content = [at for at in wants if claims[at].most - given[at] <= parts[at]]
+        content = [at for at in wants if claims[at].most - shares[at] <= parts[at]]
         for at in content:
-            left -= claims[at].most - given[at]
-            given[at] = claims[at].most
+            left -= claims[at].most - shares[at]
+            shares[at] = claims[at].most
         if not content:
-            return left - _in_whole_numbers(claims, given, parts, left)
+            return left - _in_whole_numbers(claims, shares, parts, left)
 
 
 def _in_whole_numbers(
-    claims: Sequence[ShareClaim], given: list[Fraction], parts: Mapping[int, Fraction], left: Fraction
+    claims: Sequence[ShareClaim], shares: list[Fraction], parts: Mapping[int, Fraction], left: Fraction
 ) -> Fraction:
     """Every claim requests more than its part; returns the amount given."""
     before = left
     for at, part in parts.items():
-        given[at] += floor(part)
+        shares[at] += floor(part)
         left -= floor(part)
     for at in sorted(parts, key=lambda at: (floor(parts[at]) - parts[at], claims[at].age)):
-        more = min(Fraction(1), left, claims[at].most - given[at])
-        given[at] += more
+        more = min(Fraction(1), left, claims[at].most - shares[at])
+        shares[at] += more
         left -= more
     return before - left

@@ -33,26 +33,26 @@ class FairVictimUnit:
 class FairVictimPool:
     """All victim units of one cycle. Non-preemptible gangs are left out, and those that are dropped."""
 
-    def __init__(self, look: SchedulingSnapshot, accounts: Accounts, gone: Collection[PodKey]) -> None:
-        self.look, self.gone = look, gone
+    def __init__(self, snapshot: SchedulingSnapshot, accounts: Accounts, removed: Collection[PodKey]) -> None:
+        self.look, self.gone = snapshot, removed
         self.dropped: set[Ref] = set()
         self._by_queue: dict[str, list[FairVictimUnit]] | None = None
         self._by_gang: dict[Ref, list[FairVictimUnit]] = {}
         members: dict[Ref, list[Pod]] = {}
-        for key, pod in look.pods.items():
-            if pod.gang is not None and not pod.leaving and key not in gone:
-                charter = look.charters.get(pod.gang)
-                if charter is not None and charter.queue in accounts.queues and not charter.lasting:
+        for key, pod in snapshot.pods.items():
+            if pod.gang is not None and not pod.leaving and key not in removed:
+                spec = snapshot.charters.get(pod.gang)
+                if spec is not None and spec.queue in accounts.queues and not spec.lasting:
                     members.setdefault(pod.gang, []).append(pod)
         for gang, pods in members.items():
-            self._by_gang[gang] = list(_pieces(look.charters[gang], pods))
+            self._by_gang[gang] = list(_pieces(snapshot.charters[gang], pods))
 
     def by_queue(self) -> dict[str, list[FairVictimUnit]]:
         """Units by queue, first victim first."""
         if self._by_queue is None:
             self._by_queue = {}
-            for pieces in self._by_gang.values():
-                self._by_queue.setdefault(pieces[0].queue, []).extend(pieces)
+            for fair_units in self._by_gang.values():
+                self._by_queue.setdefault(fair_units[0].queue, []).extend(fair_units)
             for some in self._by_queue.values():
                 some.sort(key=FairVictimUnit.rank)  # stable: the units of one gang keep their order
         return self._by_queue
@@ -77,24 +77,24 @@ class FairVictimPool:
         self._by_queue = None
 
 
-def _pieces(charter: GangSpec, pods: list[Pod]) -> Iterator[FairVictimUnit]:
+def _pieces(spec: GangSpec, pods: list[Pod]) -> Iterator[FairVictimUnit]:
     """The pods beyond the minimum of each pod set, from the set grown most; then the core."""
-    spare, core = beyond_minimum(charter, pods)
-    for pod in spare:
-        yield piece_of(charter, (pod,), beside=pods)
+    surplus, core = beyond_minimum(spec, pods)
+    for pod in surplus:
+        yield piece_of(spec, (pod,), placed=pods)
     if core:
-        yield piece_of(charter, core, core=True, beside=pods)
+        yield piece_of(spec, core, core=True, placed=pods)
 
 
 def piece_of(
-    charter: GangSpec, pods: Sequence[Pod], *, core: bool = False, beside: Sequence[Pod] = ()
+    spec: GangSpec, pods: Sequence[Pod], *, core: bool = False, placed: Sequence[Pod] = ()
 ) -> FairVictimUnit:
-    """A victim unit of some pods of a gang. `beside`: all its pods, if they set priority and start time."""
-    every = beside or pods
-    said = charter.priority
+    """A victim unit of some pods of a gang. `placed`: all its pods, if they set priority and start time."""
+    every = placed or pods
+    said = spec.priority
     priority = said if said is not None else max(pod.wants.priority for pod in every)
     unit = VictimUnit(tuple(pods), priority, True, min(pod.started or inf for pod in every))
-    return FairVictimUnit(charter.source, charter.queue, unit, core, amounts_of(pods), charter.created)
+    return FairVictimUnit(spec.source, spec.queue, unit, core, amounts_of(pods), spec.created)
 
 
 class FairVictims:
@@ -103,9 +103,9 @@ class FairVictims:
     Yielded units count as removed.
     """
 
-    def __init__(self, accounts: Accounts, pieces: Mapping[str, list[FairVictimUnit]]) -> None:
+    def __init__(self, accounts: Accounts, fair_units: Mapping[str, list[FairVictimUnit]]) -> None:
         self.accounts = accounts
-        self.left = {queue: list(reversed(some)) for queue, some in pieces.items() if some}
+        self.left = {queue: list(reversed(some)) for queue, some in fair_units.items() if some}
         self.taken: dict[str, Use] = {}
         self.inside: dict[str, int] = {}
         for queue, some in self.left.items():
@@ -133,27 +133,27 @@ class FairVictims:
         some = [name for name in names if self.inside.get(name)]
         for name in some:
             below = self.accounts.below.get(name)
-            piece = self._first(below) if below else self.left[name][-1]
-            if piece is None or len(some) == 1:
-                return piece
+            fair_unit = self._first(below) if below else self.left[name][-1]
+            if fair_unit is None or len(some) == 1:
+                return fair_unit
             less = dict(self.taken.get(name, NONE))
-            for resource, amount in piece.amounts.items():
+            for resource, amount in fair_unit.amounts.items():
                 less[resource] = less.get(resource, 0) + amount
-            key = ("piece", piece.unit.pods[0].key, self.inside[name])
+            key = ("piece", fair_unit.unit.pods[0].key, self.inside[name])
             rank = self.accounts.rank(name, key, NONE, less)
             if best is None or rank > best[0]:
-                best = rank, piece
+                best = rank, fair_unit
         return None if best is None else best[1]
 
 
-def rests_until(accounts: Accounts, piece: FairVictimUnit, now: float, *, reclaim: bool) -> float:
+def rests_until(accounts: Accounts, fair_unit: FairVictimUnit, now: float, *, reclaim: bool) -> float:
     """When the core of a gang may be preempted: its queue, or an ancestor, may guarantee a minimum runtime.
 
     The minimum runtime of a gang that has not started begins now or later.
     """
-    for name in accounts.up(piece.queue):
+    for name in accounts.up(fair_unit.queue):
         queue = accounts.queues[name]
         seconds = queue.reclaim_after if reclaim else queue.preempt_after
         if seconds is not None:
-            return min(piece.unit.started, now) + seconds if seconds > 0 else 0.0
+            return min(fair_unit.unit.started, now) + seconds if seconds > 0 else 0.0
     return 0.0

@@ -46,56 +46,60 @@ class PreemptionSearch:
         self.limit = 0  # `nodes` holds all units below this priority
 
     def find(
-        self, asked: AttemptRequest, priority: int, within: Bools | None = None, beside: Sequence[int] = ()
+        self,
+        request: AttemptRequest,
+        priority: int,
+        allowed_nodes: Bools | None = None,
+        placed_rows: Sequence[int] = (),
     ) -> PreemptionResult:
         """Search for victims; those found count as removed from now on."""
-        if not self.profile.displace or not _may(asked):
+        if not self.profile.displace or not _may(request):
             return PreemptionResult(PreemptionSearchOutcome.NEVER)
-        waits = self.room_of_those_going(asked, within, beside)
-        if waits is not None:
-            return waits
+        waiting_result = self.room_of_those_going(request, allowed_nodes, placed_rows)
+        if waiting_result is not None:
+            return waiting_result
         nodes = self._nodes(priority)
-        if asked.lone:
+        if request.lone:
             if not nodes.units or nodes.units[-1].priority >= priority:
                 return PreemptionResult(PreemptionSearchOutcome.NOBODY)
-            found = nodes.room_for(asked.waiting[0], priority, within)
-            room = (
+            found = nodes.room_for(request.waiting[0], priority, allowed_nodes)
+            result = (
                 PreemptionResult(PreemptionSearchOutcome.NO_HELP)
                 if found is None
                 else PreemptionResult(PreemptionSearchOutcome.FOUND, found[1], found[0])
             )
         else:
-            units = self.below(priority, asked.candidate)
+            units = self.below(priority, request.candidate)
             if not units:
                 return PreemptionResult(PreemptionSearchOutcome.NOBODY)
-            room = self._room_for_gang(asked, units, within, beside)
-        if room.victims:
-            nodes.sent.update(map(id, room.victims))
-            self.context.leaving.add(pod.key for pod, _ in room.pods)
-            self.context.budgets.spend(pod for pod, _ in room.pods)
-        return room
+            result = self._room_for_gang(request, units, allowed_nodes, placed_rows)
+        if result.victims:
+            nodes.sent.update(map(id, result.victims))
+            self.context.leaving.add(pod.key for pod, _ in result.pods)
+            self.context.budgets.spend(pod for pod, _ in result.pods)
+        return result
 
-    def of_its_own(self, asked: AttemptRequest, within: Bools | None) -> PreemptionResult | None:
+    def of_its_own(self, request: AttemptRequest, allowed_nodes: Bools | None) -> PreemptionResult | None:
         """Preempt surplus pods of the gang itself for those that its minimum lacks."""
-        candidate = asked.candidate
-        spare, tree = spare_pods(candidate, self.context.leaving.keys), candidate.charter.tree
-        if not spare or tree is None or not self.profile.displace:
+        candidate = request.candidate
+        surplus, tree = spare_pods(candidate, self.context.leaving.keys), candidate.charter.tree
+        if not surplus or tree is None or not self.profile.displace:
             return None
-        lacking, supply = replace(asked, extra=0), supply_of(self.look, candidate, tree)
+        lacking, capacity = replace(request, extra=0), supply_of(self.look, candidate, tree)
 
         def sought(pods: Sequence[Pod]) -> PreemptionResult | None:
             units = [
                 VictimUnit((pod,), pod.wants.priority, True, pod.started or inf) for pod in reversed(pods)
             ]
-            room, _ = self._room_within(lacking, units, within)
-            return room if room.sought is PreemptionSearchOutcome.FOUND else None
+            result, _ = self._room_within(lacking, units, allowed_nodes)
+            return result if result.sought is PreemptionSearchOutcome.FOUND else None
 
-        room = fewest_go(supply, tree, spare, sought)
-        if room is not None:
-            self.context.leaving.add(pod.key for pod, _ in room.pods)
-            self.context.budgets.spend(pod for pod, _ in room.pods)
+        result = fewest_go(capacity, tree, surplus, sought)
+        if result is not None:
+            self.context.leaving.add(pod.key for pod, _ in result.pods)
+            self.context.budgets.spend(pod for pod, _ in result.pods)
             self.nodes = None  # the rest of the gang forms other victim units
-        return room
+        return result
 
     def below(
         self, priority: int, candidate: SchedulingCandidate, *, or_equal: bool = False
@@ -104,9 +108,9 @@ class PreemptionSearch:
         nodes = self._nodes(priority + 1 if or_equal else priority)
         limit = -priority - 1 if or_equal else -priority
         start = bisect_right(nodes.units, limit, key=lambda unit: -unit.priority)
-        units, sent = list(nodes.units[start:]), nodes.sent
-        if sent:
-            units = [unit for unit in units if id(unit) not in sent]
+        units, preempted = list(nodes.units[start:]), nodes.sent
+        if preempted:
+            units = [unit for unit in units if id(unit) not in preempted]
         gang = candidate.charter.source
         if self.look.members.get(gang):
             units = [unit for unit in units if unit.pods[0].gang != gang]
@@ -114,69 +118,79 @@ class PreemptionSearch:
 
     def _nodes(self, priority: int) -> VictimsByNode:
         if self.nodes is None or priority > self.limit:
-            gone = self.context.leaving.keys
-            pods = (pod for key, pod in self.look.pods.items() if key not in gone)
-            units = units_of(pods if gone else self.look.pods.values(), self.look.charters, priority)
+            removed = self.context.leaving.keys
+            pods = (pod for key, pod in self.look.pods.items() if key not in removed)
+            units = units_of(pods if removed else self.look.pods.values(), self.look.charters, priority)
             self.limit = priority
             self.nodes = VictimsByNode(self.floor, self.context.budgets, units, self.context.leaving)
         return self.nodes
 
     def still_promised(self, candidate: SchedulingCandidate) -> dict[PodKey, int]:
         """Of the nominated rows, those that fit once all terminating pods are gone."""
-        floor = self.floor
+        overlay = self.floor
         found: dict[PodKey, int] = {}
         with self._undone():
-            floor.lift_many(self.context.leaving.keys)
+            overlay.lift_many(self.context.leaving.keys)
             for pod in candidate.waiting:
-                row = floor.row(candidate.nominated.get(pod.key, ""))
-                if row >= 0 and floor.judge(pod.wants.shape).fits[row]:
-                    floor.seat(pod.key, pod.wants.shape, row)
+                row = overlay.row(candidate.nominated.get(pod.key, ""))
+                if row >= 0 and overlay.judge(pod.wants.shape).fits[row]:
+                    overlay.seat(pod.key, pod.wants.shape, row)
                     found[pod.key] = row
         return found
 
     def room_of_those_going(
-        self, asked: AttemptRequest, within: Bools | None, beside: Sequence[int]
+        self, request: AttemptRequest, allowed_nodes: Bools | None, placed_rows: Sequence[int]
     ) -> PreemptionResult | None:
         """The gang's rows if the pods that terminate anyway free enough capacity; None otherwise."""
         if not self.context.leaving.keys:
             return None
-        trial = PreemptionTrial(self.context, asked, (), within)
-        if trial.plain and trial.shape and self.context.leaving.makes_room(trial.shape, within) < asked.need:
+        trial = PreemptionTrial(self.context, request, (), allowed_nodes)
+        if (
+            trial.plain
+            and trial.shape
+            and self.context.leaving.makes_room(trial.shape, allowed_nodes) < request.need
+        ):
             return None
-        with trial.emptied() as floor:
-            found = attempt(self.look, floor, asked, self.profile, within, beside)
+        with trial.emptied() as overlay:
+            found = attempt(self.look, overlay, request, self.profile, allowed_nodes, placed_rows)
         return (
             PreemptionResult(PreemptionSearchOutcome.FOUND, (), found.seats)
-            if len(found.seats) >= asked.need
+            if len(found.seats) >= request.need
             else None
         )
 
     def _room_for_gang(
-        self, asked: AttemptRequest, units: Sequence[VictimUnit], within: Bools | None, beside: Sequence[int]
+        self,
+        request: AttemptRequest,
+        units: Sequence[VictimUnit],
+        allowed_nodes: Bools | None,
+        placed_rows: Sequence[int],
     ) -> PreemptionResult:
-        if asked.candidate.charter.locality.required is None or asked.candidate.charter.tree is not None:
-            return self._room_within(asked, self._in_turn(units), within)[0]
+        if request.candidate.charter.locality.required is None or request.candidate.charter.tree is not None:
+            return self._room_within(request, self._in_turn(units), allowed_nodes)[0]
         best: tuple[tuple[object, ...], PreemptionResult] | None = None
-        trial = PreemptionTrial(self.context, asked, units, within)
-        with trial.emptied() as floor:
-            areas, first = domains_for(floor, asked, self.profile, within, beside, DOMAINS_MAX)
+        trial = PreemptionTrial(self.context, request, units, allowed_nodes)
+        with trial.emptied() as overlay:
+            areas, first = domains_for(
+                overlay, request, self.profile, allowed_nodes, placed_rows, DOMAINS_MAX
+            )
         turns: dict[int, int] = {}
         if self.context.budgets.budgets and not trial.plain:
             turns = {id(unit): turn for turn, unit in enumerate(self._in_turn(units))}
         for area in areas:
             near = trial.near(area.nodes)
             near = sorted(near, key=lambda unit: turns[id(unit)]) if turns else self._in_turn(near)
-            room, worth = self._room_within(asked, near, area.nodes, among=trial)
+            result, worth = self._room_within(request, near, area.nodes, among=trial)
             order = (*worth, area.value != first, area.value)
-            if room.sought is PreemptionSearchOutcome.FOUND and (best is None or order < best[0]):
-                best = order, room
+            if result.sought is PreemptionSearchOutcome.FOUND and (best is None or order < best[0]):
+                best = order, result
         return best[1] if best is not None else PreemptionResult(PreemptionSearchOutcome.NO_HELP)
 
     def _room_within(
         self,
-        asked: AttemptRequest,
+        request: AttemptRequest,
         units: Sequence[VictimUnit],
-        within: Bools | None,
+        allowed_nodes: Bools | None,
         *,
         among: PreemptionTrial | None = None,
     ) -> tuple[PreemptionResult, tuple[object, ...]]:
@@ -185,16 +199,18 @@ class PreemptionSearch:
         The cost is: assigned pods, violated budgets, highest priority of a victim, number of victims.
         `among`: a trial with all units, of which these units are those of a single domain.
         """
-        trial = PreemptionTrial(self.context, asked, units, within, single=among is not None, among=among)
+        trial = PreemptionTrial(
+            self.context, request, units, allowed_nodes, single=among is not None, among=among
+        )
         with trial:
-            seats = trial.let_stay()
-            go = trial.who_goes() if seats is not None else []
-        if seats is None:
+            rows = trial.let_stay()
+            victims = trial.who_goes() if rows is not None else []
+        if rows is None:
             return PreemptionResult(PreemptionSearchOutcome.NO_HELP), ()
-        highest = max((unit.priority for unit in go), default=-(2**31))
-        broken, size = self.context.budgets.broken(go), sum(len(unit.pods) for unit in go)
-        return PreemptionResult(PreemptionSearchOutcome.FOUND, tuple(go), seats), (
-            -len(seats),
+        highest = max((unit.priority for unit in victims), default=-(2**31))
+        broken, size = self.context.budgets.broken(victims), sum(len(unit.pods) for unit in victims)
+        return PreemptionResult(PreemptionSearchOutcome.FOUND, tuple(victims), rows), (
+            -len(rows),
             broken,
             highest,
             size,
@@ -207,14 +223,14 @@ class PreemptionSearch:
 
     @contextmanager
     def _undone(self) -> Iterator[None]:
-        mark = self.floor.mark()
+        checkpoint = self.floor.mark()
         try:
             yield
         finally:
-            self.floor.undo(mark)
+            self.floor.undo(checkpoint)
 
 
-def _may(asked: AttemptRequest) -> bool:
+def _may(request: AttemptRequest) -> bool:
     """Whether the gang may preempt: as its spec says, or else if all of its pods may."""
-    said = asked.candidate.charter.preempts
-    return said if said is not None else all(pod.wants.preempts for pod in asked.waiting)
+    spec_preempts = request.candidate.charter.preempts
+    return spec_preempts if spec_preempts is not None else all(pod.wants.preempts for pod in request.waiting)

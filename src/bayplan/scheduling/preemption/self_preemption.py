@@ -27,20 +27,20 @@ Found = TypeVar("Found", bound=HasPods)
 DOMAINS_MAX = 16  # domains whose pods are tried by themselves
 
 
-def spare_pods(candidate: SchedulingCandidate, gone: Collection[PodKey]) -> list[Pod]:
+def spare_pods(candidate: SchedulingCandidate, removed: Collection[PodKey]) -> list[Pod]:
     """The surplus pods of a partly bound gang, first victim first.
 
     Empty if the minimum is complete, or pods of the gang are preempted already.
     """
-    charter, standing = candidate.charter, candidate.standing
-    tree = charter.tree
-    if tree is None or not charter.is_strict or charter.quorum or charter.leaves_whole:
+    spec, bound = candidate.charter, candidate.standing
+    tree = spec.tree
+    if tree is None or not spec.is_strict or spec.quorum or spec.leaves_whole:
         return []
-    if not lacking_in(tree, candidate.waiting, standing) or any(pod.key in gone for pod in standing):
+    if not lacking_in(tree, candidate.waiting, bound) or any(pod.key in removed for pod in bound):
         return []
     found: list[Pod] = []
     for pod_set in reversed(list(tree.pod_sets())):
-        mine = [pod for pod in standing if pod.pod_set == pod_set.name]
+        mine = [pod for pod in bound if pod.pod_set == pod_set.name]
         found += reversed(_beyond(pod_set, mine))
     optional = {one.name for one in tree.pod_sets() if one.segments or not one.minimum}
     # the other pod sets have to share a domain with the pods that stay
@@ -58,41 +58,41 @@ def _beyond(pod_set: PodSet, standing: Sequence[Pod]) -> list[Pod]:
 
 
 def fewest_go(
-    supply: CapacitySnapshot,
+    capacity: CapacitySnapshot,
     tree: Group,
-    spare: Sequence[Pod],
-    sought: Callable[[Sequence[Pod]], Found | None],
+    surplus: Sequence[Pod],
+    try_victims: Callable[[Sequence[Pod]], Found | None],
 ) -> Found | None:
     """The smallest result when preempting some of all surplus pods, or some of those of one domain.
 
     Reprieve in rank order keeps the first ranks but not always the most pods: losing one domain entirely may
     free another one, and it matters which.
     """
-    best = sought(spare)
+    best = try_victims(surplus)
     if best is None:
         return None
-    for some in _by_domain(supply, tree, spare):
+    for some in _by_domain(capacity, tree, surplus):
         if len(best.pods) < 2:
             break
-        few = len(best.pods) - 1
-        found = sought(some[:few]) or (sought(some) if len(some) > few else None)
-        if found is not None and len(found.pods) <= few:
+        limit = len(best.pods) - 1
+        found = try_victims(some[:limit]) or (try_victims(some) if len(some) > limit else None)
+        if found is not None and len(found.pods) <= limit:
             best = found
     return best
 
 
-def _by_domain(supply: CapacitySnapshot, tree: Group, spare: Sequence[Pod]) -> Iterator[list[Pod]]:
+def _by_domain(capacity: CapacitySnapshot, tree: Group, surplus: Sequence[Pod]) -> Iterator[list[Pod]]:
     """The pods of each domain, at each level that the gang or a part of it is constrained to.
 
     Domains are distinguished by their full path: racks in two blocks may have the same name.
     """
-    levels = supply.tree.levels
-    tried: list[list[Pod]] = [list(spare)]
+    levels = capacity.tree.levels
+    tried: list[list[Pod]] = [list(surplus)]
     named = set(levels_of(tree))
     for depth in (depth for depth, level in enumerate(levels, 1) if level in named or AUTO in named):
         domains: dict[Path, list[Pod]] = {}
-        for pod in spare:
-            path = supply.paths.get(pod.node)
+        for pod in surplus:
+            path = capacity.paths.get(pod.node)
             if path is not None:
                 domains.setdefault(path[:depth], []).append(pod)
         for some in domains.values():

@@ -33,9 +33,13 @@ class VictimsByNode:
     """Victim units by node, during one cycle. Units preempted already do not count."""
 
     def __init__(
-        self, floor: NodeOverlay, budgets: DisruptionBudgets, units: Sequence[VictimUnit], gone: LeavingPods
+        self,
+        overlay: NodeOverlay,
+        budgets: DisruptionBudgets,
+        units: Sequence[VictimUnit],
+        removed: LeavingPods,
     ) -> None:
-        self.floor, self.budgets, self.units, self.gone = floor, budgets, units, gone
+        self.floor, self.budgets, self.units, self.gone = overlay, budgets, units, removed
         self.sent: set[int] = set()  # units preempted already, by id()
         self.searches: dict[object, _Search] = {}
 
@@ -52,17 +56,17 @@ class VictimsByNode:
                 found.setdefault(rows[node], []).append(unit)
         return found
 
-    def room_for(self, pod: Pod, priority: int, within: Bools | None) -> Found | None:
+    def room_for(self, pod: Pod, priority: int, allowed_nodes: Bools | None) -> Found | None:
         """The row of the pod and its victims; None if preemption does not help."""
-        shape = pod.wants.shape
-        if not minds_nobody(self.floor.scene, shape):
-            wants = minds(self.floor.scene.zones, shape)
-            if wants is not None and minds_nobody(self.floor.scene, replace(shape, zones=None)):
-                return self._by_zones(pod, wants, priority, within)
-            return self._one_by_one(pod, priority, within)
-        key = (shape, priority, None if within is None else within.tobytes())
+        signature = pod.wants.shape
+        if not minds_nobody(self.floor.scene, signature):
+            numa_request = minds(self.floor.scene.zones, signature)
+            if numa_request is not None and minds_nobody(self.floor.scene, replace(signature, zones=None)):
+                return self._by_zones(pod, numa_request, priority, allowed_nodes)
+            return self._one_by_one(pod, priority, allowed_nodes)
+        key = (signature, priority, None if allowed_nodes is None else allowed_nodes.tobytes())
         if key not in self.searches:
-            self.searches[key] = _Search(self, shape, priority, within)
+            self.searches[key] = _Search(self, signature, priority, allowed_nodes)
         found = self.searches[key].cheapest()
         return None if found is None else ({pod.key: found[0]}, found[1])
 
@@ -80,42 +84,44 @@ class VictimsByNode:
 
     # ── with all constraints of the pod ────────────────────────────────────────────────────────────
 
-    def _one_by_one(self, pod: Pod, priority: int, within: Bools | None) -> Found | None:
-        floor, shape = self.floor, pod.wants.shape
-        mark = floor.mark()
-        floor.lift_many(self.gone.keys)
-        rows = [row for row in curable_rows(floor, shape, within) if self.below(row, priority)]
+    def _one_by_one(self, pod: Pod, priority: int, allowed_nodes: Bools | None) -> Found | None:
+        overlay, signature = self.floor, pod.wants.shape
+        checkpoint = overlay.mark()
+        overlay.lift_many(self.gone.keys)
+        rows = [row for row in curable_rows(overlay, signature, allowed_nodes) if self.below(row, priority)]
         rows.sort(key=lambda row: (*self._worst(row, priority), row))
         best: tuple[Choice, tuple[VictimUnit, ...]] | None = None
         for row in rows[:ROWS_MAX]:
-            victims = self._victims_tried(shape, row, self.below(row, priority))
+            victims = self._victims_tried(signature, row, self.below(row, priority))
             if victims:
-                choice = self.cost(victims), floor.node(row), row
+                choice = self.cost(victims), overlay.node(row), row
                 if best is None or choice < best[0]:
                     best = choice, victims
-        floor.undo(mark)
+        overlay.undo(checkpoint)
         return None if best is None else ({pod.key: best[0][-1]}, best[1])
 
-    def _by_zones(self, pod: Pod, wants: NumaRequest, priority: int, within: Bools | None) -> Found | None:
+    def _by_zones(
+        self, pod: Pod, numa_request: NumaRequest, priority: int, allowed_nodes: Bools | None
+    ) -> Found | None:
         """The same if only resources and NUMA alignment matter: all nodes at once, the best verified."""
-        floor, shape = self.floor, pod.wants.shape
-        mark = floor.mark()
-        floor.lift_many(self.gone.keys)
-        rows = [row for row in curable_rows(floor, shape, within) if self.below(row, priority)]
+        overlay, signature = self.floor, pod.wants.shape
+        checkpoint = overlay.mark()
+        overlay.lift_many(self.gone.keys)
+        rows = [row for row in curable_rows(overlay, signature, allowed_nodes) if self.below(row, priority)]
         units = [self._in_turn(self.below(row, priority)) for row in rows]
-        names = [floor.node(row) for row in rows]
+        names = [overlay.node(row) for row in rows]
         there = [[_on(unit, name) for unit in mine] for name, mine in zip(names, units, strict=True)]
         choices: list[tuple[Cost, str, int]] = []
-        for n, go in enumerate(who_goes(floor, shape, wants, rows, there)):
+        for n, go in enumerate(who_goes(overlay, signature, numa_request, rows, there)):
             if go:
                 choices.append((self.cost([units[n][turn] for turn in go]), names[n], n))
         found: Found | None = None
         for _, _, n in sorted(choices)[:SURE_MAX]:
-            victims = self._victims_tried(shape, rows[n], units[n])
+            victims = self._victims_tried(signature, rows[n], units[n])
             if victims:
                 found = {pod.key: rows[n]}, victims
                 break
-        floor.undo(mark)
+        overlay.undo(checkpoint)
         return found
 
     def _in_turn(self, units: Sequence[VictimUnit]) -> list[VictimUnit]:
@@ -128,21 +134,21 @@ class VictimsByNode:
         return max(unit.priority for unit in units), len(units)
 
     def _victims_tried(
-        self, shape: PodSignature, row: int, units: Sequence[VictimUnit]
+        self, signature: PodSignature, row: int, units: Sequence[VictimUnit]
     ) -> tuple[VictimUnit, ...]:
-        floor = self.floor
-        mark = floor.mark()
-        floor.lift_many(pod.key for unit in units for pod in unit.pods)
+        overlay = self.floor
+        checkpoint = overlay.mark()
+        overlay.lift_many(pod.key for unit in units for pod in unit.pods)
         victims = []
-        if floor.judge(shape).fits[row]:
+        if overlay.judge(signature).fits[row]:
             breaking, others = self.budgets.split(units)
             for unit in (*breaking, *others):
-                before = floor.mark()
-                floor.put_back(pod.key for pod in unit.pods)
-                if not floor.judge(shape).fits[row]:
-                    floor.undo(before)
+                before = overlay.mark()
+                overlay.put_back(pod.key for pod in unit.pods)
+                if not overlay.judge(signature).fits[row]:
+                    overlay.undo(before)
                     victims.append(unit)
-        floor.undo(mark)
+        overlay.undo(checkpoint)
         return tuple(victims)
 
 
@@ -153,10 +159,10 @@ class _Search:
     """
 
     def __init__(
-        self, nodes: VictimsByNode, shape: PodSignature, priority: int, within: Bools | None
+        self, nodes: VictimsByNode, signature: PodSignature, priority: int, allowed_nodes: Bools | None
     ) -> None:
         self.nodes, self.priority = nodes, priority
-        self.columns = Columns(nodes.floor, shape, within, nodes.gone)
+        self.columns = Columns(nodes.floor, signature, allowed_nodes, nodes.gone)
         self.columns.refresh()
         self.heap: list[Choice] = []
         self.more = self._rows()
@@ -204,17 +210,17 @@ class _Search:
         """The victims on a node; empty if even all of them are not enough."""
         units = self.nodes.below(row, self.priority)
         takes = {id(unit): self.columns.taken(self._on(unit, row)) for unit in units}
-        room = self.columns.room(row)
+        result = self.columns.room(row)
         for taken in takes.values():
-            room = [have + more for have, more in zip(room, taken, strict=True)]
-        if min(room, default=0) < 0:
+            result = [have + more for have, more in zip(result, taken, strict=True)]
+        if min(result, default=0) < 0:
             return ()
         breaking, others = self.nodes.budgets.split(units)
         victims = []
         for unit in (*breaking, *others):
-            less = [have - taken for have, taken in zip(room, takes[id(unit)], strict=True)]
+            less = [have - taken for have, taken in zip(result, takes[id(unit)], strict=True)]
             if min(less, default=0) >= 0:
-                room = less
+                result = less
             else:
                 victims.append(unit)
         return tuple(victims)

@@ -36,23 +36,31 @@ class PreemptionTrial:
     def __init__(
         self,
         context: PreemptionContext,
-        asked: AttemptRequest,
+        request: AttemptRequest,
         units: Sequence[VictimUnit],
-        within: Bools | None,
+        allowed_nodes: Bools | None,
         *,
         single: bool = False,
         tries_max: int | None = None,
         among: PreemptionTrial | None = None,
     ) -> None:
         """`among`: an untouched trial for the same pods with a superset of these units."""
-        self.context, self.asked, self.units, self.within, self.single = context, asked, units, within, single
+        self.context, self.asked, self.units, self.within, self.single = (
+            context,
+            request,
+            units,
+            allowed_nodes,
+            single,
+        )
         self.floor = context.floor
-        shapes = dict.fromkeys(pod.wants.shape for pod in asked.waiting)
-        self.shape = next(iter(shapes)) if len(shapes) == 1 else None
-        self.plain = all(minds_nobody(self.floor.scene, shape) for shape in shapes)
-        self.zoned = not self.plain and self.floor.zones is not None and minds_zones_only(self.floor, shapes)
+        signatures = dict.fromkeys(pod.wants.shape for pod in request.waiting)
+        self.shape = next(iter(signatures)) if len(signatures) == 1 else None
+        self.plain = all(minds_nobody(self.floor.scene, signature) for signature in signatures)
+        self.zoned = (
+            not self.plain and self.floor.zones is not None and minds_zones_only(self.floor, signatures)
+        )
         self.crowd, self.leavers = self._crowd() if among is None else among._part(units)
-        self.swift = self.zoned and self._is_swift(shapes)
+        self.swift = self.zoned and self._is_swift(signatures)
         self.counted = self._is_counted(single)
         self.lifts = not (self.plain or (self.leavers is not None and (self.swift or self.counted)))
         self.seats: AlignedCapacity | None = None
@@ -63,13 +71,15 @@ class PreemptionTrial:
 
     def _crowd(self) -> tuple[VictimMatrix, NumaVictims | None]:
         pods = [unit.pods for unit in self.units]
-        crowd, zones = VictimMatrix(self.floor, pods, self.context.leaving), self.floor.zones
-        return crowd, leavers(crowd, zones, pods) if self.zoned and zones is not None else None
+        matrix, numa_overlay = VictimMatrix(self.floor, pods, self.context.leaving), self.floor.zones
+        return matrix, leavers(
+            matrix, numa_overlay, pods
+        ) if self.zoned and numa_overlay is not None else None
 
     def _part(self, units: Sequence[VictimUnit]) -> tuple[VictimMatrix, NumaVictims | None]:
         numbers = [self._numbers[id(unit)] for unit in units]
-        crowd = self.crowd.part(numbers)
-        return crowd, None if self.leavers is None else self.leavers.part(crowd, numbers)
+        matrix = self.crowd.part(numbers)
+        return matrix, None if self.leavers is None else self.leavers.part(matrix, numbers)
 
     @cached_property
     def _numbers(self) -> dict[int, int]:
@@ -77,25 +87,25 @@ class PreemptionTrial:
 
     def _is_counted(self, single: bool) -> bool:
         """Whether the number of rows the gang gets is just the sum of the capacity of all nodes."""
-        charter = self.asked.candidate.charter
-        if self.shape is None or charter.tree is not None:
+        spec = self.asked.candidate.charter
+        if self.shape is None or spec.tree is not None:
             return False
-        if not (single or charter.locality.required is None):
+        if not (single or spec.locality.required is None):
             return False
-        if not (self.plain or single or charter.locality.preferred is None):
+        if not (self.plain or single or spec.locality.preferred is None):
             return False  # with enough pods in one domain, the others are not placed elsewhere
-        zones, wants = self.floor.zones, self.shape.zones
-        if self.plain or self.swift or zones is None or wants is None:
+        numa_overlay, numa_request = self.floor.zones, self.shape.zones
+        if self.plain or self.swift or numa_overlay is None or numa_request is None:
             return True
         # under the plain rule the containers of one pod are checked independently, those of several pods are
         # not
-        return zones.ground.rules.fit is not FitRule.PLAIN or len(wants.containers) == 1
+        return numa_overlay.ground.rules.fit is not FitRule.PLAIN or len(numa_request.containers) == 1
 
-    def _is_swift(self, shapes: Collection[PodSignature]) -> bool:
+    def _is_swift(self, signatures: Collection[PodSignature]) -> bool:
         """Whether only resources and NUMA zones of the victims affect where the pods are placed."""
         packs = self.context.profile.gang_nodes is NodeChoice.PACK and not self.asked.lone
-        alike = len(shapes) == 1 or not self.floor.scene.index.keys
-        return packs and alike and all(map(is_plain, shapes))
+        alike = len(signatures) == 1 or not self.floor.scene.index.keys
+        return packs and alike and all(map(is_plain, signatures))
 
     def __enter__(self) -> PreemptionTrial:
         if self.lifts:
@@ -109,8 +119,8 @@ class PreemptionTrial:
     @contextmanager
     def emptied(self) -> Iterator[NodeOverlay]:
         """The overlay with all units removed."""
-        with self, self._floor_if(0, 0) as floor:
-            yield floor
+        with self, self._floor_if(0, 0) as overlay:
+            yield overlay
 
     def let_stay(self) -> Mapping[PodKey, int] | None:
         """Reprieve all units that can stay; returns the gang's rows, or None if it does not fit at all."""
@@ -119,10 +129,10 @@ class PreemptionTrial:
             if let_stay(self.crowd, self.shape, len(self.asked.waiting), self.within) < self.asked.need:
                 return None
             return self._try(0, 0).seats
-        wants = minds(self.floor.scene.zones, self.shape) if self.shape is not None else None
-        if self.counted and self.leavers is not None and self.shape is not None and wants is not None:
+        numa_request = minds(self.floor.scene.zones, self.shape) if self.shape is not None else None
+        if self.counted and self.leavers is not None and self.shape is not None and numa_request is not None:
             self.seats = AlignedCapacity(
-                self.leavers, self.shape, wants, len(self.asked.waiting), self.within
+                self.leavers, self.shape, numa_request, len(self.asked.waiting), self.within
             )
         found = self._try(0, 0).seats if self.seats is None else None
         first = self._seats_if(0, 0) if found is None else len(found)
@@ -139,17 +149,17 @@ class PreemptionTrial:
 
     def near(self, nodes: Bools) -> list[VictimUnit]:
         """The units that matter on these nodes: if capacity is only counted, those with pods there."""
-        few = self.plain or (self.zoned and self._is_counted(single=True))
-        return [self.units[at] for at in self.crowd.on(nodes)] if few else list(self.units)
+        limit = self.plain or (self.zoned and self._is_counted(single=True))
+        return [self.units[at] for at in self.crowd.on(nodes)] if limit else list(self.units)
 
-    def _ask_back(self, seats: int) -> None:
+    def _ask_back(self, rows: int) -> None:
         """Reprieve the longest run of units that can stay, skip the next unit, and continue."""
         at, size = 0, len(self.units)
         while at < size and self.tries < self.tries_max:
             low, high, step = at, size + 1, 1  # up to `low` the units can stay, up to `high` they cannot
             while low < size and high > low + 1:
                 middle = min(low + step, size) if high > size else (low + high) // 2
-                if self._seats_if(at, middle) >= seats:
+                if self._seats_if(at, middle) >= rows:
                     low, step = middle, 2 * step
                 else:
                     high = middle
@@ -157,17 +167,17 @@ class PreemptionTrial:
                 self._stay(at, low)
             at = low + 1
         if at < size:
-            self._ask_back_roughly(at, seats)
+            self._ask_back_roughly(at, rows)
 
-    def _ask_back_roughly(self, at: int, seats: int) -> None:
+    def _ask_back_roughly(self, at: int, rows: int) -> None:
         """For very many units: the gang keeps its rows, and every unit that is not on them stays."""
         if self.plain:
-            with self._floor_if(0, 0) as floor:
-                taken = self._seat(floor).seats
-                self.crowd.stay_beside(floor, at, taken.values())
+            with self._floor_if(0, 0) as overlay:
+                taken = self._seat(overlay).seats
+                self.crowd.stay_beside(overlay, at, taken.values())
             return
         near = [number for number in self.crowd.on_rows(self._try(0, 0).seats.values()) if number >= at]
-        mark = self.floor.mark()
+        checkpoint = self.floor.mark()
         before = (
             self.crowd.stays.copy(),
             self.crowd.free,
@@ -175,8 +185,8 @@ class PreemptionTrial:
         )
         for start, stop in pairwise((at - 1, *near, len(self.units))):
             self._stay(start + 1, stop)
-        if len(self._try(0, 0).seats) < seats:  # the estimate does not hold: no further unit stays
-            self.floor.undo(mark)
+        if len(self._try(0, 0).seats) < rows:  # the estimate does not hold: no further unit stays
+            self.floor.undo(checkpoint)
             self.crowd.stays, self.crowd.free, now = before
             if self.leavers is not None and now is not None:
                 self.leavers.now = now
@@ -191,24 +201,24 @@ class PreemptionTrial:
     def _try(self, start: int, stop: int) -> AttemptResult:
         """The attempt if these units stay as well."""
         self.tries += 1
-        with self._floor_if(start, stop) as floor:
-            return self._seat(floor)
+        with self._floor_if(start, stop) as overlay:
+            return self._seat(overlay)
 
-    def _seat(self, floor: NodeOverlay) -> AttemptResult:
+    def _seat(self, overlay: NodeOverlay) -> AttemptResult:
         context = self.context
-        return attempt(context.look, floor, self.asked, context.profile, self.within, single=self.single)
+        return attempt(context.look, overlay, self.asked, context.profile, self.within, single=self.single)
 
     @contextmanager
     def _floor_if(self, start: int, stop: int) -> Iterator[NodeOverlay]:
         if self.plain:
-            with self.crowd.floor_if(start, stop) as floor:
-                yield floor
+            with self.crowd.floor_if(start, stop) as overlay:
+                yield overlay
             return
         if self.swift and self.leavers is not None:
-            with self.leavers.floor_if(start, stop) as floor:
-                yield floor
+            with self.leavers.floor_if(start, stop) as overlay:
+                yield overlay
             return
-        mark = self.floor.mark()
+        checkpoint = self.floor.mark()
         try:
             if not self.lifts:
                 self.floor.lift_many(self.context.leaving.keys)
@@ -216,7 +226,7 @@ class PreemptionTrial:
             self.floor.put_back(pod.key for unit in self.units[start:stop] for pod in unit.pods)
             yield self.floor
         finally:
-            self.floor.undo(mark)
+            self.floor.undo(checkpoint)
 
     def _stay(self, start: int, stop: int) -> None:
         if self.seats is not None:
@@ -228,6 +238,6 @@ class PreemptionTrial:
             self.floor.put_back(pod.key for unit in self.units[start:stop] for pod in unit.pods)
 
 
-def minds_zones_only(floor: NodeOverlay, shapes: Collection[PodSignature]) -> bool:
+def minds_zones_only(overlay: NodeOverlay, signatures: Collection[PodSignature]) -> bool:
     """Whether pods of these signatures have no constraints but resources and NUMA alignment."""
-    return all(minds_nobody(floor.scene, replace(shape, zones=None)) for shape in shapes)
+    return all(minds_nobody(overlay.scene, replace(signature, zones=None)) for signature in signatures)

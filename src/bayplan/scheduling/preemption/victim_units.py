@@ -41,14 +41,14 @@ class VictimUnit(NamedTuple):
         )
 
 
-def units_of(pods: Iterable[Pod], charters: Mapping[Ref, GangSpec], below: int) -> list[VictimUnit]:
+def units_of(pods: Iterable[Pod], specs: Mapping[Ref, GangSpec], below: int) -> list[VictimUnit]:
     """All running units below a priority, most important first.
 
     A gang that leaves as a whole, or does not run below its minimum, has the priority of its spec, whatever
     its pods say. Of the latter, the pods beyond the minimum are units of their own.
     """
     units: list[VictimUnit] = []
-    together: dict[Ref, list[Pod]] = {}
+    whole_gangs: dict[Ref, list[Pod]] = {}
     parts: dict[tuple[Ref, str], list[Pod]] = {}
     for pod in pods:
         gang = pod.gang
@@ -57,40 +57,40 @@ def units_of(pods: Iterable[Pod], charters: Mapping[Ref, GangSpec], below: int) 
             if priority < below and not pod.leaving and pod.node and not pod.over:
                 units.append(VictimUnit((pod,), priority, False, pod.started or inf))
         elif not pod.leaving and pod.takes_room:
-            charter = charters.get(gang)
-            if charter is not None and charter.lasting:
+            spec = specs.get(gang)
+            if spec is not None and spec.lasting:
                 continue
-            if charter is not None and (charter.leaves_whole or charter.is_strict):
-                together.setdefault(gang, []).append(pod)
-            elif charter is not None and pod.pod_set in charter.leave_together:
-                parts.setdefault((gang, charter.leave_together[pod.pod_set]), []).append(pod)
+            if spec is not None and (spec.leaves_whole or spec.is_strict):
+                whole_gangs.setdefault(gang, []).append(pod)
+            elif spec is not None and pod.pod_set in spec.leave_together:
+                parts.setdefault((gang, spec.leave_together[pod.pod_set]), []).append(pod)
             elif pod.wants.priority < below:
                 units.append(VictimUnit((pod,), pod.wants.priority, True, pod.started or inf))
-    for gang, members in together.items():
-        charter = charters[gang]
-        said = charter.priority
-        priority = said if said is not None else max(pod.wants.priority for pod in members)
+    for gang, members in whole_gangs.items():
+        spec = specs[gang]
+        spec_priority = spec.priority
+        priority = spec_priority if spec_priority is not None else max(pod.wants.priority for pod in members)
         if priority < below:
             members.sort(key=lambda pod: (pod.key.namespace, pod.key.name))
-            spare, core = ([], members) if charter.leaves_whole else beyond_minimum(charter, members)
+            surplus, core = ([], members) if spec.leaves_whole else beyond_minimum(spec, members)
             started = min(pod.started or inf for pod in members)
             some = [tuple(core)] if core else []
             units += [
-                VictimUnit(pods, priority, True, started) for pods in (*((one,) for one in spare), *some)
+                VictimUnit(pods, priority, True, started) for pods in (*((one,) for one in surplus), *some)
             ]
-    units += _parts_that_go(parts, charters, below)
+    units += _parts_that_go(parts, specs, below)
     units.sort(key=VictimUnit.rank)
     return units
 
 
 def _parts_that_go(
-    parts: Mapping[tuple[Ref, str], list[Pod]], charters: Mapping[Ref, GangSpec], below: int
+    parts: Mapping[tuple[Ref, str], list[Pod]], specs: Mapping[Ref, GangSpec], below: int
 ) -> Iterator[VictimUnit]:
     """Subgroups that are preempted as a whole, with the priority of their gang."""
     for (gang, part), members in parts.items():
-        charter = charters[gang]
-        said = charter.priority
-        priority = said if said is not None else max(pod.wants.priority for pod in members)
+        spec = specs[gang]
+        spec_priority = spec.priority
+        priority = spec_priority if spec_priority is not None else max(pod.wants.priority for pod in members)
         if priority < below:
             members.sort(key=lambda pod: (pod.key.namespace, pod.key.name))
             started = min(pod.started or inf for pod in members)
@@ -98,23 +98,23 @@ def _parts_that_go(
             yield VictimUnit(tuple(members), priority, True, started, of_groups)
 
 
-def beyond_minimum(charter: GangSpec, pods: Iterable[Pod]) -> tuple[list[Pod], list[Pod]]:
+def beyond_minimum(spec: GangSpec, pods: Iterable[Pod]) -> tuple[list[Pod], list[Pod]]:
     """The pods beyond the minimum, from the pod set grown most; and the rest.
 
     A gang below its minimum has no surplus.
     """
-    minima = {"": charter.minimum}
-    if charter.tree is not None:
-        minima = {pod_set.name: pod_set.minimum for pod_set in charter.tree.pod_sets()}
+    minima = {"": spec.minimum}
+    if spec.tree is not None:
+        minima = {pod_set.name: pod_set.minimum for pod_set in spec.tree.pod_sets()}
     by_set: dict[str, list[Pod]] = {name: [] for name in minima}
     for pod in sorted(pods, key=lambda pod: (pod.rank, pod.created, pod.key.namespace, pod.key.name)):
         by_set[pod.pod_set if pod.pod_set in by_set else min(by_set)].append(pod)
-    spare: list[Pod] = []
+    surplus: list[Pod] = []
     if all(len(by_set[name]) >= least for name, least in minima.items()):
         while more := [name for name in by_set if len(by_set[name]) > minima[name]]:
             most = max(more, key=lambda name: len(by_set[name]) / max(minima[name], 0.5))
-            spare.append(by_set[most].pop())
-    return spare, [pod for some in by_set.values() for pod in some]
+            surplus.append(by_set[most].pop())
+    return surplus, [pod for some in by_set.values() for pod in some]
 
 
 class DisruptionBudgets:
@@ -135,7 +135,7 @@ class DisruptionBudgets:
         """Units that would violate a budget, and the others, if all were preempted in this order."""
         if not self.budgets:
             return [], list(units)
-        left = [budget.allowed - gone for budget, gone in zip(self.budgets, self.spent, strict=True)]
+        left = [budget.allowed - removed for budget, removed in zip(self.budgets, self.spent, strict=True)]
         breaking: list[VictimUnit] = []
         others: list[VictimUnit] = []
         for unit in units:
@@ -155,11 +155,11 @@ class DisruptionBudgets:
         """The budgets that count a pod, without those that count it as disrupted already."""
         if not self.budgets:
             return ()
-        shape = pod.wants.shape
-        found = self.known.get((pod.key.namespace, shape.labels))
+        signature = pod.wants.shape
+        found = self.known.get((pod.key.namespace, signature.labels))
         if found is None:
-            labels = dict(shape.labels)
-            found = self.known[pod.key.namespace, shape.labels] = tuple(
+            labels = dict(signature.labels)
+            found = self.known[pod.key.namespace, signature.labels] = tuple(
                 at
                 for at, budget in enumerate(self.budgets)
                 if budget.namespace == pod.key.namespace and budget.selector.accepts(labels)
