@@ -87,16 +87,16 @@ class Containment:
 
     def attempt(self, work: Iterable[T], where: str, kind: str = "", name: str = "") -> tuple[list[T], bool]:
         """The items that the work yields, and whether it completed. Items before a failure are kept."""
-        began, found = self._time(), list[T]()
+        began, items = self._time(), list[T]()
         try:
-            found += work
+            items += work
         except Exception as error:
             self.failed(error, where, kind, name)
-            return found, False
+            return items, False
         finally:
             if (seconds := self._time() - began) > SLOW_SECONDS:
                 self._slow(seconds, where, kind, name)
-        return found, True
+        return items, True
 
 
 class Uncontained(Containment):

@@ -65,9 +65,9 @@ class JournalEntry(msgspec.Struct, frozen=True):
             if self.body is None:
                 raise Unrestorable("it is empty")
             return restore(self.body, shape)
-        except Unrestorable as trouble:
+        except Unrestorable as error:
             raise Damaged(
-                f"entry {self.sequence} ({self.kind}) cannot be read: {trouble}; is it of another version?"
+                f"entry {self.sequence} ({self.kind}) cannot be read: {error}; is it of another version?"
             ) from None
 
 
@@ -192,10 +192,10 @@ class FileJournal:
         try:
             save()
             self._trouble = ""
-        except OSError as trouble:
-            if str(trouble) != self._trouble:  # log it once, not for every entry
-                self._trouble = str(trouble)
-                self._note(f"the journal in {self._folder} cannot be written: {trouble}")
+        except OSError as error:
+            if str(error) != self._trouble:  # log it once, not for every entry
+                self._trouble = str(error)
+                self._note(f"the journal in {self._folder} cannot be written: {error}")
 
 
 def replay(path: Path) -> Iterator[JournalEntry]:
@@ -243,8 +243,8 @@ def _entries(
             return
         try:
             entry = _decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as trouble:
-            raise Damaged(f"{source}, line {number}: this is not an entry of a journal ({trouble})") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Damaged(f"{source}, line {number}: this is not an entry of a journal ({error})") from None
         if after is not None and entry.sequence != after + 1:
             raise Damaged(f"{source}, line {number}: entry {entry.sequence} follows entry {after}")
         after = entry.sequence

@@ -19,9 +19,9 @@ from bayplan.model.node import PODS
 from bayplan.model.pod import Pod, PodKey
 from bayplan.runtime.core.backoff import Backoff
 
-KEPT_MAX = 1000  # objects; beyond this the oldest is only tried again when it changes
-AGAIN_SECONDS = 60.0
-AGAIN_SECONDS_MAX = 3600.0
+QUARANTINE_MAX = 1000  # objects; beyond this the oldest is only tried again when it changes
+RETRY_SECONDS = 60.0
+RETRY_SECONDS_MAX = 3600.0
 
 Key = tuple[Kind, str, str]
 
@@ -31,7 +31,7 @@ class Quarantine:
 
     def __init__(self) -> None:
         self._events: OrderedDict[Key, tuple[float, Event]] = OrderedDict()
-        self._backoff: Backoff[Key] = Backoff(AGAIN_SECONDS, AGAIN_SECONDS_MAX)
+        self._backoff: Backoff[Key] = Backoff(RETRY_SECONDS, RETRY_SECONDS_MAX)
 
     def __len__(self) -> int:
         return len(self._events)
@@ -48,15 +48,15 @@ class Quarantine:
         """Add an event that could not be decoded; if the same one fails again, it waits longer."""
         key = _key(event)
         if key in self._events and self._events[key][1] is not event:
-            self._backoff.worked(key)
+            self._backoff.succeeded(key)
         self._events[key] = self._backoff.failed(key, now), event
-        while len(self._events) > KEPT_MAX:
-            self._backoff.worked(self._events.popitem(last=False)[0])
+        while len(self._events) > QUARANTINE_MAX:
+            self._backoff.succeeded(self._events.popitem(last=False)[0])
 
     def release(self, event: Event) -> None:
         """Remove an object: a newer event of it was decoded."""
         if self._events and self._events.pop(key := _key(event), None) is not None:
-            self._backoff.worked(key)
+            self._backoff.succeeded(key)
 
     def due(self, now: float) -> list[Event]:
         """Events to decode again."""
@@ -66,10 +66,10 @@ class Quarantine:
         return min((due for due, _ in self._events.values()), default=float("inf"))
 
 
-def named(found: Any) -> tuple[str, str]:
+def named(obj: Any) -> tuple[str, str]:
     """Namespace and name of an object, however malformed it is."""
     try:
-        meta = found["metadata"] if isinstance(found, dict) else found.metadata
+        meta = obj["metadata"] if isinstance(obj, dict) else obj.metadata
         if isinstance(meta, dict):
             return str(meta.get("namespace") or ""), str(meta.get("name") or "")
         return str(meta.namespace or ""), str(meta.name or "")
@@ -77,25 +77,25 @@ def named(found: Any) -> tuple[str, str]:
         return "", ""
 
 
-def title(found: Any) -> str:
+def title(obj: Any) -> str:
     """The same as one string, for messages."""
-    return "/".join(part for part in named(found) if part)
+    return "/".join(part for part in named(obj) if part)
 
 
-def bare(event: Event) -> Event:
+def deletion_by_name(event: Event) -> Event:
     """A deletion event by name alone, so that no other field can make decoding fail."""
-    found = event.object
-    namespace, name = named(found)
+    obj = event.object
+    namespace, name = named(obj)
     meta = {"name": name, **({"namespace": namespace} if namespace else {})}
-    if isinstance(found, dict):
-        uid = found["metadata"].get("uid", "") if isinstance(found.get("metadata"), dict) else ""
+    if isinstance(obj, dict):
+        uid = obj["metadata"].get("uid", "") if isinstance(obj.get("metadata"), dict) else ""
         whole = {"apiVersion": event.kind.api_version, "kind": event.kind.kind}
         return Event(Happened.GONE, event.kind, {**whole, "metadata": {**meta, "uid": uid}}, event.version)
-    meta["uid"] = str(getattr(found.metadata, "uid", "") or "")
-    return Event(Happened.GONE, event.kind, msgspec.convert({"metadata": meta}, type(found)), event.version)
+    meta["uid"] = str(getattr(obj.metadata, "uid", "") or "")
+    return Event(Happened.GONE, event.kind, msgspec.convert({"metadata": meta}, type(obj)), event.version)
 
 
-def least_known(event: Event, known: PodSeen | None) -> PodSeen | None:
+def usage_change(event: Event, known: PodSeen | None) -> PodSeen | None:
     """A change for the capacity that a pod uses, if that is all that can be decoded."""
     wire = event.object
     if not isinstance(wire, PodWire):

@@ -22,10 +22,10 @@ def plain(value: object) -> Any:
     if kind in _ATOMS:
         return value
     if (names := _fields(kind)) is not None:
-        found = {MARK: kind.__name__}
+        data = {MARK: kind.__name__}
         for name in names:
-            found[name] = plain(getattr(value, name))
-        return found
+            data[name] = plain(getattr(value, name))
+        return data
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
     if isinstance(value, Mapping):
@@ -54,8 +54,8 @@ def restore(data: Any, shape: Any) -> Any:
         raise
     except RecursionError:
         raise Unrestorable("it is nested too deeply") from None
-    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError) as trouble:
-        raise Unrestorable(f"it holds an invalid value ({type(trouble).__name__}: {trouble})") from None
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError) as error:
+        raise Unrestorable(f"it holds an invalid value ({type(error).__name__}: {error})") from None
 
 
 def _restored(data: Any, shape: Any) -> Any:
@@ -122,8 +122,8 @@ def _fields(kind: Any) -> tuple[str, ...] | None:
 @cache
 def _needed(kind: Any) -> frozenset[str]:
     """The fields without a default."""
-    found = (one for one in fields(kind) if one.init)
-    return frozenset(one.name for one in found if one.default is MISSING and one.default_factory is MISSING)
+    data = (one for one in fields(kind) if one.init)
+    return frozenset(one.name for one in data if one.default is MISSING and one.default_factory is MISSING)
 
 
 @cache

@@ -57,10 +57,10 @@ class WorkQueue(Generic[K]):
             if self._later.get(key) == due:
                 del self._later[key]
                 self._now[key] = None
-        found = [key for key in self._now if key not in busy]
-        for key in found:
+        due_keys = [key for key in self._now if key not in busy]
+        for key in due_keys:
             del self._now[key]
-        return found
+        return due_keys
 
     def next_due(self, busy: Container[K] = ()) -> float:
         """When the next key is due."""

@@ -113,11 +113,11 @@ class Election:
             self._trouble = ""
         except WriteConflict:
             pass  # the next attempt reads the Lease again
-        except Exception as trouble:  # any error: a replica that stops trying never leads again, unnoticed
-            told = str(trouble) if isinstance(trouble, ApiError) else repr(trouble)
-            if told != self._trouble:  # log it once, not every two seconds
-                self._trouble = told
-                self._note(f"cannot reach the lease: {told}")
+        except Exception as error:  # any error: a replica that stops trying never leads again, unnoticed
+            message = str(error) if isinstance(error, ApiError) else repr(error)
+            if message != self._trouble:  # log it once, not every two seconds
+                self._trouble = message
+                self._note(f"cannot reach the lease: {message}")
         self._notice_loss()
         return self.timing.retry_seconds * (1 + JITTER * self._jitter())
 
@@ -131,8 +131,8 @@ class Election:
         try:
             self._lease.update(body, self.timing.call_seconds)
             self._note("released the lease")
-        except (WriteConflict, ApiError) as trouble:
-            self._note(f"could not release the lease; it expires by itself ({trouble})")
+        except (WriteConflict, ApiError) as error:
+            self._note(f"could not release the lease; it expires by itself ({error})")
 
     def _attempt(self) -> None:
         began = self._clock.monotonic()
@@ -141,7 +141,7 @@ class Election:
                 return self._write(self._lease.update, {}, self._seen.lease, began)
             except WriteConflict:
                 pass
-        self._look()
+        self._read()
         seen, began = self._seen, self._clock.monotonic()
         if (
             seen is not None
@@ -150,9 +150,9 @@ class Election:
             and began < seen.expires(self.timing)
         ):
             return None
-        return self._take(seen, began)
+        return self._acquire(seen, began)
 
-    def _look(self) -> None:
+    def _read(self) -> None:
         """Read the Lease. A change restarts its expiry; after a deletion the old expiry still counts."""
         found = self._lease.get(self._seconds())
         now = self._clock.monotonic()
@@ -162,7 +162,7 @@ class Election:
         elif self._seen is None or self._seen.version != found["metadata"].get("resourceVersion"):
             self._seen = LeaseSeen(found, now)
 
-    def _take(self, seen: LeaseSeen | None, began: float) -> None:
+    def _acquire(self, seen: LeaseSeen | None, began: float) -> None:
         spec = {"holderIdentity": self.identity, "leaseDurationSeconds": self.timing.lease_seconds}
         if seen is None or not seen.version:
             return self._write(self._lease.create, {**spec, "leaseTransitions": 0}, {}, began)

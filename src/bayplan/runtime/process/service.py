@@ -121,7 +121,7 @@ class Service:
 
     def __init__(self, loop: Loop, clock: Clock, metrics: Metrics, stop: threading.Event) -> None:
         assert isinstance(loop.backend, Metered)
-        self.edge = loop.backend
+        self.backend = loop.backend
         self.loop, self.clock, self.metrics, self.stop = loop, clock, metrics, stop
         self.last_step = clock.monotonic()
         self.counted = -COUNT_SECONDS
@@ -134,8 +134,8 @@ class Service:
         """
         while not self.stop.is_set():
             try:
-                self._turn()
-                self.backoff.worked("step")
+                self._step()
+                self.backoff.succeeded("step")
             except Misconfigured:
                 raise  # trying again cannot help
             except Exception as error:
@@ -143,7 +143,7 @@ class Service:
                 now = self.clock.monotonic()
                 self.stop.wait(self.backoff.failed("step", now) - now)
 
-    def _turn(self) -> None:
+    def _step(self) -> None:
         elapsed = timer(self.clock)
         due = self.loop.step(self.clock.wall())
         spent = elapsed()
@@ -153,9 +153,9 @@ class Service:
             self.counted = self.last_step
             self.metrics.queues(self._lengths())
         self.loop.backend.wait(max(min(due - self.clock.wall(), WAIT_SECONDS_MAX), 0.0))
-        self.stop.wait(self._rest(spent))
+        self.stop.wait(self._batch_seconds(spent))
 
-    def _rest(self, spent: float) -> float:
+    def _batch_seconds(self, spent: float) -> float:
         """How long to batch events: bursts are handled together, a single event at once."""
         burst = self.clock.monotonic() - self.last_step < REST_SECONDS_MIN
         return min(max(spent, REST_SECONDS_MIN if burst else 0.0), REST_SECONDS_MAX)
@@ -163,9 +163,9 @@ class Service:
     def finish(self, seconds: float) -> None:
         """Wait for the writes in flight, and handle their outcomes."""
         end = self.clock.monotonic() + seconds
-        while self.edge.in_flight and self.clock.monotonic() < end:
+        while self.backend.in_flight and self.clock.monotonic() < end:
             self.loop.settle_all(self.clock.wall())
-            self.edge.wait(0.1)
+            self.backend.wait(0.1)
 
     def _lengths(self) -> dict[tuple[str, str], int]:
         roles = [role for role in self.loop.roles if isinstance(role, SchedulerController)]

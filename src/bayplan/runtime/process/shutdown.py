@@ -73,9 +73,9 @@ class ShutdownStack:
             name, close = self._open.pop()
             try:
                 close(max(0.0, end - self._clock.monotonic()))
-            except Exception as trouble:
+            except Exception as error:
                 well = False
-                self._note(f"{name} was not closed cleanly: {trouble!r}")
+                self._note(f"{name} was not closed cleanly: {error!r}")
         if self._clock.monotonic() > end:
             well = False
             self._note(f"closing took longer than {self._grace:g} s")

@@ -28,7 +28,7 @@ Samples = dict[str, dict[Labels, float]]
 class Gauged:
     """The help and labels of a gauge; `adds` if its sum over several label sets is meaningful."""
 
-    says: str
+    help: str
     labels: Labels
     adds: bool = True
 
@@ -112,10 +112,10 @@ def samples(summaries: Summaries) -> Samples:
     shown = busiest(busy)
     for queue in summaries.queues.values():
         _queue(put, queue, queue.name in shown)
-    ways = {key: _busyness(way.counts) for key, way in summaries.entrances.items()}
+    ways = {key: _busyness(namespace_queue.counts) for key, namespace_queue in summaries.entrances.items()}
     shown_ways = busiest(ways)
-    for key, way in summaries.entrances.items():
-        _entrance(put, way, key in shown_ways, way.queue in shown)
+    for key, namespace_queue in summaries.entrances.items():
+        _entrance(put, namespace_queue, key in shown_ways, namespace_queue.queue in shown)
     _shared(put, summaries)
     return {name: bounded(values, GAUGES[name].adds) for name, values in found.items()}
 
@@ -134,21 +134,21 @@ def topology_samples(summaries: Summaries) -> Samples:
     return {name: bounded(values, TOPOLOGY_GAUGES[name].adds) for name, values in found.items()}
 
 
-def busiest(counts: Mapping[T, int], most: int = NAMES_MAX) -> set[T]:
+def busiest(counts: Mapping[T, int], limit: int = NAMES_MAX) -> set[T]:
     """The names with series of their own."""
-    if len(counts) <= most:
+    if len(counts) <= limit:
         return set(counts)
-    return set(sorted(counts, key=lambda name: (-counts[name], str(name)))[:most])
+    return set(sorted(counts, key=lambda name: (-counts[name], str(name)))[:limit])
 
 
-def bounded(values: dict[Labels, float], adds: bool, most: int = SETS_MAX) -> dict[Labels, float]:
-    """At most `most` label sets: the largest stay, the others are summed, or dropped."""
-    if len(values) <= most:
+def bounded(values: dict[Labels, float], adds: bool, limit: int = SETS_MAX) -> dict[Labels, float]:
+    """At most `limit` label sets: the largest stay, the others are summed, or dropped."""
+    if len(values) <= limit:
         return values
     ranked = sorted(values, key=lambda labels: (-values[labels] if values[labels] > 0 else 0.0, labels))
-    kept = {labels: values[labels] for labels in ranked[: most - 1]}
+    kept = {labels: values[labels] for labels in ranked[: limit - 1]}
     if adds:
-        kept[(OTHER,) * len(ranked[0])] = sum(values[labels] for labels in ranked[most - 1 :])
+        kept[(OTHER,) * len(ranked[0])] = sum(values[labels] for labels in ranked[limit - 1 :])
     return kept
 
 
@@ -205,9 +205,9 @@ def _queue(put: Put, queue: QueueSummary, shown: bool) -> None:
         put("cluster_queue_weighted_share", (name, parent), nan if isinf(queue.share) else queue.share)
 
 
-def _entrance(put: Put, way: NamespaceQueueSummary, shown: bool, queue_shown: bool) -> None:
-    name, namespace = (way.name, way.namespace) if shown else (OTHER, OTHER)
-    queue, counts = way.queue if queue_shown else OTHER, way.counts
+def _entrance(put: Put, namespace_queue: NamespaceQueueSummary, shown: bool, queue_shown: bool) -> None:
+    name, namespace = (namespace_queue.name, namespace_queue.namespace) if shown else (OTHER, OTHER)
+    queue, counts = namespace_queue.queue if queue_shown else OTHER, namespace_queue.counts
     put("local_queue_pending_workloads", (name, namespace, "active"), counts.ready)
     put("local_queue_pending_workloads", (name, namespace, "inadmissible"), counts.parked)
     put("local_queue_reserving_active_workloads", (name, namespace), counts.reserving)
@@ -215,8 +215,8 @@ def _entrance(put: Put, way: NamespaceQueueSummary, shown: bool, queue_shown: bo
     for why, cause, number in _unadmitted(counts):
         put("local_queue_unadmitted_workloads", (name, namespace, queue, why, cause), number)
     for answer in ("True", "False", "Unknown"):
-        put("local_queue_status", (name, namespace, answer), answer == str(way.active))
-    for cell in way.cells:
+        put("local_queue_status", (name, namespace, answer), answer == str(namespace_queue.active))
+    for cell in namespace_queue.cells:
         labels = (name, namespace, cell.flavor, cell.resource)
         put("local_queue_resource_reservation", labels, amount(cell.resource, cell.reserved))
         put("local_queue_resource_usage", labels, amount(cell.resource, cell.used))

@@ -101,17 +101,17 @@ class AdmissionMetrics:
         self._role = STANDALONE
         self._paths: dict[str, Labels] = {}  # queues: their ancestors
         self._counters = {
-            name: Children(Counter(f"kueue_{name}", says, (*labels, ROLE), registry=registry), SETS_MAX)
-            for name, (says, labels) in COUNTERS.items()
+            name: Children(Counter(f"kueue_{name}", help_text, (*labels, ROLE), registry=registry), SETS_MAX)
+            for name, (help_text, labels) in COUNTERS.items()
         }
         self._histograms = {
-            name: Children(_histogram(registry, name, says, (*labels, ROLE)))
-            for name, (says, labels) in HISTOGRAMS.items()
+            name: Children(_histogram(registry, name, help_text, (*labels, ROLE)))
+            for name, (help_text, labels) in HISTOGRAMS.items()
         }
         self._skips = _Board(registry, "kueue_", *SKIPS)
-        self._gauges = {name: _Board(registry, "kueue_", name, told) for name, told in GAUGES.items()}
+        self._gauges = {name: _Board(registry, "kueue_", name, gauge) for name, gauge in GAUGES.items()}
         self._levels = {
-            name: _Board(registry, "bayplan_", name, told) for name, told in TOPOLOGY_GAUGES.items()
+            name: _Board(registry, "bayplan_", name, gauge) for name, gauge in TOPOLOGY_GAUGES.items()
         }
         build = Gauge(
             "kueue_build_info", "Always 1; the labels name the version that runs.", BUILD, registry=registry
@@ -139,24 +139,24 @@ class AdmissionMetrics:
                     self._evict(action)
         self._show_skips(action for action in plan.actions if isinstance(action, ReportNotAdmitted))
 
-    def admitted(self, demand: QueuedGang, queue: str) -> None:
+    def admitted(self, queued_gang: QueuedGang, queue: str) -> None:
         """A gang is fully admitted: at once, or when its checks and placement are complete."""
-        now, which = self._clock.wall(), demand.labels.get(PRIORITY_CLASS, "")
-        waited = max(0.0, now - demand.queued)
-        since = max(0.0, now - demand.reserved) if demand.reserved else 0.0
-        for prefix, names in _places(demand, queue):
+        now, which = self._clock.wall(), queued_gang.labels.get(PRIORITY_CLASS, "")
+        waited = max(0.0, now - queued_gang.queued)
+        since = max(0.0, now - queued_gang.reserved) if queued_gang.reserved else 0.0
+        for prefix, names in _places(queued_gang, queue):
             self._inc(f"{prefix}admitted_workloads", *names, which)
             self._observe(f"{prefix}admission_wait_time_seconds", waited, *names, which)
-            if demand.verdicts:
+            if queued_gang.verdicts:
                 self._observe(f"{prefix}admission_checks_wait_time_seconds", since, *names, which)
         for cohort in self._paths.get(queue, ()):
             self._inc("cohort_subtree_admitted_workloads", cohort, which)
 
-    def evicted(self, demand: QueuedGang, reason: str, cause: str = "") -> None:
+    def evicted(self, queued_gang: QueuedGang, reason: str, cause: str = "") -> None:
         """A gang is evicted, by a decision or by another controller."""
-        queue = demand.admission.queue if demand.admission is not None else ""
-        which = demand.labels.get(PRIORITY_CLASS, "")
-        for prefix, names in _places(demand, queue):
+        queue = queued_gang.admission.queue if queued_gang.admission is not None else ""
+        which = queued_gang.labels.get(PRIORITY_CLASS, "")
+        for prefix, names in _places(queued_gang, queue):
             self._inc(f"{prefix}evicted_workloads", *names, reason, cause, which)
 
     def gate_removed(self, queue: str, is_group: bool, seconds: float) -> None:
@@ -165,15 +165,15 @@ class AdmissionMetrics:
         self._observe("pod_scheduling_gate_removal_seconds", seconds, *labels)
 
     def _admit(self, action: Admit) -> None:
-        demand, queue = action.demand, action.admission.queue
-        if demand.admission is None:
-            waited = max(0.0, self._clock.wall() - demand.queued)
-            which = demand.labels.get(PRIORITY_CLASS, "")
-            for prefix, names in _places(demand, queue):
+        queued_gang, queue = action.demand, action.admission.queue
+        if queued_gang.admission is None:
+            waited = max(0.0, self._clock.wall() - queued_gang.queued)
+            which = queued_gang.labels.get(PRIORITY_CLASS, "")
+            for prefix, names in _places(queued_gang, queue):
                 self._inc(f"{prefix}quota_reserved_workloads", *names, which)
                 self._observe(f"{prefix}quota_reserved_wait_time_seconds", waited, *names, which)
         if _may_start(action):
-            self.admitted(demand, queue)
+            self.admitted(queued_gang, queue)
 
     def _evict(self, action: EvictGang) -> None:
         self.evicted(action.demand, eviction_reason(action))
@@ -206,7 +206,7 @@ class _Board:
 
     def __init__(self, registry: CollectorRegistry, prefix: str, name: str, told: Gauged) -> None:
         labels = (*told.labels, ROLE) if prefix == "kueue_" else told.labels
-        gauge = Gauge(prefix + name, told.says, labels, registry=registry)
+        gauge = Gauge(prefix + name, told.help, labels, registry=registry)
         self._children = Children(gauge, SETS_MAX)
 
     def show(self, values: dict[Labels, float], more: Labels) -> None:
@@ -216,14 +216,14 @@ class _Board:
             self._children.of(*labels).set(value)
 
 
-def _histogram(registry: CollectorRegistry, name: str, says: str, labels: Labels) -> Histogram:
+def _histogram(registry: CollectorRegistry, name: str, help_text: str, labels: Labels) -> Histogram:
     buckets = _BUCKETS.get(name, _WAIT_BUCKETS)
-    return Histogram(f"kueue_{name}", says, labels, buckets=buckets, registry=registry)
+    return Histogram(f"kueue_{name}", help_text, labels, buckets=buckets, registry=registry)
 
 
-def _places(demand: QueuedGang, queue: str) -> tuple[tuple[str, Labels], tuple[str, Labels]]:
+def _places(queued_gang: QueuedGang, queue: str) -> tuple[tuple[str, Labels], tuple[str, Labels]]:
     """The label sets of a gang: its queue, and its namespace queue."""
-    namespace, name = demand.entrance
+    namespace, name = queued_gang.entrance
     return ("", (queue,)), ("local_queue_", (name, namespace))
 
 

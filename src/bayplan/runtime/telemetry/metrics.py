@@ -194,11 +194,11 @@ class Metrics:
         suffixes = {"counter": "_total"}
         return {family.name + suffixes.get(family.type, ""): family.documentation for family in families}
 
-    def _counter(self, name: str, says: str, *labels: str) -> Counter:
-        return Counter(name, says, labels, registry=self.registry)
+    def _counter(self, name: str, help_text: str, *labels: str) -> Counter:
+        return Counter(name, help_text, labels, registry=self.registry)
 
-    def _gauge(self, name: str, says: str, *labels: str) -> Gauge:
-        return Gauge(name, says, labels, registry=self.registry)
+    def _gauge(self, name: str, help_text: str, *labels: str) -> Gauge:
+        return Gauge(name, help_text, labels, registry=self.registry)
 
-    def _histogram(self, name: str, says: str, *labels: str) -> Histogram:
-        return Histogram(name, says, labels, buckets=_BUCKETS, registry=self.registry)
+    def _histogram(self, name: str, help_text: str, *labels: str) -> Histogram:
+        return Histogram(name, help_text, labels, buckets=_BUCKETS, registry=self.registry)

@@ -24,7 +24,7 @@ ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 CALL_SECONDS = 5.0
 ALLOWED_SECONDS = 60.0  # how long an answer is cached
 REFUSED_SECONDS = 10.0
-KEPT_MAX = 1000
+CACHE_MAX = 1000
 TOKEN_MAX = 16 * 1024
 
 
@@ -42,18 +42,18 @@ class AccessReviews:
 
     def __init__(self, request: ApiCall, clock: Clock) -> None:
         self._request, self._clock = request, clock
-        self._kept: OrderedDict[bytes, tuple[PathPermission, float]] = OrderedDict()
+        self._cache: OrderedDict[bytes, tuple[PathPermission, float]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def known(self, token: str, path: str) -> PathPermission | None:
+    def cached(self, token: str, path: str) -> PathPermission | None:
         """The cached answer, if there is one."""
         with self._lock:
-            found, until = self._kept.get(_key(token, path), (None, 0.0))
+            found, until = self._cache.get(_key(token, path), (None, 0.0))
         return found if found is not None and self._clock.monotonic() < until else None
 
     def ask(self, token: str, path: str, verb: str = "get") -> PathPermission:
         """Whether the owner of the token may read the path. Blocks until the cluster has answered."""
-        known = self.known(token, path)
+        known = self.cached(token, path)
         if known is not None:
             return known
         try:
@@ -63,9 +63,9 @@ class AccessReviews:
         seconds = ALLOWED_SECONDS if found is PathPermission.ALLOWED else REFUSED_SECONDS
         if found is not PathPermission.UNDECIDED:
             with self._lock:
-                self._kept[_key(token, path)] = (found, self._clock.monotonic() + seconds)
-                while len(self._kept) > KEPT_MAX:
-                    self._kept.popitem(last=False)
+                self._cache[_key(token, path)] = (found, self._clock.monotonic() + seconds)
+                while len(self._cache) > CACHE_MAX:
+                    self._cache.popitem(last=False)
         return found
 
     def _reviewed(self, token: str, path: str, verb: str) -> PathPermission:

@@ -175,7 +175,7 @@ class ReviewResponse:
 
     body: Object
     resource: str
-    said: Literal["allowed", "patched", "denied", "failed", "converted"]
+    verdict: Literal["allowed", "patched", "denied", "failed", "converted"]
     failure: BaseException | None = None
 
 
@@ -207,7 +207,7 @@ def admit(
     response = answer.body["response"]
     if failures and response["allowed"]:
         response["warnings"] = [*response.get("warnings", ()), *(told[:250] for told, _ in failures)]
-        answer = replace(answer, said="failed")
+        answer = replace(answer, verdict="failed")
     return replace(answer, failure=failures[-1][1]) if failures else answer
 
 
@@ -368,8 +368,8 @@ class _ConversionReview(msgspec.Struct):
 def _decoded(body: bytes | bytearray, shape: Any) -> Any:
     try:
         return bounded_json(body, shape)
-    except UnreadableJSON as trouble:
-        raise Malformed(f"this is no {shape.__name__.strip('_')}: it {trouble}") from None
+    except UnreadableJSON as error:
+        raise Malformed(f"this is no {shape.__name__.strip('_')}: it {error}") from None
 
 
 def _object(raw: msgspec.Raw) -> Object:
@@ -379,6 +379,6 @@ def _object(raw: msgspec.Raw) -> Object:
         raise Malformed(f"this is no ConversionReview: an object in it has {size} bytes, over {OBJECT_BYTES}")
     try:
         found: Object = msgspec.json.decode(raw, type=dict[str, Any])
-    except (msgspec.DecodeError, ValueError, RecursionError) as trouble:
-        raise Malformed(f"this is no ConversionReview: an object in it cannot be read: {trouble}") from None
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise Malformed(f"this is no ConversionReview: an object in it cannot be read: {error}") from None
     return found

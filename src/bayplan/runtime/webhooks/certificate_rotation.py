@@ -72,18 +72,18 @@ class CertificateKeeper:
     def step(self) -> float:
         """Read the Secrets, renew if due, use what is new; returns the seconds until the next check."""
         try:
-            found = self._agreed()
+            found = self._current_certificates()
         except WriteConflict:
             return 1.0  # another replica renewed at the same time: use its certificate
-        except ApiError as trouble:
-            self._note(f"the webhook certificate could not be checked: {trouble}")
+        except ApiError as error:
+            self._note(f"the webhook certificate could not be checked: {error}")
             return RETRY_SECONDS
         if self.current is None or found.data() != self.current.data():
             self.current = found
             self._use(found)
         return LOOK_SECONDS
 
-    def _agreed(self) -> Served:
+    def _current_certificates(self) -> Served:
         secret = self._secret.get(CALL_SECONDS)
         known = (secret or {}).get("data") or {}
         served = read(secret)

@@ -38,7 +38,7 @@ class DefaultQueues:
         self._known, self._stop = threading.Event(), threading.Event()
         backend.watch([WATCHED, LEVELS])
         self._thread = SupervisedThread(
-            "default-queues", self._keep, containment, self._stop, clock or SystemClock()
+            "default-queues", self._watch, containment, self._stop, clock or SystemClock()
         )
         self._thread.start()
         if not self._known.wait(FIRST_SECONDS):
@@ -59,14 +59,14 @@ class DefaultQueues:
         self._thread.join()
         self._backend.close(0)
 
-    def _keep(self) -> None:
+    def _watch(self) -> None:
         while not self._stop.is_set():
             try:
                 for event in self._backend.events():
                     with self._containment.unit("decode", event.kind.kind, title(event.object)):
                         self._take(event)
-            except ApiError as trouble:
-                self._note(f"cannot watch default queues: {trouble}")
+            except ApiError as error:
+                self._note(f"cannot watch default queues: {error}")
                 self._known.set()
                 return
             self._backend.wait(WAIT_SECONDS)

@@ -24,10 +24,10 @@ Object = dict[str, Any]
 Key = tuple[str, str, str, str]
 
 CALL_SECONDS = 0.5
-REST_SECONDS = 10.0
+PAUSE_SECONDS = 10.0
 """How long the API server is not called again after a failure."""
-KEPT_SECONDS = 60.0
-KEPT_MAX = 10_000
+CACHE_SECONDS = 60.0
+CACHE_MAX = 10_000
 
 CONTROLLERS = {
     **{(kind.group, name): Kind(kind.group, kind.version, name, kind.plural) for name, kind in KINDS.items()},
@@ -43,8 +43,8 @@ class LiveObjects:
 
     def __init__(self, request: ApiCall, clock: Clock) -> None:
         self._request, self._clock = request, clock
-        self._found: OrderedDict[Key, tuple[float, Object]] = OrderedDict()
-        self._rests_until = 0.0
+        self._cache: OrderedDict[Key, tuple[float, Object]] = OrderedDict()
+        self._paused_until = 0.0
 
     def controller(self, group: str, kind: str, namespace: str, name: str) -> Object | None:
         """An owner; None if there is none. Raises OwnerUnknown if the API server does not answer."""
@@ -64,32 +64,32 @@ class LiveObjects:
             return None  # not a valid object name, and it must not become part of a path
         key = (kind.group, kind.kind, namespace, name)
         now = self._clock.monotonic()
-        until, found = self._found.get(key, (0.0, {}))
+        until, found = self._cache.get(key, (0.0, {}))
         if now < until:
             return found
-        if now < self._rests_until:
+        if now < self._paused_until:
             raise OwnerUnknown
         try:
             status, body = self._request("GET", kind.path(namespace, name), b"", CALL_SECONDS)
-        except ApiError as trouble:
-            self._rests_until = self._clock.monotonic() + REST_SECONDS
-            raise OwnerUnknown from trouble
+        except ApiError as error:
+            self._paused_until = self._clock.monotonic() + PAUSE_SECONDS
+            raise OwnerUnknown from error
         if status == 404:
-            self._found.pop(key, None)
+            self._cache.pop(key, None)
             return None
         if status != 200:
-            self._rests_until = now + REST_SECONDS
+            self._paused_until = now + PAUSE_SECONDS
             raise OwnerUnknown
         try:
-            return self._keep(key, _essence(body), now)
+            return self._store(key, _essence(body), now)
         except RecursionError:
             return None  # nested too deeply by its author: it must not count as valid for that
 
-    def _keep(self, key: Key, found: Object, now: float) -> Object:
-        self._found[key] = (now + KEPT_SECONDS, found)
-        self._found.move_to_end(key)
-        while len(self._found) > KEPT_MAX:
-            self._found.popitem(last=False)
+    def _store(self, key: Key, found: Object, now: float) -> Object:
+        self._cache[key] = (now + CACHE_SECONDS, found)
+        self._cache.move_to_end(key)
+        while len(self._cache) > CACHE_MAX:
+            self._cache.popitem(last=False)
         return found
 
 

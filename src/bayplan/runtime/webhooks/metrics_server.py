@@ -93,7 +93,7 @@ def serve_metrics(
 
 
 async def _access(reviews: AccessReviews, token: str, budget: RequestBudget) -> PathPermission:
-    known = reviews.known(token, PATH)
+    known = reviews.cached(token, PATH)
     if known is not None:
         return known
     async with budget.hold(1):

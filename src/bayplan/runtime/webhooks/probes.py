@@ -79,7 +79,7 @@ def leading(clock: Clock, is_leader: Callable[[float], bool]) -> Check:
 def _report(checks: Mapping[str, Check], request: web.Request) -> web.Response:
     excluded = request.query.getall("exclude", [])
     found = {name: _outcome(check) for name, check in checks.items() if name not in excluded}
-    lines = [f"[-] {name}: {wrong}" if wrong else f"[+] {name}" for name, wrong in found.items()]
+    lines = [f"[-] {name}: {problem}" if problem else f"[+] {name}" for name, problem in found.items()]
     bad = any(found.values())
     return web.Response(status=503 if bad else 200, text="\n".join([*lines, "failed" if bad else "ok", ""]))
 
@@ -87,5 +87,5 @@ def _report(checks: Mapping[str, Check], request: web.Request) -> web.Response:
 def _outcome(check: Check) -> str:
     try:
         return check()
-    except Exception as trouble:  # a broken check counts as failed
-        return f"the check itself failed ({trouble!r})"
+    except Exception as error:  # a broken check counts as failed
+        return f"the check itself failed ({error!r})"

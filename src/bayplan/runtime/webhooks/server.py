@@ -128,7 +128,7 @@ class _Watch:
         return self._elapsed() > ANSWER_SECONDS
 
     def answered(self, answer: ReviewResponse) -> None:
-        self._metrics.reviewed(self._review, answer.resource, answer.said, self._elapsed())
+        self._metrics.reviewed(self._review, answer.resource, answer.verdict, self._elapsed())
 
     def refused(self, why: str) -> None:
         self._metrics.reviewed(self._review, "", "malformed", self._elapsed())
@@ -160,8 +160,8 @@ async def _answered(request: web.Request, route: _Route, watch: _Watch) -> web.R
     try:
         running = asyncio.get_running_loop().run_in_executor(route.thread, _said, route, body, watch)
         return web.Response(body=await running, content_type="application/json")
-    except Malformed as trouble:
-        return _status(400, str(trouble), watch)
+    except Malformed as error:
+        return _status(400, str(error), watch)
     except Late:
         raise Busy from None
 

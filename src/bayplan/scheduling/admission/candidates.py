@@ -12,7 +12,7 @@ from bayplan.scheduling.admission.simulation import AdmissionSimulation
 from bayplan.state.admission.quota_tree import QuotaAccount
 from bayplan.state.admission.usage import PlacedPods
 
-TRIED_MAX = 16
+REPRIEVE_MAX = 16
 """At most this many victims are reprieved one by one: each one takes a new placement search."""
 
 
@@ -28,7 +28,7 @@ class Victim:
 class PreemptionRequest:
     """What a pending gang lacks: cells short of quota, all quota it requests, and its placement."""
 
-    demand: QueuedGang
+    queued_gang: QueuedGang
     queue: Queue
     cells: frozenset[Cell]
     quota: Mapping[Cell, int]
@@ -37,7 +37,7 @@ class PreemptionRequest:
     has_place: Callable[[], bool]  # whether any placement exists; cheaper than `find`
     level: tuple[str, str] | None = None  # a flavor, and the level at which one domain must hold all pods
     # a flavor, and the only leaf domains whose capacity matters
-    ground: tuple[str, frozenset[int]] | None = None
+    leaf_domains: tuple[str, frozenset[int]] | None = None
 
 
 def lowest_fit(account: QuotaAccount, cell: Cell, amount: int) -> tuple[int, bool]:
@@ -52,7 +52,7 @@ def lowest_fit(account: QuotaAccount, cell: Cell, amount: int) -> tuple[int, boo
     return account.root().height(), False
 
 
-def yields(preemptor: QueuedGang, other: QueuedGang, rule: VictimPolicy) -> bool:
+def may_preempt(preemptor: QueuedGang, other: QueuedGang, rule: VictimPolicy) -> bool:
     """Whether a policy allows the preemptor to preempt the other gang."""
     mine, other_priority = preemptor.gang.priority, other.gang.priority
     match rule:
@@ -72,24 +72,26 @@ def uses(queued_gang: QueuedGang, cells: frozenset[Cell]) -> bool:
     return any((flavor, name) in cells for part in pod_sets for name, flavor in part.flavors.items())
 
 
-def importance(queued_gang: QueuedGang, queue: str) -> tuple[bool, bool, int, float, str]:
+def candidate_order(queued_gang: QueuedGang, queue: str) -> tuple[bool, bool, int, float, str]:
     """Sort key of candidates: evicted gangs first, then other queues, low priority, newest, and identity."""
     own = queued_gang.admission is not None and queued_gang.admission.queue == queue
     identity = queued_gang.gang.uid or f"{queued_gang.gang.source.namespace}/{queued_gang.gang.source.name}"
     return (not queued_gang.evicted, own, queued_gang.gang.priority, -queued_gang.reserved, identity)
 
 
-def in_the_way(simulation: AdmissionSimulation, request: PreemptionRequest, queued_gang: QueuedGang) -> bool:
+def overlaps_request(
+    simulation: AdmissionSimulation, request: PreemptionRequest, queued_gang: QueuedGang
+) -> bool:
     """Whether the gang uses leaf domains that the preemptor could use; if not, evicting it does not help."""
-    if request.ground is None:
+    if request.leaf_domains is None:
         return True
-    flavor, leaves = request.ground
+    flavor, leaves = request.leaf_domains
     return not leaves.isdisjoint(
-        simulation.rooms.leaves(flavor, [s.place for s in simulation.load_of(queued_gang).spots])
+        simulation.overlay.leaves(flavor, [s.place for s in simulation.load_of(queued_gang).spots])
     )
 
 
-def is_within(account: QuotaAccount, cells: frozenset[Cell]) -> bool:
+def within_quota(account: QuotaAccount, cells: frozenset[Cell]) -> bool:
     """Whether an account uses no more than its own quota of these cells."""
     return not any(account.borrows(cell) for cell in cells)
 
@@ -108,7 +110,7 @@ def fits_quota(simulation: AdmissionSimulation, request: PreemptionRequest, borr
     return True
 
 
-def put_back(
+def reprieve(
     simulation: AdmissionSimulation,
     request: PreemptionRequest,
     removed: Sequence[QueuedGang],
@@ -119,43 +121,43 @@ def put_back(
     The gang removed last is always needed: without its removal the preemptor did not fit.
     """
     victims = list(removed)
-    if len(victims) > TRIED_MAX:
-        victims = _beside(simulation, request, victims, borrowing)
-    if len(victims) > TRIED_MAX:
+    if len(victims) > REPRIEVE_MAX:
+        victims = _reprieve_disjoint(simulation, request, victims, borrowing)
+    if len(victims) > REPRIEVE_MAX:
         return victims
-    return _returned(simulation, victims, lambda: fits(simulation, request, borrowing))
+    return _reprieve_one_by_one(simulation, victims, lambda: fits(simulation, request, borrowing))
 
 
-def _beside(
+def _reprieve_disjoint(
     simulation: AdmissionSimulation, request: PreemptionRequest, victims: list[QueuedGang], borrowing: bool
 ) -> list[QueuedGang]:
     """Reprieve every gang that does not overlap the placement found now, without another placement search."""
     placed = request.find()
     assert placed is not None, "it was found before"
-    mine = [(pods.flavor, simulation.rooms.leaves(pods.flavor, (pods.place,))) for pods in placed]
-    disjoint = [queued_gang for queued_gang in victims[:-1] if _stands_apart(simulation, queued_gang, mine)]
+    mine = [(pods.flavor, simulation.overlay.leaves(pods.flavor, (pods.place,))) for pods in placed]
+    disjoint = [queued_gang for queued_gang in victims[:-1] if _is_disjoint(simulation, queued_gang, mine)]
     simulation.restore(disjoint)
     if fits_quota(simulation, request, borrowing):
         reprieved = {queued_gang.gang.source for queued_gang in disjoint}
         victims = [queued_gang for queued_gang in victims if queued_gang.gang.source not in reprieved]
     else:
         simulation.remove(disjoint)
-    return _returned(
+    return _reprieve_one_by_one(
         simulation,
         victims,
-        lambda: fits_quota(simulation, request, borrowing) and simulation.fits_spots(placed),
+        lambda: fits_quota(simulation, request, borrowing) and simulation.fits_placed(placed),
     )
 
 
-def _stands_apart(
+def _is_disjoint(
     simulation: AdmissionSimulation, queued_gang: QueuedGang, mine: Sequence[tuple[str, frozenset[int]]]
 ) -> bool:
     """Whether no pod of the gang uses any of these leaf domains, which are given by flavor."""
     places = [pods.place for pods in simulation.load_of(queued_gang).spots]
-    return all(leaves.isdisjoint(simulation.rooms.leaves(flavor, places)) for flavor, leaves in mine)
+    return all(leaves.isdisjoint(simulation.overlay.leaves(flavor, places)) for flavor, leaves in mine)
 
 
-def _returned(
+def _reprieve_one_by_one(
     simulation: AdmissionSimulation, victims: list[QueuedGang], still_fits: Callable[[], bool]
 ) -> list[QueuedGang]:
     for index in range(len(victims) - 2, -1, -1):

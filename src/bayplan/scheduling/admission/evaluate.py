@@ -10,8 +10,14 @@ from bayplan.model.queued_gang import QueuedGang
 from bayplan.model.quota import Queue, VictimPolicy
 from bayplan.scheduling.admission.candidates import PreemptionRequest, Victim
 from bayplan.scheduling.admission.flavors import FlavorQuery, quota_offer
-from bayplan.scheduling.admission.offer import Mode, Offer, settle_token
-from bayplan.scheduling.admission.places import PlacementNeed, find_places, has_places, put_in, wanted_places
+from bayplan.scheduling.admission.offer import Mode, Offer, settle_reason
+from bayplan.scheduling.admission.places import (
+    PlacementNeed,
+    find_places,
+    has_places,
+    set_places,
+    wanted_places,
+)
 from bayplan.scheduling.admission.preemption import find_victims
 from bayplan.scheduling.admission.simulation import AdmissionSimulation
 from bayplan.state.admission.usage import PlacedPods
@@ -25,7 +31,7 @@ class Assessment:
     victims: list[Victim] = field(default_factory=list)
 
 
-def assess(
+def evaluate(
     simulation: AdmissionSimulation,
     queued_gang: QueuedGang,
     queue: str,
@@ -77,16 +83,16 @@ def _offer(query: FlavorQuery) -> tuple[Offer, list[PlacementNeed]]:
     needs = wanted_places(query, offer)
     if offer.mode is Mode.FIT:
         _try_places(query, offer, needs)
-    if offer.mode is Mode.PREEMPT and not query.demand.failed_nodes:
+    if offer.mode is Mode.PREEMPT and not query.queued_gang.failed_nodes:
         _try_empty(query, offer, needs)
-    settle_token(offer, query.queue)
+    settle_reason(offer, query.queue)
     return offer, needs
 
 
 def _try_places(query: FlavorQuery, offer: Offer, needs: list[PlacementNeed]) -> None:
-    assessment = find_places(query.round, query.demand, needs)
+    assessment = find_places(query.round, query.queued_gang, needs)
     if isinstance(assessment, dict):
-        put_in(offer, assessment)
+        set_places(offer, assessment)
         return
     _, misfit = assessment
     offer.part(misfit.pod_sets[0]).obstacles.append(misfit)
@@ -95,7 +101,7 @@ def _try_places(query: FlavorQuery, offer: Offer, needs: list[PlacementNeed]) ->
 
 def _try_empty(query: FlavorQuery, offer: Offer, needs: list[PlacementNeed]) -> None:
     """Whether a placement exists with all placed gangs removed."""
-    assessment = find_places(query.round, query.demand, needs, empty=True)
+    assessment = find_places(query.round, query.queued_gang, needs, empty=True)
     if isinstance(assessment, dict):
         for placement_need in needs:
             for pod_set in placement_need.gang.root.pod_sets():
@@ -118,13 +124,13 @@ def _victims(query: FlavorQuery, offer: Offer, needs: list[PlacementNeed]) -> li
         if choice.mode is Mode.PREEMPT
     )
 
-    shapes = {pod_set.name: pod_set for pod_set in query.demand.gang.root.pod_sets()}
+    shapes = {pod_set.name: pod_set for pod_set in query.queued_gang.gang.root.pod_sets()}
     flavors = {
         p.name: placement_need.flavor for placement_need in needs for p in placement_need.gang.root.pod_sets()
     }
 
     def find() -> list[PlacedPods] | None:
-        places = find_places(query.round, query.demand, needs, brief=True)
+        places = find_places(query.round, query.queued_gang, needs, brief=True)
         if not isinstance(places, dict):
             return None
         return [
@@ -134,19 +140,21 @@ def _victims(query: FlavorQuery, offer: Offer, needs: list[PlacementNeed]) -> li
 
     quota = {cell: amount for cell, amount in offer.quota.items() if amount}
     request = PreemptionRequest(
-        query.demand, query.queue, cells, quota, find,
-        lambda: has_places(query.round, query.demand, needs), _one_level(query.round, needs),
-        _ground(query.round, needs),
+        query.queued_gang, query.queue, cells, quota, find,
+        lambda: has_places(query.round, query.queued_gang, needs), _one_level(query.round, needs),
+        _leaf_domains(query.round, needs),
     )  # fmt: skip
     return find_victims(query.round, request)
 
 
-def _ground(simulation: AdmissionSimulation, needs: list[PlacementNeed]) -> tuple[str, frozenset[int]] | None:
+def _leaf_domains(
+    simulation: AdmissionSimulation, needs: list[PlacementNeed]
+) -> tuple[str, frozenset[int]] | None:
     """The only leaf domains that the pods may use; None if they cannot be listed cheaply."""
     if len(needs) != 1 or not simulation.profile.rules_below_leaf:
         return None
     [placement_need] = needs
-    usable = simulation.rooms.usable(
+    usable = simulation.overlay.usable(
         placement_need.flavor, (pod_set.rules for pod_set in placement_need.gang.root.pod_sets())
     )
     return None if usable is None else (placement_need.flavor, usable)
@@ -158,15 +166,15 @@ def _one_level(simulation: AdmissionSimulation, needs: list[PlacementNeed]) -> t
         return None
     levels = {pod_set.locality.required for pod_set in needs[0].gang.root.pod_sets()}
     level = levels.pop() if len(levels) == 1 else None
-    return (needs[0].flavor, level) if level in simulation.rooms.levels(needs[0].flavor) else None
+    return (needs[0].flavor, level) if level in simulation.overlay.levels(needs[0].flavor) else None
 
 
 def _with_fewer_pods(query: FlavorQuery) -> Assessment | None:
     """Offer the largest number of pods between the minimum and the full count that fits."""
-    pod_sets = list(query.demand.gang.root.pod_sets())
+    pod_sets = list(query.queued_gang.gang.root.pod_sets())
     slack = [pod_set.count - pod_set.minimum for pod_set in pod_sets]
     total = sum(slack)
-    if not total or query.demand.admission is not None:
+    if not total or query.queued_gang.admission is not None:
         return None
     best: Assessment | None = None
     low, high = 0, total + 1
@@ -195,7 +203,7 @@ def _placed(query: FlavorQuery, assessment: Assessment) -> Assessment:
     Without victims it is placed in an empty cluster, so that no gang of lower priority takes the capacity
     meanwhile.
     """
-    offer, queued_gang, simulation = assessment.offer, query.demand, query.round
+    offer, queued_gang, simulation = assessment.offer, query.queued_gang, query.round
     explicit = any(ask.topology for ask in queued_gang.asks)
     if offer.mode is not Mode.PREEMPT or not (explicit or simulation.topology_only(query.queue)):
         return assessment
@@ -207,7 +215,7 @@ def _placed(query: FlavorQuery, assessment: Assessment) -> Assessment:
     places = find_places(simulation, queued_gang, needs, empty=not leaving)
     simulation.restore(leaving)
     if isinstance(places, dict):
-        put_in(offer, places)
+        set_places(offer, places)
     return assessment
 
 

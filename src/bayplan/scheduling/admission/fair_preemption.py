@@ -11,11 +11,11 @@ from bayplan.model.quota import VictimPolicy
 from bayplan.scheduling.admission.candidates import (
     PreemptionRequest,
     Victim,
+    candidate_order,
     fits,
-    importance,
-    put_back,
+    may_preempt,
+    reprieve,
     uses,
-    yields,
 )
 from bayplan.scheduling.admission.simulation import AdmissionSimulation, GangLoad, is_over
 from bayplan.state.admission.quota_tree import QuotaAccount, share
@@ -38,7 +38,7 @@ def victims_by_share(simulation: AdmissionSimulation, request: PreemptionRequest
     if not found:
         simulation.restore(removed)
         return []
-    kept = put_back(simulation, request, removed, borrowing=True)
+    kept = reprieve(simulation, request, removed, borrowing=True)
     simulation.restore(kept)
     staying = {queued_gang.gang.source for queued_gang in kept}
     return [victim for victim in search.victims if victim.demand.gang.source in staying]
@@ -52,7 +52,7 @@ def _candidates(simulation: AdmissionSimulation, request: PreemptionRequest) -> 
         found.extend(
             queued_gang
             for queued_gang in simulation.gangs_of(queue)
-            if uses(queued_gang, request.cells) and yields(request.demand, queued_gang, rule)
+            if uses(queued_gang, request.cells) and may_preempt(request.queued_gang, queued_gang, rule)
         )
 
     collect(request.queue.name, rules.within)
@@ -60,14 +60,14 @@ def _candidates(simulation: AdmissionSimulation, request: PreemptionRequest) -> 
         for other in account.root().queues():
             if other is not account and any(other.borrows(cell) for cell in request.cells):
                 collect(other.name, rules.reclaim)
-    return sorted(found, key=lambda queued_gang: importance(queued_gang, request.queue.name))
+    return sorted(found, key=lambda queued_gang: candidate_order(queued_gang, request.queue.name))
 
 
 class _FairSearch:
     """Descends from the root to the queue with the largest share, repeatedly."""
 
     def __init__(self, simulation: AdmissionSimulation, request: PreemptionRequest, load: GangLoad) -> None:
-        self.round, self.need, self.load = simulation, request, load
+        self.simulation, self.request, self.load = simulation, request, load
         self.own = simulation.account(request.queue.name)
         self.victims: list[Victim] = []
         self.retry: list[QueuedGang] = []
@@ -77,21 +77,19 @@ class _FairSearch:
     def first(self, candidates: list[QueuedGang], rule: FairRule) -> bool:
         """First strategy: evict while the gang's share is at most the share left to the victim's side."""
         self._begin(candidates)
-        entitled = not any(self.own.borrows(cell) for cell in self.need.cells)
+        entitled = not any(self.own.borrows(cell) for cell in self.request.cells)
         for queue in self._largest():
             if queue is self.own or entitled:
                 why = EvictionReason.PRIORITY if queue is self.own else EvictionReason.RECLAIM
                 if self._evict(self.left[queue.name].pop(0), why):
                     return True
                 continue
-            mine, other_priority = self._sides(queue)
+            mine, victim_side = self._sides(queue)
             while self.left[queue.name]:
                 queued_gang = self.left[queue.name].pop(0)
-                after = self._share_without(queued_gang, other_priority)
+                after = self._share_without(queued_gang, victim_side)
                 fair = (
-                    share(mine) <= after
-                    if rule is FairRule.FINAL_SHARE
-                    else share(mine) < share(other_priority)
+                    share(mine) <= after if rule is FairRule.FINAL_SHARE else share(mine) < share(victim_side)
                 )
                 if not fair:
                     self.retry.append(queued_gang)
@@ -105,9 +103,9 @@ class _FairSearch:
         """Second strategy, once per queue: evict if the gang's share is below the victim side's share now."""
         self._begin(self.retry)
         for queue in self._largest():
-            mine, other_priority = self._sides(queue)
+            mine, victim_side = self._sides(queue)
             queued_gang = self.left[queue.name].pop(0)
-            if share(mine) < share(other_priority) and self._evict(queued_gang, EvictionReason.FAIR_SHARE):
+            if share(mine) < share(victim_side) and self._evict(queued_gang, EvictionReason.FAIR_SHARE):
                 return True
             self.dropped.add(id(queue))
         return False
@@ -119,29 +117,29 @@ class _FairSearch:
             self.left.setdefault(queued_gang.admission.queue, []).append(queued_gang)
 
     def _evict(self, queued_gang: QueuedGang, why: EvictionReason) -> bool:
-        self.round.remove((queued_gang,))
+        self.simulation.remove((queued_gang,))
         self.victims.append(Victim(queued_gang, why))
-        self.round.apply(self.need.queue.name, self.load, -1)
-        enough = fits(self.round, self.need, borrowing=True)
-        self.round.apply(self.need.queue.name, self.load)
+        self.simulation.apply(self.request.queue.name, self.load, -1)
+        enough = fits(self.simulation, self.request, borrowing=True)
+        self.simulation.apply(self.request.queue.name, self.load)
         return enough
 
     def _share_without(self, queued_gang: QueuedGang, side: QuotaAccount) -> tuple[bool, object, object]:
-        self.round.remove((queued_gang,))
+        self.simulation.remove((queued_gang,))
         after = share(side)
-        self.round.restore((queued_gang,))
+        self.simulation.restore((queued_gang,))
         return after
 
     def _sides(self, queue: QuotaAccount) -> tuple[QuotaAccount, QuotaAccount]:
         """The children of the lowest common ancestor on the paths to the gang's queue and to the other."""
         above = list(self.own.ancestors())
-        other_priority = queue
+        victim_side = queue
         for common in queue.ancestors():
             if common in above:
                 break
-            other_priority = common
+            victim_side = common
         position = above.index(common)
-        return (above[position - 1] if position else self.own), other_priority
+        return (above[position - 1] if position else self.own), victim_side
 
     def _largest(self) -> Iterator[QuotaAccount]:
         """Queues that have candidates, largest share first; computed again after every change."""
@@ -167,7 +165,7 @@ class _FairSearch:
         if nodes and (best is None or share(nodes[-1]) >= best):
             return self._below(nodes[-1])
         tied = [queue for queue in queues if share(queue) == best]
-        return min(tied, key=lambda q: importance(self.left[q.name][0], self.need.queue.name))
+        return min(tied, key=lambda q: candidate_order(self.left[q.name][0], self.request.queue.name))
 
     def _has_victims(self, queue: QuotaAccount) -> bool:
         if id(queue) in self.dropped:

@@ -36,11 +36,11 @@ from bayplan.scheduling.admission.offer import (
     Offer,
     PodSetOffer,
     add_part,
-    graver,
     mode_of,
-    settle_token,
+    more_severe,
+    settle_reason,
 )
-from bayplan.scheduling.admission.preemption import chance_of
+from bayplan.scheduling.admission.preemption import preemption_prospect
 from bayplan.scheduling.admission.simulation import AdmissionSimulation
 from bayplan.state.admission.quota_tree import QuotaAccount
 
@@ -52,7 +52,7 @@ class FlavorQuery:
     """One gang that requests quota from one queue, with the limits of the search."""
 
     round: AdmissionSimulation
-    demand: QueuedGang
+    queued_gang: QueuedGang
     queue: Queue
     counts: Mapping[str, int]  # pods per pod set, if partial admission is tried
     pinned: Mapping[str, Mapping[str, str]]  # flavors that an earlier search in this cycle chose
@@ -63,11 +63,11 @@ class FlavorQuery:
     def account(self) -> QuotaAccount:
         return self.round.account(self.queue.name)
 
-    def given(self, pod_set: str) -> PodSetAdmission | None:
+    def admission_of(self, pod_set: str) -> PodSetAdmission | None:
         """The admission that a pod set already has."""
-        return self.demand.admission.of(pod_set) if self.demand.admission is not None else None
+        return self.queued_gang.admission.of(pod_set) if self.queued_gang.admission is not None else None
 
-    def had(self, pod_set: str) -> PodSetAdmission | None:
+    def previous_admission_of(self, pod_set: str) -> PodSetAdmission | None:
         """The admission of the same pod set in the earlier version of the gang."""
         return self.before.admission.of(pod_set) if self.before and self.before.admission else None
 
@@ -75,16 +75,16 @@ class FlavorQuery:
 def quota_offer(query: FlavorQuery) -> Offer:
     """The best flavors by quota alone, before any placement."""
     offer = Offer()
-    asks = {ask.name: (index, ask) for index, ask in enumerate(query.demand.asks)}
-    for members in _together(query.demand):
+    asks = {ask.name: (index, ask) for index, ask in enumerate(query.queued_gang.asks)}
+    for members in _flavor_groups(query.queued_gang):
         group = [_Member(*asks[p.name], p, _part(query, asks[p.name][1])) for p in members]
         _choose(query, offer, group)
         for member in group:
-            had = query.had(member.part.name)
+            had = query.previous_admission_of(member.part.name)
             add_part(offer, member.part, had.usage if had else {})
         if any(_failed(member.part) for member in group):
             break
-    settle_token(offer, query.queue)
+    settle_reason(offer, query.queue)
     return offer
 
 
@@ -100,14 +100,14 @@ def _failed(part: PodSetOffer) -> bool:
     return part.fatal is not None or bool(part.asked and not part.choices)
 
 
-def _together(queued_gang: QueuedGang) -> Iterator[list[PodSet]]:
+def _flavor_groups(queued_gang: QueuedGang) -> Iterator[list[PodSet]]:
     """Groups of pod sets that must use the same flavors; every other pod set by itself."""
     for member in queued_gang.gang.root.members:
         yield list(member.pod_sets()) if isinstance(member, Group) else [member]
 
 
 def _part(query: FlavorQuery, ask: QuotaRequest) -> PodSetOffer:
-    given = query.given(ask.name)
+    given = query.admission_of(ask.name)
     if given is not None:
         choices = {resource: FlavorChoice(flavor, Mode.FIT) for resource, flavor in given.flavors.items()}
         part = PodSetOffer(
@@ -151,12 +151,12 @@ def _choose(query: FlavorQuery, offer: Offer, group: list[_Member]) -> None:
         obstacles += hindered
     told = tuple(attempts[name] for name in sorted(attempts))
     for member in group:
-        member.part.choices = {} if failed else _own_share(query, member, group, chosen)
+        member.part.choices = {} if failed else _part_of_group(query, member, group, chosen)
         member.part.obstacles = list(obstacles)
         member.part.attempts = told
 
 
-def _own_share(
+def _part_of_group(
     query: FlavorQuery, member: _Member, group: list[_Member], chosen: Mapping[str, FlavorChoice]
 ) -> dict[str, FlavorChoice]:
     """Of the flavors of a group, those of the resources that one pod set requests.
@@ -167,7 +167,7 @@ def _own_share(
         return {name: replace(chosen[name]) for name in member.part.asked if name in chosen}
     if len(group) == 1:
         return {}
-    return {name: replace(c) for name, c in chosen.items() if query.round.rooms.knows(c.flavor)}
+    return {name: replace(c) for name, c in chosen.items() if query.round.overlay.knows(c.flavor)}
 
 
 def _merge(
@@ -185,7 +185,7 @@ def _merge(
             min(old.chance, attempt.chance, key=mode_of),
             max(old.borrow, attempt.borrow),
             (*old.obstacles, *(o for o in attempt.obstacles if o not in old.obstacles)),
-            graver(old.token, attempt.token),
+            more_severe(old.token, attempt.token),
             possible,
         )
 
@@ -202,15 +202,15 @@ class _Search:
         asked: Mapping[str, int],
         used: Mapping[Cell, int],
     ) -> None:
-        self.inquiry, self.group, self.covering, self.used = query, group, covering, used
+        self.query, self.group, self.covering, self.used = query, group, covering, used
         self.resource = resource
-        self.asked = {name: amount for name, amount in sorted(asked.items()) if name in covering.resources}
+        self.requests = {name: amount for name, amount in sorted(asked.items()) if name in covering.resources}
         self.attempts: list[FlavorAttempt] = []
         self.obstacles: list[RejectionDetail] = []
 
     def run(self) -> tuple[dict[str, FlavorChoice], list[RejectionDetail]]:
         """The flavor choices, and the obstacles of the flavors that were not chosen."""
-        rules, flavors = self.inquiry.queue.fungibility, self.covering.flavors
+        rules, flavors = self.query.queue.fungibility, self.covering.flavors
         best: dict[str, FlavorChoice] = {}
         best_grade = (FlavorMode.NONE, NOWHERE_BORROW)
         last = -1
@@ -219,7 +219,7 @@ class _Search:
             if not self._is_pinned(flavors[index]) or not self._suits(flavors[index]):
                 continue
             choices, grade = self._price(flavors[index])
-            if not _looks_on(grade, rules):
+            if not _tries_next(grade, rules):
                 best, best_grade = choices, grade
                 break
             if _is_better(grade, best_grade, rules):
@@ -230,11 +230,11 @@ class _Search:
 
     def _start(self) -> int:
         """The flavor after the last one tried, if any is left."""
-        index, progress = self.group[0].index, self.inquiry.progress
+        index, progress = self.group[0].index, self.query.progress
         return progress[index].get(self.resource, -1) + 1 if index < len(progress) else 0
 
     def _is_pinned(self, flavor: str) -> bool:
-        pinned = self.inquiry.pinned
+        pinned = self.query.pinned
         if not pinned or any(pinned.get(m.part.name, {}).get(self.resource) == flavor for m in self.group):
             return True
         self.obstacles.append(Obstacle(ObstacleKind.NOT_NOMINATED, flavor, self.resource))
@@ -243,7 +243,7 @@ class _Search:
     def _suits(self, flavor: str) -> bool:
         """Whether the pods could run on nodes of the flavor at all: taints, affinity and topology."""
         for member in self.group:
-            hindrance = _unsuited(self.inquiry, member, flavor, self.covering)
+            hindrance = _unsuitable(self.query, member, flavor, self.covering)
             if hindrance is not None:
                 self.obstacles.append(hindrance)
                 self.attempts.append(
@@ -254,18 +254,18 @@ class _Search:
 
     def _price(self, flavor: str) -> tuple[dict[str, FlavorChoice], tuple[FlavorMode, int]]:
         """The mode and borrowing height if all resources came from this flavor."""
-        rules = self.inquiry.queue.fungibility
+        rules = self.query.queue.fungibility
         worst: tuple[FlavorMode, int] = (FlavorMode.FIT, 0)
         choices: dict[str, FlavorChoice] = {}
         hindrances: list[RejectionDetail] = []
         reason: AdmissionReason | None = None
         limit = 0
-        for name, amount in self.asked.items():
+        for name, amount in self.requests.items():
             chance, borrow, hindrance, says = self._fit((flavor, name), amount - self._held(name))
             limit = max(limit, borrow)
             if hindrance is not None:
                 hindrances.append(hindrance)
-                reason = graver(reason, says)
+                reason = more_severe(reason, says)
             if _is_better(worst, (chance, borrow), rules):
                 worst = (chance, borrow)
             if worst[0] is not FlavorMode.NONE:
@@ -280,21 +280,21 @@ class _Search:
     def _elsewhere_before(self, flavor: str, resource: str) -> Obstacle | None:
         """Whether a gang that grows uses another flavor for this resource already; it has to stay with it."""
         for member in self.group:
-            had = self.inquiry.had(member.part.name)
+            had = self.query.previous_admission_of(member.part.name)
             if had is not None and had.flavors.get(resource, "") != flavor:
                 was = had.flavors.get(resource, "")
                 return Obstacle(ObstacleKind.OTHER_FLAVOR_BEFORE, flavor, resource, flavors=(was,))
         return None
 
     def _held(self, resource: str) -> int:
-        given = (self.inquiry.had(member.part.name) for member in self.group)
+        given = (self.query.previous_admission_of(member.part.name) for member in self.group)
         return sum(had.usage.get(resource, 0) for had in given if had is not None)
 
     def _fit(
         self, cell: Cell, amount: int
     ) -> tuple[FlavorMode, int, RejectionDetail | None, AdmissionReason | None]:
         """Mode in which the amount of a cell is available, borrowing height, obstacle and reason."""
-        query, account = self.inquiry, self.inquiry.account
+        query, account = self.query, self.query.account
         elsewhere = self._elsewhere_before(*cell)
         if elsewhere is not None:
             return FlavorMode.NONE, 0, elsewhere, AdmissionReason.NO_FLAVOR
@@ -311,7 +311,7 @@ class _Search:
             return FlavorMode.FIT, borrow, None, None
         short = Obstacle(ObstacleKind.SHORT, *cell, amounts=(needs - available,))
         if account.quota(cell).nominal >= needs or within or _borrows_by_force(query.round, query.queue):
-            chance, borrow = chance_of(query.round, query.demand, query.queue, cell, needs)
+            chance, borrow = preemption_prospect(query.round, query.queued_gang, query.queue, cell, needs)
             return chance, borrow, short, None
         return FlavorMode.NONE, borrow, short, AdmissionReason.NO_QUOTA_NOW
 
@@ -321,7 +321,7 @@ def _borrows_by_force(simulation: AdmissionSimulation, queue: Queue) -> bool:
     return queue.preemption.while_borrowing or fair
 
 
-def _looks_on(grade: tuple[FlavorMode, int], rules: Fungibility) -> bool:
+def _tries_next(grade: tuple[FlavorMode, int], rules: Fungibility) -> bool:
     """Whether the next flavor may be better, by the fungibility rules of the queue."""
     chance, borrow = grade
     if chance in (FlavorMode.NONE, FlavorMode.NO_VICTIMS):
@@ -345,7 +345,7 @@ def _is_better(one: tuple[FlavorMode, int], other: tuple[FlavorMode, int], rules
     return left[::-1] > right[::-1] if rules.rather is FlavorPreference.PREEMPT else left > right
 
 
-def _unsuited(query: FlavorQuery, member: _Member, name: str, covering: ResourceGroup) -> Obstacle | None:
+def _unsuitable(query: FlavorQuery, member: _Member, name: str, covering: ResourceGroup) -> Obstacle | None:
     """Why the pods cannot run on nodes of the flavor."""
     flavor = query.round.flavors.get(name)
     if flavor is None:
@@ -363,7 +363,7 @@ def _unsuited(query: FlavorQuery, member: _Member, name: str, covering: Resource
 def _topology_clash(
     query: FlavorQuery, member: _Member, flavor: Flavor, covering: ResourceGroup
 ) -> ObstacleKind | None:
-    simulation, rooms = query.round, query.round.rooms
+    simulation, rooms = query.round, query.round.overlay
     if not member.ask.topology:
         if simulation.topology_only(query.queue):
             return None

@@ -47,7 +47,7 @@ def mode_of(chance: FlavorMode) -> Mode:
     return Mode.NO_FIT if chance is FlavorMode.NONE else Mode.PREEMPT
 
 
-def graver(one: AdmissionReason | None, other: AdmissionReason | None) -> AdmissionReason | None:
+def more_severe(one: AdmissionReason | None, other: AdmissionReason | None) -> AdmissionReason | None:
     """The more severe of two reasons."""
     if one is None or other is None:
         return one or other
@@ -98,14 +98,14 @@ class Offer:
     parts: list[PodSetOffer] = field(default_factory=list)
     quota: dict[Cell, int] = field(default_factory=dict)
     borrow: int = 0
-    set_to: Mode | None = None
+    explicit_mode: Mode | None = None
     token: AdmissionReason | None = None
 
     @property
     def mode(self) -> Mode:
         if not self.parts:
             return Mode.NO_FIT
-        return self.set_to if self.set_to is not None else min(part.mode for part in self.parts)
+        return self.explicit_mode if self.explicit_mode is not None else min(part.mode for part in self.parts)
 
     def part(self, name: str) -> PodSetOffer:
         return next(part for part in self.parts if part.name == name)
@@ -113,12 +113,12 @@ class Offer:
     def downgrade(self, name: str, mode: Mode) -> None:
         """Lower the mode of one pod set, and so of the whole gang."""
         self.part(name).set_mode(mode)
-        self.set_to = mode
+        self.explicit_mode = mode
 
     def set_mode(self, mode: Mode) -> None:
         for part in self.parts:
             part.set_mode(mode)
-        self.set_to = mode
+        self.explicit_mode = mode
 
     def tried(self) -> tuple[PodSetAttempts, ...]:
         """The flavors tried so far, by pod set."""
@@ -152,7 +152,7 @@ class Offer:
 def add_part(offer: Offer, part: PodSetOffer, before: Mapping[str, int]) -> None:
     """Add a pod set to the offer; `before` is the admission of its earlier version."""
     offer.parts.append(part)
-    offer.set_to = None
+    offer.explicit_mode = None
     for resource, choice in part.choices.items():
         offer.borrow = max(offer.borrow, choice.borrow)
         cell = (choice.flavor, resource)
@@ -160,7 +160,7 @@ def add_part(offer: Offer, part: PodSetOffer, before: Mapping[str, int]) -> None
         offer.quota[cell] = offer.quota.get(cell, 0) + more
 
 
-def settle_token(offer: Offer, queue: Queue) -> None:
+def settle_reason(offer: Offer, queue: Queue) -> None:
     """Choose the dominant reason: the mildest of alternatives, the most severe of requirements."""
     if offer.mode is not Mode.NO_FIT:
         return
@@ -169,7 +169,7 @@ def settle_token(offer: Offer, queue: Queue) -> None:
         if part.mode is not Mode.NO_FIT:
             continue
         if not part.attempts:
-            found = graver(found, AdmissionReason.NO_FLAVOR)
+            found = more_severe(found, AdmissionReason.NO_FLAVOR)
             continue
         mildest: dict[int, AdmissionReason | None] = {}
         for number, attempt in enumerate(part.attempts):
@@ -180,7 +180,7 @@ def settle_token(offer: Offer, queue: Queue) -> None:
                 if group not in mildest or _rank(attempt.token) < _rank(mildest[group]):
                     mildest[group] = attempt.token
         for reason in mildest.values():
-            found = graver(found, reason)
+            found = more_severe(found, reason)
     offer.token = found
 
 
@@ -188,11 +188,11 @@ def _rank(reason: AdmissionReason | None) -> int:
     return -1 if reason is None else SEVERITY.index(reason)
 
 
-def new_spots(
+def new_placements(
     offer: Offer, queued_gang: QueuedGang, shapes: Mapping[str, PodSet], simulation: AdmissionSimulation
 ) -> Iterator[PlacedPods]:
     """Placements of the pods that do not run there yet."""
-    earlier = simulation.earlier(queued_gang)
+    earlier = simulation.previous_version(queued_gang)
     held = queued_gang.admission or (earlier.admission if earlier is not None else None)
     for part in offer.parts:
         flavor = topology_flavor(part, simulation)
@@ -226,7 +226,7 @@ def _joined(place: Assignment) -> Assignment:
 
 def topology_flavor(part: PodSetOffer, simulation: AdmissionSimulation) -> str | Obstacle:
     """The one flavor with a topology among those of a pod set."""
-    found = sorted({c.flavor for c in part.choices.values() if simulation.rooms.knows(c.flavor)})
+    found = sorted({c.flavor for c in part.choices.values() if simulation.overlay.knows(c.flavor)})
     if not found:
         return Obstacle(ObstacleKind.NO_TOPOLOGY_FLAVOR)
     if len(found) > 1:
@@ -239,4 +239,4 @@ def net_load(
 ) -> GangLoad:
     """The load that admitting the offer adds to what the gang already uses."""
     quota = {} if queued_gang.admission is not None else offer.quota
-    return GangLoad(quota, tuple(new_spots(offer, queued_gang, shapes, simulation)))
+    return GangLoad(quota, tuple(new_placements(offer, queued_gang, shapes, simulation)))

@@ -17,47 +17,47 @@ from bayplan.state.admission.quota_tree import QuotaAccount, share
 class CycleEntry:
     """One gang in this cycle, and the outcome so far."""
 
-    demand: QueuedGang
+    queued_gang: QueuedGang
     queue: str
-    found: Assessment
+    assessment: Assessment
     alike: tuple[QueuedGang, ...] = ()
     tries: int = 0
-    made_room: bool = False  # gangs were preempted for it: no other gang may take that capacity
-    token: AdmissionReason | None = None
+    has_preempted: bool = False  # gangs were preempted for it: no other gang may take that capacity
+    reason: AdmissionReason | None = None
     remark: AdmissionRemark = AdmissionRemark.TRIED
-    again: Requeue = Requeue.WHEN_IT_MAY_HELP
+    requeue: Requeue = Requeue.WHEN_IT_MAY_HELP
     keeps_progress: bool = True
-    crowded: bool = False  # quota set aside for other gangs may be its only obstacle
-    outrun: bool = False  # gangs admitted earlier in this cycle took its capacity
+    blocked_by_set_aside: bool = False  # quota set aside for other gangs may be its only obstacle
+    overtaken: bool = False  # gangs admitted earlier in this cycle took its capacity
     victims: int = 0
     done: bool = False  # admitted or evicted: no rejection is reported
 
     @property
     def rank(self) -> Rank:
         """Sort key among equals: higher priority first, then the longer wait."""
-        return self.demand.rank
+        return self.queued_gang.rank
 
 
 @dataclass(slots=True)
-class _Standing:
+class _PathShares:
     """The shares on the gang's path through the tree if it were admitted, and whether that path borrows."""
 
     by_parent: dict[int, tuple[bool, tuple[object, ...]]] = field(default_factory=dict)
 
 
-def in_turn(
+def in_order(
     simulation: AdmissionSimulation, entries: list[CycleEntry], load_of: Callable[[CycleEntry], GangLoad]
 ) -> Iterator[CycleEntry]:
     """Gangs that hold quota first, then those whose victims were preempted, then the rest."""
-    holding = [entry for entry in entries if entry.demand.admission is not None]
-    expected = [entry for entry in entries if entry.demand.admission is None and entry.made_room]
-    asking = [entry for entry in entries if entry.demand.admission is None and not entry.made_room]
+    holding = [entry for entry in entries if entry.queued_gang.admission is not None]
+    expected = [entry for entry in entries if entry.queued_gang.admission is None and entry.has_preempted]
+    asking = [entry for entry in entries if entry.queued_gang.admission is None and not entry.has_preempted]
     yield from sorted(holding, key=lambda entry: entry.rank)
     yield from sorted(expected, key=lambda entry: entry.rank)
     if simulation.profile.fair_sharing:
         yield from _by_share(simulation, asking, load_of)
     else:
-        yield from sorted(asking, key=lambda entry: (entry.found.offer.borrow, *entry.rank))
+        yield from sorted(asking, key=lambda entry: (entry.assessment.offer.borrow, *entry.rank))
 
 
 def _by_share(
@@ -71,7 +71,7 @@ def _by_share(
         root = simulation.account(first).root()
         while any(queue.name in left for queue in root.queues()):
             standings = {
-                name: _standing(simulation, left[name], load_of(left[name]))
+                name: _shares_with(simulation, left[name], load_of(left[name]))
                 for name in (queue.name for queue in root.queues())
                 if name in left
             }
@@ -80,11 +80,11 @@ def _by_share(
             yield left.pop(winner.queue)
 
 
-def _standing(simulation: AdmissionSimulation, entry: CycleEntry, load: GangLoad) -> _Standing:
+def _shares_with(simulation: AdmissionSimulation, entry: CycleEntry, load: GangLoad) -> _PathShares:
     """The shares on every level with the gang included."""
     account = simulation.account(entry.queue)
     simulation.books.use(entry.queue, load.quota)
-    found, node = _Standing(), account
+    found, node = _PathShares(), account
     for above in account.ancestors():
         borrows = any(amount > 0 and node.borrows(cell) for cell, amount in load.quota.items())
         found.by_parent[id(above)] = (borrows, share(node))
@@ -94,7 +94,7 @@ def _standing(simulation: AdmissionSimulation, entry: CycleEntry, load: GangLoad
 
 
 def _winner(
-    node: QuotaAccount, left: dict[str, CycleEntry], standings: dict[str, _Standing]
+    node: QuotaAccount, left: dict[str, CycleEntry], standings: dict[str, _PathShares]
 ) -> CycleEntry | None:
     """The best gang below a node: the best of each child, then the smallest share of this node."""
     if node.is_queue:

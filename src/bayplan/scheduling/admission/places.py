@@ -28,13 +28,13 @@ class PlacementNeed:
 
     flavor: str
     gang: Gang
-    held: dict[str, Assignment]  # where their pods run already, if nodes failed or the gang grows
+    current: dict[str, Assignment]  # where their pods run already, if nodes failed or the gang grows
     grows: bool = False
 
 
 def wanted_places(query: FlavorQuery, offer: Offer) -> list[PlacementNeed]:
     """The placements an offer needs. A request that can never be met is noted as an obstacle."""
-    simulation, queued_gang = query.round, query.demand
+    simulation, queued_gang = query.round, query.queued_gang
     implied = simulation.topology_only(query.queue)
     asks = {ask.name: ask for ask in queued_gang.asks}
     by_flavor: dict[str, dict[str, PodSet]] = {}
@@ -45,17 +45,17 @@ def wanted_places(query: FlavorQuery, offer: Offer) -> list[PlacementNeed]:
             continue
         flavor = _flavor(query, part, pod_set)
         if isinstance(flavor, Obstacle):
-            part.fatal, offer.set_to = flavor, None
+            part.fatal, offer.explicit_mode = flavor, None
             continue
         if _is_delayed(query, flavor):
             part.delayed = Delayed.PENDING
             continue
         if part.count != pod_set.count:
             pod_set = replace(pod_set, count=part.count, minimum=min(pod_set.minimum, part.count))
-        by_flavor.setdefault(flavor, {})[part.name] = _tweaked(
+        by_flavor.setdefault(flavor, {})[part.name] = _with_updates(
             pod_set, queued_gang, simulation.flavors[flavor]
         )
-        had = query.had(part.name)
+        had = query.previous_admission_of(part.name)
         before = part.place if part.place is not None else had.place if had is not None else None
         if before is not None:
             held[part.name] = before
@@ -82,12 +82,12 @@ def find_places(
         queued_gang.shape,
         *map(repr, queued_gang.verdicts),  # pod-set updates of checks are not hashable
         *((w.flavor, tuple(p.count for p in w.gang.root.pod_sets())) for w in needs),
-        None if empty else tuple(simulation.kept_from(queued_gang, w.flavor) for w in needs),
+        None if empty else tuple(simulation.reserved_domain(queued_gang, w.flavor) for w in needs),
         brief,
     )
-    if key not in simulation.answers:
-        simulation.answers[key] = _find(simulation, queued_gang, needs, empty=empty, brief=brief)
-    answer: dict[str, Assignment] | tuple[str, Misfit] = simulation.answers[key]
+    if key not in simulation.placement_cache:
+        simulation.placement_cache[key] = _find(simulation, queued_gang, needs, empty=empty, brief=brief)
+    answer: dict[str, Assignment] | tuple[str, Misfit] = simulation.placement_cache[key]
     return answer
 
 
@@ -99,20 +99,20 @@ def has_places(
     if len(needs) == 1 and not needs[0].grows and not queued_gang.failed_nodes:
         [placement_need] = needs
         supply, columns = (
-            _supply(simulation, queued_gang, placement_need.flavor),
-            simulation.rooms.columns(placement_need.flavor),
+            _capacity(simulation, queued_gang, placement_need.flavor),
+            simulation.overlay.columns(placement_need.flavor),
         )
         if columns is None:
             return has_place(supply, placement_need.gang, simulation.profile, simulation.watchdog.check)
     return isinstance(find_places(simulation, queued_gang, needs, brief=True), dict)
 
 
-def _supply(
+def _capacity(
     simulation: AdmissionSimulation, queued_gang: QueuedGang, flavor: str, *, empty: bool = False
 ) -> CapacitySnapshot:
     """The capacity snapshot of the nodes that a gang may use."""
-    supply = simulation.rooms.supply(flavor, empty=empty)
-    kept = None if empty else simulation.kept_from(queued_gang, flavor)
+    supply = simulation.overlay.supply(flavor, empty=empty)
+    kept = None if empty else simulation.reserved_domain(queued_gang, flavor)
     return supply if kept is None else without_domain(supply, kept)
 
 
@@ -121,9 +121,9 @@ def _is_fresh(
 ) -> bool:
     """Whether the answer for gangs of the same shape can be reused: no usage changed and no pod runs yet."""
     return (
-        simulation.rooms.untouched
+        simulation.overlay.untouched
         and not queued_gang.failed_nodes
-        and not any(placement_need.held for placement_need in needs)
+        and not any(placement_need.current for placement_need in needs)
     )
 
 
@@ -139,20 +139,20 @@ def _find(
     taken: list[tuple[str, Assignment, PodSet]] = []
     failure: tuple[str, Misfit] | None = None
     for placement_need in needs:
-        columns = simulation.rooms.columns(placement_need.flavor, empty=empty)
+        columns = simulation.overlay.columns(placement_need.flavor, empty=empty)
         if placement_need.grows and not empty:
-            _lift(simulation, placement_need, -1)
+            _free_current(simulation, placement_need, -1)
         supply, rules = (
-            _supply(simulation, queued_gang, placement_need.flavor, empty=empty),
+            _capacity(simulation, queued_gang, placement_need.flavor, empty=empty),
             simulation.profile.zones,
         )
         find = partial(_answer, simulation, queued_gang, placement_need, brief)
         lifted = placement_need.grows and not queued_gang.failed_nodes
         answer = place_aligned(
-            supply, placement_need.gang, columns, rules, find, placement_need.held, lifted=lifted
+            supply, placement_need.gang, columns, rules, find, placement_need.current, lifted=lifted
         ).placement
         if placement_need.grows and not empty:
-            _lift(simulation, placement_need, 1)
+            _free_current(simulation, placement_need, 1)
         if answer.misfit is not None:
             failure = placement_need.flavor, answer.misfit
             break
@@ -160,9 +160,9 @@ def _find(
         for pod_set in placement_need.gang.root.pod_sets():
             if pod_set.name in answer.assignments and not empty:
                 taken.append((placement_need.flavor, answer.assignments[pod_set.name], pod_set))
-                simulation.rooms.take(*taken[-1][:2], pod_set.requests, 1, pod_set.zones)
+                simulation.overlay.take(*taken[-1][:2], pod_set.requests, 1, pod_set.zones)
     for flavor, assignment, pod_set in taken:
-        simulation.rooms.take(flavor, assignment, pod_set.requests, -1, pod_set.zones)
+        simulation.overlay.take(flavor, assignment, pod_set.requests, -1, pod_set.zones)
     return failure or found
 
 
@@ -177,26 +177,26 @@ def _answer(
     """The answer of the placement engine for a new gang, one that lost nodes, or one that grows."""
     profile = simulation.profile
     if queued_gang.failed_nodes:
-        return replace_nodes(supply, gang, placement_need.held, queued_gang.failed_nodes, profile)
+        return replace_nodes(supply, gang, placement_need.current, queued_gang.failed_nodes, profile)
     if placement_need.grows:
-        return resize(supply, gang, placement_need.held, profile)
+        return resize(supply, gang, placement_need.current, profile)
     return place(supply, gang, profile, brief=brief, check=simulation.watchdog.check)
 
 
-def _lift(simulation: AdmissionSimulation, placement_need: PlacementNeed, sign: int) -> None:
+def _free_current(simulation: AdmissionSimulation, placement_need: PlacementNeed, sign: int) -> None:
     """Free the capacity that a growing gang already uses, so that it can be assigned again (sign 1: undo)."""
     for pod_set in placement_need.gang.root.pod_sets():
-        if pod_set.name in placement_need.held:
-            simulation.rooms.take(
+        if pod_set.name in placement_need.current:
+            simulation.overlay.take(
                 placement_need.flavor,
-                placement_need.held[pod_set.name],
+                placement_need.current[pod_set.name],
                 pod_set.requests,
                 sign,
                 pod_set.zones,
             )
 
 
-def put_in(offer: Offer, found: dict[str, Assignment]) -> None:
+def set_places(offer: Offer, found: dict[str, Assignment]) -> None:
     """Write the placements into the offer."""
     for name, assignment in found.items():
         part = offer.part(name)
@@ -215,12 +215,12 @@ def _is_open(part: PodSetOffer, queued_gang: QueuedGang) -> bool:
 
 
 def _flavor(query: FlavorQuery, part: PodSetOffer, pod_set: PodSet) -> str | Obstacle:
-    if query.demand.elastic:
+    if query.queued_gang.elastic:
         if pod_set.locality.required:
             return Obstacle(ObstacleKind.GROWS_AND_REQUIRES)
         if pod_set.locality.preferred:
             return Obstacle(ObstacleKind.GROWS_AND_PREFERS)
-    if not any(query.round.rooms.knows(name) for name in query.queue.flavors()):
+    if not any(query.round.overlay.knows(name) for name in query.queue.flavors()):
         return Obstacle(ObstacleKind.NO_TOPOLOGY_AT_ALL)
     return topology_flavor(part, query.round)
 
@@ -230,11 +230,11 @@ def _is_delayed(query: FlavorQuery, flavor: str) -> bool:
     simulation, queue = query.round, query.queue
     if any(simulation.checks_of(queue, name, CheckKind.ELSEWHERE) for name in queue.flavors()):
         return True
-    fresh = query.demand.admission is None
+    fresh = query.queued_gang.admission is None
     return fresh and simulation.checks_of(queue, flavor, CheckKind.PROVISIONING)
 
 
-def _tweaked(pod_set: PodSet, queued_gang: QueuedGang, flavor: Flavor) -> PodSet:
+def _with_updates(pod_set: PodSet, queued_gang: QueuedGang, flavor: Flavor) -> PodSet:
     """The pod set with the tolerations of the flavor and the updates of the checks."""
     tweaks = [
         tweak

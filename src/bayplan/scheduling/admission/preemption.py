@@ -16,7 +16,7 @@ def find_victims(simulation: AdmissionSimulation, request: PreemptionRequest) ->
     return (victims_by_share if simulation.profile.fair_sharing else victims_by_priority)(simulation, request)
 
 
-def chance_of(
+def preemption_prospect(
     simulation: AdmissionSimulation, queued_gang: QueuedGang, queue: Queue, cell: Cell, amount: int
 ) -> tuple[FlavorMode, int]:
     """Whether preemption could free the amount of one cell, and at which height of the tree."""

@@ -11,14 +11,14 @@ from bayplan.model.quota import Cell, VictimPolicy
 from bayplan.scheduling.admission.candidates import (
     PreemptionRequest,
     Victim,
+    candidate_order,
     fits,
     fits_quota,
-    importance,
-    in_the_way,
-    is_within,
-    put_back,
+    may_preempt,
+    overlaps_request,
+    reprieve,
     uses,
-    yields,
+    within_quota,
 )
 from bayplan.scheduling.admission.simulation import AdmissionSimulation
 from bayplan.state.admission.quota_tree import QuotaAccount
@@ -31,8 +31,8 @@ DOMAINS_MAX = 16
 class PreemptionCandidate:
     """A gang that may be preempted. One of another queue only while its part of the tree is above quota."""
 
-    demand: QueuedGang
-    why: EvictionReason
+    queued_gang: QueuedGang
+    reason: EvictionReason
     below: QuotaAccount | None = None  # the ancestor below which every account must be above quota
     without_borrowing: bool = False
 
@@ -58,12 +58,15 @@ def _in_one_domain(
     if request.level is None or len(found) < 2:
         return found
     worst = max(victim.demand.gang.priority for victim in found)
-    eligible = [c for c in candidates if c.demand.gang.priority <= worst]
-    places = {c.demand.gang.source: [s.place for s in simulation.load_of(c.demand).spots] for c in eligible}
-    by_domain = simulation.rooms.by_domain(*request.level, places)
+    eligible = [c for c in candidates if c.queued_gang.gang.priority <= worst]
+    places = {
+        c.queued_gang.gang.source: [s.place for s in simulation.load_of(c.queued_gang).spots]
+        for c in eligible
+    }
+    by_domain = simulation.overlay.by_domain(*request.level, places)
     for refs in sorted(by_domain.values(), key=len)[:DOMAINS_MAX]:
         fewer = _smallest(
-            simulation, request, [c for c in eligible if c.demand.gang.source in refs], borrowing
+            simulation, request, [c for c in eligible if c.queued_gang.gang.source in refs], borrowing
         )
         if fewer and len(fewer) < len(found):
             found = fewer
@@ -76,15 +79,15 @@ def _candidates(simulation: AdmissionSimulation, request: PreemptionRequest) -> 
     own = [
         PreemptionCandidate(queued_gang, EvictionReason.PRIORITY)
         for queued_gang in simulation.gangs_of(request.queue.name)
-        if uses(queued_gang, request.cells) and yields(request.demand, queued_gang, rule)
+        if uses(queued_gang, request.cells) and may_preempt(request.queued_gang, queued_gang, rule)
     ]
     in_nominal, by_priority = _from_elsewhere(simulation, request)
     ordered = [
-        sorted(found, key=lambda c: importance(c.demand, request.queue.name))
+        sorted(found, key=lambda c: candidate_order(c.queued_gang, request.queue.name))
         for found in (in_nominal, by_priority, own)
     ]
-    leaving = [c for found in ordered for c in found if c.demand.evicted]
-    return leaving + [c for found in ordered for c in found if not c.demand.evicted]
+    leaving = [c for found in ordered for c in found if c.queued_gang.evicted]
+    return leaving + [c for found in ordered for c in found if not c.queued_gang.evicted]
 
 
 def _from_elsewhere(
@@ -118,7 +121,7 @@ def _above_quota(
 ) -> Iterator[QuotaAccount]:
     """Queues in the subtree that are above quota, reached only through nodes that are above quota as well."""
     for child in sorted(top.children, key=lambda c: (c.is_queue, c.name)):
-        if child is done or child is own or is_within(child, cells):
+        if child is done or child is own or within_quota(child, cells):
             continue
         if child.is_queue:
             yield child
@@ -135,13 +138,15 @@ def _of_queue(
 ) -> Iterator[PreemptionCandidate]:
     rules = request.queue.preemption
     for queued_gang in simulation.gangs_of(queue.name):
-        if not uses(queued_gang, request.cells) or not yields(request.demand, queued_gang, rules.reclaim):
+        if not uses(queued_gang, request.cells) or not may_preempt(
+            request.queued_gang, queued_gang, rules.reclaim
+        ):
             continue
         if advantage:
             yield PreemptionCandidate(queued_gang, EvictionReason.RECLAIM, top)
             continue
         other_priority = queued_gang.gang.priority
-        allowed = rules.while_borrowing and other_priority < request.demand.gang.priority
+        allowed = rules.while_borrowing and other_priority < request.queued_gang.gang.priority
         if allowed and (rules.threshold is None or other_priority <= rules.threshold):
             yield PreemptionCandidate(queued_gang, EvictionReason.RECLAIM_WHILE_BORROWING, top)
         else:
@@ -158,7 +163,7 @@ def _attempts(
     under = all(account.quota(cell).nominal > account.usage.get(cell, 0) for cell in request.cells)
     if not others or (forbidden and not under):
         return (True,)
-    in_nominal = any(c.why is EvictionReason.RECLAIM and not c.without_borrowing for c in others)
+    in_nominal = any(c.reason is EvictionReason.RECLAIM and not c.without_borrowing for c in others)
     return (True, False) if in_nominal or not forbidden else (False, True)
 
 
@@ -172,9 +177,9 @@ def _smallest(
     removed = _enough(simulation, request, candidates, borrowing)
     if not removed:
         return []
-    victims = put_back(simulation, request, [c.demand for c in removed], borrowing)
+    victims = reprieve(simulation, request, [c.queued_gang for c in removed], borrowing)
     simulation.restore(victims)
-    why = {c.demand.gang.source: c.why for c in removed}
+    why = {c.queued_gang.gang.source: c.reason for c in removed}
     return [Victim(queued_gang, why[queued_gang.gang.source]) for queued_gang in victims]
 
 
@@ -190,13 +195,13 @@ def _enough(
     gangs that overlap the placement are removed.
     """
     if fits_quota(simulation, request, borrowing):
-        candidates = [c for c in candidates if in_the_way(simulation, request, c.demand)]
+        candidates = [c for c in candidates if overlaps_request(simulation, request, c.queued_gang)]
     removed: list[PreemptionCandidate] = []
     next_check, too_few, found = 1, 0, False
     for candidate in candidates:
         if not _may_go(simulation, request, candidate, borrowing):
             continue
-        simulation.remove((candidate.demand,))
+        simulation.remove((candidate.queued_gang,))
         removed.append(candidate)
         if len(removed) >= next_check and fits_quota(simulation, request, borrowing):
             found = request.has_place()
@@ -204,16 +209,16 @@ def _enough(
                 break
             next_check, too_few = 2 * len(removed), len(removed)
     if not found and (len(removed) == too_few or not fits(simulation, request, borrowing)):
-        simulation.restore([c.demand for c in removed])
+        simulation.restore([c.queued_gang for c in removed])
         return []
     while len(removed) - too_few > 1:
         middle = (too_few + len(removed)) // 2
         back = removed[middle:]
-        simulation.restore([c.demand for c in back])
+        simulation.restore([c.queued_gang for c in back])
         if fits(simulation, request, borrowing):
             removed = removed[:middle]
         else:
-            simulation.remove([c.demand for c in back])
+            simulation.remove([c.queued_gang for c in back])
             too_few = middle
     return removed
 
@@ -229,13 +234,13 @@ def _may_go(
         return True
     if borrowing and candidate.without_borrowing:
         return False
-    assert candidate.demand.admission is not None
-    account = simulation.account(candidate.demand.admission.queue)
-    if is_within(account, request.cells):
+    assert candidate.queued_gang.admission is not None
+    account = simulation.account(candidate.queued_gang.admission.queue)
+    if within_quota(account, request.cells):
         return False
     for above in account.ancestors():
         if above is candidate.below:
             break
-        if is_within(above, request.cells):
+        if within_quota(above, request.cells):
             return False
     return True

@@ -31,7 +31,7 @@ class AdmissionSimulation:
     """All inputs of one admission cycle. Quota tree and topology overlay are copies to change freely."""
 
     books: QuotaTree
-    rooms: TopologyOverlay
+    overlay: TopologyOverlay
     queues: Mapping[str, Queue]
     flavors: Mapping[str, Flavor]
     checks: Mapping[str, Check]
@@ -42,23 +42,23 @@ class AdmissionSimulation:
     reserved: Mapping[str, Reservation] = field(default_factory=dict)  # by topology
     loads: dict[Ref, GangLoad] = field(default_factory=dict)
     # placements in the empty or unchanged cluster, by shape
-    answers: dict[object, Any] = field(default_factory=dict)
-    holdings: Mapping[Ref, GangUsage] = field(default_factory=dict)  # of admitted gangs
-    absent: set[Ref] = field(default_factory=set)  # admitted gangs that count as removed
+    placement_cache: dict[object, Any] = field(default_factory=dict)
+    usage: Mapping[Ref, GangUsage] = field(default_factory=dict)  # of admitted gangs
+    removed: set[Ref] = field(default_factory=set)  # admitted gangs that count as removed
     watchdog: Watchdog = field(default_factory=Watchdog)  # checked in every loop that may run long
 
     def gangs_of(self, queue: str) -> Iterator[QueuedGang]:
         """Admitted gangs of a queue that do not count as removed."""
         for ref, queued_gang in self.admitted.get(queue, {}).items():
-            if ref not in self.absent:
+            if ref not in self.removed:
                 yield queued_gang
 
-    def earlier(self, queued_gang: QueuedGang) -> QueuedGang | None:
+    def previous_version(self, queued_gang: QueuedGang) -> QueuedGang | None:
         """The admitted version of a gang that this one replaces."""
         ref = replace(queued_gang.gang.source, name=queued_gang.replaces) if queued_gang.replaces else None
         return next((gangs[ref] for gangs in self.admitted.values() if ref in gangs), None) if ref else None
 
-    def kept_from(self, queued_gang: QueuedGang, flavor: str) -> Path | None:
+    def reserved_domain(self, queued_gang: QueuedGang, flavor: str) -> Path | None:
         """A domain of the flavor's topology that is reserved for a gang before this one."""
         reservation = self.reserved.get(self.flavors[flavor].topology)
         return reservation.domain if reservation is not None and reservation.binds(queued_gang) else None
@@ -70,7 +70,7 @@ class AdmissionSimulation:
         """What an admitted gang uses."""
         ref = queued_gang.gang.source
         if ref not in self.loads:
-            usage = self.holdings.get(ref)
+            usage = self.usage.get(ref)
             current = (
                 usage
                 if usage is not None and usage.demand is queued_gang
@@ -84,7 +84,7 @@ class AdmissionSimulation:
         self.watchdog.check()
         self.books.use(queue, load.quota, sign)
         for pods in load.spots:
-            self.rooms.take(pods.flavor, pods.place, pods.requests, sign, pods.zones)
+            self.overlay.take(pods.flavor, pods.place, pods.requests, sign, pods.zones)
 
     def remove(self, queued_gangs: Iterable[QueuedGang]) -> None:
         """Remove admitted gangs from the simulation."""
@@ -102,25 +102,25 @@ class AdmissionSimulation:
         account = self.account(queue)
         return all(amount <= account.available(cell) for cell, amount in quota.items())
 
-    def fits_spots(self, needs: Iterable[PlacedPods]) -> bool:
+    def fits_placed(self, needs: Iterable[PlacedPods]) -> bool:
         """Whether all of them fit together: pod sets of one gang may share a host."""
         taken: list[PlacedPods] = []
         fits = True
         for pods in needs:
             for earlier in taken[-1:]:
-                self.rooms.take(earlier.flavor, earlier.place, earlier.requests, 1, earlier.zones)
+                self.overlay.take(earlier.flavor, earlier.place, earlier.requests, 1, earlier.zones)
             taken.append(pods)
-            fits = self.rooms.fits(pods.flavor, pods.place, pods.requests, pods.zones)
+            fits = self.overlay.fits(pods.flavor, pods.place, pods.requests, pods.zones)
             if not fits:
                 break
         for earlier in taken[:-1]:
-            self.rooms.take(earlier.flavor, earlier.place, earlier.requests, -1, earlier.zones)
+            self.overlay.take(earlier.flavor, earlier.place, earlier.requests, -1, earlier.zones)
         return fits
 
     def topology_only(self, queue: Queue) -> bool:
         """Whether every flavor of a queue has a topology, so that all its gangs are placed."""
         flavors = queue.flavors()
-        return bool(flavors) and all(self.rooms.knows(name) for name in flavors)
+        return bool(flavors) and all(self.overlay.knows(name) for name in flavors)
 
     def checks_of(self, queue: Queue, flavor: str, sort: CheckKind) -> bool:
         """Whether the queue requires a check of that kind for the flavor."""

@@ -31,24 +31,24 @@ class AttemptRequest:
     """The pods to assign, and what counts as success."""
 
     candidate: SchedulingCandidate
-    waiting: tuple[Pod, ...]  # the pending pods of the gang that are tried
-    standing: int  # number of its bound pods
+    pending: tuple[Pod, ...]  # the pending pods of the gang that are tried
+    bound: int  # number of its bound pods
     need: int  # number of further assignments that make the attempt a success; at least one
     extra: int | None = None  # of a tree: pods to place beyond the minimums; None: as many as fit
-    brief: bool = False  # the reason for a failure is not needed
+    without_reason: bool = False  # the reason for a failure is not needed
 
     @property
-    def lone(self) -> bool:
+    def is_single_pod(self) -> bool:
         """Whether this is a single pod, not a gang."""
-        return is_lone(self.candidate)
+        return is_single_pod(self.candidate)
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
     """The row of every assigned pod, and the reason for every other pod."""
 
-    seats: Mapping[PodKey, int] = field(default_factory=dict)
-    left: Mapping[PodKey, FilterFailure] = field(default_factory=dict)
+    rows: Mapping[PodKey, int] = field(default_factory=dict)
+    unassigned: Mapping[PodKey, FilterFailure] = field(default_factory=dict)
     misfit: Misfit | None = None
     unsure: bool = False
     part: str = ""  # the pod set or group that lacks capacity
@@ -56,13 +56,13 @@ class AttemptResult:
     fit: int = 0  # how many of the unassigned pods would have fitted
 
 
-def is_lone(candidate: SchedulingCandidate) -> bool:
+def is_single_pod(candidate: SchedulingCandidate) -> bool:
     """Whether the candidate is a single pod, not a gang."""
     pods = candidate.waiting or candidate.standing
     return len(pods) == 1 and pods[0].gang is None
 
 
-def asked_of(candidate: SchedulingCandidate) -> AttemptRequest:
+def request_for(candidate: SchedulingCandidate) -> AttemptRequest:
     """A request for all pending pods that succeeds with as many as the minimum lacks."""
     standing, spec = len(candidate.standing), candidate.charter
     missing = spec.minimum - standing
@@ -73,27 +73,31 @@ def asked_of(candidate: SchedulingCandidate) -> AttemptRequest:
     return AttemptRequest(candidate, candidate.waiting, standing, max(missing, 1))
 
 
-def rest_of(request: AttemptRequest, rows: Mapping[PodKey, int], overlay: NodeOverlay) -> AttemptRequest:
+def request_for_rest(
+    request: AttemptRequest, rows: Mapping[PodKey, int], overlay: NodeOverlay
+) -> AttemptRequest:
     """A request for the remaining pods once the others are assigned: each of them counts by itself."""
-    left = tuple(pod for pod in request.waiting if pod.key not in rows)
+    left = tuple(pod for pod in request.pending if pod.key not in rows)
     candidate = request.candidate
     if candidate.charter.has_minima:
-        assigned = (pod for pod in request.waiting if pod.key in rows)
+        assigned = (pod for pod in request.pending if pod.key in rows)
         placed = tuple(replace(pod, node=overlay.node(rows[pod.key])) for pod in assigned)
         candidate = replace(candidate, waiting=left, standing=candidate.standing + placed)
-    return AttemptRequest(candidate, left, request.standing + len(rows), 1)
+    return AttemptRequest(candidate, left, request.bound + len(rows), 1)
 
 
-def narrowed(request: AttemptRequest, rows: Mapping[PodKey, int]) -> AttemptRequest:
+def narrowed_to(request: AttemptRequest, rows: Mapping[PodKey, int]) -> AttemptRequest:
     """The request reduced to the pods of a chosen quorum, which from now on are all needed."""
     candidate, tree = request.candidate, request.candidate.charter.tree
     if not candidate.charter.quorum or tree is None:
         return request
-    waiting = tuple(pod for pod in request.waiting if pod.key in rows)
+    waiting = tuple(pod for pod in request.pending if pod.key in rows)
     counts = Counter(pod.pod_set for pod in (*waiting, *candidate.standing))
     spec = replace(candidate.charter, tree=all_of(tree, counts))
     candidate = replace(candidate, charter=spec, waiting=waiting)
-    return replace(request, candidate=candidate, waiting=waiting, need=max(len(waiting), 1), brief=True)
+    return replace(
+        request, candidate=candidate, pending=waiting, need=max(len(waiting), 1), without_reason=True
+    )
 
 
 def attempt(
@@ -113,7 +117,7 @@ def attempt(
     spec = request.candidate.charter
     if spec.tree is not None:
         return _as_tree(snapshot, overlay, request, spec.tree, profile, allowed_nodes)
-    batches = parties_of(overlay, request.waiting)
+    batches = parties_of(overlay, request.pending)
     key = spec.locality.required or spec.locality.preferred
     if key is not None and not single:
         rows = rows_it_holds(overlay, request.candidate, key)
@@ -131,7 +135,7 @@ def attempt(
             )
         overlay.lift_many(assigned.seats)
     assigned = seat_all(
-        overlay, batches, need=request.need, profile=profile, within=allowed_nodes, lone=request.lone
+        overlay, batches, need=request.need, profile=profile, within=allowed_nodes, lone=request.is_single_pod
     )
     return AttemptResult(assigned.seats, assigned.left, None, assigned.unsure)
 
@@ -151,7 +155,7 @@ def domains_for(
     if rows is None:
         return [], ""
     rows += placed_rows
-    batches = parties_of(overlay, request.waiting)
+    batches = parties_of(overlay, request.pending)
     areas = domains(overlay, batches, key, rows, need=request.need, within=allowed_nodes)
     if len(areas) < 2:
         return areas, ""
@@ -185,22 +189,22 @@ def _as_tree(
 ) -> AttemptResult:
     candidate = request.candidate
     if candidate.charter.has_minima:
-        return _by_minima(snapshot, overlay, request, tree, profile, allowed_nodes)
-    capacity = supply_of(snapshot, candidate, tree)
+        return _by_minimums(snapshot, overlay, request, tree, profile, allowed_nodes)
+    capacity = capacity_of(snapshot, candidate, tree)
     found = tree_seats(
-        overlay, capacity, tree, request.waiting, candidate.standing, profile=profile, within=allowed_nodes
+        overlay, capacity, tree, request.pending, candidate.standing, profile=profile, within=allowed_nodes
     )
     if not isinstance(found, Misfit):
         return AttemptResult(found.seats, found.left, None, found.unsure)
     left = {
         pod.key: overlay.judge(pod.wants.shape).why
-        for pod in request.waiting[:1]
+        for pod in request.pending[:1]
         if overlay.zones is not None
     }
-    return AttemptResult(left=left, misfit=found, unsure=found.code is Code.NOT_DECIDED)
+    return AttemptResult(unassigned=left, misfit=found, unsure=found.code is Code.NOT_DECIDED)
 
 
-def _by_minima(
+def _by_minimums(
     snapshot: SchedulingSnapshot,
     overlay: NodeOverlay,
     request: AttemptRequest,
@@ -208,8 +212,10 @@ def _by_minima(
     profile: Profile,
     allowed_nodes: Bools | None,
 ) -> AttemptResult:
-    capacity = supply_of(snapshot, request.candidate, tree)
-    wanted = GangWithMinimums(tree, request.waiting, request.candidate.standing, request.extra, request.brief)
+    capacity = capacity_of(snapshot, request.candidate, tree)
+    wanted = GangWithMinimums(
+        tree, request.pending, request.candidate.standing, request.extra, request.without_reason
+    )
     rows = quorum_seats if request.candidate.charter.quorum else minima_seats
     found = rows(overlay, capacity, wanted, profile=profile, within=allowed_nodes)
     if isinstance(found, NodeAssignment):
@@ -228,12 +234,14 @@ def _why(overlay: NodeOverlay, pod: Pod, resource: str) -> FilterFailure:
     return replace(why, counts={**why.counts, missing: why.counts.get(missing, 0) + room})
 
 
-def supply_of(snapshot: SchedulingSnapshot, candidate: SchedulingCandidate, tree: Group) -> CapacitySnapshot:
+def capacity_of(
+    snapshot: SchedulingSnapshot, candidate: SchedulingCandidate, tree: Group
+) -> CapacitySnapshot:
     """The capacity snapshot of the topology whose levels the gang names."""
-    return snapshot.supplies.get(candidate.topology) or supply_for(snapshot, tree)
+    return snapshot.supplies.get(candidate.topology) or capacity_for(snapshot, tree)
 
 
-def supply_for(snapshot: SchedulingSnapshot, tree: Group) -> CapacitySnapshot:
+def capacity_for(snapshot: SchedulingSnapshot, tree: Group) -> CapacitySnapshot:
     """The first topology by name that has all levels the gang names; all nodes if there is none."""
     wanted = set(levels_of(tree)) - {AUTO}
     for name in sorted(snapshot.supplies):

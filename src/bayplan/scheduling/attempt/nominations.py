@@ -21,51 +21,51 @@ class Nominations:
     """
 
     def __init__(self, overlay: NodeOverlay, snapshot: SchedulingSnapshot) -> None:
-        self.floor = overlay
-        self.charters: Mapping[Ref, GangSpec] = snapshot.charters
+        self.overlay = overlay
+        self.specs: Mapping[Ref, GangSpec] = snapshot.charters
         self.order: list[tuple[int, str, PodKey]] = []
-        self.made: dict[PodKey, tuple[Pod, int]] = {}
-        self.seated = 0
+        self.nominated: dict[PodKey, tuple[Pod, int]] = {}
+        self.in_overlay = 0
         for pod, node in snapshot.nominations.values():
-            self.note(pod, node, pod_priority(pod, snapshot.charters))
+            self.add(pod, node, pod_priority(pod, snapshot.charters))
         for candidate in snapshot.candidates:
             waiting = {pod.key: pod for pod in candidate.waiting} if candidate.nominated else {}
             for key, node in candidate.nominated.items():
                 if key in waiting:
-                    self.note(waiting[key], node, priority_of(candidate))
+                    self.add(waiting[key], node, priority_of(candidate))
 
-    def note(self, pod: Pod, node: str, priority: int) -> None:
+    def add(self, pod: Pod, node: str, priority: int) -> None:
         """Nominate a pod for a node."""
-        row = self.floor.row(node)
-        if row == NOWHERE or pod.key in self.made or pod.key in self.floor.scene.index.pods:
+        row = self.overlay.row(node)
+        if row == NOWHERE or pod.key in self.nominated or pod.key in self.overlay.scene.index.pods:
             return
         entry = (-priority, str(pod.key), pod.key)
-        if self.seated and entry < self.order[self.seated - 1]:
-            self.floor.seat(pod.key, pod.wants.shape, row)
-            self.seated += 1
-        self.made[pod.key] = pod, row
+        if self.in_overlay and entry < self.order[self.in_overlay - 1]:
+            self.overlay.seat(pod.key, pod.wants.shape, row)
+            self.in_overlay += 1
+        self.nominated[pod.key] = pod, row
         insort(self.order, entry)
 
     def drop(self, keys: Iterable[PodKey]) -> None:
         """Clear nominations: the pods are assigned again."""
-        dropped = {key for key in keys if key in self.made}
+        dropped = {key for key in keys if key in self.nominated}
         if not dropped:
             return
-        self.floor.lift_many(key for *_, key in self.order[: self.seated] if key in dropped)
-        self.seated -= sum(key in dropped for *_, key in self.order[: self.seated])
+        self.overlay.lift_many(key for *_, key in self.order[: self.in_overlay] if key in dropped)
+        self.in_overlay -= sum(key in dropped for *_, key in self.order[: self.in_overlay])
         self.order = [entry for entry in self.order if entry[-1] not in dropped]
         for key in dropped:
-            del self.made[key]
+            del self.nominated[key]
 
-    def hold(self, priority: int) -> None:
+    def respect(self, priority: int) -> None:
         """Keep exactly those nominated pods in the overlay that a pod of this priority has to respect."""
-        while self.seated < len(self.order) and -self.order[self.seated][0] >= priority:
-            pod, row = self.made[self.order[self.seated][-1]]
-            self.floor.seat(pod.key, pod.wants.shape, row)
-            self.seated += 1
-        while self.seated and -self.order[self.seated - 1][0] < priority:
-            self.seated -= 1
-            self.floor.lift(self.order[self.seated][-1])
+        while self.in_overlay < len(self.order) and -self.order[self.in_overlay][0] >= priority:
+            pod, row = self.nominated[self.order[self.in_overlay][-1]]
+            self.overlay.seat(pod.key, pod.wants.shape, row)
+            self.in_overlay += 1
+        while self.in_overlay and -self.order[self.in_overlay - 1][0] < priority:
+            self.in_overlay -= 1
+            self.overlay.lift(self.order[self.in_overlay][-1])
 
 
 def priority_of(candidate: SchedulingCandidate) -> int:

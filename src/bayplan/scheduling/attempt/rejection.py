@@ -11,16 +11,16 @@ from bayplan.placement.subgroups.members import lacking_in
 from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult
 
 
-def standstill(
+def rejection_for(
     reason: RejectionReason, request: AttemptRequest, result: AttemptResult
 ) -> SchedulingRejection:
     """The rejection that describes a failed attempt."""
-    pod, failure = _first_left(request, result.left)
+    pod, failure = _first_unassigned(request, result.unassigned)
     return SchedulingRejection(
         reason,
         result.minimum or request.candidate.charter.minimum,
-        request.standing + len(request.waiting),
-        _standing(request) + max(sum(one.key in result.seats for one in request.waiting), result.fit),
+        request.bound + len(request.pending),
+        _counted_bound(request) + max(sum(one.key in result.rows for one in request.pending), result.fit),
         pod,
         failure,
         result.misfit,
@@ -29,19 +29,19 @@ def standstill(
     )
 
 
-def _standing(request: AttemptRequest) -> int:
+def _counted_bound(request: AttemptRequest) -> int:
     """Number of bound pods that count toward the minimum; surplus pods of a pod set do not."""
     candidate, spec = request.candidate, request.candidate.charter
     if not spec.has_minima or spec.tree is None:
-        return request.standing
+        return request.bound
     missing = lacking_in(spec.tree, candidate.waiting, candidate.standing)
-    return min(request.standing, max(spec.minimum - missing, 0)) if missing else request.standing
+    return min(request.bound, max(spec.minimum - missing, 0)) if missing else request.bound
 
 
-def _first_left(
+def _first_unassigned(
     request: AttemptRequest, unassigned: Mapping[PodKey, FilterFailure]
 ) -> tuple[PodKey | None, FilterFailure | None]:
-    for pod in request.waiting:
+    for pod in request.pending:
         if pod.key in unassigned:
             return pod.key, unassigned[pod.key]
     return None, None

@@ -19,44 +19,50 @@ class BackfillReservation:
     """The nodes reserved for one gang; at most one gang has a reservation at a time."""
 
     def __init__(self, search: PreemptionSearch, now: float) -> None:
-        self.rooms, self.look, self.now = search, search.look, now
-        self.keeper: Ref | None = None
-        self.open_nodes: Bools | None = None  # all nodes but the reserved ones; None without a reservation
+        self.preemption, self.snapshot, self.now = search, search.snapshot, now
+        self.reserved_for: Ref | None = None
+        self.unreserved_nodes: Bools | None = (
+            None  # all nodes but the reserved ones; None without a reservation
+        )
         self.priority = 0
-        if self.look.kept is not None:
-            self.keeper = self.look.kept[0]
-            self.open_nodes = search.floor.all_but(self.look.kept[1])
-            self.priority = _priority_of(self.keeper, self.look)
+        if self.snapshot.kept is not None:
+            self.reserved_for = self.snapshot.kept[0]
+            self.unreserved_nodes = search.overlay.all_but(self.snapshot.kept[1])
+            self.priority = _priority_of(self.reserved_for, self.snapshot)
 
     def allowed(self, candidate: SchedulingCandidate, priority: int) -> Bools | None:
         """The nodes a gang may use: not those reserved for a gang of at least its priority.
 
         Nodes it is nominated for stay allowed.
         """
-        if self.open_nodes is None or self.look.kept is None or candidate.charter.source == self.look.kept[0]:
+        if (
+            self.unreserved_nodes is None
+            or self.snapshot.kept is None
+            or candidate.charter.source == self.snapshot.kept[0]
+        ):
             return None
         if priority > self.priority:
             return None
-        overlay = self.rooms.floor
+        overlay = self.preemption.overlay
         rows = [row for node in set(candidate.nominated.values()) if (row := overlay.row(node)) >= 0]
         if not rows:
-            return self.open_nodes
-        allowed = self.open_nodes.copy()
+            return self.unreserved_nodes
+        allowed = self.unreserved_nodes.copy()
         allowed[rows] = True  # pods were preempted there for this gang
         return allowed
 
-    def keeps(self, request: AttemptRequest) -> tuple[str, ...]:
+    def reserve(self, request: AttemptRequest) -> tuple[str, ...]:
         """The nodes to reserve for a gang from now on.
 
         None if it is not pending long enough, or another gang has the reservation.
         """
-        candidate, after = request.candidate, self.rooms.profile.keep_after_seconds
+        candidate, after = request.candidate, self.preemption.profile.keep_after_seconds
         ref = candidate.charter.source
-        if after <= 0 or self.now - candidate.since < after or self.keeper not in (None, ref):
+        if after <= 0 or self.now - candidate.since < after or self.reserved_for not in (None, ref):
             return ()
-        self.keeper = ref
-        before = self.look.kept[1] if self.look.kept is not None else frozenset()
-        return nodes_to_keep(self.rooms, request, priority_of(candidate), before)
+        self.reserved_for = ref
+        before = self.snapshot.kept[1] if self.snapshot.kept is not None else frozenset()
+        return nodes_to_reserve(self.preemption, request, priority_of(candidate), before)
 
 
 def _priority_of(gang: Ref, snapshot: SchedulingSnapshot) -> int:
@@ -69,7 +75,7 @@ def _priority_of(gang: Ref, snapshot: SchedulingSnapshot) -> int:
     return spec.priority if spec is not None and spec.priority is not None else 2**31
 
 
-def nodes_to_keep(
+def nodes_to_reserve(
     search: PreemptionSearch, request: AttemptRequest, priority: int, before: Collection[str] = ()
 ) -> tuple[str, ...]:
     """Nodes that hold the gang once all pods of no higher priority have ended there; none if it never fits.
@@ -79,14 +85,14 @@ def nodes_to_keep(
     trial = PreemptionTrial(
         search.context, request, search.below(priority, request.candidate, or_equal=True), None
     )
-    now = search.floor.scene.ground.free.copy()  # a copy: the trial may empty this overlay
+    now = search.overlay.scene.ground.free.copy()  # a copy: the trial may empty this overlay
     with trial.emptied() as overlay:
         if before and _rows(search, overlay, request, overlay.only(before)):
             return tuple(sorted(before))
         result = _rows(search, overlay, request, None)
         if not result:
             return ()
-        masks = emptiest_first(now, overlay, [pod.wants.shape for pod in request.waiting])
+        masks = emptiest_first(now, overlay, [pod.wants.shape for pod in request.pending])
         low, high = 0, len(masks) - 1
         while low < high:
             middle = (low + high) // 2
@@ -95,7 +101,7 @@ def nodes_to_keep(
                 high, result = middle, fitting
             else:
                 low = middle + 1
-    return tuple(sorted({search.floor.node(row) for row in result}))
+    return tuple(sorted({search.overlay.node(row) for row in result}))
 
 
 def _rows(
@@ -103,6 +109,6 @@ def _rows(
 ) -> set[int]:
     """The rows of the gang if its minimum fits there, otherwise none."""
     checkpoint = overlay.mark()
-    result = attempt(search.look, overlay, request, search.profile, allowed_nodes)
+    result = attempt(search.snapshot, overlay, request, search.profile, allowed_nodes)
     overlay.undo(checkpoint)
-    return set(result.seats.values()) if len(result.seats) >= request.need else set()
+    return set(result.rows.values()) if len(result.rows) >= request.need else set()

@@ -11,9 +11,16 @@ from bayplan.model.scheduling_rejection import PreemptionSearchOutcome, Rejectio
 from bayplan.model.watchdog import Watchdog
 from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.placement.overlay.node_overlay import NodeOverlay
-from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult, asked_of, attempt, is_lone, rest_of
+from bayplan.scheduling.attempt.gang import (
+    AttemptRequest,
+    AttemptResult,
+    attempt,
+    is_single_pod,
+    request_for,
+    request_for_rest,
+)
 from bayplan.scheduling.attempt.nominations import priority_of
-from bayplan.scheduling.attempt.rejection import standstill
+from bayplan.scheduling.attempt.rejection import rejection_for
 from bayplan.scheduling.binding.fair_cycle import FairShareCycle
 from bayplan.scheduling.binding.plan_builder import PlanBuilder
 from bayplan.scheduling.preemption.search import PreemptionResult
@@ -40,7 +47,7 @@ def decide_gangs(
                 fair_cycle.next()
             else:
                 overlay.watchdog.turn(candidate.charter.source)
-                cycle.turn(candidate)
+                cycle.decide(candidate)
         fair_cycle.end()
         overlay.watchdog.end_turn()
         return builder.plan()
@@ -51,56 +58,60 @@ class BindingCycle:
 
     def __init__(self, builder: PlanBuilder) -> None:
         self.builder = builder
-        self.look, self.profile, self.floor = builder.look, builder.profile, builder.floor
-        self.refused: dict[object, SchedulingRejection] = {}  # rejections of single pods, by equivalence key
+        self.snapshot, self.profile, self.overlay = builder.snapshot, builder.profile, builder.overlay
+        self.rejections: dict[
+            object, SchedulingRejection
+        ] = {}  # rejections of single pods, by equivalence key
 
-    def turn(self, candidate: SchedulingCandidate) -> None:
+    def decide(self, candidate: SchedulingCandidate) -> None:
         """Decide on one gang or single pod."""
         self.builder.reached.add(candidate.charter.source)
-        request = asked_of(candidate)
+        request = request_for(candidate)
         if candidate.hindrance is not None:
-            self.builder.take_back_promises(candidate, candidate.waiting)
-            self.builder.refuse(candidate, candidate.hindrance, candidate.waiting)
+            self.builder.clear_nominations(candidate, candidate.waiting)
+            self.builder.reject(candidate, candidate.hindrance, candidate.waiting)
             return
         if candidate.stale:  # even if it fits now: it exceeded its time limit and could not be bound
-            self._take_back(candidate)
+            self._undo_partial_binding(candidate)
             return
         if not candidate.waiting:
-            self._nobody_waits(candidate)
+            self._mark_if_complete(candidate)
             return
         priority = priority_of(candidate)
-        equivalence = _twin(candidate, priority)
-        if equivalence is not None and equivalence in self.refused:
-            self.builder.refuse(candidate, replace(self.refused[equivalence], pod=candidate.waiting[0].key))
+        equivalence = _equivalence_key(candidate, priority)
+        if equivalence is not None and equivalence in self.rejections:
+            self.builder.reject(
+                candidate, replace(self.rejections[equivalence], pod=candidate.waiting[0].key)
+            )
             return
-        self.builder.promises.drop(candidate.nominated)
-        self.builder.promises.hold(priority)
+        self.builder.nominations.drop(candidate.nominated)
+        self.builder.nominations.respect(priority)
         allowed_nodes = self.builder.reservation.allowed(candidate, priority)
-        checkpoint = self.floor.mark()
-        result = attempt(self.look, self.floor, request, self.profile, allowed_nodes)
-        if len(result.seats) >= request.need:
+        checkpoint = self.overlay.mark()
+        result = attempt(self.snapshot, self.overlay, request, self.profile, allowed_nodes)
+        if len(result.rows) >= request.need:
             self.builder.bind(candidate, result)
-            if result.left:
-                rest = rest_of(request, result.seats, self.floor)
-                self._make_room(rest, result, allowed_nodes, tuple(result.seats.values()))
+            if result.unassigned:
+                rest = request_for_rest(request, result.rows, self.overlay)
+                self._preempt(rest, result, allowed_nodes, tuple(result.rows.values()))
             return
-        self.floor.undo(checkpoint)
-        self.floor.watchdog.so_far = partial(standstill, RejectionReason.NO_ROOM, request, result)
-        if self.builder.goes_on_making_room(request, priority):
+        self.overlay.undo(checkpoint)
+        self.overlay.watchdog.so_far = partial(rejection_for, RejectionReason.NO_ROOM, request, result)
+        if self.builder.keeps_waiting_for_victims(request, priority):
             return
         if allowed_nodes is not None and self.builder.fits(request):
-            self.builder.take_back_promises(candidate, candidate.waiting)
-            self.builder.refuse(candidate, standstill(RejectionReason.KEPT_FREE, request, result))
+            self.builder.clear_nominations(candidate, candidate.waiting)
+            self.builder.reject(candidate, rejection_for(RejectionReason.KEPT_FREE, request, result))
         else:
-            self._make_room(request, result, allowed_nodes, equivalence=equivalence)
+            self._preempt(request, result, allowed_nodes, equivalence=equivalence)
 
-    def _nobody_waits(self, candidate: SchedulingCandidate) -> None:
+    def _mark_if_complete(self, candidate: SchedulingCandidate) -> None:
         if len(candidate.standing) >= max(candidate.charter.minimum, 1):
-            self.builder.begin(candidate)
+            self.builder.mark_started(candidate)
 
     # ── preemption ─────────────────────────────────────────────────────────────────────────────────
 
-    def _make_room(
+    def _preempt(
         self,
         request: AttemptRequest,
         result: AttemptResult,
@@ -110,44 +121,46 @@ class BindingCycle:
     ) -> None:
         """Search for victims; none is preempted unless the pods then fit."""
         candidate = request.candidate
-        preemption = self.builder.rooms.find(request, priority_of(candidate), allowed_nodes, placed_rows)
-        if preemption.sought is not PreemptionSearchOutcome.FOUND:
-            preemption = self.builder.rooms.of_its_own(request, allowed_nodes) or preemption
-        if preemption.sought is PreemptionSearchOutcome.FOUND:
+        preemption = self.builder.preemption.find(request, priority_of(candidate), allowed_nodes, placed_rows)
+        if preemption.outcome is not PreemptionSearchOutcome.FOUND:
+            preemption = self.builder.preemption.preempt_own_surplus(request, allowed_nodes) or preemption
+        if preemption.outcome is PreemptionSearchOutcome.FOUND:
             self._nominate(request, preemption, result)
             return
-        rejection = replace(standstill(RejectionReason.NO_ROOM, request, result), sought=preemption.sought)
-        if equivalence is not None and self.builder.reservation.open_nodes is None:
-            self.refused[equivalence] = rejection
-        self.builder.take_back_promises(candidate, request.waiting)
-        self.builder.refuse(candidate, rejection, request.waiting, self.builder.reservation.keeps(request))
+        rejection = replace(
+            rejection_for(RejectionReason.NO_ROOM, request, result), sought=preemption.outcome
+        )
+        if equivalence is not None and self.builder.reservation.unreserved_nodes is None:
+            self.rejections[equivalence] = rejection
+        self.builder.clear_nominations(candidate, request.pending)
+        self.builder.reject(candidate, rejection, request.pending, self.builder.reservation.reserve(request))
 
     def _nominate(self, request: AttemptRequest, preemption: PreemptionResult, result: AttemptResult) -> None:
         """Preempt the victims and nominate the pending pods for their nodes."""
         candidate = request.candidate
-        whole = not is_lone(candidate)
+        whole = not is_single_pod(candidate)
         for victim, together in preemption.pods:
-            self.builder.displace(victim, candidate.charter, whole=whole or together)
-        self.builder.promise(request, preemption.seats, result, len(preemption.pods))
+            self.builder.preempt(victim, candidate.charter, whole=whole or together)
+        self.builder.nominate(request, preemption.rows, result, len(preemption.pods))
 
     # ── rejections ─────────────────────────────────────────────────────────────────────────────────
 
-    def _take_back(self, candidate: SchedulingCandidate) -> None:
+    def _undo_partial_binding(self, candidate: SchedulingCandidate) -> None:
         """Preempt the bound pods of a gang that was only partly bound for too long."""
         for pod in candidate.standing:
             if pod.takes_room and not pod.leaving:
-                self.builder.displace(pod, candidate.charter, whole=True, undoes=True)
-        self.builder.refuse(
-            candidate, standstill(RejectionReason.TAKEN_BACK, asked_of(candidate), AttemptResult())
+                self.builder.preempt(pod, candidate.charter, whole=True, undoes=True)
+        self.builder.reject(
+            candidate, rejection_for(RejectionReason.TAKEN_BACK, request_for(candidate), AttemptResult())
         )
 
 
-def _twin(candidate: SchedulingCandidate, priority: int) -> object:
+def _equivalence_key(candidate: SchedulingCandidate, priority: int) -> object:
     """Equivalence key of single pods: if one is rejected, so is the other in the same cycle.
 
     None for pods that pods bound in this cycle could help.
     """
-    if not is_lone(candidate) or candidate.nominated:
+    if not is_single_pod(candidate) or candidate.nominated:
         return None
     wants = candidate.waiting[0].wants
     if wants.shape.neighbours.near or any(spread.must for spread in wants.shape.spread):

@@ -14,16 +14,16 @@ from bayplan.model.scheduling_rejection import (
     SchedulingRejection,
 )
 from bayplan.placement.cluster.topology_tree import Bools
-from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult, asked_of, attempt
+from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult, attempt, request_for
 from bayplan.scheduling.attempt.nominations import priority_of
-from bayplan.scheduling.attempt.rejection import standstill
+from bayplan.scheduling.attempt.rejection import rejection_for
 from bayplan.scheduling.binding.plan_builder import PlanBuilder
 from bayplan.scheduling.fair_share.accounts import Accounts, amounts_of
 from bayplan.scheduling.fair_share.order import FairTurn, Order, turn_of
 from bayplan.scheduling.fair_share.preemption import FairPreemptionResult, FairPreemptionSearch
 from bayplan.state.scheduling.snapshot import SchedulingCandidate
 
-EVERYBODY = -(2**31)  # below every priority: all nominations are respected
+LOWEST_PRIORITY = -(2**31)  # below every priority: all nominations are respected
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class _Late:
     """A gang that did not fit in its first turn."""
 
     turn: FairTurn
-    asked: AttemptRequest
-    found: AttemptResult
-    within: Bools | None = None
+    request: AttemptRequest
+    result: AttemptResult
+    allowed_nodes: Bools | None = None
     excess: QuotaExcess | None = None
 
 
@@ -44,7 +44,7 @@ class FairShareCycle:
         self.builder = builder
         self.order: Order | None = None
         self.late: list[_Late] = []
-        snapshot = builder.look
+        snapshot = builder.snapshot
         fair_candidates = [
             (number, late) for number, late in enumerate(snapshot.candidates) if self.has(late)
         ]
@@ -54,15 +54,16 @@ class FairShareCycle:
             nominated = [(snapshot.charters[pod.gang], pod) for pod, _ in snapshot.nominations.values()
                         if pod.gang is not None and pod.gang in snapshot.charters]  # fmt: skip
             self.accounts = Accounts(snapshot.fair, nominated)
-            self.rooms = FairPreemptionSearch(builder.rooms.context, self.accounts, builder.now)
+            self.preemption = FairPreemptionSearch(builder.preemption.context, self.accounts, builder.now)
             self.order = Order(self.accounts)
         for number, candidate in fair_candidates:
-            builder.floor.watchdog.turn(candidate.charter.source)
+            builder.overlay.watchdog.turn(candidate.charter.source)
             queue = candidate.charter.queue
             missing = queue if self.order is None else self.accounts.missing(queue)
             if self.order is None or missing is not None:
-                self._refuse(
-                    asked_of(candidate), SchedulingRejection(RejectionReason.NO_QUEUE, about=missing or queue)
+                self._reject(
+                    request_for(candidate),
+                    SchedulingRejection(RejectionReason.NO_QUEUE, about=missing or queue),
                 )
             else:
                 self.order.push(turn_of(candidate, number))
@@ -83,22 +84,22 @@ class FairShareCycle:
         """Grow gangs while capacity is free, then preempt for the gangs that did not fit."""
         if self.order is None:
             return
-        watchdog = self.builder.floor.watchdog
+        watchdog = self.builder.overlay.watchdog
         while not watchdog.is_over and (turn := self.order.pop()) is not None:
             self._try(turn)
-        self._make_room()
+        self._preempt_for_late()
 
     # ── gangs that fit ─────────────────────────────────────────────────────────────────────────────
 
     def _try(self, turn: FairTurn) -> None:
         builder, spec = self.builder, turn.candidate.charter
         builder.reached.add(spec.source)
-        builder.floor.watchdog.turn(spec.source)
-        builder.promises.drop(turn.candidate.nominated)
-        request = _asked(turn)
+        builder.overlay.watchdog.turn(spec.source)
+        builder.nominations.drop(turn.candidate.nominated)
+        request = _request_for(turn)
         excess = self.accounts.beyond_quota(turn.queue, turn.amounts) if spec.lasting else None
         if excess is not None:
-            self._refuse(
+            self._reject(
                 request, SchedulingRejection(RejectionReason.OVER_QUOTA, spec.minimum, excess=excess)
             )
             return
@@ -107,26 +108,26 @@ class FairShareCycle:
             self.late.append(_Late(turn, request, AttemptResult(), None, excess))
             return
         priority = priority_of(turn.candidate)
-        builder.promises.hold(EVERYBODY)
+        builder.nominations.respect(LOWEST_PRIORITY)
         allowed_nodes = builder.reservation.allowed(turn.candidate, priority)
-        checkpoint = builder.floor.mark()
-        result = self._at_once(turn, request, allowed_nodes)
+        checkpoint = builder.overlay.mark()
+        result = self._grow_fully(turn, request, allowed_nodes)
         if result is None:
-            result = attempt(builder.look, builder.floor, request, builder.profile, allowed_nodes)
-        if result.seats and (turn.grows or len(result.seats) >= request.need):
+            result = attempt(builder.snapshot, builder.overlay, request, builder.profile, allowed_nodes)
+        if result.rows and (turn.grows or len(result.rows) >= request.need):
             builder.bind(turn.candidate, result)
-            self._took(turn, result)
+            self._charge(turn, result)
             return
-        builder.floor.undo(checkpoint)
-        builder.floor.watchdog.so_far = partial(standstill, RejectionReason.NO_ROOM, request, result)
-        if builder.goes_on_making_room(request, priority):
+        builder.overlay.undo(checkpoint)
+        builder.overlay.watchdog.so_far = partial(rejection_for, RejectionReason.NO_ROOM, request, result)
+        if builder.keeps_waiting_for_victims(request, priority):
             return
         if allowed_nodes is not None and builder.fits(request):
-            self._refuse(request, standstill(RejectionReason.KEPT_FREE, request, result))
-        elif not self._only_waits(turn, request, result, allowed_nodes):
+            self._reject(request, rejection_for(RejectionReason.KEPT_FREE, request, result))
+        elif not self._waits_for_victims(turn, request, result, allowed_nodes):
             self.late.append(_Late(turn, request, result, allowed_nodes))
 
-    def _at_once(
+    def _grow_fully(
         self, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
     ) -> AttemptResult | None:
         """Grow a gang as far as possible if no other gang is pending; None if it may not or cannot."""
@@ -137,16 +138,16 @@ class FairShareCycle:
         beyond = self.accounts.beyond_quota(turn.queue, amounts) if candidate.charter.lasting else None
         if beyond is not None or self.accounts.beyond_limit(turn.queue, amounts) is not None:
             return None
-        wide = replace(request, waiting=candidate.waiting, need=1, extra=None)
-        result = attempt(builder.look, builder.floor, wide, builder.profile, allowed_nodes)
-        return result if result.seats else None
+        wide = replace(request, pending=candidate.waiting, need=1, extra=None)
+        result = attempt(builder.snapshot, builder.overlay, wide, builder.profile, allowed_nodes)
+        return result if result.rows else None
 
-    def _took(self, turn: FairTurn, result: AttemptResult) -> None:
+    def _charge(self, turn: FairTurn, result: AttemptResult) -> None:
         """Charge the queue for the assigned pods; the remaining pods get a later turn."""
-        candidate, overlay = turn.candidate, self.builder.floor
-        rows, spec = result.seats, candidate.charter
+        candidate, overlay = turn.candidate, self.builder.overlay
+        rows, spec = result.rows, candidate.charter
         assigned = tuple(pod for pod in candidate.waiting if pod.key in rows)
-        self.rooms.serve(spec.source)
+        self.preemption.protect(spec.source)
         self.accounts.take(turn.queue, amounts_of(assigned), lasting=spec.lasting)
         rest = tuple(pod for pod in candidate.waiting if pod.key not in rows)
         if rest and self.order is not None:
@@ -155,36 +156,36 @@ class FairShareCycle:
             grown = replace(candidate, charter=started, waiting=rest, standing=candidate.standing + placed)
             self.order.push(turn_of(grown, turn.number))
 
-    def _only_waits(
+    def _waits_for_victims(
         self, turn: FairTurn, request: AttemptRequest, result: AttemptResult, allowed_nodes: Bools | None
     ) -> bool:
         """Whether the pods that terminate anyway free enough capacity; if so, nominate."""
-        preemption = self.builder.rooms.room_of_those_going(request, allowed_nodes, ())
+        preemption = self.builder.preemption.wait_for_terminating(request, allowed_nodes, ())
         if preemption is None:
             return False
-        self.builder.promise(request, preemption.seats, result, 0)
-        self.rooms.serve(turn.candidate.charter.source)
-        assigned = [pod for pod in request.waiting if pod.key in preemption.seats]
+        self.builder.nominate(request, preemption.rows, result, 0)
+        self.preemption.protect(turn.candidate.charter.source)
+        assigned = [pod for pod in request.pending if pod.key in preemption.rows]
         self.accounts.take(turn.queue, amounts_of(assigned), lasting=turn.candidate.charter.lasting)
         return True
 
     # ── gangs that did not fit ─────────────────────────────────────────────────────────────────────
 
-    def _make_room(self) -> None:
+    def _preempt_for_late(self) -> None:
         """Preempt by each means for every gang, in fair-share order."""
         by_number = {late.turn.number: late for late in self.late}
         order = Order(self.accounts, [late.turn for late in self.late])
-        watchdog = self.builder.floor.watchdog
-        while not (self.rooms.tired or watchdog.is_over) and (turn := order.pop()) is not None:
+        watchdog = self.builder.overlay.watchdog
+        while not (self.preemption.is_exhausted or watchdog.is_over) and (turn := order.pop()) is not None:
             late = by_number[turn.number]
             watchdog.turn(turn.candidate.charter.source)
-            watchdog.so_far = partial(standstill, RejectionReason.NO_ROOM, late.asked, late.found)
-            self.builder.promises.hold(EVERYBODY)
+            watchdog.so_far = partial(rejection_for, RejectionReason.NO_ROOM, late.request, late.result)
+            self.builder.nominations.respect(LOWEST_PRIORITY)
             preemption = self._find(late)
             if preemption is None:
-                self._go_without(late)
+                self._reject_late(late)
             else:
-                self._send_away(late, preemption)
+                self._preempt(late, preemption)
         if watchdog.is_over:
             while (turn := order.pop()) is not None:
                 self.builder.reached.discard(turn.candidate.charter.source)
@@ -192,70 +193,70 @@ class FairShareCycle:
     def _find(self, late: _Late) -> FairPreemptionResult | None:
         profile = self.builder.profile
         spec = late.turn.candidate.charter
-        if not profile.displace or spec.source in self.rooms.sent:
+        if not profile.displace or spec.source in self.preemption.losing_pods:
             return None
-        self.rooms.placeless = False
+        self.preemption.lacks_placement = False
         for means in profile.fair_means if spec.preempts is not False else ():
-            preemption = self.rooms.find(means, late.turn, late.asked, late.within)
+            preemption = self.preemption.find(means, late.turn, late.request, late.allowed_nodes)
             if preemption is not None:
                 return preemption
-        return self.rooms.of_its_own(late.turn, late.asked, late.within)
+        return self.preemption.preempt_own_surplus(late.turn, late.request, late.allowed_nodes)
 
-    def _send_away(self, late: _Late, preemption: FairPreemptionResult) -> None:
-        spec, overlay = late.turn.candidate.charter, self.builder.floor
+    def _preempt(self, late: _Late, preemption: FairPreemptionResult) -> None:
+        spec, overlay = late.turn.candidate.charter, self.builder.overlay
         for pod, together in preemption.pods:
             target = overlay.node(preemption.moves[pod.key]) if pod.key in preemption.moves else ""
-            self.builder.displace(pod, spec, whole=together or len(late.turn.pods) > 1, target=target)
-        self.builder.promise(late.asked, preemption.seats, late.found, len(preemption.pods))
+            self.builder.preempt(pod, spec, whole=together or len(late.turn.pods) > 1, target=target)
+        self.builder.nominate(late.request, preemption.rows, late.result, len(preemption.pods))
 
-    def _go_without(self, late: _Late) -> None:
+    def _reject_late(self, late: _Late) -> None:
         fair = self.accounts.within_share(late.turn.queue, late.turn.amounts)
-        retry_at = self.rooms.again if self.rooms.again < inf else None
-        wakeups = self._hopes(late, fair)
+        retry_at = self.preemption.retry_at if self.preemption.retry_at < inf else None
+        wakeups = self._wakeups(late, fair)
         if late.excess is not None:
             minimum = late.turn.candidate.charter.minimum
             rejection = SchedulingRejection(
                 RejectionReason.OVER_LIMIT, minimum, excess=late.excess, again=retry_at, hopes=wakeups
             )
-            self._refuse(late.asked, rejection)
+            self._reject(late.request, rejection)
             return
         outcome = (
             PreemptionSearchOutcome.NO_HELP
-            if self.rooms.pieces.by_queue()
+            if self.preemption.victim_pool.by_queue()
             else PreemptionSearchOutcome.NOBODY
         )
         if not wakeups:
             outcome = PreemptionSearchOutcome.NEVER
-        rejection = standstill(RejectionReason.NO_ROOM, late.asked, late.found)
+        rejection = rejection_for(RejectionReason.NO_ROOM, late.request, late.result)
         rejection = replace(rejection, sought=outcome, again=retry_at, hopes=wakeups)
         # over its share, the gang gets no reservation
-        reserved_nodes = self.builder.reservation.keeps(late.asked) if fair else ()
-        self._refuse(late.asked, rejection, reserved_nodes)
+        reserved_nodes = self.builder.reservation.reserve(late.request) if fair else ()
+        self._reject(late.request, rejection, reserved_nodes)
 
-    def _hopes(self, late: _Late, fair: bool) -> frozenset[FairShareWakeup]:
+    def _wakeups(self, late: _Late, fair: bool) -> frozenset[FairShareWakeup]:
         """The wakeups that may let it preempt later; none if it may never preempt."""
         if not self.builder.profile.displace or late.turn.candidate.charter.preempts is False:
             return frozenset()
         result = {FairShareWakeup.OTHERS}
         if fair:
             result.add(FairShareWakeup.EXCESS)
-        if late.excess is not None and self.rooms.placeless:
+        if late.excess is not None and self.preemption.lacks_placement:
             result.add(FairShareWakeup.PLACE)
         return frozenset(result)
 
-    def _refuse(
+    def _reject(
         self, request: AttemptRequest, rejection: SchedulingRejection, reserved_nodes: tuple[str, ...] = ()
     ) -> None:
         """Reject the gang and clear its nominations."""
         builder, candidate = self.builder, request.candidate
-        rejection = replace(rejection, there=request.standing + len(candidate.waiting))
-        builder.take_back_promises(candidate, candidate.waiting)
-        builder.refuse(candidate, rejection, candidate.waiting, reserved_nodes)
+        rejection = replace(rejection, there=request.bound + len(candidate.waiting))
+        builder.clear_nominations(candidate, candidate.waiting)
+        builder.reject(candidate, rejection, candidate.waiting, reserved_nodes)
 
 
-def _asked(turn: FairTurn) -> AttemptRequest:
+def _request_for(turn: FairTurn) -> AttemptRequest:
     """The request for the pods of this turn only."""
-    request = replace(asked_of(turn.candidate), need=len(turn.pods))
+    request = replace(request_for(turn.candidate), need=len(turn.pods))
     if turn.candidate.charter.tree is None:
-        return replace(request, waiting=turn.pods)
+        return replace(request, pending=turn.pods)
     return replace(request, extra=len(turn.pods) if turn.grows else 0)

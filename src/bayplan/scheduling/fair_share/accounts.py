@@ -13,7 +13,7 @@ from bayplan.scheduling.fair_share.shares import NOTHING_SAID, children, fair_sh
 from bayplan.state.scheduling.fair_usage import FairView
 
 Use = dict[str, int]
-NO_SHARE_WEIGHS = 1000.0  # dominant share of a queue that has no share of a resource it uses
+NO_SHARE_RATIO = 1000.0  # dominant share of a queue that has no share of a resource it uses
 NONE: Mapping[str, int] = {}
 
 
@@ -38,12 +38,12 @@ class Accounts:
         request = {name: _sum(view.has.get(name, NONE), view.wants.get(name, NONE)) for name in leaves}
         self.shares = fair_shares(view.queues, request, view.capacity)
         self.use: dict[str, Use] = {name: {} for name in view.queues}
-        self.lasting: dict[str, Use] = {name: {} for name in view.queues}
+        self.non_preemptible: dict[str, Use] = {name: {} for name in view.queues}
         self._ranks: dict[str, tuple[object, tuple[object, ...]]] = {}
         for name, amounts in view.has.items():
             self.take(name, amounts)
         for name, amounts in view.lasting.items():
-            self._count(self.lasting, name, amounts, 1)
+            self._count(self.non_preemptible, name, amounts, 1)
         for spec, pod in nominated:
             if spec.queue:
                 self.take(spec.queue, pod.amounts, lasting=spec.lasting)
@@ -60,9 +60,9 @@ class Accounts:
             return name
         if is_rooted(self.queues, name):
             return None
-        return next((at for at in self.up(name) if at not in self.queues), name)
+        return next((at for at in self.path_up(name) if at not in self.queues), name)
 
-    def up(self, name: str) -> Iterator[str]:
+    def path_up(self, name: str) -> Iterator[str]:
         """A queue and its ancestors; stops at a missing queue and before repeating a circle."""
         seen: set[str] = set()
         while name and name not in seen:
@@ -71,9 +71,9 @@ class Accounts:
             queue = self.queues.get(name)
             name = queue.parent if queue is not None else ""
 
-    def part_ways(self, one: str, other: str) -> tuple[str, str]:
+    def diverging(self, one: str, other: str) -> tuple[str, str]:
         """The first ancestors, from the root, in which two queues differ; else the queues themselves."""
-        mine, theirs = [*self.up(one)][::-1], [*self.up(other)][::-1]
+        mine, theirs = [*self.path_up(one)][::-1], [*self.path_up(other)][::-1]
         found = one, other
         for found in zip(mine, theirs, strict=False):
             if found[0] != found[1]:
@@ -86,12 +86,12 @@ class Accounts:
         """Add amounts to the usage of a queue and its ancestors (sign -1: subtract)."""
         self._count(self.use, queue, amounts, sign)
         if lasting:
-            self._count(self.lasting, queue, amounts, sign)
+            self._count(self.non_preemptible, queue, amounts, sign)
 
     def _count(self, kept: dict[str, Use], queue: str, amounts: Mapping[str, int], sign: int) -> None:
         if queue not in self.queues or not is_rooted(self.queues, queue):
             return
-        for name in self.up(queue):
+        for name in self.path_up(queue):
             self._ranks.pop(name, None)
             for resource in self.resources:
                 kept[name][resource] = kept[name].get(resource, 0) + sign * amounts.get(resource, 0)
@@ -112,7 +112,7 @@ class Accounts:
 
     def beyond_limit(self, queue: str, amounts: Mapping[str, int]) -> QuotaExcess | None:
         """The first queue, from the leaf up, whose usage would exceed its limit."""
-        for name in self.up(queue):
+        for name in self.path_up(queue):
             for resource in self.resources:
                 limit = self.queues[name].entitlements.get(resource, NOTHING_SAID).limit
                 used, request = self.use[name].get(resource, 0), amounts.get(resource, 0)
@@ -122,10 +122,10 @@ class Accounts:
 
     def beyond_quota(self, queue: str, amounts: Mapping[str, int]) -> QuotaExcess | None:
         """The first queue, from the leaf up, whose non-preemptible usage would exceed its quota."""
-        for name in self.up(queue):
+        for name in self.path_up(queue):
             for resource in self.resources:
                 quota = self.quota(name, resource)
-                used, request = self.lasting[name].get(resource, 0), amounts.get(resource, 0)
+                used, request = self.non_preemptible[name].get(resource, 0), amounts.get(resource, 0)
                 if request and quota is not None and used + request > quota:
                     return QuotaExcess(name, resource, quota, used, request)
         return None
@@ -182,7 +182,7 @@ class Accounts:
         for resource, bound in allowed.items():
             of = float(self.capacity.get(resource, 0) if bound is None else bound)
             have = use.get(resource, 0)
-            most = max(most, have / of if of else have * NO_SHARE_WEIGHS)
+            most = max(most, have / of if of else have * NO_SHARE_RATIO)
         return most
 
     def _of_capacity(self, resource: str, bound: Fraction | None) -> float:

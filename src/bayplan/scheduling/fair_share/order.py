@@ -85,7 +85,7 @@ class Order:
     def __init__(self, accounts: Accounts, turns: Iterable[FairTurn] = ()) -> None:
         self.accounts = accounts
         self.turns: dict[str, list[tuple[tuple[object, ...], FairTurn]]] = {}
-        self.inside: dict[str, int] = {}  # pending turns by queue, including descendants
+        self.pending_below: dict[str, int] = {}  # pending turns by queue, including descendants
         for turn in turns:
             self.push(turn)
 
@@ -109,7 +109,7 @@ class Order:
     def _first(self, names: Iterable[str]) -> FairTurn | None:
         """The best turn of some siblings; a queue ranks by its own best turn."""
         best: tuple[tuple[object, ...], FairTurn] | None = None
-        some = [name for name in names if self.inside.get(name)]
+        some = [name for name in names if self.pending_below.get(name)]
         for name in some:
             below = self.accounts.below.get(name)
             turn = self._first(below) if below else self.turns[name][0][1]
@@ -121,5 +121,5 @@ class Order:
         return None if best is None else best[1]
 
     def _count(self, queue: str, more: int) -> None:
-        for name in self.accounts.up(queue):
-            self.inside[name] = self.inside.get(name, 0) + more
+        for name in self.accounts.path_up(queue):
+            self.pending_below[name] = self.pending_below.get(name, 0) + more

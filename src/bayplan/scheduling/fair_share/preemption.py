@@ -11,7 +11,7 @@ from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import PreemptionMeans
 from bayplan.placement.cluster.topology_tree import Bools
-from bayplan.scheduling.attempt.gang import AttemptRequest, supply_of
+from bayplan.scheduling.attempt.gang import AttemptRequest, capacity_of
 from bayplan.scheduling.attempt.nominations import priority_of
 from bayplan.scheduling.fair_share.accounts import Accounts, Use
 from bayplan.scheduling.fair_share.consolidation import Consolidation
@@ -20,25 +20,25 @@ from bayplan.scheduling.fair_share.victims import (
     FairVictimPool,
     FairVictims,
     FairVictimUnit,
-    piece_of,
-    rests_until,
+    fair_unit_of,
+    protected_until,
 )
 from bayplan.scheduling.preemption.context import PreemptionContext
-from bayplan.scheduling.preemption.self_preemption import fewest_go, spare_pods
+from bayplan.scheduling.preemption.self_preemption import fewest_victims, surplus_pods
 from bayplan.scheduling.preemption.trial import PreemptionTrial
 from bayplan.scheduling.preemption.victim_units import VictimUnit
 
 POOL_FIRST = 32  # victim units tried first
 TRIES_BY_NODES = 200_000  # placement attempts in one cycle, times the number of nodes
 TRIES_LEAST = 64
-SOON = 1.0  # seconds
+RETRY_SECONDS = 1.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
 class FairPreemptionResult:
     """Rows of the gang, pods to preempt (and whether with their whole gang), new rows of moved pods."""
 
-    seats: Mapping[PodKey, int]
+    rows: Mapping[PodKey, int]
     pods: tuple[tuple[Pod, bool], ...] = ()
     # of the preempted pods, those that move: their new rows
     moves: Mapping[PodKey, int] = field(default_factory=dict)
@@ -49,16 +49,16 @@ class FairPreemptionSearch:
 
     def __init__(self, context: PreemptionContext, accounts: Accounts, now: float) -> None:
         self.context, self.accounts, self.now = context, accounts, now
-        self.floor, self.look = context.floor, context.look
-        self.mover = Consolidation(context)
-        self._pieces: FairVictimPool | None = None
-        self.served: set[Ref] = set()  # gangs that got nodes or nominations
-        self.sent: set[Ref] = set()  # gangs that lose pods
-        self.tries = max(TRIES_LEAST, TRIES_BY_NODES // (len(self.floor) + 1))
+        self.overlay, self.snapshot = context.overlay, context.snapshot
+        self.consolidation = Consolidation(context)
+        self._victim_pool: FairVictimPool | None = None
+        self.protected: set[Ref] = set()  # gangs that got nodes or nominations
+        self.losing_pods: set[Ref] = set()  # gangs that lose pods
+        self.tries = max(TRIES_LEAST, TRIES_BY_NODES // (len(self.overlay) + 1))
         # searches that failed since the last change; value: whether only placement failed
         self.failed: dict[object, bool] = {}
-        self.placeless = False  # whether the last gang lacked only a placement, by any means so far
-        self.again = inf  # the earliest time at which a protected gang may be preempted
+        self.lacks_placement = False  # whether the last gang lacked only a placement, by any means so far
+        self.retry_at = inf  # the earliest time at which a protected gang may be preempted
 
     def find(
         self, means: PreemptionMeans, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
@@ -71,42 +71,42 @@ class FairPreemptionSearch:
             PreemptionMeans.RECLAIM: self._reclaim,
             PreemptionMeans.PREEMPT: self._preempt,
         }
-        equivalence = means, _likeness(turn, allowed_nodes)
+        equivalence = means, _equivalence_key(turn, allowed_nodes)
         if equivalence in self.failed:
-            self.placeless |= self.failed[equivalence]
+            self.lacks_placement |= self.failed[equivalence]
             return None
-        before, self.placeless = self.placeless, False
+        before, self.lacks_placement = self.lacks_placement, False
         result = by_means[means](turn, request, allowed_nodes)
         if result is not None:
             self._commit(turn, request, result)
             self.failed.clear()
         elif not turn.candidate.standing:
-            self.failed[equivalence] = self.placeless
-        self.placeless |= before
+            self.failed[equivalence] = self.lacks_placement
+        self.lacks_placement |= before
         return result
 
-    def of_its_own(
+    def preempt_own_surplus(
         self, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
     ) -> FairPreemptionResult | None:
         """Preempt surplus pods of the gang itself for those that its minimum lacks."""
         spec = turn.candidate.charter
-        surplus = spare_pods(turn.candidate, self.context.leaving.keys)
+        surplus = surplus_pods(turn.candidate, self.context.terminating.keys)
         if not surplus or spec.tree is None:
             return None
-        capacity = supply_of(self.look, turn.candidate, spec.tree)
+        capacity = capacity_of(self.snapshot, turn.candidate, spec.tree)
 
         def sought(pods: Sequence[Pod]) -> FairPreemptionResult | None:
-            pool = [piece_of(spec, (pod,)) for pod in pods]
-            return self._room(turn, request, pool, allowed_nodes, lambda _: True)
+            pool = [fair_unit_of(spec, (pod,)) for pod in pods]
+            return self._search(turn, request, pool, allowed_nodes, lambda _: True)
 
-        result = fewest_go(capacity, spec.tree, surplus, sought)
+        result = fewest_victims(capacity, spec.tree, surplus, sought)
         if result is not None:
             self._commit(turn, request, result)
             self.failed.clear()
         return result
 
     @property
-    def tired(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether the attempts of this cycle are used up; the remaining gangs wait for the next cycle."""
         return self.tries <= 0
 
@@ -115,37 +115,37 @@ class FairPreemptionSearch:
         """Attempts per gang while reprieving victims; fewer in large clusters."""
         return min(max(self.tries // 4, 12), 100)
 
-    def serve(self, gang: Ref) -> None:
+    def protect(self, gang: Ref) -> None:
         """Protect a gang that got capacity from preemption in the same cycle."""
-        self.served.add(gang)
-        if self._pieces is not None and self._pieces.drop(gang):
-            self.again = min(self.again, self.now + SOON)
+        self.protected.add(gang)
+        if self._victim_pool is not None and self._victim_pool.drop(gang):
+            self.retry_at = min(self.retry_at, self.now + RETRY_SECONDS)
 
     @property
-    def pieces(self) -> FairVictimPool:
+    def victim_pool(self) -> FairVictimPool:
         """All victim units, computed on first use."""
-        if self._pieces is None:
-            self._pieces = FairVictimPool(self.look, self.accounts, self.context.leaving.keys)
-            for gang in self.served:
-                if self._pieces.drop(gang):
-                    self.again = min(self.again, self.now + SOON)
-        return self._pieces
+        if self._victim_pool is None:
+            self._victim_pool = FairVictimPool(self.snapshot, self.accounts, self.context.terminating.keys)
+            for gang in self.protected:
+                if self._victim_pool.drop(gang):
+                    self.retry_at = min(self.retry_at, self.now + RETRY_SECONDS)
+        return self._victim_pool
 
     def _commit(self, turn: FairTurn, request: AttemptRequest, result: FairPreemptionResult) -> None:
         spec = turn.candidate.charter
-        self.serve(spec.source)
-        self.context.leaving.add(pod.key for pod, _ in result.pods)
+        self.protect(spec.source)
+        self.context.terminating.add(pod.key for pod, _ in result.pods)
         for gang in {pod.gang for pod, _ in result.pods if pod.gang is not None}:
-            self.sent.add(gang)
-            self.pieces.renew(gang)
+            self.losing_pods.add(gang)
+            self.victim_pool.rebuild(gang)
         self.context.budgets.spend(pod for pod, _ in result.pods)
         for pod, _ in result.pods:
             if pod.key in result.moves:  # its replacement does not exist yet: reserve the node
                 stand_in = PodKey(pod.key.namespace, f"{pod.key.name} (moved)")
-                self.floor.seat(stand_in, pod.wants.shape, result.moves[pod.key])
+                self.overlay.seat(stand_in, pod.wants.shape, result.moves[pod.key])
             else:
                 self.accounts.take(self._queue_of(pod), pod.amounts, sign=-1)
-        assigned = [pod for pod in request.waiting if pod.key in result.seats]
+        assigned = [pod for pod in request.pending if pod.key in result.rows]
         for pod in assigned:
             self.accounts.take(spec.queue, pod.amounts, lasting=spec.lasting)
 
@@ -155,9 +155,9 @@ class FairPreemptionSearch:
         """Free capacity by moving running pods to other nodes: no gang stays pending for it."""
         if turn.candidate.charter.lasting:
             return None
-        return self._if_others_move(turn, request, allowed_nodes, self.pieces.by_queue())
+        return self._move_pods(turn, request, allowed_nodes, self.victim_pool.by_queue())
 
-    def _if_others_move(
+    def _move_pods(
         self,
         turn: FairTurn,
         request: AttemptRequest,
@@ -171,8 +171,8 @@ class FairPreemptionSearch:
             name: [fair_unit for fair_unit in some if fair_unit.gang != gang]
             for name, some in fair_units.items()
         }
-        found = self.mover.room(request, allowed_nodes, FairVictims(self.accounts, others))
-        self.tries -= self.mover.tries
+        found = self.consolidation.search(request, allowed_nodes, FairVictims(self.accounts, others))
+        self.tries -= self.consolidation.tries
         if found is None:
             return None
         rows, moves, pods = found
@@ -193,11 +193,12 @@ class FairPreemptionSearch:
         priority = priority_of(turn.candidate)
         pool = [
             fair_unit
-            for fair_unit in self.pieces.by_queue().get(turn.queue, ())
-            if fair_unit.unit.priority < priority and fair_unit.gang != spec.source
-            and not self._rests(fair_unit, reclaim=False)
-        ]  # fmt: skip
-        return self._room(turn, request, pool, allowed_nodes, lambda _: True)
+            for fair_unit in self.victim_pool.by_queue().get(turn.queue, ())
+            if fair_unit.unit.priority < priority
+            and fair_unit.gang != spec.source
+            and not self._is_protected(fair_unit, reclaim=False)
+        ]
+        return self._search(turn, request, pool, allowed_nodes, lambda _: True)
 
     def _reclaim(
         self, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
@@ -208,47 +209,51 @@ class FairPreemptionSearch:
             return None
         if spec.lasting and accounts.beyond_quota(turn.queue, turn.amounts) is not None:
             return None
-        others = {name: some for name, some in self.pieces.by_queue().items() if name != turn.queue}
+        others = {name: some for name, some in self.victim_pool.by_queue().items() if name != turn.queue}
         pool: list[FairVictimUnit] = []
         left: dict[str, Use] = {}
         victims = FairVictims(accounts, others)
         for fair_unit in victims:
-            if not self._may_be_taken(turn, fair_unit.queue, left):
+            if not self._is_reclaimable(turn, fair_unit.queue, left):
                 victims.skip(fair_unit.queue)  # its usage only decreases from here on
-            elif not self._rests(fair_unit):
+            elif not self._is_protected(fair_unit):
                 self._subtract(left, fair_unit.queue, fair_unit.amounts)
                 pool.append(fair_unit)
-        result = self._room(turn, request, pool, allowed_nodes, lambda go: self._is_fair(turn, go))
+        result = self._search(turn, request, pool, allowed_nodes, lambda go: self._is_fair(turn, go))
         # victims of other queues may have to move, too
         if result is None and len(pool) < sum(map(len, others.values())):
-            pool = [fair_unit for fair_unit in FairVictims(accounts, others) if not self._rests(fair_unit)]
-            result = self._room(turn, request, pool, allowed_nodes, lambda go: self._is_fair(turn, go))
+            pool = [
+                fair_unit for fair_unit in FairVictims(accounts, others) if not self._is_protected(fair_unit)
+            ]
+            result = self._search(turn, request, pool, allowed_nodes, lambda go: self._is_fair(turn, go))
         return result
 
-    def _rests(self, fair_unit: FairVictimUnit, *, reclaim: bool = True) -> bool:
+    def _is_protected(self, fair_unit: FairVictimUnit, *, reclaim: bool = True) -> bool:
         """Whether the gang is still within its guaranteed minimum runtime."""
-        until = rests_until(self.accounts, fair_unit, self.now, reclaim=reclaim) if fair_unit.core else 0.0
-        if self.now < until < self.again:
-            self.again = until
+        until = (
+            protected_until(self.accounts, fair_unit, self.now, reclaim=reclaim) if fair_unit.core else 0.0
+        )
+        if self.now < until < self.retry_at:
+            self.retry_at = until
         return until > self.now
 
-    def _may_be_taken(self, turn: FairTurn, queue: str, left: Mapping[str, Use]) -> bool:
+    def _is_reclaimable(self, turn: FairTurn, queue: str, left: Mapping[str, Use]) -> bool:
         """Whether a queue is above its share, or above quota while the reclaiming queue is within its own."""
         accounts = self.accounts
-        mine, theirs = accounts.part_ways(turn.queue, queue)
+        mine, theirs = accounts.diverging(turn.queue, queue)
         has = left.get(theirs, accounts.use[theirs])
         if not accounts.within_allowed(theirs, has):
             return True
         return accounts.within_quota(mine, turn.amounts) and not accounts.within_quota(theirs, {}, has)
 
     def _subtract(self, left: dict[str, Use], queue: str, amounts: Mapping[str, int]) -> None:
-        for name in self.accounts.up(queue):
+        for name in self.accounts.path_up(queue):
             use = left.setdefault(name, dict(self.accounts.use[name]))
             for resource in self.accounts.resources:
                 use[resource] = use.get(resource, 0) - amounts.get(resource, 0)
 
     def _queue_of(self, pod: Pod) -> str:
-        return self.look.charters[pod.gang].queue if pod.gang is not None else ""
+        return self.snapshot.charters[pod.gang].queue if pod.gang is not None else ""
 
     def _is_fair(self, turn: FairTurn, victims: Iterable[FairVictimUnit]) -> bool:
         """Whether each victim was reclaimable in turn, and no reclaimer ends above a victim's share ratio."""
@@ -256,15 +261,15 @@ class FairPreemptionSearch:
         left: dict[str, Use] = {}
         involved: dict[str, set[str]] = {}
         for fair_unit in victims:
-            if not self._may_be_taken(turn, fair_unit.queue, left):
+            if not self._is_reclaimable(turn, fair_unit.queue, left):
                 return False
             self._subtract(left, fair_unit.queue, fair_unit.amounts)
-            for name in accounts.up(fair_unit.queue):
+            for name in accounts.path_up(fair_unit.queue):
                 involved.setdefault(name, set()).update(
                     r for r, amount in fair_unit.amounts.items() if amount
                 )
         asks = {resource for resource, amount in turn.amounts.items() if amount}
-        for name in accounts.up(turn.queue):
+        for name in accounts.path_up(turn.queue):
             use = left.get(name, accounts.use[name])
             then = {r: use.get(r, 0) + turn.amounts.get(r, 0) for r in accounts.resources}
             siblings = accounts.below[accounts.queues[name].parent]
@@ -280,40 +285,48 @@ class FairPreemptionSearch:
 
     # ── search ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _room(
-        self, turn: FairTurn, request: AttemptRequest, pool: Sequence[FairVictimUnit], allowed_nodes: Bools | None,
+    def _search(
+        self,
+        turn: FairTurn,
+        request: AttemptRequest,
+        pool: Sequence[FairVictimUnit],
+        allowed_nodes: Bools | None,
         fair: Callable[[Sequence[FairVictimUnit]], bool],
-    ) -> FairPreemptionResult | None:  # fmt: skip
+    ) -> FairPreemptionResult | None:
         """Preempt from a prefix of the pool: a few units first, then more and more."""
         size = POOL_FIRST
         while pool:
-            result = self._room_of(turn, request, pool[:size], allowed_nodes, fair)
+            result = self._search_pool(turn, request, pool[:size], allowed_nodes, fair)
             if result is not None or size >= len(pool):
                 return result
             size *= 4
         return None
 
-    def _room_of(
-        self, turn: FairTurn, request: AttemptRequest, pool: Sequence[FairVictimUnit], allowed_nodes: Bools | None,
+    def _search_pool(
+        self,
+        turn: FairTurn,
+        request: AttemptRequest,
+        pool: Sequence[FairVictimUnit],
+        allowed_nodes: Bools | None,
         fair: Callable[[Sequence[FairVictimUnit]], bool],
-    ) -> FairPreemptionResult | None:  # fmt: skip
+    ) -> FairPreemptionResult | None:
         """Remove all units of the pool, then reprieve them by priority as long as the gang keeps its rows."""
         forced = self._forced(turn, pool)
         if forced is None:
             return None
-        self.placeless = True
+        self.lacks_placement = True
         may_stay = [fair_unit for fair_unit in reversed(pool) if fair_unit not in forced]
         breaking, others = self.context.budgets.split([fair_unit.unit for fair_unit in may_stay])
-        checkpoint = self.floor.mark()
-        self.floor.lift_many(pod.key for fair_unit in forced for pod in fair_unit.unit.pods)
+        checkpoint = self.overlay.mark()
+        self.overlay.lift_many(pod.key for fair_unit in forced for pod in fair_unit.unit.pods)
         trial = PreemptionTrial(
             self.context, request, [*breaking, *others], allowed_nodes, tries_max=self.tries_each
         )
         with trial:
-            rows = trial.let_stay()
-            leaving = {id(unit) for unit in trial.who_goes()} if rows is not None else set()
+            rows = trial.reprieve()
+            leaving = {id(unit) for unit in trial.victims()} if rows is not None else set()
         self.tries -= trial.tries
-        self.floor.undo(checkpoint)
+        self.overlay.undo(checkpoint)
         if rows is None:
             return None
         broken = {
@@ -323,7 +336,7 @@ class FairPreemptionSearch:
         over = {
             fair_unit.gang for fair_unit in forced
         }  # the queue is over its limit, wherever these pods run
-        moves = self.mover.places(
+        moves = self.consolidation.new_rows(
             [fair_unit for fair_unit in victims if fair_unit.gang not in over], rows, request
         )
         if not fair(
@@ -340,7 +353,7 @@ class FairPreemptionSearch:
                 helps = (
                     fair_unit
                     for fair_unit in pool
-                    if fair_unit not in forced and excess.queue in accounts.up(fair_unit.queue)
+                    if fair_unit not in forced and excess.queue in accounts.path_up(fair_unit.queue)
                     and fair_unit.amounts.get(excess.resource)
                 )  # fmt: skip
                 found = next(helps, None)
@@ -357,7 +370,7 @@ class FairPreemptionSearch:
         return forced
 
 
-def _likeness(turn: FairTurn, allowed_nodes: Bools | None) -> object:
+def _equivalence_key(turn: FairTurn, allowed_nodes: Bools | None) -> object:
     """Equivalence key of gangs: if the search fails for one, it fails for the other."""
     spec = turn.candidate.charter
     tree = "" if spec.tree is None else repr(replace(spec.tree, name=""))

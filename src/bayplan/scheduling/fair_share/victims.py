@@ -34,7 +34,7 @@ class FairVictimPool:
     """All victim units of one cycle. Non-preemptible gangs are left out, and those that are dropped."""
 
     def __init__(self, snapshot: SchedulingSnapshot, accounts: Accounts, removed: Collection[PodKey]) -> None:
-        self.look, self.gone = snapshot, removed
+        self.snapshot, self.removed = snapshot, removed
         self.dropped: set[Ref] = set()
         self._by_queue: dict[str, list[FairVictimUnit]] | None = None
         self._by_gang: dict[Ref, list[FairVictimUnit]] = {}
@@ -45,7 +45,7 @@ class FairVictimPool:
                 if spec is not None and spec.queue in accounts.queues and not spec.lasting:
                     members.setdefault(pod.gang, []).append(pod)
         for gang, pods in members.items():
-            self._by_gang[gang] = list(_pieces(snapshot.charters[gang], pods))
+            self._by_gang[gang] = list(_fair_units(snapshot.charters[gang], pods))
 
     def by_queue(self) -> dict[str, list[FairVictimUnit]]:
         """Units by queue, first victim first."""
@@ -65,28 +65,32 @@ class FairVictimPool:
         self._by_queue = None
         return True
 
-    def renew(self, gang: Ref) -> None:
+    def rebuild(self, gang: Ref) -> None:
         """Rebuild the units of a gang after some of its pods were preempted."""
         if gang in self.dropped:
             return
-        mine = (self.look.pods.get(key) for key in self.look.members.get(gang, ()) if key not in self.gone)
+        mine = (
+            self.snapshot.pods.get(key)
+            for key in self.snapshot.members.get(gang, ())
+            if key not in self.removed
+        )
         pods = [pod for pod in mine if pod is not None and not pod.leaving]
         self._by_gang.pop(gang, None)
         if pods:
-            self._by_gang[gang] = list(_pieces(self.look.charters[gang], pods))
+            self._by_gang[gang] = list(_fair_units(self.snapshot.charters[gang], pods))
         self._by_queue = None
 
 
-def _pieces(spec: GangSpec, pods: list[Pod]) -> Iterator[FairVictimUnit]:
+def _fair_units(spec: GangSpec, pods: list[Pod]) -> Iterator[FairVictimUnit]:
     """The pods beyond the minimum of each pod set, from the set grown most; then the core."""
     surplus, core = beyond_minimum(spec, pods)
     for pod in surplus:
-        yield piece_of(spec, (pod,), placed=pods)
+        yield fair_unit_of(spec, (pod,), placed=pods)
     if core:
-        yield piece_of(spec, core, core=True, placed=pods)
+        yield fair_unit_of(spec, core, core=True, placed=pods)
 
 
-def piece_of(
+def fair_unit_of(
     spec: GangSpec, pods: Sequence[Pod], *, core: bool = False, placed: Sequence[Pod] = ()
 ) -> FairVictimUnit:
     """A victim unit of some pods of a gang. `placed`: all its pods, if they set priority and start time."""
@@ -107,16 +111,16 @@ class FairVictims:
         self.accounts = accounts
         self.left = {queue: list(reversed(some)) for queue, some in fair_units.items() if some}
         self.taken: dict[str, Use] = {}
-        self.inside: dict[str, int] = {}
+        self.units_below: dict[str, int] = {}
         for queue, some in self.left.items():
-            for name in accounts.up(queue):
-                self.inside[name] = self.inside.get(name, 0) + len(some)
+            for name in accounts.path_up(queue):
+                self.units_below[name] = self.units_below.get(name, 0) + len(some)
 
     def __iter__(self) -> Iterator[FairVictimUnit]:
         while (found := self._first(self.accounts.below.get("", ()))) is not None:
             self.left[found.queue].pop()
-            for name in self.accounts.up(found.queue):
-                self.inside[name] -= 1
+            for name in self.accounts.path_up(found.queue):
+                self.units_below[name] -= 1
                 taken = self.taken.setdefault(name, {})
                 for resource, amount in found.amounts.items():
                     taken[resource] = taken.get(resource, 0) + amount
@@ -124,13 +128,13 @@ class FairVictims:
 
     def skip(self, queue: str) -> None:
         """Yield no more units of this queue."""
-        for name in self.accounts.up(queue):
-            self.inside[name] -= len(self.left[queue])
+        for name in self.accounts.path_up(queue):
+            self.units_below[name] -= len(self.left[queue])
         self.left[queue].clear()
 
     def _first(self, names: Iterable[str]) -> FairVictimUnit | None:
         best: tuple[tuple[object, ...], FairVictimUnit] | None = None
-        some = [name for name in names if self.inside.get(name)]
+        some = [name for name in names if self.units_below.get(name)]
         for name in some:
             below = self.accounts.below.get(name)
             fair_unit = self._first(below) if below else self.left[name][-1]
@@ -139,19 +143,19 @@ class FairVictims:
             less = dict(self.taken.get(name, NONE))
             for resource, amount in fair_unit.amounts.items():
                 less[resource] = less.get(resource, 0) + amount
-            key = ("piece", fair_unit.unit.pods[0].key, self.inside[name])
+            key = ("piece", fair_unit.unit.pods[0].key, self.units_below[name])
             rank = self.accounts.rank(name, key, NONE, less)
             if best is None or rank > best[0]:
                 best = rank, fair_unit
         return None if best is None else best[1]
 
 
-def rests_until(accounts: Accounts, fair_unit: FairVictimUnit, now: float, *, reclaim: bool) -> float:
+def protected_until(accounts: Accounts, fair_unit: FairVictimUnit, now: float, *, reclaim: bool) -> float:
     """When the core of a gang may be preempted: its queue, or an ancestor, may guarantee a minimum runtime.
 
     The minimum runtime of a gang that has not started begins now or later.
     """
-    for name in accounts.up(fair_unit.queue):
+    for name in accounts.path_up(fair_unit.queue):
         queue = accounts.queues[name]
         seconds = queue.reclaim_after if reclaim else queue.preempt_after
         if seconds is not None:

@@ -20,18 +20,18 @@ class PreemptionContext:
     search adds its victims to both, so that later searches see them.
     """
 
-    look: SchedulingSnapshot
+    snapshot: SchedulingSnapshot
     profile: Profile
-    floor: NodeOverlay
+    overlay: NodeOverlay
 
     @cached_property
-    def leaving(self) -> LeavingPods:
+    def terminating(self) -> LeavingPods:
         """All pods that terminate or are being preempted, for any gang."""
-        terminating = [key for key, pod in self.look.pods.items() if pod.leaving]
-        victims = (key for candidate in self.look.candidates for key in candidate.making_room)
-        return LeavingPods(self.floor, (*terminating, *victims))
+        terminating = [key for key, pod in self.snapshot.pods.items() if pod.leaving]
+        victims = (key for candidate in self.snapshot.candidates for key in candidate.making_room)
+        return LeavingPods(self.overlay, (*terminating, *victims))
 
     @cached_property
     def budgets(self) -> DisruptionBudgets:
         """How many more pods each disruption budget allows to preempt."""
-        return DisruptionBudgets(self.look.budgets)
+        return DisruptionBudgets(self.snapshot.budgets)

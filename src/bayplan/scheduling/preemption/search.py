@@ -11,9 +11,9 @@ from math import inf
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.scheduling_rejection import PreemptionSearchOutcome
 from bayplan.placement.cluster.topology_tree import Bools
-from bayplan.scheduling.attempt.gang import AttemptRequest, attempt, domains_for, supply_of
+from bayplan.scheduling.attempt.gang import AttemptRequest, attempt, capacity_of, domains_for
 from bayplan.scheduling.preemption.context import PreemptionContext
-from bayplan.scheduling.preemption.self_preemption import fewest_go, spare_pods
+from bayplan.scheduling.preemption.self_preemption import fewest_victims, surplus_pods
 from bayplan.scheduling.preemption.single_pod import VictimsByNode
 from bayplan.scheduling.preemption.trial import PreemptionTrial
 from bayplan.scheduling.preemption.victim_units import VictimUnit, units_of
@@ -26,14 +26,14 @@ DOMAINS_MAX = 16
 class PreemptionResult:
     """The outcome of the search, the victims, and the rows of the pods once the victims are gone."""
 
-    sought: PreemptionSearchOutcome
+    outcome: PreemptionSearchOutcome
     victims: tuple[VictimUnit, ...] = ()
-    seats: Mapping[PodKey, int] = field(default_factory=dict)
+    rows: Mapping[PodKey, int] = field(default_factory=dict)
 
     @property
     def pods(self) -> list[tuple[Pod, bool]]:
         """All pods to preempt, and whether each leaves with its whole gang."""
-        return [(pod, unit.whole) for unit in self.victims for pod in unit.pods]
+        return [(pod, unit.leaves_together) for unit in self.victims for pod in unit.pods]
 
 
 class PreemptionSearch:
@@ -41,7 +41,7 @@ class PreemptionSearch:
 
     def __init__(self, context: PreemptionContext) -> None:
         self.context = context
-        self.look, self.profile, self.floor = context.look, context.profile, context.floor
+        self.snapshot, self.profile, self.overlay = context.snapshot, context.profile, context.overlay
         self.nodes: VictimsByNode | None = None
         self.limit = 0  # `nodes` holds all units below this priority
 
@@ -53,16 +53,16 @@ class PreemptionSearch:
         placed_rows: Sequence[int] = (),
     ) -> PreemptionResult:
         """Search for victims; those found count as removed from now on."""
-        if not self.profile.displace or not _may(request):
+        if not self.profile.displace or not _may_preempt(request):
             return PreemptionResult(PreemptionSearchOutcome.NEVER)
-        waiting_result = self.room_of_those_going(request, allowed_nodes, placed_rows)
+        waiting_result = self.wait_for_terminating(request, allowed_nodes, placed_rows)
         if waiting_result is not None:
             return waiting_result
         nodes = self._nodes(priority)
-        if request.lone:
+        if request.is_single_pod:
             if not nodes.units or nodes.units[-1].priority >= priority:
                 return PreemptionResult(PreemptionSearchOutcome.NOBODY)
-            found = nodes.room_for(request.waiting[0], priority, allowed_nodes)
+            found = nodes.victims_for(request.pending[0], priority, allowed_nodes)
             result = (
                 PreemptionResult(PreemptionSearchOutcome.NO_HELP)
                 if found is None
@@ -72,31 +72,33 @@ class PreemptionSearch:
             units = self.below(priority, request.candidate)
             if not units:
                 return PreemptionResult(PreemptionSearchOutcome.NOBODY)
-            result = self._room_for_gang(request, units, allowed_nodes, placed_rows)
+            result = self._preempt_for_gang(request, units, allowed_nodes, placed_rows)
         if result.victims:
-            nodes.sent.update(map(id, result.victims))
-            self.context.leaving.add(pod.key for pod, _ in result.pods)
+            nodes.preempted.update(map(id, result.victims))
+            self.context.terminating.add(pod.key for pod, _ in result.pods)
             self.context.budgets.spend(pod for pod, _ in result.pods)
         return result
 
-    def of_its_own(self, request: AttemptRequest, allowed_nodes: Bools | None) -> PreemptionResult | None:
+    def preempt_own_surplus(
+        self, request: AttemptRequest, allowed_nodes: Bools | None
+    ) -> PreemptionResult | None:
         """Preempt surplus pods of the gang itself for those that its minimum lacks."""
         candidate = request.candidate
-        surplus, tree = spare_pods(candidate, self.context.leaving.keys), candidate.charter.tree
+        surplus, tree = surplus_pods(candidate, self.context.terminating.keys), candidate.charter.tree
         if not surplus or tree is None or not self.profile.displace:
             return None
-        lacking, capacity = replace(request, extra=0), supply_of(self.look, candidate, tree)
+        lacking, capacity = replace(request, extra=0), capacity_of(self.snapshot, candidate, tree)
 
         def sought(pods: Sequence[Pod]) -> PreemptionResult | None:
             units = [
                 VictimUnit((pod,), pod.wants.priority, True, pod.started or inf) for pod in reversed(pods)
             ]
-            result, _ = self._room_within(lacking, units, allowed_nodes)
-            return result if result.sought is PreemptionSearchOutcome.FOUND else None
+            result, _ = self._preempt_within(lacking, units, allowed_nodes)
+            return result if result.outcome is PreemptionSearchOutcome.FOUND else None
 
-        result = fewest_go(capacity, tree, surplus, sought)
+        result = fewest_victims(capacity, tree, surplus, sought)
         if result is not None:
-            self.context.leaving.add(pod.key for pod, _ in result.pods)
+            self.context.terminating.add(pod.key for pod, _ in result.pods)
             self.context.budgets.spend(pod for pod, _ in result.pods)
             self.nodes = None  # the rest of the gang forms other victim units
         return result
@@ -108,29 +110,31 @@ class PreemptionSearch:
         nodes = self._nodes(priority + 1 if or_equal else priority)
         limit = -priority - 1 if or_equal else -priority
         start = bisect_right(nodes.units, limit, key=lambda unit: -unit.priority)
-        units, preempted = list(nodes.units[start:]), nodes.sent
+        units, preempted = list(nodes.units[start:]), nodes.preempted
         if preempted:
             units = [unit for unit in units if id(unit) not in preempted]
         gang = candidate.charter.source
-        if self.look.members.get(gang):
+        if self.snapshot.members.get(gang):
             units = [unit for unit in units if unit.pods[0].gang != gang]
         return units
 
     def _nodes(self, priority: int) -> VictimsByNode:
         if self.nodes is None or priority > self.limit:
-            removed = self.context.leaving.keys
-            pods = (pod for key, pod in self.look.pods.items() if key not in removed)
-            units = units_of(pods if removed else self.look.pods.values(), self.look.charters, priority)
+            removed = self.context.terminating.keys
+            pods = (pod for key, pod in self.snapshot.pods.items() if key not in removed)
+            units = units_of(
+                pods if removed else self.snapshot.pods.values(), self.snapshot.charters, priority
+            )
             self.limit = priority
-            self.nodes = VictimsByNode(self.floor, self.context.budgets, units, self.context.leaving)
+            self.nodes = VictimsByNode(self.overlay, self.context.budgets, units, self.context.terminating)
         return self.nodes
 
-    def still_promised(self, candidate: SchedulingCandidate) -> dict[PodKey, int]:
+    def still_nominated(self, candidate: SchedulingCandidate) -> dict[PodKey, int]:
         """Of the nominated rows, those that fit once all terminating pods are gone."""
-        overlay = self.floor
+        overlay = self.overlay
         found: dict[PodKey, int] = {}
-        with self._undone():
-            overlay.lift_many(self.context.leaving.keys)
+        with self._rolled_back():
+            overlay.lift_many(self.context.terminating.keys)
             for pod in candidate.waiting:
                 row = overlay.row(candidate.nominated.get(pod.key, ""))
                 if row >= 0 and overlay.judge(pod.wants.shape).fits[row]:
@@ -138,28 +142,28 @@ class PreemptionSearch:
                     found[pod.key] = row
         return found
 
-    def room_of_those_going(
+    def wait_for_terminating(
         self, request: AttemptRequest, allowed_nodes: Bools | None, placed_rows: Sequence[int]
     ) -> PreemptionResult | None:
         """The gang's rows if the pods that terminate anyway free enough capacity; None otherwise."""
-        if not self.context.leaving.keys:
+        if not self.context.terminating.keys:
             return None
         trial = PreemptionTrial(self.context, request, (), allowed_nodes)
         if (
-            trial.plain
-            and trial.shape
-            and self.context.leaving.makes_room(trial.shape, allowed_nodes) < request.need
+            trial.is_unconstrained
+            and trial.signature
+            and self.context.terminating.makes_room(trial.signature, allowed_nodes) < request.need
         ):
             return None
         with trial.emptied() as overlay:
-            found = attempt(self.look, overlay, request, self.profile, allowed_nodes, placed_rows)
+            found = attempt(self.snapshot, overlay, request, self.profile, allowed_nodes, placed_rows)
         return (
-            PreemptionResult(PreemptionSearchOutcome.FOUND, (), found.seats)
-            if len(found.seats) >= request.need
+            PreemptionResult(PreemptionSearchOutcome.FOUND, (), found.rows)
+            if len(found.rows) >= request.need
             else None
         )
 
-    def _room_for_gang(
+    def _preempt_for_gang(
         self,
         request: AttemptRequest,
         units: Sequence[VictimUnit],
@@ -167,7 +171,7 @@ class PreemptionSearch:
         placed_rows: Sequence[int],
     ) -> PreemptionResult:
         if request.candidate.charter.locality.required is None or request.candidate.charter.tree is not None:
-            return self._room_within(request, self._in_turn(units), allowed_nodes)[0]
+            return self._preempt_within(request, self._reprieve_order(units), allowed_nodes)[0]
         best: tuple[tuple[object, ...], PreemptionResult] | None = None
         trial = PreemptionTrial(self.context, request, units, allowed_nodes)
         with trial.emptied() as overlay:
@@ -175,18 +179,18 @@ class PreemptionSearch:
                 overlay, request, self.profile, allowed_nodes, placed_rows, DOMAINS_MAX
             )
         turns: dict[int, int] = {}
-        if self.context.budgets.budgets and not trial.plain:
-            turns = {id(unit): turn for turn, unit in enumerate(self._in_turn(units))}
+        if self.context.budgets.budgets and not trial.is_unconstrained:
+            turns = {id(unit): turn for turn, unit in enumerate(self._reprieve_order(units))}
         for area in areas:
             near = trial.near(area.nodes)
-            near = sorted(near, key=lambda unit: turns[id(unit)]) if turns else self._in_turn(near)
-            result, worth = self._room_within(request, near, area.nodes, among=trial)
+            near = sorted(near, key=lambda unit: turns[id(unit)]) if turns else self._reprieve_order(near)
+            result, worth = self._preempt_within(request, near, area.nodes, among=trial)
             order = (*worth, area.value != first, area.value)
-            if result.sought is PreemptionSearchOutcome.FOUND and (best is None or order < best[0]):
+            if result.outcome is PreemptionSearchOutcome.FOUND and (best is None or order < best[0]):
                 best = order, result
         return best[1] if best is not None else PreemptionResult(PreemptionSearchOutcome.NO_HELP)
 
-    def _room_within(
+    def _preempt_within(
         self,
         request: AttemptRequest,
         units: Sequence[VictimUnit],
@@ -203,8 +207,8 @@ class PreemptionSearch:
             self.context, request, units, allowed_nodes, single=among is not None, among=among
         )
         with trial:
-            rows = trial.let_stay()
-            victims = trial.who_goes() if rows is not None else []
+            rows = trial.reprieve()
+            victims = trial.victims() if rows is not None else []
         if rows is None:
             return PreemptionResult(PreemptionSearchOutcome.NO_HELP), ()
         highest = max((unit.priority for unit in victims), default=-(2**31))
@@ -216,21 +220,21 @@ class PreemptionSearch:
             size,
         )
 
-    def _in_turn(self, units: Sequence[VictimUnit]) -> list[VictimUnit]:
+    def _reprieve_order(self, units: Sequence[VictimUnit]) -> list[VictimUnit]:
         """The order of reprieve: units that would violate a budget first."""
         breaking, others = self.context.budgets.split(units)
         return [*breaking, *others]
 
     @contextmanager
-    def _undone(self) -> Iterator[None]:
-        checkpoint = self.floor.mark()
+    def _rolled_back(self) -> Iterator[None]:
+        checkpoint = self.overlay.mark()
         try:
             yield
         finally:
-            self.floor.undo(checkpoint)
+            self.overlay.undo(checkpoint)
 
 
-def _may(request: AttemptRequest) -> bool:
+def _may_preempt(request: AttemptRequest) -> bool:
     """Whether the gang may preempt: as its spec says, or else if all of its pods may."""
     spec_preempts = request.candidate.charter.preempts
-    return spec_preempts if spec_preempts is not None else all(pod.wants.preempts for pod in request.waiting)
+    return spec_preempts if spec_preempts is not None else all(pod.wants.preempts for pod in request.pending)

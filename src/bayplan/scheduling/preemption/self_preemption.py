@@ -27,7 +27,7 @@ Found = TypeVar("Found", bound=HasPods)
 DOMAINS_MAX = 16  # domains whose pods are tried by themselves
 
 
-def spare_pods(candidate: SchedulingCandidate, removed: Collection[PodKey]) -> list[Pod]:
+def surplus_pods(candidate: SchedulingCandidate, removed: Collection[PodKey]) -> list[Pod]:
     """The surplus pods of a partly bound gang, first victim first.
 
     Empty if the minimum is complete, or pods of the gang are preempted already.
@@ -41,14 +41,14 @@ def spare_pods(candidate: SchedulingCandidate, removed: Collection[PodKey]) -> l
     found: list[Pod] = []
     for pod_set in reversed(list(tree.pod_sets())):
         mine = [pod for pod in bound if pod.pod_set == pod_set.name]
-        found += reversed(_beyond(pod_set, mine))
+        found += reversed(_surplus(pod_set, mine))
     optional = {one.name for one in tree.pod_sets() if one.segments or not one.minimum}
     # the other pod sets have to share a domain with the pods that stay
     found.sort(key=lambda pod: pod.pod_set not in optional)
     return [pod for pod in found if pod.takes_room and not pod.leaving]
 
 
-def _beyond(pod_set: PodSet, standing: Sequence[Pod]) -> list[Pod]:
+def _surplus(pod_set: PodSet, standing: Sequence[Pod]) -> list[Pod]:
     """The pods of the highest ranks; pods in mandatory segments are never surplus."""
     ordered = sorted(standing, key=lambda pod: (pod.rank, pod.created, pod.key.namespace, pod.key.name))
     if pod_set.segments:
@@ -57,7 +57,7 @@ def _beyond(pod_set: PodSet, standing: Sequence[Pod]) -> list[Pod]:
     return ordered[pod_set.minimum :]
 
 
-def fewest_go(
+def fewest_victims(
     capacity: CapacitySnapshot,
     tree: Group,
     surplus: Sequence[Pod],

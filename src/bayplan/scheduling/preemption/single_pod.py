@@ -39,8 +39,8 @@ class VictimsByNode:
         units: Sequence[VictimUnit],
         removed: LeavingPods,
     ) -> None:
-        self.floor, self.budgets, self.units, self.gone = overlay, budgets, units, removed
-        self.sent: set[int] = set()  # units preempted already, by id()
+        self.overlay, self.budgets, self.units, self.terminating = overlay, budgets, units, removed
+        self.preempted: set[int] = set()  # units preempted already, by id()
         self.searches: dict[object, _Search] = {}
 
     @cached_property
@@ -52,17 +52,17 @@ class VictimsByNode:
             pods = unit.pods
             for node in {pod.node for pod in pods} if len(pods) > 1 else (pods[0].node,):
                 if node not in rows:
-                    rows[node] = self.floor.row(node)
+                    rows[node] = self.overlay.row(node)
                 found.setdefault(rows[node], []).append(unit)
         return found
 
-    def room_for(self, pod: Pod, priority: int, allowed_nodes: Bools | None) -> Found | None:
+    def victims_for(self, pod: Pod, priority: int, allowed_nodes: Bools | None) -> Found | None:
         """The row of the pod and its victims; None if preemption does not help."""
         signature = pod.wants.shape
-        if not minds_nobody(self.floor.scene, signature):
-            numa_request = minds(self.floor.scene.zones, signature)
-            if numa_request is not None and minds_nobody(self.floor.scene, replace(signature, zones=None)):
-                return self._by_zones(pod, numa_request, priority, allowed_nodes)
+        if not minds_nobody(self.overlay.scene, signature):
+            numa_request = minds(self.overlay.scene.zones, signature)
+            if numa_request is not None and minds_nobody(self.overlay.scene, replace(signature, zones=None)):
+                return self._by_numa(pod, numa_request, priority, allowed_nodes)
             return self._one_by_one(pod, priority, allowed_nodes)
         key = (signature, priority, None if allowed_nodes is None else allowed_nodes.tobytes())
         if key not in self.searches:
@@ -72,7 +72,7 @@ class VictimsByNode:
 
     def below(self, row: int, priority: int) -> list[VictimUnit]:
         """Units on a node below a priority, highest priority first."""
-        return [u for u in self.by_row.get(row, ()) if u.priority < priority and id(u) not in self.sent]
+        return [u for u in self.by_row.get(row, ()) if u.priority < priority and id(u) not in self.preempted]
 
     def cost(self, victims: Sequence[VictimUnit]) -> Cost:
         """Violated budgets, highest priority, sum of priorities, number of pods, latest start."""
@@ -85,14 +85,14 @@ class VictimsByNode:
     # ── with all constraints of the pod ────────────────────────────────────────────────────────────
 
     def _one_by_one(self, pod: Pod, priority: int, allowed_nodes: Bools | None) -> Found | None:
-        overlay, signature = self.floor, pod.wants.shape
+        overlay, signature = self.overlay, pod.wants.shape
         checkpoint = overlay.mark()
-        overlay.lift_many(self.gone.keys)
+        overlay.lift_many(self.terminating.keys)
         rows = [row for row in curable_rows(overlay, signature, allowed_nodes) if self.below(row, priority)]
         rows.sort(key=lambda row: (*self._worst(row, priority), row))
         best: tuple[Choice, tuple[VictimUnit, ...]] | None = None
         for row in rows[:ROWS_MAX]:
-            victims = self._victims_tried(signature, row, self.below(row, priority))
+            victims = self._victims_on(signature, row, self.below(row, priority))
             if victims:
                 choice = self.cost(victims), overlay.node(row), row
                 if best is None or choice < best[0]:
@@ -100,15 +100,15 @@ class VictimsByNode:
         overlay.undo(checkpoint)
         return None if best is None else ({pod.key: best[0][-1]}, best[1])
 
-    def _by_zones(
+    def _by_numa(
         self, pod: Pod, numa_request: NumaRequest, priority: int, allowed_nodes: Bools | None
     ) -> Found | None:
         """The same if only resources and NUMA alignment matter: all nodes at once, the best verified."""
-        overlay, signature = self.floor, pod.wants.shape
+        overlay, signature = self.overlay, pod.wants.shape
         checkpoint = overlay.mark()
-        overlay.lift_many(self.gone.keys)
+        overlay.lift_many(self.terminating.keys)
         rows = [row for row in curable_rows(overlay, signature, allowed_nodes) if self.below(row, priority)]
-        units = [self._in_turn(self.below(row, priority)) for row in rows]
+        units = [self._reprieve_order(self.below(row, priority)) for row in rows]
         names = [overlay.node(row) for row in rows]
         there = [[_on(unit, name) for unit in mine] for name, mine in zip(names, units, strict=True)]
         choices: list[tuple[Cost, str, int]] = []
@@ -117,14 +117,14 @@ class VictimsByNode:
                 choices.append((self.cost([units[n][turn] for turn in go]), names[n], n))
         found: Found | None = None
         for _, _, n in sorted(choices)[:SURE_MAX]:
-            victims = self._victims_tried(signature, rows[n], units[n])
+            victims = self._victims_on(signature, rows[n], units[n])
             if victims:
                 found = {pod.key: rows[n]}, victims
                 break
         overlay.undo(checkpoint)
         return found
 
-    def _in_turn(self, units: Sequence[VictimUnit]) -> list[VictimUnit]:
+    def _reprieve_order(self, units: Sequence[VictimUnit]) -> list[VictimUnit]:
         """The order of reprieve: units that would violate a budget first."""
         breaking, others = self.budgets.split(units)
         return [*breaking, *others]
@@ -133,10 +133,10 @@ class VictimsByNode:
         units = self.below(row, priority)
         return max(unit.priority for unit in units), len(units)
 
-    def _victims_tried(
+    def _victims_on(
         self, signature: PodSignature, row: int, units: Sequence[VictimUnit]
     ) -> tuple[VictimUnit, ...]:
-        overlay = self.floor
+        overlay = self.overlay
         checkpoint = overlay.mark()
         overlay.lift_many(pod.key for unit in units for pod in unit.pods)
         victims = []
@@ -162,7 +162,7 @@ class _Search:
         self, nodes: VictimsByNode, signature: PodSignature, priority: int, allowed_nodes: Bools | None
     ) -> None:
         self.nodes, self.priority = nodes, priority
-        self.columns = Columns(nodes.floor, signature, allowed_nodes, nodes.gone)
+        self.columns = Columns(nodes.overlay, signature, allowed_nodes, nodes.terminating)
         self.columns.refresh()
         self.heap: list[Choice] = []
         self.more = self._rows()
@@ -187,7 +187,7 @@ class _Search:
         self.columns.refresh()
         while self.heap or self.next is not None:
             if not self.heap or (self.next is not None and self.next[0] < self.heap[0][0][1]):
-                self._work_out_more()
+                self._compute_more()
                 continue
             cost, name, row = heappop(self.heap)
             victims = self._victims(row)
@@ -198,12 +198,12 @@ class _Search:
                     return row, victims
         return None
 
-    def _work_out_more(self) -> None:
+    def _compute_more(self) -> None:
         assert self.next is not None
         for row in self.next[1]:
             victims = self._victims(row)
             if victims:
-                heappush(self.heap, (self.nodes.cost(victims), self.nodes.floor.node(row), row))
+                heappush(self.heap, (self.nodes.cost(victims), self.nodes.overlay.node(row), row))
         self.next = next(self.more, None)
 
     def _victims(self, row: int) -> tuple[VictimUnit, ...]:
@@ -226,9 +226,9 @@ class _Search:
         return tuple(victims)
 
     def _on(self, unit: VictimUnit, row: int) -> Iterator[PodSignature]:
-        yield from (pod.wants.shape for pod in _on(unit, self.nodes.floor.node(row)))
+        yield from (pod.wants.shape for pod in _on(unit, self.nodes.overlay.node(row)))
 
 
 def _on(unit: VictimUnit, node: str) -> Sequence[Pod]:
     """The pods of a unit that are on a node."""
-    return [pod for pod in unit.pods if pod.node == node] if unit.whole else unit.pods[:1]
+    return [pod for pod in unit.pods if pod.node == node] if unit.leaves_together else unit.pods[:1]

@@ -22,7 +22,7 @@ class VictimUnit(NamedTuple):
     of_groups: bool = False  # a group of pod groups, preempted as one
 
     @property
-    def whole(self) -> bool:
+    def leaves_together(self) -> bool:
         """Whether more than one pod leaves together."""
         return len(self.pods) > 1
 
@@ -78,12 +78,12 @@ def units_of(pods: Iterable[Pod], specs: Mapping[Ref, GangSpec], below: int) -> 
             units += [
                 VictimUnit(pods, priority, True, started) for pods in (*((one,) for one in surplus), *some)
             ]
-    units += _parts_that_go(parts, specs, below)
+    units += _subgroup_units(parts, specs, below)
     units.sort(key=VictimUnit.rank)
     return units
 
 
-def _parts_that_go(
+def _subgroup_units(
     parts: Mapping[tuple[Ref, str], list[Pod]], specs: Mapping[Ref, GangSpec], below: int
 ) -> Iterator[VictimUnit]:
     """Subgroups that are preempted as a whole, with the priority of their gang."""
@@ -123,12 +123,12 @@ class DisruptionBudgets:
     def __init__(self, budgets: Sequence[DisruptionBudget]) -> None:
         self.budgets = tuple(budgets)
         self.spent = [0] * len(self.budgets)
-        self.known: dict[tuple[str, Labels], tuple[int, ...]] = {}
+        self.matching: dict[tuple[str, Labels], tuple[int, ...]] = {}
 
     def spend(self, pods: Iterable[Pod]) -> None:
         """Count preempted pods against their budgets."""
         for pod in pods:
-            for at in self._meaning(pod):
+            for at in self._budgets_of(pod):
                 self.spent[at] += 1
 
     def split(self, units: Sequence[VictimUnit]) -> tuple[list[VictimUnit], list[VictimUnit]]:
@@ -141,7 +141,7 @@ class DisruptionBudgets:
         for unit in units:
             broken = False
             for pod in unit.pods:
-                for at in self._meaning(pod):
+                for at in self._budgets_of(pod):
                     left[at] -= 1
                     broken |= left[at] < 0
             (breaking if broken else others).append(unit)
@@ -151,15 +151,15 @@ class DisruptionBudgets:
         """How many of these units would violate a budget."""
         return len(self.split(units)[0])
 
-    def _meaning(self, pod: Pod) -> tuple[int, ...]:
+    def _budgets_of(self, pod: Pod) -> tuple[int, ...]:
         """The budgets that count a pod, without those that count it as disrupted already."""
         if not self.budgets:
             return ()
         signature = pod.wants.shape
-        found = self.known.get((pod.key.namespace, signature.labels))
+        found = self.matching.get((pod.key.namespace, signature.labels))
         if found is None:
             labels = dict(signature.labels)
-            found = self.known[pod.key.namespace, signature.labels] = tuple(
+            found = self.matching[pod.key.namespace, signature.labels] = tuple(
                 at
                 for at, budget in enumerate(self.budgets)
                 if budget.namespace == pod.key.namespace and budget.selector.accepts(labels)

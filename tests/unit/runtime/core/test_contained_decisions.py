@@ -1,4 +1,4 @@
-"""Gangs that cannot be decided on, or take too long: what they are told, and what replay makes of it."""
+"""Gangs whose decision fails or takes too long: their rejection, and how replay handles them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_workload_that_could_not_be_decided_on_is_admitted_once_it_can() -> No
 
 
 class Ticking(Observer):
-    """A stopwatch that goes on by a tenth of a second whenever somebody looks at it."""
+    """A stopwatch that advances by a tenth of a second at each reading."""
 
     def stopwatch(self) -> Callable[[], float]:
         looks = [0.0]
@@ -139,7 +139,7 @@ def test_what_was_found_before_time_ran_out_is_told_too() -> None:
     assert "Found by then: couldn't assign flavors to pod set main" in words
 
 
-def test_those_whose_turn_has_not_come_have_it_in_the_next_decision() -> None:
+def test_gangs_that_were_not_reached_are_decided_on_in_the_next_cycle() -> None:
     site = Site(FIRST, cpus=(64,), role=SchedulerController(Profile(decision_seconds=3.0)))
     site.loop = Loop(
         site.loop.backend, (site.role,), site.journal, observer=Ticking(), containment=Containment()
@@ -149,10 +149,10 @@ def test_those_whose_turn_has_not_come_have_it_in_the_next_decision() -> None:
     site.loop.step(site.now)
     bound = [name for name in (f"p{n}" for n in range(20)) if site.on(name)[0]]
     assert 0 < len(bound) < 20
-    site.loop.rests.clear()
+    site.loop.paused_until.clear()
     for _ in range(20):
         site.loop.step(site.now)
-        site.loop.rests.clear()
+        site.loop.paused_until.clear()
     assert all(site.on(*(f"p{n}" for n in range(20))))
 
 
@@ -165,7 +165,7 @@ def test_admission_stops_between_heads_when_time_is_up() -> None:
     for name in ("a", "b", "c"):
         world.cluster.submit(workload(name, 1, 1, required=RACK))
     for _ in range(60):
-        world.loop.rests.clear()
+        world.loop.paused_until.clear()
         world.pass_time(0.5)
     told = {name: world.told(name)["QuotaReserved"][1] for name in "abc"}
     assert set(told.values()) <= {"QuotaReserved", "DecisionBudgetExceeded"}

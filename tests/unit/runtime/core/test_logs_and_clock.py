@@ -1,4 +1,4 @@
-"""Logs in one form for everybody, without secrets in tracebacks; clocks that run and one that is moved."""
+"""Logs in one format, without secrets in tracebacks; the system clock and the virtual clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graceful end: in order, in time, and whatever fails on the way."""
+"""Graceful shutdown: in order, in time, whatever fails on the way."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_second_signal_ends_at_once() -> None:
     assert ended.stdout == "first\n"
 
 
-def test_a_signal_in_the_middle_of_a_wait_for_it_is_heard() -> None:
+def test_a_signal_during_a_wait_is_handled() -> None:
     program = (
         "import os, signal, threading\n"
         "from bayplan.runtime.process.shutdown import stop_on_signal\n"

@@ -30,7 +30,7 @@ GROUP = "PodGroup"
 JOINING = "Joining"
 """The kind of a unit that is a pod joining the Workload of its owner."""
 OF_SET = "leaderworkerset.sigs.k8s.io/name"
-GONE_KEPT = 1000
+DELETED_MAX = 1000
 OVER = ("Succeeded", "Failed")
 
 FLAGGED = tuple(kind for kind, entry in KINDS.items() if entry.suspend)
@@ -63,13 +63,15 @@ class ObjectCache:
         self.pods: dict[Key, Object] = {}
         self.joining: dict[Key, PodWire] = {}
         self.others: dict[JobKey, Object] = {}
-        self.standing: dict[Key, set[str]] = {}  # by Workload: pods that are bound to nodes and not finished
-        self._stands_for: dict[Key, str] = {}  # the same by pod
+        self.bound_pods: dict[
+            Key, set[str]
+        ] = {}  # by Workload: pods that are bound to nodes and not finished
+        self._bound_for: dict[Key, str] = {}  # the same by pod
         self.groups: dict[Key, dict[Key, None]] = {}
         self.owned: dict[JobKey, dict[Key, None]] = {}  # Workloads by kind and name of their owner
         self.flavors: dict[str, Object] = {}
         self.known_kinds: set[str] = set()  # kinds whose initial list is complete
-        self._gone: deque[str] = deque(maxlen=GONE_KEPT)
+        self._gone: deque[str] = deque(maxlen=DELETED_MAX)
 
     def note(self, event: Event) -> Iterator[JobKey]:
         """Apply an event; returns the units it affects."""
@@ -81,7 +83,7 @@ class ObjectCache:
         gone = event.happened is Happened.GONE
         if event.kind == PODS_KIND:
             yield from self._note_joining(event.object, gone)
-            yield from self._note_standing(event.object, gone)
+            yield from self._count_bound(event.object, gone)
         elif event.kind in LOOKED_UP:
             yield from self._note_other(event.kind.kind, event.object, gone)
         else:
@@ -97,7 +99,7 @@ class ObjectCache:
         elif known["metadata"].get("uid") == meta.get("uid") and _version(answer) > _version(known):
             list(self.put(kind, answer))
 
-    def leaving(self, kind: Kind, key: Key, when: str) -> None:
+    def mark_terminating(self, kind: Kind, key: Key, when: str) -> None:
         """Mark an object as terminating, before the watch reports it."""
         known = self._find(kind, key)
         if known is not None and not known["metadata"].get("deletionTimestamp"):
@@ -131,9 +133,9 @@ class ObjectCache:
         """An object that jobs refer to by name."""
         return self.others.get((kind, namespace, name)) or self.jobs.get((kind, namespace, name))
 
-    def stands(self, namespace: str, name: str) -> bool:
+    def has_bound_pods(self, namespace: str, name: str) -> bool:
         """Whether a Workload has pods that are bound to nodes and not finished."""
-        return (namespace, name) in self.standing
+        return (namespace, name) in self.bound_pods
 
     def workloads_of(self, unit: JobKey) -> list[Object]:
         """The Workloads of this owner, by name."""
@@ -209,21 +211,21 @@ class ObjectCache:
             self.joining[key] = pod
             yield (JOINING, *key)
 
-    def _note_standing(self, pod: PodWire, gone: bool) -> Iterator[JobKey]:
+    def _count_bound(self, pod: PodWire, gone: bool) -> Iterator[JobKey]:
         """Count a pod for the Workload that it names now, whatever it named before."""
         namespace, name = pod.metadata.namespace or "default", pod.metadata.name
         over = gone or pod.metadata.deletion_timestamp is not None or pod.status.phase in OVER
         stands = not over and not pod.spec.scheduling_gates
         workload = (pod.metadata.annotations or {}).get(WORKLOAD_NAME, "") if stands else ""
-        before = self._stands_for.pop((namespace, name), "")
+        before = self._bound_for.pop((namespace, name), "")
         if workload:
-            self._stands_for[namespace, name] = workload
-            self.standing.setdefault((namespace, workload), set()).add(name)
+            self._bound_for[namespace, name] = workload
+            self.bound_pods.setdefault((namespace, workload), set()).add(name)
         if before and before != workload:
             key = (namespace, before)
-            self.standing[key].discard(name)
-            if not self.standing[key]:
-                del self.standing[key]
+            self.bound_pods[key].discard(name)
+            if not self.bound_pods[key]:
+                del self.bound_pods[key]
                 yield from _owner_units(self.workloads[key]) if key in self.workloads else ()
 
     def _joining_to(self, unit: JobKey) -> Iterator[JobKey]:

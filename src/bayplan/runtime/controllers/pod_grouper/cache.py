@@ -34,7 +34,7 @@ Name = tuple[str, str, str]
 """Kind, namespace and name."""
 WATCHED: tuple[Kind, ...] = (PODS_KIND, wire.POD_GROUPS, PRIORITY_CLASSES, *OWNER_KINDS)
 OVER = ("Succeeded", "Failed")
-GONE_KEPT = 1000
+DELETED_MAX = 1000
 
 
 class PodGrouperCache:
@@ -48,10 +48,10 @@ class PodGrouperCache:
         self.index = GrouperPodIndex()
         self.classes: set[str] = set()
         # pods by each of their owners and other objects they depend on
-        self.made_by: dict[Name, dict[PodKey, None]] = {}
+        self.dependents: dict[Name, dict[PodKey, None]] = {}
         self.owners_of: dict[PodKey, dict[Name, None]] = {}
-        self.homes: dict[PodKey, tuple[dict[str, str], dict[str, str]]] = {}  # labels and annotations
-        self._gone: deque[str] = deque(maxlen=GONE_KEPT)  # uids of deleted groups
+        self.home_of: dict[PodKey, tuple[dict[str, str], dict[str, str]]] = {}  # labels and annotations
+        self._gone: deque[str] = deque(maxlen=DELETED_MAX)  # uids of deleted groups
         self.reshaped: set[Ref] = set()  # groups whose owner changed its request
 
     def note(self, event: Event) -> Iterator[PodKey]:
@@ -81,30 +81,30 @@ class PodGrouperCache:
         if gone or not ours or over:
             return
         self.pods[key] = pod
-        same = before is not None and _says(before) == _says(pod)
+        same = before is not None and _relevant_fields(before) == _relevant_fields(pod)
         if same and before is not None and _joined(before) == _joined(pod):
             return
         if before is not None:
             self.index.drop(key, before)
         self.index.put(key, pod)
-        self.index.take_seat(key, pod, *(_home(self.homes.get(key)) or _joined(pod)))
-        if not same or _joined(pod) != _home(self.homes.get(key)):
+        self.index.set_position(key, pod, *(_home(self.home_of.get(key)) or _joined(pod)))
+        if not same or _joined(pod) != _home(self.home_of.get(key)):
             yield key  # it is not joined to the group we chose
 
     def _forget(self, key: PodKey, pod: PodWire) -> Iterator[PodKey]:
         """Forget a deleted pod; other pods of its group may succeed without it."""
         del self.pods[key]
-        self.homes.pop(key, None)
-        alike = self.index.neighbours(key)
+        self.home_of.pop(key, None)
+        alike = self.index.others_at_position(key)
         self.index.drop(key, pod)
         yield key
         for owner in self.owners_of.pop(key, ()):
-            self.made_by[owner].pop(key)
-            if not self.made_by[owner]:
-                del self.made_by[owner]
+            self.dependents[owner].pop(key)
+            if not self.dependents[owner]:
+                del self.dependents[owner]
         if name := group_named(pod):
             ref = group_ref(key.namespace, name)
-            if self.index.asks_otherwise(ref, size_asked(pod)):
+            if self.index.has_other_segment_size(ref, size_asked(pod)):
                 yield from list(self.index.members[ref])  # they may have waited for this one to end
             elif ref in self.groups and self.groups[ref].flaw:
                 yield from alike
@@ -145,10 +145,10 @@ class PodGrouperCache:
             "kind": obj.get("kind") or kind.kind,
             "metadata": slim,
         }
-        concerned = self.made_by.get(name, ())
-        if before is None or (kind.kind == POD_GANG and _asks(before) != _asks(now)):
+        concerned = self.dependents.get(name, ())
+        if before is None or (kind.kind == POD_GANG and _owner_fields(before) != _owner_fields(now)):
             yield from list(concerned)  # it was unknown before, or names each pod by itself
-        elif _asks(before) != _asks(now):
+        elif _owner_fields(before) != _owner_fields(now):
             yield from self._one_of_each(concerned)
 
     def _one_of_each(self, keys: Iterable[PodKey]) -> Iterator[PodKey]:
@@ -176,7 +176,7 @@ class PodGrouperCache:
 
     def _needs(self, key: PodKey, name: Name) -> None:
         """Reconcile the pod again when this object appears or changes."""
-        self.made_by.setdefault(name, {})[key] = None
+        self.dependents.setdefault(name, {})[key] = None
         self.owners_of.setdefault(key, {})[name] = None
 
     def owner(self, group: str, kind: str, namespace: str, name: str) -> Object | None:
@@ -207,18 +207,18 @@ class PodGrouperCache:
     def belongs(self, key: PodKey, found: Grouped) -> None:
         """Note the subgroup that a pod belongs to, joined or not yet."""
         if found.group is None:
-            self.homes.pop(key, None)
-            self.index.leave_seat(key)
+            self.home_of.pop(key, None)
+            self.index.clear_position(key)
         else:
-            self.homes[key] = membership(found)
-            self.index.take_seat(key, self.pods[key], found.group.name, found.sub_group)
+            self.home_of[key] = membership(found)
+            self.index.set_position(key, self.pods[key], found.group.name, found.sub_group)
 
     def alike(self, group: PodGroup, sub_group: str, number: str) -> Iterator[Object]:
         """Pods of a subgroup with the same number."""
-        for key in self.index.seated((group.ref, sub_group, number)):
-            yield self._at_home(key)
+        for key in self.index.pods_at((group.ref, sub_group, number)):
+            yield self._members_at(key)
 
-    def cut_otherwise(self, found: Grouped) -> PodWire | None:
+    def oldest_with_other_segments(self, found: Grouped) -> PodWire | None:
         """The oldest running pod of a group whose segments differ from those this pod asks for."""
         made = found.group
         known = None if made is None else self.groups.get(made.ref)
@@ -231,15 +231,15 @@ class PodGrouperCache:
         runs = [pod for pod in mine if pod.spec.node_name and _joined(pod)[1] in parts]
         return min(runs, key=lambda pod: pod.metadata.creation_timestamp or "", default=None)
 
-    def _at_home(self, key: PodKey) -> Object:
+    def _members_at(self, key: PodKey) -> Object:
         found = as_object(self.pods[key])
-        labels, notes = self.homes.get(key, ({}, {}))
+        labels, notes = self.home_of.get(key, ({}, {}))
         meta = found["metadata"]
         meta["labels"], meta["annotations"] = meta["labels"] | labels, meta["annotations"] | notes
         return found
 
 
-def _says(pod: PodWire) -> tuple[object, ...]:
+def _relevant_fields(pod: PodWire) -> tuple[object, ...]:
     """The fields that the group of a pod depends on; a leader with a node, or ready, may have followers."""
     meta, spec = pod.metadata, pod.spec
     leads = (meta.labels or {}).get(WORKER_INDEX) == "0" and (bool(spec.node_name), is_ready(pod))
@@ -260,7 +260,7 @@ def _home(found: tuple[dict[str, str], dict[str, str]] | None) -> tuple[str, str
     return None if found is None else (found[1][POD_GROUP_NAME], found[0].get(SUB_GROUP_NAME, ""))
 
 
-def _asks(obj: Object) -> tuple[object, ...]:
+def _owner_fields(obj: Object) -> tuple[object, ...]:
     """The fields of an owner that its groups depend on; its status changes all the time."""
     meta, said = obj["metadata"], obj.get("status")
     status = said if isinstance(said, dict) else {}

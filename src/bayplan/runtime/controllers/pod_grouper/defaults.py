@@ -27,12 +27,12 @@ class WatchedDefaults:
         self.kinds = (only,) if self.name else ()
         self.object: dict[str, Any] | None = None
         self._note = note
-        self._heard = False
-        self._told = ""
+        self._seen = False
+        self._reported = ""
 
     def take(self, event: Event) -> None:
         """The ConfigMap was added, changed or deleted."""
-        self._heard = True
+        self._seen = True
         if event.happened is not Happened.SYNCED:
             self.object = None if event.happened is Happened.GONE else event.object
 
@@ -43,18 +43,18 @@ class WatchedDefaults:
 
     def warnings(self, now: float) -> Iterator[Write]:
         """Log a problem and publish it as an event, once until it changes."""
-        wrong = self._wrong() if self._heard else ""
-        if wrong == self._told:
+        problem = self._wrong() if self._seen else ""
+        if problem == self._reported:
             return
-        self._told = wrong
-        if not wrong:
+        self._reported = problem
+        if not problem:
             return
-        words = f"{CONFIG_MAPS.kind} {self.namespace}/{self.name}: {wrong}"
-        self._note(f"{words}; pods are grouped without these defaults")
+        text = f"{CONFIG_MAPS.kind} {self.namespace}/{self.name}: {problem}"
+        self._note(f"{text}; pods are grouped without these defaults")
         if self.object is not None:
             about = {"apiVersion": "v1", "kind": CONFIG_MAPS.kind, "uid": self.object["metadata"]["uid"]}
             about |= {"namespace": self.namespace, "name": self.name}
-            yield event_write(about, REASON, words, "Warning", timestamp(now))
+            yield event_write(about, REASON, text, "Warning", timestamp(now))
 
     def _wrong(self) -> str:
         if self.object is None:

@@ -45,10 +45,10 @@ class ProvisioningController(Reconciler):
         self.owned: dict[Kind, Owned] = {kind: Owned() for kind in (TEMPLATES, REQUESTS, OLDER_REQUESTS)}
         self.served: set[Kind] = set()
         self.patient_until = NEVER
-        self.lacking = False  # the cluster does not serve the kind
+        self.is_unserved = False  # the cluster does not serve the kind
         self.dirty: dict[Key, None] = {}  # Workloads to reconcile, in order of arrival
-        self.flying: dict[Key, ProvisioningWrites] = {}
-        self.trouble: dict[Key, dict[str, str]] = {}  # why requests could not be created, by check
+        self.in_flight: dict[Key, ProvisioningWrites] = {}
+        self.failures: dict[Key, dict[str, str]] = {}  # why requests could not be created, by check
         self.paused: dict[Key, tuple[float, float]] = {}  # until when nothing is created, and the pause
 
     # ── events ────────────────────────────────────────────────────────────────────────────────────
@@ -73,7 +73,7 @@ class ProvisioningController(Reconciler):
         """Create missing requests, delete obsolete ones, and update check states."""
         self._mark_due(now)
         for key in list(self.dirty):
-            if key in self.flying:
+            if key in self.in_flight:
                 continue
             del self.dirty[key]
             workload = self.workloads.get(key)
@@ -84,11 +84,11 @@ class ProvisioningController(Reconciler):
                 self._pause(key, now)
                 continue
             if workload is not None and writes:
-                flight = self.flying[key] = ProvisioningWrites(workload, len(writes))
+                writes_in_flight = self.in_flight[key] = ProvisioningWrites(workload, len(writes))
                 for write in writes:
                     if isinstance(write.tag, ProvisioningWriteTag) and write.tag.template is not None:
                         name = write.tag.template.name
-                        flight.templates[name] = flight.templates.get(name, 0) + 1
+                        writes_in_flight.templates[name] = writes_in_flight.templates.get(name, 0) + 1
                 yield from writes
             else:
                 self._unpause(key, now)
@@ -96,24 +96,24 @@ class ProvisioningController(Reconciler):
     def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
         """A request is written after its templates, and events after the writes."""
         step = outcome.write.tag
-        if not isinstance(step, ProvisioningWriteTag) or step.key not in self.flying:
+        if not isinstance(step, ProvisioningWriteTag) or step.key not in self.in_flight:
             return
-        flight = self.flying[step.key]
-        flight.open -= 1
-        ended = self._ended(step, flight, outcome, now)
+        writes_in_flight = self.in_flight[step.key]
+        writes_in_flight.unfinished -= 1
+        ended = self._ended(step, writes_in_flight, outcome, now)
         where = ("settle", api_kinds.WORKLOADS.kind, "/".join(step.key))
         found, done = self.containment.attempt(ended, *where)
-        flight.failed |= not done
-        flight.open += sum(isinstance(write.tag, ProvisioningWriteTag) for write in found)
+        writes_in_flight.failed |= not done
+        writes_in_flight.unfinished += sum(isinstance(write.tag, ProvisioningWriteTag) for write in found)
         yield from found
-        if not flight.open:
-            self._landed(step.key, flight, now)
+        if not writes_in_flight.unfinished:
+            self._settled(step.key, writes_in_flight, now)
 
     def next_due(self, now: float) -> float:
-        if any(key not in self.flying for key in self.dirty):
+        if any(key not in self.in_flight for key in self.dirty):
             return now
         pauses = [until for until, _ in self.paused.values()]
-        awaited = self.checks and not self.served and not self.lacking
+        awaited = self.checks and not self.served and not self.is_unserved
         return min([*pauses, self.patient_until if awaited else NEVER])
 
     # ── details ───────────────────────────────────────────────────────────────────────────────────
@@ -135,7 +135,7 @@ class ProvisioningController(Reconciler):
         """A Workload was deleted; the garbage collector deletes what it owns."""
         self.workloads.pop(key, None)
         self.dirty.pop(key, None)
-        self.trouble.pop(key, None)
+        self.failures.pop(key, None)
         self.paused.pop(key, None)
 
     def _named(self, event: Event, there: dict[str, Object]) -> None:
@@ -160,8 +160,8 @@ class ProvisioningController(Reconciler):
             return
         if event.happened is Happened.GONE:
             self.owned[event.kind].drop(key, event.object)
-            if key in self.flying:
-                self.flying[key].gone.add(event.object["metadata"].get("uid", ""))
+            if key in self.in_flight:
+                self.in_flight[key].gone.add(event.object["metadata"].get("uid", ""))
         else:
             self.owned[event.kind].put(key, event.object)
         if key in self.workloads:
@@ -174,7 +174,7 @@ class ProvisioningController(Reconciler):
         before = self._kind()
         if version:
             self.served.add(kind)
-            self.lacking = False
+            self.is_unserved = False
         else:
             self.served.discard(kind)
         if self._kind() != before:
@@ -191,8 +191,8 @@ class ProvisioningController(Reconciler):
     def _mark_due(self, now: float) -> None:
         if self.patient_until == NEVER:
             self.patient_until = now + PATIENCE_SECONDS
-        if not self.served and not self.lacking and self.patient_until <= now:
-            self.lacking = True
+        if not self.served and not self.is_unserved and self.patient_until <= now:
+            self.is_unserved = True
             self._mark_all()
         for key, (until, _) in self.paused.items():
             if until <= now:
@@ -204,7 +204,7 @@ class ProvisioningController(Reconciler):
             workload,
             self.owned[kind].of(key) if kind is not None else (),
             self.owned[TEMPLATES].of(key),
-            self._surroundings(key, kind, now),
+            self._context(key, kind, now),
             now,
         )
         if course.status is not None:
@@ -218,9 +218,9 @@ class ProvisioningController(Reconciler):
                     yield delete_write(TEMPLATES, there[body["metadata"]["name"]], key)
                 yield create_write(TEMPLATES, body, ProvisioningWriteTag(key, template=asked))
 
-    def _surroundings(self, key: Key, kind: Kind | None, now: float) -> check.ProvisioningContext:
-        trouble = self.trouble.get(key, {})
-        if self.lacking:
+    def _context(self, key: Key, kind: Kind | None, now: float) -> check.ProvisioningContext:
+        trouble = self.failures.get(key, {})
+        if self.is_unserved:
             trouble = dict.fromkeys(self.checks, check.NOT_SERVED)
         until, _ = self.paused.get(key, (0.0, 0.0))
         return check.ProvisioningContext(
@@ -228,35 +228,45 @@ class ProvisioningController(Reconciler):
         )
 
     def _ended(
-        self, step: ProvisioningWriteTag, flight: ProvisioningWrites, outcome: WriteOutcome, now: float
+        self,
+        step: ProvisioningWriteTag,
+        writes_in_flight: ProvisioningWrites,
+        outcome: WriteOutcome,
+        now: float,
     ) -> Iterator[Write]:
         done = outcome.ended is Ended.DONE
         if step.status is not None and done:
-            notices = check.announced(flight.before, step.status)
+            notices = check.announced(writes_in_flight.before, step.status)
             yield from (notice_write(notice, now) for notice in notices)
             self._take_answer(step.key, outcome.object)
         elif step.template is not None and (done or outcome.ended is Ended.CONFLICT):
             asked = step.template
-            flight.templates[asked.name] -= 1
-            if not flight.templates[asked.name] and asked.request is not None:
+            writes_in_flight.templates[asked.name] -= 1
+            if not writes_in_flight.templates[asked.name] and asked.request is not None:
                 yield create_write(
                     self._kind() or REQUESTS, asked.request, ProvisioningWriteTag(step.key, request=asked)
                 )
         elif step.request is not None and done:
-            self.trouble.get(step.key, {}).pop(step.request.check, None)
-            if outcome.object["metadata"].get("uid", "") not in flight.gone:  # the watch may be ahead
+            self.failures.get(step.key, {}).pop(step.request.check, None)
+            if (
+                outcome.object["metadata"].get("uid", "") not in writes_in_flight.gone
+            ):  # the watch may be ahead
                 self.owned[outcome.write.kind].put(step.key, outcome.object)
             told = f"Created ProvisioningRequest: {quoted(step.request.name)}"
-            made = check.notice(flight.before, "ProvisioningRequestCreated", told)
+            made = check.notice(writes_in_flight.before, "ProvisioningRequestCreated", told)
             yield notice_write(made, now)
-        elif step.spent is not None and (done or outcome.ended is Ended.GONE):
-            self.owned[outcome.write.kind].drop(step.key, step.spent)
+        elif step.deleted is not None and (done or outcome.ended is Ended.GONE):
+            self.owned[outcome.write.kind].drop(step.key, step.deleted)
         else:
-            flight.failed = True
-            yield from self._refused(step, flight, outcome, now)
+            writes_in_flight.failed = True
+            yield from self._refused(step, writes_in_flight, outcome, now)
 
     def _refused(
-        self, step: ProvisioningWriteTag, flight: ProvisioningWrites, outcome: WriteOutcome, now: float
+        self,
+        step: ProvisioningWriteTag,
+        writes_in_flight: ProvisioningWrites,
+        outcome: WriteOutcome,
+        now: float,
     ) -> Iterator[Write]:
         """Record why an object could not be created; one that exists already will be seen."""
         asked = step.template or step.request
@@ -266,17 +276,17 @@ class ProvisioningController(Reconciler):
             self.served.discard(outcome.write.kind)  # until it is listed again
         what = TEMPLATES.kind if step.template is not None else REQUESTS.kind
         told = f"Error creating {what} {quoted(outcome.write.name)}: {outcome.message}"
-        self.trouble.setdefault(step.key, {})[asked.check] = told
-        yield notice_write(check.notice(flight.before, "FailedCreate", told, bad=True), now)
+        self.failures.setdefault(step.key, {})[asked.check] = told
+        yield notice_write(check.notice(writes_in_flight.before, "FailedCreate", told, bad=True), now)
 
-    def _landed(self, key: Key, flight: ProvisioningWrites, now: float) -> None:
+    def _settled(self, key: Key, writes_in_flight: ProvisioningWrites, now: float) -> None:
         """Reconcile at once after success, after a pause otherwise."""
-        del self.flying[key]
-        if not flight.failed:
+        del self.in_flight[key]
+        if not writes_in_flight.failed:
             self._unpause(key, now)
         else:
             self._pause(key, now)
-        if key in self.workloads and (not flight.failed or self.trouble.get(key)):
+        if key in self.workloads and (not writes_in_flight.failed or self.failures.get(key)):
             self.dirty[key] = None
 
     def _pause(self, key: Key, now: float) -> None:

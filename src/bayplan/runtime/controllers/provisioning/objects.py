@@ -22,7 +22,7 @@ class ProvisioningWriteTag:
     status: Object | None = None  # status of the Workload, if that is written
     template: NewProvisioningRequest | None = None  # the request whose template is created
     request: NewProvisioningRequest | None = None  # the request that is created
-    spent: Object | None = None  # the object that is deleted
+    deleted: Object | None = None  # the object that is deleted
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class ProvisioningWrites:
     """Writes in flight for one Workload; it is reconciled when all have ended."""
 
     before: Object
-    open: int
+    unfinished: int
     templates: dict[str, int] = field(default_factory=dict)  # templates still to be created, by request
     failed: bool = False
     gone: set[str] = field(default_factory=set)  # uids that the watch reported as deleted
@@ -89,5 +89,5 @@ def delete_write(kind: Kind, obj: Object, key: Key) -> Write:
         meta["namespace"],
         meta["name"],
         uid=meta["uid"],
-        tag=ProvisioningWriteTag(key, spent=obj),
+        tag=ProvisioningWriteTag(key, deleted=obj),
     )

@@ -36,10 +36,10 @@ class VolumeBinding:
     """Bindings held back, by gang. `uids` and `versions` are those of claims and volumes, as last seen."""
 
     def __init__(
-        self, board: SchedulingState, uids: Mapping[ClaimKey, str], versions: Mapping[str, str]
+        self, state: SchedulingState, uids: Mapping[ClaimKey, str], versions: Mapping[str, str]
     ) -> None:
-        self.board, self.uids, self.versions = board, uids, versions
-        self.held: dict[Ref, WaitingBindings] = {}
+        self.state, self.uids, self.versions = state, uids, versions
+        self.waiting: dict[Ref, WaitingBindings] = {}
 
     @staticmethod
     def binds_of(plan: Plan) -> list[tuple[Ref, list[Bind]]]:
@@ -52,7 +52,7 @@ class VolumeBinding:
 
     def begin(self, gang: Ref, binds: Sequence[Bind], now: float) -> list[Write]:
         """The bindings of a gang, or the volume writes that must precede them."""
-        self.held.pop(gang, None)
+        self.waiting.pop(gang, None)
         claims: dict[ClaimKey, tuple[str, str]] = {}
         for action in binds:
             if action.pod.wants.shape.claims:
@@ -60,37 +60,37 @@ class VolumeBinding:
         if not claims:
             return [_bind_write(action) for action in binds]
         writes = list(self._prepare(claims))
-        self.held[gang] = WaitingBindings(tuple(binds), frozenset(claims), now + HELD_SECONDS)
+        self.waiting[gang] = WaitingBindings(tuple(binds), frozenset(claims), now + HELD_SECONDS)
         return writes
 
     def ready(self, now: float) -> Iterator[Write]:
         """Bindings whose claims are all bound by now."""
-        claims = self.board.store.stores.claims
-        for gang, held in list(self.held.items()):
+        claims = self.state.store.stores.claims
+        for gang, held in list(self.waiting.items()):
             if all(key in claims and claims[key].bound for key in held.claims):
-                del self.held[gang]
+                del self.waiting[gang]
                 yield from map(_bind_write, self._current(held.binds))
             elif now >= held.until:
-                del self.held[gang]
+                del self.waiting[gang]
 
     def _current(self, binds: Sequence[Bind]) -> list[Bind]:
-        pods = self.board.store.pods
+        pods = self.state.store.pods
         return [one for one in binds if one.pod.key in pods and pods[one.pod.key].uid == one.pod.uid]
 
     def _waits_for(self, action: Bind) -> dict[ClaimKey, tuple[str, str]]:
         """Each unbound claim with its chosen volume, if any, and the node."""
-        _, ground = self.board.store.nodes.flat.view()
+        _, ground = self.state.store.nodes.flat.view()
         found = volumes_for(
-            ground.land, self.board.store.stores.picture(), action.pod.wants.shape, action.node
+            ground.land, self.state.store.stores.picture(), action.pod.wants.shape, action.node
         )
         return {key: (volume, action.node) for key, volume in found.items()}
 
     def _prepare(self, claims: Mapping[ClaimKey, tuple[str, str]]) -> Iterator[Write]:
         for key, (volume, node) in claims.items():
             if volume:
-                if self.board.store.stores.volumes[volume].claim != key:
+                if self.state.store.stores.volumes[volume].claim != key:
                     yield volume_write(volume, self.versions.get(volume, ""), key, self.uids.get(key, ""))
-            elif self.board.store.stores.claims[key].selected_node != node:
+            elif self.state.store.stores.claims[key].selected_node != node:
                 yield claim_write(key, self.uids.get(key, ""), node)
 
 

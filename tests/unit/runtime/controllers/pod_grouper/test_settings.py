@@ -1,4 +1,4 @@
-"""What an administrator chooses for the grouper: labels, and a ConfigMap with defaults by kind."""
+"""Settings of the pod grouper: labels, and a ConfigMap with defaults by kind."""
 
 from __future__ import annotations
 
