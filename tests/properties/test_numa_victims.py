@@ -117,7 +117,7 @@ def promised(plan: Plan) -> list[str]:
 def test_all_nodes_at_once_say_what_each_by_itself_says(seed: int, cpu: int, gpus: int) -> None:
     together = decided(board(seed, 4)[0], cpu, gpus)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(VictimsByNode, "_by_zones", lambda self, one, _, *rest: self._one_by_one(one, *rest))
+        patch.setattr(VictimsByNode, "_by_numa", lambda self, one, _, *rest: self._one_by_one(one, *rest))
         alone = decided(board(seed, 4)[0], cpu, gpus)
     assert (victims(together), promised(together)) == (victims(alone), promised(alone))
 
