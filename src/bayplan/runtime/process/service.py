@@ -168,6 +168,6 @@ class Service:
             self.backend.wait(0.1)
 
     def _lengths(self) -> dict[tuple[str, str], int]:
-        roles = [role for role in self.loop.roles if isinstance(role, SchedulerController)]
-        entries = [entry for role in roles for entry in role.state.entries()]
+        schedulers = [one for one in self.loop.roles if isinstance(one, SchedulerController)]
+        entries = [entry for scheduler in schedulers for entry in scheduler.state.entries()]
         return dict(Counter((entry.ref.namespace, str(entry.place)) for entry in entries))

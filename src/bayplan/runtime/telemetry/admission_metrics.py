@@ -204,9 +204,9 @@ class AdmissionMetrics:
 class _Board:
     """A gauge that shows exactly the last values."""
 
-    def __init__(self, registry: CollectorRegistry, prefix: str, name: str, told: Gauged) -> None:
-        labels = (*told.labels, ROLE) if prefix == "kueue_" else told.labels
-        gauge = Gauge(prefix + name, told.help, labels, registry=registry)
+    def __init__(self, registry: CollectorRegistry, prefix: str, name: str, spec: Gauged) -> None:
+        labels = (*spec.labels, ROLE) if prefix == "kueue_" else spec.labels
+        gauge = Gauge(prefix + name, spec.help, labels, registry=registry)
         self._children = Children(gauge, SETS_MAX)
 
     def show(self, values: dict[Labels, float], more: Labels) -> None:

@@ -58,7 +58,7 @@ class Metrics:
     """All metrics, in a registry of their own. May be called from any thread."""
 
     def __init__(self, version: str = "", *, of_process: bool = True) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which nobody reads
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter, never read
         self.registry = CollectorRegistry()
         if of_process:
             ProcessCollector(registry=self.registry)

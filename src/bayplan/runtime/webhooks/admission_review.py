@@ -206,7 +206,7 @@ def admit(
         answer = _allowed(asked, key) if opens else _refused(asked, key, failures[-1][0])
     response = answer.body["response"]
     if failures and response["allowed"]:
-        response["warnings"] = [*response.get("warnings", ()), *(told[:250] for told, _ in failures)]
+        response["warnings"] = [*response.get("warnings", ()), *(text[:250] for text, _ in failures)]
         answer = replace(answer, verdict="failed")
     return replace(answer, failure=failures[-1][1]) if failures else answer
 
@@ -235,8 +235,10 @@ def convert(
             name = called(obj)
             identity = containment.failed(bug, WHERE, kind, name)
             why = str(bug) if isinstance(bug, ValueError) else f"internal error {type(bug).__name__}"
-            told = f"{kind} {name} to {asked.desiredAPIVersion}: {why} (id {identity} in the log of bayplan)"
-            result = {"status": "Failure", "message": told}
+            message = (
+                f"{kind} {name} to {asked.desiredAPIVersion}: {why} (id {identity} in the log of bayplan)"
+            )
+            result = {"status": "Failure", "message": message}
             return ReviewResponse(_converted_review(asked.uid, [], result), kind, "failed", bug)
     return ReviewResponse(_converted_review(asked.uid, found, {"status": "Success"}), kind, "converted")
 

@@ -149,11 +149,11 @@ def _choose(query: FlavorQuery, offer: Offer, group: list[_Member]) -> None:
             break
         chosen |= found
         obstacles += hindered
-    told = tuple(attempts[name] for name in sorted(attempts))
+    tried = tuple(attempts[name] for name in sorted(attempts))
     for member in group:
         member.part.choices = {} if failed else _part_of_group(query, member, group, chosen)
         member.part.obstacles = list(obstacles)
-        member.part.attempts = told
+        member.part.attempts = tried
 
 
 def _part_of_group(

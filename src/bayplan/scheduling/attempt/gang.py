@@ -227,11 +227,11 @@ def _by_minimums(
 def _why(overlay: NodeOverlay, pod: Pod, resource: str) -> FilterFailure:
     """Why a pod does not fit; nodes that would fit it alone are full with other pods of its gang."""
     verdict = overlay.judge(pod.wants.shape)
-    room, why = int(verdict.fits.sum()), verdict.why
-    if not room or not resource:
+    fitting, why = int(verdict.fits.sum()), verdict.why
+    if not fitting or not resource:
         return why
     missing = (FilterReason.LACKING, resource)
-    return replace(why, counts={**why.counts, missing: why.counts.get(missing, 0) + room})
+    return replace(why, counts={**why.counts, missing: why.counts.get(missing, 0) + fitting})
 
 
 def capacity_of(

@@ -55,7 +55,7 @@ class BuggyAdmission(AdmissionController):
 
     def decide(self, view: AdmissionSnapshot, now: float, watchdog: Watchdog | None = None) -> Plan:
         if any(gang.name in self.bad for gang in self.asking(view)):
-            raise Bug("nobody knows whose turn it was")
+            raise Bug("it is unknown which gang was decided on")
         return super().decide(view, now, watchdog)
 
 
@@ -180,7 +180,7 @@ def failing_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def bug(look: Any, floor: Any, asked: Any, *rest: Any) -> Any:
         if asked.candidate.charter.source.name == name:
-            raise ZeroDivisionError("nobody thought of this")
+            raise ZeroDivisionError("an unexpected error")
         return attempt(look, floor, asked, *rest)
 
     monkeypatch.setattr(muster, "attempt", bug)
@@ -221,7 +221,7 @@ def test_replay_says_that_an_error_does_not_come_out_again(
     assert outcome.exit_code == 0 and "errors do not come out again" in outcome.output
     outcome = CliRunner().invoke(replay, [str(tmp_path), "--only", identity])
     assert outcome.exit_code == 1 and "does not fail" in outcome.output
-    assert "nobody thought of this" in outcome.output and "bad: 1 pods on" in outcome.output
+    assert "an unexpected error" in outcome.output and "bad: 1 pods on" in outcome.output
 
 
 def test_replay_of_one_error_brings_it_out_with_its_traceback(
@@ -231,7 +231,7 @@ def test_replay_of_one_error_brings_it_out_with_its_traceback(
     _, identity = recorded(tmp_path)
     outcome = CliRunner().invoke(replay, [str(tmp_path), "--only", identity])
     assert outcome.exit_code == 0, outcome.output
-    assert "deciding on Pod default/bad failed: ZeroDivisionError: nobody thought of this" in outcome.output
+    assert "deciding on Pod default/bad failed: ZeroDivisionError: an unexpected error" in outcome.output
     assert "the same error comes out:\nTraceback" in outcome.output
 
 

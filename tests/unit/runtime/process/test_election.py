@@ -112,7 +112,7 @@ def test_a_term_that_had_a_gap_is_a_new_term() -> None:
     a.step()
     assert a.is_leader(clock.monotonic())
     assert a.term is not None and a.term.number == 2 and a.term.since == 11.0
-    assert store.spec["leaseTransitions"] == 0, "nobody else led in between"
+    assert store.spec["leaseTransitions"] == 0, "no other replica led in between"
 
 
 def test_a_renewal_that_was_answered_after_the_term_begins_a_new_one() -> None:
@@ -180,7 +180,7 @@ def test_a_deleted_lease_does_not_make_two_leaders() -> None:
     store.lease = None
     clock.advance(TIMING.lease_seconds)
     b.step()
-    assert b.is_leader(clock.monotonic()), "nobody came back for it"
+    assert b.is_leader(clock.monotonic()), "the old leader did not return"
 
 
 def test_the_duration_that_the_holder_wrote_counts() -> None:

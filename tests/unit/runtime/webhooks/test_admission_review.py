@@ -66,10 +66,10 @@ def test_operation_subresource_and_old_object_are_told_apart() -> None:
     assert "suspend" not in patched(JOB, status.body)["spec"] and status.resource == "jobs/status"
     delete = admit(review("DELETE", None, JOB), registry(), mutating=True)
     assert delete.verdict == "allowed"
-    nobody = admit(
+    unregistered = admit(
         review(resource={"group": "", "version": "v1", "resource": "jobs"}), registry(), mutating=True
     )
-    assert nobody.verdict == "allowed"
+    assert unregistered.verdict == "allowed"
 
 
 WORDS = st.sampled_from(["a", "b", "a/b", "~", "~1", "ä"])

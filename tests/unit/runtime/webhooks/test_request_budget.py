@@ -188,7 +188,7 @@ def test_a_connection_too_many_is_closed_and_another_served_when_one_has_left(im
             client.sendall(request)
             if client.recv(1000).startswith(b"HTTP/1.1 200"):
                 return
-    raise AssertionError("nobody is served any more")
+    raise AssertionError("no client is served any more")
 
 
 def test_a_conversion_that_takes_long_does_not_hold_up_reviews_of_writes() -> None:

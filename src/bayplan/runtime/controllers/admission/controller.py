@@ -296,8 +296,8 @@ class AdmissionController:
         elif shall_be_deactivated(workload):
             self.flying[key] = WorkloadWrite(workload)
             yield _deactivation(workload, DeactivationWriteTag(key))
-        elif told := owed or rejection_of_equivalents(workload, self.state.lines):
-            yield from self._show(told, now)
+        elif report := owed or rejection_of_equivalents(workload, self.state.lines):
+            yield from self._show(report, now)
 
     def _holders(self, action: ReportNotAdmitted) -> list[str]:
         """The gangs in the domain that a gang nearly fits."""

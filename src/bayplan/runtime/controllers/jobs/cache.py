@@ -235,13 +235,13 @@ class ObjectCache:
 
     def _note_other(self, kind: str, obj: Object, gone: bool) -> Iterator[JobKey]:
         meta = obj["metadata"]
-        shelf: dict[Any, Object] = self.flavors if kind == FLAVORS.kind else self.others
+        objects: dict[Any, Object] = self.flavors if kind == FLAVORS.kind else self.others
         name = meta["name"] if kind == FLAVORS.kind else (kind, meta.get("namespace", ""), meta["name"])
         if gone:
-            shelf.pop(name, None)
+            objects.pop(name, None)
             return
-        news = name not in shelf
-        shelf[name] = obj
+        news = name not in objects
+        objects[name] = obj
         if news and kind == FLAVORS.kind:  # a job may wait for the flavor to start
             yield from list(self.owned)
             yield from ((GROUP, *key) for key in list(self.groups))

@@ -252,8 +252,8 @@ class ProvisioningController(Reconciler):
                 outcome.object["metadata"].get("uid", "") not in writes_in_flight.gone
             ):  # the watch may be ahead
                 self.owned[outcome.write.kind].put(step.key, outcome.object)
-            told = f"Created ProvisioningRequest: {quoted(step.request.name)}"
-            made = check.notice(writes_in_flight.before, "ProvisioningRequestCreated", told)
+            message = f"Created ProvisioningRequest: {quoted(step.request.name)}"
+            made = check.notice(writes_in_flight.before, "ProvisioningRequestCreated", message)
             yield notice_write(made, now)
         elif step.deleted is not None and (done or outcome.ended is Ended.GONE):
             self.owned[outcome.write.kind].drop(step.key, step.deleted)
@@ -275,9 +275,9 @@ class ProvisioningController(Reconciler):
         if outcome.status == 404 and step.request is not None:
             self.served.discard(outcome.write.kind)  # until it is listed again
         what = TEMPLATES.kind if step.template is not None else REQUESTS.kind
-        told = f"Error creating {what} {quoted(outcome.write.name)}: {outcome.message}"
-        self.failures.setdefault(step.key, {})[asked.check] = told
-        yield notice_write(check.notice(writes_in_flight.before, "FailedCreate", told, bad=True), now)
+        message = f"Error creating {what} {quoted(outcome.write.name)}: {outcome.message}"
+        self.failures.setdefault(step.key, {})[asked.check] = message
+        yield notice_write(check.notice(writes_in_flight.before, "FailedCreate", message, bad=True), now)
 
     def _settled(self, key: Key, writes_in_flight: ProvisioningWrites, now: float) -> None:
         """Reconcile at once after success, after a pause otherwise."""

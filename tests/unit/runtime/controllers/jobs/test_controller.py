@@ -258,7 +258,7 @@ def test_a_job_may_not_run_for_longer_than_it_said() -> None:
 def test_pods_that_do_not_get_ready_in_time_make_room_and_try_again_later() -> None:
     world = JobWorld(patience=PodsReadyPolicy(seconds=10, backoff_base_seconds=30, retries_max=1))
     world.store.patch(api_kinds.FLAVORS, "", "gpu", {"spec": {"tolerations": []}})
-    world._bind = lambda: None  # type: ignore[method-assign]  # nobody binds pods
+    world._bind = lambda: None  # type: ignore[method-assign]  # no scheduler binds pods
     world.create(job(seconds=None))
     world.pass_time(1)
     assert world.told("PodsReady") == ("False", "WaitForStart", "Not all pods are ready or succeeded")

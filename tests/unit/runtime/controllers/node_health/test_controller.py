@@ -109,7 +109,7 @@ def test_a_drained_node_is_replaced_once_its_pods_are_gone(world: World) -> None
     before = world.start("train", 2, 4)
     drained, other = before
     world.change(drained, {"unschedulable": True})
-    assert world.places("train") == before, "a cordon moves nobody who runs"
+    assert world.places("train") == before, "a cordon moves no running pod"
     world.remove_pods(drained)
     after = world.places("train")
     assert drained not in after and other in after

@@ -366,7 +366,7 @@ def test_a_bug_in_one_kind_is_shown_on_its_pods_and_affects_no_other_kind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def bug(view: View) -> PodGroup:
-        raise ZeroDivisionError("nobody thought of this")
+        raise ZeroDivisionError("an unexpected error")
 
     monkeypatch.setitem(KINDS, ("kubeflow.org", "PyTorchJob"), bug)
     site = Trained()
@@ -376,7 +376,7 @@ def test_a_bug_in_one_kind_is_shown_on_its_pods_and_affects_no_other_kind(
     site.worker(0)
     site.pod("alone")
     site.run(4)
-    assert "nobody thought of this" in site.said("w0") and site.on("w0", "alone")[0] == ""
+    assert "an unexpected error" in site.said("w0") and site.on("w0", "alone")[0] == ""
     assert site.on("alone")[0]
 
 

@@ -169,7 +169,7 @@ def test_our_own_pods_are_taken_from_every_zone_until_the_report_knows_them() ->
     site.run(2)
     site.guaranteed("b", 3, 2)
     site.run(2)
-    assert site.on("a", "b") == ["n0", ""], "nobody knows which zone it got"
+    assert site.on("a", "b") == ["n0", ""], "its zone is unknown"
     site.starts("a")
     site.run(2)
     assert site.on("b") == [""], "the report is still that of an empty node"
@@ -355,6 +355,6 @@ def test_a_complete_search_for_pods_that_differ_knows_how_many_nodes_align() -> 
     site.run(3)
     taken = dict.fromkeys(("n0", "n1", "n2"), 0)
     for name, node in zip(sizes, site.on(*sizes), strict=True):
-        assert node, "everybody has a place"
+        assert node, "every pod has a node"
         taken[node] += sizes[name]
     assert set(taken.values()) == {10}
