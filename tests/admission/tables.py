@@ -149,7 +149,7 @@ def what_is_offered(case: Case, patch: pytest.MonkeyPatch) -> list[str]:
     ) -> tuple[FlavorMode, int]:
         return chances.get(cell, (FlavorMode.PREEMPT, 0))
 
-    patch.setattr(flavors, "chance_of", chance_of)
+    patch.setattr(flavors, "preemption_prospect", chance_of)
     state = case.state()
     round_ = round_of(state, case.profile())
     for line in case.used:

@@ -118,7 +118,7 @@ def nominated(plan: Plan) -> list[str]:
 def test_the_search_over_all_nodes_equals_the_search_node_by_node(seed: int, cpu: int, gpus: int) -> None:
     together = decided(state_of(seed, 4)[0], cpu, gpus)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(VictimsByNode, "_by_zones", lambda self, one, _, *rest: self._one_by_one(one, *rest))
+        patch.setattr(VictimsByNode, "_by_numa", lambda self, one, _, *rest: self._one_by_one(one, *rest))
         alone = decided(state_of(seed, 4)[0], cpu, gpus)
     assert (victims(together), nominated(together)) == (victims(alone), nominated(alone))
 

@@ -156,7 +156,7 @@ def test_those_who_yield_to_their_equals_are_caught(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.long
 def test_a_queue_that_takes_what_is_anothers_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FairPreemptionSearch, "_may_be_taken", lambda self, turn, queue, left: True)
+    monkeypatch.setattr(FairPreemptionSearch, "_is_reclaimable", lambda self, turn, queue, left: True)
     monkeypatch.setattr(FairPreemptionSearch, "_is_fair", lambda self, turn, go: True)
     assert "cpu of its" in first_violation("cpu of its", 22)
 
@@ -215,7 +215,7 @@ def test_a_group_that_is_taken_back_though_it_is_whole_is_caught(monkeypatch: py
 
 @pytest.mark.long
 def test_groups_that_do_not_say_why_they_wait_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GroupStatuses, "waiting", lambda self, *_: None)
+    monkeypatch.setattr(GroupStatuses, "set_pending", lambda self, *_: None)
     assert "waits and does not say why" in first_violation("waits and does not say why")
 
 

@@ -96,9 +96,17 @@ POD = Pod(
     created=1.5, told="no room", scheduler="bayplan",
 )  # fmt: skip
 WHY = SchedulingRejection(
-    RejectionReason.NO_ROOM, 3, 3, 1, POD.key, FilterFailure(5, {(FilterReason.LACKING, "cpu"): 5}, PodError.CLAIM_LOST, ("c",)),
-    Misfit(Code.NO_ROOM, ("w",)), PreemptionSearchOutcome.NOBODY, 2, unsure=True,
-)  # fmt: skip
+    RejectionReason.NO_ROOM,
+    3,
+    3,
+    1,
+    POD.key,
+    FilterFailure(5, {(FilterReason.LACKING, "cpu"): 5}, PodError.CLAIM_LOST, ("c",)),
+    Misfit(Code.NO_ROOM, ("w",)),
+    PreemptionSearchOutcome.NOBODY,
+    2,
+    unsure=True,
+)
 LEAF = Leaf(Colour.RED, frozenset({"b", "a"}))
 
 
