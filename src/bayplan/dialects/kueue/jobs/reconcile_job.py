@@ -321,16 +321,18 @@ def _reconcile_unfinished(
     """The writes for a job that is pending, running or evicted."""
     if is_true(workload, FINISHED) or _end_of(job) is not None:
         return []
-    status_reader, field = faring(job["kind"]), Field(job)
-    pods = parts(field, context.find)
-    status = job_statuses.reclaimed(workload, status_reader.reclaimable(field, pods))
+    status_reader, job_field = faring(job["kind"]), Field(job)
+    pods = parts(job_field, context.find)
+    status = job_statuses.reclaimed(workload, status_reader.reclaimable(job_field, pods))
     if status is None and context.patience is not None:
-        status = job_statuses.pods_ready(workload, status_reader.ready(field, pods), now)
+        status = job_statuses.pods_ready(workload, status_reader.ready(job_field, pods), now)
     if status is not None:
         return [with_status(workload, status)]
     if is_true(workload, EVICTED):
         meta = workload["metadata"]  # the job's status may be stale, or its pods belong to child jobs
-        active = status_reader.active(field) or context.stands(meta.get("namespace", "default"), meta["name"])
+        active = status_reader.active(job_field) or context.stands(
+            meta.get("namespace", "default"), meta["name"]
+        )
         return finish_eviction(
             stop(job, workload, eviction_message(workload), context.find, now), workload, active, now
         )
@@ -352,9 +354,7 @@ def finish_eviction(
     return [with_status(workload, status)] if status is not None else []
 
 
-def enforce_deadlines(
-    workload: Object, patience: PodsReadyPolicy | None, now: float
-) -> list[WriteWithEvents]:
+def enforce_deadlines(workload: Object, policy: PodsReadyPolicy | None, now: float) -> list[WriteWithEvents]:
     """Evict or deactivate a Workload whose pods are not ready in time, or that ran for too long."""
     status = job_statuses.execution_timed_out(workload, now)
     if status is not None:
@@ -365,14 +365,14 @@ def enforce_deadlines(
                 workload, status, event_about(workload, "MaximumExecutionTimeExceeded", message, now, WARNING)
             )
         ]
-    status = None if patience is None else job_statuses.pods_ready_timed_out(workload, patience, now)
+    status = None if policy is None else job_statuses.pods_ready_timed_out(workload, policy, now)
     if status is None:
         return []
-    evicted = condition_of({"status": status}, EVICTED)
-    if evicted is None or is_true(workload, EVICTED) or evicted.get("status") != "True":
+    eviction = condition_of({"status": status}, EVICTED)
+    if eviction is None or is_true(workload, EVICTED) or eviction.get("status") != "True":
         return [with_status(workload, status)]
     why = f"EvictedDueTo{job_statuses.PODS_READY_TIMEOUT}"
-    return [with_status(workload, status, event_about(workload, why, evicted["message"], now))]
+    return [with_status(workload, status, event_about(workload, why, eviction["message"], now))]
 
 
 def look_again(workload: Object, context: JobContext) -> float:

@@ -88,7 +88,7 @@ def suspend_invalid(job: Object, workloads: Sequence[Object], now: float) -> lis
     admitted = any(is_true(one, ADMITTED) and not is_true(one, EVICTED) for one in workloads)
     if admitted or is_suspended(job) or not is_suspendable(job):
         return []
-    event = event_about(job, "Suspended", "The job cannot be read and was not admitted", now)
+    event = event_about(job, "Suspended", "The job is invalid and was not admitted", now)
     return [changed(resource(job["kind"]), job, suspended(job), event)]
 
 

@@ -18,7 +18,7 @@ from bayplan.dialects.kueue.status.conditions import (
     condition_of,
     is_true,
 )
-from bayplan.dialects.kueue.status.decisions import send_away
+from bayplan.dialects.kueue.status.decisions import mark_evicted
 
 PODS_READY = "PodsReady"
 REPLACEMENTS = "WaitingForReplacementPods"
@@ -108,7 +108,7 @@ def pods_ready_timed_out(workload: Object, policy: PodsReadyPolicy, now: float) 
     draft.status["requeueState"] = {**state, "count": count, "requeueAt": timestamp(later)}
     name = f"{workload['metadata'].get('namespace', 'default')}/{workload['metadata']['name']}"
     cause = _not_ready_since(workload, policy)[2]
-    send_away(draft, PODS_READY_TIMEOUT, f"Exceeded the PodsReady timeout {name}", cause, tell_cause=False)
+    mark_evicted(draft, PODS_READY_TIMEOUT, f"Exceeded the PodsReady timeout {name}", cause, tell_cause=False)
     return draft.done()
 
 
@@ -160,7 +160,7 @@ def on_hold(workload: Object, now: float) -> Object | None:
     if not (active and reserved) or is_true(workload, FINISHED):
         return None
     draft = Draft.of(workload, now)
-    draft.lose_quota(ON_HOLD, "StatefulSet scaled to zero; workload on hold")
+    draft.release_quota(ON_HOLD, "StatefulSet scaled to zero; workload on hold")
     return draft.done()
 
 
@@ -170,7 +170,7 @@ def off_hold(workload: Object, now: float) -> Object | None:
     if reserved.get("status") != "False" or reserved.get("reason") != ON_HOLD:
         return None
     draft = Draft.of(workload, now)
-    draft.lose_quota("PendingEvaluation", "Workload no longer on hold; waiting for quota reservation")
+    draft.release_quota("PendingEvaluation", "Workload no longer on hold; waiting for quota reservation")
     return draft.done()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bayplan.backends.conversion import convert
-from bayplan.dialects.kueue.conversion.round_trip_fields import KEPT_BYTES_MAX
+from bayplan.dialects.kueue.conversion.round_trip_fields import SAVED_BYTES_MAX
 from tests.support.kueue_api import REFERENCE, made, pod_set
 
 Object = dict[str, Any]
@@ -147,7 +147,7 @@ def test_a_note_does_not_make_up_for_what_was_wrong_already() -> None:
 
 
 def test_a_note_too_long_for_the_api_server_is_not_written() -> None:
-    old = queue("v1beta1", admissionChecks=["x" * KEPT_BYTES_MAX])
+    old = queue("v1beta1", admissionChecks=["x" * SAVED_BYTES_MAX])
     assert "annotations" not in convert(old, NEW)["metadata"]
 
 

@@ -11,7 +11,7 @@ from bayplan.dialects.jobs.kinds import is_known
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.job_gang import job_gang
 from bayplan.dialects.kueue.fields.topology_and_flavor import flavor, topology
-from bayplan.dialects.kueue.fields.topology_request import TopologyRequest, asked, topology_request
+from bayplan.dialects.kueue.fields.topology_request import TopologyRequest, decode_request, topology_request
 from bayplan.dialects.kueue.fields.workload import is_settled, workload_gang
 from bayplan.dialects.kueue.names.annotations import PREFIX, read_annotations
 from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet, Segment
@@ -64,7 +64,7 @@ def test_annotations_become_locality_and_segments(
     annotations: dict[str, Any], want: TopologyRequest | None
 ) -> None:
     request = topology_request(read_annotations(Field({"annotations": annotations})))
-    assert want == (None if request is None else asked(Field(request)))
+    assert want == (None if request is None else decode_request(Field(request)))
 
 
 def job(annotations: dict[str, Any], **spec: Any) -> dict[str, Any]:

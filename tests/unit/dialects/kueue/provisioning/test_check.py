@@ -9,13 +9,13 @@ import pytest
 from bayplan.dialects.kueue.provisioning import check as provisioning
 from bayplan.dialects.kueue.provisioning.check import ProvisioningContext, ProvisioningStep, course
 from bayplan.dialects.kueue.provisioning.requests import (
-    EQUAL_NEEDS,
+    EQUAL_REQUIREMENTS,
     EQUAL_TEMPLATES,
     REQUESTS,
     Config,
-    asked,
     attempt_of,
     bundles,
+    new_request,
     request_name,
     template_name,
 )
@@ -133,7 +133,7 @@ def test_pod_sets_that_are_alike_share_an_entry() -> None:
     assert shared(bundles(gang, config())) == alone
     equal = config(podSetMergePolicy=EQUAL_TEMPLATES)
     assert shared(bundles(gang, equal)) == [(("a", "c"), 4), (("b",), 2), (("d",), 4)]
-    similar = config(podSetMergePolicy=EQUAL_NEEDS)
+    similar = config(podSetMergePolicy=EQUAL_REQUIREMENTS)
     assert shared(bundles(gang, similar)) == [(("a", "b", "c"), 6), (("d",), 4)]
 
 
@@ -151,7 +151,7 @@ def test_a_template_is_the_pod_as_it_will_be_on_its_flavor() -> None:
     flavor = {"spec": {"nodeLabels": {"pool": "p"}, "tolerations": [{"key": "old"}, {"key": "new"}]}}
     gang = workload(one)
     gang["metadata"]["annotations"] = {"provreq.kueue.x-k8s.io/until": "9", "other": "x"}
-    made = asked(gang, "prov", 1, config(parameters={"p": "1"}), {"f": flavor}, REQUESTS)
+    made = new_request(gang, "prov", 1, config(parameters={"p": "1"}), {"f": flavor}, REQUESTS)
     spec = made.templates[0]["template"]["spec"]
     assert spec["nodeSelector"] == {"zone": "a", "pool": "p"}
     assert spec["tolerations"] == [{"key": "old"}, {"key": "new"}]
@@ -178,7 +178,7 @@ def test_a_pod_that_contradicts_its_flavor_or_has_none_is_told() -> None:
 
 def test_pauses_double_up_to_the_longest() -> None:
     retry = config(retryStrategy={"backoffBaseSeconds": 60, "backoffMaxSeconds": 200})
-    assert [retry.pause(attempt) for attempt in (1, 2, 3, 50)] == [60, 120, 200, 200]
+    assert [retry.backoff_seconds(attempt) for attempt in (1, 2, 3, 50)] == [60, 120, 200, 200]
     assert (config().retries, config().first_seconds, config().longest_seconds) == (3, 60, 1800)
 
 

@@ -41,7 +41,7 @@ def stand(queue: Object, local: Object, cohort: Object) -> Summaries:
     state.apply(FlavorSeen(Flavor("default-flavor")))
     state.apply(QuotaNodeSeen(queues.quota_node(Field(cohort))))
     state.apply(QueueSeen(queues.queue(Field(queue))))
-    state.apply(NamespaceQueueSeen(queues.entrance(Field(local))))
+    state.apply(NamespaceQueueSeen(queues.namespace_queue(Field(local))))
     gang = demand("a", cpu=10_500, entrance=("default", "lq"), admitted=True, given="cq")
     assert gang.admission is not None
     given = replace(gang.admission.given[0], flavors={"cpu": "default-flavor"})
