@@ -77,8 +77,8 @@ def cluster_queue(queue: Object, version: str) -> Object:
     converted = _renamed(queue, "spec", version, old="cohort", new="cohortName")
     if version == V1BETA1:
         return _without(converted, ("spec", "concurrentAdmissionPolicy"))
-    for field, word in _V1BETA1_VALUES.items():
-        if _at(converted, "spec", "flavorFungibility", field) == word:
+    for field, value in _V1BETA1_VALUES.items():
+        if _at(converted, "spec", "flavorFungibility", field) == value:
             converted = _with(converted, "MayStopSearch", "spec", "flavorFungibility", field)
     checks = _at(converted, "spec", "admissionChecks")
     if checks and isinstance(checks, list):

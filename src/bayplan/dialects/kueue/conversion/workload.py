@@ -68,8 +68,8 @@ def _priority_as_reference(spec: Object) -> Object:
 
 def _priority_as_names(spec: Object) -> Object:
     new = {key: value for key, value in spec.items() if key != "priorityClassRef"}
-    given = spec.get("priorityClassRef")
-    reference = given if isinstance(given, dict) else {}
+    field = spec.get("priorityClassRef")
+    reference = field if isinstance(field, dict) else {}
     for source, (group, kind) in _PRIORITY_SOURCES.items():
         if (reference.get("group"), reference.get("kind")) == (group, kind):
             new["priorityClassSource"] = source
@@ -82,8 +82,10 @@ def _without_layers(pod_set: Object) -> Object:
     request = pod_set.get("topologyRequest") if isinstance(pod_set, dict) else None
     if not isinstance(request, dict):
         return pod_set
-    kept = {key: value for key, value in request.items() if key != "podsetSliceRequiredTopologyConstraints"}
-    return pod_set | {"topologyRequest": kept}
+    other_fields = {
+        key: value for key, value in request.items() if key != "podsetSliceRequiredTopologyConstraints"
+    }
+    return pod_set | {"topologyRequest": other_fields}
 
 
 def _status(field: Field, version: str, *, by_node_prefix: bool) -> Object:

@@ -101,7 +101,7 @@ def demand(workload: Field, counting: Counting = PLAIN) -> QueuedGang:
     replaced = annotations.get(REPLACES, "").rpartition("/")[2]
     return QueuedGang(
         gang=gang,
-        asks=decoded.asks if gang.root is decoded.root else _with_counts(decoded.asks, gang.root),
+        asks=decoded.requests if gang.root is decoded.root else _with_counts(decoded.requests, gang.root),
         entrance=(gang.source.namespace, gang.queue),
         created=created,
         queued=_queued(conditions.get("Evicted"), created),
@@ -130,7 +130,7 @@ class _PodSets:
     """The decoded pod sets of a Workload."""
 
     root: Group
-    asks: tuple[QuotaRequest, ...]
+    requests: tuple[QuotaRequest, ...]
     digest: str  # equal for Workloads with equal requests
 
 
@@ -145,13 +145,13 @@ def _decode_cached(text: str, counting: Counting) -> _PodSets | None:
 def _decode(workload: Field, counting: Counting) -> _PodSets:
     root = workload_gang(workload).root
     pairs = _pod_sets(workload.at("spec"), root)
-    asks = tuple(_quota_request(field, pod_set, counting) for field, pod_set in pairs)
-    return _PodSets(root, asks, _digest(workload.at("spec")))
+    requests = tuple(_quota_request(field, pod_set, counting) for field, pod_set in pairs)
+    return _PodSets(root, requests, _digest(workload.at("spec")))
 
 
-def _with_counts(asks: tuple[QuotaRequest, ...], root: Group) -> tuple[QuotaRequest, ...]:
+def _with_counts(requests: tuple[QuotaRequest, ...], root: Group) -> tuple[QuotaRequest, ...]:
     counts = {pod_set.name: pod_set.count for pod_set in root.pod_sets()}
-    return tuple(replace(ask, count=counts[ask.name]) for ask in asks)
+    return tuple(replace(request, count=counts[request.name]) for request in requests)
 
 
 def is_finished(workload: Field) -> bool:

@@ -123,7 +123,7 @@ def keep_job(
             writes = _create_workload(job, wanted, now)
     if writes or match is None:
         return writes
-    return _reconcile_finished(job, match, context, now) or _reconcile_unfinished(job, match, context, now)
+    return _finish(job, match, context, now) or _advance(job, match, context, now)
 
 
 def _reconcile_slices(
@@ -143,29 +143,22 @@ def _reconcile_slices(
     difference = JobChange.OTHER if current is None or is_fully_suspended(job) else change(current, wanted)
     if difference is JobChange.LARGER and not is_ending and _end_of(job) is None:
         assert current is not None
-        return _scale_up(
-            job, current, successor, next_slice(wanted, job, context.find, current), context, now
-        )
+        wanted = next_slice(wanted, job, context.find, current)
+        return _scale_up(job, current, successor, wanted, context, now)
     if successor is not None:  # no longer needed
-        return delete_workload(
-            successor,
-            event_about(job, "DeletedWorkload", f"Deleted unneeded Workload: {key_of(successor)}", now),
-        )
+        event = event_about(job, "DeletedWorkload", f"Deleted unneeded Workload: {key_of(successor)}", now)
+        return delete_workload(successor, event)
     if current is not None and (is_ending or difference is not JobChange.OTHER):
         if difference is JobChange.SMALLER and not is_ending and has_scaled_down(job, wanted, context.find):
             event = event_about(job, "UpdatedWorkload", f"Scaled down Workload: {key_of(current)}", now)
             return [changed(WORKLOADS, current, with_counts_of(current, wanted), event)]
         sync_writes = [] if is_ending else _sync_with_job(job, current, wanted, now)
-        return (
-            sync_writes
-            or _reconcile_finished(job, current, context, now)
-            or _reconcile_unfinished(job, current, context, now)
-        )
+        return sync_writes or _finish(job, current, context, now) or _advance(job, current, context, now)
     wanted = next_slice(wanted, job, context.find)
     match, writes = _matching_workload(job, slices.active, wanted, context, now)
     if writes or match is None:
         return writes or _create_workload(job, wanted, now)
-    return _reconcile_finished(job, match, context, now) or _reconcile_unfinished(job, match, context, now)
+    return _finish(job, match, context, now) or _advance(job, match, context, now)
 
 
 def _scale_up(
@@ -296,9 +289,7 @@ def _create_workload(job: Object, wanted: Object, now: float) -> list[WriteWithE
     return [create(WORKLOADS, wanted, event)]
 
 
-def _reconcile_finished(
-    job: Object, workload: Object, context: JobContext, now: float
-) -> list[WriteWithEvents]:
+def _finish(job: Object, workload: Object, context: JobContext, now: float) -> list[WriteWithEvents]:
     """The writes for a finished or terminating Workload, or a finished job."""
     if is_true(workload, FINISHED):
         return without_finalizer(WORKLOADS, workload)
@@ -315,9 +306,7 @@ def _reconcile_finished(
     return [with_status(workload, status, event)] if status is not None else []
 
 
-def _reconcile_unfinished(
-    job: Object, workload: Object, context: JobContext, now: float
-) -> list[WriteWithEvents]:
+def _advance(job: Object, workload: Object, context: JobContext, now: float) -> list[WriteWithEvents]:
     """The writes for a job that is pending, running or evicted."""
     if is_true(workload, FINISHED) or _end_of(job) is not None:
         return []
@@ -333,9 +322,8 @@ def _reconcile_unfinished(
         active = status_reader.active(job_field) or context.stands(
             meta.get("namespace", "default"), meta["name"]
         )
-        return finish_eviction(
-            stop(job, workload, eviction_message(workload), context.find, now), workload, active, now
-        )
+        stopping = stop(job, workload, eviction_message(workload), context.find, now)
+        return finish_eviction(stopping, workload, active, now)
     if deadline_writes := enforce_deadlines(workload, context.patience, now):
         return deadline_writes
     admitted = is_true(workload, ADMITTED)
@@ -360,11 +348,8 @@ def enforce_deadlines(workload: Object, policy: PodsReadyPolicy | None, now: flo
     if status is not None:
         seconds = workload["spec"]["maximumExecutionTimeSeconds"]
         message = f"The maximum execution time ({seconds}s) exceeded"
-        return [
-            with_status(
-                workload, status, event_about(workload, "MaximumExecutionTimeExceeded", message, now, WARNING)
-            )
-        ]
+        event = event_about(workload, "MaximumExecutionTimeExceeded", message, now, WARNING)
+        return [with_status(workload, status, event)]
     status = None if policy is None else job_statuses.pods_ready_timed_out(workload, policy, now)
     if status is None:
         return []

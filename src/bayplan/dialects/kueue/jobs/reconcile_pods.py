@@ -111,7 +111,7 @@ def keep_pods(
         return [*_remove_finalizers(rest.pods), *without_finalizer(WORKLOADS, match)]
     if is_leaving(match):
         return _delete_pods(rest, match, now)
-    return _finish(rest, match, now) or _reconcile_unfinished(rest, match, context, now)
+    return _finish(rest, match, now) or _advance(rest, match, context, now)
 
 
 def keep_abandoned(workload: Object, alive: bool) -> list[WriteWithEvents]:
@@ -271,7 +271,7 @@ def _finish(group: QueuedPodGroup, workload: Object, now: float) -> list[WriteWi
     return [with_status(workload, status, event)] if status is not None else []
 
 
-def _reconcile_unfinished(
+def _advance(
     group: QueuedPodGroup, workload: Object, context: JobContext, now: float
 ) -> list[WriteWithEvents]:
     counts: dict[str, int] = {}

@@ -154,7 +154,7 @@ def waiting_for_replacements(workload: Object, missing: bool, now: float) -> Obj
 
 
 def on_hold(workload: Object, now: float) -> Object | None:
-    """Put a Workload that was scaled to zero on hold: it releases its quota and leaves the queue."""
+    """Put a Workload that was scaled to zero on hold: it releases its quota and is not queued."""
     active = workload["spec"].get("active") is not False
     reserved = is_true(workload, QUOTA_RESERVED) and not is_true(workload, EVICTED)
     if not (active and reserved) or is_true(workload, FINISHED):

@@ -131,7 +131,7 @@ def eviction_message(action: EvictGang) -> str:
             nodes = ",".join(action.demand.failed_nodes)
             return f"Workload was evicted as there was no replacement for unhealthy node(s): {nodes}"
         case EvictionReason.NO_PLACE_IN_TIME:
-            return "Workload was evicted as no place was found in time for its delayed topology requests"
+            return "Workload was evicted as its delayed topology requests could not be placed in time"
         case why:
             uid = action.by.gang.uid if action.by is not None else ""
             job = action.by.labels.get(JOB_UID, "") if action.by is not None else ""
@@ -176,11 +176,11 @@ def _pod_set_assignment(granted: PodSetAdmission) -> Object:
     return assignment
 
 
-def _requests(demand: QueuedGang) -> list[Object]:
+def _requests(queued_gang: QueuedGang) -> list[Object]:
     requests: list[Object] = []
-    for ask in demand.asks:
-        resources = {name: spelled(name, each * ask.count) for name, each in ask.each.items()}
-        requests.append({"name": ask.name} | ({"resources": resources} if resources else {}))
+    for request in queued_gang.asks:
+        resources = {name: spelled(name, each * request.count) for name, each in request.each.items()}
+        requests.append({"name": request.name} | ({"resources": resources} if resources else {}))
     return requests
 
 

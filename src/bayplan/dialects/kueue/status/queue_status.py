@@ -106,7 +106,7 @@ def admission_check(obj: Object, configs: Collection[str], now: float) -> Object
 
 
 def finalizers(kind: str, obj: Object, summaries: Summaries) -> list[str] | None:
-    """The finalizers of an object: ours while other objects use it. None: unchanged."""
+    """The finalizers of an object: Bayplan's is set while other objects use it. None: unchanged."""
     if kind not in _IN_USE_BY_KIND:
         return None
     meta = obj.get("metadata") or {}
@@ -199,7 +199,7 @@ def _parameters_error(reference: Object | None, configs: Collection[str]) -> str
     group, kind, name = (str(reference.get(key) or "") for key in ("apiGroup", "kind", "name"))
     if not name:
         return "empty name: bad parameters reference"
-    for what, found, wanted in (("group", group, GROUP), ("kind", kind, CONFIG)):
-        if found != wanted:
-            return f"wrong {what} {quoted(found)}, expecting {quoted(wanted)}: bad parameters reference"
+    for field, actual, expected in (("group", group, GROUP), ("kind", kind, CONFIG)):
+        if actual != expected:
+            return f"wrong {field} {quoted(actual)}, expecting {quoted(expected)}: bad parameters reference"
     return "" if name in configs else f"{CONFIG}.{GROUP} {quoted(name)} not found"

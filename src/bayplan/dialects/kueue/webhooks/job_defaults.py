@@ -193,7 +193,7 @@ def _pod(pod: Object, rules: FeatureSwitches) -> None:
 
 
 def _train_job(job: Object, rules: FeatureSwitches) -> None:
-    """Add an empty runtime patch of ours, which is filled when the job starts."""
+    """Add an empty runtime patch of Bayplan, which is filled when the job starts."""
     del rules
     patches = _list_at(_mapping_at(job, "spec"), "runtimePatches")
     if all(Field(patch).at("manager").text() != PATCH_MANAGER for patch in patches):
