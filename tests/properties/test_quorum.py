@@ -16,7 +16,7 @@ from bayplan.model.pod import PodKey
 from bayplan.model.profile import Profile
 from bayplan.placement.pods.batches import NodeAssignment
 from bayplan.placement.subgroups.quorum import quorum_seats
-from tests.properties.minima_worlds import Judge, World, pods_of, stage, world
+from tests.properties.minima_worlds import Judge, World, open_overlay, pods_of, world
 
 SEEDS, CHUNK, LEAVES_MAX = 400, 100, 5
 Parts = frozenset[str]
@@ -62,29 +62,29 @@ def ways(tree: Group) -> list[Parts]:
 
 
 def fits(found: World, parts: Parts) -> bool:
-    must = [
+    required = [
         PodKey("ns", f"{one.name}{rank}")
         for one in found.tree.pod_sets()
         if one.name in parts
         for rank in range(one.minimum)
     ]
-    return Judge(found).can_seat({}, must)
+    return Judge(found).can_seat({}, required)
 
 
 def check(found: World) -> bool:
     """Hold the answer against what is right. Whether somebody got a place."""
-    floor, supply = stage(found)
-    before = floor.mark()
-    seated = quorum_seats(floor, supply, found.wanted(), profile=Profile())
+    overlay, snapshot = open_overlay(found)
+    before = overlay.mark()
+    seated = quorum_seats(overlay, snapshot, found.wanted(), profile=Profile())
     possible = [parts for parts in ways(found.tree) if fits(found, parts)]
     if not isinstance(seated, NodeAssignment) or not seated.seats:
         assert not isinstance(seated, NodeAssignment) and not seated.unsure
-        assert floor.mark() == before
+        assert overlay.mark() == before
         assert not possible, "there is a quorum"
         return False
-    seats = {key: floor.node(row) for key, row in seated.seats.items()}
-    assert Judge(found).allows(seats)
-    counts = Counter(pod.pod_set for pod in found.pods if pod.key in seats)
+    assigned = {key: overlay.node(row) for key, row in seated.seats.items()}
+    assert Judge(found).allows(assigned)
+    counts = Counter(pod.pod_set for pod in found.pods if pod.key in assigned)
     chosen = frozenset(counts)
     assert is_whole(found.tree, counts)
     assert all(counts[one.name] >= one.minimum for one in found.tree.pod_sets() if one.name in chosen)

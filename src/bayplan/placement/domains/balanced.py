@@ -23,7 +23,7 @@ from bayplan.placement.domains.select import Chosen
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Even:
+class EvenChoice:
     """The domains to fill, and the counts (without what was left out) to go down with."""
 
     counts: DomainCounts
@@ -64,7 +64,7 @@ def place_evenly(tree: Tree, counts: DomainCounts, request: PlacementRequest) ->
     return None if even is None else descend_apart(tree, even.counts, request, even.chosen, True)
 
 
-def _choose(tree: Tree, counts: DomainCounts, request: PlacementRequest) -> Even | None:
+def _choose(tree: Tree, counts: DomainCounts, request: PlacementRequest) -> EvenChoice | None:
     found = _best_branch(tree, counts, request)
     if found is None:
         return None
@@ -80,7 +80,7 @@ def _choose(tree: Tree, counts: DomainCounts, request: PlacementRequest) -> Even
     if picked is None:
         return None
     chosen = _spread(branch, level, picked, request, threshold)
-    return None if chosen is None else Even(_grafted(tree, counts, branch, level), chosen)
+    return None if chosen is None else EvenChoice(_grafted(tree, counts, branch, level), chosen)
 
 
 def _best_branch(
@@ -149,10 +149,10 @@ def _greedy(counts: DomainCounts, level: int, domains: Ints, request: PlacementR
         domains = ranked(domains, room, counts.pods[level], Strategy.BEST_FIT, affinity)
     units = room[domains]
     stop = int(np.argmin(units > 0)) if (units <= 0).any() else len(units)
-    taken = int(np.searchsorted(np.cumsum(units[:stop]), need))
-    if taken >= stop:
+    assumed = int(np.searchsorted(np.cumsum(units[:stop]), need))
+    if assumed >= stop:
         return None
-    return Greedy(used + taken + 1, last_led, int(domains[taken]))
+    return Greedy(used + assumed + 1, last_led, int(domains[assumed]))
 
 
 def _thresholds(counts: DomainCounts, level: int, reach: Greedy, request: PlacementRequest) -> list[int]:

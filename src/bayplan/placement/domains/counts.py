@@ -41,7 +41,7 @@ class LeafCounts:
     affinity: Ints | None = None
 
 
-def has_odd_one(request: PlacementRequest) -> bool:
+def has_extra_pods(request: PlacementRequest) -> bool:
     """Whether something besides the equal units must find its place: a leader or a last segment."""
     return request.leader or request.remainder > 0
 
@@ -88,7 +88,7 @@ def _gather(counts: DomainCounts, level: int, first: Ints, request: PlacementReq
         counts.segments[level] = counts.pods[level]
     else:
         counts.segments[level] = np.add.reduceat(counts.segments[below], first)
-    if not has_odd_one(request):
+    if not has_extra_pods(request):
         counts.leads[level] = np.zeros(len(first), dtype=bool)
         counts.pods_led[level], counts.segments_led[level] = counts.pods[level], counts.segments[level]
         return

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bayplan.placement.cluster.topology_tree import Ints, Tree
-from bayplan.placement.domains.counts import DomainCounts, has_odd_one
+from bayplan.placement.domains.counts import DomainCounts, has_extra_pods
 from bayplan.placement.domains.fill import NOWHERE, Shared, fill, fill_led, ranked
 from bayplan.placement.domains.request import PlacementRequest
 from bayplan.placement.domains.select import Chosen, chosen, is_tight
@@ -66,11 +66,11 @@ def _into_pool(tree: Tree, counts: DomainCounts, request: PlacementRequest, here
     below = here.level + 1
     domains, _ = children_of(tree, here.level, np.sort(here.domains))
     units, affinity = counts.segments[below], counts.affinity_at(below)
-    if not has_odd_one(request):
+    if not has_extra_pods(request):
         domains = domains[units[domains] > 0]
     domains = ranked(domains, units, counts.pods[below], request.strategy, affinity)
     tight = is_tight(request.strategy)
-    if has_odd_one(request):
+    if has_extra_pods(request):
         led, leads = counts.segments_led[below], counts.leads[below]
         shared = fill_led(domains, units, led, leads, request.units, tight, affinity)
     elif len(domains):

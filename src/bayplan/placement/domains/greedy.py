@@ -76,23 +76,23 @@ def place_pod_set(
     scope: PlacementScope, pod_set: PodSet, locality: Locality, leader: PodSet | None = None
 ) -> dict[str, Located] | Misfit:
     """One pod set, with its leader if it has one."""
-    supply = scope.supply
-    request = resolve(pod_set, locality, supply.tree.topology, scope.profile)
+    snapshot = scope.snapshot
+    request = resolve(pod_set, locality, snapshot.tree.topology, scope.profile)
     names = (pod_set.name,) if leader is None else (pod_set.name, leader.name)
     if isinstance(request, Misfit):
         return replace(request, pod_sets=names)
-    if not supply.active.any():
-        level = supply.tree.levels[request.level]
-        return Misfit(Code.NO_DOMAINS, names, topology=supply.tree.topology.name, level=level)
+    if not snapshot.active.any():
+        level = snapshot.tree.levels[request.level]
+        return Misfit(Code.NO_DOMAINS, names, topology=snapshot.tree.topology.name, level=level)
     if leader is not None and request.remainder:
         return _with_rest(scope, pod_set, locality, request, leader)
     request = replace(request, leader=leader is not None)
-    inquiry = _inquire(scope, pod_set, names)
-    counts = _counted(scope, inquiry, request, leader)
+    query = _query(scope, pod_set, names)
+    counts = _counted(scope, query, request, leader)
     found = None
     spreads = not (request.required or request.unconstrained or request.remainder)
     if request.strategy is Strategy.BALANCED and spreads:
-        found = place_evenly(supply.tree, counts, request)
+        found = place_evenly(snapshot.tree, counts, request)
     if found is None:
         picked = choose(counts, request)
         if isinstance(picked, Shortfall):
@@ -101,9 +101,9 @@ def place_pod_set(
                 return looser
             if scope.brief:
                 return Misfit(Code.NO_ROOM, names)
-            return misfit.no_room(inquiry, request, counts, picked, leader)
-        found = descend(supply.tree, counts, request, picked)
-    return _located(supply, request, pod_set, leader, found)
+            return misfit.no_room(query, request, counts, picked, leader)
+        found = descend(snapshot.tree, counts, request, picked)
+    return _located(snapshot, request, pod_set, leader, found)
 
 
 def _is_strict(request: PlacementRequest) -> bool:
@@ -119,7 +119,7 @@ def _with_rest(
     leader: PodSet | None = None,
 ) -> dict[str, Located] | Misfit:
     """Whole segments (and a leader) first, then the last, smaller segment in whatever room is left for it."""
-    tree, rest = scope.supply.tree, request.remainder
+    tree, rest = scope.snapshot.tree, request.remainder
     whole = replace(pod_set, count=pod_set.count - rest, minimum=0)
     found = place_pod_set(scope, whole, locality, leader)
     if isinstance(found, Misfit):
@@ -130,7 +130,7 @@ def _with_rest(
     placed = np.concatenate([part.leaves for part in found.values()])
     if request.required and len(placed):
         top = tree.ancestors(tree.lowest, placed[:1], request.level)
-        scope = replace(scope, within=tree.leaf_range(request.level, int(top[0])))
+        scope = replace(scope, leaf_range=tree.leaf_range(request.level, int(top[0])))
     together = Locality(required=tree.levels[request.segment_level])
     last_one = replace(pod_set, count=rest, minimum=0, segments=pod_set.segments[1:])
     last = place_pod_set(scope, last_one, together)
@@ -142,100 +142,106 @@ def _with_rest(
 
 
 def _counted(
-    scope: PlacementScope, inquiry: misfit.PlacementQuery, request: PlacementRequest, leader: PodSet | None
+    scope: PlacementScope, query: misfit.PlacementQuery, request: PlacementRequest, leader: PodSet | None
 ) -> DomainCounts:
     """Room in every domain. A shape asked for again of an untouched supply costs nothing more."""
 
     def work_out() -> DomainCounts:
-        return count_up(scope.supply.tree, request, _leaf_counts(scope, inquiry, request.affinity, leader))
+        return count_up(scope.snapshot.tree, request, _leaf_counts(scope, query, request.affinity, leader))
 
-    if len(scope.taken.leaves) or scope.within is not None or scope.barred:
+    if len(scope.assumed.leaves) or scope.leaf_range is not None or scope.excluded_leaves:
         return work_out()
-    pods = [inquiry.pod_set] if leader is None else [inquiry.pod_set, leader]
+    pods = [query.pod_set] if leader is None else [query.pod_set, leader]
     shapes = tuple((tuple(sorted(pod.requests.items())), pod.rules) for pod in pods)
     cut = (request.segment_level, request.size, tuple(request.inner.items()), request.remainder)
-    return scope.supply.remember((shapes, cut, request.affinity, scope.profile), work_out)
+    return scope.snapshot.remember((shapes, cut, request.affinity, scope.profile), work_out)
 
 
-def _inquire(scope: PlacementScope, pod_set: PodSet, names: tuple[str, ...]) -> misfit.PlacementQuery:
+def _query(scope: PlacementScope, pod_set: PodSet, names: tuple[str, ...]) -> misfit.PlacementQuery:
     rows = _allowed_rows(scope, pod_set)
-    leaves = _leaves_with(scope.supply, rows)
-    if scope.barred:
+    leaves = _leaves_with(scope.snapshot, rows)
+    if scope.excluded_leaves:
         leaves = leaves.copy()
-        leaves[list(scope.barred)] = False
-    return misfit.PlacementQuery(scope.supply, pod_set, names, scope.taken, rows, leaves, scope.within)
+        leaves[list(scope.excluded_leaves)] = False
+    return misfit.PlacementQuery(
+        scope.snapshot, pod_set, names, scope.assumed, rows, leaves, scope.leaf_range
+    )
 
 
-def _leaves_with(supply: CapacitySnapshot, rows: Bools) -> Bools:
+def _leaves_with(snapshot: CapacitySnapshot, rows: Bools) -> Bools:
     """Leaves that have at least one of the nodes."""
-    if supply.tree.topology.ends_at_host:
+    if snapshot.tree.topology.ends_at_host:
         return rows
-    return np.logical_or.reduceat(rows, supply.tree.starts[supply.tree.lowest])
+    return np.logical_or.reduceat(rows, snapshot.tree.starts[snapshot.tree.lowest])
 
 
 def _allowed_rows(scope: PlacementScope, pod_set: PodSet) -> Bools:
-    supply = scope.supply
-    if not supply.tree.topology.ends_at_host and not scope.profile.rules_below_leaf:
-        return supply.active
-    return supply.active & node_table.mask(supply.table, pod_set.rules)
+    snapshot = scope.snapshot
+    if not snapshot.tree.topology.ends_at_host and not scope.profile.rules_below_leaf:
+        return snapshot.active
+    return snapshot.active & node_table.mask(snapshot.table, pod_set.rules)
 
 
 def _leaf_counts(
-    scope: PlacementScope, inquiry: misfit.PlacementQuery, by_affinity: bool, leader: PodSet | None
+    scope: PlacementScope, query: misfit.PlacementQuery, by_affinity: bool, leader: PodSet | None
 ) -> LeafCounts:
-    supply, pod = scope.supply, with_slot(inquiry.pod_set.requests)
-    allowed = _clip(inquiry.leaves, scope.within)
-    affinity = _affinity(inquiry, by_affinity, allowed)
-    pods = _only(allowed, pods_per_leaf(supply, inquiry.rows, pod, {}, scope.taken))
+    snapshot, pod = scope.snapshot, with_slot(query.pod_set.requests)
+    allowed = _clip(query.leaves, scope.leaf_range)
+    affinity = _affinity(query, by_affinity, allowed)
+    pods = _only(allowed, pods_per_leaf(snapshot, query.rows, pod, {}, scope.assumed))
     if leader is None:
         return LeafCounts(pods, pods, np.zeros(len(pods), bool), affinity)
-    lead, head = with_slot(leader.requests), inquiry
-    own_rules = scope.profile.leader_rules is LeaderRules.OWN and leader.rules != inquiry.pod_set.rules
+    lead, head = with_slot(leader.requests), query
+    own_rules = scope.profile.leader_rules is LeaderRules.OWN and leader.rules != query.pod_set.rules
     if lead == pod and not own_rules:  # a leader like its workers takes the place of one of them
         return LeafCounts(pods, pods - (pods > 0), pods > 0, affinity)
     if scope.profile.leader_rules is LeaderRules.OWN:
-        head = _inquire(scope, leader, ())
-    leads = _clip(head.leaves, scope.within).copy()
+        head = _query(scope, leader, ())
+    leads = _clip(head.leaves, scope.leaf_range).copy()
     for name, amount in lead.items():
         if amount:
-            leads &= room_beside(supply, head.rows, name, scope.taken) >= amount
+            leads &= room_beside(snapshot, head.rows, name, scope.assumed) >= amount
     # Beside a leader only what it asks for itself can run out sooner than it does without one.
     contested = {name: amount for name, amount in pod.items() if lead.get(name)}
     beside = np.minimum(
-        pods, pods_per_leaf(supply, inquiry.rows, contested, lead, scope.taken, int(pods.max()))
+        pods, pods_per_leaf(snapshot, query.rows, contested, lead, scope.assumed, int(pods.max()))
     )
-    shares = _leaves_with(supply, inquiry.rows & head.rows)  # elsewhere the two do not compete
+    shares = _leaves_with(snapshot, query.rows & head.rows)  # elsewhere the two do not compete
     np.copyto(beside, pods, where=~(leads & shares))
     return LeafCounts(pods, beside, leads, affinity)
 
 
-def _affinity(inquiry: misfit.PlacementQuery, wanted: bool, allowed: Bools) -> Ints | None:
-    if not wanted or not inquiry.supply.tree.topology.ends_at_host:
+def _affinity(query: misfit.PlacementQuery, wanted: bool, allowed: Bools) -> Ints | None:
+    if not wanted or not query.snapshot.tree.topology.ends_at_host:
         return None
-    return np.where(allowed, node_table.scores(inquiry.supply.table, inquiry.pod_set.rules), 0)
+    return np.where(allowed, node_table.scores(query.snapshot.table, query.pod_set.rules), 0)
 
 
 def _only(allowed: Bools, counts: Ints) -> Ints:
     return counts if allowed.all() else np.where(allowed, counts, 0)
 
 
-def _clip(leaves: Bools, within: tuple[int, int] | None) -> Bools:
-    if within is None:
+def _clip(leaves: Bools, leaf_range: tuple[int, int] | None) -> Bools:
+    if leaf_range is None:
         return leaves
     inside = np.zeros(len(leaves), dtype=bool)
-    inside[slice(*within)] = leaves[slice(*within)]
+    inside[slice(*leaf_range)] = leaves[slice(*leaf_range)]
     return inside
 
 
 def _located(
-    supply: CapacitySnapshot, request: PlacementRequest, pod_set: PodSet, leader: PodSet | None, found: Chosen
+    snapshot: CapacitySnapshot,
+    request: PlacementRequest,
+    pod_set: PodSet,
+    leader: PodSet | None,
+    found: Chosen,
 ) -> dict[str, Located]:
     order = np.argsort(found.domains, kind="stable")
     leaves, pods = found.domains[order], found.pods[order]
     kept = pods > 0
     located = {pod_set.name: Located(leaves[kept], pods[kept])}
     if found.last != NOWHERE:
-        area = supply.tree.leaf_range(request.segment_level, found.last)
+        area = snapshot.tree.leaf_range(request.segment_level, found.last)
         located[pod_set.name] = last_segment_last(located[pod_set.name], area, request.remainder)
     if leader is not None:
         located[leader.name] = Located(np.array([found.leader]), np.array([1]))
@@ -244,20 +250,20 @@ def _located(
 
 def _place_group(scope: PlacementScope, group: Group) -> dict[str, Located] | Misfit:
     """Any other group: all members within one domain, the tightest that holds them."""
-    locality, levels = group.locality, scope.supply.tree.levels
-    if not scope.supply.active.any():
+    locality, levels = group.locality, scope.snapshot.tree.levels
+    if not scope.snapshot.active.any():
         names = tuple(pod_set.name for pod_set in group.pod_sets())
-        topology = scope.supply.tree.topology
+        topology = scope.snapshot.tree.topology
         wanted = locality.required or locality.preferred
         shown = wanted if wanted in levels else levels[-1]
         return Misfit(Code.NO_DOMAINS, names, topology=topology.name, level=shown or "")
     named = locality.required or locality.preferred
     if named is None:
-        located, refusal = place_members(scope, group.members)
-        return located if refusal is None else refusal
+        located, misfit_found = place_members(scope, group.members)
+        return located if misfit_found is None else misfit_found
     names = tuple(pod_set.name for pod_set in group.pod_sets())
     if named != AUTO and named not in levels:
-        return Misfit(Code.UNKNOWN_LEVEL, names, topology=scope.supply.tree.topology.name, level=named)
+        return Misfit(Code.UNKNOWN_LEVEL, names, topology=scope.snapshot.tree.topology.name, level=named)
     start = len(levels) - 1 if named == AUTO else levels.index(named)
     climbs = locality.required is None or named == AUTO
     answer: dict[str, Located] | Misfit | None = None
@@ -276,35 +282,35 @@ def _group_within(scope: PlacementScope, group: Group, level: int) -> dict[str, 
 
     The first is tried for the reason as well; each of the others takes no longer than it is large.
     """
-    tree = scope.supply.tree
+    tree = scope.snapshot.tree
     room = np.full(tree.size(level), np.iinfo(np.int64).max)
     spare = np.zeros(tree.size(level), np.int64)
     for pod_set in group.pod_sets():
-        inquiry = _inquire(scope, pod_set, ())
-        pods = _leaf_counts(scope, inquiry, False, None).pods
+        query = _query(scope, pod_set, ())
+        pods = _leaf_counts(scope, query, False, None).pods
         total = np.add.reduceat(pods, tree.first_leaves(level, np.arange(tree.size(level))))
         room = np.minimum(room, total - pod_set.count)
         spare += total
     room = np.where(_holds_in_sum(scope, group, level), room, -1)
-    refusal: Misfit | None = None
+    misfit_found: Misfit | None = None
     for domain in np.lexsort((spare, room < 0)).tolist():
-        area = _both(tree.leaf_range(level, domain), scope.within)
+        area = _both(tree.leaf_range(level, domain), scope.leaf_range)
         if area is None:
             continue
         scope.check()
-        if refusal is not None and room[domain] >= 0:
+        if misfit_found is not None and room[domain] >= 0:
             located, misfit_here = place_members(scope.inside(area), group.members)
             if misfit_here is None:
                 return {name: replace(part, leaves=part.leaves + area[0]) for name, part in located.items()}
             continue
-        located, misfit_here = place_members(replace(scope, within=area), group.members)
+        located, misfit_here = place_members(replace(scope, leaf_range=area), group.members)
         if misfit_here is None:
             return located
-        refusal = replace(misfit_here, pod_sets=tuple(p.name for p in group.pod_sets()))
-        if room[domain] < 0 or refusal.code is not Code.NO_ROOM:
+        misfit_found = replace(misfit_here, pod_sets=tuple(p.name for p in group.pod_sets()))
+        if room[domain] < 0 or misfit_found.code is not Code.NO_ROOM:
             break  # from here on not even a single member fits, or what is asked for makes no sense anywhere
-    assert refusal is not None
-    return refusal
+    assert misfit_found is not None
+    return misfit_found
 
 
 def _holds_in_sum(scope: PlacementScope, group: Group, level: int) -> Bools:
@@ -313,7 +319,7 @@ def _holds_in_sum(scope: PlacementScope, group: Group, level: int) -> Bools:
     Their pods are also counted as if each were as small as the smallest of them: what is left over on a leaf
     that is too little for any pod helps none.
     """
-    supply, tree = scope.supply, scope.supply.tree
+    snapshot, tree = scope.snapshot, scope.snapshot.tree
     shapes = [(with_slot(pod_set.requests), pod_set.count) for pod_set in group.pod_sets()]
     first = tree.first_leaves(level, np.arange(tree.size(level)))
     holds = np.ones(tree.size(level), dtype=bool)
@@ -321,8 +327,8 @@ def _holds_in_sum(scope: PlacementScope, group: Group, level: int) -> Bools:
         asking = [(shape[resource], count) for shape, count in shapes if shape.get(resource)]
         if not asking:
             continue
-        left = room_beside(supply, supply.active, resource, scope.taken)
-        usable = np.where(_clip(supply.active_leaves(), scope.within), left.clip(0, SUM_MAX), 0)
+        left = room_beside(snapshot, snapshot.active, resource, scope.assumed)
+        usable = np.where(_clip(snapshot.active_leaves(), scope.leaf_range), left.clip(0, SUM_MAX), 0)
         amount, pods = sum(each * count for each, count in asking), sum(count for _, count in asking)
         holds &= np.add.reduceat(usable, first) >= min(amount, SUM_MAX)
         smallest = min(each for each, _ in asking)

@@ -17,10 +17,10 @@ class ReachableSums:
     `steps` keeps, in order, which domain first reached which sums, so that a choice can be read back.
     """
 
-    waiting: int = 0  # sums with the leader still to place
+    unled: int = 0  # sums with the leader still to place
     done: int = 0
     steps: list[tuple[int, bool, int]] = field(default_factory=list)  # (domain, led, new done sums)
-    waiting_steps: list[tuple[int, int]] = field(default_factory=list)
+    unled_steps: list[tuple[int, int]] = field(default_factory=list)
 
 
 def fewest(
@@ -41,7 +41,7 @@ def fewest(
         return sorted(largest) if holds else None
     layers = [ReachableSums() for _ in range(number + 1)]
     if leader:
-        layers[0].waiting = 1
+        layers[0].unled = 1
     else:
         layers[0].done = 1
     unfinished = (1 << need) - 1  # sums that still lack pods
@@ -64,32 +64,32 @@ def _extend(
         if found:
             after.done |= found
             after.steps.append((position, False, found))
-    if before.waiting:
+    if before.unled:
         if room_led >= 0:
-            found = (before.waiting << room_led) & ~after.done
+            found = (before.unled << room_led) & ~after.done
             if found:
                 after.done |= found
                 after.steps.append((position, True, found))
         if room > 0:
-            found = (before.waiting << room) & ~after.waiting
+            found = (before.unled << room) & ~after.unled
             if found:
-                after.waiting |= found
-                after.waiting_steps.append((position, found))
+                after.unled |= found
+                after.unled_steps.append((position, found))
 
 
 def _read_back(
     layers: Sequence[ReachableSums], pods: Sequence[int], pods_led: Sequence[int], depth: int, total: int
 ) -> list[int]:
     chosen: list[int] = []
-    waiting = False
+    unled = False
     while depth:
-        if waiting:
-            position = next(at for at, sums in layers[depth].waiting_steps if sums >> total & 1)
+        if unled:
+            position = next(at for at, sums in layers[depth].unled_steps if sums >> total & 1)
             total -= pods[position]
         else:
             position, led = next((at, led) for at, led, sums in layers[depth].steps if sums >> total & 1)
             total -= pods_led[position] if led else pods[position]
-            waiting = led
+            unled = led
         chosen.append(position)
         depth -= 1
     return chosen[::-1]

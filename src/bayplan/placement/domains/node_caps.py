@@ -22,47 +22,47 @@ from bayplan.placement.numa.resources import is_indifferent
 
 TRIES_MAX = 16  # pod sets that differ are moved apart so often
 ZERO = np.zeros(1, dtype=np.int64)
-NOBODY: Mapping[str, Assignment] = MappingProxyType({})
+NO_ASSIGNMENTS: Mapping[str, Assignment] = MappingProxyType({})
 
 Find = Callable[[CapacitySnapshot, Gang], Placement]
 
 
-def fence_name(what: str, pod_set: str) -> str:
+def cap_resource(what: str, pod_set: str) -> str:
     """What the limit of a pod set is called among resources."""
     return f"{what} ({pod_set})"
 
 
-def fenced(
-    supply: CapacitySnapshot, tree: Group, caps: Mapping[str, Ints], what: str
+def with_node_caps(
+    snapshot: CapacitySnapshot, tree: Group, caps: Mapping[str, Ints], what: str
 ) -> tuple[CapacitySnapshot, Group]:
     """Each row of the supply holds no more pods of a pod set than its cap says."""
     if not caps:
-        return supply, tree
-    names = {name: fence_name(what, name) for name in caps}
-    resources, first = dict(supply.resources), len(supply.free)
-    resources |= {fence: first + at for at, fence in enumerate(names.values())}
-    free = np.concatenate((supply.free, np.array(list(caps.values()), np.int64)))
-    largest = {**supply.largest, **dict.fromkeys(names.values(), COUNT_MAX)}
-    claimed = supply.claimed
+        return snapshot, tree
+    names = {name: cap_resource(what, name) for name in caps}
+    resources, first = dict(snapshot.resources), len(snapshot.free)
+    resources |= {resource: first + at for at, resource in enumerate(names.values())}
+    free = np.concatenate((snapshot.free, np.array(list(caps.values()), np.int64)))
+    largest = {**snapshot.largest, **dict.fromkeys(names.values(), COUNT_MAX)}
+    claimed = snapshot.claimed
     if claimed is not None:
         claimed = np.concatenate((claimed, np.zeros((len(caps), claimed.shape[1]), np.int64)))
     found = replace(
-        supply, resources=resources, free=free, largest=largest, claimed=claimed, held=None, memory={}
+        snapshot, resources=resources, free=free, largest=largest, claimed=claimed, held=None, memory={}
     )
-    return found, _asking(tree, names)
+    return found, _with_requests(tree, names)
 
 
-def _asking(tree: Group, fences: Mapping[str, str]) -> Group:
+def _with_requests(tree: Group, cap_resources: Mapping[str, str]) -> Group:
     """The same tree, each fenced pod set asking for one more resource."""
 
-    def asking(member: Group | PodSet) -> Group | PodSet:
+    def with_requests(member: Group | PodSet) -> Group | PodSet:
         if isinstance(member, Group):
-            return _asking(member, fences)
-        if member.name not in fences:
+            return _with_requests(member, cap_resources)
+        if member.name not in cap_resources:
             return member
-        return replace(member, requests={**member.requests, fences[member.name]: 1})
+        return replace(member, requests={**member.requests, cap_resources[member.name]: 1})
 
-    return replace(tree, members=tuple(asking(member) for member in tree.members))
+    return replace(tree, members=tuple(with_requests(member) for member in tree.members))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,13 +70,13 @@ class Aligned:
     """An answer, and the question that it answers: the gang with what zones add to it, and the supply."""
 
     placement: Placement
-    supply: CapacitySnapshot
+    snapshot: CapacitySnapshot
     gang: Gang
 
 
 def place_aligned(
-    supply: CapacitySnapshot, gang: Gang, columns: NumaColumns | None, rules: ZoneRules, find: Find,
-    held: Mapping[str, Assignment] = NOBODY, *, lifted: bool = False,
+    snapshot: CapacitySnapshot, gang: Gang, columns: NumaColumns | None, rules: ZoneRules, find: Find,
+    held: Mapping[str, Assignment] = NO_ASSIGNMENTS, *, lifted: bool = False,
 ) -> Aligned:  # fmt: skip
     """What `find` says if no node gets more pods than it can align, those of all pod sets together.
 
@@ -84,26 +84,26 @@ def place_aligned(
     Rows are as in the columns, and without these it is what `find` says.
     """
     if columns is None:
-        return Aligned(find(supply, gang), supply, gang)
+        return Aligned(find(snapshot, gang), snapshot, gang)
     caps = aligned_caps(gang, columns, rules)
-    standing = {name: _spread(supply, place) for name, place in held.items()}
+    bound = {name: _spread(snapshot, place) for name, place in held.items()}
     if lifted:
-        caps = {name: cap + standing[name] if name in standing else cap for name, cap in caps.items()}
-    asked, name = Aligned(Placement({}), supply, gang), ""
+        caps = {name: cap + bound[name] if name in bound else cap for name, cap in caps.items()}
+    asked, name = Aligned(Placement({}), snapshot, gang), ""
     for _ in range(TRIES_MAX):
-        here, root = fenced(supply, gang.root, caps, ALIGNED)
-        fenced_gang = replace(gang, root=root)
-        asked = Aligned(find(here, fenced_gang), here, fenced_gang)
+        here, root = with_node_caps(snapshot, gang.root, caps, ALIGNED)
+        capped_gang = replace(gang, root=root)
+        asked = Aligned(find(here, capped_gang), here, capped_gang)
         misfit = asked.placement.misfit
         if misfit is not None:
-            told = _explained(misfit, supply, gang, caps, columns, rules)
-            return replace(asked, placement=replace(asked.placement, misfit=told))
-        clash = _clash(supply, gang, asked.placement, columns, rules, standing)
-        if clash is None:
+            explained = _explained(misfit, snapshot, gang, caps, columns, rules)
+            return replace(asked, placement=replace(asked.placement, misfit=explained))
+        conflict = _conflict(snapshot, gang, asked.placement, columns, rules, bound)
+        if conflict is None:
             return asked
-        name, most = clash
+        name, most = conflict
         caps[name] = np.minimum(caps[name], most) if name in caps else most
-    unsure = Misfit(Code.NOT_DECIDED, (name,), topology=supply.tree.topology.name)
+    unsure = Misfit(Code.NOT_DECIDED, (name,), topology=snapshot.tree.topology.name)
     return replace(asked, placement=Placement({}, unsure))
 
 
@@ -118,19 +118,21 @@ def aligned_caps(gang: Gang, columns: NumaColumns, rules: ZoneRules) -> dict[str
     return caps
 
 
-def _clash(
-    supply: CapacitySnapshot, gang: Gang, placement: Placement, columns: NumaColumns, rules: ZoneRules,
-    standing: Mapping[str, Ints],
+def _conflict(
+    snapshot: CapacitySnapshot, gang: Gang, placement: Placement, columns: NumaColumns, rules: ZoneRules,
+    bound: Mapping[str, Ints],
 ) -> tuple[str, Ints] | None:  # fmt: skip
     """The first pod set that does not fit beside those before it, and the most of it that rows can align."""
-    minding = [p for p in gang.root.pod_sets() if p.zones is not None and p.name in placement.assignments]
-    if len(minding) < 2 or not supply.tree.topology.ends_at_host:
+    aligned_sets = [
+        p for p in gang.root.pod_sets() if p.zones is not None and p.name in placement.assignments
+    ]
+    if len(aligned_sets) < 2 or not snapshot.tree.topology.ends_at_host:
         return None
-    for number, pod_set in enumerate(minding):
+    for number, pod_set in enumerate(aligned_sets):
         assert pod_set.zones is not None
-        pods = _spread(supply, placement.assignments[pod_set.name])
-        if pod_set.name in standing:
-            pods = np.maximum(pods - standing[pod_set.name], 0)
+        pods = _spread(snapshot, placement.assignments[pod_set.name])
+        if pod_set.name in bound:
+            pods = np.maximum(pods - bound[pod_set.name], 0)
         rows = np.flatnonzero(pods)
         room = aligned_counts(narrowed(columns, rows), pod_set.zones, rules, pod_set.count)
         if number and (room < pods[rows]).any():
@@ -141,11 +143,11 @@ def _clash(
     return None
 
 
-def _spread(supply: CapacitySnapshot, place: Assignment) -> Ints:
+def _spread(snapshot: CapacitySnapshot, place: Assignment) -> Ints:
     """How many pods of an assignment each row has, where leaves are hosts."""
-    pods = np.zeros(supply.tree.rows, dtype=np.int64)
-    for share in place.shares if supply.tree.topology.ends_at_host else ():
-        leaf = supply.leaf(share.values, usable=False)
+    pods = np.zeros(snapshot.tree.rows, dtype=np.int64)
+    for share in place.shares if snapshot.tree.topology.ends_at_host else ():
+        leaf = snapshot.leaf(share.values, usable=False)
         if leaf is not None:
             pods[leaf] += share.count
     return pods
@@ -153,7 +155,7 @@ def _spread(supply: CapacitySnapshot, place: Assignment) -> Ints:
 
 def _explained(
     misfit: Misfit,
-    supply: CapacitySnapshot,
+    snapshot: CapacitySnapshot,
     gang: Gang,
     caps: Mapping[str, Ints],
     columns: NumaColumns,
@@ -165,24 +167,24 @@ def _explained(
     if near is None or not stuck:
         return misfit
     pod_set, cap = stuck[0], caps[stuck[0].name]
-    rows = _torn(supply, pod_set, cap)
-    low, high = find_rows(supply.tree, near.domain) if near.domain else (0, supply.tree.rows)
+    rows = _unaligned_rows(snapshot, pod_set, cap)
+    low, high = find_rows(snapshot.tree, near.domain) if near.domain else (0, snapshot.tree.rows)
     inside = rows[(rows >= low) & (rows < high)]
     row = (inside if len(inside) else rows)[:1]
     if not len(row) or pod_set.zones is None:
         return misfit
     room = aligned_use(narrowed(columns, row), pod_set, ZERO, cap[row], rules)
-    why = why_unaligned(room, 0, supply.tree.nodes[row[0]].name, pod_set.zones, rules)
+    why = why_unaligned(room, 0, snapshot.tree.nodes[row[0]].name, pod_set.zones, rules)
     return replace(misfit, unaligned=why)
 
 
-def _torn(supply: CapacitySnapshot, pod_set: PodSet, cap: Ints) -> Ints:
+def _unaligned_rows(snapshot: CapacitySnapshot, pod_set: PodSet, cap: Ints) -> Ints:
     """The rows that have room for one pod more than they can align."""
-    torn = supply.active & (cap < pod_set.count)
+    unaligned = snapshot.active & (cap < pod_set.count)
     for resource, amount in with_slot(pod_set.requests).items():
-        at = supply.resources.get(resource)
-        torn &= at is not None and supply.free[at] >= amount * (cap + 1)
-    return np.flatnonzero(torn)
+        at = snapshot.resources.get(resource)
+        unaligned &= at is not None and snapshot.free[at] >= amount * (cap + 1)
+    return np.flatnonzero(unaligned)
 
 
 def aligned_use(

@@ -19,25 +19,27 @@ from bayplan.placement.cluster.topology_tree import Ints
 class PlacementScope:
     """Where and on top of what a pod set is placed."""
 
-    supply: CapacitySnapshot
+    snapshot: CapacitySnapshot
     profile: Profile
-    taken: AssumedUsage
-    within: tuple[int, int] | None = None  # a range of leaves
-    barred: frozenset[int] = frozenset()  # leaves not to use
+    assumed: AssumedUsage
+    leaf_range: tuple[int, int] | None = None  # a range of leaves
+    excluded_leaves: frozenset[int] = frozenset()  # leaves not to use
     brief: bool = False  # nobody will read why there is no place
     check: Callable[[], None] = lambda: None  # raises when the time for this gang is used up
 
     def after(self, found: Located, requests: Mapping[str, int]) -> PlacementScope:
         """The same, with those pods in place."""
-        return replace(self, taken=self.taken.plus(self.supply, found.leaves, found.pods, requests))
+        return replace(self, assumed=self.assumed.plus(self.snapshot, found.leaves, found.pods, requests))
 
     def inside(self, leaves: tuple[int, int]) -> PlacementScope:
         """A range of leaves by itself, counted from its first; why there is no place is not told."""
         first, last = leaves
-        kept = (self.taken.leaves >= first) & (self.taken.leaves < last)
-        taken = AssumedUsage(self.taken.leaves[kept] - first, self.taken.amounts[:, kept])
-        barred = frozenset(leaf - first for leaf in self.barred if first <= leaf < last)
-        return PlacementScope(self.supply.part(leaves), self.profile, taken, None, barred, True, self.check)
+        kept = (self.assumed.leaves >= first) & (self.assumed.leaves < last)
+        assumed = AssumedUsage(self.assumed.leaves[kept] - first, self.assumed.amounts[:, kept])
+        excluded_leaves = frozenset(leaf - first for leaf in self.excluded_leaves if first <= leaf < last)
+        return PlacementScope(
+            self.snapshot.part(leaves), self.profile, assumed, None, excluded_leaves, True, self.check
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,9 +50,9 @@ class Located:
     pods: Ints
 
 
-def scope_of(supply: CapacitySnapshot, profile: Profile) -> PlacementScope:
+def scope_of(snapshot: CapacitySnapshot, profile: Profile) -> PlacementScope:
     """An empty start: nothing taken yet."""
-    return PlacementScope(supply, profile, AssumedUsage.nothing(supply))
+    return PlacementScope(snapshot, profile, AssumedUsage.nothing(snapshot))
 
 
 def last_segment_last(found: Located, area: tuple[int, int], rest: int) -> Located:
@@ -74,9 +76,9 @@ def merged(parts: Sequence[Located]) -> Located:
     return Located(leaves, pods)
 
 
-def assignment(supply: CapacitySnapshot, found: Located) -> Assignment:
+def assignment(snapshot: CapacitySnapshot, found: Located) -> Assignment:
     """Shares in rank order. Hosts are named alone; other leaves by their whole path."""
-    tree = supply.tree
+    tree = snapshot.tree
     if tree.topology.ends_at_host:
         hosts = [node.labels[HOSTNAME] for node in tree.nodes[found.leaves].tolist()]
         return Assignment(

@@ -8,7 +8,7 @@ import numpy as np
 
 from bayplan.model.profile import Strategy
 from bayplan.placement.cluster.topology_tree import Bools, Ints
-from bayplan.placement.domains.counts import DomainCounts, has_odd_one
+from bayplan.placement.domains.counts import DomainCounts, has_extra_pods
 from bayplan.placement.domains.fill import NOWHERE, Shared, fill, fill_led, prefer_leader, ranked
 from bayplan.placement.domains.request import PlacementRequest
 
@@ -56,7 +56,7 @@ def _single(counts: DomainCounts, level: int, request: PlacementRequest) -> int 
     room, leads = counts.segments_led[level], counts.leads[level]
     affinity = counts.affinity_at(level)
     able = room >= request.units
-    if has_odd_one(request):
+    if has_extra_pods(request):
         able = able & leads
     if request.strategy is not Strategy.LEAST_FREE and affinity is not None and not request.required:
         # A preference never skips over the domains that match best.
@@ -83,9 +83,9 @@ def best_single(counts: DomainCounts, level: int, request: PlacementRequest, usa
 
 
 def _led_order(counts: DomainCounts, level: int, request: PlacementRequest) -> Ints:
-    everyone = np.arange(len(counts.pods[level]))
+    all_domains = np.arange(len(counts.pods[level]))
     return ranked(
-        everyone, counts.segments_led[level], counts.pods_led[level], request.strategy,
+        all_domains, counts.segments_led[level], counts.pods_led[level], request.strategy,
         counts.affinity_at(level), (~counts.leads[level]).astype(np.int64),
     )  # fmt: skip
 
@@ -100,7 +100,7 @@ def _plain_order(counts: DomainCounts, level: int, request: PlacementRequest, do
 def _several(counts: DomainCounts, level: int, request: PlacementRequest) -> Chosen | Shortfall:
     units, units_led, leads = counts.segments[level], counts.segments_led[level], counts.leads[level]
     need = request.units
-    if not has_odd_one(request):
+    if not has_extra_pods(request):
         fit = int(units.sum())
         if fit < need:
             return Shortfall(level, fit, together=True)
@@ -138,7 +138,7 @@ def _share(counts: DomainCounts, level: int, domains: Ints, request: PlacementRe
     """Spread the whole segments over the domains, which stand in order of preference."""
     tight = is_tight(request.strategy)
     affinity = counts.affinity_at(level)
-    if has_odd_one(request):
+    if has_extra_pods(request):
         shared = fill_led(
             domains, counts.segments[level], counts.segments_led[level], counts.leads[level],
             request.units, tight, affinity,

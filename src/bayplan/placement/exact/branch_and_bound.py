@@ -9,7 +9,7 @@ import numpy as np
 
 from bayplan.placement.cluster.topology_tree import Ints
 from bayplan.placement.exact.bounds import Grid, candidates, room_around, single_leaf
-from bayplan.placement.exact.milp import Model, model_of, pods_of, stages_of
+from bayplan.placement.exact.milp import Model, build_model, pods_of, stages_of
 from bayplan.placement.exact.problem import FREE, holds, score
 from bayplan.placement.exact.solver import Floats, SolverStatus, solve
 
@@ -56,41 +56,41 @@ class DomainBound:
 def best_at(search: LevelSearch, best: SearchResult) -> tuple[SearchResult, bool]:
     """The best answer within one domain of the level, or the one known if better; and whether surely."""
     grid, level, budget = search.grid, search.level, search.budget
-    if level == grid.ask.lowest:
+    if level == grid.problem.lowest:
         return _on_one_leaf(grid, best), True
     queue = [(least, 0, domain) for least, domain in candidates(grid, level)]
     heapify(queue)
-    prospects: dict[int, DomainBound] = {}
+    candidates_tried: dict[int, DomainBound] = {}
     settled = True
     while queue:
         least, _, domain = heappop(queue)
         if best.pods is not None and (search.any_will_do or least >= best.score):
             break
-        reserve = search.later + (0.0 if is_within_one(best, level) else search.higher)
+        reserve = search.later + (0.0 if is_in_one_domain(best, level) else search.higher)
         if budget.left <= reserve:
             return best, False
-        prospect = prospects.get(domain) or _prospect(search, domain)
-        prospects[domain] = prospect
+        candidate = candidates_tried.get(domain) or _open_domain(search, domain)
+        candidates_tried[domain] = candidate
         rivals = bool(queue) and (best.pods is None or queue[0][0] < best.score)
-        more = rivals or prospect.done + 1 < len(prospect.stages)
+        more = rivals or candidate.done + 1 < len(candidate.stages)
         seconds = (budget.left - reserve) / (2 if more else 1)
-        refined, sure = _advance(search, prospect, least, best, seconds)
+        refined, sure = _advance(search, candidate, least, best, seconds)
         settled = settled and sure
         if refined is None:
             continue
-        assert prospect.solution is not None
-        pods = pods_of(prospect.model, prospect.solution)
-        if not holds(grid.ask, grid.levels, pods):  # amounts too far apart for the solver's tolerance
+        assert candidate.solution is not None
+        pods = pods_of(candidate.model, candidate.solution)
+        if not holds(grid.problem, grid.levels, pods):  # amounts too far apart for the solver's tolerance
             settled = False
             continue
-        found = SearchResult(pods, score(grid.ask, pods))
+        found = SearchResult(pods, score(grid.problem, pods))
         best = found if best.pods is None or found.score < best.score else best
-        if prospect.done < len(prospect.stages):
-            heappush(queue, (refined, -prospect.done, domain))
+        if candidate.done < len(candidate.stages):
+            heappush(queue, (refined, -candidate.done, domain))
     return best, settled
 
 
-def is_within_one(answer: SearchResult, level: int) -> bool:
+def is_in_one_domain(answer: SearchResult, level: int) -> bool:
     """Whether one domain of the level holds the answer; nothing higher up could be better then."""
     return answer.pods is not None and level != FREE and answer.score[level] == 1
 
@@ -99,28 +99,28 @@ def _on_one_leaf(grid: Grid, best: SearchResult) -> SearchResult:
     leaf = single_leaf(grid)
     if leaf is None:
         return best
-    pods = np.zeros(grid.ask.allowed.shape, np.int64)
-    pods[:, leaf] = grid.ask.counts
-    found = SearchResult(pods, score(grid.ask, pods))
+    pods = np.zeros(grid.problem.allowed.shape, np.int64)
+    pods[:, leaf] = grid.problem.counts
+    found = SearchResult(pods, score(grid.problem, pods))
     return found if best.pods is None or found.score < best.score else best
 
 
-def _prospect(search: LevelSearch, domain: int) -> DomainBound:
-    model = model_of(search.grid, search.level, domain)
+def _open_domain(search: LevelSearch, domain: int) -> DomainBound:
+    model = build_model(search.grid, search.level, domain)
     stages = [np.zeros(len(model.program.most))] if search.any_will_do else stages_of(model)
     return DomainBound(model, stages, room_around(search.grid, search.level, domain))
 
 
 def _advance(
-    search: LevelSearch, prospect: DomainBound, least: tuple[int, ...], best: SearchResult, seconds: float
+    search: LevelSearch, candidate: DomainBound, least: tuple[int, ...], best: SearchResult, seconds: float
 ) -> tuple[tuple[int, ...] | None, bool]:
     """Reach one more goal: the least score the domain can have now (None: not better); and whether surely."""
-    cost, program = prospect.stages[prospect.done], prospect.model.program
-    last = prospect.done + 1 == len(prospect.stages)
-    place = search.level + 1 + prospect.done
-    around = prospect.around if last else 0
+    cost, program = candidate.stages[candidate.done], candidate.model.program
+    last = candidate.done + 1 == len(candidate.stages)
+    place = search.level + 1 + candidate.done
+    around = candidate.around if last else 0
     entries = [(column, int(cost[column])) for column in np.flatnonzero(cost).tolist()]
-    start, sure = prospect.solution, True
+    start, sure = candidate.solution, True
     if best.pods is not None and least[:place] == best.score[:place]:
         limit = best.score[place] - around - last  # no worse here, and better in the end
         program.at_most(entries, limit)
@@ -128,11 +128,11 @@ def _advance(
     if start is None or cost @ start > least[place] - around:
         solved = solve(program, cost, start, seconds)
         search.budget.left -= solved.seconds
-        sure = solved.verdict in (SolverStatus.BEST, SolverStatus.NONE)
+        sure = solved.status in (SolverStatus.BEST, SolverStatus.NONE)
         start = start if solved.solution is None else solved.solution
-        if solved.verdict is SolverStatus.NONE or start is None:
+        if solved.status is SolverStatus.NONE or start is None:
             return None, sure
     value = round(float(cost @ start))
     program.at_most(entries, value)
-    prospect.solution, prospect.done = start, prospect.done + 1
+    candidate.solution, candidate.done = start, candidate.done + 1
     return (*least[:place], value + around, *least[place + 1 :]), sure

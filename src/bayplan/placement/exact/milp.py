@@ -8,7 +8,7 @@ import numpy as np
 
 from bayplan.placement.cluster.topology_tree import Ints
 from bayplan.placement.exact.bounds import Grid, span
-from bayplan.placement.exact.patterns import LeafClass, kinds_of, row_scale
+from bayplan.placement.exact.patterns import LeafClass, leaf_classes, row_scale
 from bayplan.placement.exact.solver import Floats, Program
 
 
@@ -19,7 +19,7 @@ class Model:
     grid: Grid
     level: int
     domain: int
-    kinds: list[LeafClass]
+    leaf_classes: list[LeafClass]
     parents: Ints  # ascending
     program: Program = field(default_factory=Program)
     used: dict[tuple[int, int], int] = field(default_factory=dict)  # (level, domain)
@@ -28,25 +28,25 @@ class Model:
     inside: dict[tuple[int, int], int] = field(default_factory=dict)  # (leaf, item), only of unlisted kinds
 
 
-def model_of(grid: Grid, level: int, domain: int) -> Model:
+def build_model(grid: Grid, level: int, domain: int) -> Model:
     """All that the gang asks of this domain and everything in it."""
-    ask = grid.ask
-    leaves = np.arange(*span(grid, level, domain, ask.lowest))
+    problem = grid.problem
+    leaves = np.arange(*span(grid, level, domain, problem.lowest))
     leaves = leaves[grid.usable[leaves]]
     parents = np.zeros_like(leaves)
-    if ask.lowest - 1 > level:
-        parents = np.searchsorted(ask.firsts[ask.lowest - 1], leaves, side="right") - 1
-    model = Model(grid, level, domain, kinds_of(grid, leaves, parents), np.unique(parents))
+    if problem.lowest - 1 > level:
+        parents = np.searchsorted(problem.firsts[problem.lowest - 1], leaves, side="right") - 1
+    model = Model(grid, level, domain, leaf_classes(grid, leaves, parents), np.unique(parents))
     _add_domains(model)
     _add_items(model)
-    for kind in model.kinds:
-        if kind.mixes:
-            _add_mixes(model, kind)
+    for leaf_class in model.leaf_classes:
+        if leaf_class.patterns:
+            _add_patterns(model, leaf_class)
         else:
-            _add_leaves(model, kind)
+            _add_leaves(model, leaf_class)
     _cover_items(model)
     _nest(model)
-    _bind_units(model)
+    _keep_groups_together(model)
     _cut_segments(model)
     return model
 
@@ -54,44 +54,44 @@ def model_of(grid: Grid, level: int, domain: int) -> Model:
 def stages_of(model: Model) -> list[Floats]:
     """What to make small, in this order: domains used from the top down, leaves, then room left over."""
     grid, size = model.grid, len(model.program.most)
-    stages = [np.zeros(size) for _ in range(model.level + 1, grid.ask.lowest + 1)]
+    stages = [np.zeros(size) for _ in range(model.level + 1, grid.problem.lowest + 1)]
     rest = np.zeros(size)
     for (level, domain), column in model.used.items():
         stages[level - model.level - 1][column] = 1
-        rest[column] = grid.ask.free[level][domain]
-    for kind, columns in zip(model.kinds, model.opened, strict=True):
+        rest[column] = grid.problem.free[level][domain]
+    for leaf_class, columns in zip(model.leaf_classes, model.opened, strict=True):
         stages[-1][columns] = 1
-        rest[columns] = kind.free
+        rest[columns] = leaf_class.free
     return [*stages, rest]
 
 
 def pods_of(model: Model, solution: Ints) -> Ints:
     """Read a solution back: pods by pod set and leaf."""
     grid = model.grid
-    pods = np.zeros((len(grid.ask.names), grid.fits.shape[1]), np.int64)
+    pods = np.zeros((len(grid.problem.names), grid.fits.shape[1]), np.int64)
     left = np.zeros((int(model.parents.max()) + 1, len(grid.counts)), np.int64)
     for key, column in model.items.items():
         left[key] = solution[column]
-    for kind, columns in zip(model.kinds, model.opened, strict=True):
-        if kind.mixes:
-            mixes = np.repeat(np.array(kind.mixes, np.int64), solution[columns], axis=0)
-            held = list(zip(kind.leaves, mixes, strict=False))
+    for leaf_class, columns in zip(model.leaf_classes, model.opened, strict=True):
+        if leaf_class.patterns:
+            patterns = np.repeat(np.array(leaf_class.patterns, np.int64), solution[columns], axis=0)
+            held = list(zip(leaf_class.leaves, patterns, strict=False))
         else:
             every = range(len(grid.counts))
             held = [
                 (leaf, np.array([solution[model.inside[leaf, item]] for item in every]))
-                for leaf in kind.leaves
+                for leaf in leaf_class.leaves
             ]
-        for leaf, mix in held:
-            taken = np.minimum(mix, left[kind.parent])
-            left[kind.parent] -= taken
-            pods[:, leaf] += taken @ grid.pods
+        for leaf, pattern in held:
+            assumed = np.minimum(pattern, left[leaf_class.parent])
+            left[leaf_class.parent] -= assumed
+            pods[:, leaf] += assumed @ grid.pods
     return pods
 
 
 def _add_domains(model: Model) -> None:
     """Whether a domain between this one and the leaves is used at all."""
-    for level in range(model.level + 1, model.grid.ask.lowest):
+    for level in range(model.level + 1, model.grid.problem.lowest):
         low, high = span(model.grid, model.level, model.domain, level)
         for domain in (np.flatnonzero(model.grid.open[level][low:high]) + low).tolist():
             model.used[level, domain] = model.program.column(1)
@@ -102,7 +102,7 @@ def _add_items(model: Model) -> None:
     parents = model.parents.tolist()
     for item, count in enumerate(model.grid.counts.tolist()):
         for parent in parents:
-            most = _most(model, max(model.level, model.grid.ask.lowest - 1), parent, item)
+            most = _most(model, max(model.level, model.grid.problem.lowest - 1), parent, item)
             model.items[parent, item] = model.program.column(most)
         model.program.equal([(model.items[parent, item], 1) for parent in parents], count)
 
@@ -115,24 +115,24 @@ def _most(model: Model, level: int, domain: int, item: int) -> int:
 
 def _gate(model: Model, parent: int) -> int | None:
     """The column that says whether a parent is used; None if it is this very domain."""
-    return model.used.get((model.grid.ask.lowest - 1, parent))
+    return model.used.get((model.grid.problem.lowest - 1, parent))
 
 
-def _add_mixes(model: Model, kind: LeafClass) -> None:
+def _add_patterns(model: Model, leaf_class: LeafClass) -> None:
     """How many leaves of the kind are opened for each mix."""
-    number = len(kind.leaves)
-    columns = [model.program.column(number) for _ in kind.mixes]
+    number = len(leaf_class.leaves)
+    columns = [model.program.column(number) for _ in leaf_class.patterns]
     model.opened.append(columns)
-    model.program.at_most([(column, 1) for column in columns], number, _gate(model, kind.parent))
+    model.program.at_most([(column, 1) for column in columns], number, _gate(model, leaf_class.parent))
 
 
-def _add_leaves(model: Model, kind: LeafClass) -> None:
+def _add_leaves(model: Model, leaf_class: LeafClass) -> None:
     """How many of each item a leaf holds. Leaves are alike, so none is opened before the one ahead of it."""
-    grid, program, gate = model.grid, model.program, _gate(model, kind.parent)
+    grid, program, gate = model.grid, model.program, _gate(model, leaf_class.parent)
     scale = row_scale(grid)
     needs = grid.needs // scale
     opened: list[int] = []
-    for leaf in kind.leaves:
+    for leaf in leaf_class.leaves:
         open_leaf = program.column(1)
         if opened or gate is not None:
             program.at_most([(open_leaf, 1)], 1, opened[-1] if opened else gate)
@@ -142,7 +142,7 @@ def _add_leaves(model: Model, kind: LeafClass) -> None:
         model.inside |= {(leaf, item): column for item, column in enumerate(columns)}
         for column, top in zip(columns, most, strict=True):
             program.at_most([(column, 1)], top, open_leaf)
-        rooms = np.minimum(grid.ask.rooms[:, leaf] // scale, needs.T @ grid.fits[:, leaf])
+        rooms = np.minimum(grid.problem.rooms[:, leaf] // scale, needs.T @ grid.fits[:, leaf])
         for need, room in zip(needs.T.tolist(), rooms.tolist(), strict=True):
             program.at_most(zip(columns, need, strict=True), room, open_leaf)
     model.opened.append(opened)
@@ -151,15 +151,17 @@ def _add_leaves(model: Model, kind: LeafClass) -> None:
 def _cover_items(model: Model) -> None:
     """A parent's items go into the leaves that are opened."""
     room: dict[tuple[int, int], list[tuple[int, int]]] = {key: [] for key in model.items}
-    for kind, columns in zip(model.kinds, model.opened, strict=True):
+    for leaf_class, columns in zip(model.leaf_classes, model.opened, strict=True):
         for item in range(len(model.grid.counts)):
-            if kind.mixes:
+            if leaf_class.patterns:
                 held = [
-                    (column, -mix[item]) for column, mix in zip(columns, kind.mixes, strict=True) if mix[item]
+                    (column, -pattern[item])
+                    for column, pattern in zip(columns, leaf_class.patterns, strict=True)
+                    if pattern[item]
                 ]
             else:
-                held = [(model.inside[leaf, item], -1) for leaf in kind.leaves]
-            room[kind.parent, item] += held
+                held = [(model.inside[leaf, item], -1) for leaf in leaf_class.leaves]
+            room[leaf_class.parent, item] += held
     for key, entries in room.items():
         model.program.at_most([(model.items[key], 1), *entries], 0)
 
@@ -167,8 +169,10 @@ def _cover_items(model: Model) -> None:
 def _within(model: Model, level: int) -> dict[int, list[int]]:
     """The parents inside each domain of a level."""
     found: dict[int, list[int]] = {domain: [] for at, domain in model.used if at == level}
-    firsts = model.grid.ask.firsts
-    above = np.searchsorted(firsts[level], firsts[model.grid.ask.lowest - 1][model.parents], side="right") - 1
+    firsts = model.grid.problem.firsts
+    above = (
+        np.searchsorted(firsts[level], firsts[model.grid.problem.lowest - 1][model.parents], side="right") - 1
+    )
     for parent, domain in zip(model.parents.tolist(), above.tolist(), strict=True):
         found[domain].append(parent)
     return found
@@ -176,8 +180,8 @@ def _within(model: Model, level: int) -> dict[int, list[int]]:
 
 def _nest(model: Model) -> None:
     """Nothing is in a domain that is not used, nor used in one that is not."""
-    firsts = model.grid.ask.firsts
-    for level in range(model.level + 1, model.grid.ask.lowest):
+    firsts = model.grid.problem.firsts
+    for level in range(model.level + 1, model.grid.problem.lowest):
         for domain, parents in _within(model, level).items():
             gate = model.used[level, domain]
             for item in range(len(model.grid.counts)):
@@ -188,13 +192,13 @@ def _nest(model: Model) -> None:
                 model.program.at_most([(gate, 1)], 1, model.used[level - 1, above])
 
 
-def _bind_units(model: Model) -> None:
+def _keep_groups_together(model: Model) -> None:
     """All of a unit is in one domain of its level."""
     grid = model.grid
-    for unit, level in zip(grid.ask.units, grid.levels, strict=True):
-        if not model.level < level < grid.ask.lowest:
+    for group, level in zip(grid.problem.groups, grid.levels, strict=True):
+        if not model.level < level < grid.problem.lowest:
             continue
-        mine = np.flatnonzero(grid.pods[:, list(unit.pod_sets)].any(axis=1)).tolist()
+        mine = np.flatnonzero(grid.pods[:, list(group.pod_sets)].any(axis=1)).tolist()
         chosen = []
         for parents in _within(model, level).values():
             chosen.append(model.program.column(1))
@@ -207,15 +211,17 @@ def _bind_units(model: Model) -> None:
 def _cut_segments(model: Model) -> None:
     """Domains of a layer hold whole segments; one of them also holds the last, smaller one."""
     grid, program = model.grid, model.program
-    for position, layers in enumerate(grid.ask.layers):
+    for position, layers in enumerate(grid.problem.layers):
         mine = [(item, often) for item, often in enumerate(grid.pods[:, position].tolist()) if often]
         for layer in layers:
-            if not model.level < layer.level < grid.ask.lowest:
+            if not model.level < layer.level < grid.problem.lowest:
                 continue
             odd = []
             for parents in _within(model, layer.level).values():
                 entries = [(model.items[parent, item], often) for parent in parents for item, often in mine]
-                entries.append((program.column(int(grid.ask.counts[position]) // layer.size), -layer.size))
+                entries.append(
+                    (program.column(int(grid.problem.counts[position]) // layer.size), -layer.size)
+                )
                 if layer.rest:
                     odd.append(program.column(1))
                     entries.append((odd[-1], -layer.rest))

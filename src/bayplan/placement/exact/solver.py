@@ -33,7 +33,7 @@ class SolverStatus(Enum):
 class Solved:
     """A verdict, the solution if there is one, and the seconds it took."""
 
-    verdict: SolverStatus
+    status: SolverStatus
     solution: Ints | None
     seconds: float
 
@@ -111,17 +111,17 @@ def solve(program: Program, cost: Floats, start: Ints | None, seconds: float) ->
 
 
 def _linear(module: Any, program: Program, cost: Floats) -> Any:
-    made = module.HighsLp()
-    made.num_col_, made.num_row_ = len(program.most), len(program.limit)
-    made.col_cost_ = cost
-    made.col_lower_ = np.zeros(len(program.most))
-    made.col_upper_ = np.asarray(program.most, float)
-    made.row_lower_ = np.asarray(program.least, float)
-    made.row_upper_ = np.asarray(program.limit, float)
-    made.integrality_ = [module.HighsVarType.kInteger] * len(program.most)
-    matrix = made.a_matrix_
+    linear = module.HighsLp()
+    linear.num_col_, linear.num_row_ = len(program.most), len(program.limit)
+    linear.col_cost_ = cost
+    linear.col_lower_ = np.zeros(len(program.most))
+    linear.col_upper_ = np.asarray(program.most, float)
+    linear.row_lower_ = np.asarray(program.least, float)
+    linear.row_upper_ = np.asarray(program.limit, float)
+    linear.integrality_ = [module.HighsVarType.kInteger] * len(program.most)
+    matrix = linear.a_matrix_
     matrix.format_ = module.MatrixFormat.kRowwise
     matrix.start_ = np.asarray(program.starts, np.int32)
     matrix.index_ = np.asarray(program.columns, np.int32)
     matrix.value_ = np.asarray(program.factors, float)
-    return made
+    return linear

@@ -15,30 +15,30 @@ from bayplan.placement.exact.search import place_exactly
 
 
 def place(
-    supply: CapacitySnapshot, gang: Gang, profile: Profile | None = None, *, brief: bool = False,
+    snapshot: CapacitySnapshot, gang: Gang, profile: Profile | None = None, *, brief: bool = False,
     check: Callable[[], None] = lambda: None,
 ) -> Placement:  # fmt: skip
     """Say where every pod of the gang goes, or exactly why it cannot (only that it cannot, if `brief`).
 
     `check` is called whenever another domain is tried; it raises to end a search that goes on for too long.
     """
-    scope = replace(scope_of(supply, profile or Profile()), brief=brief, check=check)
-    located, refusal, proven = _locate(scope, gang)
-    found = {name: replace(assignment(supply, part), proven=proven) for name, part in located.items()}
-    return Placement(found, refusal)
+    scope = replace(scope_of(snapshot, profile or Profile()), brief=brief, check=check)
+    located, misfit, proven = _locate(scope, gang)
+    found = {name: replace(assignment(snapshot, part), proven=proven) for name, part in located.items()}
+    return Placement(found, misfit)
 
 
 def has_place(
-    supply: CapacitySnapshot, gang: Gang, profile: Profile, check: Callable[[], None] = lambda: None
+    snapshot: CapacitySnapshot, gang: Gang, profile: Profile, check: Callable[[], None] = lambda: None
 ) -> bool:
     """Whether every pod of the gang has a place; nobody asks which."""
-    return _locate(replace(scope_of(supply, profile), brief=True, check=check), gang)[1] is None
+    return _locate(replace(scope_of(snapshot, profile), brief=True, check=check), gang)[1] is None
 
 
 def place_in(scope: PlacementScope, gang: Gang) -> dict[str, Located] | Misfit:
     """As `place`, on top of what others took, and with leaves instead of names."""
-    located, refusal, _ = _locate(scope, gang)
-    return located if refusal is None else refusal
+    located, misfit, _ = _locate(scope, gang)
+    return located if misfit is None else misfit
 
 
 def _locate(scope: PlacementScope, gang: Gang) -> tuple[dict[str, Located], Misfit | None, bool]:

@@ -33,36 +33,36 @@ class NodeAssignment:
     unsure: bool = False  # there are fewer than needed, yet more might have been possible: not all was tried
 
 
-def parties_of(floor: NodeOverlay, pods: Iterable[Pod]) -> tuple[PodBatch, ...]:
+def parties_of(overlay: NodeOverlay, pods: Iterable[Pod]) -> tuple[PodBatch, ...]:
     """Pods by shape, in the order in which the shapes first appear. Labels nobody looks at do not count."""
-    waiting = tuple(pods)
+    pending = tuple(pods)
     exact: dict[PodSignature, list[PodKey]] = {}
-    for pod in waiting:
+    for pod in pending:
         exact.setdefault(pod.wants.shape, []).append(pod.key)
     if len(exact) <= 1:
         return tuple(PodBatch(shape, tuple(keys)) for shape, keys in exact.items())
-    telling = _signatures(floor, exact)
+    telling = _signatures(overlay, exact)
     alike: dict[PodSignature, list[tuple[PodKey, PodSignature]]] = {}
-    for pod in waiting:
+    for pod in pending:
         shape = pod.wants.shape
         alike.setdefault(telling[shape], []).append((pod.key, shape))
-    return tuple(_party(shape, members) for shape, members in alike.items())
+    return tuple(_batch(shape, members) for shape, members in alike.items())
 
 
-def _signatures(floor: NodeOverlay, shapes: Iterable[PodSignature]) -> Mapping[PodSignature, PodSignature]:
+def _signatures(overlay: NodeOverlay, shapes: Iterable[PodSignature]) -> Mapping[PodSignature, PodSignature]:
     """Shapes without labels that nobody looks at. One floor is asked about the same pods again and again."""
-    known: dict[PodSignature, frozenset[str]] = floor.remembered.setdefault("labels looked at", {})
+    known: dict[PodSignature, frozenset[str]] = overlay.remembered.setdefault("labels looked at", {})
     for shape in shapes:
         if shape not in known:
             known[shape] = shape.own_keys()
-    looked_at = frozenset(floor.scene.index.keys).union(*set(map(known.__getitem__, shapes)))
-    telling: dict[PodSignature, PodSignature] = floor.remembered.setdefault(("signatures", looked_at), {})
+    looked_at = frozenset(overlay.scene.index.keys).union(*set(map(known.__getitem__, shapes)))
+    telling: dict[PodSignature, PodSignature] = overlay.remembered.setdefault(("signatures", looked_at), {})
     for shape in shapes:
         if shape not in telling:
             telling[shape] = shape.signature(looked_at)
     return telling
 
 
-def _party(signature: PodSignature, members: list[tuple[PodKey, PodSignature]]) -> PodBatch:
+def _batch(signature: PodSignature, members: list[tuple[PodKey, PodSignature]]) -> PodBatch:
     keys, own = tuple(key for key, _ in members), tuple(shape for _, shape in members)
     return PodBatch(own[0], keys) if len(set(own)) == 1 else PodBatch(signature, keys, own)

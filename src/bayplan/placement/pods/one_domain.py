@@ -15,9 +15,9 @@ from bayplan.placement.cluster.node_index import domains as values_of
 from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.overlay.node_overlay import NodeOverlay
-from bayplan.placement.pods.assign import left_over, seat_all
+from bayplan.placement.pods.assign import seat_all, unassigned
 from bayplan.placement.pods.batches import NodeAssignment, PodBatch
-from bayplan.placement.pods.counting import most_of
+from bayplan.placement.pods.counting import most_pods
 
 TRIES_MAX = 64
 NOT_COUNTED = (PODS, "ephemeral-storage")
@@ -42,95 +42,101 @@ class OneDomainAssignment:
 
 
 def domains(
-    floor: NodeOverlay, parties: Sequence[PodBatch], key: str, standing: Iterable[int] = (), *, need: int,
+    overlay: NodeOverlay, batches: Sequence[PodBatch], key: str, bound: Iterable[int] = (), *, need: int,
     within: Bools | None = None,
 ) -> list[Domain]:  # fmt: skip
     """The domains of label `key` that could take `need` pods by a plain count, best first.
 
     If pods stand already (rows), only their domains. To be tried one by one: `seat_all(within=domain.nodes)`.
     """
-    return [domain for domain in _best(floor, parties, key, standing, within)[0] if domain.most >= need]
+    return [domain for domain in _best(overlay, batches, key, bound, within)[0] if domain.most >= need]
 
 
 def _best(
-    floor: NodeOverlay, parties: Sequence[PodBatch], key: str, standing: Iterable[int], within: Bools | None
+    overlay: NodeOverlay,
+    batches: Sequence[PodBatch],
+    key: str,
+    bound: Iterable[int],
+    allowed_nodes: Bools | None,
 ) -> tuple[list[Domain], int]:
     """Those that could take most first, then those that would be fullest, then by value.
 
     If they are many, not all: how many pods the best of the others could take.
     """
-    land = floor.scene.ground.land
-    value, size = values_of(land, key)
-    value = value if within is None else np.where(within, value, ABSENT)
-    most = _most(floor, parties, value, size)
+    node_index = overlay.scene.ground.land
+    value, size = values_of(node_index, key)
+    value = value if allowed_nodes is None else np.where(allowed_nodes, value, ABSENT)
+    most = _most(overlay, batches, value, size)
     open_to = np.bincount(value[value != ABSENT], minlength=size) > 0
-    stands = {int(land.table.column(key)[row]) for row in standing if row != ABSENT} - {ABSENT}
-    if stands:
-        open_to &= np.isin(np.arange(size), list(stands))
+    bound_by_set = {int(node_index.table.column(key)[row]) for row in bound if row != ABSENT} - {ABSENT}
+    if bound_by_set:
+        open_to &= np.isin(np.arange(size), list(bound_by_set))
     numbers = np.flatnonzero(open_to).tolist()
-    full = _fullness(floor, parties, value, size)
-    names = list(land.table.codes(key))
+    full = _fullness(overlay, batches, value, size)
+    names = list(node_index.table.codes(key))
     numbers.sort(key=lambda number: (-most[number], -full[number], names[number]))
     found = [Domain(names[number], value == number, int(most[number])) for number in numbers[:TRIES_MAX]]
     return found, int(most[numbers[TRIES_MAX]]) if len(numbers) > TRIES_MAX else 0
 
 
-def _most(floor: NodeOverlay, parties: Sequence[PodBatch], value: Ints, size: int) -> Ints:
+def _most(overlay: NodeOverlay, batches: Sequence[PodBatch], value: Ints, size: int) -> Ints:
     """By domain: how many pods it could take at best."""
     total = np.zeros(size, dtype=np.int64)
     inside = value != ABSENT
-    for party in parties:
-        rows, counts = most_of(floor, party.shape, inside, len(party.keys))
+    for batch in batches:
+        rows, counts = most_pods(overlay, batch.shape, inside, len(batch.keys))
         there = np.bincount(value[rows], weights=counts, minlength=size).astype(np.int64)
-        total += np.minimum(there, len(party.keys))
+        total += np.minimum(there, len(batch.keys))
     return total
 
 
-def _fullness(floor: NodeOverlay, parties: Sequence[PodBatch], value: Ints, size: int) -> NDArray[np.float64]:
+def _fullness(
+    overlay: NodeOverlay, batches: Sequence[PodBatch], value: Ints, size: int
+) -> NDArray[np.float64]:
     """By domain: the share in use of what it has, if all pods were there; the mean over resources."""
-    ground, inside = floor.scene.ground, value != ABSENT
+    node_snapshot, inside = overlay.scene.ground, value != ABSENT
     asked: dict[str, int] = {}
-    for party in parties:
-        for name, amount in party.shape.amounts:
-            asked[name] = asked.get(name, 0) + amount * len(party.keys)
+    for batch in batches:
+        for name, amount in batch.shape.amounts:
+            asked[name] = asked.get(name, 0) + amount * len(batch.keys)
     shares, kinds = np.zeros(size), np.zeros(size)
-    for name, at in ground.resources.items():
+    for name, at in node_snapshot.resources.items():
         if name not in NOT_COUNTED:
-            whole = np.bincount(value[inside], weights=ground.allocatable[at][inside], minlength=size)
-            free = np.bincount(value[inside], weights=ground.free[at][inside], minlength=size)
+            whole = np.bincount(value[inside], weights=node_snapshot.allocatable[at][inside], minlength=size)
+            free = np.bincount(value[inside], weights=node_snapshot.free[at][inside], minlength=size)
             shares += np.where(whole > 0, (whole - free + asked.get(name, 0)) / np.maximum(whole, 1), 0.0)
             kinds += whole > 0
     return np.round(shares / np.maximum(kinds, 1), 9)
 
 
 def seat_in_domain(
-    floor: NodeOverlay, parties: Sequence[PodBatch], key: str, standing: Iterable[int] = (), *, need: int,
+    overlay: NodeOverlay, batches: Sequence[PodBatch], key: str, bound: Iterable[int] = (), *, need: int,
     profile: Profile, within: Bools | None = None,
 ) -> OneDomainAssignment:  # fmt: skip
     """Seat as many as possible within one value of node label `key`: most pods, then fullest, then name."""
-    mark, asked = floor.mark(), sum(len(party.keys) for party in parties)
+    checkpoint, asked = overlay.mark(), sum(len(batch.keys) for batch in batches)
     best: tuple[NodeAssignment, Domain] | None = None
-    open_to, others = _best(floor, parties, key, standing, within)
+    open_to, others = _best(overlay, batches, key, bound, within)
     unsure = others >= need > 0
     for domain in open_to:
         if best is not None and domain.most <= len(best[0].seats):
             break
-        seated = seat_all(floor, parties, need=need, profile=profile, within=domain.nodes)
+        seated = seat_all(overlay, batches, need=need, profile=profile, within=domain.nodes)
         unsure |= seated.unsure
         if len(seated.seats) == asked:
             return OneDomainAssignment(seated, domain.value)
-        floor.undo(mark)
+        overlay.undo(checkpoint)
         if best is None or len(seated.seats) > len(best[0].seats):
             best = seated, domain
     if best is None:
-        nobody = NodeAssignment({}, left_over(floor, parties, {}, within), False)
+        nobody = NodeAssignment({}, unassigned(overlay, batches, {}, within), False)
         return OneDomainAssignment(nobody, "", Misfit(Code.NO_DOMAINS, (), level=key, asked=need))
     domain = best[1]
-    again = seat_all(floor, parties, need=need, profile=profile, within=domain.nodes)
+    again = seat_all(overlay, batches, need=need, profile=profile, within=domain.nodes)
     fit = len(again.seats)
     if fit >= need:
         return OneDomainAssignment(NodeAssignment(again.seats, again.left), domain.value)
     nearest = NearMiss((domain.value,), key, fit, need - fit)
     misfit = Misfit(Code.NO_ROOM, (), level=key, fit=fit, asked=need, nearest=nearest)
-    left = again.left if fit else left_over(floor, parties, {}, within)  # no domain is nearer than another
+    left = again.left if fit else unassigned(overlay, batches, {}, within)  # no domain is nearer than another
     return OneDomainAssignment(NodeAssignment(again.seats, left, unsure), domain.value, misfit)

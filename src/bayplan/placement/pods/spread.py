@@ -13,38 +13,40 @@ from bayplan.placement.numa.score import zone_scores
 from bayplan.placement.numa.snapshot import minds
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.counting import is_plain
-from bayplan.placement.pods.node_choice import UNFIT, NodeScores, by_name, kept, part
+from bayplan.placement.pods.node_choice import UNFIT, NodeScores, by_name, part, scores_of
 
 CASES_MAX = 4096  # nodes with so many pods more, each of them a case, that are worked out together
 
 
-def best_rows(floor: NodeOverlay, shape: PodSignature, within: Bools | None, wanted: int) -> Ints | None:
+def best_rows(
+    overlay: NodeOverlay, shape: PodSignature, allowed_nodes: Bools | None, wanted: int
+) -> Ints | None:
     """A row per pod, as far as they go: what `choose` says to one after the other. Nobody is seated yet.
 
     None if what a node is worth depends on more than how many of them it has.
     """
     company = shape.company is not None and bool(shape.company.requirements)
-    if not is_plain(shape) or company or next(floor.scene.index.stances_towards(shape), None) is not None:
+    if not is_plain(shape) or company or next(overlay.scene.index.stances_towards(shape), None) is not None:
         return None
-    known = kept(floor, shape)
+    known = scores_of(overlay, shape)
     if known.compares:
         return None
-    return _Foresight(floor, shape, known, within).best(wanted)
+    return _ScoreLookahead(overlay, shape, known, allowed_nodes).best(wanted)
 
 
-class _Foresight:
+class _ScoreLookahead:
     """What each node is worth to the next pod, and to some of those after it."""
 
     def __init__(
-        self, floor: NodeOverlay, shape: PodSignature, known: NodeScores, within: Bools | None
+        self, overlay: NodeOverlay, shape: PodSignature, known: NodeScores, allowed_nodes: Bools | None
     ) -> None:
-        self.floor, self.shape, self.known = floor, shape, known
-        order = by_name(floor.scene.ground.land)
-        self.order: Ints = np.arange(len(floor)) if order is None else order
-        worth = known.worth if within is None else np.where(within, known.worth, UNFIT)
+        self.overlay, self.shape, self.known = overlay, shape, known
+        order = by_name(overlay.scene.ground.land)
+        self.order: Ints = np.arange(len(overlay)) if order is None else order
+        worth = known.worth if allowed_nodes is None else np.where(allowed_nodes, known.worth, UNFIT)
         self.now: Ints = worth[self.order]  # to the next pod, in the order of names
-        self.depth = np.zeros(len(floor), dtype=np.int64)  # so many pods more were thought of
-        self.full = np.zeros(len(floor), dtype=bool)  # with as many as were thought of, there is no room
+        self.depth = np.zeros(len(overlay), dtype=np.int64)  # so many pods more were thought of
+        self.full = np.zeros(len(overlay), dtype=bool)  # with as many as were thought of, there is no room
         self.ahead: dict[int, list[int]] = {}  # what it will be worth to those after the next, the last first
 
     def best(self, wanted: int) -> Ints:
@@ -56,11 +58,11 @@ class _Foresight:
                 break
             found.append(at)
             if not self.ahead.get(at) and len(found) < wanted:
-                self._think_further(at, wanted - len(found))
+                self._look_ahead(at, wanted - len(found))
             self.now[at] = self.ahead[at].pop() if self.ahead.get(at) else UNFIT
         return self.order[np.array(found, dtype=np.int64)]
 
-    def _think_further(self, at: int, left: int) -> None:
+    def _look_ahead(self, at: int, left: int) -> None:
         """Twice as far for this node, and for others that may be chosen and are no better known."""
         deeper = min(max(int(self.depth[at]), 1), left)
         size = max(min(left, CASES_MAX // deeper, len(self.now)), 1)
@@ -77,18 +79,18 @@ class _Foresight:
 
     def _worth(self, rows: Ints, counts: Ints) -> Ints:
         """What rows are worth once so many such pods came to each."""
-        floor, shape, known = self.floor, self.shape, self.known
-        ground, weighs = floor.scene.ground, np.array(shape.weighs, dtype=np.int64)[:, None]
-        some = part(ground, rows)
+        overlay, shape, known = self.overlay, self.shape, self.known
+        node_snapshot, weighs = overlay.scene.ground, np.array(shape.weighs, dtype=np.int64)[:, None]
+        some = part(node_snapshot, rows)
         for resource, amount in shape.amounts:
-            if resource in ground.resources:
-                some.free[ground.resources[resource]] -= amount * counts
+            if resource in node_snapshot.resources:
+                some.free[node_snapshot.resources[resource]] -= amount * counts
         fits = known.may_fit[rows]
         for short in lacking(some, shape).values():
             fits &= ~short
-        weight = floor.scene.index.weight_of(some.land.slots) + weighs * counts
+        weight = overlay.scene.index.weight_of(some.land.slots) + weighs * counts
         worth = known.settled[rows] + room_worth(some, weight, shape)
-        zones, wants = floor.zones, shape.zones
+        zones, wants = overlay.zones, shape.zones
         if zones is not None and wants is not None:
             cares = minds(zones.ground, shape) is not None
             columns = zones.found_after(wants, rows, counts if cares else counts * 0)

@@ -24,7 +24,7 @@ class AffinityPull:
     """Pods that would rather be in one domain of a level, which cannot be: they use few of them."""
 
     level: int
-    mates: tuple[int, ...] = ()  # rows where others of them stand: they go there first
+    placed_peers: tuple[int, ...] = ()  # rows where others of them stand: they go there first
 
 
 class TopologyCapacity:
@@ -122,7 +122,7 @@ class TopologyCapacity:
         domains: Ints,
         pods: Ints,
         strategy: Strategy,
-        pull: AffinityPull | None = None,
+        affinity: AffinityPull | None = None,
     ) -> tuple[Ints, Ints]:
         """Rows and pods on them, for so many pods in each of some domains; there is room.
 
@@ -132,19 +132,25 @@ class TopologyCapacity:
         """
         strategy = plain(strategy)
         if level >= 0:
-            return self._down(kind, level, domains, pods, strategy, pull)
+            return self._down(kind, level, domains, pods, strategy, affinity)
         asked = int(pods.sum())
-        if pull is None:
+        if affinity is None:
             return self._anywhere(kind, asked, strategy)
         near = min(int(self.caps[kind, : self.inside].sum()), asked)
         rows, there = np.zeros(0, np.int64), np.zeros(0, np.int64)
         if near:
-            rows, there = self._down(kind, level, np.zeros(1, np.int64), np.array([near]), strategy, pull)
+            rows, there = self._down(kind, level, np.zeros(1, np.int64), np.array([near]), strategy, affinity)
         beyond, others = self._among(kind, np.arange(self.inside, self.size), asked - near, strategy)
         return np.concatenate((rows, beyond)), np.concatenate((there, others))
 
     def _down(
-        self, kind: int, level: int, domains: Ints, pods: Ints, strategy: Strategy, pull: AffinityPull | None
+        self,
+        kind: int,
+        level: int,
+        domains: Ints,
+        pods: Ints,
+        strategy: Strategy,
+        affinity: AffinityPull | None,
     ) -> tuple[Ints, Ints]:
         """From domains of a level down to rows."""
         for below in range(level + 1, self.rows_level + 1):
@@ -154,11 +160,11 @@ class TopologyCapacity:
             spans = edges[domains + 1] - first
             owner = np.repeat(np.arange(len(domains)), spans)
             inner = first[owner] + np.arange(len(owner)) - np.repeat(np.cumsum(spans) - spans, spans)
-            if pull is not None and below <= pull.level:
-                mates = self._mates(below, pull)
+            if affinity is not None and below <= affinity.level:
+                placed_peers = self._peers(below, affinity)
                 last = inner[::-1], units, -amounts  # of equals the last
-                inner = ranked(*last, strategy, mates, owner[::-1])
-                shared = fill(inner, owner, units, pods, is_tight(strategy), mates)
+                inner = ranked(*last, strategy, placed_peers, owner[::-1])
+                shared = fill(inner, owner, units, pods, is_tight(strategy), placed_peers)
                 domains, pods = shared.domains, shared.units
                 continue
             shared = _few_and_full(inner, owner, units, amounts, pods, strategy)
@@ -173,9 +179,9 @@ class TopologyCapacity:
             return np.array([0, len(self.starts[0])])
         return np.searchsorted(self.starts[level], np.append(self.starts[level - 1], self.inside))
 
-    def _mates(self, level: int, pull: AffinityPull) -> Ints | None:
+    def _peers(self, level: int, affinity: AffinityPull) -> Ints | None:
         """By domain of a level, how many mates stand there."""
-        rows = np.array([row for row in pull.mates if row < self.inside], np.int64)
+        rows = np.array([row for row in affinity.placed_peers if row < self.inside], np.int64)
         if not len(rows):
             return None
         owners = np.searchsorted(self.starts[level], rows, side="right") - 1
@@ -240,7 +246,7 @@ def plain(strategy: Strategy) -> Strategy:
     return strategy if strategy in known else Strategy.BEST_FIT
 
 
-def common_domain(terrain: TopologyCapacity, level: int, rows: Sequence[int]) -> int | None:
+def common_domain(capacity: TopologyCapacity, level: int, rows: Sequence[int]) -> int | None:
     """The domain of a level that all these rows are in, if it is one; domains are runs of rows."""
-    first, last = terrain.at(level, min(rows)), terrain.at(level, max(rows))
+    first, last = capacity.at(level, min(rows)), capacity.at(level, max(rows))
     return first if first == last else None

@@ -35,32 +35,32 @@ class ElasticPodSet:
 
 
 def share_out(
-    growers: Sequence[ElasticPodSet], limit: int | None, seat: Callable[[Path, list[Pod], int], int]
+    elastic_sets: Sequence[ElasticPodSet], limit: int | None, seat: Callable[[Path, list[Pod], int], int]
 ) -> None:
     """Up to so many pods more, each time for the pod set that has least of what it needs.
 
     `seat` is given the first pods of a leaf, and how many may ever come there; it tells how many it seated.
     """
-    left = sum(len(pods) for one in growers for _, pods in one.leaves)
+    left = sum(len(pods) for one in elastic_sets for _, pods in one.leaves)
     left = left if limit is None else min(left, limit)
-    line = [(one.ratio, at, one) for at, one in enumerate(growers) if one.leaves]
+    line = [(one.ratio, at, one) for at, one in enumerate(elastic_sets) if one.leaves]
     heapify(line)
     while line and left > 0:
-        _, at, grower = heappop(line)
-        path, pods = grower.leaves[-1]
+        _, at, elastic_set = heappop(line)
+        path, pods = elastic_set.leaves[-1]
         together = not line or path[-1].segment
         tried = pods[: left if together else 1]
         seated = seat(path, tried, max(len(pods), path[-1].size))
-        grower.placed += seated
+        elastic_set.placed += seated
         left -= seated
         del pods[:seated]
         if seated < len(tried) or not pods:
-            grower.leaves.pop()
-        if grower.leaves:
-            heappush(line, (grower.ratio, at, grower))
+            elastic_set.leaves.pop()
+        if elastic_set.leaves:
+            heappush(line, (elastic_set.ratio, at, elastic_set))
 
 
-def neediest(growers: Sequence[ElasticPodSet], limit: int | None) -> set[PodKey]:
+def neediest(elastic_sets: Sequence[ElasticPodSet], limit: int | None) -> set[PodKey]:
     """Who comes first, if there is room for everybody."""
     found: set[PodKey] = set()
 
@@ -68,7 +68,7 @@ def neediest(growers: Sequence[ElasticPodSet], limit: int | None) -> set[PodKey]
         found.update(pod.key for pod in pods)
         return len(pods)
 
-    share_out(growers, limit, seat)
+    share_out(elastic_sets, limit, seat)
     return found
 
 
@@ -76,17 +76,17 @@ def neediest(growers: Sequence[ElasticPodSet], limit: int | None) -> set[PodKey]
 class ElasticGrowth:
     """Goes on where a search ended: on its terrain, with what each knot has chosen."""
 
-    terrain: TopologyCapacity
+    capacity: TopologyCapacity
     places: dict[int, Area]
     kinds: Mapping[PodKey, int]
     profile: Profile
-    seats: list[tuple[Pod, int]] = field(default_factory=list)
+    assigned: list[tuple[Pod, int]] = field(default_factory=list)
 
-    def grow(self, growers: Sequence[ElasticPodSet], limit: int | None) -> None:
+    def grow(self, elastic_sets: Sequence[ElasticPodSet], limit: int | None) -> None:
         """Seat up to so many pods more."""
-        share_out(growers, limit, self._seat)
+        share_out(elastic_sets, limit, self._assign)
 
-    def _seat(self, path: Path, pods: list[Pod], coming: int) -> int:
+    def _assign(self, path: Path, pods: list[Pod], coming: int) -> int:
         """Seat the first of these pods of one leaf, as many as there is room for. How many?
 
         `coming` are all that may ever come, some of them perhaps later: a domain is chosen for them.
@@ -104,13 +104,13 @@ class ElasticGrowth:
         return seated
 
     def _put(self, kind: int, area: Area, pods: Sequence[Pod]) -> int:
-        count = min(len(pods), self.terrain.room(kind, area))
+        count = min(len(pods), self.capacity.room(kind, area))
         if count:
             strategy = self.profile.unconstrained if area[0] < 0 else self.profile.required
             domain, asked = np.array([area[1]]), np.array([count])
-            rows, many = self.terrain.spread(kind, area[0], domain, asked, strategy)
-            self.terrain.take(kind, rows, many)
-            self.seats += zip(pods, np.repeat(rows, many).tolist(), strict=False)
+            rows, many = self.capacity.spread(kind, area[0], domain, asked, strategy)
+            self.capacity.take(kind, rows, many)
+            self.assigned += zip(pods, np.repeat(rows, many).tolist(), strict=False)
         return count
 
     # ── where they belong ──────────────────────────────────────────────────────────────────────────
@@ -118,42 +118,51 @@ class ElasticGrowth:
     def _areas(self, path: Path, kind: int, count: int) -> list[Area]:
         """The areas that pods of a leaf may be in, the best one first; the choices it takes are made."""
         area, wished = EVERYWHERE, EVERYWHERE
-        for depth, knot in enumerate(path):
-            if knot.bond is LocalityStrength.NONE:
+        for depth, constraint in enumerate(path):
+            if constraint.strength is LocalityStrength.NONE:
                 continue
-            known = self.places.get(id(knot)) or self._where_it_stands(knot, area)
-            if known is None and knot.bond is not LocalityStrength.WISH:
-                if knot.standing:
+            known = self.places.get(id(constraint)) or self._where_it_stands(constraint, area)
+            if known is None and constraint.strength is not LocalityStrength.PREFERRED:
+                if constraint.bound_rows:
                     return []  # they are apart already: nobody can be with all of them
                 known = self._choose(path[depth:], area, wished, kind, count)
                 if known is None:
                     return []
-                self.places[id(knot)] = known
-            elif known is None and not knot.standing:
-                known = self._choose((knot,), area, wished, kind, count, whole=True)
+                self.places[id(constraint)] = known
+            elif known is None and not constraint.bound_rows:
+                known = self._choose((constraint,), area, wished, kind, count, whole=True)
             if known is None:
                 continue
-            if knot.bond is LocalityStrength.MUST and known[0] > knot.level:  # a wish around it was narrower
-                known = knot.level, int(self.terrain.above(known[0], np.array([known[1]]), knot.level)[0])
-            if knot.bond is not LocalityStrength.WISH and known[0] > area[0]:
+            if (
+                constraint.strength is LocalityStrength.REQUIRED and known[0] > constraint.level
+            ):  # a wish around it was narrower
+                known = (
+                    constraint.level,
+                    int(self.capacity.above(known[0], np.array([known[1]]), constraint.level)[0]),
+                )
+            if constraint.strength is not LocalityStrength.PREFERRED and known[0] > area[0]:
                 area = known
             if known[0] > wished[0] or not self._is_inside(wished, area):
                 wished = known
         return [area] if wished[0] <= area[0] else [wished, area]
 
     def _is_inside(self, inner: Area, outer: Area) -> bool:
-        first, last = self.terrain.span(inner)
-        low, high = self.terrain.span(outer)
+        first, last = self.capacity.span(inner)
+        low, high = self.capacity.span(outer)
         return low <= first and last <= high
 
-    def _where_it_stands(self, knot: ConstraintNode, area: Area) -> Area | None:
-        if not knot.standing:
+    def _where_it_stands(self, constraint: ConstraintNode, area: Area) -> Area | None:
+        if not constraint.bound_rows:
             return None
-        levels = (knot.level,) if knot.bond is LocalityStrength.MUST else range(knot.level, area[0], -1)
+        levels = (
+            (constraint.level,)
+            if constraint.strength is LocalityStrength.REQUIRED
+            else range(constraint.level, area[0], -1)
+        )
         for level in levels:
             if level <= area[0]:
                 return area
-            domain = common_domain(self.terrain, level, knot.standing)
+            domain = common_domain(self.capacity, level, constraint.bound_rows)
             if domain is not None:
                 return level, domain
         return None
@@ -165,14 +174,16 @@ class ElasticGrowth:
         level = path[0].level
         if level <= area[0]:
             return area
-        deepest = max(knot.level for knot in path if knot.bond is not LocalityStrength.NONE)
+        deepest = max(
+            constraint.level for constraint in path if constraint.strength is not LocalityStrength.NONE
+        )
         room = self._room(kind, level, max(deepest, level))
         for around in (wished, area) if wished[0] > area[0] else (area,):
-            first, last = self.terrain.domains(level, around)
+            first, last = self.capacity.domains(level, around)
             here = room[first:last]
             if (here >= count).any():
                 return level, first + int(np.argmin(np.where(here >= count, here, np.iinfo(np.int64).max)))
-        first, last = self.terrain.domains(level, area)
+        first, last = self.capacity.domains(level, area)
         here = room[first:last]
         if whole or not len(here) or not here.max():
             return None
@@ -180,9 +191,9 @@ class ElasticGrowth:
 
     def _room(self, kind: int, level: int, deepest: int) -> Ints:
         """By domain of a level: the most pods that one domain of a deeper level in it holds."""
-        room = self.terrain.summed(self.terrain.caps[kind], deepest)
+        room = self.capacity.summed(self.capacity.caps[kind], deepest)
         if deepest == level:
             return room
-        starts = np.searchsorted(self.terrain.starts[deepest], self.terrain.starts[level])
+        starts = np.searchsorted(self.capacity.starts[deepest], self.capacity.starts[level])
         most: Ints = np.maximum.reduceat(room, starts)
         return most

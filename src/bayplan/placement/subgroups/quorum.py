@@ -36,30 +36,30 @@ Parts = frozenset[str]
 
 
 def quorum_seats(
-    floor: NodeOverlay,
-    supply: CapacitySnapshot,
+    overlay: NodeOverlay,
+    snapshot: CapacitySnapshot,
     wanted: GangWithMinimums,
     *,
     profile: Profile,
     within: Bools | None = None,
 ) -> NodeAssignment | TreeMisfit:
     """Seat the members that have a place together, if they are enough; else nobody."""
-    ordered = replace(wanted, waiting=_easiest_first(floor, wanted.waiting))
-    return _Choosing(floor, supply, ordered, profile, within).run()
+    ordered = replace(wanted, pending=_easiest_first(overlay, wanted.pending))
+    return _QuorumSearch(overlay, snapshot, ordered, profile, within).run()
 
 
 @dataclass(slots=True, eq=False)
-class _Choosing:
+class _QuorumSearch:
     """One attempt."""
 
-    floor: NodeOverlay
-    supply: CapacitySnapshot
+    overlay: NodeOverlay
+    snapshot: CapacitySnapshot
     wanted: GangWithMinimums
     profile: Profile
-    within: Bools | None
+    allowed_nodes: Bools | None
     there: Counter[str] = field(default_factory=Counter)
-    standing: Counter[str] = field(default_factory=Counter)
-    waiting: dict[str, list[Pod]] = field(default_factory=dict)
+    bound: Counter[str] = field(default_factory=Counter)
+    pending: dict[str, list[Pod]] = field(default_factory=dict)
     ways: dict[int, list[Parts]] = field(default_factory=dict)  # by member (identity)
     ways_most: int = WAYS_FIRST  # of each member
     maybe_more: bool = False  # some member may have more ways than were looked at
@@ -68,11 +68,11 @@ class _Choosing:
     cut_short: bool = False
 
     def __post_init__(self) -> None:
-        for pod in self.wanted.waiting:
-            self.waiting.setdefault(pod.pod_set, []).append(pod)
-        self.standing.update(pod.pod_set for pod in self.wanted.standing)
-        self.there.update(self.standing)
-        self.there.update(pod.pod_set for pod in self.wanted.waiting)
+        for pod in self.wanted.pending:
+            self.pending.setdefault(pod.pod_set, []).append(pod)
+        self.bound.update(pod.pod_set for pod in self.wanted.bound)
+        self.there.update(self.bound)
+        self.there.update(pod.pod_set for pod in self.wanted.pending)
 
     def run(self) -> NodeAssignment | TreeMisfit:
         tree = self.wanted.tree
@@ -80,21 +80,21 @@ class _Choosing:
         if torn is not None:
             return TreeMisfit(torn)
         able = frozenset(self._able(tree))
-        if not any(name in able for name in self.waiting):
+        if not any(name in able for name in self.pending):
             part = short_part(tree, self.there) or self._unable(tree)
             return TreeMisfit() if part is None else TreeMisfit(part=part.name, minimum=part.minimum)
-        found = self._seats(able, brief=self.wanted.brief)
-        if isinstance(found, NodeAssignment) or self._cost(able) == fewest_more(tree, self.standing):
+        found = self._assign(able, brief=self.wanted.brief)
+        if isinstance(found, NodeAssignment) or self._cost(able) == fewest_more(tree, self.bound):
             return found  # or nobody can be left out
         way = self._first_way(tree)
         if way is None:
             return replace(found, unsure=found.unsure or self.cut_short)
         some = frozenset(self._placeable(tree))
         if some != able:
-            better = self._seats(some, brief=self.wanted.brief)
+            better = self._assign(some, brief=self.wanted.brief)
             if isinstance(better, NodeAssignment):
                 return better
-        final = self._seats(self._more(tree, way), brief=self.wanted.brief)
+        final = self._assign(self._more(tree, way), brief=self.wanted.brief)
         return final if isinstance(final, NodeAssignment) else replace(found, unsure=self.cut_short)
 
     def _torn(self, member: Group | PodSet) -> Misfit | None:
@@ -102,19 +102,19 @@ class _Choosing:
         names = (member.name,) if isinstance(member, PodSet) else tuple(p.name for p in member.pod_sets())
         level = member.locality.required
         if level is not None:
-            nodes, rows = self.floor.scene.ground.land.table.nodes, self._rows(names)
+            nodes, rows = self.overlay.scene.ground.land.table.nodes, self._rows(names)
             values = {nodes[row].labels.get(level) if row != NOWHERE else None for row in rows}
             if len(values) > 1 or None in values:
                 return Misfit(
-                    Code.STALE_ASSIGNMENT, names, topology=self.supply.tree.topology.name, level=level
+                    Code.STALE_ASSIGNMENT, names, topology=self.snapshot.tree.topology.name, level=level
                 )
         inner = () if isinstance(member, PodSet) else member.members
         return next((found for one in inner if (found := self._torn(one)) is not None), None)
 
     def _rows(self, names: tuple[str, ...]) -> list[int]:
         """Where pods of these pod sets stand."""
-        mine = (pod for pod in self.wanted.standing if pod.node and pod.pod_set in names)
-        return [self.floor.row(pod.node) for pod in mine]
+        mine = (pod for pod in self.wanted.bound if pod.node and pod.pod_set in names)
+        return [self.overlay.row(pod.node) for pod in mine]
 
     # ── who could come at all ──────────────────────────────────────────────────────────────────────
 
@@ -134,7 +134,7 @@ class _Choosing:
             return None
         for inner in member.members:
             parts = {inner.name} if isinstance(inner, PodSet) else {one.name for one in inner.pod_sets()}
-            if parts & self.waiting.keys():
+            if parts & self.pending.keys():
                 return short_part(inner, self.there) or self._unable(inner)
         return None
 
@@ -212,29 +212,31 @@ class _Choosing:
                 self.cut_short = True
                 return False
             self.tries += 1
-            mark = self.floor.mark()
-            self.known[key] = isinstance(self._seats(parts, brief=True), NodeAssignment)
-            self.floor.undo(mark)
+            checkpoint = self.overlay.mark()
+            self.known[key] = isinstance(self._assign(parts, brief=True), NodeAssignment)
+            self.overlay.undo(checkpoint)
         return self.known[key]
 
-    def _seats(self, parts: Parts, *, brief: bool) -> NodeAssignment | TreeMisfit:
-        waiting, cut = self.wanted.waiting, self.wanted
-        if not parts >= self.waiting.keys():
-            waiting = tuple(pod for pod in waiting if pod.pod_set in parts)
+    def _assign(self, parts: Parts, *, brief: bool) -> NodeAssignment | TreeMisfit:
+        pending, cut = self.wanted.pending, self.wanted
+        if not parts >= self.pending.keys():
+            pending = tuple(pod for pod in pending if pod.pod_set in parts)
         if not parts >= {one.name for one in cut.tree.pod_sets()}:
             cut = replace(cut, tree=_cut(cut.tree, parts))
-        cut = replace(cut, waiting=waiting, brief=brief)
-        mark = self.floor.mark()
-        found = minima_seats(self.floor, self.supply, cut, profile=self.profile, within=self.within)
+        cut = replace(cut, pending=pending, brief=brief)
+        checkpoint = self.overlay.mark()
+        found = minima_seats(
+            self.overlay, self.snapshot, cut, profile=self.profile, within=self.allowed_nodes
+        )
         if not isinstance(found, NodeAssignment):
             return found
-        counts = self.standing + Counter(pod.pod_set for pod in waiting if pod.key in found.seats)
+        counts = self.bound + Counter(pod.pod_set for pod in pending if pod.key in found.seats)
         if not all(counts[one.name] >= one.minimum for one in cut.tree.pod_sets()):
-            self.floor.undo(mark)  # they are in each other's way
-            return TreeMisfit(pod=waiting[0], unsure=True)
+            self.overlay.undo(checkpoint)  # they are in each other's way
+            return TreeMisfit(pod=pending[0], unsure=True)
         left = {
-            pod.key: self.floor.judge(pod.wants.shape).why
-            for pod in (() if brief else self.wanted.waiting)
+            pod.key: self.overlay.judge(pod.wants.shape).why
+            for pod in (() if brief else self.wanted.pending)
             if pod.key not in found.seats and pod.key not in found.left
         }
         return replace(found, left={**found.left, **left})
@@ -242,16 +244,16 @@ class _Choosing:
     def _cost(self, parts: Parts) -> int:
         """How many pods have to have a place for these to be whole."""
         minima = {one.name: one.minimum for one in self.wanted.tree.pod_sets()}
-        return sum(max(minima[name] - self.standing[name], 0) for name in parts)
+        return sum(max(minima[name] - self.bound[name], 0) for name in parts)
 
     def _likeness(self, parts: Parts) -> object:
         """What sets of pod sets have in common of which one has places if the other has."""
         return frozenset(Counter(map(self._kind, parts)).items())
 
     def _kind(self, name: str) -> object:
-        if self.standing[name]:
+        if self.bound[name]:
             return name
-        shapes = Counter(pod.wants.shape for pod in self.waiting.get(name, ()))
+        shapes = Counter(pod.wants.shape for pod in self.pending.get(name, ()))
         return self._home(self.wanted.tree, name), frozenset(shapes.items())
 
     def _home(self, group: Group, name: str) -> object:
@@ -277,21 +279,23 @@ def _cut(group: Group, parts: Parts) -> Group:
     return replace(group, members=tuple(cut(member) for member in group.members))
 
 
-def _easiest_first(floor: NodeOverlay, waiting: Sequence[Pod]) -> tuple[Pod, ...]:
+def _easiest_first(overlay: NodeOverlay, pending: Sequence[Pod]) -> tuple[Pod, ...]:
     """Pods of each pod set in the order in which they come, but of unlike ones the easiest to place first.
 
     Those have most nodes to choose from, and take least. A pod set needs so many, whichever they are.
     """
-    shapes = {pod.wants.shape for pod in waiting}
+    shapes = {pod.wants.shape for pod in pending}
     if len(shapes) < 2:
-        return tuple(waiting)
-    ease = {shape: (-int(floor.judge(shape).fits.sum()), _share(floor, shape)) for shape in shapes}
-    return tuple(sorted(waiting, key=lambda pod: (pod.pod_set, *ease[pod.wants.shape])))
+        return tuple(pending)
+    ease = {shape: (-int(overlay.judge(shape).fits.sum()), _share(overlay, shape)) for shape in shapes}
+    return tuple(sorted(pending, key=lambda pod: (pod.pod_set, *ease[pod.wants.shape])))
 
 
-def _share(floor: NodeOverlay, shape: PodSignature) -> Fraction:
+def _share(overlay: NodeOverlay, shape: PodSignature) -> Fraction:
     """What a pod takes of the resource that it takes most of, as a share of all there is."""
-    ground = floor.scene.ground
-    totals = {name: int(ground.allocatable[row].sum()) for name, row in ground.resources.items()}
+    node_snapshot = overlay.scene.ground
+    totals = {
+        name: int(node_snapshot.allocatable[row].sum()) for name, row in node_snapshot.resources.items()
+    }
     asked = ((amount, totals.get(name, 0)) for name, amount in shape.amounts)
     return max((Fraction(amount, total) for amount, total in asked if total), default=Fraction(0))
