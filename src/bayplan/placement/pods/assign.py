@@ -1,6 +1,7 @@
-"""Where the pods of a gang go, one party of equal pods after the other. What is found is seated on the floor.
+"""Assigns the pods of a gang to nodes, one batch of identical pods after the other.
 
-A caller that does not like the answer takes it back: `mark = floor.mark(); …; floor.undo(mark)`.
+The assigned pods are added to the overlay. The caller takes a checkpoint before the call and rolls back to it
+to discard the result.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ DOMAINS_TRIED_MAX = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AssignmentTask:
-    """What is asked of the floor."""
+    """One assignment: the batches, how many pods have to fit, and the nodes they may use."""
 
     overlay: NodeOverlay
-    batches: tuple[PodBatch, ...]  # in the order in which they are tried
+    batches: tuple[PodBatch, ...]  # in the order in which they are assigned
     need: int
     profile: Profile
     allowed_nodes: Bools | None
@@ -64,9 +65,9 @@ def seat_all(
     overlay: NodeOverlay, batches: Sequence[PodBatch], *, need: int, profile: Profile,
     within: Bools | None = None, lone: bool = False,
 ) -> NodeAssignment:  # fmt: skip
-    """Seat as many as possible, on nodes `allowed_nodes`; try harder as long as it is fewer than `need`.
+    """Assign as many pods as possible to nodes in `within`; if fewer than `need` fit, try other ways.
 
-    `lone`: nodes are chosen as for pods by themselves, whatever the profile says of gangs.
+    `lone`: choose nodes as for single pods, whatever the profile says about gangs.
     """
     task = AssignmentTask(overlay, _largest_first(overlay.scene.ground, batches), need, profile, within, lone)
     checkpoint = overlay.mark()
@@ -74,8 +75,8 @@ def seat_all(
     unsure = False
     if len(assigned) < min(need, task.asked):
         assigned, unsure = _try_harder(task, checkpoint, assigned)
-    found = {key: assigned[key] for batch in batches for key in batch.keys if key in assigned}
-    return NodeAssignment(found, unassigned(overlay, batches, found, within), unsure)
+    in_order = {key: assigned[key] for batch in batches for key in batch.keys if key in assigned}
+    return NodeAssignment(in_order, unassigned(overlay, batches, in_order, within), unsure)
 
 
 def unassigned(
@@ -84,31 +85,31 @@ def unassigned(
     assigned: Mapping[PodKey, int],
     allowed_nodes: Bools | None,
 ) -> dict[PodKey, FilterFailure]:
-    """Who has no seat, and why not one more of them fits."""
+    """The pods without a node, each with the reason why one more of its batch does not fit."""
     left: dict[PodKey, FilterFailure] = {}
     for batch in batches:
-        without = [key for key in batch.keys if key not in assigned]
-        if without:
-            left |= dict.fromkeys(without, _why(overlay, batch.shape, allowed_nodes))
+        unassigned_keys = [key for key in batch.keys if key not in assigned]
+        if unassigned_keys:
+            left |= dict.fromkeys(unassigned_keys, _failure(overlay, batch.shape, allowed_nodes))
     return left
 
 
-def _why(overlay: NodeOverlay, shape: PodSignature, allowed_nodes: Bools | None) -> FilterFailure:
-    """Why one more pod does not fit, as things are now; only the nodes it may use are told of."""
+def _failure(overlay: NodeOverlay, shape: PodSignature, allowed_nodes: Bools | None) -> FilterFailure:
+    """Why one more pod does not fit in the current overlay, counted over the nodes it may use."""
     filter_result = overlay.judge(shape)
     if allowed_nodes is None:
         return filter_result.why
     counts = {lack: int((where & allowed_nodes).sum()) for lack, where in filter_result.refusals.items()}
-    told = {lack: count for lack, count in counts.items() if count}
+    reasons = {lack: count for lack, count in counts.items() if count}
     curable = int((filter_result.curable & allowed_nodes).sum())
     first = first_unaligned(overlay.scene, shape, filter_result.refusals, allowed_nodes)
     return FilterFailure(
-        int(allowed_nodes.sum()), told, filter_result.why.bar, filter_result.why.about, first, curable
+        int(allowed_nodes.sum()), reasons, filter_result.why.bar, filter_result.why.about, first, curable
     )
 
 
 def _largest_first(node_snapshot: NodeSnapshot, batches: Sequence[PodBatch]) -> tuple[PodBatch, ...]:
-    """By the largest share of all that there is of any resource; else in the order given."""
+    """Order batches by dominant resource share, largest first; ties keep the order given."""
     if len(batches) < 2:
         return tuple(batches)
     totals = dict(zip(node_snapshot.resources, node_snapshot.allocatable.sum(axis=1).tolist(), strict=True))
@@ -119,13 +120,13 @@ def _largest_first(node_snapshot: NodeSnapshot, batches: Sequence[PodBatch]) -> 
     return tuple(sorted(batches, key=share, reverse=True))
 
 
-# ── one after the other ────────────────────────────────────────────────────────────────────────────
+# ── batch by batch ────────────────────────────────────────────────────────────────────────────────
 
 
 def _assign(
     task: AssignmentTask, batches: Sequence[PodBatch], allowed_nodes: Bools | None
 ) -> dict[PodKey, int]:
-    """Each party in turn; those left over again, as long as others who came may have helped them."""
+    """Assign each batch in turn; retry the rest while newly assigned pods may satisfy their affinity."""
     assigned: dict[PodKey, int] = {}
     pending = [batch for batch in batches if batch.keys]
     for _ in range(PASSES_MAX):
@@ -166,13 +167,13 @@ def _assign_batch(task: AssignmentTask, batch: PodBatch, allowed_nodes: Bools | 
 
 
 def _assign_rows(overlay: NodeOverlay, batch: PodBatch, rows: Ints) -> dict[PodKey, int]:
-    seated = batch.part(0, len(rows))
-    overlay.seat_many(batch.shape, seated.keys, rows, seated.own)
-    return dict(zip(seated.keys, rows.tolist(), strict=True))
+    assigned_part = batch.part(0, len(rows))
+    overlay.seat_many(batch.shape, assigned_part.keys, rows, assigned_part.own)
+    return dict(zip(assigned_part.keys, rows.tolist(), strict=True))
 
 
 def _packed(overlay: NodeOverlay, batch: PodBatch, allowed_nodes: Bools | None) -> Ints:
-    """A row per pod, as far as they go: nobody gets in anybody's way but by the room they take."""
+    """A row for each pod that fits, the fullest nodes first; the pods compete only for resources."""
     fits = overlay.judge(batch.shape).fits
     fitting = fits if allowed_nodes is None else fits & allowed_nodes
     rows, counts = room_for(overlay.scene, batch.shape, fitting, len(batch.keys))
@@ -185,7 +186,7 @@ def _packed(overlay: NodeOverlay, batch: PodBatch, allowed_nodes: Bools | None) 
 
 
 def _scattered(overlay: NodeOverlay, batch: PodBatch, allowed_nodes: Bools | None) -> Ints | None:
-    """A row per pod where no two may share a node, or another domain; None if it is not that simple."""
+    """A row per pod where no two may share a node or a domain; None if there are further constraints."""
     keys = repels_itself(overlay.scene, batch.shape)
     if keys is None or len(keys) != 1:
         return None
@@ -196,7 +197,7 @@ def _scattered(overlay: NodeOverlay, batch: PodBatch, allowed_nodes: Bools | Non
     if keys[0]:
         value = values_of(node_index, keys[0])[0][order]
         if (value == ABSENT).any():
-            return None  # those without the label do not keep each other away
+            return None  # anti-affinity does not apply between nodes that lack the label
         order = order[np.sort(np.unique(value, return_index=True)[1])]
     return order[: len(batch.keys)]
 
@@ -212,51 +213,51 @@ def _one_by_one(overlay: NodeOverlay, batch: PodBatch, allowed_nodes: Bools | No
     return assigned
 
 
-# ── when that is not enough ────────────────────────────────────────────────────────────────────────
+# ── other ways to assign ───────────────────────────────────────────────────────────────────────────
 
 
 def _try_harder(
     task: AssignmentTask, checkpoint: int, assigned: dict[PodKey, int]
 ) -> tuple[dict[PodKey, int], bool]:
-    """Other ways to seat them, until one seats as many as needed; and whether more might be possible."""
+    """Try other ways until one assigns as many pods as needed; and whether more might have been possible."""
     overlay, goal = task.overlay, min(task.need, task.asked)
     if len(task.batches) == 1 and is_free(task.batches[0].shape):
         return assigned, False
     overlay.undo(checkpoint)
-    best, best_way = assigned, (task.batches, task.allowed_nodes)
-    sure = _is_hopeless(task)
-    if not sure and all(is_free(batch.shape) for batch in task.batches):
-        found, sure = assign_by_search(overlay, task.batches, task.allowed_nodes, task.profile)
+    best, best_order = assigned, (task.batches, task.allowed_nodes)
+    proven = _is_hopeless(task)
+    if not proven and all(is_free(batch.shape) for batch in task.batches):
+        found, proven = assign_by_search(overlay, task.batches, task.allowed_nodes, task.profile)
         if found is not None:
-            searched = _assign_as_found(task, found, checkpoint)
-            if searched is not None:
-                return searched, False
-        sure = sure and found is None and goal == task.asked
-    ways = _other_ways(task)
-    if sure:  # only so that the count of those who fit is not told too low
-        ways = islice(ways, int(len(task.batches) == 1))
-    for batches, allowed_nodes in ways:
-        found_now = _assign(task, batches, allowed_nodes)
-        if len(found_now) >= goal:
-            return found_now, False
-        if len(found_now) > len(best):
-            best, best_way = found_now, (batches, allowed_nodes)
+            assigned_by_search = _assign_as_found(task, found, checkpoint)
+            if assigned_by_search is not None:
+                return assigned_by_search, False
+        proven = proven and found is None and goal == task.asked
+    orders = _other_orders(task)
+    if proven:  # only so that the reported count of pods that fit is not too low
+        orders = islice(orders, int(len(task.batches) == 1))
+    for batches, allowed_nodes in orders:
+        attempt = _assign(task, batches, allowed_nodes)
+        if len(attempt) >= goal:
+            return attempt, False
+        if len(attempt) > len(best):
+            best, best_order = attempt, (batches, allowed_nodes)
         overlay.undo(checkpoint)
     if len(task.batches) > 1 and any(minds(overlay.scene.zones, batch.shape) for batch in task.batches):
         with overlay.in_order():
-            for batches, allowed_nodes in ((task.batches, task.allowed_nodes), *_other_ways(task)):
-                found_now = _assign(task, batches, allowed_nodes)
-                if len(found_now) >= goal:
-                    return found_now, False
+            for batches, allowed_nodes in ((task.batches, task.allowed_nodes), *_other_orders(task)):
+                attempt = _assign(task, batches, allowed_nodes)
+                if len(attempt) >= goal:
+                    return attempt, False
                 overlay.undo(checkpoint)
-        sure = False
-    return _assign(task, *best_way), not sure
+        proven = False
+    return _assign(task, *best_order), not proven
 
 
 def _assign_as_found(task: AssignmentTask, found: list[Ints], checkpoint: int) -> dict[PodKey, int] | None:
-    """Seats as a search found them; None if zones object, in whatever order the pods come.
+    """Assign the rows that the search returned; None if NUMA alignment fails in any order of the pods.
 
-    The search knows how many pods of each party a node can align, and not how many of all together.
+    The search knows how many pods of each batch a node can align, but not how many of several batches.
     """
     assigned = _assign_if_aligned(task, found)
     if assigned is None:
@@ -283,7 +284,7 @@ def _assign_if_aligned(task: AssignmentTask, found: list[Ints]) -> dict[PodKey, 
 
 
 def _is_hopeless(task: AssignmentTask) -> bool:
-    """Whether a plain count shows that there is no room for as many as needed."""
+    """Whether a count of resources already shows that fewer pods fit than needed."""
     node_snapshot, possible = task.overlay.scene.ground, 0
     useful = np.zeros(len(task.overlay), dtype=bool)
     total: dict[str, int] = {}
@@ -305,34 +306,39 @@ def _is_hopeless(task: AssignmentTask) -> bool:
 
 
 def _together_at_most(task: AssignmentTask, batch: PodBatch) -> int:
-    """If its pods can only be near each other: how many the best place holds."""
+    """How many pods the best domain holds, if the pods of the batch have affinity only to each other."""
     if len(task.batches) > 1 or not needs_own_batch(task.overlay, batch.shape):
         return len(batch.keys)
     rooms = [_room_by_value(task, (batch,), term.key)[1] for term in batch.shape.neighbours.near]
     return min(int(room.max(initial=0)) for room in rooms)
 
 
-def _other_ways(task: AssignmentTask) -> Iterator[tuple[tuple[PodBatch, ...], Bools | None]]:
-    """Parties in another order; then, if some must be near each other, one domain after the other."""
-    tied = tuple(sorted(task.batches, key=lambda batch: is_free(batch.shape)))
-    for way in dict.fromkeys((tied, task.batches[::-1])):
-        if way != task.batches:
-            yield way, task.allowed_nodes
+def _other_orders(task: AssignmentTask) -> Iterator[tuple[tuple[PodBatch, ...], Bools | None]]:
+    """Batches in other orders; then, for pods with required affinity, one domain at a time."""
+    constrained_first = tuple(sorted(task.batches, key=lambda batch: is_free(batch.shape)))
+    for order in dict.fromkeys((constrained_first, task.batches[::-1])):
+        if order != task.batches:
+            yield order, task.allowed_nodes
     for key in dict.fromkeys(term.key for batch in task.batches for term in batch.shape.neighbours.near):
         value, room = _room_by_value(task, task.batches, key)
         for domain in np.argsort(-room, kind="stable")[:DOMAINS_TRIED_MAX].tolist():
             if room[domain]:
-                here = value == domain
-                yield task.batches, here if task.allowed_nodes is None else here & task.allowed_nodes
+                in_domain = value == domain
+                yield (
+                    task.batches,
+                    in_domain if task.allowed_nodes is None else in_domain & task.allowed_nodes,
+                )
 
 
 def _room_by_value(task: AssignmentTask, batches: Sequence[PodBatch], key: str) -> tuple[Ints, Ints]:
-    """The number of each node's value of a label, and by number how many pods could sit there at best."""
+    """The code of each node's value of a label, and by code how many pods fit there at most."""
     value, size = values_of(task.overlay.scene.ground.land, key)
     room = np.zeros(size, dtype=np.int64)
     for batch in batches:
         rows, counts = most_pods(task.overlay, batch.shape, task.allowed_nodes, len(batch.keys))
         labelled = value[rows] != ABSENT
-        there = np.bincount(value[rows][labelled], weights=counts[labelled], minlength=size).astype(np.int64)
-        room += np.minimum(there, len(batch.keys))
+        per_value = np.bincount(value[rows][labelled], weights=counts[labelled], minlength=size).astype(
+            np.int64
+        )
+        room += np.minimum(per_value, len(batch.keys))
     return value, room

@@ -1,4 +1,4 @@
-"""Mixed parties by a complete search, for when one after the other is not good enough."""
+"""Assigns several batches by an exact search, for when batch by batch does not fit all pods."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ BATCHES_MAX = 8
 def assign_by_search(
     overlay: NodeOverlay, batches: Sequence[PodBatch], allowed_nodes: Bools | None, profile: Profile
 ) -> tuple[list[Ints] | None, bool]:
-    """A row per pod of each party if all of them have a place; and whether the answer is sure.
+    """A row for each pod of every batch if all of them fit; and whether the answer is proven.
 
-    Only room counts: parties that get in each other's way otherwise are not for this. Of zones it knows how
-    many pods of one party a node aligns, so that they may still object to several parties on one node.
+    Only resources are considered: no batch may have affinity or spread constraints. For NUMA, the search
+    knows how many pods of one batch a node aligns, so several batches on one node may still fail to align.
     """
     if solver() is None or len(batches) > BATCHES_MAX or not all(batch.shape.amounts for batch in batches):
         return None, False
@@ -46,53 +46,53 @@ def assign_by_search(
     search = LevelSearch(
         build_grid(problem, ()), FREE, SearchBudget(min(profile.exact_seconds, SECONDS_MAX)), 0.0, 0.0, True
     )
-    answer, settled = best_at(search, SearchResult(None))
-    if answer.pods is None:
-        return None, settled and not any(minds(overlay.scene.zones, batch.shape) for batch in batches)
-    return [np.repeat(used, pods) for pods in answer.pods], True
+    result, proven = best_at(search, SearchResult(None))
+    if result.pods is None:
+        return None, proven and not any(minds(overlay.scene.zones, batch.shape) for batch in batches)
+    return [np.repeat(used, pods) for pods in result.pods], True
 
 
 def _problem(
     overlay: NodeOverlay, batches: Sequence[PodBatch], allowed: Bools, used: Ints, profile: Profile
 ) -> ExactProblem | None:
-    """The question about the nodes in use; None if a party asks for something that nobody has."""
+    """The search problem over the nodes in use; None if a batch requests a resource that no node has."""
     node_snapshot = overlay.scene.ground
-    wants = [{name: amount for name, amount in batch.shape.amounts if amount > 0} for batch in batches]
-    names = sorted({name for want in wants for name in want})
+    requests = [{name: amount for name, amount in batch.shape.amounts if amount > 0} for batch in batches]
+    names = sorted({name for request in requests for name in request})
     if any(name not in node_snapshot.resources for name in names):
         return None
-    rooms = np.array(
+    free_amounts = np.array(
         [np.maximum(node_snapshot.free[node_snapshot.resources[name]][used], 0) for name in names], np.int64
     )
-    needs = np.array([[want.get(name, 0) for name in names] for want in wants], np.int64)
+    needs = np.array([[request.get(name, 0) for name in names] for request in requests], np.int64)
     counts = np.array([len(batch.keys) for batch in batches], np.int64)
     for at, batch in enumerate(batches):
-        zones = minds(overlay.scene.zones, batch.shape)
-        if zones is not None and overlay.scene.zones is not None:
-            aligned = copies_of(overlay.scene.zones, zones, len(batch.keys))[used]
-            rooms = np.concatenate((rooms, aligned[None]))
+        numa_request = minds(overlay.scene.zones, batch.shape)
+        if numa_request is not None and overlay.scene.zones is not None:
+            aligned = copies_of(overlay.scene.zones, numa_request, len(batch.keys))[used]
+            free_amounts = np.concatenate((free_amounts, aligned[None]))
             needs = np.concatenate((needs, (np.arange(len(batches)) == at)[:, None]), axis=1)
     firsts = (np.arange(len(used)),)
-    free = (fits(needs[0], rooms, allowed[0]),)
+    free = (fits(needs[0], free_amounts, allowed[0]),)
     names_of = tuple(str(number) for number in range(len(batches)))
-    nothing: tuple[tuple[()], ...] = ((),) * len(batches)
+    no_layers: tuple[tuple[()], ...] = ((),) * len(batches)
     scope = scope_of(_flat(overlay, used), profile)
-    return ExactProblem(scope, names_of, counts, nothing, (), allowed, needs, rooms, 0, free, firsts)
+    return ExactProblem(scope, names_of, counts, no_layers, (), allowed, needs, free_amounts, 0, free, firsts)
 
 
 def _flat(overlay: NodeOverlay, used: Ints) -> CapacitySnapshot:
-    """These nodes side by side."""
+    """A flat topology of these nodes."""
     node_snapshot = overlay.scene.ground
     nodes = node_snapshot.land.table.nodes[used]
     rows = np.arange(len(used))
     tree = Tree(Topology("", (HOSTNAME,)), nodes, (np.ones(len(used), dtype=bool),), (rows,), (), ())
-    everyone = np.ones(len(used), dtype=bool)
+    all_active = np.ones(len(used), dtype=bool)
     return CapacitySnapshot(
         tree,
         node_snapshot.land.table,
         node_snapshot.resources,
         node_snapshot.free[:, used],
-        everyone,
+        all_active,
         Directory(),
         Directory(),
         {},

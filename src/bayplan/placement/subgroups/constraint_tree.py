@@ -1,4 +1,4 @@
-"""A gang's tree as the search for places sees it: who stays together, who is missing, and who stands."""
+"""The constraint tree of a gang: for each group, pod set and segment its locality, pending and bound pods."""
 
 from __future__ import annotations
 
@@ -16,48 +16,48 @@ from bayplan.placement.cluster.topology_tree import Ints
 
 
 class LocalityStrength(Enum):
-    """How strongly those below a knot stay together."""
+    """How strongly the pods below a constraint are kept in one domain."""
 
     NONE = "none"
-    REQUIRED = "must"  # in one domain of its level
-    AUTO = "some"  # in one domain, of its level or of any above
-    PREFERRED = "wish"  # the same, if that is possible
+    REQUIRED = "required"  # in one domain of its level
+    AUTO = "auto"  # in one domain, of its level or of any level above
+    PREFERRED = "preferred"  # as AUTO, if possible
 
 
 @dataclass(slots=True, eq=False)
 class ConstraintNode:
-    """A group, a pod set or a segment of one."""
+    """A group, a pod set or a segment of a pod set."""
 
     part: str  # the pod set, or the group
     strength: LocalityStrength = LocalityStrength.NONE
-    level: int = 0  # where a domain is looked for first
-    segment: bool = False  # it is a share of the pod set above it
-    size: int = 0  # pods that a segment nobody waits for has once all of them are there
+    level: int = 0  # where the search for a domain starts
+    segment: bool = False  # it is a segment of the pod set above it
+    size: int = 0  # of an elastic segment: its pods once it is complete
     children: list[ConstraintNode] = field(default_factory=list)
-    pods: list[Pod] = field(default_factory=list)  # they have to have a place; only at leaves
-    kinds: list[int] = field(default_factory=list)  # of the pods that have to
-    extras: list[Pod] = field(default_factory=list)  # they may have one
+    pods: list[Pod] = field(default_factory=list)  # pods that have to fit; only at leaves
+    kinds: list[int] = field(default_factory=list)  # by pod in `pods`
+    extras: list[Pod] = field(default_factory=list)  # elastic pods beyond the minimum
     bound_rows: list[int] = field(default_factory=list)  # rows of the pods below that have a node
-    need: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # by kind of pod, of all below
+    need: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # pods that have to fit below, by kind
 
     @property
     def is_pinned(self) -> bool:
-        """Whether those who stand say where the others belong."""
+        """Whether bound pods fix the domain of the others."""
         return bool(self.bound_rows) and self.strength in (LocalityStrength.REQUIRED, LocalityStrength.AUTO)
 
 
 @dataclass(frozen=True, slots=True)
 class GangPods:
-    """Who waits, by pod set in the order of their ranks, and who stands: ranks and rows."""
+    """The pending pods by pod set in rank order, and the bound ones as (rank, row)."""
 
     pending: Mapping[str, Sequence[Pod]]
     bound: Mapping[str, Sequence[tuple[int, int]]]
-    kinds: Mapping[PodKey, int]  # of those who wait
-    whole: bool = False  # all who wait have to have a place
+    kinds: Mapping[PodKey, int]  # of the pending pods
+    whole: bool = False  # all pending pods have to fit
 
 
 def build_constraints(tree: Group, topology: Topology, gang_pods: GangPods) -> ConstraintNode | Misfit:
-    """The knots of a tree below one that asks for nothing, or the level that means nothing here."""
+    """The constraint tree of a gang below an unconstrained root, or the level that the topology lacks."""
     builder = _TreeBuilder(topology, gang_pods)
     try:
         return builder.over(ConstraintNode("", children=[builder.group(tree)]))
@@ -66,9 +66,9 @@ def build_constraints(tree: Group, topology: Topology, gang_pods: GangPods) -> C
 
 
 def lacking(pod_set: PodSet, pending: Sequence[Pod], bound: Sequence[int]) -> int:
-    """How many of a pod set's first pods in rank order have to have a place; `bound` are ranks.
+    """How many of the first pending pods of a pod set have to fit; `bound` are the ranks of bound pods.
 
-    Of a pod set in segments these are all in the segments that its minimum reaches into.
+    For a pod set with segments these are all pods of the segments that its minimum reaches into.
     """
     if not pod_set.segments or pod_set.segments[0].size <= 0:
         return min(max(pod_set.minimum - len(bound), 0), len(pending))
@@ -77,7 +77,7 @@ def lacking(pod_set: PodSet, pending: Sequence[Pod], bound: Sequence[int]) -> in
 
 
 def mandatory_ranks(pod_set: PodSet) -> int:
-    """Of a pod set in segments, the ranks that it does not start without."""
+    """How many ranks of a pod set with segments have to fit for it to start."""
     size = max(pod_set.segments[0].size, 1)
     return min(-(-pod_set.minimum // size) * size, pod_set.count)
 
@@ -89,12 +89,12 @@ class _UnknownError(Exception):
 
 
 class _TreeBuilder:
-    """Builds the knots of one gang."""
+    """Builds the constraint tree of one gang."""
 
     def __init__(self, topology: Topology, gang_pods: GangPods) -> None:
         self.topology, self.gang_pods = topology, gang_pods
         self.kinds = max(gang_pods.kinds.values(), default=-1) + 1
-        self.optional_from = 0  # of the pod set being cut, the rank from which on nobody is waited for
+        self.optional_from = 0  # of the pod set being split: the first rank that is not needed to start
 
     def group(self, group: Group) -> ConstraintNode:
         names = tuple(pod_set.name for pod_set in group.pod_sets())
@@ -107,48 +107,48 @@ class _TreeBuilder:
 
     def pod_set(self, pod_set: PodSet) -> ConstraintNode:
         pending = list(self.gang_pods.pending.get(pod_set.name, ()))
-        bound_by_set = list(self.gang_pods.bound.get(pod_set.name, ()))
+        bound = list(self.gang_pods.bound.get(pod_set.name, ()))
         strength, level = self._strength(pod_set.locality, (pod_set.name,))
-        first = lacking(pod_set, pending, [rank for rank, _ in bound_by_set])
+        first = lacking(pod_set, pending, [rank for rank, _ in bound])
         if self.gang_pods.whole:
             first = len(pending)
         if not pod_set.segments:
             return self._leaf(
-                ConstraintNode(pod_set.name, strength, level), pending[:first], pending[first:], bound_by_set
+                ConstraintNode(pod_set.name, strength, level), pending[:first], pending[first:], bound
             )
         if strength is LocalityStrength.NONE:
-            strength, level = LocalityStrength.PREFERRED, 0  # segments rather stay near each other
+            strength, level = LocalityStrength.PREFERRED, 0  # segments prefer to be near each other
         needed = {pod.key for pod in pending[:first]}
         self.optional_from = mandatory_ranks(pod_set)
-        return self._cut(
-            ConstraintNode(pod_set.name, strength, level), pod_set.segments, pending, bound_by_set, needed
+        return self._split(
+            ConstraintNode(pod_set.name, strength, level), pod_set.segments, pending, bound, needed
         )
 
-    def _cut(
+    def _split(
         self, constraint: ConstraintNode, segments: Sequence[Segment], pending: Sequence[Pod],
         bound_by_set: Sequence[tuple[int, int]], needed: set[PodKey],
     ) -> ConstraintNode:  # fmt: skip
-        """A knot for each segment of which somebody is known, and for those inside them."""
+        """Add a constraint for each segment that has pods, and for the segments inside."""
         layer, inner = segments[0], segments[1:]
         if layer.size <= 0:
             raise _UnknownError(self._misfit(Code.SEGMENT_SIZE_MISSING, (constraint.part,), layer.level))
         strength, level = self._strength(
             Locality(required=layer.level), (constraint.part,), Code.UNKNOWN_SEGMENT_LEVEL
         )
-        mine: dict[int, tuple[list[Pod], list[tuple[int, int]]]] = {}
+        by_segment: dict[int, tuple[list[Pod], list[tuple[int, int]]]] = {}
         for pod in pending:
-            mine.setdefault(pod.rank // layer.size, ([], []))[0].append(pod)
+            by_segment.setdefault(pod.rank // layer.size, ([], []))[0].append(pod)
         for rank, row in bound_by_set:
-            mine.setdefault(rank // layer.size, ([], []))[1].append((rank, row))
-        for number, (pods, there) in sorted(mine.items()):
+            by_segment.setdefault(rank // layer.size, ([], []))[1].append((rank, row))
+        for number, (pods, bound_here) in sorted(by_segment.items()):
             size = layer.size if number * layer.size >= self.optional_from else 0
-            made = ConstraintNode(constraint.part, strength, level, segment=True, size=size)
+            child = ConstraintNode(constraint.part, strength, level, segment=True, size=size)
             if inner:
-                constraint.children.append(self._cut(made, inner, pods, there, needed))
+                constraint.children.append(self._split(child, inner, pods, bound_here, needed))
                 continue
-            must = [pod for pod in pods if pod.key in needed]
+            required = [pod for pod in pods if pod.key in needed]
             constraint.children.append(
-                self._leaf(made, must, [p for p in pods if p.key not in needed], there)
+                self._leaf(child, required, [p for p in pods if p.key not in needed], bound_here)
             )
         return self.over(constraint)
 
@@ -157,12 +157,12 @@ class _TreeBuilder:
         constraint: ConstraintNode,
         pods: list[Pod],
         extras: list[Pod],
-        bound_by_set: Sequence[tuple[int, int]],
+        bound: Sequence[tuple[int, int]],
     ) -> ConstraintNode:
         constraint.pods, constraint.extras, constraint.bound_rows = (
             pods,
             extras,
-            [row for _, row in bound_by_set if row >= 0],
+            [row for _, row in bound if row >= 0],
         )
         constraint.kinds = [self.gang_pods.kinds[pod.key] for pod in pods]
         constraint.need = np.bincount(np.array(constraint.kinds, np.int64), minlength=self.kinds).astype(
@@ -171,7 +171,7 @@ class _TreeBuilder:
         return constraint
 
     def over(self, constraint: ConstraintNode) -> ConstraintNode:
-        """A knot with what its children need, and where they stand."""
+        """Sum up the needs and bound rows of the children."""
         constraint.bound_rows = [row for child in constraint.children for row in child.bound_rows]
         constraint.need = sum((child.need for child in constraint.children), np.zeros(self.kinds, np.int64))
         return constraint
@@ -194,7 +194,7 @@ class _TreeBuilder:
 
 
 def with_full_minimums(tree: Group) -> Group:
-    """The same tree with every pod set's count as its minimum."""
+    """The tree with the minimum of every pod set raised to its count."""
 
     def whole(member: Group | PodSet) -> Group | PodSet:
         return (

@@ -1,4 +1,4 @@
-"""The pods of a gang with minima, by kind and tied into knots: worked out once for many attempts."""
+"""The pods of a gang with minimums, by kind and as a constraint tree; built once for many attempts."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from bayplan.placement.subgroups.whole_gang import rows_in
 
 @dataclass(frozen=True, slots=True)
 class GangWithMinimums:
-    """A gang with minima, and who of it is there."""
+    """A gang with minimums, and its pending and bound pods."""
 
     tree: Group
     pending: Sequence[Pod]  # in the order of pod sets and ranks
     bound: Sequence[Pod] = ()
-    extra: int | None = None  # how many more than it lacks of its minima; None: as many as fit
-    brief: bool = False  # nobody will read why there is no place
+    extra: int | None = None  # elastic pods to assign beyond the minimums; None: as many as fit
+    brief: bool = False  # no explanation is needed if the gang does not fit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopologyRows:
-    """Rows of a topology, then all others, as rows of the floor; and the other way round."""
+    """Maps rows of a topology, then all other rows, to rows of the overlay; and back."""
 
     at: Ints
     back: Ints
@@ -42,11 +42,11 @@ class TopologyRows:
 
 @dataclass(slots=True, eq=False)
 class GangMembers:
-    """The pods of a gang on one floor. What kind each party is may change from attempt to attempt."""
+    """The pods of a gang in one overlay. The kind of each batch may differ from attempt to attempt."""
 
-    wanted: GangWithMinimums
+    gang: GangWithMinimums
     snapshot: CapacitySnapshot
-    labels: frozenset[str]  # that anybody looks at
+    labels: frozenset[str]  # used by selectors
     batches: tuple[PodBatch, ...]
     bound: Mapping[str, Sequence[tuple[int, int]]]
     by_set: Mapping[str, Sequence[Pod]]
@@ -54,7 +54,7 @@ class GangMembers:
     constraints: dict[tuple[tuple[int, ...], bool], ConstraintNode | Misfit] = field(default_factory=dict)
 
     def gang_pods(self, kinds: tuple[int, ...]) -> GangPods:
-        """Who is there, given the kind of each party."""
+        """The pods of the gang, given the kind of each batch."""
         if kinds not in self.gang_pods_by_kinds:
             of_pod: dict[PodKey, int] = {}
             for batch, kind in zip(self.batches, kinds, strict=True):
@@ -63,66 +63,66 @@ class GangMembers:
         return self.gang_pods_by_kinds[kinds]
 
     def constraint(self, kinds: tuple[int, ...], *, whole: bool = False) -> ConstraintNode | Misfit:
-        """The same as knots; if it is to be whole, with everybody as one it cannot do without."""
+        """The constraint tree; if `whole`, all pending pods have to fit."""
         if (kinds, whole) not in self.constraints:
             gang_pods = replace(self.gang_pods(kinds), whole=whole)
             self.constraints[kinds, whole] = build_constraints(
-                self.wanted.tree, self.snapshot.tree.topology, gang_pods
+                self.gang.tree, self.snapshot.tree.topology, gang_pods
             )
         return self.constraints[kinds, whole]
 
     def lacks(self) -> dict[str, int]:
-        """By pod set, how many of those who wait have to have a place."""
-        return _lacks(self.wanted.tree, self.by_set, self.bound)
+        """By pod set: how many pending pods have to fit."""
+        return _lacks(self.gang.tree, self.by_set, self.bound)
 
     def elastic_sets(self, root: ConstraintNode) -> list[ElasticPodSet]:
-        """The pod sets of which more may come."""
+        """The pod sets that may grow beyond their minimum."""
         lacks = self.lacks()
         leaves: dict[str, list[tuple[Path, list[Pod]]]] = {}
         _leaves(root, (), leaves)
         return [
             ElasticPodSet(
-                one.minimum,
-                len(self.bound.get(one.name, ())) + lacks[one.name],
-                leaves.get(one.name, [])[::-1],
+                pod_set.minimum,
+                len(self.bound.get(pod_set.name, ())) + lacks[pod_set.name],
+                leaves.get(pod_set.name, [])[::-1],
             )
-            for one in self.wanted.tree.pod_sets()
+            for pod_set in self.gang.tree.pod_sets()
         ]
 
 
 def members_of(
-    overlay: NodeOverlay, snapshot: CapacitySnapshot, places: TopologyRows, wanted: GangWithMinimums
+    overlay: NodeOverlay, snapshot: CapacitySnapshot, places: TopologyRows, gang: GangWithMinimums
 ) -> GangMembers:
-    """Those of this very gang that were worked out before on this floor, or else now."""
-    key = ("members", id(wanted.pending), id(wanted.bound))
-    known: GangMembers | None = overlay.remembered.get(key)
+    """The members of this gang, from the cache of the overlay if it has them."""
+    key = ("members", id(gang.pending), id(gang.bound))
+    cached: GangMembers | None = overlay.remembered.get(key)
     labels = frozenset(overlay.scene.index.keys)
     if (
-        known is not None
-        and known.labels == labels
-        and known.snapshot is snapshot
-        and _same(known.wanted, wanted)
+        cached is not None
+        and cached.labels == labels
+        and cached.snapshot is snapshot
+        and _same(cached.gang, gang)
     ):
-        return known
+        return cached
     by_set: dict[str, list[Pod]] = {}
-    for pod in wanted.pending:
+    for pod in gang.pending:
         by_set.setdefault(pod.pod_set, []).append(pod)
     bound_by_set: dict[str, list[tuple[int, int]]] = {}
-    for pod in wanted.bound:
+    for pod in gang.bound:
         row = int(places.back[overlay.row(pod.node)]) if pod.node else ABSENT
         bound_by_set.setdefault(pod.pod_set, []).append((pod.rank, row))
-    made = GangMembers(wanted, snapshot, labels, parties_of(overlay, wanted.pending), bound_by_set, by_set)
-    overlay.remembered[key] = made
-    return made
+    members = GangMembers(gang, snapshot, labels, parties_of(overlay, gang.pending), bound_by_set, by_set)
+    overlay.remembered[key] = members
+    return members
 
 
 def _same(one: GangWithMinimums, other: GangWithMinimums) -> bool:
-    """Whether they are about the very same pods; objects are kept alive by being remembered."""
+    """Whether both hold the very same pod objects; the cache keeps these alive, so identity is enough."""
     return one.pending is other.pending and one.bound is other.bound and one.tree is other.tree
 
 
 def lacking_in(tree: Group, pending: Sequence[Pod], bound: Sequence[Pod]) -> int:
-    """How many of those who wait have to have a place."""
+    """How many pending pods of a gang have to fit."""
     by_set: dict[str, list[Pod]] = {}
     for pod in pending:
         by_set.setdefault(pod.pod_set, []).append(pod)
@@ -133,16 +133,16 @@ def lacking_in(tree: Group, pending: Sequence[Pod], bound: Sequence[Pod]) -> int
 
 
 def layout(snapshot: CapacitySnapshot, node_index: NodeIndex) -> TopologyRows:
-    """Where the rows of a topology are on the floor."""
-    return node_index.remember(("places of", snapshot.tree), lambda: _laid_out(snapshot, node_index))
+    """The mapping between rows of a topology and rows of the overlay."""
+    return node_index.remember(("places of", snapshot.tree), lambda: _layout(snapshot, node_index))
 
 
-def _laid_out(snapshot: CapacitySnapshot, node_index: NodeIndex) -> TopologyRows:
+def _layout(snapshot: CapacitySnapshot, node_index: NodeIndex) -> TopologyRows:
     inside = rows_in(snapshot, node_index)
     others = np.ones(len(node_index), bool)
     others[inside[inside != ABSENT]] = False
     at = np.concatenate((inside, np.flatnonzero(others)))
-    back = np.full(len(node_index) + 1, ABSENT, np.int64)  # the last is for rows that are not there
+    back = np.full(len(node_index) + 1, ABSENT, np.int64)  # the last entry is for ABSENT
     back[at] = np.arange(len(at))
     back[ABSENT] = ABSENT
     return TopologyRows(at, back)
@@ -152,14 +152,18 @@ def _lacks(
     tree: Group, pending: Mapping[str, Sequence[Pod]], bound: Mapping[str, Sequence[tuple[int, int]]]
 ) -> dict[str, int]:
     return {
-        one.name: lacking(one, pending.get(one.name, ()), [rank for rank, _ in bound.get(one.name, ())])
-        for one in tree.pod_sets()
+        pod_set.name: lacking(
+            pod_set, pending.get(pod_set.name, ()), [rank for rank, _ in bound.get(pod_set.name, ())]
+        )
+        for pod_set in tree.pod_sets()
     }
 
 
-def _leaves(constraint: ConstraintNode, above: Path, found: dict[str, list[tuple[Path, list[Pod]]]]) -> None:
+def _leaves(
+    constraint: ConstraintNode, above: Path, by_pod_set: dict[str, list[tuple[Path, list[Pod]]]]
+) -> None:
     path = (*above, constraint)
     if constraint.extras:
-        found.setdefault(constraint.part, []).append((path, list(constraint.extras)))
+        by_pod_set.setdefault(constraint.part, []).append((path, list(constraint.extras)))
     for child in constraint.children:
-        _leaves(child, path, found)
+        _leaves(child, path, by_pod_set)

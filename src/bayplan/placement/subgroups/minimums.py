@@ -1,4 +1,4 @@
-"""Seats for a gang whose pod sets have minima: every minimum or nobody, then more where there is room."""
+"""Assigns a gang whose pod sets have minimums: all minimums or nothing, then elastic pods that fit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bayplan.placement.pods.batches import NodeAssignment, PodBatch, parties_of
 from bayplan.placement.subgroups.backtracking import DomainSearch, SearchOutcome
 from bayplan.placement.subgroups.capacity import COUNT_MAX, TopologyCapacity
 from bayplan.placement.subgroups.constraint_tree import ConstraintNode, LocalityStrength
-from bayplan.placement.subgroups.elastic import ElasticGrowth, neediest
+from bayplan.placement.subgroups.elastic import ElasticGrowth, first_to_grow
 from bayplan.placement.subgroups.explain import TreeMisfit, explain_misfit
 from bayplan.placement.subgroups.members import (
     GangMembers,
@@ -34,55 +34,55 @@ from bayplan.placement.subgroups.whole_gang import assign_rows, pod_caps
 
 __all__ = ["GangWithMinimums", "lacking_in", "minima_seats"]
 
-STEPS_PER_SECOND = 2000  # of a search, since no clock is read here
-PREFERENCE_STEPS = 500  # steps, besides one for each pod, that are spent on what is merely nice to have
+STEPS_PER_SECOND = 2000  # of a search; counted, since placement reads no clock
+PREFERENCE_STEPS = 500  # steps spent on preferred localities, besides some for each pod
 
 
 def minima_seats(
     overlay: NodeOverlay,
     snapshot: CapacitySnapshot,
-    wanted: GangWithMinimums,
+    gang: GangWithMinimums,
     *,
     profile: Profile,
     within: Bools | None = None,
 ) -> NodeAssignment | TreeMisfit:
-    """Seat what every pod set lacks of its minimum, or nobody; then more.
+    """Assign the pods that every pod set lacks to its minimum, or none; then elastic pods.
 
-    Those who stand say where those who come belong. If there are domains for all who wait, those are taken,
-    even if not everybody may come yet.
+    Bound pods fix the domains of the others. If there are domains for all pending pods, those are taken, even
+    if only some of the pods are assigned now.
     """
     places = layout(snapshot, overlay.scene.ground.land)
-    members = members_of(overlay, snapshot, places, wanted)
+    members = members_of(overlay, snapshot, places, gang)
     capacity, kinds = _capacity(overlay, snapshot, places, members.batches, within)
-    attempt = _Attempt(overlay, places, wanted, members, capacity, kinds, profile)
-    beyond = len(wanted.pending) - sum(members.lacks().values())
+    attempt = _Attempt(overlay, places, gang, members, capacity, kinds, profile)
+    beyond = len(gang.pending) - sum(members.lacks().values())
     if beyond:
-        found = attempt.together(beyond)
-        if found is not None:
-            return found
-    return attempt.least_first()
+        assignment = attempt.all_pending(beyond)
+        if assignment is not None:
+            return assignment
+    return attempt.minimums_first()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Attempt:
-    """One attempt to seat a gang."""
+    """One attempt to assign a gang."""
 
     overlay: NodeOverlay
     places: TopologyRows
-    wanted: GangWithMinimums
+    gang: GangWithMinimums
     members: GangMembers
     capacity: TopologyCapacity
-    kinds: tuple[int, ...]  # of the parties
+    kinds: tuple[int, ...]  # of the batches
     profile: Profile
 
     @property
     def preference_steps(self) -> int:
-        """So many steps may be spent on wishes."""
-        return PREFERENCE_STEPS + 4 * len(self.wanted.pending)
+        """Search steps that may be spent on preferred localities."""
+        return PREFERENCE_STEPS + 4 * len(self.gang.pending)
 
-    def together(self, beyond: int) -> NodeAssignment | None:
-        """All who wait have to fit; of them, those sit who may come now."""
-        extra = self.wanted.extra
+    def all_pending(self, beyond: int) -> NodeAssignment | None:
+        """Find domains for all pending pods, and assign those that are allowed now."""
+        extra = self.gang.extra
         whole = self._search(self.members.constraint(self.kinds, whole=True), 0)
         if not isinstance(whole, DomainSearch):
             return None
@@ -90,44 +90,46 @@ class _Attempt:
             return self._assigned(whole.assigned, tried=True)
         root = self.members.constraint(self.kinds)
         assert isinstance(root, ConstraintNode), "the same tree was searched"
-        coming = neediest(self.members.elastic_sets(root), extra) | {pod.key for pod in _needed(root)}
-        return self._assigned([(pod, row) for pod, row in whole.assigned if pod.key in coming], tried=False)
+        allowed = first_to_grow(self.members.elastic_sets(root), extra) | {pod.key for pod in _needed(root)}
+        return self._assigned([(pod, row) for pod, row in whole.assigned if pod.key in allowed], tried=False)
 
-    def least_first(self) -> NodeAssignment | TreeMisfit:
-        """What it cannot do without, then as many more as there is room for."""
-        members, extra = self.members, self.wanted.extra
-        many = int(self.profile.exact_seconds * STEPS_PER_SECOND)
-        found = self._search(members.constraint(self.kinds), max(many, self.preference_steps))
-        if not isinstance(found, DomainSearch):
-            return found
+    def minimums_first(self) -> NodeAssignment | TreeMisfit:
+        """Assign the minimums first, then as many elastic pods as fit."""
+        members, extra = self.members, self.gang.extra
+        steps = int(self.profile.exact_seconds * STEPS_PER_SECOND)
+        search = self._search(members.constraint(self.kinds), max(steps, self.preference_steps))
+        if not isinstance(search, DomainSearch):
+            return search
         growth = ElasticGrowth(
-            self.capacity, dict(found.places), members.gang_pods(self.kinds).kinds, self.profile
+            self.capacity, dict(search.places), members.gang_pods(self.kinds).kinds, self.profile
         )
-        growth.grow(members.elastic_sets(found.root), extra)
-        if not found.assigned and not growth.assigned:
-            return explain_misfit(self.capacity, members.snapshot, self.wanted.tree, found, among_extras=True)
+        growth.grow(members.elastic_sets(search.root), extra)
+        if not search.assigned and not growth.assigned:
+            return explain_misfit(self.capacity, members.snapshot, self.gang.tree, search, among_extras=True)
         tried = extra is None or len(growth.assigned) < extra
-        return self._assigned([*found.assigned, *growth.assigned], tried=tried)
+        return self._assigned([*search.assigned, *growth.assigned], tried=tried)
 
-    def _search(self, root: ConstraintNode | Misfit, many: int) -> DomainSearch | TreeMisfit:
-        """A search that found something. Wishes are given up if it takes too many steps to grant them."""
+    def _search(self, root: ConstraintNode | Misfit, steps: int) -> DomainSearch | TreeMisfit:
+        """A successful search, or why it failed. Preferences are dropped if they take too many steps."""
         if isinstance(root, Misfit):
             return TreeMisfit(root)
-        tree, snapshot = self.wanted.tree, self.members.snapshot
+        tree, snapshot = self.gang.tree, self.members.snapshot
         budgets = (
-            ((True, self.preference_steps), (False, many))
+            ((True, self.preference_steps), (False, steps))
             if _has_preferences(root)
-            else ((True, max(self.preference_steps, many)),)
+            else ((True, max(self.preference_steps, steps)),)
         )
-        for granted, left in budgets:
-            if not left:
+        for with_preferences, steps_left in budgets:
+            if not steps_left:
                 continue
-            search = DomainSearch(self.capacity, root, self.profile, StepBudget(left), preferences=granted)
-            found = search.run()
-            if found is SearchOutcome.YES:
+            search = DomainSearch(
+                self.capacity, root, self.profile, StepBudget(steps_left), preferences=with_preferences
+            )
+            outcome = search.run()
+            if outcome is SearchOutcome.YES:
                 return search
-            if found is SearchOutcome.NO:
-                brief = self.wanted.brief or not many
+            if outcome is SearchOutcome.NO:
+                brief = self.gang.brief or not steps
                 return (
                     TreeMisfit()
                     if brief
@@ -135,25 +137,25 @@ class _Attempt:
                 )
         return explain_misfit(self.capacity, snapshot, tree, search, unsure=True)
 
-    def _labelled(self, found: TreeMisfit) -> TreeMisfit:
-        """With the labels that nodes would need, if none of them is in the topology at all."""
+    def _labelled(self, misfit: TreeMisfit) -> TreeMisfit:
+        """Add the labels that nodes would need, if no node is in the topology at all."""
         nodes = self.overlay.scene.ground.land.table.nodes
-        if found.misfit is None or found.misfit.code is not Code.NO_DOMAINS or not len(nodes):
-            return found
+        if misfit.misfit is None or misfit.misfit.code is not Code.NO_DOMAINS or not len(nodes):
+            return misfit
         levels = self.members.snapshot.tree.levels
-        lacking = tuple(level for level in levels if not any(level in node.labels for node in nodes))
-        return replace(found, misfit=replace(found.misfit, unlabelled=lacking))
+        unlabelled = tuple(level for level in levels if not any(level in node.labels for node in nodes))
+        return replace(misfit, misfit=replace(misfit.misfit, unlabelled=unlabelled))
 
     def _assigned(self, assigned: Sequence[tuple[Pod, int]], *, tried: bool) -> NodeAssignment:
-        """Take the seats; if nobody was kept from coming, the others hear why there is none for them."""
-        wanted = [(pod, int(self.places.at[row])) for pod, row in assigned]
-        seated = assign_rows(self.overlay, [pod for pod, _ in wanted], wanted)
-        if seated.unsure or not tried:
-            return seated
-        there = seated.seats
-        rest = parties_of(self.overlay, (one for one in self.wanted.pending if one.key not in there))
+        """Assign the rows; if all pending pods were tried, add why the others fit nowhere."""
+        targets = [(pod, int(self.places.at[row])) for pod, row in assigned]
+        assignment = assign_rows(self.overlay, [pod for pod, _ in targets], targets)
+        if assignment.unsure or not tried:
+            return assignment
+        rows = assignment.seats
+        rest = parties_of(self.overlay, (pod for pod in self.gang.pending if pod.key not in rows))
         left = {key: self.overlay.judge(batch.shape).why for batch in rest for key in batch.keys}
-        return NodeAssignment(there, left)
+        return NodeAssignment(rows, left)
 
 
 def _needed(constraint: ConstraintNode) -> list[Pod]:
@@ -173,9 +175,9 @@ def _capacity(
     batches: Sequence[PodBatch],
     allowed_nodes: Bools | None,
 ) -> tuple[TopologyCapacity, tuple[int, ...]]:
-    """The room on each row for each kind of pod, and the kind of each party.
+    """The capacity of each row for each kind of pod, and the kind of each batch.
 
-    Pods that ask for the same and are refused by the same are of one kind.
+    Batches with equal requests and equal caps on every node are of one kind.
     """
     node_snapshot = overlay.scene.ground
     known: dict[object, int] = {}

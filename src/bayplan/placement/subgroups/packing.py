@@ -1,4 +1,4 @@
-"""Pods on rows, once it is settled which domain they belong in."""
+"""Assigns pods to rows once the domain of each is chosen."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from bayplan.placement.subgroups.constraint_tree import ConstraintNode
 
 @dataclass(slots=True)
 class StepBudget:
-    """How much may still be tried."""
+    """Search steps that are left."""
 
     left: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackingJob:
-    """The pods of a leaf, and the area that they belong in."""
+    """The pods of a leaf of the constraint tree, and their area."""
 
     constraint: ConstraintNode
     area: Area
-    preference: ConstraintNode | None = None  # which would rather have them nearer to each other
+    preference: ConstraintNode | None = None  # a narrower preferred locality that was not satisfied
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodLot:
-    """Pods of one kind that belong in one area."""
+    """Pods of one kind for one area."""
 
     kind: int
     area: Area
@@ -41,16 +41,16 @@ class PodLot:
 
 
 Turn = tuple[int, AffinityPull | None]
-"""Whose turn it is in an area, and what draws them: those of one turn are dealt with together."""
+"""An order within an area, and the preferred locality: lots of one turn are distributed together."""
 
 
 def pack(
     capacity: TopologyCapacity, jobs: Sequence[PackingJob], steps: StepBudget, profile: Profile
 ) -> list[tuple[Pod, int]] | None:
-    """A row for every pod, taken on the terrain; None if there is none, or the steps ran out.
+    """A row for every pod, subtracted from the capacity; None if they do not fit or the steps ran out.
 
-    Narrow areas come first: who may be anywhere in a wide one fits around the others. Pods that are all
-    alike always find their rows that way; others are tried one by one if they do not.
+    Narrow areas come first: pods of wide areas fit around them. For identical pods this always succeeds;
+    otherwise pods are tried one by one.
     """
     lots = _lots(capacity, jobs)
     assigned: list[tuple[Pod, int]] = []
@@ -60,7 +60,7 @@ def pack(
         if not _has_room(capacity, group):
             for undone, rows, pods in reversed(taken):
                 capacity.take(undone, rows, -pods)
-            steps.left -= len(lots)  # this was more than one step
+            steps.left -= len(lots)  # it took more than one step
             return _one_by_one(capacity, lots, steps)
         domains, counts = _wanted(group)
         affinity = group[0].turn[1]
@@ -76,7 +76,7 @@ def pack(
 
 
 def _lots(capacity: TopologyCapacity, jobs: Sequence[PackingJob]) -> list[PodLot]:
-    """Narrow areas first, then the kinds that fewest rows have room for, those with a wish, by topology."""
+    """Order lots: narrow areas, then the kinds that fit fewest, then preferences, then by topology."""
     lots: list[PodLot] = []
     turns = _turns(jobs)
     for job in jobs:
@@ -94,24 +94,24 @@ NO_TURN: Turn = (2**31, None)
 
 
 def _turns(jobs: Sequence[PackingJob]) -> dict[tuple[int, Area], Turn]:
-    """For every wish, by identity, and area. Wishes in different areas have the same turn if they are alike;
-    of several in one area each has its own, as have those whose mates say where to go."""
-    found: dict[tuple[int, Area], Turn] = {}
+    """The turn of every preference (by identity) and area. Equal preferences in different areas share a turn;
+    several in one area have one each, as have those with different bound pods."""
+    turns: dict[tuple[int, Area], Turn] = {}
     numbers: dict[object, int] = {}
-    pending: dict[tuple[Area, AffinityPull], int] = {}
+    seen: dict[tuple[Area, AffinityPull], int] = {}
     for job in jobs:
-        if job.preference is None or (id(job.preference), job.area) in found:
+        if job.preference is None or (id(job.preference), job.area) in turns:
             continue
         affinity = AffinityPull(job.preference.level, tuple(job.preference.bound_rows))
-        before = pending.get((job.area, affinity), 0)
-        pending[job.area, affinity] = before + 1
+        before = seen.get((job.area, affinity), 0)
+        seen[job.area, affinity] = before + 1
         number = numbers.setdefault((affinity, before), len(numbers))
-        found[id(job.preference), job.area] = number, affinity
-    return found
+        turns[id(job.preference), job.area] = number, affinity
+    return turns
 
 
 def _lot_groups(lots: Sequence[PodLot]) -> list[list[PodLot]]:
-    """Lots of one kind, level and turn together."""
+    """Group consecutive lots of one kind, level and turn."""
     groups: list[list[PodLot]] = []
     for lot in lots:
         last = groups[-1][0] if groups else None
@@ -124,11 +124,11 @@ def _lot_groups(lots: Sequence[PodLot]) -> list[list[PodLot]]:
 
 
 def _wanted(group: Sequence[PodLot]) -> tuple[Ints, Ints]:
-    """The domains of a batch, ascending, and the pods for each."""
+    """The domains of a group of lots, ascending, and the pods for each."""
     domains = np.array([lot.area[1] for lot in group], np.int64)
     counts = np.array([len(lot.pods) for lot in group], np.int64)
-    found, where = np.unique(domains, return_inverse=True)
-    return found, np.bincount(where, weights=counts).astype(np.int64)
+    unique, where = np.unique(domains, return_inverse=True)
+    return unique, np.bincount(where, weights=counts).astype(np.int64)
 
 
 def _has_room(capacity: TopologyCapacity, group: Sequence[PodLot]) -> bool:
@@ -142,41 +142,39 @@ def _has_room(capacity: TopologyCapacity, group: Sequence[PodLot]) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _Trial:
-    """A pod that is being tried on one row after the other."""
+    """A pod that is tried on one row after the other."""
 
     lot: int
-    rows: list[int]  # still to be tried, the last first
+    rows: list[int]  # not tried yet, the last first
     row: int = -1
 
 
 def _one_by_one(
     capacity: TopologyCapacity, lots: Sequence[PodLot], steps: StepBudget
 ) -> list[tuple[Pod, int]] | None:
-    """Every pod on every row it fits, until all sit. Equal pods of one area sit in the order of rows."""
+    """Try every pod on every row that fits, until all have one. Identical pods of an area go in row order."""
     queue = [(number, pod) for number, lot in enumerate(lots) for pod in lot.pods]
-    assigned: list[_Trial] = []
-    while len(assigned) < len(queue):
-        number = queue[len(assigned)][0]
-        before = assigned[-1] if assigned and assigned[-1].lot == number else None
-        assigned.append(
-            _Trial(number, _rows_for(capacity, lots[number], 0 if before is None else before.row))
-        )
-        while assigned and not _moves_on(capacity, lots, assigned[-1]):
-            assigned.pop()
+    trials: list[_Trial] = []
+    while len(trials) < len(queue):
+        number = queue[len(trials)][0]
+        before = trials[-1] if trials and trials[-1].lot == number else None
+        trials.append(_Trial(number, _rows_for(capacity, lots[number], 0 if before is None else before.row)))
+        while trials and not _moves_on(capacity, lots, trials[-1]):
+            trials.pop()
         steps.left -= 1
-        if not assigned or steps.left < 0:
-            for trial in assigned:
+        if not trials or steps.left < 0:
+            for trial in trials:
                 capacity.take(lots[trial.lot].kind, np.array([trial.row]), -1)
             return None
-    return [(pod, trial.row) for (_, pod), trial in zip(queue, assigned, strict=True)]
+    return [(pod, trial.row) for (_, pod), trial in zip(queue, trials, strict=True)]
 
 
 def _rows_for(capacity: TopologyCapacity, lot: PodLot, start: int) -> list[int]:
     low, high = capacity.span(lot.area)
     low = max(low, start)
     rows = np.flatnonzero(capacity.caps[lot.kind, low:high]) + low
-    found: list[int] = rows[::-1].tolist()
-    return found
+    descending: list[int] = rows[::-1].tolist()
+    return descending
 
 
 def _moves_on(capacity: TopologyCapacity, lots: Sequence[PodLot], trial: _Trial) -> bool:
