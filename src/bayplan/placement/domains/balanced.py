@@ -1,8 +1,8 @@
 """Balanced placement: as few domains as possible, and as evenly filled as those allow.
 
-One domain above the preferred level must hold everything. In it, the smallest share that every
-used domain can be given (the threshold) is made as large as possible; domains that cannot hold so
-much are left out; of the rest the fewest, then the tightest, are taken and filled evenly.
+One domain above the preferred level must hold all pods. In it, the threshold (the smallest share of a
+used domain) is made as large as possible; domains that cannot hold the threshold are left out; of the
+rest the fewest, then the tightest, are taken and filled evenly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bayplan.placement.domains.select import Chosen
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EvenChoice:
-    """The domains to fill, and the counts (without what was left out) to go down with."""
+    """The domains to fill, and the counts for the descent, without the domains left out."""
 
     counts: DomainCounts
     chosen: Chosen
@@ -32,7 +32,7 @@ class EvenChoice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SiblingDomains:
-    """Sibling domains with everything below them, counted on their own: local indices from 0."""
+    """Sibling domains with the tree below them, counted on their own: local indices from 0."""
 
     level: int
     offsets: tuple[int, ...]  # per level: where the branch starts in the tree
@@ -41,7 +41,7 @@ class SiblingDomains:
 
 @dataclass(frozen=True, slots=True)
 class Greedy:
-    """How far the largest domains go: how many are needed, and the last of each kind."""
+    """How many of the largest domains hold the request, and the last taken with and without the leader."""
 
     used: int
     last_led: int = NOWHERE
@@ -51,8 +51,8 @@ class Greedy:
 def place_evenly(tree: Tree, counts: DomainCounts, request: PlacementRequest) -> Chosen | None:
     """Leaves with even shares, or None if no domain above the preferred level can hold the request evenly.
 
-    First all the room for pods counts. Where segments below would not fit into what was chosen so, room
-    is counted once more, exactly: in whole segments and whole multiples of the inner layers.
+    First all capacity for pods counts. If the segments below do not fit into the domains chosen so, capacity
+    is counted again, exactly: in whole segments and whole multiples of the inner layers.
     """
     if not request.units:
         return None
@@ -113,7 +113,7 @@ def _best_branch(
 
 
 def _at_least(counts: DomainCounts, request: PlacementRequest, first: int, last: int) -> int:
-    """How many of the siblings are needed at best, before anything is left out."""
+    """A lower bound of the siblings needed, before any domain is left out."""
     reach = _greedy(counts, request.level, np.arange(first, last), request)
     return reach.used if reach else last - first + 1
 
@@ -126,7 +126,7 @@ def _siblings(tree: Tree, level: int) -> list[tuple[int, int]]:
 
 
 def _greedy(counts: DomainCounts, level: int, domains: Ints, request: PlacementRequest) -> Greedy | None:
-    """Take the largest domains until all is held; None if it never is."""
+    """Take the largest domains until the request fits; None if it does not fit."""
     need, used, last_led = request.units, 0, NOWHERE
     affinity = counts.affinity_at(level)
     if request.leader:
@@ -144,7 +144,9 @@ def _greedy(counts: DomainCounts, level: int, domains: Ints, request: PlacementR
             return Greedy(used, last_led)
     room = counts.segments[level]
     if affinity is None and not request.leader:
-        domains = domains[np.argsort(-room[domains], kind="stable")]  # equals may stand in any order here
+        domains = domains[
+            np.argsort(-room[domains], kind="stable")
+        ]  # the order of equal domains does not matter here
     else:
         domains = ranked(domains, room, counts.pods[level], Strategy.BEST_FIT, affinity)
     units = room[domains]
@@ -156,7 +158,7 @@ def _greedy(counts: DomainCounts, level: int, domains: Ints, request: PlacementR
 
 
 def _thresholds(counts: DomainCounts, level: int, reach: Greedy, request: PlacementRequest) -> list[int]:
-    """The share every used domain could get; then, to fall back on, one that leaves room to lead."""
+    """The share that every used domain could get; as a fallback, one that leaves room for the leader."""
     threshold = request.units // reach.used
     if reach.last_led != NOWHERE:
         threshold = min(threshold, int(counts.segments_led[level][reach.last_led]))
@@ -172,7 +174,7 @@ def _thresholds(counts: DomainCounts, level: int, reach: Greedy, request: Placem
 def _pruned(
     tree: Tree, counts: DomainCounts, request: PlacementRequest, first: int, last: int, threshold: int
 ) -> SiblingDomains:
-    """The siblings without anything, on two levels, that could not be given the threshold."""
+    """The siblings without the domains, on two levels, that cannot hold the threshold."""
     level = request.level
     ranges = {level: (first, last)}
     for below in range(level + 1, tree.lowest + 1):
@@ -224,7 +226,7 @@ def _recounted(
 
 
 def _children(tree: Tree, branch: SiblingDomains, level: int, domains: Ints) -> Ints:
-    """Local numbers of all children of some local domains."""
+    """Local indices of all children of some local domains."""
     real = domains + branch.offsets[level]
     runs = [
         np.arange(start, start + span) - branch.offsets[level + 1]
@@ -241,7 +243,7 @@ def _fewest(
     by_evenness: bool,
     tree: Tree,
 ) -> Ints | None:
-    """The fewest domains that hold the request, and among those sets the one with least to spare."""
+    """The fewest domains that hold the request, and among such sets the one with the least spare capacity."""
     counts = branch.counts
     reach = _greedy(counts, level, np.sort(domains), request)
     if reach is None:
@@ -260,7 +262,7 @@ def _fewest(
 
 
 def _entropy(tree: Tree, branch: SiblingDomains, level: int, domain: int) -> float:
-    """How evenly the room of a domain is spread over its children."""
+    """How evenly the capacity of a domain is spread over its children."""
     pods = branch.counts.pods[level + 1][_children(tree, branch, level, np.array([domain]))]
     total = int(pods.sum())
     return sum(-(p / total) * math.log2(p / total) for p in sorted(pods.tolist()) if p > 0) if total else 0.0
@@ -269,7 +271,7 @@ def _entropy(tree: Tree, branch: SiblingDomains, level: int, domain: int) -> flo
 def _spread(
     branch: SiblingDomains, level: int, domains: Ints, request: PlacementRequest, threshold: int
 ) -> Chosen | None:
-    """Every domain gets the threshold; what is left goes to the largest first."""
+    """Give every domain the threshold, and the rest to the largest domains first."""
     counts, need = branch.counts, request.units
     if need < len(domains) * threshold:
         return None
@@ -293,7 +295,7 @@ def _spread(
 
 
 def _grafted(tree: Tree, counts: DomainCounts, branch: SiblingDomains, level: int) -> DomainCounts:
-    """The full counts with the branch's own figures below the chosen level, for the way down."""
+    """The full counts with those of the branch below the chosen level, for the descent."""
     if level >= tree.lowest:
         return counts
     whole = DomainCounts(

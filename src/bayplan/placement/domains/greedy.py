@@ -1,4 +1,4 @@
-"""Placing pod sets one after the other, each in the best room that the earlier ones left."""
+"""Greedy placement: pod sets one after the other, each into the best capacity left by the earlier ones."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from bayplan.placement.domains.request import PlacementRequest, resolve
 from bayplan.placement.domains.scope import Located, PlacementScope, last_segment_last
 from bayplan.placement.domains.select import Chosen, Shortfall, choose
 
-SUM_MAX = 2**44  # of a resource on one leaf; more is not needed, and no sum wraps around
+SUM_MAX = 2**44  # of a resource on one leaf; larger amounts are capped so that no sum overflows
 
 
 def place_members(
     scope: PlacementScope, members: tuple[Group | PodSet, ...]
 ) -> tuple[dict[str, Located], Misfit | None]:
-    """Each in turn; what was found before one is refused is kept for the record."""
+    """Place each member in turn; on a misfit, the placements found before it are returned too."""
     located: dict[str, Located] = {}
     for position, member in enumerate(members):
         found = place_member(scope, member)
@@ -42,7 +42,7 @@ def place_members(
 
 
 def place_member(scope: PlacementScope, member: Group | PodSet) -> dict[str, Located] | Misfit:
-    """A pod set, a leader with its workers, or any other group."""
+    """Place a pod set, a leader with its workers, or any other group."""
     if isinstance(member, PodSet):
         return place_pod_set(scope, member, member.locality)
     pair = leader_and_workers(member)
@@ -58,12 +58,12 @@ def pod_sets_of(member: Group | PodSet) -> tuple[PodSet, ...]:
 
 
 def group_locality(group: Group, pod_set: PodSet) -> Locality:
-    """What the group asks for as a whole; some families state it on the pod sets instead."""
+    """The locality of the group; some APIs state it on the pod sets instead."""
     return group.locality if group.locality != Locality() else pod_set.locality
 
 
 def leader_and_workers(group: Group) -> tuple[PodSet, PodSet] | None:
-    """The lone pod and the others, if the group is such a pair. Of two lone pods the second leads."""
+    """The leader (a single pod) and its workers, if the group is such a pair; of two the second leads."""
     members = group.members
     if len(members) != 2 or not (isinstance(members[0], PodSet) and isinstance(members[1], PodSet)):
         return None
@@ -75,7 +75,7 @@ def leader_and_workers(group: Group) -> tuple[PodSet, PodSet] | None:
 def place_pod_set(
     scope: PlacementScope, pod_set: PodSet, locality: Locality, leader: PodSet | None = None
 ) -> dict[str, Located] | Misfit:
-    """One pod set, with its leader if it has one."""
+    """Place one pod set, with its leader if it has one."""
     snapshot = scope.snapshot
     request = resolve(pod_set, locality, snapshot.tree.topology, scope.profile)
     names = (pod_set.name,) if leader is None else (pod_set.name, leader.name)
@@ -107,7 +107,7 @@ def place_pod_set(
 
 
 def _is_strict(request: PlacementRequest) -> bool:
-    """Whether a last segment was counted as whole multiples of inner layers, and so as more than it is."""
+    """Whether the last segment was counted in whole multiples of inner layers, and so larger than it is."""
     return bool(request.inner and request.remainder)
 
 
@@ -118,7 +118,7 @@ def _with_rest(
     request: PlacementRequest,
     leader: PodSet | None = None,
 ) -> dict[str, Located] | Misfit:
-    """Whole segments (and a leader) first, then the last, smaller segment in whatever room is left for it."""
+    """Place whole segments (and a leader) first, then the last, smaller segment in the capacity left."""
     tree, rest = scope.snapshot.tree, request.remainder
     whole = replace(pod_set, count=pod_set.count - rest, minimum=0)
     found = place_pod_set(scope, whole, locality, leader)
@@ -144,7 +144,7 @@ def _with_rest(
 def _counted(
     scope: PlacementScope, query: misfit.PlacementQuery, request: PlacementRequest, leader: PodSet | None
 ) -> DomainCounts:
-    """Room in every domain. A shape asked for again of an untouched supply costs nothing more."""
+    """Capacity of every domain, cached for an unchanged snapshot."""
 
     def work_out() -> DomainCounts:
         return count_up(scope.snapshot.tree, request, _leaf_counts(scope, query, request.affinity, leader))
@@ -169,7 +169,7 @@ def _query(scope: PlacementScope, pod_set: PodSet, names: tuple[str, ...]) -> mi
 
 
 def _leaves_with(snapshot: CapacitySnapshot, rows: Bools) -> Bools:
-    """Leaves that have at least one of the nodes."""
+    """Leaves with at least one of the nodes."""
     if snapshot.tree.topology.ends_at_host:
         return rows
     return np.logical_or.reduceat(rows, snapshot.tree.starts[snapshot.tree.lowest])
@@ -193,7 +193,7 @@ def _leaf_counts(
         return LeafCounts(pods, pods, np.zeros(len(pods), bool), affinity)
     lead, head = with_slot(leader.requests), query
     own_rules = scope.profile.leader_rules is LeaderRules.OWN and leader.rules != query.pod_set.rules
-    if lead == pod and not own_rules:  # a leader like its workers takes the place of one of them
+    if lead == pod and not own_rules:  # a leader equal to its workers takes the place of one of them
         return LeafCounts(pods, pods - (pods > 0), pods > 0, affinity)
     if scope.profile.leader_rules is LeaderRules.OWN:
         head = _query(scope, leader, ())
@@ -201,7 +201,7 @@ def _leaf_counts(
     for name, amount in lead.items():
         if amount:
             leads &= room_beside(snapshot, head.rows, name, scope.assumed) >= amount
-    # Beside a leader only what it asks for itself can run out sooner than it does without one.
+    # Beside a leader only the resources that it requests can run out sooner.
     contested = {name: amount for name, amount in pod.items() if lead.get(name)}
     beside = np.minimum(
         pods, pods_per_leaf(snapshot, query.rows, contested, lead, scope.assumed, int(pods.max()))
@@ -249,7 +249,7 @@ def _located(
 
 
 def _place_group(scope: PlacementScope, group: Group) -> dict[str, Located] | Misfit:
-    """Any other group: all members within one domain, the tightest that holds them."""
+    """Place any other group: all members in one domain, the tightest that holds them."""
     locality, levels = group.locality, scope.snapshot.tree.levels
     if not scope.snapshot.active.any():
         names = tuple(pod_set.name for pod_set in group.pod_sets())
@@ -278,9 +278,10 @@ def _place_group(scope: PlacementScope, group: Group) -> dict[str, Located] | Mi
 
 
 def _group_within(scope: PlacementScope, group: Group, level: int) -> dict[str, Located] | Misfit:
-    """Try the domains of a level that have room for each member and for all in sum, the tightest first.
+    """Try the domains of a level that may hold each member and the sum of all, the tightest first.
 
-    The first is tried for the reason as well; each of the others takes no longer than it is large.
+    The first is tried in full, for the misfit it reports; each of the others at a cost that depends only on
+    its own size.
     """
     tree = scope.snapshot.tree
     room = np.full(tree.size(level), np.iinfo(np.int64).max)
@@ -308,16 +309,16 @@ def _group_within(scope: PlacementScope, group: Group, level: int) -> dict[str, 
             return located
         misfit_found = replace(misfit_here, pod_sets=tuple(p.name for p in group.pod_sets()))
         if room[domain] < 0 or misfit_found.code is not Code.NO_ROOM:
-            break  # from here on not even a single member fits, or what is asked for makes no sense anywhere
+            break  # from here on not even one member fits, or the request is invalid everywhere
     assert misfit_found is not None
     return misfit_found
 
 
 def _holds_in_sum(scope: PlacementScope, group: Group, level: int) -> Bools:
-    """Domains of a level with enough of every resource for all members, wherever in them it is.
+    """Domains of a level with enough of every resource for all members, summed over their leaves.
 
-    Their pods are also counted as if each were as small as the smallest of them: what is left over on a leaf
-    that is too little for any pod helps none.
+    Pods are also counted with the smallest request of all: what remains on a leaf below that request fits no
+    pod.
     """
     snapshot, tree = scope.snapshot, scope.snapshot.tree
     shapes = [(with_slot(pod_set.requests), pod_set.count) for pod_set in group.pod_sets()]

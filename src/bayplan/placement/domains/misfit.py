@@ -1,4 +1,4 @@
-"""The facts of a refusal: what was excluded by which rule, and which domain came closest."""
+"""Explains why a pod set does not fit: which rule excluded which nodes, and the closest domain."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from bayplan.placement.domains.select import Shortfall, best_single
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacementQuery:
-    """What was asked of which nodes; enough to explain a refusal."""
+    """A request and the nodes that may serve it; enough to explain a misfit."""
 
     snapshot: CapacitySnapshot
     pod_set: PodSet
     pod_sets: tuple[str, ...]
     assumed: AssumedUsage
-    rows: Bools  # node rows that count
-    leaves: Bools  # leaves that count
-    leaf_range: tuple[int, int] | None  # leaves that a replacement may use
+    rows: Bools  # node rows that may be used
+    leaves: Bools  # leaves that may be used
+    leaf_range: tuple[int, int] | None  # limit for a replacement
 
 
 def no_room(
@@ -39,7 +39,7 @@ def no_room(
     short: Shortfall,
     leader: PodSet | None = None,
 ) -> Misfit:
-    """The misfit for a request that was understood but found no place."""
+    """The misfit for a valid request that does not fit."""
     tree = query.snapshot.tree
     usable = _usable(query, short.level)
     return Misfit(
@@ -58,7 +58,7 @@ def no_room(
 
 
 def _oversized(query: PlacementQuery, counts: DomainCounts, leader: PodSet | None) -> Oversized | None:
-    """A pod that no leaf holds may be larger than any of the nodes."""
+    """A pod that fits no leaf because it is larger than every node, if that is the reason."""
     rows = query.snapshot.tree.nodes[query.rows]
     known = [name for name in query.snapshot.resources if not name.startswith(ALIGNED)]
     candidates = [] if counts.pods[-1].any() else [query.pod_set]
@@ -72,7 +72,7 @@ def _oversized(query: PlacementQuery, counts: DomainCounts, leader: PodSet | Non
 
 
 def _usable(query: PlacementQuery, level: int) -> Bools:
-    """Domains of a level with at least one node that counts at all."""
+    """Domains of a level with at least one usable node."""
     tree = query.snapshot.tree
     first = tree.first_leaves(level, np.arange(tree.size(level)))
     return np.logical_or.reduceat(query.snapshot.active_leaves(), first)
@@ -117,7 +117,7 @@ def _exhausted(query: PlacementQuery, candidates: Bools) -> dict[str, int]:
 def _layers(
     query: PlacementQuery, request: PlacementRequest, counts: DomainCounts, short: Shortfall, usable: Bools
 ) -> tuple[LayerFit, ...]:
-    """With several layers of segments: how many of each fit in the domain that has most room."""
+    """With several layers of segments: how many of each fit in the domain with the most capacity."""
     if not request.layers:
         return ()
     tree, level = query.snapshot.tree, short.level
@@ -153,7 +153,7 @@ def _nearest(
 def _pods_that_fit(
     counts: DomainCounts, level: int, request: PlacementRequest, domains: Bools
 ) -> tuple[int, bool]:
-    """Pods that these domains hold, beside a leader if there is one; and whether the odd one fits as well."""
+    """Pods that these domains hold, beside a leader if any; and whether the leader or last segment fits."""
     segments, led = counts.segments[level][domains], counts.segments_led[level][domains]
     leads = counts.leads[level][domains]
     plain = int(segments.sum()) * request.size
@@ -168,7 +168,7 @@ def _pods_that_fit(
 
 
 def _scarcest(query: PlacementQuery, first: int, last: int) -> str:
-    """The resource that holds the fewest pods over these leaves."""
+    """The resource that limits the pods on these leaves most."""
     totals: list[tuple[int, str]] = []
     usable = query.leaves[first:last]
     for name, amount in with_slot(query.pod_set.requests).items():

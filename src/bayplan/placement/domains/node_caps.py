@@ -1,4 +1,4 @@
-"""Nodes that hold fewer pods of a pod set than amounts alone would say: a limit, as one more resource."""
+"""Caps of pods per node below what resources allow (NUMA, filters), expressed as one more resource."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bayplan.placement.numa.capacity import aligned_counts, with_copies
 from bayplan.placement.numa.columns import NumaColumns, narrowed
 from bayplan.placement.numa.resources import is_indifferent
 
-TRIES_MAX = 16  # pod sets that differ are moved apart so often
+TRIES_MAX = 16  # times that different pod sets are moved to other nodes
 ZERO = np.zeros(1, dtype=np.int64)
 NO_ASSIGNMENTS: Mapping[str, Assignment] = MappingProxyType({})
 
@@ -28,14 +28,14 @@ Find = Callable[[CapacitySnapshot, Gang], Placement]
 
 
 def cap_resource(what: str, pod_set: str) -> str:
-    """What the limit of a pod set is called among resources."""
+    """The name of the resource that expresses the cap of a pod set."""
     return f"{what} ({pod_set})"
 
 
 def with_node_caps(
     snapshot: CapacitySnapshot, tree: Group, caps: Mapping[str, Ints], what: str
 ) -> tuple[CapacitySnapshot, Group]:
-    """Each row of the supply holds no more pods of a pod set than its cap says."""
+    """Add the caps of pods per node, by pod set and row, as resources to a snapshot and a tree."""
     if not caps:
         return snapshot, tree
     names = {name: cap_resource(what, name) for name in caps}
@@ -53,7 +53,7 @@ def with_node_caps(
 
 
 def _with_requests(tree: Group, cap_resources: Mapping[str, str]) -> Group:
-    """The same tree, each fenced pod set asking for one more resource."""
+    """The tree with each capped pod set requesting one unit of its cap resource."""
 
     def with_requests(member: Group | PodSet) -> Group | PodSet:
         if isinstance(member, Group):
@@ -67,7 +67,7 @@ def _with_requests(tree: Group, cap_resources: Mapping[str, str]) -> Group:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Aligned:
-    """An answer, and the question that it answers: the gang with what zones add to it, and the supply."""
+    """A placement, with the snapshot and gang (including NUMA caps) that it was found for."""
 
     placement: Placement
     snapshot: CapacitySnapshot
@@ -78,10 +78,10 @@ def place_aligned(
     snapshot: CapacitySnapshot, gang: Gang, columns: NumaColumns | None, rules: ZoneRules, find: Find,
     held: Mapping[str, Assignment] = NO_ASSIGNMENTS, *, lifted: bool = False,
 ) -> Aligned:  # fmt: skip
-    """What `find` says if no node gets more pods than it can align, those of all pod sets together.
+    """Run `find` so that no node gets more pods, of all pod sets together, than it can align.
 
-    Pods that are `held` sit in their zones already; the supply does not count them if they are `lifted`.
-    Rows are as in the columns, and without these it is what `find` says.
+    Pods that are `held` use their NUMA nodes already; with `lifted` the snapshot does not count them. Rows of
+    the snapshot and of the columns are the same; without columns the result is that of `find`.
     """
     if columns is None:
         return Aligned(find(snapshot, gang), snapshot, gang)
@@ -108,7 +108,7 @@ def place_aligned(
 
 
 def aligned_caps(gang: Gang, columns: NumaColumns, rules: ZoneRules) -> dict[str, Ints]:
-    """By pod set and row, how many pods a node can align; each pod set by itself, and only if it matters."""
+    """By pod set and row: how many pods a node can align; each pod set alone, and only if it limits."""
     caps = {}
     for pod_set in gang.root.pod_sets():
         if pod_set.zones is not None and not is_indifferent(pod_set.zones, rules):
@@ -122,7 +122,7 @@ def _conflict(
     snapshot: CapacitySnapshot, gang: Gang, placement: Placement, columns: NumaColumns, rules: ZoneRules,
     bound: Mapping[str, Ints],
 ) -> tuple[str, Ints] | None:  # fmt: skip
-    """The first pod set that does not fit beside those before it, and the most of it that rows can align."""
+    """The first pod set that does not align beside those before it, and the pods that each row aligns."""
     aligned_sets = [
         p for p in gang.root.pod_sets() if p.zones is not None and p.name in placement.assignments
     ]
@@ -144,7 +144,7 @@ def _conflict(
 
 
 def _spread(snapshot: CapacitySnapshot, place: Assignment) -> Ints:
-    """How many pods of an assignment each row has, where leaves are hosts."""
+    """The pods of an assignment by row, if leaves are hosts."""
     pods = np.zeros(snapshot.tree.rows, dtype=np.int64)
     for share in place.shares if snapshot.tree.topology.ends_at_host else ():
         leaf = snapshot.leaf(share.values, usable=False)
@@ -161,7 +161,7 @@ def _explained(
     columns: NumaColumns,
     rules: ZoneRules,
 ) -> Misfit:
-    """With what a node lacks for one pod more that only zones keep from it, if there is such a node."""
+    """Add why a node that has the resources for one more pod cannot align it, if there is such a node."""
     near = misfit.nearest
     stuck = [p for p in gang.root.pod_sets() if p.name in misfit.pod_sets and p.name in caps]
     if near is None or not stuck:
@@ -179,7 +179,7 @@ def _explained(
 
 
 def _unaligned_rows(snapshot: CapacitySnapshot, pod_set: PodSet, cap: Ints) -> Ints:
-    """The rows that have room for one pod more than they can align."""
+    """The rows with resources for one more pod than they can align."""
     unaligned = snapshot.active & (cap < pod_set.count)
     for resource, amount in with_slot(pod_set.requests).items():
         at = snapshot.resources.get(resource)
@@ -190,5 +190,5 @@ def _unaligned_rows(snapshot: CapacitySnapshot, pod_set: PodSet, cap: Ints) -> I
 def aligned_use(
     columns: NumaColumns, pod_set: PodSet, rows: Ints, pods: Ints, rules: ZoneRules
 ) -> NumaColumns:
-    """The zones with pods of a pod set on some rows, in the zones that the nodes would give them."""
+    """The NUMA columns with pods of a pod set added to some rows, as the kubelets would align them."""
     return columns if pod_set.zones is None else with_copies(columns, rows, pods, pod_set.zones, rules)

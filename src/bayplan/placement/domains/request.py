@@ -14,7 +14,7 @@ from bayplan.model.profile import Profile, Remainder, Strategy
 
 @dataclass(frozen=True, slots=True)
 class PlacementRequest:
-    """What the engine works with. Levels are indices, 0 at the top."""
+    """A resolved request for one pod set. Levels are indices, 0 at the top."""
 
     count: int  # pods to place in whole segments
     level: int  # where the search starts
@@ -28,8 +28,8 @@ class PlacementRequest:
     remainder: int = 0  # pods of the last, smaller segment
     leader: bool = False
     affinity: bool = False
-    packs: bool = True  # below the segment level: most room first (else the smallest that is left)
-    climbs: bool = False  # required at whichever level is the lowest that holds the pods
+    packs: bool = True  # below the segment level: most capacity first (else the smallest remaining)
+    climbs: bool = False  # required at the lowest level that holds the pods
 
     @property
     def units(self) -> int:
@@ -40,7 +40,7 @@ class PlacementRequest:
 def resolve(
     pod_set: PodSet, locality: Locality, topology: Topology, profile: Profile
 ) -> PlacementRequest | Misfit:
-    """Find the levels; refuse names that the topology does not have and layers that do not nest."""
+    """Resolve level names; a misfit for names that the topology lacks and layers that do not nest."""
     levels = {name: index for index, name in enumerate(topology.levels)}
     refuse = partial(Misfit, pod_sets=(pod_set.name,), topology=topology.name)
     segments = pod_set.segments

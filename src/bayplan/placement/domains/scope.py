@@ -1,4 +1,4 @@
-"""Where a gang is being placed, what was found for it so far, and how finds become assignments."""
+"""The scope of a placement (nodes, assumed usage) and its results: pods per leaf, and assignments."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from bayplan.placement.cluster.topology_tree import Ints
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacementScope:
-    """Where and on top of what a pod set is placed."""
+    """The snapshot, usage and limits that a pod set is placed with."""
 
     snapshot: CapacitySnapshot
     profile: Profile
     assumed: AssumedUsage
     leaf_range: tuple[int, int] | None = None  # a range of leaves
     excluded_leaves: frozenset[int] = frozenset()  # leaves not to use
-    brief: bool = False  # nobody will read why there is no place
+    brief: bool = False  # no explanation is needed on a misfit
     check: Callable[[], None] = lambda: None  # raises when the time for this gang is used up
 
     def after(self, found: Located, requests: Mapping[str, int]) -> PlacementScope:
-        """The same, with those pods in place."""
+        """The scope with those pods placed."""
         return replace(self, assumed=self.assumed.plus(self.snapshot, found.leaves, found.pods, requests))
 
     def inside(self, leaves: tuple[int, int]) -> PlacementScope:
-        """A range of leaves by itself, counted from its first; why there is no place is not told."""
+        """The scope of a range of leaves alone, with indices from its first; without explanations."""
         first, last = leaves
         kept = (self.assumed.leaves >= first) & (self.assumed.leaves < last)
         assumed = AssumedUsage(self.assumed.leaves[kept] - first, self.assumed.amounts[:, kept])
@@ -44,14 +44,14 @@ class PlacementScope:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Located:
-    """Pods per leaf, leaves in rank order (a leaf may stand twice: the last segment comes last)."""
+    """Pods per leaf, leaves in rank order (a leaf may occur twice, as the last segment comes last)."""
 
     leaves: Ints
     pods: Ints
 
 
 def scope_of(snapshot: CapacitySnapshot, profile: Profile) -> PlacementScope:
-    """An empty start: nothing taken yet."""
+    """A scope without assumed usage."""
     return PlacementScope(snapshot, profile, AssumedUsage.nothing(snapshot))
 
 
@@ -64,12 +64,12 @@ def last_segment_last(found: Located, area: tuple[int, int], rest: int) -> Locat
     tail = found.pods - first
     leaves = np.concatenate((found.leaves[first > 0], found.leaves[tail > 0]))
     pods = np.concatenate((first[first > 0], tail[tail > 0]))
-    opens = np.append(True, leaves[1:] != leaves[:-1])  # the tail may go on where the others end
+    opens = np.append(True, leaves[1:] != leaves[:-1])  # the tail may start on the leaf where the others end
     return Located(leaves[opens], np.add.reduceat(pods, np.flatnonzero(opens)))
 
 
 def merged(parts: Sequence[Located]) -> Located:
-    """Several finds as one, in topology order."""
+    """Merge several results into one, in topology order."""
     leaves, where = np.unique(np.concatenate([part.leaves for part in parts]), return_inverse=True)
     pods = np.zeros(len(leaves), np.int64)
     np.add.at(pods, where, np.concatenate([part.pods for part in parts]))
@@ -77,7 +77,7 @@ def merged(parts: Sequence[Located]) -> Located:
 
 
 def assignment(snapshot: CapacitySnapshot, found: Located) -> Assignment:
-    """Shares in rank order. Hosts are named alone; other leaves by their whole path."""
+    """The assignment in rank order. Hosts are given by name; other leaves by their whole path."""
     tree = snapshot.tree
     if tree.topology.ends_at_host:
         hosts = [node.labels[HOSTNAME] for node in tree.nodes[found.leaves].tolist()]

@@ -1,4 +1,4 @@
-"""The cheap half of an exact search: which domains may hold the gang, and how good that could be."""
+"""Bounds of an exact search: which domains may hold the gang, and the best score possible in each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bayplan.placement.exact.problem import FREE, ExactProblem, fits
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What goes to one leaf as a whole: so many pods of each pod set."""
+    """Pods that go to one leaf together: so many of each pod set."""
 
     pods: tuple[int, ...]
     count: int
@@ -21,22 +21,22 @@ class Item:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
-    """Items and where they fit, with each unit bound to a level."""
+    """Items and where they fit, with a level chosen for each locality group."""
 
     problem: ExactProblem
-    levels: tuple[int, ...]  # by unit
+    levels: tuple[int, ...]  # by locality group
     pods: Ints  # item by pod set
     counts: Ints  # by item
     needs: Ints  # item by row
     fits: Ints  # item by leaf, no more than the item's count
-    usable: Bools  # leaves that hold anything at all
+    usable: Bools  # leaves that hold at least one item
     held: tuple[Ints, ...]  # by level: item by domain
     rooms: tuple[Ints, ...]  # by level: row by domain, over usable leaves
     open: tuple[Bools, ...]  # by level: domains with a usable leaf
 
 
 def build_grid(problem: ExactProblem, levels: tuple[int, ...]) -> Grid:
-    """Lay out the items that these levels make, and count them up the tree."""
+    """Build the items for these levels, and roll their counts up the tree."""
     items = tuple(_items(problem, levels))
     pods = np.array([item.pods for item in items], np.int64).reshape(len(items), len(problem.names))
     counts = np.array([item.count for item in items], np.int64)
@@ -56,7 +56,7 @@ def build_grid(problem: ExactProblem, levels: tuple[int, ...]) -> Grid:
 
 
 def _items(problem: ExactProblem, levels: tuple[int, ...]) -> Iterator[Item]:
-    """Single pods; segments of the lowest level; and units that one leaf has to hold."""
+    """Single pods; segments of the lowest level; and locality groups that one leaf has to hold."""
     counts = problem.counts.tolist()
     lumps: list[set[int]] = []
     for group, level in zip(problem.groups, levels, strict=True):
@@ -76,7 +76,7 @@ def _items(problem: ExactProblem, levels: tuple[int, ...]) -> Iterator[Item]:
 
 
 def top_level(grid: Grid) -> int:
-    """The level of which one domain has to hold the whole gang; FREE if there is none."""
+    """The level at which one domain has to hold the whole gang; FREE if there is none."""
     whole_gang = set(np.flatnonzero(grid.problem.counts).tolist())
     bound = zip(grid.problem.groups, grid.levels, strict=True)
     return max((level for group, level in bound if whole_gang <= set(group.pod_sets)), default=FREE)
@@ -89,7 +89,7 @@ def candidates(grid: Grid, level: int) -> list[tuple[tuple[int, ...], int]]:
 
 
 def single_leaf(grid: Grid) -> int | None:
-    """The leaf with least room of those that hold the whole gang, in the tightest domains."""
+    """The tightest leaf that holds the whole gang, in the tightest domains."""
     leaves = np.flatnonzero(_able(grid, grid.problem.lowest))
     if not len(leaves):
         return None
@@ -109,7 +109,7 @@ def span(grid: Grid, level: int, domain: int, below: int) -> tuple[int, int]:
 
 
 def bound(grid: Grid, level: int, domain: int) -> tuple[int, ...]:
-    """A score that nothing placed in this domain can beat."""
+    """A lower bound of the score of any placement in this domain."""
     problem = grid.problem
     least, room = [1] * (level + 1), room_around(grid, level, domain)
     for below in range(level + 1, problem.lowest + 1):
@@ -126,7 +126,7 @@ def bound(grid: Grid, level: int, domain: int) -> tuple[int, ...]:
 
 
 def room_around(grid: Grid, level: int, domain: int) -> int:
-    """The room of a domain and of all that it lies in, level by level."""
+    """The free capacity of a domain and of its ancestors, summed over the levels."""
     total = 0
     for above in range(level + 1):
         firsts = grid.problem.firsts
@@ -136,12 +136,12 @@ def room_around(grid: Grid, level: int, domain: int) -> int:
 
 
 def _fewest(room: Ints, need: int) -> int:
-    """How many of the roomiest make up the need; one too many if all together do not."""
+    """How many of the largest are needed to reach the need; one more than all if they do not."""
     return int(np.searchsorted(np.cumsum(np.sort(room)[::-1]), need)) + 1 if need else 0
 
 
 def _able(grid: Grid, level: int) -> Bools:
-    """By domain: whether every item has room by itself, all have together, and units and segments may."""
+    """By domain: whether every item fits alone, all by sum, and locality groups and segments may fit."""
     problem, counted = grid.problem, max(level, 0)
     alone = _rolled(grid, grid.held[counted], counted, level) >= grid.counts[:, None]
     total = (grid.counts @ grid.needs)[:, None]
@@ -162,7 +162,7 @@ def _able(grid: Grid, level: int) -> Bools:
 
 
 def _rolled(grid: Grid, values: Ints, below: int, level: int) -> Ints:
-    """Sums over the domains of a level of what is known for those of a lower (or the same) one."""
+    """Sum values of a lower (or the same) level over the domains of a level."""
     firsts = grid.problem.firsts
     starts = np.zeros(1, np.int64) if level == FREE else np.searchsorted(firsts[below], firsts[level])
     sums: Ints = np.add.reduceat(values, starts, axis=1)

@@ -1,4 +1,4 @@
-"""Searching the domains of a level side by side: always on with the one that could hold the best answer."""
+"""Branch and bound over the domains of a level: the domain with the best bound is refined first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SearchBudget:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchResult:
-    """The best found so far (pod set by leaf), and whether nothing better exists."""
+    """The best placement so far (pods by pod set and leaf), and whether it is proven best."""
 
     pods: Ints | None
     score: tuple[int, ...] = ()
@@ -32,29 +32,29 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LevelSearch:
-    """One level to search, and the time that is not for it."""
+    """The search of one level, and the time to reserve for other searches."""
 
     grid: Grid
     level: int
     budget: SearchBudget
-    later: float  # seconds to keep whatever happens
-    higher: float  # seconds to keep as long as nothing is found on this level
+    later: float  # seconds to reserve in any case
+    higher: float  # seconds to reserve for higher levels until this level has a result
     any_will_do: bool
 
 
 @dataclass(slots=True, eq=False)
 class DomainBound:
-    """A domain under search: a goal for each stage, how many were reached, and the solution that did."""
+    """A domain under search: an objective per stage, how many are optimised, and the solution so far."""
 
     model: Model
     stages: list[Floats]
-    around: int  # room of the domain and what it lies in, which no solution changes
+    around: int  # free capacity of the domain and its ancestors, the same for all solutions
     done: int = 0
     solution: Ints | None = None
 
 
 def best_at(search: LevelSearch, best: SearchResult) -> tuple[SearchResult, bool]:
-    """The best answer within one domain of the level, or the one known if better; and whether surely."""
+    """The best result in one domain of the level, or `best` if better; and whether that is proven."""
     grid, level, budget = search.grid, search.level, search.budget
     if level == grid.problem.lowest:
         return _on_one_leaf(grid, best), True
@@ -91,7 +91,7 @@ def best_at(search: LevelSearch, best: SearchResult) -> tuple[SearchResult, bool
 
 
 def is_in_one_domain(answer: SearchResult, level: int) -> bool:
-    """Whether one domain of the level holds the answer; nothing higher up could be better then."""
+    """Whether one domain of the level holds the result; no higher level can be better then."""
     return answer.pods is not None and level != FREE and answer.score[level] == 1
 
 
@@ -114,7 +114,7 @@ def _open_domain(search: LevelSearch, domain: int) -> DomainBound:
 def _advance(
     search: LevelSearch, candidate: DomainBound, least: tuple[int, ...], best: SearchResult, seconds: float
 ) -> tuple[tuple[int, ...] | None, bool]:
-    """Reach one more goal: the least score the domain can have now (None: not better); and whether surely."""
+    """Optimise one more stage: the new bound of the domain (None: not better); and whether it is proven."""
     cost, program = candidate.stages[candidate.done], candidate.model.program
     last = candidate.done + 1 == len(candidate.stages)
     place = search.level + 1 + candidate.done
@@ -122,7 +122,7 @@ def _advance(
     entries = [(column, int(cost[column])) for column in np.flatnonzero(cost).tolist()]
     start, sure = candidate.solution, True
     if best.pods is not None and least[:place] == best.score[:place]:
-        limit = best.score[place] - around - last  # no worse here, and better in the end
+        limit = best.score[place] - around - last  # no worse in this stage, and better in the last
         program.at_most(entries, limit)
         start = None if start is None or cost @ start > limit else start
     if start is None or cost @ start > least[place] - around:

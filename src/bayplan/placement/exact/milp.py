@@ -1,4 +1,4 @@
-"""An exact search in one domain as a program of whole numbers: items, mixes and domains used."""
+"""The search in one domain as a mixed-integer program (MILP): items, patterns and domains used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bayplan.placement.exact.solver import Floats, Program
 
 @dataclass(slots=True, eq=False)
 class Model:
-    """A program, and what its columns mean. Parents are the domains that leaves are directly in."""
+    """A program and the meaning of its columns. Parents are the domains directly above leaves."""
 
     grid: Grid
     level: int
@@ -24,12 +24,16 @@ class Model:
     program: Program = field(default_factory=Program)
     used: dict[tuple[int, int], int] = field(default_factory=dict)  # (level, domain)
     items: dict[tuple[int, int], int] = field(default_factory=dict)  # (parent, item)
-    opened: list[list[int]] = field(default_factory=list)  # by kind: one per mix, or per leaf if unlisted
-    inside: dict[tuple[int, int], int] = field(default_factory=dict)  # (leaf, item), only of unlisted kinds
+    opened: list[list[int]] = field(
+        default_factory=list
+    )  # by leaf class: one per pattern, or per leaf if not listed
+    inside: dict[tuple[int, int], int] = field(
+        default_factory=dict
+    )  # (leaf, item), only of classes without listed patterns
 
 
 def build_model(grid: Grid, level: int, domain: int) -> Model:
-    """All that the gang asks of this domain and everything in it."""
+    """The program for placing the gang in this domain."""
     problem = grid.problem
     leaves = np.arange(*span(grid, level, domain, problem.lowest))
     leaves = leaves[grid.usable[leaves]]
@@ -52,7 +56,7 @@ def build_model(grid: Grid, level: int, domain: int) -> Model:
 
 
 def stages_of(model: Model) -> list[Floats]:
-    """What to make small, in this order: domains used from the top down, leaves, then room left over."""
+    """The objectives in order: domains used from the top down, leaves, then capacity of the used domains."""
     grid, size = model.grid, len(model.program.most)
     stages = [np.zeros(size) for _ in range(model.level + 1, grid.problem.lowest + 1)]
     rest = np.zeros(size)
@@ -66,7 +70,7 @@ def stages_of(model: Model) -> list[Floats]:
 
 
 def pods_of(model: Model, solution: Ints) -> Ints:
-    """Read a solution back: pods by pod set and leaf."""
+    """Convert a solution to pods by pod set and leaf."""
     grid = model.grid
     pods = np.zeros((len(grid.problem.names), grid.fits.shape[1]), np.int64)
     left = np.zeros((int(model.parents.max()) + 1, len(grid.counts)), np.int64)
@@ -90,7 +94,7 @@ def pods_of(model: Model, solution: Ints) -> Ints:
 
 
 def _add_domains(model: Model) -> None:
-    """Whether a domain between this one and the leaves is used at all."""
+    """Add a column for each domain between this one and the leaves: whether it is used."""
     for level in range(model.level + 1, model.grid.problem.lowest):
         low, high = span(model.grid, model.level, model.domain, level)
         for domain in (np.flatnonzero(model.grid.open[level][low:high]) + low).tolist():
@@ -98,7 +102,7 @@ def _add_domains(model: Model) -> None:
 
 
 def _add_items(model: Model) -> None:
-    """How many of each item a parent holds."""
+    """Add columns for how many of each item a parent holds."""
     parents = model.parents.tolist()
     for item, count in enumerate(model.grid.counts.tolist()):
         for parent in parents:
@@ -108,18 +112,18 @@ def _add_items(model: Model) -> None:
 
 
 def _most(model: Model, level: int, domain: int, item: int) -> int:
-    """So many of an item can be in a domain."""
+    """The most of an item that a domain can hold."""
     count = int(model.grid.counts[item])
     return count if level == model.level else min(int(model.grid.held[level][item, domain]), count)
 
 
 def _gate(model: Model, parent: int) -> int | None:
-    """The column that says whether a parent is used; None if it is this very domain."""
+    """The column that says whether a parent is used; None if the parent is the searched domain."""
     return model.used.get((model.grid.problem.lowest - 1, parent))
 
 
 def _add_patterns(model: Model, leaf_class: LeafClass) -> None:
-    """How many leaves of the kind are opened for each mix."""
+    """Add columns for how many leaves of the class use each pattern."""
     number = len(leaf_class.leaves)
     columns = [model.program.column(number) for _ in leaf_class.patterns]
     model.opened.append(columns)
@@ -127,7 +131,7 @@ def _add_patterns(model: Model, leaf_class: LeafClass) -> None:
 
 
 def _add_leaves(model: Model, leaf_class: LeafClass) -> None:
-    """How many of each item a leaf holds. Leaves are alike, so none is opened before the one ahead of it."""
+    """Add columns for how many of each item a leaf holds. Leaves are identical, so they open in order."""
     grid, program, gate = model.grid, model.program, _gate(model, leaf_class.parent)
     scale = row_scale(grid)
     needs = grid.needs // scale
@@ -149,7 +153,7 @@ def _add_leaves(model: Model, leaf_class: LeafClass) -> None:
 
 
 def _cover_items(model: Model) -> None:
-    """A parent's items go into the leaves that are opened."""
+    """The items of a parent fit into its open leaves."""
     room: dict[tuple[int, int], list[tuple[int, int]]] = {key: [] for key in model.items}
     for leaf_class, columns in zip(model.leaf_classes, model.opened, strict=True):
         for item in range(len(model.grid.counts)):
@@ -179,7 +183,7 @@ def _within(model: Model, level: int) -> dict[int, list[int]]:
 
 
 def _nest(model: Model) -> None:
-    """Nothing is in a domain that is not used, nor used in one that is not."""
+    """Unused domains hold no items and no used domains."""
     firsts = model.grid.problem.firsts
     for level in range(model.level + 1, model.grid.problem.lowest):
         for domain, parents in _within(model, level).items():
@@ -193,7 +197,7 @@ def _nest(model: Model) -> None:
 
 
 def _keep_groups_together(model: Model) -> None:
-    """All of a unit is in one domain of its level."""
+    """All pods of a locality group are in one domain of its level."""
     grid = model.grid
     for group, level in zip(grid.problem.groups, grid.levels, strict=True):
         if not model.level < level < grid.problem.lowest:

@@ -1,4 +1,4 @@
-"""Leaves that hold the same mixes of items are one kind: that is how an exact search avoids looking twice."""
+"""Classes of leaves that hold the same patterns of items, so that the search treats them alike."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from bayplan.placement.cluster.topology_tree import Ints
 from bayplan.placement.exact.bounds import Grid
 
 PATTERNS_MAX = 64  # beyond that a leaf is searched item by item
-TRIES_MAX = 256  # mixes looked at to find the fullest
+TRIES_MAX = 256  # patterns enumerated to find the maximal ones
 
 Pattern = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LeafClass:
-    """Leaves of one parent, interchangeable: their fullest mixes, or none if these are too many to list."""
+    """Interchangeable leaves of one parent: their maximal patterns, or none if there are too many."""
 
     parent: int
     leaves: tuple[int, ...]
@@ -28,7 +28,7 @@ class LeafClass:
 
 
 def leaf_classes(grid: Grid, leaves: Ints, parents: Ints) -> list[LeafClass]:
-    """Sort leaves by parent and by what they can hold."""
+    """Group leaves by parent and by what they can hold."""
     scale = row_scale(grid)
     needs = (grid.needs // scale).tolist()
     shapes, which = np.unique(_shapes(grid, leaves, scale), axis=1, return_inverse=True)
@@ -45,13 +45,13 @@ def leaf_classes(grid: Grid, leaves: Ints, parents: Ints) -> list[LeafClass]:
 
 
 def row_scale(grid: Grid) -> Ints:
-    """By row: the largest amount that every need is a multiple of."""
+    """By row: the greatest common divisor of all needs."""
     scale: Ints = np.maximum(np.gcd.reduce(grid.needs, axis=0), 1)
     return scale
 
 
 def _shapes(grid: Grid, leaves: Ints, scale: Ints) -> Ints:
-    """What tells leaves apart, one column each: how often each item fits, and the room that items can use."""
+    """What distinguishes leaves, one column each: how many of each item fit, and the usable amounts."""
     fits = grid.fits[:, leaves]
     usable = (grid.needs // scale).T @ fits
     rooms = np.minimum(grid.problem.rooms[:, leaves] // scale[:, None], usable)
@@ -59,7 +59,7 @@ def _shapes(grid: Grid, leaves: Ints, scale: Ints) -> Ints:
 
 
 def fullest(most: Sequence[int], needs: Sequence[Sequence[int]], room: Sequence[int]) -> tuple[Pattern, ...]:
-    """Every mix of items to which none can be added; empty if there are too many."""
+    """All maximal patterns of items; empty if there are too many."""
     tried = list(islice(_patterns(0, most, needs, room), TRIES_MAX + 1))
     if len(tried) > TRIES_MAX:
         return ()
@@ -70,7 +70,7 @@ def fullest(most: Sequence[int], needs: Sequence[Sequence[int]], room: Sequence[
 def _patterns(
     item: int, most: Sequence[int], needs: Sequence[Sequence[int]], room: Sequence[int]
 ) -> Iterator[Pattern]:
-    """All mixes of the items from this one on that take as much as they can of the last."""
+    """All patterns of the items from this one on that take as many as possible of the last."""
     need = needs[item]
     top = min(most[item], *(have // want for have, want in zip(room, need, strict=True) if want))
     if item + 1 == len(most):

@@ -1,4 +1,4 @@
-"""What an exact search is asked: pod sets, the room they compete for, and who stays together."""
+"""The input of an exact search: pod sets, the resources they compete for, and locality groups."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from bayplan.placement.domains.greedy import group_locality, leader_and_workers
 from bayplan.placement.domains.request import resolve
 from bayplan.placement.domains.scope import Located, PlacementScope
 
-MIXED_RULES_MAX = 4  # so many different node rules are weighed against each other inside one leaf
+MIXED_RULES_MAX = 4  # different node rules whose combinations inside one leaf are modelled
 FREE = -1
-"""The level of a unit that may spread over the whole tree."""
+"""The level of a locality group that may spread over the whole tree."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalityGroup:
-    """Pod sets, by position, that stay within one domain: of `level`, or if it `climbs` of one above."""
+    """Pod sets, by position, that stay in one domain of `level`, or with `climbs` of a level above."""
 
     pod_sets: tuple[int, ...]
     level: int
@@ -35,7 +35,7 @@ class LocalityGroup:
 
     @property
     def loosest(self) -> int:
-        """The level that binds the unit whatever happens."""
+        """The highest level that the group may use."""
         if not self.required:
             return FREE
         return 0 if self.climbs else self.level
@@ -43,7 +43,7 @@ class LocalityGroup:
 
 @dataclass(frozen=True, slots=True)
 class SegmentLayer:
-    """Domains of `level` hold whole multiples of `size`, but for one that holds `rest` more."""
+    """Domains of `level` hold whole multiples of `size`, except one that holds `rest` more."""
 
     level: int
     size: int
@@ -52,7 +52,7 @@ class SegmentLayer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExactProblem:
-    """A gang as arrays. A row is a resource; where leaves hold several nodes, one that some of them have."""
+    """A gang as arrays. A row is a resource, or on leaves of several nodes a resource of some of them."""
 
     scope: PlacementScope
     names: tuple[str, ...]
@@ -62,7 +62,7 @@ class ExactProblem:
     allowed: Bools  # pod set by leaf
     needs: Ints  # pod set by row, for one pod
     rooms: Ints  # row by leaf, never negative
-    largest: int  # the pod set that leftover room is measured in
+    largest: int  # the pod set in whose pods free capacity is measured
     free: tuple[Ints, ...]  # by level: pods of the largest shape that fit in each domain
     firsts: tuple[Ints, ...]  # by level: each domain's first leaf
 
@@ -72,7 +72,7 @@ class ExactProblem:
 
 
 def problem_of(scope: PlacementScope, gang: Gang) -> ExactProblem | Misfit:
-    """Resolve names to numbers, or say which name means nothing here."""
+    """Build the problem; a misfit for a level that the topology lacks."""
     found = list(_members(gang.root.members))
     positions = {pod_set.name: position for position, (pod_set, _, _) in enumerate(found)}
     counts, layers = [], []
@@ -99,14 +99,14 @@ def problem_of(scope: PlacementScope, gang: Gang) -> ExactProblem | Misfit:
 
 
 def fits(need: Ints, rooms: Ints, allowed: Bools) -> Ints:
-    """How often a need goes into each leaf."""
+    """How many times a need fits into each leaf."""
     rows = np.flatnonzero(need)
     most: Ints = (rooms[rows] // need[rows, None]).min(axis=0)
     return np.where(allowed, most, 0)
 
 
 def exceeds_total_capacity(problem: ExactProblem) -> bool:
-    """Whether all pods together ask for more of a resource than all leaves have; exact for any amounts."""
+    """Whether the pods together request more of a resource than all leaves have; exact for any amounts."""
     counts, rooms = problem.counts.tolist(), problem.rooms.tolist()
     return any(
         sum(count * need for count, need in zip(counts, needs, strict=True)) > sum(room)
@@ -115,7 +115,7 @@ def exceeds_total_capacity(problem: ExactProblem) -> bool:
 
 
 def holds(problem: ExactProblem, levels: tuple[int, ...], pods: Ints) -> bool:
-    """Whether pods (pod set by leaf) keep to every rule, with each unit within one domain of its level."""
+    """Whether pods (by pod set and leaf) satisfy all constraints, with these levels of the groups."""
     if (pods.sum(axis=1) != problem.counts).any() or (pods[~problem.allowed] > 0).any():
         return False
     if (problem.needs.T @ pods > problem.rooms).any():
@@ -133,7 +133,7 @@ def holds(problem: ExactProblem, levels: tuple[int, ...], pods: Ints) -> bool:
 
 
 def score(problem: ExactProblem, pods: Ints) -> tuple[int, ...]:
-    """Domains used, level by level from the top; then the room of all those domains. Less is better."""
+    """Domains used, by level from the top; then the free capacity of those domains. Less is better."""
     total = pods.sum(axis=0)
     used = [np.add.reduceat(total, first) > 0 for first in problem.firsts]
     room = sum(int(free[mark].sum()) for free, mark in zip(problem.free, used, strict=True))
@@ -160,7 +160,7 @@ def located(problem: ExactProblem, position: int, pods: Ints) -> Located:
 
 
 def _members(members: tuple[Group | PodSet, ...]) -> Iterator[tuple[PodSet, Locality, tuple[str, ...]]]:
-    """Every pod set, the locality to resolve it with, and the names that a refusal of it bears."""
+    """Every pod set, the locality to resolve it with, and the pod sets that its misfit names."""
     for member in members:
         if isinstance(member, PodSet):
             yield member, member.locality, (member.name,)
@@ -209,7 +209,7 @@ def _groups(
 
 
 def _localities(member: Group | PodSet) -> Iterator[tuple[tuple[str, ...], Locality, str]]:
-    """Who stays together how, outer groups first; and the level of their segments."""
+    """The names, locality and segment level of every group and pod set, outer groups first."""
     if isinstance(member, PodSet):
         segments = member.segments[0].level if member.segments else ""
         yield (member.name,), member.locality, segments
@@ -258,7 +258,7 @@ def _leaves(scope: PlacementScope, mask: Bools) -> Bools:
 
 
 def _rows(scope: PlacementScope, wants: list[dict[str, int]], masks: list[Bools]) -> tuple[Ints, Ints]:
-    """Needs and rooms. On leaves of several nodes, pods with other rules compete for the nodes they share."""
+    """Needs and free amounts. On leaves of several nodes, pods compete only for the nodes they share."""
     by_mask: dict[bytes, list[int]] = {}
     for position, mask in enumerate(masks):
         key = b"" if scope.snapshot.claimed is None else mask.tobytes()

@@ -1,8 +1,8 @@
-"""Exact placement: a complete search that finds a place whenever one exists, and the best of them.
+"""Exact placement: a complete search that finds a placement whenever one exists, and the best of them.
 
 The gang goes into one domain if any holds it, the lowest and tightest, else into as few as possible
-from the top level down. Domains that cannot hold it by a plain count are never looked into; the
-others are searched in order of how good an answer in them could be, until none can be better.
+from the top level down. Domains that cannot hold it by count are skipped; the others are searched in order
+of their bounds, until none can be better than the best placement.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from bayplan.placement.exact.solver import solver
 
 
 def place_exactly(scope: PlacementScope, gang: Gang) -> tuple[dict[str, Located], bool] | Misfit:
-    """Where every pod set goes, and whether that was proven best; or the facts of a refusal."""
+    """The placement of every pod set and whether it is proven best; or the misfit."""
     names = tuple(pod_set.name for pod_set in gang.root.pod_sets())
     if solver() is None:
         return Misfit(Code.NOT_INSTALLED, names, topology=scope.snapshot.tree.topology.name)
@@ -142,7 +142,7 @@ def _is_whole_gang(problem: ExactProblem, group: LocalityGroup) -> bool:
 def _best(
     problem: ExactProblem, levels: tuple[int, ...], hint: Ints | None, budget: SearchBudget, any_will_do: bool
 ) -> SearchResult:
-    """The best answer with every unit in one domain of its level: from single leaves up to the whole tree."""
+    """The best result with every group in one domain of its level: from single leaves to the whole tree."""
     best = SearchResult(None)
     if hint is not None and holds(problem, levels, hint):
         best = SearchResult(hint, score(problem, hint))
@@ -150,7 +150,7 @@ def _best(
         return best
     grid = build_grid(problem, levels)
     top, proven = top_level(grid), True
-    later = budget.left / 2 if any_will_do else 0.0  # for the questions that follow
+    later = budget.left / 2 if any_will_do else 0.0  # for the searches that follow
     for level in range(problem.lowest, top - 1, -1):
         higher = (budget.left - later) / 2 if level > top else 0.0  # for the levels above
         search = LevelSearch(grid, level, budget, later, higher, any_will_do)

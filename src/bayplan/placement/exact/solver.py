@@ -1,4 +1,4 @@
-"""Whole-number programs and the solver that an extra brings. The solver is loaded when first needed."""
+"""Integer programs and their solver, an optional extra that is imported on first use."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from bayplan.placement.cluster.topology_tree import Ints
 
 Floats = NDArray[np.float64]
 Entries = Iterable[tuple[int, int]]
-"""Columns, each with its factor."""
+"""Columns, each with its coefficient."""
 
-SECONDS_PER_COLUMN = 2e-5  # what making a program costs beside solving it, since no clock is read here
-GAP = 0.9  # objectives are whole numbers, so a bound this close proves the best
+SECONDS_PER_COLUMN = 2e-5  # cost of building a program besides solving it; no clock is read here
+GAP = 0.9  # objectives are integers, so a bound this close proves optimality
 
 
 class SolverStatus(Enum):
-    """What the solver can say."""
+    """The outcome of a solver run."""
 
     BEST = "best"
-    FOUND = "found"  # perhaps not the best
-    NONE = "none"  # there is no solution
-    OPEN = "open"  # out of time with nothing
+    FOUND = "found"  # feasible, perhaps not optimal
+    NONE = "none"  # infeasible
+    OPEN = "open"  # out of time without a solution
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Solved:
-    """A verdict, the solution if there is one, and the seconds it took."""
+    """A status, the solution if there is one, and the seconds it took."""
 
     status: SolverStatus
     solution: Ints | None
@@ -40,7 +40,7 @@ class Solved:
 
 @dataclass(slots=True)
 class Program:
-    """Columns from 0 up to `most`, all whole numbers, and sparse rows."""
+    """Integer columns from 0 to `most`, and sparse rows."""
 
     most: list[int] = field(default_factory=list)
     starts: list[int] = field(default_factory=lambda: [0])
@@ -50,16 +50,16 @@ class Program:
     limit: list[float] = field(default_factory=list)  # by row
 
     def column(self, most: int) -> int:
-        """A new column."""
+        """Add a column."""
         self.most.append(most)
         return len(self.most) - 1
 
     def equal(self, entries: Entries, amount: int) -> None:
-        """A row that sums up to exactly this."""
+        """Add a row whose sum is exactly this amount."""
         self._row(entries, amount, amount)
 
     def at_most(self, entries: Entries, amount: int, gate: int | None = None) -> None:
-        """A row that sums up to no more than this, and to nothing while the gate's column is 0."""
+        """Add a row whose sum is at most this amount, and 0 while the gate column is 0."""
         if gate is None:
             self._row(entries, -np.inf, amount)
         else:
@@ -84,7 +84,7 @@ def solver() -> Any | None:
 
 
 def solve(program: Program, cost: Floats, start: Ints | None, seconds: float) -> Solved:
-    """Make the cost small within a time limit, from a first solution if one is known."""
+    """Minimise the cost within a time limit, starting from a known solution if there is one."""
     module = solver()
     assert module is not None
     engine = module.Highs()

@@ -1,4 +1,4 @@
-"""Node failure under a running gang: survivors stay, only the lost pods are placed again."""
+"""Replaces failed nodes of a running gang: surviving pods stay, only the lost pods are placed again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Area = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """So many lost pods, the areas to try in turn (None: anywhere), and what still binds them."""
+    """Lost pods to place together, with their remaining constraints, and areas to try (None: anywhere)."""
 
     pods: PodSet
     areas: tuple[Area | None, ...]
@@ -37,7 +37,7 @@ def replace_nodes(
 ) -> Placement:
     """Place the pods of failed nodes again, where required localities and segments demand it.
 
-    Hosts that are no more have failed too, whether that has been said or not.
+    Hosts that no longer exist count as failed too.
     """
     hosts: set[str] = set()
     if snapshot.tree.topology.ends_at_host:
@@ -48,7 +48,7 @@ def replace_nodes(
     found: dict[str, Assignment] = {}
     for member in gang.root.members:
         affected = [pod_set for pod_set in pod_sets_of(member) if pod_set.name in held]
-        kept_leaves: list[int] = []  # leaves where pods that share the locality survive
+        kept_leaves: list[int] = []  # leaves of surviving pods that share the locality
         for pod_set in affected:
             kept_pods = _survivors(scope, pod_set, held[pod_set.name], failed)
             if isinstance(kept_pods, Misfit):
@@ -92,7 +92,7 @@ def _survivors(
     for share in before.shares:
         if share.values[-1] in failed:
             continue
-        leaf = scope.snapshot.leaf(share.values, usable=False)  # who runs on a cordoned node is not moved
+        leaf = scope.snapshot.leaf(share.values, usable=False)  # pods on a cordoned node are not moved
         if leaf is None:
             return Misfit(Code.STALE_ASSIGNMENT, (pod_set.name,), domain=share.values[0])
         leaves.append(leaf)
@@ -156,7 +156,7 @@ def place_missing(
     scope: PlacementScope, pod_set: PodSet, kept_pods: Located, lost: Sequence[int],
     kept_leaves: Sequence[int], last_segment_leaf: int | None = None, may_leave_out: bool = False,
 ) -> list[Located] | Misfit:  # fmt: skip
-    """Place pods that a standing part of a pod set lacks; `lost` counts them by the place they had.
+    """Place the missing pods of a pod set next to those it keeps; `lost` counts them by their old leaf.
 
     `last_segment_leaf` is a leaf that holds the last, smaller segment, if that is known.
     """
@@ -189,9 +189,9 @@ def _repairs(
     scope: PlacementScope, pod_set: PodSet, kept_pods: Located, lost: Sequence[int],
     kept_leaves: Sequence[int], last_segment_leaf: int | None,
 ) -> Iterator[Repair]:  # fmt: skip
-    """Mend broken segments from the innermost layer outwards, then place whole new ones.
+    """Repair broken segments from the innermost layer outwards, then place whole new ones.
 
-    Pods of one failed node stood in one domain, so they all go back to the one that lacks some.
+    Pods of one failed node were in one domain, so they all go back to the one that lacks some.
     """
     tree, missing = scope.snapshot.tree, sum(lost)
     total = missing + int(kept_pods.pods.sum())
@@ -227,7 +227,7 @@ def _repairs(
 def _layers_below(
     scope: PlacementScope, layers: Sequence[Segment], depth: int, count: int, single: bool
 ) -> tuple[Segment, ...]:
-    """The layers below, which still bind a part of a segment; without last segments only whole ones can."""
+    """The layers below, which still apply to part of a segment; without last segments only whole ones do."""
     below = layers[depth + 1 :]
     if single and scope.profile.remainder is Remainder.LEAVE_OUT:
         return tuple(layer for layer in below if count % layer.size == 0)
@@ -244,10 +244,10 @@ def _pods_by_domain(scope: PlacementScope, kept_pods: Located, level: int) -> di
 
 
 def _lacking(pods: Mapping[int, int], size: int, odd: int, missing: int, known: int) -> list[tuple[int, int]]:
-    """Domains whose pods make no whole segments any more, and how many pods each lacks.
+    """Domains whose segments are no longer whole, and how many pods each lacks.
 
-    One domain may rightly hold an odd rest (the last, smaller segment). If it was hit itself, the
-    one whose mending leaves only whole segments to place anew is taken for it.
+    One domain may hold the last, smaller segment. If that segment lost pods itself, it is taken to be in the
+    domain whose repair leaves only whole segments to place.
     """
     broken = {domain: size - held % size for domain, held in sorted(pods.items()) if held % size}
     able = [domain for domain in broken if odd and size - broken[domain] == odd]

@@ -1,4 +1,4 @@
-"""A gang that grew or shrank: running pods keep their place, only the difference moves."""
+"""Resizes a running gang: running pods keep their domains, only the difference is placed or removed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bayplan.placement.gang.replace import in_rank_order, place_missing, require
 def resize(
     snapshot: CapacitySnapshot, gang: Gang, held: Mapping[str, Assignment], profile: Profile
 ) -> Placement:
-    """Place a gang whose pod sets grew or shrank: running pods keep their place."""
+    """Place a gang whose pod sets grew or shrank; running pods keep their domains."""
     scope = scope_of(snapshot, profile)
     found: dict[str, Assignment] = {}
     for member in gang.root.members:
@@ -41,7 +41,7 @@ def resize(
 def _resize_member(
     scope: PlacementScope, member: Group | PodSet, held: Mapping[str, Assignment]
 ) -> tuple[dict[str, Assignment], PlacementScope] | Misfit:
-    """Hold what stays, then place what is missing beside it; without anything to hold, place it afresh."""
+    """Keep the running pods, then place the missing ones next to them; place all if none are kept."""
     main = _main(member, held)
     if main.name not in held or _is_stale(scope, *(held.get(p.name) for p in pod_sets_of(member))):
         return _place_anew(scope, member)
@@ -72,7 +72,7 @@ def _grown_with_leader(
     kept: Assignment,
     kept_leaves: Sequence[int],
 ) -> tuple[dict[str, Assignment], PlacementScope] | Misfit:
-    """Workers that grow and get a leader at the same time: both find their place together."""
+    """Place a new leader and additional workers together."""
     leader, workers = pair
     more = replace(workers, count=workers.count - kept.count, minimum=0)
     answer: dict[str, Located] | Misfit | None = None
@@ -93,7 +93,7 @@ def _grown_with_leader(
 
 
 def _main(member: Group | PodSet, held: Mapping[str, Assignment]) -> PodSet:
-    """The pod set itself, or the workers of a pair: those that are, or were, the more."""
+    """The pod set itself, or the workers of a pair: the pod set that is, or was, larger."""
     if isinstance(member, PodSet):
         return member
     most = {p.name: max(p.count, held[p.name].count if p.name in held else 0) for p in member.pod_sets()}

@@ -120,7 +120,7 @@ def _largest_first(node_snapshot: NodeSnapshot, batches: Sequence[PodBatch]) -> 
     return tuple(sorted(batches, key=share, reverse=True))
 
 
-# ── batch by batch ────────────────────────────────────────────────────────────────────────────────
+# ── batch by batch ─────────────────────────────────────────────────────────────────────────────────
 
 
 def _assign(

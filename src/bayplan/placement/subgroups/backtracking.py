@@ -28,8 +28,8 @@ LOAD_MAX = 2**62  # more than all nodes have of any resource
 class SearchOutcome(Enum):
     """How a search ended."""
 
-    YES = "yes"
-    NO = "no"
+    FOUND = "found"
+    NOT_FOUND = "not found"  # proven: every choice was tried
     OUT_OF_STEPS = "out of steps"
 
 
@@ -40,9 +40,7 @@ class DomainChoice:
     constraint: ConstraintNode
     parent: int  # position of the choice whose domain contains this one; ROOT: none
     load: Ints
-    required: list[
-        tuple[ConstraintNode, int]
-    ]  # the nearest required constraints below, with the number of identical ones
+    required: list[tuple[ConstraintNode, int]]  # the nearest below; identical ones once, with their number
     twins: int = 0  # how many identical constraints follow directly
     is_twin: bool = False  # it is identical to the one before
 
@@ -70,13 +68,8 @@ class DomainSearch:
         *,
         preferences: bool = True,
     ) -> None:
-        self.capacity, self.root, self.profile, self.steps, self.preferences = (
-            capacity,
-            root,
-            profile,
-            steps,
-            preferences,
-        )
+        self.capacity, self.root, self.profile = capacity, root, profile
+        self.steps, self.preferences = steps, preferences
         kinds = len(capacity.needs)
         self.weights = np.eye(kinds, dtype=np.int64)
         if kinds == 1:
@@ -117,15 +110,10 @@ class DomainSearch:
             choice = DomainChoice(child, parent, self._load(child), list(required.values()))
             before = self.order[-1] if self.order else None
             alone = not self._constrained(child) and not child.bound_rows
-            if (
-                before is not None
-                and before.parent == parent
-                and alone
-                and not self._constrained(before.constraint)
-            ):
-                choice.is_twin = not before.constraint.bound_rows and _equivalence(
-                    before.constraint
-                ) == _equivalence(child)
+            if before is not None and before.parent == parent and alone:
+                last = before.constraint
+                if not self._constrained(last) and not last.bound_rows:
+                    choice.is_twin = _equivalence(last) == _equivalence(child)
             self.order.append(choice)
             self._order_choices(child, len(self.order) - 1)
         run = 0
@@ -163,13 +151,13 @@ class DomainSearch:
     def run(self) -> SearchOutcome:
         """Choose a domain for every constraint and a row for every pod."""
         if not self._may_fit():
-            return SearchOutcome.NO
+            return SearchOutcome.NOT_FOUND
         self._order_choices(self.root, ROOT)
         self.deepest = max((choice.constraint.level for choice in self.order), default=-1)
         while True:
             if len(self.frames) == len(self.order):
                 if self._pack():
-                    return SearchOutcome.YES
+                    return SearchOutcome.FOUND
             else:
                 self._open()
             if self.steps.left < 0:
@@ -179,7 +167,7 @@ class DomainSearch:
             if self.steps.left < 0:
                 return SearchOutcome.OUT_OF_STEPS
             if not self.frames:
-                return SearchOutcome.NO
+                return SearchOutcome.NOT_FOUND
 
     def area(self, at: int) -> Area:
         """The area of a choice."""
@@ -195,7 +183,7 @@ class DomainSearch:
         self.frames.append(Frame(self._options(at, excluded), excluded=excluded))
 
     def _next(self) -> bool:
-        """Go on to the next option of the last choice, if there is one."""
+        """Advance the last choice to its next option, if there is one."""
         frame, at = self.frames[-1], len(self.frames) - 1
         if frame.chosen is not None:
             self._count(at, frame.chosen, 1)
@@ -337,7 +325,7 @@ class DomainSearch:
             for inner, count in counted.values()
         )
 
-    # ── packing ─────────────────────────────────────────────────────────────────────────────────────
+    # ── packing ────────────────────────────────────────────────────────────────────────────────────
 
     def _pack(self) -> bool:
         """Assign the pods to rows; identical pods always fit."""

@@ -116,7 +116,7 @@ class TopologyCapacity:
                 np.minimum(counts[kind], left // amount if amount > 1 else left, out=counts[kind])
         return np.where(self.allowed[:, rows], np.maximum(counts, 0), 0)
 
-    # ── distribution ────────────────────────────────────────────────────────────────────────────────
+    # ── distribution ───────────────────────────────────────────────────────────────────────────────
 
     def spread(
         self,

@@ -118,7 +118,7 @@ class ElasticGrowth:
             self.assigned += zip(pods, np.repeat(rows, counts).tolist(), strict=False)
         return count
 
-    # ── areas ─────────────────────────────────────────────────────────────────────────────────────
+    # ── areas ──────────────────────────────────────────────────────────────────────────────────────
 
     def _areas(self, path: Path, kind: int, count: int) -> list[Area]:
         """The areas for pods of a leaf, the best first; domains not chosen yet are chosen."""
@@ -138,13 +138,10 @@ class ElasticGrowth:
                 chosen = self._choose((constraint,), area, preferred, kind, count, whole=True)
             if chosen is None:
                 continue
-            if (
-                constraint.strength is LocalityStrength.REQUIRED and chosen[0] > constraint.level
-            ):  # a preference around it was narrower
-                chosen = (
-                    constraint.level,
-                    int(self.capacity.above(chosen[0], np.array([chosen[1]]), constraint.level)[0]),
-                )
+            if constraint.strength is LocalityStrength.REQUIRED and chosen[0] > constraint.level:
+                # A preference around it was narrower.
+                domains = self.capacity.above(chosen[0], np.array([chosen[1]]), constraint.level)
+                chosen = constraint.level, int(domains[0])
             if constraint.strength is not LocalityStrength.PREFERRED and chosen[0] > area[0]:
                 area = chosen
             if chosen[0] > preferred[0] or not self._is_inside(preferred, area):

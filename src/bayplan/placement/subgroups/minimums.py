@@ -126,9 +126,9 @@ class _Attempt:
                 self.capacity, root, self.profile, StepBudget(steps_left), preferences=with_preferences
             )
             outcome = search.run()
-            if outcome is SearchOutcome.YES:
+            if outcome is SearchOutcome.FOUND:
                 return search
-            if outcome is SearchOutcome.NO:
+            if outcome is SearchOutcome.NOT_FOUND:
                 brief = self.gang.brief or not steps
                 return (
                     TreeMisfit()

@@ -119,7 +119,7 @@ class _QuorumSearch:
         mine = (pod for pod in self.gang.bound if pod.node and pod.pod_set in names)
         return [self.overlay.row(pod.node) for pod in mine]
 
-    # ── members with enough pods ──────────────────────────────────────────────────────────────────────
+    # ── members with enough pods ───────────────────────────────────────────────────────────────────
 
     def _able(self, member: Group | PodSet) -> Iterator[str]:
         """The pod sets of the members that have enough pods."""
@@ -203,7 +203,7 @@ class _QuorumSearch:
                 chosen = self._more(inner, chosen)
         return chosen
 
-    # ── attempts ─────────────────────────────────────────────────────────────────────────────────────
+    # ── attempts ───────────────────────────────────────────────────────────────────────────────────
 
     def _fits(self, parts: Parts) -> bool:
         """Whether these pod sets fit together, beside the bound pods."""

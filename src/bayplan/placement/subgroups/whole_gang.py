@@ -80,7 +80,7 @@ def _place(
     return complete(scope, gang, bound_nodes, Counter(missing))
 
 
-# ── capacity by topology ────────────────────────────────────────────────────────────────────────
+# ── capacity by topology ───────────────────────────────────────────────────────────────────────────
 
 
 def rows_in(snapshot: CapacitySnapshot, node_index: NodeIndex) -> Ints:
