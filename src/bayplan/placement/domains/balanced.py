@@ -57,18 +57,18 @@ def place_evenly(tree: Tree, counts: DomainCounts, request: PlacementRequest) ->
     if not request.units:
         return None
     even = _choose(tree, counts, replace(request, inner={}))
-    found = None if even is None else descend_apart(tree, even.counts, request, even.chosen, False)
-    if even is None or found is not None:
-        return found
+    leaves = None if even is None else descend_apart(tree, even.counts, request, even.chosen, False)
+    if even is None or leaves is not None:
+        return leaves
     even = _choose(tree, counts, request)
     return None if even is None else descend_apart(tree, even.counts, request, even.chosen, True)
 
 
 def _choose(tree: Tree, counts: DomainCounts, request: PlacementRequest) -> EvenChoice | None:
-    found = _best_branch(tree, counts, request)
-    if found is None:
+    best = _best_branch(tree, counts, request)
+    if best is None:
         return None
-    branch, threshold = found
+    branch, threshold = best
     level, domains = request.level, np.arange(len(branch.counts.pods[request.level]))
     if request.level < request.segment_level:
         picked = _fewest(branch, level, domains, request, by_evenness=True, tree=tree)
@@ -88,7 +88,7 @@ def _best_branch(
 ) -> tuple[SiblingDomains, int] | None:
     """The siblings with the highest threshold, and among equals those that need fewest domains."""
     best: tuple[SiblingDomains, int] | None = None
-    most, fewest_used = 0, 0
+    best_threshold, fewest_used = 0, 0
     lower = request.level + 1 if request.level < request.segment_level else request.level
     for first, last in _siblings(tree, request.level):
         low, high = tree.below(request.level, (first, last), lower)
@@ -98,16 +98,20 @@ def _best_branch(
         if reach is None:
             continue
         for threshold in _thresholds(counts, lower, reach, request):
-            if threshold <= 0 or threshold < most:
+            if threshold <= 0 or threshold < best_threshold:
                 break
-            if best and threshold == most and _at_least(counts, request, first, last) >= fewest_used:
+            if (
+                best
+                and threshold == best_threshold
+                and _at_least(counts, request, first, last) >= fewest_used
+            ):
                 break
             branch = _pruned(tree, counts, request, first, last, threshold)
             used = _greedy(branch.counts, request.level, np.arange(last - first), request)
             if used is None:
                 continue
-            if threshold > most or used.used < fewest_used:
-                best, most, fewest_used = (branch, threshold), threshold, used.used
+            if threshold > best_threshold or used.used < fewest_used:
+                best, best_threshold, fewest_used = (branch, threshold), threshold, used.used
             break
     return best
 
@@ -298,15 +302,15 @@ def _grafted(tree: Tree, counts: DomainCounts, branch: SiblingDomains, level: in
     """The full counts with those of the branch below the chosen level, for the descent."""
     if level >= tree.lowest:
         return counts
-    whole = DomainCounts(
+    merged = DomainCounts(
         list(counts.pods), list(counts.segments), list(counts.pods_led), list(counts.segments_led),
         list(counts.leads), counts.affinity,
     )  # fmt: skip
     pairs = (
-        (whole.pods, branch.counts.pods),
-        (whole.segments, branch.counts.segments),
-        (whole.pods_led, branch.counts.pods_led),
-        (whole.segments_led, branch.counts.segments_led),
+        (merged.pods, branch.counts.pods),
+        (merged.segments, branch.counts.segments),
+        (merged.pods_led, branch.counts.pods_led),
+        (merged.segments_led, branch.counts.segments_led),
     )
     for below in range(level + 1, tree.lowest + 1):
         start = branch.offsets[below]
@@ -314,6 +318,6 @@ def _grafted(tree: Tree, counts: DomainCounts, branch: SiblingDomains, level: in
             target[below] = target[below].copy()
             target[below][start : start + len(source[below])] = source[below]
         leads = branch.counts.leads[below]
-        whole.leads[below] = whole.leads[below].copy()
-        whole.leads[below][start : start + len(leads)] = leads
-    return whole
+        merged.leads[below] = merged.leads[below].copy()
+        merged.leads[below][start : start + len(leads)] = leads
+    return merged

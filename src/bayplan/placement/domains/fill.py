@@ -76,7 +76,7 @@ def fill(
     last = first + np.add.reduceat(short.astype(np.int64), first)
     assert (last < np.append(first[1:], len(domains))).all(), "counted capacity must suffice"
     left = need - (total[last] - room[last])
-    given = np.where(short, room, 0)
+    filled = np.where(short, room, 0)
     if tight:
         here = np.arange(len(domains))
         able = (here >= last[owner]) & (room >= left[owner])
@@ -87,11 +87,11 @@ def fill(
         best = np.minimum.reduceat(value, first)
         candidates = np.flatnonzero(value == best[owner])
         last = candidates[np.searchsorted(owner[candidates], np.arange(len(need)))]
-    given[last] = left
-    used = given > 0
+    filled[last] = left
+    used = filled > 0
     if keep_empty:
         used |= short
-    return Shared(domains[used], given[used])
+    return Shared(domains[used], filled[used])
 
 
 def prefer_leader(domains: Ints, units: Ints, units_led: Ints, leads: Bools, need: int) -> Ints:

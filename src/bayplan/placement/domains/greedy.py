@@ -31,13 +31,13 @@ def place_members(
     """Place each member in turn; on a misfit, the placements found before it are returned too."""
     located: dict[str, Located] = {}
     for position, member in enumerate(members):
-        found = place_member(scope, member)
-        if isinstance(found, Misfit):
-            return located, found
-        located |= found
+        placed = place_member(scope, member)
+        if isinstance(placed, Misfit):
+            return located, placed
+        located |= placed
         if position + 1 < len(members):
             for pod_set in pod_sets_of(member):
-                scope = scope.after(found[pod_set.name], pod_set.requests)
+                scope = scope.after(placed[pod_set.name], pod_set.requests)
     return located, None
 
 
@@ -89,11 +89,11 @@ def place_pod_set(
     request = replace(request, leader=leader is not None)
     query = _query(scope, pod_set, names)
     counts = _counted(scope, query, request, leader)
-    found = None
+    chosen = None
     spreads = not (request.required or request.unconstrained or request.remainder)
     if request.strategy is Strategy.BALANCED and spreads:
-        found = place_evenly(snapshot.tree, counts, request)
-    if found is None:
+        chosen = place_evenly(snapshot.tree, counts, request)
+    if chosen is None:
         picked = choose(counts, request)
         if isinstance(picked, Shortfall):
             looser = _with_rest(scope, pod_set, locality, request) if _is_strict(request) else picked
@@ -102,8 +102,8 @@ def place_pod_set(
             if scope.brief:
                 return Misfit(Code.NO_ROOM, names)
             return misfit.no_room(query, request, counts, picked, leader)
-        found = descend(snapshot.tree, counts, request, picked)
-    return _located(snapshot, request, pod_set, leader, found)
+        chosen = descend(snapshot.tree, counts, request, picked)
+    return _located(snapshot, request, pod_set, leader, chosen)
 
 
 def _is_strict(request: PlacementRequest) -> bool:
@@ -120,25 +120,25 @@ def _with_rest(
 ) -> dict[str, Located] | Misfit:
     """Place whole segments (and a leader) first, then the last, smaller segment in the capacity left."""
     tree, rest = scope.snapshot.tree, request.remainder
-    whole = replace(pod_set, count=pod_set.count - rest, minimum=0)
-    found = place_pod_set(scope, whole, locality, leader)
-    if isinstance(found, Misfit):
-        return found
-    scope = scope.after(found[pod_set.name], pod_set.requests)
+    whole_segments = replace(pod_set, count=pod_set.count - rest, minimum=0)
+    placed = place_pod_set(scope, whole_segments, locality, leader)
+    if isinstance(placed, Misfit):
+        return placed
+    scope = scope.after(placed[pod_set.name], pod_set.requests)
     if leader is not None:
-        scope = scope.after(found[leader.name], leader.requests)
-    placed = np.concatenate([part.leaves for part in found.values()])
-    if request.required and len(placed):
-        top = tree.ancestors(tree.lowest, placed[:1], request.level)
+        scope = scope.after(placed[leader.name], leader.requests)
+    leaves = np.concatenate([part.leaves for part in placed.values()])
+    if request.required and len(leaves):
+        top = tree.ancestors(tree.lowest, leaves[:1], request.level)
         scope = replace(scope, leaf_range=tree.leaf_range(request.level, int(top[0])))
     together = Locality(required=tree.levels[request.segment_level])
     last_one = replace(pod_set, count=rest, minimum=0, segments=pod_set.segments[1:])
     last = place_pod_set(scope, last_one, together)
     if isinstance(last, Misfit):
         return replace(last, pod_sets=(pod_set.name, *([leader.name] if leader else [])))
-    first, tail = found[pod_set.name], last[pod_set.name]
+    first, tail = placed[pod_set.name], last[pod_set.name]
     joined = Located(np.concatenate((first.leaves, tail.leaves)), np.concatenate((first.pods, tail.pods)))
-    return found | {pod_set.name: joined}
+    return placed | {pod_set.name: joined}
 
 
 def _counted(
@@ -234,17 +234,17 @@ def _located(
     request: PlacementRequest,
     pod_set: PodSet,
     leader: PodSet | None,
-    found: Chosen,
+    chosen: Chosen,
 ) -> dict[str, Located]:
-    order = np.argsort(found.domains, kind="stable")
-    leaves, pods = found.domains[order], found.pods[order]
-    kept = pods > 0
-    located = {pod_set.name: Located(leaves[kept], pods[kept])}
-    if found.last != NOWHERE:
-        area = snapshot.tree.leaf_range(request.segment_level, found.last)
+    order = np.argsort(chosen.domains, kind="stable")
+    leaves, pods = chosen.domains[order], chosen.pods[order]
+    used = pods > 0
+    located = {pod_set.name: Located(leaves[used], pods[used])}
+    if chosen.last != NOWHERE:
+        area = snapshot.tree.leaf_range(request.segment_level, chosen.last)
         located[pod_set.name] = last_segment_last(located[pod_set.name], area, request.remainder)
     if leader is not None:
-        located[leader.name] = Located(np.array([found.leader]), np.array([1]))
+        located[leader.name] = Located(np.array([chosen.leader]), np.array([1]))
     return located
 
 
@@ -259,8 +259,8 @@ def _place_group(scope: PlacementScope, group: Group) -> dict[str, Located] | Mi
         return Misfit(Code.NO_DOMAINS, names, topology=topology.name, level=shown or "")
     named = locality.required or locality.preferred
     if named is None:
-        located, misfit_found = place_members(scope, group.members)
-        return located if misfit_found is None else misfit_found
+        located, misfit_of_member = place_members(scope, group.members)
+        return located if misfit_of_member is None else misfit_of_member
     names = tuple(pod_set.name for pod_set in group.pod_sets())
     if named != AUTO and named not in levels:
         return Misfit(Code.UNKNOWN_LEVEL, names, topology=scope.snapshot.tree.topology.name, level=named)

@@ -60,21 +60,21 @@ def _extend(
 ) -> None:
     """Add one domain to every choice with one domain less."""
     if room > 0:
-        found = ((before.done & unfinished) << room) & ~after.done
-        if found:
-            after.done |= found
-            after.steps.append((position, False, found))
+        reached = ((before.done & unfinished) << room) & ~after.done
+        if reached:
+            after.done |= reached
+            after.steps.append((position, False, reached))
     if before.unled:
         if room_led >= 0:
-            found = (before.unled << room_led) & ~after.done
-            if found:
-                after.done |= found
-                after.steps.append((position, True, found))
+            reached = (before.unled << room_led) & ~after.done
+            if reached:
+                after.done |= reached
+                after.steps.append((position, True, reached))
         if room > 0:
-            found = (before.unled << room) & ~after.unled
-            if found:
-                after.unled |= found
-                after.unled_steps.append((position, found))
+            reached = (before.unled << room) & ~after.unled
+            if reached:
+                after.unled |= reached
+                after.unled_steps.append((position, reached))
 
 
 def _read_back(

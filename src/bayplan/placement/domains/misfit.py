@@ -65,9 +65,9 @@ def _oversized(query: PlacementQuery, counts: DomainCounts, leader: PodSet | Non
     candidates += [leader] if leader is not None and not counts.leads[-1].any() else []
     for pod_set in candidates:
         asked = {name: amount for name, amount in pod_set.requests.items() if name in known}
-        found = oversized(rows, pod_set.name, asked)
-        if found is not None:
-            return found
+        larger = oversized(rows, pod_set.name, asked)
+        if larger is not None:
+            return larger
     return None
 
 
@@ -104,14 +104,14 @@ def exclusions(query: PlacementQuery) -> Exclusions:
 
 def _exhausted(query: PlacementQuery, candidates: Bools) -> dict[str, int]:
     """Leaves that hold no pod at all, by the first resource (alphabetically) that has none left."""
-    left, found = candidates.copy(), {}
+    left, by_resource = candidates.copy(), {}
     for name, amount in sorted(with_slot(query.pod_set.requests).items()):
         if amount:
             empty = left & (room_beside(query.snapshot, query.rows, name, query.assumed) < amount)
             if empty.any():
-                found[name] = int(empty.sum())
+                by_resource[name] = int(empty.sum())
                 left &= ~empty
-    return found
+    return by_resource
 
 
 def _layers(
@@ -122,12 +122,12 @@ def _layers(
         return ()
     tree, level = query.snapshot.tree, short.level
     best = int(np.argmax(np.where(usable, counts.segments[level], -1)))
-    found = []
+    fits = []
     for name, layer_level, size in request.layers:
         first, last = tree.below(level, (best, best + 1), layer_level)
         fit = int((counts.pods[layer_level][first:last] // size).sum())
-        found.append(LayerFit(name, fit, query.pod_set.count // size))
-    return tuple(found)
+        fits.append(LayerFit(name, fit, query.pod_set.count // size))
+    return tuple(fits)
 
 
 def _nearest(
@@ -174,6 +174,6 @@ def _scarcest(query: PlacementQuery, first: int, last: int) -> str:
     for name, amount in with_slot(query.pod_set.requests).items():
         if amount:
             here = room_beside(query.snapshot, query.rows, name, query.assumed)[first:last][usable]
-            most: Ints = copies(here, amount)
-            totals.append((int(most.sum()), name))
+            fit: Ints = copies(here, amount)
+            totals.append((int(fit.sum()), name))
     return min(totals)[1]

@@ -46,10 +46,10 @@ def with_node_caps(
     claimed = snapshot.claimed
     if claimed is not None:
         claimed = np.concatenate((claimed, np.zeros((len(caps), claimed.shape[1]), np.int64)))
-    found = replace(
+    capped = replace(
         snapshot, resources=resources, free=free, largest=largest, claimed=claimed, held=None, memory={}
     )
-    return found, _with_requests(tree, names)
+    return capped, _with_requests(tree, names)
 
 
 def _with_requests(tree: Group, cap_resources: Mapping[str, str]) -> Group:
@@ -101,10 +101,10 @@ def place_aligned(
         conflict = _conflict(snapshot, gang, asked.placement, columns, rules, bound)
         if conflict is None:
             return asked
-        name, most = conflict
-        caps[name] = np.minimum(caps[name], most) if name in caps else most
-    unsure = Misfit(Code.NOT_DECIDED, (name,), topology=snapshot.tree.topology.name)
-    return replace(asked, placement=Placement({}, unsure))
+        name, limit = conflict
+        caps[name] = np.minimum(caps[name], limit) if name in caps else limit
+    undecided = Misfit(Code.NOT_DECIDED, (name,), topology=snapshot.tree.topology.name)
+    return replace(asked, placement=Placement({}, undecided))
 
 
 def aligned_caps(gang: Gang, columns: NumaColumns, rules: ZoneRules) -> dict[str, Ints]:
@@ -136,9 +136,9 @@ def _conflict(
         rows = np.flatnonzero(pods)
         room = aligned_counts(narrowed(columns, rows), pod_set.zones, rules, pod_set.count)
         if number and (room < pods[rows]).any():
-            most = np.full(columns.rows, pod_set.count, dtype=np.int64)
-            most[rows] = room
-            return pod_set.name, most
+            limit = np.full(columns.rows, pod_set.count, dtype=np.int64)
+            limit[rows] = room
+            return pod_set.name, limit
         columns = with_copies(columns, rows, pods[rows], pod_set.zones, rules)
     return None
 
@@ -163,10 +163,10 @@ def _explained(
 ) -> Misfit:
     """Add why a node that has the resources for one more pod cannot align it, if there is such a node."""
     near = misfit.nearest
-    stuck = [p for p in gang.root.pod_sets() if p.name in misfit.pod_sets and p.name in caps]
-    if near is None or not stuck:
+    capped_sets = [p for p in gang.root.pod_sets() if p.name in misfit.pod_sets and p.name in caps]
+    if near is None or not capped_sets:
         return misfit
-    pod_set, cap = stuck[0], caps[stuck[0].name]
+    pod_set, cap = capped_sets[0], caps[capped_sets[0].name]
     rows = _unaligned_rows(snapshot, pod_set, cap)
     low, high = find_rows(snapshot.tree, near.domain) if near.domain else (0, snapshot.tree.rows)
     inside = rows[(rows >= low) & (rows < high)]

@@ -27,15 +27,15 @@ class PlacementScope:
     brief: bool = False  # no explanation is needed on a misfit
     check: Callable[[], None] = lambda: None  # raises when the time for this gang is used up
 
-    def after(self, found: Located, requests: Mapping[str, int]) -> PlacementScope:
+    def after(self, located: Located, requests: Mapping[str, int]) -> PlacementScope:
         """The scope with those pods placed."""
-        return replace(self, assumed=self.assumed.plus(self.snapshot, found.leaves, found.pods, requests))
+        return replace(self, assumed=self.assumed.plus(self.snapshot, located.leaves, located.pods, requests))
 
     def inside(self, leaves: tuple[int, int]) -> PlacementScope:
         """The scope of a range of leaves alone, with indices from its first; without explanations."""
         first, last = leaves
-        kept = (self.assumed.leaves >= first) & (self.assumed.leaves < last)
-        assumed = AssumedUsage(self.assumed.leaves[kept] - first, self.assumed.amounts[:, kept])
+        selected = (self.assumed.leaves >= first) & (self.assumed.leaves < last)
+        assumed = AssumedUsage(self.assumed.leaves[selected] - first, self.assumed.amounts[:, selected])
         excluded_leaves = frozenset(leaf - first for leaf in self.excluded_leaves if first <= leaf < last)
         return PlacementScope(
             self.snapshot.part(leaves), self.profile, assumed, None, excluded_leaves, True, self.check
@@ -55,17 +55,17 @@ def scope_of(snapshot: CapacitySnapshot, profile: Profile) -> PlacementScope:
     return PlacementScope(snapshot, profile, AssumedUsage.nothing(snapshot))
 
 
-def last_segment_last(found: Located, area: tuple[int, int], rest: int) -> Located:
+def last_segment_last(located: Located, area: tuple[int, int], rest: int) -> Located:
     """Move the pods of the last, smaller segment behind all others, so that ranks match segments."""
-    inside = (found.leaves >= area[0]) & (found.leaves < area[1])
-    before = np.cumsum(np.where(inside, found.pods, 0)) - found.pods
-    whole = int(found.pods[inside].sum()) - rest
-    first = np.where(inside, np.clip(whole - before, 0, found.pods), found.pods)
-    tail = found.pods - first
-    leaves = np.concatenate((found.leaves[first > 0], found.leaves[tail > 0]))
+    inside = (located.leaves >= area[0]) & (located.leaves < area[1])
+    before = np.cumsum(np.where(inside, located.pods, 0)) - located.pods
+    whole = int(located.pods[inside].sum()) - rest
+    first = np.where(inside, np.clip(whole - before, 0, located.pods), located.pods)
+    tail = located.pods - first
+    leaves = np.concatenate((located.leaves[first > 0], located.leaves[tail > 0]))
     pods = np.concatenate((first[first > 0], tail[tail > 0]))
-    opens = np.append(True, leaves[1:] != leaves[:-1])  # the tail may start on the leaf where the others end
-    return Located(leaves[opens], np.add.reduceat(pods, np.flatnonzero(opens)))
+    starts = np.append(True, leaves[1:] != leaves[:-1])  # the tail may start on the leaf where the others end
+    return Located(leaves[starts], np.add.reduceat(pods, np.flatnonzero(starts)))
 
 
 def merged(parts: Sequence[Located]) -> Located:
@@ -76,18 +76,18 @@ def merged(parts: Sequence[Located]) -> Located:
     return Located(leaves, pods)
 
 
-def assignment(snapshot: CapacitySnapshot, found: Located) -> Assignment:
+def assignment(snapshot: CapacitySnapshot, located: Located) -> Assignment:
     """The assignment in rank order. Hosts are given by name; other leaves by their whole path."""
     tree = snapshot.tree
     if tree.topology.ends_at_host:
-        hosts = [node.labels[HOSTNAME] for node in tree.nodes[found.leaves].tolist()]
+        hosts = [node.labels[HOSTNAME] for node in tree.nodes[located.leaves].tolist()]
         return Assignment(
-            tree.levels[-1:], tuple(map(DomainAssignment, zip(hosts, strict=True), found.pods.tolist()))
+            tree.levels[-1:], tuple(map(DomainAssignment, zip(hosts, strict=True), located.pods.tolist()))
         )
     return Assignment(
         tree.levels,
         tuple(
             DomainAssignment(tree.path(tree.lowest, leaf), pods)
-            for leaf, pods in zip(found.leaves.tolist(), found.pods.tolist(), strict=True)
+            for leaf, pods in zip(located.leaves.tolist(), located.pods.tolist(), strict=True)
         ),
     )

@@ -41,15 +41,15 @@ def build_grid(problem: ExactProblem, levels: tuple[int, ...]) -> Grid:
     pods = np.array([item.pods for item in items], np.int64).reshape(len(items), len(problem.names))
     counts = np.array([item.count for item in items], np.int64)
     needs = pods @ problem.needs
-    most = np.zeros((len(items), problem.allowed.shape[1]), np.int64)
+    fits_by_leaf = np.zeros((len(items), problem.allowed.shape[1]), np.int64)
     for row, item in enumerate(items):
         allowed: Bools = np.logical_and.reduce(problem.allowed[np.flatnonzero(item.pods)], axis=0)
-        most[row] = np.minimum(fits(needs[row], problem.rooms, allowed), item.count)
-    usable: Bools = np.logical_or.reduce(most > 0, axis=0)
+        fits_by_leaf[row] = np.minimum(fits(needs[row], problem.rooms, allowed), item.count)
+    usable: Bools = np.logical_or.reduce(fits_by_leaf > 0, axis=0)
     rooms = np.where(usable, problem.rooms, 0)
     return Grid(
-        problem, levels, pods, counts, needs, most, usable,
-        tuple(np.add.reduceat(most, first, axis=1) for first in problem.firsts),
+        problem, levels, pods, counts, needs, fits_by_leaf, usable,
+        tuple(np.add.reduceat(fits_by_leaf, first, axis=1) for first in problem.firsts),
         tuple(np.add.reduceat(rooms, first, axis=1) for first in problem.firsts),
         tuple(np.logical_or.reduceat(usable, first) for first in problem.firsts),
     )  # fmt: skip
@@ -58,21 +58,27 @@ def build_grid(problem: ExactProblem, levels: tuple[int, ...]) -> Grid:
 def _items(problem: ExactProblem, levels: tuple[int, ...]) -> Iterator[Item]:
     """Single pods; segments of the lowest level; and locality groups that one leaf has to hold."""
     counts = problem.counts.tolist()
-    lumps: list[set[int]] = []
+    merged_groups: list[set[int]] = []
     for group, level in zip(problem.groups, levels, strict=True):
         if level == problem.lowest:
-            joined = set(group.pod_sets).union(*(lump for lump in lumps if lump & set(group.pod_sets)))
-            lumps = [lump for lump in lumps if not lump & joined] + [joined]
-    for lump in lumps:
-        if any(counts[position] for position in lump):
-            yield Item(tuple(count if position in lump else 0 for position, count in enumerate(counts)), 1)
+            joined = set(group.pod_sets).union(
+                *(merged_group for merged_group in merged_groups if merged_group & set(group.pod_sets))
+            )
+            merged_groups = [merged_group for merged_group in merged_groups if not merged_group & joined] + [
+                joined
+            ]
+    for merged_group in merged_groups:
+        if any(counts[position] for position in merged_group):
+            yield Item(
+                tuple(count if position in merged_group else 0 for position, count in enumerate(counts)), 1
+            )
     for position, count in enumerate(counts):
-        if any(position in lump for lump in lumps):
+        if any(position in merged_group for merged_group in merged_groups):
             continue
         size = next((layer.size for layer in problem.layers[position] if layer.level == problem.lowest), 1)
-        for together, often in ((size, count // size), (count % size, 1)):
-            if together and often:
-                yield Item(tuple(together if p == position else 0 for p in range(len(counts))), often)
+        for together, times in ((size, count // size), (count % size, 1)):
+            if together and times:
+                yield Item(tuple(together if p == position else 0 for p in range(len(counts))), times)
 
 
 def top_level(grid: Grid) -> int:
@@ -149,9 +155,11 @@ def _able(grid: Grid, level: int) -> Bools:
     able: Bools = np.logical_and.reduce(np.concatenate((alone, together)), axis=0)
     for group, bound_to in zip(problem.groups, grid.levels, strict=True):
         if bound_to > level:
-            mine = grid.pods[:, list(group.pod_sets)].any(axis=1)
-            whole = np.logical_and.reduce(grid.held[bound_to][mine] >= grid.counts[mine, None], axis=0)
-            able &= _rolled(grid, whole[None].astype(np.int64), bound_to, level)[0] > 0
+            of_group = grid.pods[:, list(group.pod_sets)].any(axis=1)
+            holds_group = np.logical_and.reduce(
+                grid.held[bound_to][of_group] >= grid.counts[of_group, None], axis=0
+            )
+            able &= _rolled(grid, holds_group[None].astype(np.int64), bound_to, level)[0] > 0
     for position, layers in enumerate(problem.layers):
         for layer in layers:
             if level < layer.level:

@@ -61,7 +61,7 @@ def best_at(search: LevelSearch, best: SearchResult) -> tuple[SearchResult, bool
     queue = [(least, 0, domain) for least, domain in candidates(grid, level)]
     heapify(queue)
     candidates_tried: dict[int, DomainBound] = {}
-    settled = True
+    proven = True
     while queue:
         least, _, domain = heappop(queue)
         if best.pods is not None and (search.any_will_do or least >= best.score):
@@ -72,27 +72,27 @@ def best_at(search: LevelSearch, best: SearchResult) -> tuple[SearchResult, bool
         candidate = candidates_tried.get(domain) or _open_domain(search, domain)
         candidates_tried[domain] = candidate
         rivals = bool(queue) and (best.pods is None or queue[0][0] < best.score)
-        more = rivals or candidate.done + 1 < len(candidate.stages)
-        seconds = (budget.left - reserve) / (2 if more else 1)
-        refined, sure = _advance(search, candidate, least, best, seconds)
-        settled = settled and sure
+        more_work = rivals or candidate.done + 1 < len(candidate.stages)
+        seconds = (budget.left - reserve) / (2 if more_work else 1)
+        refined, is_proven = _advance(search, candidate, least, best, seconds)
+        proven = proven and is_proven
         if refined is None:
             continue
         assert candidate.solution is not None
         pods = pods_of(candidate.model, candidate.solution)
         if not holds(grid.problem, grid.levels, pods):  # amounts too far apart for the solver's tolerance
-            settled = False
+            proven = False
             continue
-        found = SearchResult(pods, score(grid.problem, pods))
-        best = found if best.pods is None or found.score < best.score else best
+        result = SearchResult(pods, score(grid.problem, pods))
+        best = result if best.pods is None or result.score < best.score else best
         if candidate.done < len(candidate.stages):
             heappush(queue, (refined, -candidate.done, domain))
-    return best, settled
+    return best, proven
 
 
-def is_in_one_domain(answer: SearchResult, level: int) -> bool:
+def is_in_one_domain(result: SearchResult, level: int) -> bool:
     """Whether one domain of the level holds the result; no higher level can be better then."""
-    return answer.pods is not None and level != FREE and answer.score[level] == 1
+    return result.pods is not None and level != FREE and result.score[level] == 1
 
 
 def _on_one_leaf(grid: Grid, best: SearchResult) -> SearchResult:
@@ -101,8 +101,8 @@ def _on_one_leaf(grid: Grid, best: SearchResult) -> SearchResult:
         return best
     pods = np.zeros(grid.problem.allowed.shape, np.int64)
     pods[:, leaf] = grid.problem.counts
-    found = SearchResult(pods, score(grid.problem, pods))
-    return found if best.pods is None or found.score < best.score else best
+    result = SearchResult(pods, score(grid.problem, pods))
+    return result if best.pods is None or result.score < best.score else best
 
 
 def _open_domain(search: LevelSearch, domain: int) -> DomainBound:
@@ -117,22 +117,22 @@ def _advance(
     """Optimise one more stage: the new bound of the domain (None: not better); and whether it is proven."""
     cost, program = candidate.stages[candidate.done], candidate.model.program
     last = candidate.done + 1 == len(candidate.stages)
-    place = search.level + 1 + candidate.done
+    stage = search.level + 1 + candidate.done
     around = candidate.around if last else 0
     entries = [(column, int(cost[column])) for column in np.flatnonzero(cost).tolist()]
-    start, sure = candidate.solution, True
-    if best.pods is not None and least[:place] == best.score[:place]:
-        limit = best.score[place] - around - last  # no worse in this stage, and better in the last
+    start, is_proven = candidate.solution, True
+    if best.pods is not None and least[:stage] == best.score[:stage]:
+        limit = best.score[stage] - around - last  # no worse in this stage, and better in the last
         program.at_most(entries, limit)
         start = None if start is None or cost @ start > limit else start
-    if start is None or cost @ start > least[place] - around:
+    if start is None or cost @ start > least[stage] - around:
         solved = solve(program, cost, start, seconds)
         search.budget.left -= solved.seconds
-        sure = solved.status in (SolverStatus.BEST, SolverStatus.NONE)
+        is_proven = solved.status in (SolverStatus.BEST, SolverStatus.NONE)
         start = start if solved.solution is None else solved.solution
         if solved.status is SolverStatus.NONE or start is None:
-            return None, sure
+            return None, is_proven
     value = round(float(cost @ start))
     program.at_most(entries, value)
     candidate.solution, candidate.done = start, candidate.done + 1
-    return (*least[:place], value + around, *least[place + 1 :]), sure
+    return (*least[:stage], value + around, *least[stage + 1 :]), is_proven

@@ -172,14 +172,14 @@ def _cover_items(model: Model) -> None:
 
 def _within(model: Model, level: int) -> dict[int, list[int]]:
     """The parents inside each domain of a level."""
-    found: dict[int, list[int]] = {domain: [] for at, domain in model.used if at == level}
+    parents_by_domain: dict[int, list[int]] = {domain: [] for at, domain in model.used if at == level}
     firsts = model.grid.problem.firsts
     above = (
         np.searchsorted(firsts[level], firsts[model.grid.problem.lowest - 1][model.parents], side="right") - 1
     )
     for parent, domain in zip(model.parents.tolist(), above.tolist(), strict=True):
-        found[domain].append(parent)
-    return found
+        parents_by_domain[domain].append(parent)
+    return parents_by_domain
 
 
 def _nest(model: Model) -> None:
@@ -202,11 +202,11 @@ def _keep_groups_together(model: Model) -> None:
     for group, level in zip(grid.problem.groups, grid.levels, strict=True):
         if not model.level < level < grid.problem.lowest:
             continue
-        mine = np.flatnonzero(grid.pods[:, list(group.pod_sets)].any(axis=1)).tolist()
+        own_items = np.flatnonzero(grid.pods[:, list(group.pod_sets)].any(axis=1)).tolist()
         chosen = []
         for parents in _within(model, level).values():
             chosen.append(model.program.column(1))
-            for item in mine:
+            for item in own_items:
                 entries = [(model.items[parent, item], 1) for parent in parents]
                 model.program.equal([*entries, (chosen[-1], -int(grid.counts[item]))], 0)
         model.program.equal([(column, 1) for column in chosen], 1)
@@ -216,19 +216,27 @@ def _cut_segments(model: Model) -> None:
     """Domains of a layer hold whole segments; one of them also holds the last, smaller one."""
     grid, program = model.grid, model.program
     for position, layers in enumerate(grid.problem.layers):
-        mine = [(item, often) for item, often in enumerate(grid.pods[:, position].tolist()) if often]
+        own_items = [
+            (item, pods_per_item)
+            for item, pods_per_item in enumerate(grid.pods[:, position].tolist())
+            if pods_per_item
+        ]
         for layer in layers:
             if not model.level < layer.level < grid.problem.lowest:
                 continue
-            odd = []
+            holds_rest = []
             for parents in _within(model, layer.level).values():
-                entries = [(model.items[parent, item], often) for parent in parents for item, often in mine]
+                entries = [
+                    (model.items[parent, item], pods_per_item)
+                    for parent in parents
+                    for item, pods_per_item in own_items
+                ]
                 entries.append(
                     (program.column(int(grid.problem.counts[position]) // layer.size), -layer.size)
                 )
                 if layer.rest:
-                    odd.append(program.column(1))
-                    entries.append((odd[-1], -layer.rest))
+                    holds_rest.append(program.column(1))
+                    entries.append((holds_rest[-1], -layer.rest))
                 program.equal(entries, 0)
             if layer.rest:
-                program.equal([(column, 1) for column in odd], 1)
+                program.equal([(column, 1) for column in holds_rest], 1)

@@ -34,13 +34,14 @@ def leaf_classes(grid: Grid, leaves: Ints, parents: Ints) -> list[LeafClass]:
     shapes, which = np.unique(_shapes(grid, leaves, scale), axis=1, return_inverse=True)
     patterns = [fullest(shape[: len(needs)], needs, shape[len(needs) :]) for shape in shapes.T.tolist()]
     free = grid.problem.free[grid.problem.lowest][leaves].tolist()
-    found: dict[tuple[int, tuple[Pattern, ...], int, int], list[int]] = {}
+    by_class: dict[tuple[int, tuple[Pattern, ...], int, int], list[int]] = {}
     columns = (leaves.tolist(), parents.tolist(), which.tolist(), free)
     for leaf, parent, shape, room in zip(*columns, strict=True):
         unlisted = -1 if patterns[shape] else shape
-        found.setdefault((parent, patterns[shape], unlisted, room), []).append(leaf)
+        by_class.setdefault((parent, patterns[shape], unlisted, room), []).append(leaf)
     return [
-        LeafClass(parent, tuple(alike), listed, room) for (parent, listed, _, room), alike in found.items()
+        LeafClass(parent, tuple(members), listed, room)
+        for (parent, listed, _, room), members in by_class.items()
     ]
 
 
@@ -76,20 +77,20 @@ def _patterns(
     if item + 1 == len(most):
         yield (top,)
         return
-    for often in range(top, -1, -1):
-        left = [have - often * want for have, want in zip(room, need, strict=True)]
+    for times in range(top, -1, -1):
+        left = [have - times * want for have, want in zip(room, need, strict=True)]
         for rest in _patterns(item + 1, most, needs, left):
-            yield (often, *rest)
+            yield (times, *rest)
 
 
 def _is_full(
     pattern: Pattern, most: Sequence[int], needs: Sequence[Sequence[int]], room: Sequence[int]
 ) -> bool:
     left = [
-        have - sum(often * need[row] for often, need in zip(pattern, needs, strict=True))
+        have - sum(times * need[row] for times, need in zip(pattern, needs, strict=True))
         for row, have in enumerate(room)
     ]
     return not any(
-        often < top and all(have >= want for have, want in zip(left, need, strict=True))
-        for often, top, need in zip(pattern, most, needs, strict=True)
+        times < top and all(have >= want for have, want in zip(left, need, strict=True))
+        for times, top, need in zip(pattern, most, needs, strict=True)
     )

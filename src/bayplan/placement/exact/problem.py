@@ -73,10 +73,10 @@ class ExactProblem:
 
 def problem_of(scope: PlacementScope, gang: Gang) -> ExactProblem | Misfit:
     """Build the problem; a misfit for a level that the topology lacks."""
-    found = list(_members(gang.root.members))
-    positions = {pod_set.name: position for position, (pod_set, _, _) in enumerate(found)}
+    members = list(_members(gang.root.members))
+    positions = {pod_set.name: position for position, (pod_set, _, _) in enumerate(members)}
     counts, layers = [], []
-    for pod_set, locality, names in found:
+    for pod_set, locality, names in members:
         request = resolve(pod_set, locality, scope.snapshot.tree.topology, scope.profile)
         if isinstance(request, Misfit):
             return replace(request, pod_sets=names)
@@ -85,8 +85,8 @@ def problem_of(scope: PlacementScope, gang: Gang) -> ExactProblem | Misfit:
     groups = _groups(scope, gang.root, positions)
     if isinstance(groups, Misfit):
         return groups
-    masks = _masks(scope, gang.root, [pod_set for pod_set, _, _ in found])
-    needs, rooms = _rows(scope, [with_slot(pod_set.requests) for pod_set, _, _ in found], masks)
+    masks = _masks(scope, gang.root, [pod_set for pod_set, _, _ in members])
+    needs, rooms = _rows(scope, [with_slot(pod_set.requests) for pod_set, _, _ in members], masks)
     allowed = np.array([_leaves(scope, mask) for mask in masks])
     largest = _largest(needs, rooms, counts)
     tree = scope.snapshot.tree
@@ -126,8 +126,8 @@ def holds(problem: ExactProblem, levels: tuple[int, ...], pods: Ints) -> bool:
             return False
     for row, layers in zip(pods, problem.layers, strict=True):
         for layer in layers:
-            odd = np.add.reduceat(row, problem.firsts[layer.level]) % layer.size
-            if odd[odd > 0].tolist() != ([layer.rest] if layer.rest else []):
+            rest = np.add.reduceat(row, problem.firsts[layer.level]) % layer.size
+            if rest[rest > 0].tolist() != ([layer.rest] if layer.rest else []):
                 return False
     return True
 
@@ -146,8 +146,8 @@ def located(problem: ExactProblem, position: int, pods: Ints) -> Located:
     inner = 0
     for layer in reversed(problem.layers[position]):
         if layer.rest > inner:
-            odd = np.add.reduceat(pods, problem.firsts[layer.level]) % layer.size
-            area = slice(*problem.scope.snapshot.tree.leaf_range(layer.level, int(np.argmax(odd > 0))))
+            rest = np.add.reduceat(pods, problem.firsts[layer.level]) % layer.size
+            area = slice(*problem.scope.snapshot.tree.leaf_range(layer.level, int(np.argmax(rest > 0))))
             tail = np.zeros_like(left)
             behind = np.cumsum(left[area][::-1])[::-1] - left[area]
             tail[area] = np.clip(layer.rest - inner - behind, 0, left[area])
@@ -190,10 +190,10 @@ def _groups(
     scope: PlacementScope, root: Group, positions: Mapping[str, int]
 ) -> tuple[LocalityGroup, ...] | Misfit:
     levels = scope.snapshot.tree.levels
-    found: list[LocalityGroup] = []
-    whole_gang = (tuple(positions), root.locality, "")
+    groups: list[LocalityGroup] = []
+    root_group = (tuple(positions), root.locality, "")
     inner = chain.from_iterable(_localities(member) for member in root.members)
-    for names, locality, segments in (whole_gang, *inner):
+    for names, locality, segments in (root_group, *inner):
         named = locality.required or locality.preferred
         if named is None or not names:
             continue
@@ -204,8 +204,8 @@ def _groups(
         level = levels.index(start) if start in levels else len(levels) - 1
         required = locality.required is not None
         climbs = not required or named == AUTO
-        found.append(LocalityGroup(tuple(positions[name] for name in names), level, required, climbs))
-    return tuple(found)
+        groups.append(LocalityGroup(tuple(positions[name] for name in names), level, required, climbs))
+    return tuple(groups)
 
 
 def _localities(member: Group | PodSet) -> Iterator[tuple[tuple[str, ...], Locality, str]]:

@@ -53,18 +53,18 @@ def place_exactly(scope: PlacementScope, gang: Gang) -> tuple[dict[str, Located]
     if isinstance(greedy, Misfit) and exceeds_total_capacity(problem):
         return greedy
     hint = None if isinstance(greedy, Misfit) else _as_array(problem, greedy)
-    answer = _search(problem, hint, SearchBudget(scope.profile.exact_seconds))
-    if answer.pods is not None:
+    result = _search(problem, hint, SearchBudget(scope.profile.exact_seconds))
+    if result.pods is not None:
         return {
-            name: located(problem, p, answer.pods[p]) for p, name in enumerate(problem.names)
-        }, answer.proven
-    if not answer.proven:
+            name: located(problem, p, result.pods[p]) for p, name in enumerate(problem.names)
+        }, result.proven
+    if not result.proven:
         return Misfit(Code.NOT_DECIDED, names, topology=scope.snapshot.tree.topology.name)
     return greedy if isinstance(greedy, Misfit) else _together_impossible(problem)
 
 
 def _greedy(scope: PlacementScope, gang: Gang) -> dict[str, Located] | Misfit:
-    """What the strategy next of kin says: an answer to start from, or the facts of a refusal."""
+    """The placement of the nearest greedy strategy, to start from, or its misfit."""
     scope = replace(scope, profile=_without_exact(scope.profile))
     if not scope.snapshot.active.any():
         return place_member(scope, next(gang.root.pod_sets()))
@@ -72,12 +72,12 @@ def _greedy(scope: PlacementScope, gang: Gang) -> dict[str, Located] | Misfit:
         return place_member(scope, gang.root)
     placed: dict[str, Located] = {}
     for member in gang.root.members:
-        found = place_member(scope, member)
-        if isinstance(found, Misfit):
-            return found
-        placed |= found
+        located_by_set = place_member(scope, member)
+        if isinstance(located_by_set, Misfit):
+            return located_by_set
+        placed |= located_by_set
         for pod_set in pod_sets_of(member):
-            scope = scope.after(found[pod_set.name], pod_set.requests)
+            scope = scope.after(located_by_set[pod_set.name], pod_set.requests)
     return placed
 
 
@@ -91,15 +91,15 @@ def _without_exact(profile: Profile) -> Profile:
     )
 
 
-def _as_array(problem: ExactProblem, found: dict[str, Located]) -> Ints:
+def _as_array(problem: ExactProblem, located_by_set: dict[str, Located]) -> Ints:
     pods = np.zeros(problem.allowed.shape, np.int64)
     for position, name in enumerate(problem.names):
-        np.add.at(pods[position], found[name].leaves, found[name].pods)
+        np.add.at(pods[position], located_by_set[name].leaves, located_by_set[name].pods)
     return pods
 
 
 def _together_impossible(problem: ExactProblem) -> Misfit:
-    """Each pod set has a place by itself, but not all at once: the last one is left over."""
+    """The misfit of pod sets that fit one by one but not together; it names the last one."""
     tree = problem.scope.snapshot.tree
     level = tree.levels[max((group.level for group in problem.groups if group.required), default=tree.lowest)]
     return Misfit(
@@ -112,27 +112,27 @@ def _together_impossible(problem: ExactProblem) -> Misfit:
 
 
 def _search(problem: ExactProblem, hint: Ints | None, budget: SearchBudget) -> SearchResult:
-    """Find how close together units can be, one unit after the other; then the best with them so close."""
+    """Find the lowest level for each locality group in turn; then the best placement at those levels."""
     levels = tuple(group.loosest for group in problem.groups)
     climbing = [index for index, group in enumerate(problem.groups) if group.climbs]
     if climbing and _is_whole_gang(problem, problem.groups[climbing[-1]]):
-        climbing.pop()  # few domains from the top down is just what such a unit wants
+        climbing.pop()  # the score already minimises the domains of the whole gang from the top down
     proven = True
     if climbing:
-        first = _best(problem, levels, hint, budget, any_will_do=True)
-        if first.pods is None:
-            return first
-        hint = first.pods
+        loosest = _best(problem, levels, hint, budget, any_will_do=True)
+        if loosest.pods is None:
+            return loosest
+        hint = loosest.pods
     for index in climbing:
         for level in range(problem.groups[index].level, levels[index], -1):
             closer = (*levels[:index], level, *levels[index + 1 :])
-            found = _best(problem, closer, hint, budget, any_will_do=True)
-            if found.pods is not None:
-                levels, hint = closer, found.pods
+            result = _best(problem, closer, hint, budget, any_will_do=True)
+            if result.pods is not None:
+                levels, hint = closer, result.pods
                 break
-            proven = proven and found.proven
-    answer = _best(problem, levels, hint, budget, any_will_do=False)
-    return replace(answer, proven=proven and answer.proven)
+            proven = proven and result.proven
+    best = _best(problem, levels, hint, budget, any_will_do=False)
+    return replace(best, proven=proven and best.proven)
 
 
 def _is_whole_gang(problem: ExactProblem, group: LocalityGroup) -> bool:

@@ -24,8 +24,8 @@ def place(
     """
     scope = replace(scope_of(snapshot, profile or Profile()), brief=brief, check=check)
     located, misfit, proven = _locate(scope, gang)
-    found = {name: replace(assignment(snapshot, part), proven=proven) for name, part in located.items()}
-    return Placement(found, misfit)
+    assignments = {name: replace(assignment(snapshot, part), proven=proven) for name, part in located.items()}
+    return Placement(assignments, misfit)
 
 
 def has_place(
@@ -48,8 +48,8 @@ def _locate(scope: PlacementScope, gang: Gang) -> tuple[dict[str, Located], Misf
         return ({}, exactly, False) if isinstance(exactly, Misfit) else (exactly[0], None, exactly[1])
     if gang.root.locality == Locality():
         return (*place_members(scope, gang.root.members), False)
-    found = place_member(scope, gang.root)
-    return ({}, found, False) if isinstance(found, Misfit) else (found, None, False)
+    located = place_member(scope, gang.root)
+    return ({}, located, False) if isinstance(located, Misfit) else (located, None, False)
 
 
 def _asks_for_exact(gang: Gang, profile: Profile) -> bool:

@@ -45,14 +45,14 @@ def replace_nodes(
         failed = hosts
     excluded_leaves = frozenset(leaf for name in hosts if (leaf := snapshot.leaf((name,))) is not None)
     scope = replace(scope_of(snapshot, profile), excluded_leaves=excluded_leaves)
-    found: dict[str, Assignment] = {}
+    assignments: dict[str, Assignment] = {}
     for member in gang.root.members:
         affected = [pod_set for pod_set in pod_sets_of(member) if pod_set.name in held]
         kept_leaves: list[int] = []  # leaves of surviving pods that share the locality
         for pod_set in affected:
             kept_pods = _survivors(scope, pod_set, held[pod_set.name], failed)
             if isinstance(kept_pods, Misfit):
-                return Placement(found, kept_pods)
+                return Placement(assignments, kept_pods)
             kept_leaves += kept_pods.leaves.tolist()
         if (
             isinstance(member, Group)
@@ -62,9 +62,9 @@ def replace_nodes(
         ):
             together = place_member(scope, member)
             if isinstance(together, Misfit):
-                return Placement(found, together)
+                return Placement(assignments, together)
             for pod_set in affected:
-                found[pod_set.name] = named(snapshot, together[pod_set.name])
+                assignments[pod_set.name] = named(snapshot, together[pod_set.name])
                 scope = scope.after(together[pod_set.name], pod_set.requests)
             continue
         for pod_set in affected:
@@ -73,9 +73,9 @@ def replace_nodes(
                 scope, replace(pod_set, locality=locality), held[pod_set.name], failed, kept_leaves
             )
             if isinstance(answer, Misfit):
-                return Placement(found, answer)
-            found[pod_set.name], scope = answer
-    return Placement(found)
+                return Placement(assignments, answer)
+            assignments[pod_set.name], scope = answer
+    return Placement(assignments)
 
 
 def _missing(snapshot: CapacitySnapshot, held: Mapping[str, Assignment]) -> Iterator[str]:
@@ -128,19 +128,19 @@ def _replace_in(
 
 
 def in_rank_order(
-    scope: PlacementScope, pod_set: PodSet, found: Located, last_segment_leaf: int | None
+    scope: PlacementScope, pod_set: PodSet, located: Located, last_segment_leaf: int | None
 ) -> Located:
     """Order pods by topology, with the last, smaller segment at the end.
 
     `last_segment_leaf` is a leaf that segment was known to be on.
     """
-    tree, total = scope.snapshot.tree, int(found.pods.sum())
+    tree, total = scope.snapshot.tree, int(located.pods.sum())
     for layer in pod_set.segments:
         if scope.profile.remainder is Remainder.LEAVE_OUT or layer.size <= 0 or total % layer.size == 0:
             continue
-        level, odd = tree.levels.index(layer.level), total % layer.size
-        pods = _pods_by_domain(scope, found, level)
-        able = [domain for domain, count in pods.items() if count % layer.size == odd]
+        level, rest = tree.levels.index(layer.level), total % layer.size
+        pods = _pods_by_domain(scope, located, level)
+        able = [domain for domain, count in pods.items() if count % layer.size == rest]
         if able:
             known = (
                 -1
@@ -148,8 +148,8 @@ def in_rank_order(
                 else int(tree.ancestors(tree.lowest, np.array([last_segment_leaf]), level)[0])
             )
             domain = known if known in able else able[-1]
-            found = last_segment_last(found, tree.leaf_range(level, domain), odd)
-    return found
+            located = last_segment_last(located, tree.leaf_range(level, domain), rest)
+    return located
 
 
 def place_missing(
@@ -198,14 +198,14 @@ def _repairs(
     layers = [s for s in pod_set.segments if s.size > 0 and s.level in tree.levels]
     for depth in reversed(range(len(layers))):
         level, size = tree.levels.index(layers[depth].level), layers[depth].size
-        odd = total % size if scope.profile.remainder is Remainder.LAST_SEGMENT else 0
+        rest = total % size if scope.profile.remainder is Remainder.LAST_SEGMENT else 0
         pods = _pods_by_domain(scope, kept_pods, level)
         known = (
             -1
             if last_segment_leaf is None
             else int(tree.ancestors(tree.lowest, np.array([last_segment_leaf]), level)[0])
         )
-        for domain, lacks in _lacking(pods, size, odd, missing, known):
+        for domain, lacks in _lacking(pods, size, rest, missing, known):
             count = missing if len(lost) == 1 else lacks
             if count > missing or (len(lost) == 1 and (lacks - missing) % size):
                 continue
@@ -243,22 +243,24 @@ def _pods_by_domain(scope: PlacementScope, kept_pods: Located, level: int) -> di
     return pods
 
 
-def _lacking(pods: Mapping[int, int], size: int, odd: int, missing: int, known: int) -> list[tuple[int, int]]:
+def _lacking(
+    pods: Mapping[int, int], size: int, rest: int, missing: int, known: int
+) -> list[tuple[int, int]]:
     """Domains whose segments are no longer whole, and how many pods each lacks.
 
     One domain may hold the last, smaller segment. If that segment lost pods itself, it is taken to be in the
     domain whose repair leaves only whole segments to place.
     """
     broken = {domain: size - held % size for domain, held in sorted(pods.items()) if held % size}
-    able = [domain for domain in broken if odd and size - broken[domain] == odd]
+    able = [domain for domain in broken if rest and size - broken[domain] == rest]
     last_segment_leaf = known if known in able else next(iter(able), None)
     if last_segment_leaf is not None:
         del broken[last_segment_leaf]
-    elif odd and (sum(broken.values()) - missing) % size:
+    elif rest and (sum(broken.values()) - missing) % size:
         for domain, lacks in broken.items():
-            rest = (odd - (size - lacks)) % size
-            if (sum(broken.values()) - lacks + rest - missing) % size == 0:
-                broken[domain] = rest
+            missing_here = (rest - (size - lacks)) % size
+            if (sum(broken.values()) - lacks + missing_here - missing) % size == 0:
+                broken[domain] = missing_here
                 break
     return [(domain, lacks) for domain, lacks in broken.items() if lacks <= missing]
 

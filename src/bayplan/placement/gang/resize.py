@@ -28,14 +28,14 @@ def resize(
 ) -> Placement:
     """Place a gang whose pod sets grew or shrank; running pods keep their domains."""
     scope = scope_of(snapshot, profile)
-    found: dict[str, Assignment] = {}
+    assignments: dict[str, Assignment] = {}
     for member in gang.root.members:
         answer = _resize_member(scope, member, held)
         if isinstance(answer, Misfit):
-            return Placement(found, answer)
-        found |= answer[0]
+            return Placement(assignments, answer)
+        assignments |= answer[0]
         scope = answer[1]
-    return Placement(found)
+    return Placement(assignments)
 
 
 def _resize_member(
@@ -151,7 +151,7 @@ def _located(scope: PlacementScope, held: Assignment) -> Located:
 
 
 def _truncated(before: Assignment, count: int) -> Assignment:
-    """The first `count` ranks."""
+    """The part of an assignment for the first `count` ranks."""
     shares, left = [], count
     for share in before.shares:
         if left > 0:
