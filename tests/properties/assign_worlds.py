@@ -1,4 +1,4 @@
-"""Small scenes with running pods, gangs to be seated in them, and slow but plain ways to tell right."""
+"""Small random clusters with running pods, gangs to assign, and slow but simple reference checks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def key(name: str) -> PodKey:
 
 
 def filter_input(random: Random) -> FilterInput:
-    """Up to four nodes in up to two zones, and a few pods on them (and one on a node nobody knows)."""
+    """Up to four nodes in up to two zones, and a few pods on them (and one on an unknown node)."""
     nodes = [_node(random, f"n{number}") for number in range(random.randint(1, 4))]
     random.shuffle(nodes)
     index = PodIndex()
@@ -110,11 +110,11 @@ def batches(random: Random, *, interacting: bool, most: int = 6) -> list[PodBatc
     return made
 
 
-# ── what is right ──────────────────────────────────────────────────────────────────────────────────
+# ── reference ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def faults(overlay: NodeOverlay, gang: Sequence[PodBatch], assigned: dict[PodKey, int]) -> list[str]:
-    """What is wrong with all that sits now, found pod by pod and pair by pair."""
+    """The violated constraints of the assigned pods, checked pod by pod and pair by pair."""
     found = []
     nodes, free = overlay.scene.ground.land.table.nodes, overlay.scene.ground.free
     newcomers = {one: batch.shape for batch in gang for one in batch.keys if one in assigned}
@@ -127,11 +127,11 @@ def faults(overlay: NodeOverlay, gang: Sequence[PodBatch], assigned: dict[PodKey
         for other, running in overlay.scene.index.pods.items():
             row = int(overlay.scene.ground.land.rows()[running.node]) if running.node < len(nodes) else -1
             if other != one and row >= 0:
-                found += _quarrels(one, mine, node, other, running.shape, nodes[row])
+                found += _conflicts(one, mine, node, other, running.shape, nodes[row])
     return found
 
 
-def _quarrels(
+def _conflicts(
     one: PodKey, mine: PodSignature, here: Node, other: object, theirs: PodSignature, there: Node
 ) -> list[str]:
     found = []
@@ -146,7 +146,7 @@ def _quarrels(
 
 
 def most_assignable(overlay: NodeOverlay, gang: Sequence[PodBatch], allowed_nodes: Bools | None) -> int:
-    """The most pods that can be seated one after the other, in whatever order, found by trying everything."""
+    """The most pods that can be assigned one after the other in any order, by exhaustive search."""
     seen: set[tuple[tuple[int, ...], ...]] = set()
     counts = [[0] * len(overlay) for _ in gang]
 

@@ -1,4 +1,4 @@
-"""Small clusters and gangs with minima at every leaf, and a slow but plain way to tell whether they fit."""
+"""Small clusters and gangs with minimums at every leaf, and a slow but simple check whether they fit."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _pods(pod_set: PodSet) -> list[Pod]:
 
 
 def open_overlay(found: World) -> tuple[NodeOverlay, CapacitySnapshot]:
-    """A floor on which those who stand sit, and the topology without them."""
+    """An overlay with the bound pods, and the snapshot of the topology without them."""
     table = table_of(objects(sorted(found.nodes, key=lambda node: node.name[::-1])))
     index = PodIndex()
     room = allocatable_of(table, RESOURCES)
@@ -124,7 +124,7 @@ def open_overlay(found: World) -> tuple[NodeOverlay, CapacitySnapshot]:
     return overlay, cluster.snapshot()
 
 
-# ── what is right ──────────────────────────────────────────────────────────────────────────────────
+# ── reference ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def bonds(member: Group | PodSet) -> Iterator[tuple[str, dict[str, tuple[int, int]]]]:

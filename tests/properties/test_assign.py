@@ -1,4 +1,4 @@
-"""Whoever is seated may sit there, whoever can be seated is, and whatever was tried can be undone."""
+"""Assigned pods fit, pods that can be assigned are, and every overlay step can be undone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROFILES = (Profile(), Profile(gang_nodes=NodeChoice.SPREAD))
 
 
 def answers(here: FilterInput, shapes: list[PodSignature]) -> list[Any]:
-    """All that can be asked of a scene, worked out anew."""
+    """All results for a filter input, computed without caches."""
     index, node_snapshot = here.index, replace(here.ground, memory={})
     fresh = replace(here, ground=node_snapshot)
     found: list[Any] = [node_snapshot.free.tolist(), sorted(map(str, index.pods)), index.keys]
@@ -44,7 +44,7 @@ def answers(here: FilterInput, shapes: list[PodSignature]) -> list[Any]:
 
 
 def rebuilt(index: PodIndex) -> PodIndex:
-    """The same pods, put in afresh."""
+    """An index of the same pods, built from scratch."""
     names = {slot: name for name, slot in index.slots.numbers.items()}
     made = PodIndex()
     made.slots = index.slots
@@ -56,7 +56,7 @@ def rebuilt(index: PodIndex) -> PodIndex:
 
 
 @given(SEEDS)
-def test_whatever_is_done_is_undone_exactly(seed: int) -> None:
+def test_every_overlay_step_is_undone_exactly(seed: int) -> None:
     random = Random(seed)
     here = filter_input(random)
     shapes = [shape(random, interacting=True) for _ in range(3)]
@@ -97,7 +97,7 @@ def test_whatever_is_done_is_undone_exactly(seed: int) -> None:
 def check_assignment(
     overlay: NodeOverlay, gang: list[PodBatch], checkpoint: int, assigned: dict[Any, int]
 ) -> None:
-    """Everybody fitted at the moment of sitting down, and in the end nobody is in anybody's way."""
+    """Every pod fitted when it was assigned, and no constraint is violated at the end."""
     steps = overlay.steps[checkpoint:]
     assert {one: overlay.place_of(one) for batch in gang for one in batch.keys if one in assigned} == assigned
     assert sum(len(step.keys) for step in steps) == len(assigned)
@@ -116,7 +116,7 @@ def bounds(random: Random, overlay: NodeOverlay) -> Any:
 
 
 @given(SEEDS)
-def test_whoever_is_seated_may_sit_there_and_nobody_is_left_out_for_sure_who_could_sit(seed: int) -> None:
+def test_assigned_pods_fit_and_no_pod_that_could_fit_is_reported_as_proven_misfit(seed: int) -> None:
     random = Random(seed)
     here, gang = filter_input(random), batches(random, interacting=random.random() < 0.7, most=5)
     asked = sum(len(batch.keys) for batch in gang)
@@ -142,7 +142,7 @@ def test_whoever_is_seated_may_sit_there_and_nobody_is_left_out_for_sure_who_cou
 
 
 @given(SEEDS)
-def test_pods_that_only_take_room_are_seated_whenever_they_can_be(seed: int) -> None:
+def test_pods_without_constraints_are_assigned_whenever_they_fit(seed: int) -> None:
     random = Random(seed)
     here, gang = filter_input(random), batches(random, interacting=False)
     asked = sum(len(batch.keys) for batch in gang)
@@ -170,7 +170,7 @@ def test_without_the_search_it_is_either_right_or_unsure(seed: int) -> None:
 
 
 @given(SEEDS)
-def test_those_who_stay_together_share_a_value_and_the_best_one_is_taken(seed: int) -> None:
+def test_pods_in_one_domain_share_its_value_and_the_best_domain_is_taken(seed: int) -> None:
     random = Random(seed)
     here, gang = filter_input(random), batches(random, interacting=random.random() < 0.4, most=4)
     asked = sum(len(batch.keys) for batch in gang)

@@ -35,14 +35,14 @@ def answer(found: World) -> dict[PodKey, str] | None:
 
 
 def check(found: World) -> dict[PodKey, str] | None:
-    """Hold the answer against what is right."""
+    """Compare the answer with the reference."""
     judge, required = Judge(found), needed(found)
     assigned = answer(found)
     if assigned is None:
         tried = required or [pod.key for pod in found.pending][:1]
         assert not judge.can_seat(dict(found.bound), tried) or not required, "there is a place"
         return None
-    assert set(required) <= set(assigned), "somebody of a minimum has no place"
+    assert set(required) <= set(assigned), "a pod of a minimum is not assigned"
     both = {**found.bound, **assigned}
     assert judge.allows(both)
     beyond = len(assigned) - len(required)
@@ -55,7 +55,7 @@ def check(found: World) -> dict[PodKey, str] | None:
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
-def test_every_minimum_or_nobody_and_then_as_many_as_fit(first: int) -> None:
+def test_all_minimums_or_nothing_and_then_as_many_as_fit(first: int) -> None:
     outcomes = set()
     for seed in range(first, first + CHUNK):
         outcomes.add(check(world(Random(seed))) is None)
@@ -77,8 +77,8 @@ def after_losses(seed: int) -> World | None:
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
-def test_who_is_replaced_joins_those_who_stand(first: int) -> None:
-    """What is left of a gang says where the others belong."""
+def test_replaced_pods_join_the_bound_pods(first: int) -> None:
+    """The bound pods of a gang fix the domains of the others."""
     left = [found for seed in range(first, first + CHUNK) if (found := after_losses(seed)) is not None]
     assert sum(check(found) is not None for found in left) > 10
 

@@ -1,4 +1,4 @@
-"""A gang with a tree sits where the count by topology puts it, whatever has happened on the floor before."""
+"""A gang with a tree is assigned as its placement by topology says, whatever the overlay has changed."""
 
 from __future__ import annotations
 

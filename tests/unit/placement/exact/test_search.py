@@ -1,4 +1,4 @@
-"""The exact strategy: it finds what exists, proves what is best, and says when it could not."""
+"""The exact strategy finds a placement if one exists, proves the best, and reports when it could not."""
 
 from __future__ import annotations
 
@@ -95,10 +95,10 @@ def test_a_mixed_gang_is_found_that_greedy_refuses() -> None:
 
 @pytest.mark.parametrize("pattern_limit", [patterns.PATTERNS_MAX, 0])
 @pytest.mark.parametrize("hinted", [True, False])
-def test_it_agrees_with_trying_everything(
+def test_it_agrees_with_exhaustive_search(
     monkeypatch: pytest.MonkeyPatch, pattern_limit: int, hinted: bool
 ) -> None:
-    """With mixes listed or not, and with a greedy answer to start from or not."""
+    """With patterns listed or not, and with a greedy placement to start from or not."""
     monkeypatch.setattr(patterns, "PATTERNS_MAX", pattern_limit)
     if not hinted:
         monkeypatch.setattr(search, "_as_array", lambda ask, found: None)
@@ -138,7 +138,7 @@ def test_every_answer_stays_within_capacity() -> None:
             assert (used <= [node.allocatable[name] for node in case.nodes]).all(), seed
 
 
-def test_what_does_not_fit_is_refused_with_facts() -> None:
+def test_a_gang_that_does_not_fit_gets_a_misfit_with_details() -> None:
     made = cluster([host("a/a1", gpu=2), host("b/b1", gpu=3)])
     found = misfit(made, gang(pods("job", 4, Locality(required="rack"), gpu=1)))
     assert (found.code, found.pod_sets, found.level, found.fit, found.asked) == (
@@ -166,7 +166,7 @@ def test_without_usable_nodes_there_are_no_domains() -> None:
     assert misfit(made, asked).code is Code.NO_DOMAINS
 
 
-def test_out_of_time_the_greedy_answer_stands_unproven() -> None:
+def test_out_of_time_the_greedy_placement_is_returned_unproven() -> None:
     racks = cluster([host("a/a1", gpu=19), host("b/b1", gpu=10), host("c/c1", gpu=10)])
     hurried = replace(EXACT, exact_seconds=0.0)
     assert answer(racks, gang(pods("job", 20, gpu=1)), hurried) == ({"job": [("a1", 19), ("b1", 1)]}, False)
@@ -179,7 +179,7 @@ def test_out_of_time_without_any_answer_nothing_is_decided() -> None:
     assert (found.code, found.pod_sets) == (Code.NOT_DECIDED, ("lean", "hungry"))
 
 
-def test_a_missing_extra_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_solver_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "highspy", None)
     found = misfit(cluster([host("a/a1", gpu=4)]), gang(pods("job", 1, gpu=1)))
     assert (found.code, found.pod_sets) == (Code.NOT_INSTALLED, ("job",))
@@ -223,7 +223,7 @@ def test_a_leader_goes_by_its_own_rules_or_by_those_of_the_workers() -> None:
     assert sum(count for _, count in answer(made, asked, alike)[0]["leader"]) == 1
 
 
-def test_only_leaves_in_scope_are_used_and_what_is_taken_is_gone() -> None:
+def test_only_leaves_in_scope_are_used_and_assumed_usage_is_subtracted() -> None:
     made = cluster([host(f"a/x{n}", gpu=2) for n in range(5)])
     scope = replace(scope_of(made.snapshot(), EXACT), leaf_range=(1, 5), excluded_leaves=frozenset({2}))
     scope = scope.after(Located(np.array([1]), np.array([2])), {"gpu": 1})

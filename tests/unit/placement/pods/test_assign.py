@@ -1,4 +1,4 @@
-"""Which nodes gangs and lone pods get, what is said of those left over, and what is only suspected."""
+"""Which nodes gangs and single pods get, why the other pods do not fit, and when that is not proven."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def node(name: str, cpu: int = 8, rack: str = "r1", **more: Any) -> Node:
 
 
 def opened(*nodes: Node, used: dict[str, int] | None = None) -> NodeOverlay:
-    """A floor with these nodes; some CPU of them may be in use."""
+    """An overlay of these nodes; some of their CPU may be in use."""
     index, table = PodIndex(), table_of(objects(list(nodes)))
     room = allocatable_of(table, RESOURCES)
     free = room.copy()
@@ -82,7 +82,7 @@ def test_a_gang_fills_the_fullest_nodes_first() -> None:
     assert nodes_of(overlay, assign(overlay, batch(4))) == "b b c c"
 
 
-def test_a_lone_pod_takes_the_emptiest_and_of_equal_ones_the_first_by_name() -> None:
+def test_a_single_pod_takes_the_emptiest_node_and_of_equal_ones_the_first_by_name() -> None:
     overlay = opened(node("c"), node("b"), node("a"), used={"a": 4})
     assert nodes_of(overlay, assign(overlay, batch(1), lone=True)) == "b"
     assert nodes_of(overlay, assign(overlay, batch(1, name="q"), lone=True)) == "c"
@@ -94,7 +94,7 @@ def test_a_gang_is_spread_if_the_profile_says_so() -> None:
     assert nodes_of(overlay, assign(overlay, batch(4), profile=spread)) == "a b a b"
 
 
-def test_wishes_about_nodes_come_before_packing() -> None:
+def test_node_preferences_come_before_packing() -> None:
     wish = NodeRules(preferred=((5, NodeSelectorTerm((Requirement("rack", "In", ("r2",)),))),))
     overlay = opened(node("a"), node("b", rack="r2"), used={"a": 4})
     assert nodes_of(overlay, assign(overlay, batch(1, rules=wish))) == "b"
@@ -102,7 +102,7 @@ def test_wishes_about_nodes_come_before_packing() -> None:
     assert nodes_of(overlay, assign(overlay, batch(1))) == "b"
 
 
-def test_those_left_over_are_told_why_with_the_others_in_place() -> None:
+def test_unassigned_pods_get_the_reason_counted_with_the_others_assigned() -> None:
     overlay = opened(node("a"), node("b", cpu=1))
     found = assign(overlay, batch(6))
     assert list(found.seats) == [PodKey("", f"p{at}") for at in range(4)]
@@ -115,7 +115,7 @@ def test_those_left_over_are_told_why_with_the_others_in_place() -> None:
     assert only_b.left[PodKey("", "p0")].nodes == 1
 
 
-def test_shapes_that_only_fit_by_a_clever_mix_are_found_by_the_search() -> None:
+def test_batches_that_fit_only_in_one_combination_are_assigned_by_the_search() -> None:
     nodes = [node("a", cpu=6), node("b", cpu=7)]
     batches = (batch(1, 4), batch(1, 3, "q"), batch(3, 2, "r"))  # 4 2 and 3 2 2, but not 4 3 on b
     overlay = opened(*nodes, used={"b": 0})
@@ -124,7 +124,7 @@ def test_shapes_that_only_fit_by_a_clever_mix_are_found_by_the_search() -> None:
     assert sorted(nodes_of(overlay, found).split()) == ["a", "a", "b", "b", "b"]
 
 
-def test_without_the_search_a_miss_is_only_a_suspicion(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_search_a_misfit_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact_assign, "solver", lambda: None)
     batches = (batch(1, 4), batch(1, 3, "q"), batch(3, 2, "r"))
     overlay = opened(node("a", cpu=6), node("b", cpu=7))
@@ -135,14 +135,14 @@ def test_without_the_search_a_miss_is_only_a_suspicion(monkeypatch: pytest.Monke
     assert not too_many.unsure
 
 
-def test_if_not_all_are_needed_the_small_ones_may_be_enough() -> None:
+def test_if_not_all_pods_are_needed_the_small_ones_may_suffice() -> None:
     overlay = opened(node("a", cpu=6))
     found = assign(overlay, batch(1, 5), batch(3, 2, "q"), need=3)
     assert [str(key) for key in found.seats] == ["/q0", "/q1", "/q2"]
     assert not found.unsure
 
 
-def test_nodes_that_companions_may_open_are_counted_as_possible() -> None:
+def test_nodes_that_peers_may_make_feasible_are_counted() -> None:
     other = Selector((Requirement("app", "In", ("other",)),))
     overlay = opened(node("a"), node("b", cpu=1, rack="r2"))
     near = PodAffinity(near=(PodAffinityTerm(HOSTNAME, other, ("",)),))
@@ -179,7 +179,7 @@ def test_pods_near_each_other_go_where_all_have_room() -> None:
     assert not found.unsure
 
 
-def test_those_who_need_company_wait_for_it() -> None:
+def test_pods_with_affinity_are_assigned_after_the_pods_they_need() -> None:
     near = PodAffinity(
         near=(PodAffinityTerm(HOSTNAME, Selector((Requirement("app", "In", ("other",)),)), ("",)),)
     )
@@ -192,7 +192,7 @@ def test_those_who_need_company_wait_for_it() -> None:
     assert not found.left
 
 
-def test_even_pods_stay_even() -> None:
+def test_a_spread_constraint_is_kept() -> None:
     even = (TopologySpread("rack", 1, MINE),)
     overlay = opened(node("a"), node("b", cpu=2, rack="r2"))
     found = assign(overlay, batch(4, spread=even))
@@ -200,7 +200,7 @@ def test_even_pods_stay_even() -> None:
     assert len(found.left) == 1
 
 
-def test_pods_that_differ_in_what_nobody_looks_at_are_one_party() -> None:
+def test_pods_that_differ_only_in_labels_no_selector_uses_are_one_batch() -> None:
     overlay = opened(node("a"))
 
     def pod(number: int, app: str) -> Pod:
@@ -240,7 +240,7 @@ def test_the_domain_that_will_be_fullest_takes_the_gang() -> None:
     assert together(racks(), batch(4)).domain == "r3"
 
 
-def test_where_pods_stand_the_others_have_to_go() -> None:
+def test_pods_join_the_domain_of_the_bound_pods() -> None:
     overlay = racks()
     assert together(overlay, batch(3), bound=(0,)).domain == "r1"
     overlay.close()
@@ -249,7 +249,7 @@ def test_where_pods_stand_the_others_have_to_go() -> None:
     assert (found.misfit.code, found.misfit.fit, found.misfit.asked) == (Code.NO_ROOM, 4, 5)
 
 
-def test_a_gang_too_large_for_any_domain_is_told_of_the_nearest() -> None:
+def test_a_gang_too_large_for_any_domain_gets_the_nearest_domain_as_reason() -> None:
     found = together(racks(), batch(9))
     assert (found.domain, found.misfit.fit, found.misfit.nearest.short) == ("r1", 7, 2)
     assert not found.seated.unsure
@@ -258,7 +258,7 @@ def test_a_gang_too_large_for_any_domain_is_told_of_the_nearest() -> None:
     assert nowhere.misfit == Misfit(Code.NO_DOMAINS, (), level="block", asked=1)
 
 
-def test_domains_that_could_take_so_many() -> None:
+def test_domains_are_listed_by_the_pods_they_could_hold() -> None:
     overlay = racks()
     assert [one.value for one in domains(overlay, [batch(9)], "rack", need=5)] == ["r1", "r2"]
     assert [one.most for one in domains(overlay, [batch(9)], "rack", need=1)] == [7, 6, 4]
@@ -287,7 +287,7 @@ def snapshot(overlay: NodeOverlay) -> Any:
     return cluster.snapshot()
 
 
-def test_a_tree_is_seated_in_rank_order_around_what_sits_already() -> None:
+def test_a_tree_is_assigned_in_rank_order_around_the_pods_in_the_overlay() -> None:
     overlay = opened(node("b"), node("a"))
     here = snapshot(overlay)
     overlay.seat(PodKey("", "taker"), shape(6), overlay.row("a"))
@@ -301,7 +301,7 @@ def test_a_tree_is_seated_in_rank_order_around_what_sits_already() -> None:
     assert overlay.mark() == 1
 
 
-def test_a_tree_keeps_within_bounds() -> None:
+def test_a_tree_uses_only_the_allowed_nodes() -> None:
     overlay = opened(node("a"), node("b"))
     inside = overlay.only(["b"])
     found = tree_seats(
@@ -311,7 +311,7 @@ def test_a_tree_keeps_within_bounds() -> None:
     assert nodes_of(overlay, found) == "b b"
 
 
-def test_a_tree_whose_pods_want_a_port_each_gets_a_node_each() -> None:
+def test_a_tree_whose_pods_use_one_host_port_gets_a_node_per_pod() -> None:
     overlay = opened(node("a"), node("b"), node("c"))
     ports = (HostPort(80),)
     overlay.seat(PodKey("", "taker"), shape(1, ports=ports), 1)
@@ -325,7 +325,7 @@ def test_a_tree_whose_pods_want_a_port_each_gets_a_node_each() -> None:
     assert isinstance(refused, Misfit)
 
 
-def test_a_tree_that_quarrels_with_itself_is_not_seated_and_not_given_up() -> None:
+def test_a_tree_with_conflicting_pods_is_not_assigned_and_the_answer_is_unsure() -> None:
     overlay = opened(node("a"), node("b", rack="r2"))
     apart = PodAffinity(apart=(PodAffinityTerm("rack", MINE, ("",)),))
     even = (TopologySpread("rack", 1, MINE),)

@@ -1,4 +1,4 @@
-"""Which of several places that would do is taken: the fullest, as long as nobody is torn apart for it."""
+"""Of several placements the one on the fullest nodes is taken, unless that splits a group."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_nodes_that_are_equally_free_are_taken_by_name() -> None:
     assert [overlay.node(row) for row in found.seats.values()] == ["a"]
 
 
-def test_pod_sets_without_a_wish_fill_one_node_after_the_other() -> None:
+def test_pod_sets_without_a_locality_fill_one_node_after_the_other() -> None:
     nodes = [host("four", 4, "r0"), host("eight", 8, "r1"), host("three", 3, "r2")]
     assigned = placed(nodes, gang(leaf("a", 3, locality=ANYWHERE), leaf("b", 2, locality=ANYWHERE)))
     assert {name: assigned[name] for name in ("a0", "a1", "a2")} == dict.fromkeys(("a0", "a1", "a2"), "three")
@@ -70,7 +70,7 @@ def test_of_nodes_that_hold_as_many_pods_the_one_with_less_left_over_is_taken() 
     assert placed([host("n0", 3), host("n1", 2)], gang(pairs("a", 1))) == {"a0": "n1"}
 
 
-def test_who_may_be_anywhere_leaves_over_as_little() -> None:
+def test_a_pod_set_without_locality_leaves_the_least_over() -> None:
     assert placed([host("n0", 3), host("n1", 2)], gang(pairs("a", 1, ANYWHERE))) == {"a0": "n1"}
 
 

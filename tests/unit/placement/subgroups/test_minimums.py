@@ -1,4 +1,4 @@
-"""Gangs whose pod sets have minima: siblings that step back, growth, segments, and who lacks what."""
+"""Gangs whose pod sets have minimums: backtracking between siblings, growth, segments, and misfits."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def by_rack(assigned: dict[str, str], names: Iterable[str]) -> set[str]:
 # ── siblings ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_siblings_step_back_for_each_other() -> None:
+def test_siblings_backtrack_for_each_other() -> None:
     assigned = placed(racks(6, 4), gang(leaf("a", 3), leaf("b", 4), leaf("c", 3)))
     assert set(Counter(assigned.values()).items()) == {("A0-0", 6), ("A1-0", 4)}
     assert len(by_rack(assigned, (f"b{at}" for at in range(4)))) == 1
@@ -92,7 +92,7 @@ def test_many_siblings_that_only_fit_one_way() -> None:
     assert short(racks(10, 10, 9), tree).unsure is False
 
 
-def test_groups_step_back_as_well() -> None:
+def test_groups_backtrack_as_well() -> None:
     """Both fit the roomy zone, only one of them the other."""
     nodes = [*racks(4, 4, zone="A"), *racks(3, 3, zone="B")]
     small = Group("small", (leaf("a", 3), leaf("b", 3)), 2, ZONE)
@@ -104,7 +104,7 @@ def test_groups_step_back_as_well() -> None:
         }
 
 
-def test_those_who_may_be_anywhere_leave_room_for_those_who_may_not() -> None:
+def test_pod_sets_without_locality_leave_capacity_for_those_with_one() -> None:
     assigned = placed(racks(2, 4), gang(leaf("any", 2, locality=Locality()), leaf("b", 4)))
     assert by_rack(assigned, ("any0", "any1")) == {"A0"}
 
@@ -136,7 +136,7 @@ def test_what_is_only_preferred_is_given_up_first() -> None:
     assert {node[0] for node in placed(zones, gang(near)).values()} in ({"A"}, {"B"}), "the next wider level"
 
 
-def test_who_cannot_be_together_fills_few_domains_one_after_the_other() -> None:
+def test_a_preference_that_one_domain_cannot_satisfy_fills_few_domains() -> None:
     rather = leaf("a", 7, locality=Locality(preferred="rack"))
     assigned = placed(racks(2, 4, 1, 4, 3), gang(rather))
     assert [assigned[f"a{rank}"][:2] for rank in range(7)] == ["A3"] * 4 + ["A4"] * 3, (
@@ -150,14 +150,14 @@ def test_who_cannot_be_together_fills_few_domains_one_after_the_other() -> None:
     assert [hosts[f"a{rank}"] for rank in range(6)] == ["A1-0", "A1-0", "A1-1", "A1-1", "A0-0", "A0-0"]
 
 
-def test_who_cannot_be_together_joins_most_of_those_who_stand() -> None:
+def test_a_preference_that_one_domain_cannot_satisfy_joins_the_bound_pods() -> None:
     rather = leaf("a", 6, locality=Locality(preferred="rack"))
     bound = {"a0": "A0-0", "a1": "A2-0", "a2": "A2-0"}
     assigned = placed(racks(5, 9, 4), gang(rather), bound=bound)
     assert [assigned[f"a{rank}"] for rank in range(3, 6)] == ["A2-0", "A2-0", "A0-0"]
 
 
-def test_every_wish_has_mates_of_its_own_and_the_narrowest_counts() -> None:
+def test_every_preference_follows_its_own_bound_pods_and_the_narrowest_counts() -> None:
     near = Locality(preferred="rack")
     two = gang(leaf("a", 3, locality=near), leaf("b", 3, locality=near))
     bound = {"a0": "A0-0", "a1": "A1-0", "b0": "A2-0", "b1": "A3-0"}
@@ -169,7 +169,7 @@ def test_every_wish_has_mates_of_its_own_and_the_narrowest_counts() -> None:
     assert [assigned[f"a{rank}"][:2] for rank in range(8)] == ["A1"] * 3 + ["A0"] * 3 + ["B0"] * 2
 
 
-def test_equal_wishes_in_several_domains_are_each_granted_as_far_as_can_be() -> None:
+def test_equal_preferences_in_several_domains_are_each_satisfied_as_far_as_possible() -> None:
     host = Locality(preferred=HOSTNAME)
     four = (Group(f"g{name}", (leaf(name, 3, locality=host),), 1, RACK) for name in "abcd")
     assigned = placed(racks(6, 6, hosts=3), gang(*four))
@@ -178,13 +178,13 @@ def test_equal_wishes_in_several_domains_are_each_granted_as_far_as_can_be() -> 
         assert len({host[:2] for host in hosts}) == 1 and len(set(hosts)) == 2 and hosts[0] == hosts[1], hosts
 
 
-def test_who_would_rather_be_together_needs_the_topology() -> None:
+def test_a_preferred_locality_uses_nodes_of_the_topology_first() -> None:
     outside = Node("cpu", {HOSTNAME: "cpu"}, {"gpu": 3, "cpu": 9, "pods": 9})
     assigned = placed([*racks(2, 2), outside], gang(leaf("a", 5, locality=Locality(preferred="rack"))))
     assert [assigned[f"a{rank}"] for rank in range(5)] == ["A1-0", "A1-0", "A0-0", "A0-0", "cpu"]
 
 
-def test_nodes_outside_of_the_topology_take_those_who_do_not_need_it() -> None:
+def test_pods_without_locality_use_nodes_outside_of_the_topology_first() -> None:
     outside = Node("cpu", {HOSTNAME: "cpu"}, {"gpu": 1, "cpu": 9, "pods": 9})
     assigned = placed([*racks(4), outside], gang(leaf("m", 1, locality=Locality()), leaf("w", 4)))
     assert assigned["m0"] == "cpu"
@@ -193,14 +193,14 @@ def test_nodes_outside_of_the_topology_take_those_who_do_not_need_it() -> None:
 # ── minima and growth ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_every_minimum_or_nobody() -> None:
+def test_all_minimums_or_nothing() -> None:
     tree = gang(leaf("a", 4, 2, Locality()), leaf("b", 4, 2, Locality()))
     assert Counter(name[0] for name in placed(racks(5), tree)) == {"a": 3, "b": 2}
     assert Counter(name[0] for name in placed(racks(4), tree)) == {"a": 2, "b": 2}
     assert short(racks(3), tree).misfit is None
 
 
-def test_the_neediest_grows_first() -> None:
+def test_the_pod_set_with_the_lowest_ratio_grows_first() -> None:
     tree = gang(leaf("a", 9, 3, Locality()), leaf("b", 9, 1, Locality()))
     grown = Counter(name[0] for name in placed(racks(10), tree))
     assert grown == {"a": 7, "b": 3}, "3/3 and 1/1, then always the one that has least of its minimum"
@@ -208,12 +208,12 @@ def test_the_neediest_grows_first() -> None:
     assert Counter(name[0] for name in placed(racks(10), tree, extra=0)) == {"a": 3, "b": 1}
 
 
-def test_who_grows_stays_in_the_domain() -> None:
+def test_elastic_pods_stay_in_the_domain() -> None:
     assert placed(racks(2, 3), gang(leaf("a", 4, 2))) == {f"a{at}": "A0-0" for at in range(2)}
     assert len(placed(racks(2, 4), gang(leaf("a", 4, 2)))) == 4, "a domain for all is better"
 
 
-def test_wishes_around_are_no_bonds() -> None:
+def test_an_outer_preference_is_not_a_requirement() -> None:
     tree = gang(leaf("a", 2, locality=Locality()), leaf("c", 2, 1), locality=Locality(preferred=HOSTNAME))
     bound = {"a0": "A0-0", "a1": "A1-0", "c0": "A1-0"}
     assert placed(racks(9, 9), tree, bound=bound) == {"c1": "A1-0"}, "a wish never leads elsewhere"
@@ -251,7 +251,7 @@ def test_ranks_follow_the_topology() -> None:
     assert [assigned[f"worker{rank}"] for rank in range(12)] == sorted(assigned.values())
 
 
-# ── who stands ─────────────────────────────────────────────────────────────────────────────────────
+# ── bound pods ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_replaced_pod_joins_its_segment() -> None:
@@ -270,17 +270,17 @@ def test_a_full_domain_is_waited_for() -> None:
     assert short(racks(9, 9), gang(leaf("a", 3)), bound={"a0": "A0-0", "a1": "A1-0"}).misfit is not None
 
 
-def test_nobody_joins_those_who_are_apart_already() -> None:
+def test_no_pod_joins_bound_pods_that_are_in_several_domains() -> None:
     tree = gang(leaf("a", 3, 0), leaf("b", 1))
     apart = {"a0": "A0-0", "a1": "A1-0", "b0": "A0-0"}
     assert short(racks(9, 9), tree, bound=apart).misfit is None
     assert placed(racks(9, 9), tree, bound={"a0": "A0-0", "a1": "A0-0", "b0": "A1-0"}) == {"a2": "A0-0"}
 
 
-# ── what is said ───────────────────────────────────────────────────────────────────────────────────
+# ── misfits ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_who_lacks_what() -> None:
+def test_the_misfit_names_the_part_and_the_nearest_domain() -> None:
     found = short(racks(4, 2), gang(leaf("a", 2), leaf("b", 5)))
     assert (found.part, found.minimum, found.fit) == ("b", 5, 6)
     misfit = found.misfit
@@ -310,7 +310,7 @@ def test_the_tighter_zone_is_filled_first_whatever_its_racks() -> None:
         assert placed(nodes, gang(leaf("a", 1, locality=locality))) == {"a0": "B0-0"}
 
 
-def test_one_floor_is_asked_again_with_another_limit() -> None:
+def test_one_overlay_is_used_again_with_another_limit() -> None:
     tree = gang(leaf("a", 4, 2, Locality()))
     world = World(racks(9), tree, pods_of(tree), {})
     overlay, snapshot = open_overlay(world)
@@ -322,7 +322,7 @@ def test_one_floor_is_asked_again_with_another_limit() -> None:
         overlay.undo(checkpoint)
 
 
-def test_a_whole_that_fits_no_domain_is_told_before_a_part_of_it() -> None:
+def test_a_gang_that_fits_no_domain_is_reported_before_a_part_of_it() -> None:
     found = short(racks(3, 3), gang(leaf("a", 4), leaf("b", 1), locality=RACK))
     assert found.part == "" and found.misfit is not None
     assert (found.misfit.fit, found.misfit.asked) == (3, 5)
