@@ -102,7 +102,7 @@ def test_attributes_know_better_than_policies_and_the_last_word_counts() -> None
         ({"zones": [wire_zone("node--1")]}, "zone 'node--1' is left out"),
         ({"zones": [wire_zone("node-0"), wire_zone("node-0")]}, "listed twice"),
         ({"zones": [wire_zone("node-0", resources=[{"name": "cpu", "available": "4 cores"}])]}, "'4 cores'"),
-        ({"zones": [wire_zone("node-0", resources=[{"name": "cpu"}])]}, "says nothing usable of cpu"),
+        ({"zones": [wire_zone("node-0", resources=[{"name": "cpu"}])]}, "has no valid amount of cpu"),
         (
             {"attributes": [attribute("topology.node.k8s.io/numaplacement-metadata", "npv0v001::cc=x")]},
             "unsupported vector encoding",
