@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bayplan.dialects.kube.decode.numa_request import service_of, zone_wants
+from bayplan.dialects.kube.decode.numa_request import qos_class_of, zone_wants
 from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.nrt.fingerprint import sign_of, spelled
 from bayplan.dialects.nrt.hints import ASSUMED_ZONES, hinted_zones, zone_hint
@@ -196,7 +196,7 @@ def limited(**amounts: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("pod", "service"),
+    ("pod", "qos_class"),
     [
         (spec(limited(cpu="1", memory="1Gi")), QosClass.GUARANTEED),
         (spec({"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}), QosClass.GUARANTEED),
@@ -212,8 +212,8 @@ def limited(**amounts: str) -> dict[str, Any]:
         (spec(limited(cpu="0", memory="0")), QosClass.BEST_EFFORT),
     ],
 )
-def test_the_qos_class_is_the_one_that_the_api_server_writes(pod: Any, service: QosClass) -> None:
-    assert service_of(pod) is service
+def test_the_qos_class_is_the_one_that_the_api_server_writes(pod: Any, qos_class: QosClass) -> None:
+    assert qos_class_of(pod) is qos_class
 
 
 def test_the_qos_class_in_the_status_wins() -> None:

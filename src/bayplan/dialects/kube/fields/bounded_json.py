@@ -1,4 +1,4 @@
-"""Reads JSON that others wrote: bounded in depth, so that nothing behind it meets the limit of recursion."""
+"""A JSON reader for untrusted input, bounded in depth so that later code never hits the recursion limit."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 class UnreadableJSON(ValueError):
-    """A text that is not read; the message says why."""
+    """A text that cannot be read; the message says why."""
 
 
 def bounded_json(raw: bytes | bytearray, shape: Any = Any, *, depth: int = DEPTH_MAX) -> Any:
-    """The value, in the given shape. Raises UnreadableJSON, whatever is wrong with the bytes."""
+    """The decoded value, of the type `shape`. Raises UnreadableJSON for any invalid input."""
     if deeper_than(raw, depth):
         raise UnreadableJSON(f"is nested more than {depth} levels deep")
     try:
@@ -33,13 +33,13 @@ def bounded_json(raw: bytes | bytearray, shape: Any = Any, *, depth: int = DEPTH
 
 
 def deeper_than(raw: bytes | bytearray, depth: int) -> bool:
-    """Whether lists and objects are nested deeper than that; brackets in strings do not count."""
+    """Whether lists and objects are nested deeper than `depth`; brackets in strings are ignored."""
     if raw.count(b"[") + raw.count(b"{") <= depth:
         return False
     brackets = _STRING.sub(b"", raw).translate(None, _NO_BRACKETS)
-    left = brackets.translate(_ALIKE)
-    for _ in range(depth):  # each time the innermost go: fast, and a few times are enough for most texts
-        if not left:
+    remaining = brackets.translate(_ALIKE)
+    for _ in range(depth):  # removes the innermost brackets; a few rounds suffice for most texts
+        if not remaining:
             return False
-        left = left.replace(b"[]", b"")
-    return any(there > depth for there in accumulate(map(_STEP.__getitem__, brackets)))
+        remaining = remaining.replace(b"[]", b"")
+    return any(current > depth for current in accumulate(map(_STEP.__getitem__, brackets)))
