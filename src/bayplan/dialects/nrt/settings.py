@@ -16,7 +16,7 @@ SCORES = {
     "BalancedAllocation": ZoneScore.BALANCED,
     "LeastNUMANodes": ZoneScore.FEWEST_ZONES,
 }
-FOREIGN_PODS = {"All": Whose.ALL, "None": Whose.NONE, "OnlyExclusiveResources": Whose.EXCLUSIVE}
+STRANGERS = {"All": Whose.ALL, "None": Whose.NONE, "OnlyExclusiveResources": Whose.EXCLUSIVE}
 COUNTED = {
     "Autodetect": Whose.AS_REPORTED,
     "All": Whose.ALL,
@@ -24,7 +24,7 @@ COUNTED = {
 }
 STARTING = {"Shared": False, "Dedicated": True}
 HEED = {"All": True, "OnlyResources": False}
-PREEMPTION_MODES = {"Enabled": True, "Disabled": False}
+MODES = {"Enabled": True, "Disabled": False}
 
 
 def zone_settings(args: Mapping[str, Any]) -> tuple[ZoneRules, NumaStalenessPolicy, tuple[str, ...]]:
@@ -42,11 +42,11 @@ def zone_settings(args: Mapping[str, Any]) -> tuple[ZoneRules, NumaStalenessPoli
     staleness = NumaStalenessPolicy(
         caution=_over_reserve(period, skip=bool(args.get("discardReservedNodes"))),
         period=max(period, 0.0),
-        strangers=_choice(cache, "cache.foreignPodsDetect", FOREIGN_PODS, "All", errors),
+        strangers=_choice(cache, "cache.foreignPodsDetect", STRANGERS, "All", errors),
         counted=_choice(cache, "cache.resyncMethod", COUNTED, "Autodetect", errors),
         starting=_choice(cache, "cache.informerMode", STARTING, "Dedicated", errors),
         heed_settings=_choice(cache, "cache.resyncScope", HEED, "All", errors),
-        make_room=_choice(args, "preemptionMode", PREEMPTION_MODES, "Disabled", errors),
+        make_room=_choice(args, "preemptionMode", MODES, "Disabled", errors),
         eager=True,
     )
     return rules, staleness, tuple(errors)

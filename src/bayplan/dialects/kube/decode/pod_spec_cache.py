@@ -20,9 +20,9 @@ _encode = msgspec.msgpack.Encoder().encode
 class PodSpecTemplate:
     """What pods of one template share, and their signatures by labels, node selector and spread selector."""
 
-    shape: PodSignature
+    signature: PodSignature
     amounts: Mapping[str, int]
-    shapes: dict[tuple[Labels, Labels, Selector | None], PodSignature] = field(default_factory=dict)
+    signatures: dict[tuple[Labels, Labels, Selector | None], PodSignature] = field(default_factory=dict)
 
 
 class PodSpecCache:
@@ -37,13 +37,13 @@ class PodSpecCache:
         template = self._template(pod)
         labels = tuple(sorted((pod.metadata.labels or {}).items()))
         node_selector = tuple(sorted((pod.spec.node_selector or {}).items()))
-        shape = template.shapes.get((labels, node_selector, company))
-        if shape is None:
-            rules = replace(template.shape.rules, selector=node_selector)
-            shape = replace(template.shape, labels=labels, rules=rules, company=company)
-            template.shapes[labels, node_selector, company] = shape
+        signature = template.signatures.get((labels, node_selector, company))
+        if signature is None:
+            rules = replace(template.signature.rules, selector=node_selector)
+            signature = replace(template.signature, labels=labels, rules=rules, company=company)
+            template.signatures[labels, node_selector, company] = signature
             self._count()
-        return shape, template.amounts
+        return signature, template.amounts
 
     def _template(self, pod: PodWire) -> PodSpecTemplate:
         spec, meta = pod.spec, pod.metadata
