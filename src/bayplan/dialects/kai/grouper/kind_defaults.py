@@ -59,7 +59,7 @@ def _read(text: str) -> tuple[Defaults, tuple[str, ...]]:
 
 
 def _entry_problems(where: str, entry: Mapping[str, object], texts: Mapping[str, str]) -> list[str]:
-    problems = [f"{where}.{key} is unknown" for key in entry if key not in _KNOWN]
+    problems = [f"{where}.{key} is not known here" for key in entry if key not in _KNOWN]
     problems += [f"{where}.{key} must be text" for key in entry if key in _KNOWN and key not in texts]
     if TYPE_NAME not in entry or texts.get(TYPE_NAME) == "":
         problems.append(f"{where}.{TYPE_NAME} is missing")
