@@ -12,8 +12,8 @@ from textwrap import wrap
 from typing import Any
 
 from bayplan.assembly.manifests import CONFIG_MAP
-from bayplan.cli.config.fields import FLAG, TRANSFORMATIONS, WEIGHTS
-from bayplan.cli.config.kueue_import import (
+from bayplan.configuration.fields import FLAG, TRANSFORMATIONS, WEIGHTS
+from bayplan.configuration.kueue_import import (
     ALWAYS_ON,
     BLOCK,
     FAIR,
@@ -24,7 +24,7 @@ from bayplan.cli.config.kueue_import import (
     WITHOUT_WAITING,
     FeatureGate,
 )
-from bayplan.cli.config.settings import DEFAULTS, KIND, OPTIONS, VERSION, Option, sections
+from bayplan.configuration.settings import DEFAULTS, KIND, OPTIONS, VERSION, Option, sections
 
 PAGE, EXAMPLE = "configuration.md", "configuration.yaml"
 WIDTH = 110
@@ -37,7 +37,7 @@ UNUSED_BELOW = (
 WRITTEN = "python -m bayplan.assembly.settings_reference docs/reference"
 HEAD = f"""# The configuration
 
-<!-- Written by `{WRITTEN}` from src/bayplan/cli/config/settings.py. -->
+<!-- Written by `{WRITTEN}` from src/bayplan/configuration/settings.py. -->
 
 `bayplan run --config FILE` takes a YAML (or JSON) file:
 

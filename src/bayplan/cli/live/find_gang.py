@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bayplan.cli.config.format import shown_name
 from bayplan.cli.live.gangs import owner_of
 from bayplan.cli.live.state import Live, Object, checked_namespace
 from bayplan.dialects.jobs.kinds import KINDS
@@ -20,6 +19,7 @@ from bayplan.dialects.kube.gang.objects import GANG_KINDS
 from bayplan.dialects.kueue.decode.scheduled_jobs import JOB_SET_NAME
 from bayplan.dialects.kueue.names.annotations import POD_GROUP, WORKLOAD_NAME
 from bayplan.dialects.kueue.status.conditions import FINISHED, is_true
+from bayplan.explanation.text import shown_name
 from bayplan.model.gang import Ref
 from bayplan.model.gang_spec import GangSpec
 from bayplan.model.pod import PodKey

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bayplan.cli.config.format import amount_text, counted, importance, short_levels, short_resources
 from bayplan.cli.live.state import Live
 from bayplan.cli.render.tables import percent, table
+from bayplan.explanation.text import amount_text, counted, importance, short_levels, short_resources
 from bayplan.model.summary import LevelSummary
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.state.reports.queries import (

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import Any
 
 from bayplan.assembly.gang_api import gang_api_words, gang_versions
-from bayplan.cli.config.format import counted
 from bayplan.cli.live.find_gang import FoundObject
 from bayplan.cli.live.gang_explanation import RUNS, gang_story, place_lines, reason_now, state_of
 from bayplan.cli.live.list_scheduled import NO_WORKLOAD, gang_row, pods_row
@@ -28,6 +27,7 @@ from bayplan.dialects.kube.fields.times import seconds
 from bayplan.dialects.kube.gang.objects import DIALECT as GANG_API
 from bayplan.dialects.kueue.decode.scheduled_jobs import membership
 from bayplan.dialects.kueue.fields.hints import advise
+from bayplan.explanation.text import counted
 from bayplan.model.pod import Pod
 from bayplan.state.scheduling.single_pod import lone_ref
 

@@ -13,7 +13,8 @@ from bayplan.dialects.kube.fields.bounded_yaml import DEPTH_MAX
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 _ALIKE = bytes.maketrans(b"{}", b"[]")
-_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_STEP = {ord("["): 1, ord("]"): -1}
+_CHUNK = 1 << 16  # brackets counted at a time, so that other threads can run in between
 
 
 class UnreadableJSON(ValueError):
@@ -36,10 +37,18 @@ def deeper_than(raw: bytes | bytearray, depth: int) -> bool:
     """Whether lists and objects are nested deeper than `depth`; brackets in strings are ignored."""
     if raw.count(b"[") + raw.count(b"{") <= depth:
         return False
-    brackets = _STRING.sub(b"", raw).translate(None, _NO_BRACKETS)
-    remaining = brackets.translate(_ALIKE)
-    for _ in range(depth):  # removes the innermost brackets; a few rounds suffice for most texts
-        if not remaining:
-            return False
-        remaining = remaining.replace(b"[]", b"")
-    return any(current > depth for current in accumulate(map(_STEP.__getitem__, brackets)))
+    remaining = _STRING.sub(b"", raw).translate(_ALIKE, _NO_BRACKETS)
+    while remaining:
+        shorter = remaining.replace(b"[]", b"")  # removes one level: the innermost brackets
+        if 2 * len(shorter) > len(remaining):
+            break  # many levels: one pass for each of them would be quadratic
+        remaining, depth = shorter, depth - 1
+    else:
+        return depth < 0
+    current = 0
+    for start in range(0, len(remaining), _CHUNK):
+        levels = list(accumulate(map(_STEP.__getitem__, remaining[start : start + _CHUNK]), initial=current))
+        if max(levels) > depth:
+            return True
+        current = levels[-1]
+    return False

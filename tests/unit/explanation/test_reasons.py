@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bayplan.cli.live.gangs import FLAWS
-from bayplan.cli.render.reasons import few_words, hindrance
 from bayplan.cli.render.tables import age, table
+from bayplan.explanation.reasons import few_words, hindrance
 from bayplan.model.admission_rejection import (
     AdmissionReason,
     AdmissionRejection,

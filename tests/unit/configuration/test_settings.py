@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from bayplan.assembly import settings_reference
-from bayplan.cli.config.options import EMPTY, InvalidConfiguration, configure
-from bayplan.cli.config.settings import DEFAULTS, OPTIONS, Settings, UngatingSettings, read_settings
+from bayplan.cli.config.options import InvalidConfiguration, configure
+from bayplan.configuration.settings import DEFAULTS, EMPTY, OPTIONS, Settings, UngatingSettings, read_settings
 from bayplan.dialects.kai.grouper.defaults import GrouperSettings as Grouping
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.decode.workloads import PLAIN, Transformation, demand
