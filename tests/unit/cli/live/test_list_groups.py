@@ -143,7 +143,7 @@ def test_a_stranger_hears_what_was_asked_what_was_found_and_what_to_do(tmp_path:
     assert told["elastic"][0] == "PodGroup default/elastic: runs, and more of its pods wait"
     assert told["elastic"][1] == "  needs 1 pod at once, and takes 2 more if there is room"
     assert told["bad"][0] == "PodGroup default/bad: cannot start as it is written"
-    assert "reason: Queue 'nowhere' does not exist: create it, or let spec.queue" in " ".join(told["lost"])
+    assert "reason: Queue 'nowhere' does not exist: create it, or set spec.queue" in " ".join(told["lost"])
     todo = {name: next((one for one in lines if one.startswith("what")), "") for name, lines in told.items()}
     assert todo["large"].startswith(f"what to do: wait until there is one {RACK} with room for 3 pods, or ")
     assert todo["costly"].startswith(
