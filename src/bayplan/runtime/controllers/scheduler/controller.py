@@ -91,9 +91,8 @@ class SchedulerController:
         self.publisher = PodEventPublisher()
         self.bindings_in_flight = 0  # bindings in flight
         self.unwritten: list[Action] = []
-        self.starts: dict[
-            Ref, tuple[MarkStarted, set[PodKey]]
-        ] = {}  # to be recorded once these pods are bound
+        # to be recorded once these pods are bound
+        self.starts: dict[Ref, tuple[MarkStarted, set[PodKey]]] = {}
         # writes that timed out, and when they are made again
         self.repeats: deque[tuple[float, Write]] = deque()
         self.unrecorded_starts: dict[Ref, tuple[MarkStarted, float]] = {}  # records to write again, and when
