@@ -123,12 +123,12 @@ def test_lone_pods(cluster: QueuedCluster) -> None:
 
 
 def test_who_would_have_to_go(cluster: QueuedCluster) -> None:
-    assert "would have to go: default/low (priority 0, on n1)" in told(cluster, "default/pushy")
+    assert "would preempt: default/low (priority 0, on n1)" in told(cluster, "default/pushy")
 
 
 def test_for_machines(cluster: QueuedCluster) -> None:
     result = cluster.run("explain", "default/easy", "-o", "json")
-    assert json.loads(result.output)["story"][0] == "Pod default/easy: waits"
+    assert json.loads(result.output)["explanation"][0]["lines"][0] == "Pod default/easy: pending"
 
 
 def test_what_is_not_there_is_told_as_ever(cluster: QueuedCluster) -> None:
