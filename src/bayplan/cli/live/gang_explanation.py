@@ -135,7 +135,7 @@ def _sub_groups(spec: GangSpec, pods: tuple[Pod, ...]) -> Iterator[str]:
         where = f", in one {level}" if level else ""
         for segment in part.segments:
             where += f", each {segment.size} in one {segment.level}"
-        counts = f"{len(mine)} pods, {sum(bool(pod.node) for pod in mine)} with a node"
+        counts = f"{counted(len(mine), 'pod')}, {sum(bool(pod.node) for pod in mine)} with a node"
         yield f"  {part.name}: {counts}, {part.minimum} needed{where}"
 
 

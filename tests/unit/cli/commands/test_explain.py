@@ -149,5 +149,5 @@ def test_checks_that_are_not_ready_are_named(cluster: QueuedCluster) -> None:
     ]
     cluster.submit(workload("checked", 1, 0, "small"), status)
     printed = cluster.run("explain", "ml/checked").stdout
-    assert "Workload ml/checked: placing" in printed
-    assert "reason: has quota, waits for check budget" in printed
+    assert "Workload ml/checked: quota reserved" in printed
+    assert "reason: quota reserved, waiting for check budget" in printed

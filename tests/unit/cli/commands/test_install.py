@@ -336,7 +336,7 @@ def test_definitions_of_several_versions_are_converted_by_our_webhook(
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--roles", "cook"], "cook is no role"),
+        (["--roles", "cook"], "cook is not a role"),
         (["--roles", ","], "name at least one"),
         (["--namespace", "Not_A_Name"], "is not a valid namespace"),
         (["--replicas", "0"], "--replicas"),
@@ -380,7 +380,7 @@ def test_a_bad_configuration_is_not_installed(tmp_path: Path) -> None:
     result = CliRunner().invoke(install, ["-o", "yaml", "--config", str(path)])
     assert result.exit_code == 2 and result.stdout == ""
     assert "scheduling.reserve" in result.stderr and "scheduling.recompute" in result.stderr
-    assert result.stderr.endswith("2 problems in the configuration: nothing of it is used\n")
+    assert result.stderr.endswith("2 problems in the configuration: none of it is used\n")
 
 
 def test_without_a_cluster_there_is_one_clear_sentence(tmp_path: Path) -> None:

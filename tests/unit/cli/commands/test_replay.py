@@ -115,4 +115,4 @@ def test_a_gang_that_is_not_in_the_journal_is_an_error_that_names_those_near(jou
     assert near.exit_code == 1
     assert "the journal has no entry about a gang trainign; did you mean training?" in near.stderr
     far = replay(journal, "--gang", "xyz")
-    assert far.exit_code == 1 and "nothing about a gang xyz; it is about 1 other gang" in far.stderr
+    assert far.exit_code == 1 and "no entry about a gang xyz; it is about 1 other gang" in far.stderr

@@ -166,7 +166,7 @@ def test_resources() -> None:
             'waitForPodsReady.timeout: "5 minutes": must be a duration such as 90s, 5m or 1h30m',
         ),
         ({"waitForPodsReady": {"timeout": 300}}, "waitForPodsReady.timeout: 300: must be text, not a number"),
-        ({"waitForPodsReady": {"timeout": "-5m"}}, 'waitForPodsReady.timeout: "-5m": must be a time'),
+        ({"waitForPodsReady": {"timeout": "-5m"}}, 'waitForPodsReady.timeout: "-5m": must be a duration'),
         ({"waitForPodsReady": {"enable": True}}, "waitForPodsReady.enable: is not a known key"),
         (
             {"waitForPodsReady": {"requeuingStrategy": {"backoffLimit": 3}}},

@@ -85,7 +85,7 @@ def test_every_choice_of_a_profile_can_be_made() -> None:
             "fairSharing": {"enabled": True, "rules": ["initial_share"]},
             "placementBackoff": {"firstSeconds": 1, "limitSeconds": 2},
             "nodeReplacementFailFast": False,
-            "replacementBackoff": {"firstSeconds": 3, "limitSeconds": 3},
+            "nodeReplacementBackoff": {"firstSeconds": 3, "limitSeconds": 3},
             "gangNodes": "spread",
             "preemption": False,
             "partialGangSeconds": 5,
@@ -361,7 +361,7 @@ def test_files_that_cannot_be_read() -> None:
 
 
 def test_the_reference_is_up_to_date() -> None:
-    again = f"write it again: {settings_reference.WRITTEN}"
+    again = f"write it again: {settings_reference.COMMAND}"
     written = {path.name: path.read_text(encoding="utf-8") for path in REFERENCE.glob("configuration.*")}
     assert written == {
         settings_reference.PAGE: settings_reference.page(),
