@@ -81,7 +81,9 @@ def test_what_an_earlier_gang_took_is_gone_from_the_drawing(tmp_path: Path) -> N
     found = place(tmp_path, *NODES, *ZONES, wide("a", 3), wide("b", 3), options=("--zones",))
     explanation = found.output.partition("default/b")[2]
     assert "2 with room for a pod, but not in one NUMA zone" in explanation
-    assert "… 1 more rack     8 of 8   16 of 16   128Gi of 128Gi      0" in explanation, "it fits none of them"
+    assert "… 1 more rack     8 of 8   16 of 16   128Gi of 128Gi      0" in explanation, (
+        "it fits none of them"
+    )
     drawing = explanation.partition("    n3: requires one zone for each container\n")[2]
     assert drawing.splitlines() == [
         "      zone 0: 0 gpu, 1 cpu, 28Gi memory free",

@@ -182,8 +182,8 @@ def test_nodes_written_by_hand_may_be_brief(file: Write) -> None:
     result = place(file(brief, job()))
     assert result.exit_code == 0
     assert "note: 1 node assumed to be ready: it has no conditions" in result.stdout
-    assert "note: 1 node taken to hold 110 pods" in result.stdout
-    assert "note: 1 node known by name" in result.stdout
+    assert "note: 1 node assumed to hold 110 pods" in result.stdout
+    assert "note: 1 node identified by name" in result.stdout
 
 
 def test_other_kinds_are_noted_and_settled_workloads_left_alone(file: Write) -> None:

@@ -119,7 +119,9 @@ def test_priority_classes_count(cluster: QueuedCluster) -> None:
 
 def test_why_no_gang_may_be_preempted(cluster: QueuedCluster) -> None:
     told = plan(cluster, workload("x", 6, 4, "left", priority=9)).stdout
-    assert "preempts no gang: it requests more than the nominal quota of left-queue, and may not preempt" in told
+    assert (
+        "preempts no gang: it requests more than the nominal quota of left-queue, and may not preempt" in told
+    )
 
 
 def test_the_answer_as_json(cluster: QueuedCluster) -> None:

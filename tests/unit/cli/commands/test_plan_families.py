@@ -188,7 +188,9 @@ def test_a_cluster_without_queues_plans_what_needs_none(tmp_path: Path) -> None:
 def test_an_absurd_number_of_pods_is_refused_at_once(cluster: QueuedCluster) -> None:
     result = plan(cluster, our_job("huge", 2_000_000_000, 1))
     assert result.exit_code == 2
-    assert "Job ml/huge has 2,000,000,000 pods; without a queue, a plan accepts at most 20,000" in result.stderr
+    assert (
+        "Job ml/huge has 2,000,000,000 pods; without a queue, a plan accepts at most 20,000" in result.stderr
+    )
 
 
 def test_a_pod_that_is_larger_than_any_node_is_told_so(cluster: QueuedCluster) -> None:
