@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bayplan.cli.live.gangs import FLAWS
-from bayplan.cli.render.reasons import few_words, detail_text
+from bayplan.cli.render.reasons import detail_text, few_words
 from bayplan.cli.render.tables import age, table
 from bayplan.model.admission_rejection import (
     AdmissionReason,
