@@ -1,4 +1,4 @@
-"""The folders of the source tree, as a test: layers inside each package, no import circle, one meaning for each class name.
+"""The folders of the source tree, as a test: layers, no import circle, one meaning for each class name.
 
 LAYERS is the table of docs/architecture.md in a form that fails. Each check takes the modules of a tree and
 yields sentences, so that the tests below can break a small tree on purpose and see the sentence.
@@ -50,7 +50,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
     "simulator": ({"core"}, {"queues", "pods"}, {"plays", "jobs", "subgroups"}),
 }
 
-# Modules beside the folders of a layered package: they put its parts together, so they may import every layer.
+# Modules beside the folders of a layered package put its parts together; they may import every layer.
 ROOTS = {"backends.embedded.cluster"}
 
 Modules = Mapping[str, ast.Module]
@@ -151,7 +151,7 @@ def folders_without_text(folder: Path) -> Iterator[str]:
     """Packages whose `__init__` does not say what is in them."""
     for path in sorted(folder.rglob("__init__.py")):
         if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))):
-            yield f"{path.relative_to(folder)}: say in three lines what is in the folder and what it may import"
+            yield f"{path.relative_to(folder)}: say what is in the folder and what it may import"
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "dialects": {"model"},
     "backends": {"dialects"},
     "runtime": {"model", "state", "scheduling", "dialects"},  # a backend is handed in
-    "simulator": {"model", "state", "scheduling", "dialects", "backends", "runtime"},
+    "simulator": {"model", "state", "scheduling", "dialects", "backends", "runtime", "assembly"},
+    "configuration": {"model", "state", "dialects", "runtime"},  # for their defaults
+    "explanation": {"model", "placement", "dialects"},
+    "assembly": {"model", "placement", "state", "scheduling", "dialects", "backends", "runtime"}
+    | {"configuration", "explanation"},  # anything but cli and simulator
     "dashboard": {"model", "state", "dialects", "runtime"},
     "testing": {"model", "placement", "state"},
 }
@@ -78,11 +82,14 @@ LIBRARIES_REFUSED = {
     "typer",
 }  # docs/decisions/0003
 VAGUE_NAMES = {"base", "common", "helper", "helpers", "manager", "misc", "util", "utils"}
-MODULE_LINES_MAX = 400
+MODULE_LINES_MAX = 400  # a module about one thing may have more, with a reason in LONG
+MODULE_LINES_HARD = 600
 FUNCTION_LINES_MAX = 60
 
-# What is too long today: "path" or "path::function" → the lines it may have. This list only shrinks.
-EXCEPTIONS: dict[str, int] = {}
+# Modules of more than MODULE_LINES_MAX lines, and why each of them is about one thing all the same.
+LONG: dict[str, str] = {
+    "src/bayplan/testing.py": "the language of drawn scenarios: its grammar and its checks are read together",
+}
 
 # What one machine knows and the next does not. The brackets keep this file from matching itself.
 MACHINE_PATH = re.compile(r"(?<![\w.:/~)}>-])/(?:work|root|home/\w+|Users/\w+)(?![\w-])")
@@ -206,9 +213,9 @@ def modules_tell_what_they_are(source: Source) -> Iterator[str]:
 
 def sizes_are_bounded(source: Source) -> Iterator[str]:
     for subject, lines, limit in sizes(source):
-        allowed = EXCEPTIONS.get(subject, limit)
+        allowed = MODULE_LINES_HARD if subject in LONG else limit
         if lines > allowed:
-            yield f"{subject} has {lines} lines, {allowed} are allowed; take it apart"
+            yield f"{subject} has {lines} lines, {allowed} are allowed; divide it"
 
 
 def core_imports_for_real(source: Source) -> Iterator[str]:
@@ -332,7 +339,7 @@ def test_no_modules_of_the_core_import_each_other() -> None:
 
 def test_exceptions_are_still_needed() -> None:
     too_long = {name for path in PYTHON_FILES for name, lines, limit in sizes(read(path)) if lines > limit}
-    assert set(EXCEPTIONS) <= too_long, "strike these off EXCEPTIONS: they are short enough now, or gone"
+    assert set(LONG) <= too_long, "take these out of LONG: they are short enough now, or gone"
 
 
 def test_no_file_knows_the_machine_it_was_written_on() -> None:

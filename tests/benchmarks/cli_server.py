@@ -6,8 +6,8 @@ A flavor with a topology has to name a label of its nodes, and the nodes of `bay
 from __future__ import annotations
 
 from bayplan.assembly import local_cluster
+from bayplan.backends.fake_controllers.manifests import Object
 from bayplan.cli.commands.main import main
-from bayplan.simulator.core.objects import Object
 
 POOL = {"pool": "gpu"}
 

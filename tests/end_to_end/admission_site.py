@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bayplan.assembly.crds import converted
 from bayplan.assembly.manifests import InstallSettings, manifests
 from bayplan.assembly.webhooks import SECRET_NAME
-from bayplan.cli.config.options import EMPTY
+from bayplan.configuration.settings import EMPTY
 from tests.end_to_end.objects import Object, eventually, node
 from tests.end_to_end.test_kueue_api import CONFIGURATIONS, point
 from tests.support.listening import free_address

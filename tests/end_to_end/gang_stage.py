@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
-from bayplan.cli.config.options import EMPTY
+from bayplan.configuration.settings import EMPTY
 from bayplan.dialects.api import Kind, Write
 from tests.conformance.gang_steps_objects import NODES, PODS, Dialect, Object
 from tests.conformance.gang_steps_stage import Holds, NotTaken, Stage, conditions

@@ -217,6 +217,23 @@ def composites(count: int) -> list[Object]:
     ]
 
 
+def constrained(version: str) -> list[Object]:
+    """A group that must be in one domain of a level which no node has, and its pods."""
+    group = {
+        "apiVersion": f"scheduling.k8s.io/{version}",
+        "kind": "PodGroup",
+        "metadata": _named("constrained"),
+        "spec": {
+            "schedulingPolicy": {"gang": {"minCount": 2}},
+            "schedulingConstraints": {"topology": [{"key": "example.com/no-such-level"}]},
+        },
+    }
+    pods = [pod(f"constrained-{number}") for number in range(2)]
+    for one in pods:
+        one["spec"]["schedulingGroup"] = {"podGroupName": "constrained"}
+    return [group, *pods]
+
+
 def admitted_by_annotation() -> Object:
     """A Workload of 100 CPU whose annotation claims that it was admitted."""
     admission = {
@@ -230,7 +247,12 @@ def admitted_by_annotation() -> Object:
         {"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": when}
         for kind in ("QuotaReserved", "Admitted")
     ]
-    kept = {"status": {"admission": admission, "conditions": conditions}, "spec": {"podSets": "text"}}
+    kept = [
+        {"path": ["status", "admission"], "was": admission},
+        {"path": ["status", "conditions"], "was": conditions},
+        {"path": ["spec", "preemptionGates"], "was": 7},
+        {"path": ["spec", "podSets"], "was": "text"},
+    ]
     container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": "100"}}}
     template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
     return {

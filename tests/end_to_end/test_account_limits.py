@@ -164,7 +164,7 @@ def additions(job: Object) -> list[Injected]:
 @pytest.mark.parametrize("kind", FLAGGED)
 def test_our_account_can_start_and_stop_a_job(writer: Writer, kind: str) -> None:
     before = writer.get(kind, "moves")
-    originals = [copy.deepcopy(part.template.value) for part in parts(Field(before))]
+    originals: list[Any] = [copy.deepcopy(part.template.value) for part in parts(Field(before))]
     assert is_suspended(before)
     assert not writer.told(before, started(before, additions(before)))
     runs = writer.get(kind, "moves")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bayplan.dialects.kube.fields.quantity import amount
+from tests.end_to_end import hostile_client as client
 from tests.end_to_end import hostile_tenant as hostile
 from tests.end_to_end.admission_site import (
     GPU,
@@ -206,6 +207,27 @@ def test_a_long_chain_of_groups_stops_nobody(stage: Stage) -> None:
     stage.tried("a chain of groups")
     listed = {"apiVersion": "v1", "kind": "List", "items": hostile.composites(400)}
     stage.cluster.kubectl("create", "-f", "-", stdin=json.dumps(listed))
+    checked(stage)
+
+
+@pytest.mark.parametrize("version", ["v1alpha2", "v1beta1"])
+def test_a_group_with_a_level_that_no_node_has_stops_nobody(stage: Stage, version: str) -> None:
+    if f"scheduling.k8s.io/{version}" not in stage.cluster.kubectl("api-versions").split():
+        pytest.skip(f"this version of Kubernetes has no PodGroup in {version}")
+    stage.tried("an unknown level")
+    for one in hostile.constrained(version):
+        stage.mallory.tries_to_create(one)
+    checked(stage)
+
+
+def test_bytes_sent_to_the_webhook_port_stop_nobody(stage: Stage) -> None:
+    stage.tried("a flood of large bodies")
+    address = client.webhook_address(stage.cluster)
+    assert set(client.flood(address)) <= {client.CLOSED, 400, 408, 413, 429}
+    checked(stage)
+    stage.tried("bodies that are no reviews")
+    answers = {client.sent(address, path, body) for path, body in client.garbage()}
+    assert answers == {400}
     checked(stage)
 
 

@@ -16,8 +16,8 @@ import pytest
 
 from bayplan.assembly.manifests import InstallSettings, custom_resources
 from bayplan.assembly.rbac import EVERYBODY, ROLES, rules
+from bayplan.backends.fake_controllers.manifests import BLOCK, RACK, job, topology
 from bayplan.dialects.kueue.names.annotations import REQUIRED, SEGMENT_LEVEL, SEGMENT_SIZE
-from bayplan.simulator.core.objects import BLOCK, RACK, job, topology
 from tests.end_to_end.objects import Object, bind, eventually, namespace, node
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bayplan.backends.fake_controllers.definitions import of_anything
-from bayplan.cli.config.options import EMPTY
+from bayplan.configuration.settings import EMPTY
 from bayplan.dialects.kai.api.names import POD_GROUP, QUEUE, TOPOLOGY
 from bayplan.dialects.kai.grouper.owner_kinds import BY_NAME
 from tests.end_to_end.admission_site import GPU, POOL, RACK, Site, installed, running

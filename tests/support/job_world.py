@@ -16,6 +16,7 @@ from bayplan.backends.fake_controllers.controller_manager import (
     FakeControllerManager,
 )
 from bayplan.backends.fake_controllers.definitions import definitions, of_anything
+from bayplan.backends.fake_controllers.manifests import GPU, RACK, node, topology
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
@@ -26,7 +27,6 @@ from bayplan.runtime.controllers.jobs.controller import JobsController
 from bayplan.runtime.controllers.ungating import UngatingController
 from bayplan.runtime.core.clock import VirtualClock
 from bayplan.runtime.core.loop import Loop
-from bayplan.simulator.core.objects import GPU, RACK, node, topology
 
 Object = dict[str, Any]
 

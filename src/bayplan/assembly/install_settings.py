@@ -10,7 +10,7 @@ from typing import Any
 from bayplan import __version__
 from bayplan.assembly.admission_policies import ADMINISTRATORS
 from bayplan.assembly.rbac import ROLES
-from bayplan.cli.config.options import EMPTY, kind_defaults
+from bayplan.configuration.settings import EMPTY, kind_defaults
 from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
 
 Object = dict[str, Any]

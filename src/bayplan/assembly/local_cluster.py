@@ -20,13 +20,14 @@ from bayplan.backends.embedded.http.kubeconfig_merge import Merged
 from bayplan.backends.embedded.http.server import ApiServer
 from bayplan.backends.fake_controllers.controller_manager import FakeControllerManager
 from bayplan.backends.fake_controllers.definitions import definitions
-from bayplan.cli.config.settings import DEFAULTS, Settings
-from bayplan.cli.render.misfit import brief
+from bayplan.backends.fake_controllers.manifests import Object, node, topology
+from bayplan.configuration.settings import DEFAULTS, Settings
 from bayplan.dialects.errors import ApiError
 from bayplan.dialects.kai.api.names import DIALECT as POD_GROUPS_DIALECT
 from bayplan.dialects.kube.decode.wire import NODES
 from bayplan.dialects.kube.encode.gang_messages import told
 from bayplan.dialects.kueue.decode import scheduled_jobs
+from bayplan.explanation.misfit import brief
 from bayplan.model.assignment import Misfit
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, Topology
@@ -42,7 +43,6 @@ from bayplan.runtime.controllers.ungating import UngatingController
 from bayplan.runtime.core.clock import Clock
 from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.loop import Loop
-from bayplan.simulator.core.objects import Object, node, topology
 
 IDLE_SECONDS = 0.2
 DECISIONS_MAX = 200

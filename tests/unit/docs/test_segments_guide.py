@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 
 from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
+from bayplan.backends.fake_controllers.manifests import RACK
 from bayplan.dialects.api import Kind
 from bayplan.runtime.core.clock import VirtualClock
-from bayplan.simulator.core.objects import RACK
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "segments.md"
 PODS = Kind("", "v1", "Pod", "pods")

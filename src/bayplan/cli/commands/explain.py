@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from bayplan.cli.config.format import counted
 from bayplan.cli.live.find_gang import GangQuery, find_workload, parse_query, workload_of
 from bayplan.cli.live.gangs import INACTIVE, ClusterOutlook, GangFacts, named, outlook, owner_of
 from bayplan.cli.live.list_gangs import flavors, gang_records
@@ -25,6 +24,7 @@ from bayplan.dialects.kueue.decode.events import OVER
 from bayplan.dialects.kueue.decode.workloads import demand as read_queued_gang
 from bayplan.dialects.kueue.fields.hints import workload_hints
 from bayplan.dialects.kueue.status.conditions import ADMITTED, FINISHED, condition_of, is_true
+from bayplan.explanation.text import counted
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Admit, ReportNotAdmitted
 

@@ -26,8 +26,9 @@ from bayplan.assembly.manifests import (
 )
 from bayplan.assembly.rbac import ROLES
 from bayplan.backends.remote.backend import RemoteBackend, connect
-from bayplan.cli.config.options import EMPTY, configuration_text
+from bayplan.cli.config.options import configuration_text
 from bayplan.cli.config.output import echo
+from bayplan.configuration.settings import EMPTY
 from bayplan.dialects.api import Ended, Kind, Verb, Write, WriteOutcome
 from bayplan.dialects.errors import ApiError
 from bayplan.runtime.core.api_object import SECRET

@@ -10,7 +10,6 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from bayplan.cli.config.format import counted, short_levels
 from bayplan.cli.config.objects import Inputs, gather
 from bayplan.cli.config.options import takes_configuration
 from bayplan.cli.config.output import echo, echo_json, echo_yaml
@@ -26,10 +25,11 @@ from bayplan.cli.inputs.placement_input import (
 )
 from bayplan.cli.inputs.report import outcome_report, problems_report
 from bayplan.cli.render.console import console as new_console
-from bayplan.cli.render.misfit import Explanation, explain, request_text
 from bayplan.cli.render.numa import current_zones, drawn, zone_pods
 from bayplan.cli.render.topology_tree import draw, take_picture
 from bayplan.dialects.kube.fields.reader import printable
+from bayplan.explanation.misfit import Explanation, explain, request_text
+from bayplan.explanation.text import counted, short_levels
 from bayplan.model.assignment import Code
 from bayplan.model.profile import Profile, Strategy
 

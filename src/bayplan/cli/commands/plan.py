@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from bayplan.cli.commands.explain import admitted_first, queue_text, section_lines
-from bayplan.cli.config.format import amount_text, counted, importance, short_resources
 from bayplan.cli.config.output import echo
 from bayplan.cli.config.read_files import InputProblem, read_files
 from bayplan.cli.live.forecast import ForecastResult, forecast
@@ -20,10 +19,11 @@ from bayplan.cli.live.scheduled_submissions import ScheduledSubmission
 from bayplan.cli.live.state import ClusterTarget, Live, cluster_options
 from bayplan.cli.live.submissions import Submission, Submitted, submissions
 from bayplan.cli.render.placements import drawn
-from bayplan.cli.render.reasons import NOT_TRIED, few_words
 from bayplan.cli.render.tables import say, say_json
 from bayplan.dialects.kueue.status.decisions import encode_admission
 from bayplan.dialects.kueue.status.rejection_messages import reason
+from bayplan.explanation.reasons import NOT_TRIED, few_words
+from bayplan.explanation.text import amount_text, counted, importance, short_resources
 from bayplan.model.admission_rejection import AdmissionReason
 from bayplan.model.change import QueuedGangSeen
 from bayplan.model.plan import Admit, ReportNotAdmitted

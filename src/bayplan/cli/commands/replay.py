@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 
-from bayplan.cli.config.format import counted
 from bayplan.cli.config.options import takes_configuration
 from bayplan.cli.config.output import echo
-from bayplan.cli.config.settings import Settings
 from bayplan.cli.live.replay import Replaying, ReplayResult, body_of
+from bayplan.configuration.settings import Settings
 from bayplan.dialects.kube.fields.closest_name import several_close
 from bayplan.dialects.kueue.status.rejection_messages import reason, sentence
+from bayplan.explanation.text import counted
 from bayplan.model.change import Change, GangSpecSeen, PodSeen, QueuedGangSeen
 from bayplan.model.gang import Ref
 from bayplan.model.gang_spec import GangSpec

@@ -27,7 +27,7 @@ from bayplan.cli.commands.metrics_options import (
     takes_guarded_metrics,
 )
 from bayplan.cli.config.options import takes_configuration
-from bayplan.cli.config.settings import DEFAULTS, Settings, UngatingSettings
+from bayplan.configuration.settings import DEFAULTS, Settings, UngatingSettings
 from bayplan.dialects.api import Backend
 from bayplan.dialects.errors import ApiError
 from bayplan.dialects.kai.decode.webhooks import no_owner

@@ -18,16 +18,16 @@ from rich.live import Live
 
 from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
 from bayplan.backends.embedded.http.kubeconfig import CONTEXT
+from bayplan.backends.fake_controllers.manifests import is_finished
 from bayplan.cli.commands.up_examples import TimedJob, example_mix
 from bayplan.cli.commands.up_view import clock_text, picture
 from bayplan.cli.config.options import takes_configuration
 from bayplan.cli.config.output import echo
-from bayplan.cli.config.settings import DEFAULTS, Settings
 from bayplan.cli.render.console import console as new_console
+from bayplan.configuration.settings import DEFAULTS, Settings
 from bayplan.dialects.errors import ApiError
 from bayplan.runtime.core.clock import SystemClock
 from bayplan.runtime.process.gc_tuning import collect_rarely
-from bayplan.simulator.core.objects import is_finished
 
 FRAME_SECONDS = 0.25
 MIX_SECONDS_MAX = 120.0

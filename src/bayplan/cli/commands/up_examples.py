@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bayplan.assembly.local_cluster import ClusterShape
+from bayplan.backends.fake_controllers.manifests import BLOCK, RACK, Object, job
 from bayplan.dialects.kueue.names.annotations import PREFERRED, REQUIRED, SEGMENT_LEVEL, SEGMENT_SIZE
-from bayplan.simulator.core.objects import BLOCK, RACK, Object, job
 
 
 @dataclass(frozen=True, slots=True)

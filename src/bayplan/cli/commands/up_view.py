@@ -13,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from bayplan.assembly.local_cluster import LocalCluster
-from bayplan.cli.config.format import counted
+from bayplan.backends.fake_controllers.manifests import GPU, TOPOLOGY
 from bayplan.cli.live.rows import rows
 from bayplan.dialects.kube.fields.reader import printable
+from bayplan.explanation.text import counted
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
-from bayplan.simulator.core.objects import GPU, TOPOLOGY
 from bayplan.state.cluster.node_state import FLAT
 
 BLOCKS_SHOWN = 12

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
-from bayplan.cli.config.format import unit
+from bayplan.explanation.text import unit
 
 
 def camel_case(value: Any) -> Any:

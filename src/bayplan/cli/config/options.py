@@ -9,16 +9,12 @@ from typing import IO, Any
 
 import click
 
-from bayplan.cli.config.format import counted
 from bayplan.cli.config.output import echo
 from bayplan.cli.config.read_files import STDIN, InputDocument, InputProblem, read_files
-from bayplan.cli.config.settings import KIND, VERSION, Settings, read_settings
-from bayplan.dialects.kube.fields.bounded_yaml import bounded_documents
-from bayplan.dialects.kube.fields.reader import Field
+from bayplan.configuration.settings import KIND, VERSION, Settings, read_settings
+from bayplan.explanation.text import counted
 
 BAD_INPUT = 2
-EMPTY = f"apiVersion: {VERSION}\nkind: {KIND}\n"
-"""A configuration with defaults only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +64,7 @@ def configure(name: str) -> Configured:
 
 
 def _read(document: InputDocument) -> Configured:
-    from bayplan.cli.config.kueue_import import VERSIONS, read_kueue  # noqa: PLC0415 — needed for a file only
+    from bayplan.configuration.kueue_import import VERSIONS, read_kueue  # noqa: PLC0415 — needed for a file only
 
     version, kind = document.body.at("apiVersion"), document.body.at("kind")
     if document.kind != KIND:
@@ -98,12 +94,6 @@ def configuration_text(name: str) -> str:
     """The text of a valid configuration file."""
     _read_reporting(name)
     return Path(name).read_text(encoding="utf-8-sig")
-
-
-def kind_defaults(text: str) -> tuple[str, str] | None:
-    """The namespace and name of the ConfigMap with defaults by kind, if a valid configuration names one."""
-    body: Any = next((one for _, one in bounded_documents(text)), {})
-    return read_settings(Field({"grouper": body.get("grouper")})).grouper.defaults
 
 
 def takes_configuration(command: Callable[..., Any]) -> Callable[..., Any]:

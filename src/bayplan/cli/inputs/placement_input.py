@@ -12,8 +12,8 @@ import numpy as np
 from bayplan.cli.config.objects import Inputs, title
 from bayplan.cli.config.read_files import InputDocument, InputProblem
 from bayplan.cli.inputs.levels import inferred_topology, parse_levels
-from bayplan.cli.render.misfit import unplaceable
 from bayplan.dialects.kube.decode.pod_fields import usage_by_node
+from bayplan.explanation.misfit import unplaceable
 from bayplan.model.assignment import Misfit, Placement
 from bayplan.model.gang import Gang, Group, PodSet
 from bayplan.model.node import PODS, Node, Topology

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from bayplan.cli.config.format import amounts_json, unit
 from bayplan.cli.config.json_values import camel_case
 from bayplan.cli.config.read_files import InputProblem
 from bayplan.cli.inputs.placement_input import PlacementInput, PlacementResult
-from bayplan.cli.render.misfit import Explanation
 from bayplan.dialects.kueue.fields.assignment_encode import encode_domains, encode_slices
 from bayplan.dialects.kueue.status.misfit_messages import sentence
+from bayplan.explanation.misfit import Explanation
+from bayplan.explanation.text import amounts_json, unit
 from bayplan.model.assignment import Misfit
 
 

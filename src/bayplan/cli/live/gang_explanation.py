@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from bayplan.cli.config.format import amount_text, counted, oversized_text, short_resources, shown_name
 from bayplan.cli.live.scheduled_state import Scheduled, pods_by_node, since_text
 from bayplan.cli.live.state import Live
 from bayplan.cli.render.numa import drawn
-from bayplan.cli.render.reasons import FITS_NEXT, NOT_TRIED
 from bayplan.dialects.kai.status.advice import advice
+from bayplan.explanation.reasons import FITS_NEXT, NOT_TRIED
+from bayplan.explanation.text import amount_text, counted, oversized_text, short_resources, shown_name
 from bayplan.model.assignment import Misfit
 from bayplan.model.gang import Ref
 from bayplan.model.gang_spec import GangSpec

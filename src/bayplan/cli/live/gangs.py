@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from bayplan.cli.config.format import counted, short_levels
 from bayplan.cli.live.forecast import ForecastResult, forecast
 from bayplan.cli.live.state import Live, Object
-from bayplan.cli.render.reasons import NOT_TRIED, admitted_words, few_words, unready_checks
 from bayplan.cli.render.tables import moment
 from bayplan.dialects.kube.fields.times import LATEST
 from bayplan.dialects.kueue.status.conditions import EVICTED, condition_of
 from bayplan.dialects.kueue.status.rejection_messages import reason
+from bayplan.explanation.reasons import NOT_TRIED, admitted_words, few_words, unready_checks
+from bayplan.explanation.text import counted, short_levels
 from bayplan.model.admission_rejection import AdmissionReason
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Admit, EvictGang, ReportNotAdmitted

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from math import inf
 from typing import Any
 
-from bayplan.cli.config.format import amount_text, importance, unit
 from bayplan.cli.live.gangs import inactive_text
 from bayplan.cli.live.state import Live
 from bayplan.cli.render.tables import percent, table
+from bayplan.explanation.text import amount_text, importance, unit
 from bayplan.model.summary import CellUse, GangCounts, NamespaceQueueSummary, QueueSummary, Summaries
 from bayplan.state.reports.summaries import summaries
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bayplan.cli.config.format import shown_name
 from bayplan.cli.live.gang_explanation import (
     INCOMPLETE,
     PARTLY_RUNNING,
@@ -36,6 +35,7 @@ from bayplan.dialects.kube.fields.times import seconds, timestamp
 from bayplan.dialects.kueue.decode.scheduled_jobs import wants_us
 from bayplan.dialects.kueue.names.annotations import POD_GROUP as QUEUED_GROUP
 from bayplan.dialects.kueue.names.annotations import POD_GROUP_COUNT, WORKLOAD_NAME
+from bayplan.explanation.text import shown_name
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.state.scheduling.single_pod import lone_ref

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bayplan.cli.config.format import (
+from bayplan.cli.live.state import Live
+from bayplan.cli.render.tables import percent, table
+from bayplan.explanation.text import (
     amount_text,
     amounts_json,
     counted,
@@ -14,8 +16,6 @@ from bayplan.cli.config.format import (
     short_resources,
     unit,
 )
-from bayplan.cli.live.state import Live
-from bayplan.cli.render.tables import percent, table
 from bayplan.model.summary import LevelSummary
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.state.reports.queries import (

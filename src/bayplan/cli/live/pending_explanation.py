@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from bayplan.cli.config.format import amount_text, counted, importance
 from bayplan.cli.inputs.levels import named_levels
 from bayplan.cli.live.forecast import ForecastResult, pods_by_set, with_fewer_pods
 from bayplan.cli.live.state import Live
-from bayplan.cli.render.misfit import Explanation, explain, request_text
 from bayplan.cli.render.placements import drawn_misfit, tolerating
-from bayplan.cli.render.reasons import amount, attempts, first_misfit, lacks_quota, victim_text
 from bayplan.cli.render.tables import table
+from bayplan.explanation.misfit import Explanation, explain, request_text
+from bayplan.explanation.reasons import amount, attempts, first_misfit, lacks_quota, victim_text
+from bayplan.explanation.text import amount_text, counted, importance
 from bayplan.model.admission_rejection import (
     AdmissionReason,
     AdmissionRejection,

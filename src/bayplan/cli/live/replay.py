@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bayplan.cli.config.settings import Settings
+from bayplan.configuration.settings import Settings
 from bayplan.model.admission_rejection import AdmissionReason
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from bayplan.assembly.local_cluster import LocalCluster
-from bayplan.cli.config.format import counted, shown_name
+from bayplan.backends.fake_controllers.manifests import Object
 from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.dialects.kube.fields.times import seconds
 from bayplan.dialects.kueue.decode.scheduled_jobs import JOB_SET_NAME
 from bayplan.dialects.kueue.names.api_kinds import WORKLOADS
+from bayplan.explanation.text import counted, shown_name
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
-from bayplan.simulator.core.objects import Object
 from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.single_pod import lone_ref
 

@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from bayplan.assembly.gang_api import gang_api_words, gang_versions
-from bayplan.cli.config.format import counted, shown_name
 from bayplan.cli.live.find_gang import POD, FoundObject, GangQuery, only_match
 from bayplan.cli.live.gang_explanation import RUNNING, explain_gang, place_lines, reason_now, state_of
 from bayplan.cli.live.gangs import owner_of
@@ -32,6 +31,7 @@ from bayplan.dialects.kube.fields.times import seconds
 from bayplan.dialects.kube.gang.objects import DIALECT as GANG_API
 from bayplan.dialects.kueue.decode.scheduled_jobs import membership
 from bayplan.dialects.kueue.fields.hints import advise
+from bayplan.explanation.text import counted, shown_name
 from bayplan.model.gang import Ref
 from bayplan.model.gang_spec import GangSpec
 from bayplan.model.pod import Pod, PodKey

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bayplan.cli.config.format import counted
 from bayplan.cli.live.gang_explanation import decide_now, nearest_lines, parts_text, too_large
 from bayplan.cli.live.pending_explanation import Sections
 from bayplan.cli.live.scheduled_state import Scheduled
 from bayplan.cli.live.scheduled_submissions import ScheduledSubmission
 from bayplan.cli.live.state import Live
-from bayplan.cli.render.reasons import NOT_TRIED
+from bayplan.explanation.reasons import NOT_TRIED
+from bayplan.explanation.text import counted
 from bayplan.model.change import PodSeen
 from bayplan.model.gang import Ref
 from bayplan.model.node import PODS

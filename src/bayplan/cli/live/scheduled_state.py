@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bayplan.cli.config.format import counted, short_levels
 from bayplan.cli.live.state import Live, Object
 from bayplan.cli.render.tables import age, moment
 from bayplan.dialects.api import Event, Happened
@@ -23,6 +22,7 @@ from bayplan.dialects.kueue.decode.scheduled_jobs import (
     templates,
 )
 from bayplan.dialects.kueue.names.annotations import MANAGED, QUEUE
+from bayplan.explanation.text import counted, short_levels
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from bayplan.backends.remote.decoding import Wire
-from bayplan.cli.config.format import shown_name
 from bayplan.cli.live.planned_pods import PODS_MAX, as_created, job_pods, pod_count
 from bayplan.cli.live.scheduled_state import DEFAULT, Scheduled, names_of, read_scheduled
 from bayplan.cli.live.state import Live
@@ -24,6 +23,7 @@ from bayplan.dialects.kube.gang.objects import GANG_KINDS, POD_GROUPS
 from bayplan.dialects.kube.gang_api.gates import GROUP as GANG_API
 from bayplan.dialects.kube.gang_api.gates import THIRD
 from bayplan.dialects.kueue.decode.scheduled_jobs import JOB_SETS, JOBS
+from bayplan.explanation.text import shown_name
 from bayplan.model.gang import Ref
 from bayplan.model.pod import PodKey
 from bayplan.state.scheduling.single_pod import lone_ref

@@ -18,9 +18,9 @@ from bayplan.backends.remote.decoding import Wire
 from bayplan.backends.remote.request import collection
 from bayplan.cli.config.options import takes_configuration
 from bayplan.cli.config.paused_collector import collector_paused
-from bayplan.cli.config.settings import DEFAULTS, Settings
 from bayplan.cli.live.read_ahead import Pages, ReadingAhead
 from bayplan.cli.render.progress import Progress
+from bayplan.configuration.settings import DEFAULTS, Settings
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.errors import ApiError, Forbidden, NotServed
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND

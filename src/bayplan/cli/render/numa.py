@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bayplan.cli.config.format import amount_text, counted, importance, short_resources
+from bayplan.explanation.text import amount_text, counted, importance, short_resources
 from bayplan.model.gang import Gang, PodSet
 from bayplan.model.numa import NodeZones, TopologyManagerPolicy, TopologyManagerScope, ZoneRules
 from bayplan.placement.domains.node_caps import aligned_use

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text
 
-from bayplan.cli.config.format import amount_text, counted, importance, plural, short_levels, short_resources
 from bayplan.dialects.kube.fields.reader import printable
+from bayplan.explanation.text import amount_text, counted, importance, plural, short_levels, short_resources
 from bayplan.model.assignment import Misfit, Placement
 from bayplan.model.gang import Gang
 from bayplan.model.node import PODS

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from bayplan.backends.fake_controllers.manifests import NAMESPACE, Object
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
-from bayplan.simulator.core.objects import NAMESPACE, Object
 
 Bring = Callable[[str, float], None]
 """Brings something of a name at a moment."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bayplan.backends.embedded.storage.store import Store
+from bayplan.backends.fake_controllers.manifests import Object
 from bayplan.backends.fake_controllers.objects import OVER, is_leaving, labels_of, name_of, phase_of
 from bayplan.dialects.kube.decode.node_rule_fields import tolerations
 from bayplan.dialects.kube.decode.wire import amounts_of
@@ -13,7 +14,6 @@ from bayplan.dialects.kueue.pods.node_health import CORDON
 from bayplan.model.node_rules import Taint
 from bayplan.simulator.core.checkers import pods_that_hold, used_by
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
-from bayplan.simulator.core.objects import Object
 
 EFFECTS = ("NoSchedule", "NoExecute")
 

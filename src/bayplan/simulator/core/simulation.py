@@ -14,6 +14,7 @@ import msgspec
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.embedded.kinds.gangs import ALL_OF_IT, GangApi
 from bayplan.backends.fake_controllers.controller_manager import FakeControllerManager
+from bayplan.backends.fake_controllers.manifests import NAMESPACE, Object
 from bayplan.dialects.api import Kind
 from bayplan.model.plan import Plan
 from bayplan.runtime.core.containment import Containment
@@ -21,7 +22,6 @@ from bayplan.runtime.core.controller import Controller
 from bayplan.runtime.core.loop import Loop
 from bayplan.simulator.core.faults import NONE, Chances
 from bayplan.simulator.core.fixtures import LISTED, PLAIN_NODES, stage
-from bayplan.simulator.core.objects import NAMESPACE, Object
 from bayplan.simulator.core.recording import PlanObserver, Recorded
 from bayplan.simulator.core.report import SeedReport
 from bayplan.simulator.core.thrown_errors import ErrorInjection, Thrown

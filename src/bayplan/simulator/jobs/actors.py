@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.storage.store import Store
+from bayplan.backends.fake_controllers.manifests import NAMESPACE, Object
 from bayplan.backends.fake_controllers.objects import OVER, is_leaving, phase_of
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
@@ -19,7 +20,6 @@ from bayplan.dialects.kueue.status.conditions import FINISHED, is_true
 from bayplan.model.node_rules import Taint
 from bayplan.simulator.core.fake_scheduler import bears
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
-from bayplan.simulator.core.objects import NAMESPACE, Object
 from bayplan.simulator.jobs.world import TROUBLE, JobsWorld
 
 T = TypeVar("T")

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from bayplan.backends.fake_controllers.manifests import Object, is_finished
 from bayplan.backends.fake_controllers.objects import OVER, is_leaving, phase_of
 from bayplan.dialects.kueue.names.annotations import POD_SET, STOPPING, TOPOLOGY_GATE, WORKLOAD_NAME
 from bayplan.model.node import HOSTNAME
 from bayplan.simulator.core.checkers import over_committed
-from bayplan.simulator.core.objects import Object, is_finished
 from bayplan.simulator.jobs.slots import SlotTable, seatings
 from bayplan.simulator.queues.workload_view import conditions_of
 

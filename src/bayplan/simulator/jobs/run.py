@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
+from bayplan.backends.fake_controllers.manifests import Object
 from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.controllers.jobs.controller import JobsController
 from bayplan.runtime.controllers.node_health.controller import NodeHealthController
@@ -15,7 +16,6 @@ from bayplan.runtime.core.controller import Controller
 from bayplan.simulator.core.fake_scheduler import FakeScheduler
 from bayplan.simulator.core.faults import Chances
 from bayplan.simulator.core.fixtures import LISTED
-from bayplan.simulator.core.objects import Object
 from bayplan.simulator.core.simulation import EPOCH, SimulationRun
 from bayplan.simulator.core.webhooks import ask_functions
 from bayplan.simulator.jobs.actors import JobActors

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from bayplan.backends.fake_controllers.manifests import BLOCK, GPU, NAMESPACE, RACK, Object, node
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
@@ -25,7 +26,6 @@ from bayplan.dialects.kueue.pods.node_health import HealthRules
 from bayplan.model.node import HOSTNAME
 from bayplan.model.profile import Profile
 from bayplan.runtime.controllers.jobs.cache import CLASSES
-from bayplan.simulator.core.objects import BLOCK, GPU, NAMESPACE, RACK, Object, node
 from bayplan.simulator.core.world import Arrival
 
 POOL, TROUBLE = "example.com/pool", "example.com/trouble"

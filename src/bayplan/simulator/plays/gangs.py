@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
+from bayplan.backends.fake_controllers.manifests import is_finished, topology
 from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.model.plan import Bind, Plan, PreemptPod
 from bayplan.model.profile import Profile
@@ -15,7 +16,6 @@ from bayplan.runtime.core.controller import Controller
 from bayplan.simulator.core import checkers, world
 from bayplan.simulator.core.faults import Chances
 from bayplan.simulator.core.fixtures import PLAIN_NODES
-from bayplan.simulator.core.objects import is_finished, topology
 from bayplan.simulator.core.scheduler_simulation import SchedulerSimulation
 from bayplan.simulator.core.simulation import EPOCH, NEVER, Actor
 from bayplan.simulator.queues import state_checker

@@ -12,13 +12,13 @@ from typing import Protocol, TypeVar
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.api.status import StatusError
 from bayplan.backends.embedded.storage.store import Store
+from bayplan.backends.fake_controllers.manifests import NAMESPACE, Object
 from bayplan.backends.fake_controllers.objects import OVER, is_leaving, phase_of
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
 from bayplan.simulator.core.arrivals import TimedObject
 from bayplan.simulator.core.checkers import pods_that_hold, use_of, used_by
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
-from bayplan.simulator.core.objects import NAMESPACE, Object
 from bayplan.simulator.pods.gang_view import gang_of, is_ours
 
 T = TypeVar("T")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from bayplan.backends.fake_controllers.manifests import BLOCK, NAMESPACE, RACK, Object, topology
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.decode.disruption_budget import BUDGETS
 from bayplan.dialects.kube.gang.objects import TOPOLOGY as TOPOLOGY_NOTE
@@ -15,7 +16,6 @@ from bayplan.model.node import HOSTNAME
 from bayplan.model.profile import NodeChoice, Profile
 from bayplan.simulator.core.arrivals import TimedObject, job_coming, some_arrivals, some_job
 from bayplan.simulator.core.fixtures import PLAIN_PODS
-from bayplan.simulator.core.objects import BLOCK, NAMESPACE, RACK, Object, topology
 
 OTHER = "another-scheduler"
 POOL, APP, GANG = "example.com/pool", "app", "example.com/gang"

@@ -9,6 +9,7 @@ from random import Random
 from typing import TypeVar
 
 from bayplan.backends.embedded.storage.store import Store
+from bayplan.backends.fake_controllers.manifests import GPU, NAMESPACE, Object
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kube.fields.times import timestamp
@@ -23,7 +24,6 @@ from bayplan.dialects.kueue.status.conditions import (
 )
 from bayplan.model.node import HOSTNAME
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
-from bayplan.simulator.core.objects import GPU, NAMESPACE, Object
 from bayplan.simulator.queues.world import QueueWorld, stray_pod
 
 T = TypeVar("T")

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from bayplan.backends.fake_controllers.manifests import BLOCK, GPU, NAMESPACE, RACK, Object, node
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kueue.fields.queues import PROVISIONING
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.model.node import HOSTNAME
-from bayplan.simulator.core.objects import BLOCK, GPU, NAMESPACE, RACK, Object, node
 from bayplan.simulator.core.world import Arrival
 
 POOL, QUEUED, COARSE = "example.com/pool", "example.com/queued", "example.com/coarse"

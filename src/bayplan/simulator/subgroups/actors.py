@@ -6,8 +6,8 @@ import copy
 from random import Random
 
 from bayplan.backends.embedded.storage.store import Store
+from bayplan.backends.fake_controllers.manifests import NAMESPACE, Object
 from bayplan.dialects.kai.api import names
-from bayplan.simulator.core.objects import NAMESPACE, Object
 from bayplan.simulator.pods.actors import NEVER, InitialObjects, PodActors
 from bayplan.simulator.subgroups.group_view import group_of
 from bayplan.simulator.subgroups.queue_view import other_rules

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from bayplan.backends.fake_controllers.manifests import NAMESPACE
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kai.api import names, wire
 from bayplan.dialects.kube.decode.wire import PODS_KIND
@@ -21,7 +22,6 @@ from bayplan.runtime.core.controller import Controller
 from bayplan.simulator.core.checkers import belief_is_consistent
 from bayplan.simulator.core.faults import Chances
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
-from bayplan.simulator.core.objects import NAMESPACE
 from bayplan.simulator.core.scheduler_simulation import ANY_PLACE, REST_SECONDS, SchedulerSimulation
 from bayplan.simulator.core.simulation import EPOCH, NEVER
 from bayplan.simulator.pods.checkers import everybody_is_told

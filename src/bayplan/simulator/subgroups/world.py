@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from bayplan.backends.fake_controllers.manifests import BLOCK, NAMESPACE, RACK
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.api import names
 from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
 from bayplan.model.profile import Profile
 from bayplan.simulator.core.arrivals import TimedObject, job_coming, some_arrivals, some_job
 from bayplan.simulator.core.fixtures import PLAIN_PODS
-from bayplan.simulator.core.objects import BLOCK, NAMESPACE, RACK
 from bayplan.simulator.pods.world import (
     CLASSES,
     DEDICATED,

@@ -8,8 +8,8 @@ import pytest
 
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.fake_controllers.binding import HOSTNAME, RETRY_SECONDS, Binder, bindings
+from bayplan.backends.fake_controllers.manifests import node
 from bayplan.backends.fake_controllers.objects import NODES, PODS
-from bayplan.simulator.core.objects import node
 from tests.unit.backends.embedded.storage.test_store import store_at
 
 Object = dict[str, Any]

@@ -14,6 +14,7 @@ from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.fake_controllers.controller_manager import OPERATORS, FakeControllerManager
 from bayplan.backends.fake_controllers.definitions import definitions
+from bayplan.backends.fake_controllers.manifests import job, node
 from bayplan.backends.fake_controllers.objects import (
     JOB_SETS,
     JOBS,
@@ -23,7 +24,6 @@ from bayplan.backends.fake_controllers.objects import (
     PODS,
 )
 from bayplan.dialects.api import Kind
-from bayplan.simulator.core.objects import job, node
 
 Object = dict[str, Any]
 START = 1_700_000_000.0

@@ -16,7 +16,7 @@ from bayplan.assembly.rbac import LEASE_NAME, ROLES, RbacRule
 from bayplan.cli.commands.install import KINDS, install
 from bayplan.cli.commands.run import ROLES as SERVED
 from bayplan.cli.commands.run import run
-from bayplan.cli.config.options import EMPTY
+from bayplan.configuration.settings import EMPTY
 from bayplan.dialects.kueue.names.annotations import DEFAULT_QUEUE
 from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
 from bayplan.runtime.controllers.scheduler.controller import SchedulerController

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bayplan.backends.definitions import DEFINITIONS
+from bayplan.backends.fake_controllers.manifests import job
 from bayplan.cli.commands.main import main
 from bayplan.dialects.nrt.wire import TOPOLOGIES
-from bayplan.simulator.core.objects import job
 from tests.support.numa_crd import definition, topology
 from tests.support.queued_cluster import RACK, QueuedCluster, admitted, furnish, queued_cluster, workload
 

@@ -9,14 +9,14 @@ import yaml
 from rich.console import Console
 
 from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
+from bayplan.backends.fake_controllers.manifests import BLOCK, RACK, job
 from bayplan.cli.commands.up_view import picture
-from bayplan.cli.render.misfit import brief
 from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.dialects.kueue.names.annotations import REQUIRED
+from bayplan.explanation.misfit import brief
 from bayplan.model.assignment import Code, Exclusions, Misfit
 from bayplan.model.node import HOSTNAME, Topology
 from bayplan.runtime.core.clock import SystemClock
-from bayplan.simulator.core.objects import BLOCK, RACK, job
 from tests.unit.assembly.test_local_cluster import (
     DEPLOYMENTS,
     JOBS,

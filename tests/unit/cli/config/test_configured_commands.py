@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.cli.commands.main import main
 from bayplan.cli.commands.run import roles_to_play
-from bayplan.cli.config.options import EMPTY, configure
-from bayplan.cli.config.settings import DEFAULTS, Settings
+from bayplan.cli.config.options import configure
+from bayplan.configuration.settings import DEFAULTS, EMPTY, Settings
 from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.runtime.controllers.jobs.controller import JobsController

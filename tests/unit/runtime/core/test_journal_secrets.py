@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
+from bayplan.backends.fake_controllers.manifests import GPU
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.decode.workloads import demand
 from bayplan.dialects.kueue.names import api_kinds
@@ -19,7 +20,6 @@ from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.controllers.ungating import UngatingController
 from bayplan.runtime.core.journal import MemoryJournal
 from bayplan.runtime.core.loop import Loop
-from bayplan.simulator.core.objects import GPU
 from tests.support.job_world import JobWorld
 
 SECRET = "s3cr3t"

@@ -13,7 +13,8 @@ from bayplan.dialects.kube.fields.bounded_yaml import DEPTH_MAX
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 _ALIKE = bytes.maketrans(b"{}", b"[]")
-_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_STEP = {ord("["): 1, ord("]"): -1}
+_CHUNK = 1 << 16  # brackets that are counted in one go, between which other threads may work
 
 
 class UnreadableJSON(ValueError):
@@ -36,10 +37,18 @@ def deeper_than(raw: bytes | bytearray, depth: int) -> bool:
     """Whether lists and objects are nested deeper than that; brackets in strings do not count."""
     if raw.count(b"[") + raw.count(b"{") <= depth:
         return False
-    brackets = _STRING.sub(b"", raw).translate(None, _NO_BRACKETS)
-    left = brackets.translate(_ALIKE)
-    for _ in range(depth):  # each time the innermost go: fast, and a few times are enough for most texts
-        if not left:
-            return False
-        left = left.replace(b"[]", b"")
-    return any(there > depth for there in accumulate(map(_STEP.__getitem__, brackets)))
+    left = _STRING.sub(b"", raw).translate(_ALIKE, _NO_BRACKETS)
+    while left:
+        shorter = left.replace(b"[]", b"")  # without the innermost, all that is left is one level less deep
+        if 2 * len(shorter) > len(left):
+            break  # a text of many levels: going on like this would take as many times its length
+        left, depth = shorter, depth - 1
+    else:
+        return depth < 0
+    here = 0
+    for start in range(0, len(left), _CHUNK):
+        levels = list(accumulate(map(_STEP.__getitem__, left[start : start + _CHUNK]), initial=here))
+        if max(levels) > depth:
+            return True
+        here = levels[-1]
+    return False

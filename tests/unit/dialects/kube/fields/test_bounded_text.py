@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import random
 import re
 import subprocess
 import sys
@@ -138,3 +139,22 @@ def test_whatever_reads_yaml_has_it_bounded_first() -> None:
         called = {ast.unparse(one.func) for one in found if isinstance(one, ast.Call)}
         if path.name != "bounded_yaml.py" and any(map(reading.fullmatch, called)):
             assert "bounded_yaml" in called, path.name
+
+
+def test_depth_is_counted_right_whatever_the_nesting_is_like() -> None:
+    chance = random.Random(7)
+    for _ in range(3000):
+        text, open_now, deepest = b"", 0, 0
+        for _ in range(chance.randint(1, 40)):
+            opens = not open_now or chance.random() < 0.5
+            text += chance.choice((b"[", b"{")) if opens else chance.choice((b"]", b"}"))
+            open_now += 1 if opens else -1
+            deepest = max(deepest, open_now)
+        text += b"]" * open_now
+        for depth in range(1, deepest + 2):
+            assert deeper_than(text, depth) == (deepest > depth), (text, depth)
+
+
+@pytest.mark.parametrize("opens", [b"[", b"{", b"[{", b"[]["])
+def test_megabytes_of_brackets_are_refused(opens: bytes) -> None:
+    assert deeper_than(opens * (4 * 1024 * 1024), 100)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from bayplan.backends.embedded.api.options import Deletion
+from bayplan.backends.fake_controllers.manifests import GPU
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.runtime.controllers.admission.controller import AdmissionController
-from bayplan.simulator.core.objects import GPU
 from bayplan.state.admission.usage import holding_of
 from tests.support.job_world import REQUIRED, JobWorld, Object, job, phases, running
 

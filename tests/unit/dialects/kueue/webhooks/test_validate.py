@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from bayplan.backends.fake_controllers.manifests import BLOCK, RACK, job, topology
 from bayplan.dialects.kueue.names.annotations import PREFERRED, REQUIRED, SEGMENT_LEVEL, SEGMENT_SIZE
 from bayplan.dialects.kueue.webhooks.validate import validate
-from bayplan.simulator.core.objects import BLOCK, RACK, job, topology
 
 Object = dict[str, Any]
 

@@ -8,6 +8,7 @@ import pytest
 
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.api.status import StatusError
+from bayplan.backends.fake_controllers.manifests import GPU
 from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kube.decode.wire import PODS_KIND, Metadata, PodWire
@@ -20,7 +21,6 @@ from bayplan.dialects.kueue.names.feature_switches import RULES
 from bayplan.model.node import HOSTNAME
 from bayplan.runtime.controllers.jobs.cache import JobKey, ObjectCache
 from bayplan.runtime.controllers.jobs.controller import JobsController
-from bayplan.simulator.core.objects import GPU
 from tests.support.job_world import (
     LABELS,
     PODS,

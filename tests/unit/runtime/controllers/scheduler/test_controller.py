@@ -17,6 +17,7 @@ from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.embedded.kinds.gangs import GangApi
 from bayplan.backends.fake_controllers.controller_manager import FakeControllerManager
+from bayplan.backends.fake_controllers.manifests import job, topology
 from bayplan.cli.commands.replay import replay
 from bayplan.dialects.api import Ended, Kind, Verb, Write, WriteOutcome
 from bayplan.dialects.kube.gang_api.gates import FIRST, GROUP, SECOND, THIRD
@@ -25,7 +26,6 @@ from bayplan.model.profile import NodeChoice, Profile
 from bayplan.runtime.controllers.scheduler.controller import AGAIN_SECONDS, SchedulerController
 from bayplan.runtime.core.journal import FileJournal, MemoryJournal
 from bayplan.runtime.core.loop import Loop
-from bayplan.simulator.core.objects import job, topology
 from bayplan.state.scheduling.state import ASSUMED_SECONDS
 from tests.support.pod_site import NODES, PODS, START, Object, PodSite
 

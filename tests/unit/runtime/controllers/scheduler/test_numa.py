@@ -10,6 +10,7 @@ from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.fake_controllers.controller_manager import FakeControllerManager
+from bayplan.backends.fake_controllers.manifests import job
 from bayplan.dialects.kube.gang_api.gates import SECOND
 from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.dialects.nrt.fingerprint import ATTRIBUTE, spelled
@@ -19,7 +20,6 @@ from bayplan.model.numa import NumaStalenessPolicy, OverReserve
 from bayplan.model.profile import NodeChoice, Profile
 from bayplan.placement.numa.fingerprint import sign_of_container, sign_of_pods
 from bayplan.runtime.controllers.scheduler.controller import SchedulerController
-from bayplan.simulator.core.objects import job
 from tests.support.numa_crd import definition, topology
 from tests.support.pod_site import NODES, PODS
 from tests.unit.runtime.controllers.scheduler.test_controller import CLASSES, OF_GROUP, Site

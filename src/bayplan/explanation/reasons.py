@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from bayplan.cli.config.format import (
+from bayplan.explanation.text import (
     amount_text,
     counted,
     importance,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bayplan.cli.config.fields import (
+from bayplan.configuration.fields import (
     COUNT,
     DURATION,
     PREFIXES,
@@ -18,7 +18,7 @@ from bayplan.cli.config.fields import (
     fair_rules,
     unknown_keys,
 )
-from bayplan.cli.config.settings import DEFAULTS, Settings, merged
+from bayplan.configuration.settings import DEFAULTS, Settings, merged
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.model.profile import FairRule, Strategy
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bayplan.cli.config.format import (
+from bayplan.dialects.kube.encode.numa_messages import told as unaligned_message
+from bayplan.explanation.text import (
     amount_text,
     counted,
     importance,
@@ -13,7 +14,6 @@ from bayplan.cli.config.format import (
     short_levels,
     short_resources,
 )
-from bayplan.dialects.kube.encode.numa_messages import told as unaligned_message
 from bayplan.model.assignment import Code, Exclusions, Misfit, NearMiss, Oversized
 from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet
 from bayplan.model.node import Topology

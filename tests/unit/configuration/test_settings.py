@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from bayplan.assembly import settings_reference
-from bayplan.cli.config.options import EMPTY, InvalidConfiguration, configure
-from bayplan.cli.config.settings import DEFAULTS, OPTIONS, Settings, UngatingSettings, read_settings
+from bayplan.cli.config.options import InvalidConfiguration, configure
+from bayplan.configuration.settings import DEFAULTS, EMPTY, OPTIONS, Settings, UngatingSettings, read_settings
 from bayplan.dialects.kai.grouper.defaults import GrouperSettings as Grouping
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.decode.workloads import PLAIN, Transformation, demand
@@ -212,7 +212,8 @@ def test_what_is_excluded_is_not_transformed_and_an_allowance_takes_from_outputs
         ({"schedulin": {}}, "schedulin: is not a known key; did you mean scheduling?"),
         (
             {"colour": "red"},
-            "colour: is not a known key; known keys are apiVersion, kind, metadata, scheduling, resources, ",
+            "colour: is not a known key; known keys are apiVersion, kind, metadata, scheduling, resources, "
+            "jobs, ",
         ),
         ({"scheduling": []}, "scheduling: a list of 0: must be a mapping, not a list"),
         (
@@ -256,7 +257,8 @@ def test_what_is_excluded_is_not_transformed_and_an_allowance_takes_from_outputs
         ),
         (
             {"scheduling": {"placementBackoff": {"firstSeconds": 400}}},
-            "scheduling.placementBackoff.firstSeconds: 400.0: must not be more than limitSeconds",
+            "scheduling.placementBackoff.firstSeconds: 400.0: must not be more than limitSeconds, "
+            "which is 300",
         ),
         (
             {"jobs": {"waitForPodsReady": {"backoff": {"limitSeconds": 10}}}},

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bayplan.cli.config.fields import (
+from bayplan.configuration.fields import (
     CONFIG_MAP,
     COUNT,
     FLAG,
@@ -26,6 +26,7 @@ from bayplan.cli.config.fields import (
     unknown_keys,
 )
 from bayplan.dialects.kai.grouper.defaults import GrouperSettings
+from bayplan.dialects.kube.fields.bounded_yaml import bounded_documents
 from bayplan.dialects.kube.fields.name_rules import subdomain_problems
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
@@ -48,6 +49,8 @@ from bayplan.state.cluster.numa_state import USUAL_CARE
 
 VERSION = "bayplan.dev/v1"
 KIND = "Configuration"
+EMPTY = f"apiVersion: {VERSION}\nkind: {KIND}\n"
+"""A configuration that leaves everything at its default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,3 +364,9 @@ def _reject_unknown(here: Field, above: tuple[str, ...]) -> None:
         inner = (*above, key)
         if any(len(option.keys) > len(inner) and option.keys[: len(inner)] == inner for option in OPTIONS):
             _reject_unknown(here.at(key), inner)
+
+
+def kind_defaults(text: str) -> tuple[str, str] | None:
+    """The namespace and name of the ConfigMap with defaults by kind, if a valid configuration names one."""
+    body: Any = next((one for _, one in bounded_documents(text)), {})
+    return read_settings(Field({"grouper": body.get("grouper")})).grouper.defaults

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from bayplan.backends.fake_controllers.objects import has_condition
-from bayplan.model.node import HOSTNAME
 
 Object = dict[str, Any]
 
 BLOCK, RACK = "topology.bayplan.dev/block", "topology.bayplan.dev/rack"
+HOSTNAME = "kubernetes.io/hostname"
 GPU = "nvidia.com/gpu"
 TOPOLOGY = "data-centre"
 NAMESPACE = "default"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bayplan.cli.config.kueue_import import ALWAYS_ON, GATES, read_kueue
 from bayplan.cli.config.options import Configured, configure
-from bayplan.cli.config.settings import DEFAULTS, Settings
+from bayplan.configuration.kueue_import import ALWAYS_ON, GATES, read_kueue
+from bayplan.configuration.settings import DEFAULTS, Settings
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
 from bayplan.model.profile import FairRule, Profile, Strategy

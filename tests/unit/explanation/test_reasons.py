@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bayplan.cli.live.gangs import FLAWS
-from bayplan.cli.render.reasons import detail_text, few_words
 from bayplan.cli.render.tables import age, table
+from bayplan.explanation.reasons import detail_text, few_words
 from bayplan.model.admission_rejection import (
     AdmissionReason,
     AdmissionRejection,

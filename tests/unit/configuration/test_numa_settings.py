@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from bayplan.cli.config.settings import OPTIONS
+from bayplan.configuration.settings import OPTIONS
 from bayplan.model.numa import FitRule, NumaStalenessPolicy, OverReserve, Whose, ZoneRules
-from tests.unit.cli.config.test_settings import problems, read
+from tests.unit.configuration.test_settings import problems, read
 
 
 def test_zones_are_configured_for_every_scheduler() -> None:
