@@ -21,7 +21,7 @@ from bayplan.dialects.kueue.pods.node_health import HealthRules
 from bayplan.model.profile import FairRule, LeaderRules, NodeChoice, Profile, Remainder, Strategy
 from tests.support.queued_cluster import GPU, workload
 
-REFERENCE = Path(__file__).parents[4] / "docs" / "reference"
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 
 
 def read(**sections: Any) -> Settings:
