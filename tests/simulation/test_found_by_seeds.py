@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bayplan.assembly.in_process_webhooks import ask_our_functions
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.dialects.kube.decode.wire import Metadata, PodWire
 from bayplan.dialects.kueue.fields.topology_request import UNNUMBERED
@@ -13,7 +14,6 @@ from bayplan.dialects.kueue.status.conditions import ADMITTED, is_true
 from bayplan.model.node import HOSTNAME
 from bayplan.model.plan import Admit
 from bayplan.runtime.controllers.ungating import GatedGang, UngateWriteTag, UngatingController
-from bayplan.simulator.core.webhooks import ask_functions
 from tests.support.failing_nodes import LIMIT, PLAIN_PODS, World
 from tests.support.kueue_workloads import conditions
 from tests.support.queued_cluster import template, workload
@@ -83,7 +83,7 @@ def test_a_node_that_a_pod_was_sent_to_before_its_gang_moved_on_is_not_free() ->
 
 def test_a_node_is_replaced_under_a_gang_of_which_some_pods_are_over() -> None:  # seed 189
     world = World()
-    ask_functions(world.store)
+    ask_our_functions(world.store)
     lost = start(world)
     over = {"status": {"reclaimablePods": [{"name": "main", "count": 1}]}}
     world.store.patch(api_kinds.WORKLOADS, "ml", "train", over, subresource="status")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
+from bayplan.assembly.in_process_webhooks import ask_our_functions
 from bayplan.backends.fake_controllers.manifests import Object
 from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.controllers.jobs.controller import JobsController
@@ -17,7 +18,6 @@ from bayplan.simulator.core.fake_scheduler import FakeScheduler
 from bayplan.simulator.core.faults import Chances
 from bayplan.simulator.core.fixtures import LISTED
 from bayplan.simulator.core.simulation import EPOCH, SimulationRun
-from bayplan.simulator.core.webhooks import ask_functions
 from bayplan.simulator.jobs.actors import JobActors
 from bayplan.simulator.jobs.checkers import JobGangChecker, verdict
 from bayplan.simulator.jobs.world import JOB_SETS, jobs_world
@@ -38,7 +38,7 @@ class JobsSimulation(SimulationRun):
     def __init__(self, seed: int, chances: Chances | None = None) -> None:
         rng = Random(f"jobs {seed}")
         super().__init__(seed, rng, Random(f"ids {seed}"), CHANCES if chances is None else chances)
-        ask_functions(self.store)
+        ask_our_functions(self.store)
         world = jobs_world(rng, self.storm_seconds)
         self.furnish(world.nodes, world.rules)
         self.settings = world.settings
