@@ -91,7 +91,7 @@ def test_a_slot_that_is_used_twice_is_caught(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.long
 def test_pods_that_are_sent_astray_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     lets_go(monkeypatch, lambda pods: [replace(one, place=("n099",)) for one in pods])
-    assert "where its gang has no place" in first_violation("has no place", calm=True)
+    assert "where its gang has no slot" in first_violation("has no slot", calm=True)
 
 
 @pytest.mark.long
@@ -107,13 +107,13 @@ def test_ranks_in_the_wrong_order_are_caught(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.long
 def test_a_gang_that_is_started_in_part_for_ever_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     lets_go(monkeypatch, lambda pods: [one for one in pods if not one.pod.metadata.name.count("-1-")])
-    assert "gated for ever" in first_violation("gated for ever", calm=True)
+    assert "gated forever" in first_violation("gated forever", calm=True)
 
 
 @pytest.mark.long
 def test_pods_that_are_gated_for_ever_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(UngatingController, "keep", lambda self, now: iter(()))
-    assert "gated for ever" in first_violation("gated for ever", calm=True)
+    assert "gated forever" in first_violation("gated forever", calm=True)
 
 
 @pytest.mark.long
@@ -175,10 +175,10 @@ def test_pods_that_wait_for_a_lost_node_are_caught(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(NodeHealthController, "_fail", spare)
     monkeypatch.setattr("bayplan.simulator.jobs.checkers.VAIN_SECONDS", 10.0)  # nothing is late
-    assert "waits in vain" in first_violation("waits in vain", range(12), calm=True)
+    assert "waits for lost node" in first_violation("waits for lost node", range(12), calm=True)
 
 
 @pytest.mark.long
 def test_jobs_that_are_never_started_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bayplan.dialects.kueue.jobs.reconcile_job.start", lambda *arguments: [])
-    assert "does not come to its end" in first_violation("does not come to its end", calm=True)
+    assert "does not finish" in first_violation("does not finish", calm=True)

@@ -65,7 +65,7 @@ def first_violation(words: str, seeds: Iterable[int] = range(40), *, calm: bool 
 
 
 def test_a_scheduler_that_forgets_what_it_decided_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ledger, "hold", lambda self, claim: [])
+    monkeypatch.setattr(Ledger, "hold", lambda self, preemption: [])
     assert "cpu of" in first_violation("cpu of")
 
 
@@ -79,7 +79,7 @@ def test_a_scheduler_that_starts_gangs_in_part_is_caught(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(DECIDE, most)
     monkeypatch.setattr(
-        GangStateMachine, "_note_partial", lambda self, crew, now: None
+        GangStateMachine, "_note_partial", lambda self, fake_controllers, now: None
     )  # and nothing is taken back
     assert "pods for" in first_violation("pods for")
 
@@ -122,7 +122,7 @@ def test_those_who_yield_to_their_equals_are_caught(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(
         "bayplan.scheduling.binding.cycle.priority_of", lambda candidate: priority_of(candidate) + 200
     )
-    assert "has to go for" in first_violation("has to go for")
+    assert "would be preempted for" in first_violation("would be preempted for")
 
 
 @pytest.mark.long
@@ -146,7 +146,7 @@ def test_those_who_are_sent_away_in_vain_are_caught(monkeypatch: pytest.MonkeyPa
         return Plan((*plan.actions, *more))
 
     monkeypatch.setattr(DECIDE, hasty)
-    assert "was sent away for" in first_violation("was sent away for")
+    assert "was preempted for" in first_violation("was preempted for")
 
 
 @pytest.mark.long

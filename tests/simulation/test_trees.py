@@ -65,7 +65,7 @@ def first_violation(words: str, *first: int, seeds: Iterable[int] = range(40), c
 
 
 def test_a_scheduler_that_forgets_what_it_decided_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ledger, "hold", lambda self, claim: [])
+    monkeypatch.setattr(Ledger, "hold", lambda self, preemption: [])
     assert "cpu of" in first_violation("cpu of")
 
 
@@ -108,13 +108,13 @@ def test_elastic_segments_that_hold_up_their_group_are_caught(monkeypatch: pytes
         return replace(group, sub_groups=tuple(parts))
 
     monkeypatch.setattr(wire, "pod_group", eager)
-    assert "though there is room" in first_violation("though there is room")
+    assert "though it fits on free nodes" in first_violation("though it fits on free nodes")
 
 
 @pytest.mark.long
 def test_a_scheduler_that_wakes_nobody_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SchedulingQueue, "wake", lambda self, hints, now: None)
-    assert "though there is room" in first_violation("though there is room")
+    assert "though it fits on free nodes" in first_violation("though it fits on free nodes")
 
 
 @pytest.mark.long
@@ -122,7 +122,7 @@ def test_a_scheduler_that_does_not_hear_who_may_have_to_go_now_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("bayplan.state.scheduling.store.yields_more", lambda before, after: False)
-    assert "make room but waits" in first_violation("make room but waits", 13)
+    assert "preempted but is pending" in first_violation("preempted but is pending", 13)
 
 
 @pytest.mark.long
@@ -130,7 +130,7 @@ def test_a_scheduler_that_does_not_hear_of_queues_that_grow_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(FairUsage, "outgrown", lambda self: False)
-    assert "make room but waits" in first_violation("make room but waits", 145, calm=False)
+    assert "preempted but is pending" in first_violation("preempted but is pending", 145, calm=False)
 
 
 @pytest.mark.long
@@ -174,7 +174,7 @@ def test_one_who_goes_though_it_is_not_preemptible_is_caught(monkeypatch: pytest
 def test_a_group_that_is_broken_up_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     one_by_one = "bayplan.scheduling.fair_share.victims.beyond_minimum"
     monkeypatch.setattr(one_by_one, lambda charter, pods: (list(pods), []))
-    assert "and the rest stays" in first_violation("and the rest stays", 12)
+    assert "and its other pods stay" in first_violation("and its other pods stay", 12)
 
 
 @pytest.mark.long
@@ -198,31 +198,33 @@ def test_those_who_are_sent_away_in_vain_are_caught(monkeypatch: pytest.MonkeyPa
         return Plan((*plan.actions, *more))
 
     monkeypatch.setattr(DECIDE, hasty)
-    assert "was sent away for" in first_violation("was sent away for", 13)
+    assert "was preempted for" in first_violation("was preempted for", 13)
 
 
 @pytest.mark.long
 def test_a_group_that_stays_below_its_minimum_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GangStateMachine, "_note_partial", lambda self, crew, now: None)
+    monkeypatch.setattr(GangStateMachine, "_note_partial", lambda self, fake_controllers, now: None)
     assert "lacks {" in first_violation("lacks {", 20, calm=False)
 
 
 @pytest.mark.long
 def test_a_group_that_is_taken_back_though_it_is_whole_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GangState, "has_fallen", property(lambda crew: bool(crew.standing)))
-    assert "is taken back, though" in first_violation("is taken back, though")
+    monkeypatch.setattr(
+        GangState, "has_fallen", property(lambda fake_controllers: bool(fake_controllers.standing))
+    )
+    assert "is unbound, though" in first_violation("is unbound, though")
 
 
 @pytest.mark.long
 def test_groups_that_do_not_say_why_they_wait_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GroupStatuses, "waiting", lambda self, *_: None)
-    assert "waits and does not say why" in first_violation("waits and does not say why")
+    assert "is pending without a reason" in first_violation("is pending without a reason")
 
 
 @pytest.mark.long
 def test_queues_that_say_nothing_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GroupStatuses, "_queue", lambda self, ref, now: None)
-    assert "says that it has" in first_violation("says that it has")
+    assert "reports" in first_violation("reports")
 
 
 @pytest.mark.long

@@ -18,15 +18,15 @@ from bayplan.dialects.kube.fields.times import timestamp
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.status.conditions import FINISHED, is_true
 from bayplan.model.node_rules import Taint
-from bayplan.simulator.core.fake_scheduler import bears
+from bayplan.simulator.core.fake_scheduler import tolerates
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
 from bayplan.simulator.jobs.world import TROUBLE, JobsWorld
 
 T = TypeVar("T")
 NEVER = float("inf")
 WORKLOADS = api_kinds.WORKLOADS
-AT_ONCE = Deletion.from_body({"gracePeriodSeconds": 0})
-WITH_ALL = Deletion.from_body({"propagationPolicy": "Background"})
+FORCED = Deletion.from_body({"gracePeriodSeconds": 0})
+BACKGROUND = Deletion.from_body({"propagationPolicy": "Background"})
 
 
 class JobActors:
@@ -71,7 +71,7 @@ class JobActors:
             entry[2]()
         return min([when for when, _, _ in self.agenda] + [self._evict_from_tainted()])
 
-    def mend(self) -> None:
+    def recover_all(self) -> None:
         """The storm is over: nodes work again and are back, except perhaps one."""
         there = {node["metadata"]["name"] for node in self.store.list(PLAIN_NODES).items}
         gone = [name for name in self.nodes if name not in there]
@@ -151,7 +151,7 @@ class JobActors:
         node = self.store.find(PLAIN_NODES, "", name)
         if node is not None and node["status"]["conditions"][0]["status"] != "True":
             for pod in self._pods(on=name):
-                self.store.delete(PLAIN_PODS, NAMESPACE, pod["metadata"]["name"], AT_ONCE)
+                self.store.delete(PLAIN_PODS, NAMESPACE, pod["metadata"]["name"], FORCED)
 
     def _drain(self, name: str) -> None:
         for pod in self._pods(on=name):
@@ -171,7 +171,7 @@ class JobActors:
         return due
 
     def _bears_until(self, pod: Object, taint: Object) -> float:
-        if not bears(pod, Taint(taint["key"], taint.get("value", ""), taint["effect"])):
+        if not tolerates(pod, Taint(taint["key"], taint.get("value", ""), taint["effect"])):
             return self.now
         limits = [
             one["tolerationSeconds"]
@@ -204,7 +204,7 @@ class JobActors:
     def _delete_job(self) -> None:
         for job in self._one_of(self._jobs()):
             self._note("job_deleted")
-            self.store.delete(resource(job["kind"]), NAMESPACE, job["metadata"]["name"], WITH_ALL)
+            self.store.delete(resource(job["kind"]), NAMESPACE, job["metadata"]["name"], BACKGROUND)
 
     def _jobs(self) -> list[Object]:
         found = [*self.store.list(resource("Job")).items, *self.store.list(resource("JobSet")).items]

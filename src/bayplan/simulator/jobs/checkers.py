@@ -11,11 +11,11 @@ from bayplan.backends.fake_controllers.objects import OVER, is_leaving, phase_of
 from bayplan.dialects.kueue.names.annotations import POD_SET, STOPPING, TOPOLOGY_GATE, WORKLOAD_NAME
 from bayplan.model.node import HOSTNAME
 from bayplan.simulator.core.checkers import over_committed
-from bayplan.simulator.jobs.slots import SlotTable, seatings
+from bayplan.simulator.jobs.slots import SlotTable, slot_tables
 from bayplan.simulator.queues.workload_view import conditions_of
 
 List = Callable[[str], Sequence[Object]]
-VAIN_SECONDS = 60.0
+STRANDED_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -34,12 +34,12 @@ class JobGangChecker:
     written: Mapping[str, Object]  # jobs as they were kept at first, by uid
     stays: dict[str, AdmissionPeriod] = field(default_factory=dict)  # by the Workload's uid
     left: dict[str, AdmissionPeriod] = field(default_factory=dict)  # those that ended at the last look
-    let_go: set[str] = field(default_factory=set)  # pods that lost their gate, by uid
+    ungated: set[str] = field(default_factory=set)  # pods that lost their gate, by uid
     vain: dict[str, float] = field(default_factory=dict)  # pods that wait for a place not theirs, since when
 
     def check(self, objects: List, now: float) -> Iterator[str]:
         """Everything that is wrong right now."""
-        pods = [pod for pod in objects("pods") if lives(pod)]
+        pods = [pod for pod in objects("pods") if is_active(pod)]
         crews: dict[str, list[Object]] = {}
         for pod in pods:
             crews.setdefault(gang_of(pod), []).append(pod)
@@ -47,13 +47,13 @@ class JobGangChecker:
         workloads = {one["metadata"]["name"]: one for one in objects("workloads")}
         for name, workload in workloads.items():
             yield from (f"gang {name}: {one}" for one in self._stay(workload))
-        for name, crew in crews.items():
+        for name, fake_controllers in crews.items():
             if name:
-                found = self._crew(workloads.get(name), crew, now)
+                found = self._crew(workloads.get(name), fake_controllers, now)
                 yield from (f"gang {name}: {one}" for one in found)
-        yield from over_committed(objects("nodes"), [_sent(pod) for pod in pods if is_let_go(pod)])
+        yield from over_committed(objects("nodes"), [_sent(pod) for pod in pods if is_ungated(pod)])
         yield from self._restored([*objects("jobs"), *objects("jobsets")])
-        self.let_go = {pod["metadata"]["uid"] for pod in pods if is_let_go(pod)}
+        self.ungated = {pod["metadata"]["uid"] for pod in pods if is_ungated(pod)}
 
     def _stay(self, workload: Object) -> Iterator[str]:
         """Places change only where nodes failed."""
@@ -65,20 +65,20 @@ class JobGangChecker:
             return
         listed = {one["name"] for one in status.get("unhealthyNodes") or ()}
         if known is None:
-            self.stays[uid] = AdmissionPeriod(admission, seatings(workload), listed)
+            self.stays[uid] = AdmissionPeriod(admission, slot_tables(workload), listed)
             return
         if admission == known.admission:
             for seat in known.seats.values():
                 seat.before = seat.slots
         else:
-            for name, fresh in seatings(workload).items():
+            for name, fresh in slot_tables(workload).items():
                 yield from known.seats[name].moves(fresh.by_rank, known.failed | listed)
         known.admission, known.failed = admission, listed
 
     def _crew(self, workload: Object | None, pods: Sequence[Object], now: float) -> Iterator[str]:
         """Each pod in a slot of its own, that of its rank, and none that was not let go."""
-        free = [pod for pod in pods if is_let_go(pod)]
-        fresh = [pod for pod in free if pod["metadata"]["uid"] not in self.let_go]
+        free = [pod for pod in pods if is_ungated(pod)]
+        fresh = [pod for pod in free if pod["metadata"]["uid"] not in self.ungated]
         uid = workload["metadata"]["uid"] if workload is not None else ""
         stay = self.stays.get(uid) or self.left.get(uid)
         if stay is None:
@@ -87,7 +87,7 @@ class JobGangChecker:
             return
         taken: dict[str, Counter[tuple[str, ...]]] = {}
         for pod in free:
-            seat = stay.seats.get(part_of(pod))
+            seat = stay.seats.get(pod_set_of(pod))
             if seat is not None:
                 taken.setdefault(seat.pod_set, Counter())[seat.place_of(pod)] += 1
         for name, counts in taken.items():
@@ -95,21 +95,21 @@ class JobGangChecker:
             for place, count in counts.items():
                 if place in seat.slots and count > max(seat.slots[place], seat.before[place]):
                     yield f"{count} pods of {name} stand in {seat.slots[place]} slots on {place[-1]}"
-        unranked = {part_of(pod) for pod in pods if _rank(pod, stay) is None}  # then nobody's rank counts
+        unranked = {pod_set_of(pod) for pod in pods if _rank(pod, stay) is None}  # then nobody's rank counts
         for pod in fresh:
-            seat = stay.seats.get(part_of(pod))
+            seat = stay.seats.get(pod_set_of(pod))
             if seat is not None:
-                yield from _rightly(pod, seat, ranked=part_of(pod) not in unranked)
+                yield from _rightly(pod, seat, ranked=pod_set_of(pod) not in unranked)
         yield from self._in_vain(free, stay, now)
 
     def _in_vain(self, pods: Iterable[Object], stay: AdmissionPeriod, now: float) -> Iterator[str]:
-        """Nobody waits for long for a host where its gang has no place any more."""
+        """Nobody waits for long for a host where its gang has no slot any more."""
         for pod in pods:
-            uid, seat = pod["metadata"]["uid"], stay.seats.get(part_of(pod))
+            uid, seat = pod["metadata"]["uid"], stay.seats.get(pod_set_of(pod))
             if seat is None or seat.place_of(pod) in seat.slots or pod["spec"].get("nodeName"):
                 self.vain.pop(uid, None)
-            elif now - self.vain.setdefault(uid, now) > VAIN_SECONDS:
-                yield f"pod {pod['metadata']['name']} waits in vain for {seat.place_of(pod)[-1]}"
+            elif now - self.vain.setdefault(uid, now) > STRANDED_SECONDS:
+                yield f"pod {pod['metadata']['name']} waits for lost node {seat.place_of(pod)[-1]}"
 
     def _restored(self, jobs: Iterable[Object]) -> Iterator[str]:
         """A job that is held back is what its author wrote."""
@@ -129,7 +129,7 @@ class JobGangChecker:
 
 
 def _rank(pod: Object, stay: AdmissionPeriod) -> int | None:
-    seat = stay.seats.get(part_of(pod))
+    seat = stay.seats.get(pod_set_of(pod))
     return None if seat is None else seat.rank_of(pod)
 
 
@@ -138,17 +138,17 @@ def _rightly(pod: Object, seat: SlotTable, *, ranked: bool) -> Iterator[str]:
     name, place = pod["metadata"]["name"], seat.place_of(pod)
     rank = seat.rank_of(pod) if ranked else None
     if place not in seat.slots and place not in seat.before:
-        yield f"pod {name} was sent to {place}, where its gang has no place"
+        yield f"pod {name} was sent to {place}, where its gang has no slot"
     elif rank is not None and not seat.suits(rank, place) and place in seat.slots:
         yield f"pod {name} has rank {rank}, whose place is {seat.by_rank[rank]}, and was sent to {place}"
 
 
-def lives(pod: Object) -> bool:
+def is_active(pod: Object) -> bool:
     """Whether a pod runs, or will."""
     return phase_of(pod) not in OVER and not is_leaving(pod)
 
 
-def is_let_go(pod: Object) -> bool:
+def is_ungated(pod: Object) -> bool:
     """Whether a pod of a gang was told where to go."""
     gates = pod["spec"].get("schedulingGates") or ()
     return bool(gang_of(pod)) and not any(gate["name"] == TOPOLOGY_GATE for gate in gates)
@@ -159,7 +159,7 @@ def gang_of(pod: Object) -> str:
     return str((pod["metadata"].get("annotations") or {}).get(WORKLOAD_NAME, ""))
 
 
-def part_of(pod: Object) -> str:
+def pod_set_of(pod: Object) -> str:
     """The pod set of a pod."""
     return str((pod["metadata"].get("labels") or {}).get(POD_SET, ""))
 
@@ -182,7 +182,7 @@ def _differs(one: object, other: object, path: str = "spec") -> str:
 # ── at the end ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def verdict(objects: List, written: Mapping[str, Object]) -> Iterator[str]:
+def final_violations(objects: List, written: Mapping[str, Object]) -> Iterator[str]:
     """After the faults, when nothing will happen any more: whoever can is finished, nothing is left over."""
     jobs = [job for job in (*objects("jobs"), *objects("jobsets")) if job["metadata"]["uid"] in written]
     workloads = {_owner(workload): workload for workload in objects("workloads")}
@@ -194,16 +194,16 @@ def verdict(objects: List, written: Mapping[str, Object]) -> Iterator[str]:
         name = workload["metadata"]["name"]
         if _owner(workload) not in there:
             yield f"workload {name} is left of a job that is no more"
-        mine = [pod for pod in pods if gang_of(pod) == name and lives(pod)]
-        gated = sum(not is_let_go(pod) for pod in mine)
+        mine = [pod for pod in pods if gang_of(pod) == name and is_active(pod)]
+        gated = sum(not is_ungated(pod) for pod in mine)
         if gated and (gated < len(mine) or conditions_of(workload).get("Admitted")):
-            yield f"gang {name} has {gated} of {len(mine)} pods gated for ever"
+            yield f"gang {name} has {gated} of {len(mine)} pods gated forever"
         if conditions_of(workload).get("Finished") and workload["metadata"].get("finalizers"):
             yield f"workload {name} is finished and keeps {workload['metadata']['finalizers']}"
     for plural in ("jobs", "jobsets", "workloads", "pods"):
         for obj in objects(plural):
             if is_leaving(obj):
-                yield f"{plural} {obj['metadata']['name']} is being deleted for ever"
+                yield f"{plural} {obj['metadata']['name']} is being deleted forever"
     for pod in pods:
         if not any(ref["uid"] in there for ref in pod["metadata"].get("ownerReferences") or ()):
             yield f"pod {pod['metadata']['name']} is left of a job that is no more"
@@ -221,7 +221,7 @@ def _ended(job: Object, workload: Object | None) -> Iterator[str]:
     elif conditions.get("Finished"):
         yield f"workload of job {name} is over and the job is not"
     elif conditions.get("QuotaReserved"):
-        yield f"job {name} has quota and does not come to its end"
+        yield f"job {name} has quota and does not finish"
     elif not job["spec"].get("suspend"):
         yield f"job {name} waits and is not held back"
 

@@ -1,4 +1,4 @@
-"""Which slot of a gang is whose, as an admitted Workload says: a slot for every rank, kept over failures."""
+"""Which slot of a gang is whose, as an admitted Workload says: a slot forevery rank, kept over failures."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class SlotTable:
         return self.replaced or place == self.by_rank[rank]
 
 
-def seatings(workload: Object) -> dict[str, SlotTable]:
+def slot_tables(workload: Object) -> dict[str, SlotTable]:
     """The slots of every pod set that is placed by topology."""
     requests = {one["name"]: one.get("topologyRequest") or {} for one in workload["spec"]["podSets"]}
     counts = {one["name"]: one["count"] for one in workload["spec"]["podSets"]}

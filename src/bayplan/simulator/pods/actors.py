@@ -17,15 +17,15 @@ from bayplan.backends.fake_controllers.objects import OVER, is_leaving, phase_of
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
 from bayplan.simulator.core.arrivals import TimedObject
-from bayplan.simulator.core.checkers import pods_that_hold, use_of, used_by
+from bayplan.simulator.core.checkers import pods_on_nodes, use_of, used_by
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
 from bayplan.simulator.pods.gang_view import gang_of, is_ours
 
 T = TypeVar("T")
 NEVER = float("inf")
-WITH_ALL = Deletion.from_body({"propagationPolicy": "Background"})
+BACKGROUND = Deletion.from_body({"propagationPolicy": "Background"})
 SLOW = "example.com/slow"  # a finalizer: the pod takes its time to go
-REMADE_MAX = 6  # so many pods of a gang that are gone come back, where somebody looks after it
+RECREATED_MAX = 6  # so many pods of a gang that are gone come back, where somebody looks after it
 
 
 class InitialObjects(Protocol):
@@ -35,7 +35,7 @@ class InitialObjects(Protocol):
     def nodes(self) -> list[Object]: ...
 
     @property
-    def comings(self) -> list[TimedObject]: ...
+    def arrivals(self) -> list[TimedObject]: ...
 
 
 class PodActors:
@@ -50,14 +50,14 @@ class PodActors:
         self.count = 0
         self.injected: Counter[str] = Counter()
         self.disturbed: dict[str, None] = {}  # gangs whose pods others than we have taken away
-        self.meddled = start  # when somebody did something that nobody could foresee
-        self.remade: Counter[str] = Counter()
+        self.disturbed_at = start  # when somebody did something that nobody could foresee
+        self.recreated: Counter[str] = Counter()
         self.noticed: set[str] = set()  # uids of pods that had to go
         self.leaving: dict[str, float] = {}  # by uid: when a slow pod is let go
         self.nodes = {node["metadata"]["name"]: node for node in world.nodes}
-        self.looked_after = {c.obj["metadata"]["name"] for c in world.comings if rng.random() < 0.4}
-        for coming in world.comings:
-            self.plan(start + coming.when, partial(self._bring, coming))
+        self.managed = {c.obj["metadata"]["name"] for c in world.arrivals if rng.random() < 0.4}
+        for arrival in world.arrivals:
+            self.plan(start + arrival.when, partial(self._bring, arrival))
         deeds = (
             self._delete_pod, self._delete_pod, self._delete_group, self._delete_all, self._lower,
             self._taint, self._taint, self._cordon, self._lose_node, self._lose_node, self._new_node,
@@ -81,7 +81,7 @@ class PodActors:
         self._bind_others()
         return min([when for when, _, _ in self.agenda] + list(self.leaving.values()), default=NEVER)
 
-    def mend(self) -> None:
+    def recover_all(self) -> None:
         """The storm is over: nodes are as they were at first, and nobody meddles any more."""
         self.calm = True
         there = {node["metadata"]["name"] for node in self.store.list(PLAIN_NODES).items}
@@ -93,20 +93,20 @@ class PodActors:
         for pod in self._pods():
             if pod["spec"].get("schedulingGates"):
                 self._ungate(pod["metadata"]["name"])
-        self.meddled = self.now
+        self.disturbed_at = self.now
 
     # ── people ──
 
-    def _bring(self, coming: TimedObject) -> None:
-        obj = coming.obj
-        if coming.kind is PLAIN_PODS:
+    def _bring(self, arrival: TimedObject) -> None:
+        obj = arrival.obj
+        if arrival.kind is PLAIN_PODS:
             obj = copy.deepcopy(obj)
             if self.rng.random() < 0.3:
                 obj["metadata"]["finalizers"] = [SLOW]
             if obj["spec"].get("schedulingGates"):
                 after = self.now + self.rng.uniform(0, 30)
                 self.plan(after, partial(self._ungate, obj["metadata"]["name"]))
-        self.store.create(coming.kind, obj, NAMESPACE)
+        self.store.create(arrival.kind, obj, NAMESPACE)
 
     def _ungate(self, name: str) -> None:
         if self.store.find(PLAIN_PODS, NAMESPACE, name) is not None:
@@ -154,9 +154,9 @@ class PodActors:
         for thing in self._one_of([*self.store.list(self.groups).items, *jobs]):
             self._note("gang_deleted")
             name = thing["metadata"]["name"]
-            self.looked_after.discard(name)
+            self.managed.discard(name)
             if thing in jobs:
-                self.store.delete(resource(thing["kind"]), NAMESPACE, name, WITH_ALL)
+                self.store.delete(resource(thing["kind"]), NAMESPACE, name, BACKGROUND)
                 continue
             for pod in self._pods():
                 if self.gang_of(pod).split("/")[1:2] == [name]:
@@ -215,14 +215,14 @@ class PodActors:
         meta = pod["metadata"]
         self.noticed.add(meta["uid"])
         whose = (meta.get("labels") or {}).get("example.com/gang", "")
-        if whose in self.looked_after and not meta.get("ownerReferences"):
-            self.remade[whose] += 1
-            if self.remade[whose] <= REMADE_MAX:
+        if whose in self.managed and not meta.get("ownerReferences"):
+            self.recreated[whose] += 1
+            if self.recreated[whose] <= RECREATED_MAX:
                 self.plan(
-                    self.now + self.rng.uniform(1, 10), partial(self.make_again, pod, self.remade[whose])
+                    self.now + self.rng.uniform(1, 10), partial(self.recreate, pod, self.recreated[whose])
                 )
 
-    def make_again(self, pod: Object, number: int) -> None:
+    def recreate(self, pod: Object, number: int) -> None:
         """Another pod that is the same but for its name."""
         meta = {key: pod["metadata"][key] for key in ("labels", "annotations") if key in pod["metadata"]}
         spec = {k: v for k, v in pod["spec"].items() if k not in ("nodeName", "priority", "preemptionPolicy")}
@@ -238,7 +238,7 @@ class PodActors:
                 continue
             for node in self._one_of(self.store.list(PLAIN_NODES).items):
                 name = node["metadata"]["name"]
-                there = [one for one in pods_that_hold(self._pods()) if one["spec"]["nodeName"] == name]
+                there = [one for one in pods_on_nodes(self._pods()) if one["spec"]["nodeName"] == name]
                 there.append({**pod, "spec": {**pod["spec"], "nodeName": name}})
                 fits = all(amount <= limit for _, _, amount, limit in use_of([node], used_by(there)))
                 if fits or (not self.calm and self.rng.random() < 0.1):
@@ -294,7 +294,7 @@ class PodActors:
             first = self.nodes[name]["spec"]
             spec = {"taints": first.get("taints"), "unschedulable": first.get("unschedulable")}
             self.store.patch(PLAIN_NODES, "", name, {"spec": spec})
-            self.meddled = self.now
+            self.disturbed_at = self.now
 
     # ── the store ──
 
@@ -310,6 +310,6 @@ class PodActors:
 
     def _note(self, deed: str, pod: Object | None = None) -> None:
         self.injected[deed] += 1
-        self.meddled = self.now
+        self.disturbed_at = self.now
         if pod is not None and (gang := self.gang_of(pod)):
             self.disturbed[gang] = None

@@ -13,20 +13,20 @@ from dataclasses import dataclass, field
 from bayplan.backends.embedded.api.selectors import selector_matcher
 from bayplan.backends.fake_controllers.objects import is_leaving
 from bayplan.model.plan import Plan, PreemptPod
-from bayplan.simulator.core.checkers import localities_hold, over_committed, pods_that_hold
+from bayplan.simulator.core.checkers import check_localities, over_committed, pods_on_nodes
 from bayplan.simulator.pods.gang_view import (
     GangView,
     List,
     Object,
-    bands,
     gang_of,
+    gang_views,
     is_ours,
     priority_of,
     stands,
     waits,
 )
 
-SLACK_SECONDS = 60.0  # writes that nobody answers, backoff, pods that take their time to go
+GRACE_SECONDS = 60.0  # writes that nobody answers, backoff, pods that take their time to go
 Told = Callable[[Object], str]
 """The node of a pod as we were told last; empty: none, or nothing was said."""
 Labels = Mapping[str, Mapping[str, str]]
@@ -34,7 +34,7 @@ Labels = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class GangPreemption:
-    """Somebody was sent away for a gang that waits."""
+    """Somebody was preempted for a gang that waits."""
 
     when: float
     victim: str
@@ -52,9 +52,9 @@ class PodChecker:
     importance: list[tuple[float, int]] = field(default_factory=list)  # of each that was bound
     had: dict[tuple[str, str], None] = field(default_factory=dict)  # gangs that were whole once
     since: dict[str, float] = field(default_factory=dict)  # gangs in part, that never were whole
-    claims: list[GangPreemption] = field(default_factory=list)
+    preemptions: list[GangPreemption] = field(default_factory=list)
     sent: set[str] = field(default_factory=set)  # uids of those who were sent away
-    broken_up: set[str] = field(default_factory=set)  # gangs of which some made room for others
+    preempted_gangs: set[str] = field(default_factory=set)  # gangs of which some made room for others
 
     def check(
         self, objects: List, now: float, told: Told, disturbed: Iterable[str], *, exact: bool
@@ -63,55 +63,55 @@ class PodChecker:
         nodes = objects("nodes")
         labels = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in nodes}
         fresh = [pod for pod in objects("pods") if self._is_new(pod)]
-        found = bands(objects)
+        found = gang_views(objects)
         if fresh:
-            there = [pod for pod in pods_that_hold(objects("pods")) if is_ours(pod) or told(pod)]
+            there = [pod for pod in pods_on_nodes(objects("pods")) if is_ours(pod) or told(pod)]
             touched = {pod["spec"]["nodeName"] for pod in fresh}
             yield from over_committed([n for n in nodes if n["metadata"]["name"] in touched], there)
             for pod in fresh:
-                yield from bears_its_neighbours(pod, there, labels)
+                yield from check_ports_and_anti_affinity(pod, there, labels)
                 if exact:
-                    yield from is_spread(pod, fresh, there, labels)
+                    yield from check_spread(pod, fresh, there, labels)
             for name in dict.fromkeys(map(gang_of, fresh)):
                 if name:
-                    yield from in_one_domain(found[name], labels)
+                    yield from check_required_domain(found[name], labels)
         for pod in fresh:
             self.bound[pod["metadata"]["uid"]] = now
             self.importance.append((now, priority_of(pod)))
-        for band in found.values():
-            yield from self._partial(band, now, disturbed)
+        for view in found.values():
+            yield from self._partial(view, now, disturbed)
 
     def _is_new(self, pod: Object) -> bool:
         bound = is_ours(pod) and bool(pod["spec"].get("nodeName"))
         return bound and pod["metadata"]["uid"] not in self.bound
 
-    def _partial(self, band: GangView, now: float, disturbed: Iterable[str]) -> Iterator[str]:
+    def _partial(self, view: GangView, now: float, disturbed: Iterable[str]) -> Iterator[str]:
         """A gang that never had its minimum must not hold a part of it for long, while others of it wait.
 
         Unless somebody else took pods of it away, or others were let have their room: then nobody can tell
         whether it ever was whole.
         """
-        standing, key = len(band.standing()), (band.name, band.uid)
-        if band.known and standing >= band.minimum:
+        standing, key = len(view.standing()), (view.name, view.uid)
+        if view.known and standing >= view.minimum:
             self.had[key] = None
-        holds = bool(pods_that_hold(band.standing()))  # those that did their part are in nobody's way
-        partial = holds and standing < band.minimum and band.waiting() and key not in self.had
-        if not partial or not band.known or band.name in disturbed or band.name in self.broken_up:
-            self.since.pop(band.name, None)
-        elif now - self.since.setdefault(band.name, now) > self.heal_seconds + SLACK_SECONDS:
-            seconds = now - self.since[band.name]
-            yield f"{band.name} holds {standing} of {band.minimum} pods for {seconds:.0f} s"
+        holds = bool(pods_on_nodes(view.standing()))  # those that did their part are in nobody's way
+        partial = holds and standing < view.minimum and view.waiting() and key not in self.had
+        if not partial or not view.known or view.name in disturbed or view.name in self.preempted_gangs:
+            self.since.pop(view.name, None)
+        elif now - self.since.setdefault(view.name, now) > self.heal_seconds + GRACE_SECONDS:
+            seconds = now - self.since[view.name]
+            yield f"{view.name} holds {standing} of {view.minimum} pods for {seconds:.0f} s"
 
     def restarted(self) -> None:
         """Whoever starts anew cannot know for how long a gang has stood in part."""
         self.since.clear()
 
-    def planned(self, plan: Plan, objects: List, now: float) -> Iterator[str]:
+    def check_plan(self, plan: Plan, objects: List, now: float) -> Iterator[str]:
         """Nobody yields to one that is not more important; who leaves whole, leaves whole."""
         moves = [one for one in plan.actions if isinstance(one, PreemptPod)]
         if not moves:
             return
-        found = bands(objects)
+        found = gang_views(objects)
         pods = {pod["metadata"]["uid"]: pod for pod in objects("pods")}
         self.sent |= {move.pod.uid for move in moves}
         for move in moves:
@@ -122,30 +122,32 @@ class PodChecker:
             whose = found[gang_of(victim) or f"Pod/{name}"]
             rank = whose.priority if whose.whole else priority_of(victim)
             if rank >= by.priority:
-                yield f"pod {name} of priority {rank} has to go for {by.name} of priority {by.priority}"
-            self.broken_up.add(whose.name)
+                yield f"pod {name} of priority {rank} would be preempted for {by.name} of priority {by.priority}"
+            self.preempted_gangs.add(whose.name)
             waiting = tuple(pod["metadata"]["uid"] for pod in by.waiting())
-            self.claims.append(GangPreemption(now, name, by.name, by.priority, waiting))
-            left = [pod["metadata"]["name"] for pod in pods_that_hold(whose.pods) if self._stays(pod)]
+            self.preemptions.append(GangPreemption(now, name, by.name, by.priority, waiting))
+            left = [pod["metadata"]["name"] for pod in pods_on_nodes(whose.pods) if self._stays(pod)]
             if whose.whole and left:
                 yield f"{whose.name} leaves whole or not at all, and {left} may stay when {name} goes"
 
     def _stays(self, pod: Object) -> bool:
         return not is_leaving(pod) and pod["metadata"]["uid"] not in self.sent
 
-    def in_vain(self, since: float) -> Iterator[str]:
+    def check_useful_preemptions(self, since: float) -> Iterator[str]:
         """Of those sent away after that moment: for whom, if not for one that then got its places?
 
         Or for one that had to give way to a more important one in the meantime.
         """
-        for claim in self.claims:
-            got = any(self.bound.get(uid, -1.0) >= claim.when for uid in claim.waiting)
-            outdone = any(when >= claim.when and rank > claim.priority for when, rank in self.importance)
-            if claim.when > since and not got and not outdone:
-                yield f"pod {claim.victim} was sent away for {claim.by}, which has got no place"
+        for preemption in self.preemptions:
+            got = any(self.bound.get(uid, -1.0) >= preemption.when for uid in preemption.waiting)
+            overtaken = any(
+                when >= preemption.when and rank > preemption.priority for when, rank in self.importance
+            )
+            if preemption.when > since and not got and not overtaken:
+                yield f"pod {preemption.victim} was preempted for {preemption.by}, which got no node"
 
 
-def bears_its_neighbours(pod: Object, others: Sequence[Object], labels: Labels) -> Iterator[str]:
+def check_ports_and_anti_affinity(pod: Object, others: Sequence[Object], labels: Labels) -> Iterator[str]:
     """Ports of the host, and pods that must not be near each other."""
     name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
     ports = set(_ports(pod))
@@ -164,7 +166,7 @@ def bears_its_neighbours(pod: Object, others: Sequence[Object], labels: Labels) 
                     yield f"pods {name} and {whom} must not be in one {term['topologyKey']}, {value}"
 
 
-def is_spread(
+def check_spread(
     pod: Object, fresh: Sequence[Object], others: Sequence[Object], labels: Labels
 ) -> Iterator[str]:
     """A hard spread holds once a pod is bound, if everybody bound with it who counts has the same one."""
@@ -191,15 +193,15 @@ def is_spread(
             yield f"pod {pod['metadata']['name']} is spread unevenly over {key}: {dict(counts)}"
 
 
-def in_one_domain(band: GangView, labels: Labels) -> Iterator[str]:
+def check_required_domain(view: GangView, labels: Labels) -> Iterator[str]:
     """All pods of a gang that we bound are where its rules want it."""
-    pods = [pod for pod in band.standing() if is_ours(pod) and pod["spec"]["nodeName"] in labels]
-    if band.level:
-        values = {str(labels[pod["spec"]["nodeName"]].get(band.level)) for pod in pods}
+    pods = [pod for pod in view.standing() if is_ours(pod) and pod["spec"]["nodeName"] in labels]
+    if view.level:
+        values = {str(labels[pod["spec"]["nodeName"]].get(view.level)) for pod in pods}
         if len(values) > 1 or "None" in values:
-            yield f"{band.name} must be in one {band.level} and is in {sorted(values)}"
-    if band.job is not None:
-        yield from localities_hold(band.job, pods, labels)
+            yield f"{view.name} must be in one {view.level} and is in {sorted(values)}"
+    if view.job is not None:
+        yield from check_localities(view.job, pods, labels)
 
 
 def _ports(pod: Object) -> Iterator[int]:
@@ -216,7 +218,7 @@ def _apart(pod: Object) -> Sequence[Object]:
 # ── at the end ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def everybody_is_told(objects: List) -> Iterator[str]:
+def check_pending_reasons(objects: List) -> Iterator[str]:
     """Whoever waits and is not held back carries a reason, or an event says it."""
     events = {
         (one.get("involvedObject") or {}).get("uid")

@@ -78,14 +78,14 @@ def waits(pod: Object) -> bool:
     return is_ours(pod) and not (pod["spec"].get("nodeName") or is_leaving(pod) or phase_of(pod) in OVER)
 
 
-def bands(objects: List) -> dict[str, GangView]:
+def gang_views(objects: List) -> dict[str, GangView]:
     """All gangs that have pods, and the pods without a gang."""
     rules = dict(_rules(objects))
     found: dict[str, GangView] = {}
     for pod in objects("pods"):
         name = gang_of(pod) or f"Pod/{pod['metadata']['name']}"
         if name not in found:
-            found[name] = _band(name, pod, rules)
+            found[name] = _gang_view(name, pod, rules)
         found[name].pods.append(pod)
     return found
 
@@ -102,28 +102,28 @@ def _rules(objects: List) -> Iterator[tuple[str, Object]]:
                 yield f"{kind}/{obj['metadata']['name']}", obj
 
 
-def _band(name: str, pod: Object, rules: dict[str, Object]) -> GangView:
+def _gang_view(name: str, pod: Object, rules: dict[str, Object]) -> GangView:
     kind, own, *rest = name.split("/")
     if kind == "Pod":
         return GangView(name, uid=pod["metadata"]["uid"], minimum=1)
     obj = rules.get(f"{kind}/{own}")
     if obj is None or is_leaving(obj):
         return GangView(name, known=False)
-    band = GangView(name, uid=obj["metadata"]["uid"])
+    view = GangView(name, uid=obj["metadata"]["uid"])
     if kind in ("Job", "JobSet"):
-        band.job, band.whole = obj, True
-        band.minimum = sum(part.count for part in job_gang(Field(obj)).root.pod_sets())
-        return band
+        view.job, view.whole = obj, True
+        view.minimum = sum(part.count for part in job_gang(Field(obj)).root.pod_sets())
+        return view
     spec = obj["spec"]
     if kind == "Workload":
         group = next((one for one in spec["podGroups"] if one["name"] == rest[0]), None)
         policy = {} if group is None else group["policy"]
-        band.level = (obj["metadata"].get("annotations") or {}).get(TOPOLOGY, "")
+        view.level = (obj["metadata"].get("annotations") or {}).get(TOPOLOGY, "")
     else:
-        policy, band.said = spec["schedulingPolicy"], spec.get("priority")
+        policy, view.said = spec["schedulingPolicy"], spec.get("priority")
         keys = (spec.get("schedulingConstraints") or {}).get("topology") or ()
-        band.level = keys[0]["key"] if keys else ""
+        view.level = keys[0]["key"] if keys else ""
         mode = spec.get("disruptionMode")
-        band.whole = mode == "PodGroup" or (isinstance(mode, dict) and "all" in mode)
-    band.minimum = policy["gang"]["minCount"] if "gang" in policy else 0
-    return band
+        view.whole = mode == "PodGroup" or (isinstance(mode, dict) and "all" in mode)
+    view.minimum = policy["gang"]["minCount"] if "gang" in policy else 0
+    return view

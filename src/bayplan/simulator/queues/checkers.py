@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from bayplan.dialects.kube.decode.wire import amounts_of
 from bayplan.model.node import HOSTNAME
 from bayplan.model.quota import Cell
-from bayplan.simulator.core.checkers import pods_that_hold, use_of, used_by
+from bayplan.simulator.core.checkers import pods_on_nodes, use_of, used_by
 from bayplan.simulator.queues.workload_view import Admitted, Object, conditions_of, read
 
 List = Callable[[str], Sequence[Object]]
 GRACE_SECONDS = 25.0  # news of what others did may be this late
 EVICTED_SECONDS = 75.0
-VAIN_SECONDS = 90.0
+STRANDED_SECONDS = 90.0
 NO_LIMIT = 2**62
 
 
@@ -51,11 +51,11 @@ class QueueChecker:
     promised: dict[str, tuple[str, float]] = field(default_factory=dict)  # victim → for whom, and when
     read: dict[str, tuple[str, Admitted]] = field(default_factory=dict)  # by uid, for a resourceVersion
     admissions: int = 0
-    held_up: Callable[[str], bool] = lambda _: False  # whether errors keep a Workload from being read
+    is_quarantined: Callable[[str], bool] = lambda _: False  # whether errors keep a Workload from being read
 
     def check(self, objects: List, now: float) -> Iterator[str]:
         """Everything that is wrong right now."""
-        nodes, pods = objects("nodes"), pods_that_hold(objects("pods"))
+        nodes, pods = objects("nodes"), pods_on_nodes(objects("pods"))
         flavors = {flavor["metadata"]["name"]: flavor["spec"] for flavor in objects("resourceflavors")}
         self.labels |= {node["metadata"]["name"]: node["metadata"]["labels"] for node in nodes}
         self._note(objects, now)
@@ -85,7 +85,7 @@ class QueueChecker:
         for node in objects("nodes"):
             name = node["metadata"]["name"]
             seen["node", name] = (node["metadata"]["uid"], str(node["status"]), str(node["spec"]))
-        for pod in pods_that_hold(objects("pods")):
+        for pod in pods_on_nodes(objects("pods")):
             seen["pod", pod["spec"]["nodeName"], pod["metadata"]["uid"]] = True
         for workload in objects("workloads"):
             conditions = conditions_of(workload)
@@ -131,7 +131,7 @@ class QueueChecker:
         checks = status.get("admissionChecks") or []
         if admitted and not evicted and any(check["state"] != "Ready" for check in checks):
             yield f"workload {name} is admitted before its checks are ready"
-        if not (reserved and evicted) or self.held_up(name):
+        if not (reserved and evicted) or self.is_quarantined(name):
             self.leaving.pop(meta["uid"], None)
         elif now - self.leaving.setdefault(meta["uid"], now) > EVICTED_SECONDS:
             yield f"workload {name} was told to leave and keeps its quota"
@@ -148,7 +148,7 @@ class QueueChecker:
             else:
                 self.promised.pop(uid, None)
             victor, since = self.promised.get(uid, ("", now))
-            undisturbed = self.disturbed <= since and now - since > VAIN_SECONDS
+            undisturbed = self.disturbed <= since and now - since > STRANDED_SECONDS
             if undisturbed and not reserved.get(victor, True):
                 yield f"workload {workload['metadata']['name']} left in vain for {victor}"
 

@@ -45,12 +45,12 @@ def belief_is_consistent(state: AdmissionState) -> Iterator[str]:
         if (standing.place in HOLDERS) != (ref in state.holdings.by_gang):
             yield f"gang {ref.name} is {standing.place}, and its quota is not accounted for so"
         if standing.place in (QueueEntryState.BACKOFF, QueueEntryState.COMMITTED) and standing.due == NEVER:
-            yield f"gang {ref.name} is {standing.place} for ever"
+            yield f"gang {ref.name} is {standing.place} forever"
     for ref in [*in_line, *(ref for ref in state.holdings.by_gang if ref not in state.lines.standings)]:
         yield f"gang {ref.name} is gone and still accounted for"
 
 
-def rooms_add_up(state: AdmissionState) -> Iterator[str]:
+def check_free_capacity(state: AdmissionState) -> Iterator[str]:
     """What is free under every topology is what nodes have, less what gangs and pods take."""
     known = state.holdings
     recount = AdmittedUsage(flavors=dict(known.flavors), shared=known.shared, queues=known.queues)
@@ -81,34 +81,34 @@ def rooms_add_up(state: AdmissionState) -> Iterator[str]:
                 yield f"topology {name} has {one.free[row]} {resource} free instead of {free}"
 
 
-def verdict(
-    role: AdmissionController, store: Store, now: float, sabotage: ErrorInjection | None = None
+def final_violations(
+    role: AdmissionController, store: Store, now: float, error_injection: ErrorInjection | None = None
 ) -> Iterator[str]:
     """After the faults: nothing is under way, and a fresh start would believe and decide the same."""
     state = role.state
-    spared = {key for key in role.agenda if sabotage is not None and sabotage.excuses(key[1])}
+    spared = {key for key in role.agenda if error_injection is not None and error_injection.expects(key[1])}
     if role.flying or set(role.agenda) - spared:
-        yield f"under way for ever: {sorted(role.flying)} and {sorted(set(role.agenda) - spared)}"
+        yield f"under way forever: {sorted(role.flying)} and {sorted(set(role.agenda) - spared)}"
     for ref, standing in state.lines.standings.items():
         if standing.place is QueueEntryState.COMMITTED:
             yield f"gang {ref.name} is still {standing.place}"
-    yield from rooms_add_up(state)
+    yield from check_free_capacity(state)
     yield from _told(role, store)
     fresh = AdmissionController(role.profile)
     Loop(EmbeddedBackend(store), (fresh,), MemoryJournal()).take_in(now)
     ours, theirs = _usage(state.holdings.books()), _usage(fresh.state.holdings.books())
     if ours != theirs:
         yield f"the books say {ours}, a fresh list gives {theirs}"
-    yield from rooms_agree(state, fresh.state)
+    yield from check_same_capacity(state, fresh.state)
     for ref, standing in fresh.state.lines.standings.items():
         mine = state.lines.standings.get(ref)
         if mine is None or mine.place != standing.place or mine.queue != standing.queue:
             yield f"gang {ref.name} is {mine and mine.place}, a fresh list has it {standing.place}"
-    decide = fresh.decide if sabotage is None else partial(sabotage.decide, fresh)
+    decide = fresh.decide if error_injection is None else partial(error_injection.decide, fresh)
     yield from _stuck(role, fresh, decide, now)
 
 
-def rooms_agree(state: AdmissionState, fresh: AdmissionState) -> Iterator[str]:
+def check_same_capacity(state: AdmissionState, fresh: AdmissionState) -> Iterator[str]:
     """The same room is free under every topology."""
     ours, theirs = state.holdings.supplies(), fresh.holdings.supplies()
     if set(ours) != set(theirs):
@@ -149,7 +149,7 @@ def _stuck(
         if found:
             return
         fresh.assume(plan, now)
-    yield "a fresh start decides for ever"
+    yield "a fresh start decides forever"
 
 
 def _told(role: AdmissionController, store: Store) -> Iterator[str]:

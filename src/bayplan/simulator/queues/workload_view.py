@@ -92,7 +92,7 @@ def _counts(
     usage: Mapping[str, int],
     admitted: bool,
 ) -> Iterator[str]:
-    """Whole or not at all, with quota for every pod."""
+    """Whole or not at all, with quota forevery pod."""
     count, least = part["count"], pod_set.get("least", pod_set.get("minCount") or pod_set["count"])
     if not least <= count <= pod_set["count"]:
         yield f"workload {name} is admitted with {count} of {pod_set['count']} pods of {part['name']}"

@@ -10,7 +10,7 @@ from bayplan.backends.fake_controllers.manifests import NAMESPACE, Object
 from bayplan.dialects.kai.api import names
 from bayplan.simulator.pods.actors import NEVER, InitialObjects, PodActors
 from bayplan.simulator.subgroups.group_view import group_of
-from bayplan.simulator.subgroups.queue_view import other_rules
+from bayplan.simulator.subgroups.queue_view import changed_queue
 
 MADE = "pg-"
 """How names of groups begin that were made for their pods."""
@@ -44,7 +44,7 @@ class SubgroupActors(PodActors):
         """A queue has another quota, weight and priority."""
         queues = self.store.list(names.QUEUE).items
         for queue in queues and [self.minds.choice(queues)]:
-            spec = other_rules(self.minds, queue)
+            spec = changed_queue(self.minds, queue)
             self.store.patch(names.QUEUE, "", queue["metadata"]["name"], {"spec": spec})
             self._ruled("queue_changed")
 
@@ -63,7 +63,7 @@ class SubgroupActors(PodActors):
         name = group_of(pod)
         return f"{names.POD_GROUP.kind}/{name}" if name else ""
 
-    def make_again(self, pod: Object, number: int) -> None:
+    def recreate(self, pod: Object, number: int) -> None:
         """A pod that somebody put into a group comes again without it."""
         if group_of(pod).startswith(MADE):
             pod = copy.deepcopy(pod)
@@ -72,7 +72,7 @@ class SubgroupActors(PodActors):
                 pod["metadata"][key] = {
                     name: text for name, text in kept.items() if name not in OF_THE_GROUPER
                 }
-        super().make_again(pod, number)
+        super().recreate(pod, number)
 
 
 def _is_told(group: Object) -> bool:

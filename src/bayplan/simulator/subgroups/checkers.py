@@ -13,27 +13,27 @@ from bayplan.backends.fake_controllers.objects import phase_of
 from bayplan.dialects.kai.status.messages import CONDITION
 from bayplan.model.plan import Bind, Nominate, Plan, PreemptPod
 from bayplan.model.pod import PodKey
-from bayplan.simulator.core.checkers import over_committed, pods_that_hold
+from bayplan.simulator.core.checkers import over_committed, pods_on_nodes
 from bayplan.simulator.pods.gang_view import Object, is_ours, waits
 from bayplan.simulator.subgroups.group_view import (
     GroupView,
     List,
-    bonds_hold,
     books,
-    claim_of,
+    check_shared_domains,
     group_of,
-    groves,
+    group_views,
     holds,
+    priority_in_group,
 )
 from bayplan.simulator.subgroups.queue_view import CPU, QueueUsageView, amounts_of_pod
 from bayplan.state.scheduling.state import SchedulingState
 
-SLACK_SECONDS = 60.0  # writes that nobody answers, backoff, pods that take their time to go
+GRACE_SECONDS = 60.0  # writes that nobody answers, backoff, pods that take their time to go
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPreemption:
-    """Somebody was sent away for a group that waits."""
+    """Somebody was preempted for a group that waits."""
 
     when: float
     victim: str
@@ -61,7 +61,7 @@ class SubgroupChecker:
     heal_seconds: float
     bound: dict[str, Bound] = field(default_factory=dict)  # pods of ours, by uid
     since: dict[str, float] = field(default_factory=dict)  # groups that stand in part
-    claims: list[GroupPreemption] = field(default_factory=list)
+    preemptions: list[GroupPreemption] = field(default_factory=list)
     sent: set[str] = field(default_factory=set)  # uids of those who were sent away
 
     # ── what the API shows ──
@@ -72,38 +72,38 @@ class SubgroupChecker:
         Pods of others count as far as we were told of them; `exact`: every write of late did what we believe.
         """
         fresh = [pod for pod in objects("pods") if self._is_new(pod)]
-        found = groves(objects)
+        found = group_views(objects)
         if fresh:
             nodes = objects("nodes")
             labels = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in nodes}
-            there = [pod for pod in pods_that_hold(objects("pods")) if is_ours(pod) or _key(pod) in told]
+            there = [pod for pod in pods_on_nodes(objects("pods")) if is_ours(pod) or _key(pod) in told]
             touched = {pod["spec"]["nodeName"] for pod in fresh}
             yield from over_committed([n for n in nodes if n["metadata"]["name"] in touched], there)
             names = [name for name in dict.fromkeys(map(group_of, fresh)) if name in found]
             for name in names:
-                yield from bonds_hold(found[name], labels)
+                yield from check_shared_domains(found[name], labels)
             if exact:
                 kept = books(objects, found)
-                for grove in (found[name] for name in names if found[name].known):
-                    yield from kept.too_much(grove.queue, lasting=grove.lasting)
+                for view in (found[name] for name in names if found[name].known):
+                    yield from kept.over_limit(view.queue, lasting=view.lasting)
         for pod in fresh:
-            grove = found.get(group_of(pod), GroupView(""))
-            bound = Bound(now, grove.name, claim_of(pod, grove), grove.queue)
+            view = found.get(group_of(pod), GroupView(""))
+            bound = Bound(now, view.name, priority_in_group(pod, view), view.queue)
             self.bound[pod["metadata"]["uid"]] = bound
-        for grove in found.values():
-            yield from self._partial(grove, now)
+        for view in found.values():
+            yield from self._partial(view, now)
 
     def _is_new(self, pod: Object) -> bool:
         bound = is_ours(pod) and bool(pod["spec"].get("nodeName"))
         return bound and pod["metadata"]["uid"] not in self.bound
 
-    def _partial(self, grove: GroupView, now: float) -> Iterator[str]:
+    def _partial(self, view: GroupView, now: float) -> Iterator[str]:
         """A group that stands in part is made whole or goes, after the grace; unless it is about to end."""
-        if not stale(grove):
-            self.since.pop(grove.name, None)
-        elif now - self.since.setdefault(grove.name, now) > 2 * self.heal_seconds + SLACK_SECONDS:
-            seconds = now - self.since[grove.name]
-            yield f"{grove.name} lacks {grove.short(grove.standing())} for {seconds:.0f} s"
+        if not stale(view):
+            self.since.pop(view.name, None)
+        elif now - self.since.setdefault(view.name, now) > 2 * self.heal_seconds + GRACE_SECONDS:
+            seconds = now - self.since[view.name]
+            yield f"{view.name} lacks {view.short(view.standing())} for {seconds:.0f} s"
 
     def restarted(self) -> None:
         """Whoever starts anew cannot know for how long a group has stood in part."""
@@ -111,7 +111,7 @@ class SubgroupChecker:
 
     # ── what is decided ──
 
-    def planned(self, plan: Plan, told: List, belief: SchedulingState, now: float) -> Iterator[str]:
+    def check_plan(self, plan: Plan, told: List, belief: SchedulingState, now: float) -> Iterator[str]:
         """Nobody starts in part or beyond a limit; nobody yields to a lower claim.
 
         Pods whose binding is under way count as bound, and those who were sent away as leaving; before
@@ -123,7 +123,7 @@ class SubgroupChecker:
         if not binds and not moves:
             return
         objects = {plural: told(plural) for plural in ("pods", "groups", "queues")}
-        found = groves(objects.__getitem__)
+        found = group_views(objects.__getitem__)
         pods = {_key(pod): pod for pod in objects["pods"]}
         for key in belief.store.displaced:
             if key in pods:
@@ -131,8 +131,8 @@ class SubgroupChecker:
         going = {move.pod.key for move in moves}
         kept = books(objects.__getitem__, found)
         standing = {
-            name: [pod for pod in grove.pods if _key(pod) not in going and (holds_or_did(pod, assumed))]
-            for name, grove in found.items()
+            name: [pod for pod in view.pods if _key(pod) not in going and (is_bound_or_assumed(pod, assumed))]
+            for name, view in found.items()
         }
         for key in assumed:
             if (pod := pods.get(key)) is not None and not holds(pod):
@@ -144,18 +144,18 @@ class SubgroupChecker:
                 _take(before, found.get(group_of(pod)), pod)
         yield from self._moved(moves, found, pods, kept, standing, before.use, now)
         for bind in binds:
-            grove, pod = found.get(bind.gang.name), pods.get(bind.pod.key)
-            if grove is not None and pod is not None:
-                standing[grove.name].append(pod)
-                _take(kept, grove, pod)
+            view, pod = found.get(bind.gang.name), pods.get(bind.pod.key)
+            if view is not None and pod is not None:
+                standing[view.name].append(pod)
+                _take(kept, view, pod)
         for name in dict.fromkeys(bind.gang.name for bind in binds):
-            grove = found.get(name)
-            if grove is None or not grove.known:
+            view = found.get(name)
+            if view is None or not view.known:
                 yield f"pods of {name} would start, and nobody knows such a group"
                 continue
-            if short := grove.short(standing[name]):
+            if short := view.short(standing[name]):
                 yield f"{name} would start while it lacks {short}"
-            yield from kept.too_much(grove.queue, lasting=grove.lasting)
+            yield from kept.over_limit(view.queue, lasting=view.lasting)
 
     def _moved(
         self, moves: Sequence[PreemptPod], found: dict[str, GroupView], pods: dict[PodKey, Object], kept: QueueUsageView,
@@ -170,66 +170,68 @@ class SubgroupChecker:
             _take(kept, whose, victim, -1)
             if move.undoes:
                 if whose is not None and not whose.short(whose.standing()):
-                    yield f"{whose.name} is taken back, though it has all that it needs"
+                    yield f"{whose.name} is unbound, though it has all that it needs"
                 continue
             if whose is not by:
                 yield from _has_the_claim(move, victim, whose, by, kept, before)
             waiting = tuple(pod["metadata"]["uid"] for pod in by.waiting())
             of = "" if whose is None else whose.name
-            self.claims.append(
+            self.preemptions.append(
                 GroupPreemption(now, move.pod.key.name, of, by.name, by.priority, by.queue, waiting)
             )
         moving = {group_of(pods[move.pod.key]) for move in moves if move.to and move.pod.key in pods}
         sent = [pods[move.pod.key] for move in moves if move.pod.key in pods and not move.undoes]
         helped = {move.by.name for move in moves if move.pod.gang == move.by and not move.undoes}
         for name in dict.fromkeys(map(group_of, sent)):
-            grove, left = found.get(name), standing.get(name, [])
-            if name in helped and grove is not None:
-                yield from _can_do_without(grove, left, [pod for pod in sent if group_of(pod) == name])
+            view, left = found.get(name), standing.get(name, [])
+            if name in helped and view is not None:
+                yield from _can_do_without(view, left, [pod for pod in sent if group_of(pod) == name])
                 continue
-            if grove is None or not grove.known or name in moving or not kept.is_leaf(grove.queue):
+            if view is None or not view.known or name in moving or not kept.is_leaf(view.queue):
                 continue
-            if any(map(holds, left)) and grove.short(left) and not grove.short(grove.standing()):
-                yield f"{name} would lack {grove.short(left)} without those sent away, and the rest stays"
+            if any(map(holds, left)) and view.short(left) and not view.short(view.standing()):
+                yield f"{name} would lack {view.short(left)} without those sent away, and its other pods stay"
 
     # ── in the end ──
 
-    def in_vain(self, since: float) -> Iterator[str]:
+    def check_useful_preemptions(self, since: float) -> Iterator[str]:
         """Of those sent away after that moment: for whom, if not for one that then got its places?
 
         Or for one that another got ahead of in the meantime.
         """
-        for claim in self.claims:
-            got = any(uid in self.bound and self.bound[uid].when >= claim.when for uid in claim.waiting)
-            outdone = any(
-                one.when >= claim.when
-                and one.group not in (claim.by, claim.of)
-                and (one.priority > claim.priority or one.queue != claim.queue)
+        for preemption in self.preemptions:
+            got = any(
+                uid in self.bound and self.bound[uid].when >= preemption.when for uid in preemption.waiting
+            )
+            overtaken = any(
+                one.when >= preemption.when
+                and one.group not in (preemption.by, preemption.of)
+                and (one.priority > preemption.priority or one.queue != preemption.queue)
                 for one in self.bound.values()
             )
-            if claim.when > since and not got and not outdone:
-                yield f"pod {claim.victim} was sent away for {claim.by}, which has got no place"
+            if preemption.when > since and not got and not overtaken:
+                yield f"pod {preemption.victim} was preempted for {preemption.by}, which got no node"
 
 
-def stale(grove: GroupView) -> bool:
+def stale(view: GroupView) -> bool:
     """Whether a group stands in part, and not because it is about to end."""
-    standing = grove.standing()
+    standing = view.standing()
     ends = any(phase_of(pod) == "Succeeded" for pod in standing)
-    return grove.known and not grove.flawed and bool(standing) and not ends and bool(grove.short(standing))
+    return view.known and not view.flawed and bool(standing) and not ends and bool(view.short(standing))
 
 
-def holds_or_did(pod: Object, assumed: Collection[PodKey]) -> bool:
+def is_bound_or_assumed(pod: Object, assumed: Collection[PodKey]) -> bool:
     """Whether a pod stands, as far as we know or believe."""
     return holds(pod) or phase_of(pod) == "Succeeded" or (_key(pod) in assumed and waits(pod))
 
 
-def _can_do_without(grove: GroupView, left: Sequence[Object], sent: Sequence[Object]) -> Iterator[str]:
+def _can_do_without(view: GroupView, left: Sequence[Object], sent: Sequence[Object]) -> Iterator[str]:
     """A group sends pods of its own away only if it lacks others, and never lacks more for it."""
-    lacks = grove.short([*left, *sent])
+    lacks = view.short([*left, *sent])
     if not lacks:
-        yield f"{grove.name} sends pods of its own away, though it has all that it needs"
-    if grove.short(left) != lacks:
-        yield f"{grove.name} would lack {grove.short(left)} without pods of its own, not only {lacks}"
+        yield f"{view.name} sends pods of its own away, though it has all that it needs"
+    if view.short(left) != lacks:
+        yield f"{view.name} would lack {view.short(left)} without pods of its own, not only {lacks}"
 
 
 def _has_the_claim(
@@ -241,29 +243,29 @@ def _has_the_claim(
     before: dict[str, int],
 ) -> Iterator[str]:
     """Nobody who lasts goes; others go for a more important one of their queue, or if theirs has too much."""
-    name, rank = victim["metadata"]["name"], claim_of(victim, whose)
+    name, rank = victim["metadata"]["name"], priority_in_group(victim, whose)
     if whose is not None and whose.lasting:
-        yield f"pod {name} has to go for {by.name}, but it is not preemptible"
+        yield f"pod {name} would be preempted for {by.name}, but it is not preemptible"
     if move.to:
         return
     if whose is None or not kept.is_leaf(by.queue) or by.queue == whose.queue:
         if rank >= by.priority:
-            yield f"pod {name} of priority {rank} has to go for {by.name} of priority {by.priority}"
+            yield f"pod {name} of priority {rank} would be preempted for {by.name} of priority {by.priority}"
         return
-    branch = kept.part_ways(by.queue, whose.queue)[1]
+    branch = kept.diverging_queues(by.queue, whose.queue)[1]
     quota = kept.quota(branch) if branch in kept.queues else 0
     if quota is None or before.get(branch, 0) <= quota:
         has = before.get(branch, 0)
-        yield f"pod {name} has to go for {by.name} of {by.queue}, but {branch} has {has} cpu of its {quota}"
+        yield f"pod {name} would be preempted for {by.name} of {by.queue}, but {branch} has {has} cpu of its {quota}"
 
 
 def _promises(action: object) -> TypeGuard[Nominate]:
     return isinstance(action, Nominate) and bool(action.node)
 
 
-def _take(kept: QueueUsageView, grove: GroupView | None, pod: Object, sign: int = 1) -> None:
-    if grove is not None and grove.known:
-        kept.take(grove.queue, sign * amounts_of_pod(pod).get(CPU, 0), lasting=grove.lasting)
+def _take(kept: QueueUsageView, view: GroupView | None, pod: Object, sign: int = 1) -> None:
+    if view is not None and view.known:
+        kept.take(view.queue, sign * amounts_of_pod(pod).get(CPU, 0), lasting=view.lasting)
 
 
 def _key(pod: Object) -> PodKey:
@@ -273,44 +275,44 @@ def _key(pod: Object) -> PodKey:
 # ── at the end ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def groups_are_told(objects: List) -> Iterator[str]:
+def check_group_status(objects: List) -> Iterator[str]:
     """A group that waits says why; one that does not says nothing; all say truly how many of them run."""
-    found = groves(objects)
+    found = group_views(objects)
     for group in objects("groups"):
         name, status = group["metadata"]["name"], group.get("status") or {}
-        grove = found.get(name)
-        if grove is None:
+        view = found.get(name)
+        if view is None:
             continue
-        wanting = [pod for pod in grove.pods if waits(pod)]
+        wanting = [pod for pod in view.pods if waits(pod)]
         said = [one for one in status.get("schedulingConditions") or () if one["type"] == CONDITION]
         if wanting and not any(one.get("status") == "True" and one.get("message") for one in said):
-            yield f"group {name} waits and does not say why"
-        if grove.pods and not wanting and said:
+            yield f"group {name} is pending without a reason"
+        if view.pods and not wanting and said:
             yield f"group {name} says that it waits, but nobody does: {said[0].get('message')}"
-        counts = _counts(grove.pods)
+        counts = _counts(view.pods)
         if {key: status.get(key) or 0 for key in counts} != counts:
             yield f"group {name} says {status}, but has {counts}"
 
 
-def queues_are_told(objects: List) -> Iterator[str]:
+def check_queue_status(objects: List) -> Iterator[str]:
     """What queues say of what they have is what their pods have."""
-    found = groves(objects)
+    found = group_views(objects)
     held = QueueUsageView.of(objects("queues"))
-    for grove in found.values():
-        for pod in pods_that_hold(grove.pods):
-            _take(held, grove, pod)
+    for view in found.values():
+        for pod in pods_on_nodes(view.pods):
+            _take(held, view, pod)
     for queue in objects("queues"):
         name = queue["metadata"]["name"]
         said = ((queue.get("status") or {}).get("allocated") or {}).get(CPU, "0")
         if _milli(said) != held.use.get(name, 0):
-            yield f"queue {name} says that it has {said} cpu, but has {held.use.get(name, 0)}m"
+            yield f"queue {name} reports {said} cpu, but has {held.use.get(name, 0)}m"
 
 
-def nobody_is_stale(objects: List) -> Iterator[str]:
+def check_no_partial_groups(objects: List) -> Iterator[str]:
     """Groups that lost what they cannot do without are gone or whole."""
-    for grove in groves(objects).values():
-        if stale(grove):
-            yield f"{grove.name} stays, though it lacks {grove.short(grove.standing())}"
+    for view in group_views(objects).values():
+        if stale(view):
+            yield f"{view.name} stays, though it lacks {view.short(view.standing())}"
 
 
 def _counts(pods: Iterable[Object]) -> dict[str, int]:

@@ -10,7 +10,7 @@ from bayplan.backends.fake_controllers.objects import is_leaving
 from bayplan.dialects.kai.api import names
 from bayplan.simulator.pods.gang_view import priority_of, stands, waits
 from bayplan.simulator.subgroups.queue_view import CPU, QueueUsageView, amounts_of_pod
-from bayplan.simulator.subgroups.world import HALL, LEVELS, PRIORITIES, UNTOLD
+from bayplan.simulator.subgroups.world import DEFAULT_PRIORITY, HALL, LEVELS, PRIORITIES
 
 Object = dict[str, Any]
 List = Callable[[str], Sequence[Object]]
@@ -71,9 +71,11 @@ def group_of(pod: Object) -> str:
     return str((pod["metadata"].get("annotations") or {}).get(names.POD_GROUP_NAME) or "")
 
 
-def groves(objects: List) -> dict[str, GroupView]:
+def group_views(objects: List) -> dict[str, GroupView]:
     """All groups, with their pods; groups that only pods know too."""
-    found = {group["metadata"]["name"]: _grove(group) for group in objects("groups") if not is_leaving(group)}
+    found = {
+        group["metadata"]["name"]: _group_view(group) for group in objects("groups") if not is_leaving(group)
+    }
     for pod in objects("pods"):
         name = group_of(pod)
         if name:
@@ -81,7 +83,7 @@ def groves(objects: List) -> dict[str, GroupView]:
     return found
 
 
-def _grove(group: Object) -> GroupView:
+def _group_view(group: Object) -> GroupView:
     spec, meta = group["spec"], group["metadata"]
     parts = spec.get("subGroups") or []
     parents = {part.get("parent") for part in parts}
@@ -103,7 +105,7 @@ def _least(said: Object) -> int:
 
 
 def _priority(spec: Object) -> int:
-    return PRIORITIES.get(spec.get("priorityClassName") or "", UNTOLD)
+    return PRIORITIES.get(spec.get("priorityClassName") or "", DEFAULT_PRIORITY)
 
 
 def _bonds(name: str, spec: Object, parts: Sequence[Object]) -> Iterator[SharedDomain]:
@@ -131,24 +133,24 @@ def domain_of(labels: Mapping[str, str], level: str) -> tuple[str, ...] | None:
     return tuple(labels[one] for one in LEVELS[: LEVELS.index(level) + 1])
 
 
-def bonds_hold(grove: GroupView, labels: Labels) -> Iterator[str]:
+def check_shared_domains(view: GroupView, labels: Labels) -> Iterator[str]:
     """Everybody who stands is where all levels of the tree want it."""
-    placed = [pod for pod in grove.standing() if pod["spec"]["nodeName"] in labels]
-    for bond in grove.bonds:
-        nodes = [pod["spec"]["nodeName"] for pod in placed if grove.leaf_of(pod) in bond.leaves]
+    placed = [pod for pod in view.standing() if pod["spec"]["nodeName"] in labels]
+    for bond in view.bonds:
+        nodes = [pod["spec"]["nodeName"] for pod in placed if view.leaf_of(pod) in bond.leaves]
         found = {domain_of(labels[node], bond.level) for node in nodes}
         if len(found) > 1 or None in found:
             where = sorted(map(str, found))
-            yield f"{grove.name}: {bond.whose} must be in one {bond.level} and is in {where}"
+            yield f"{view.name}: {bond.whose} must be in one {bond.level} and is in {where}"
 
 
 def books(objects: List, found: Mapping[str, GroupView]) -> QueueUsageView:
     """What queues have by the pods that hold room and are not leaving."""
     kept = QueueUsageView.of(objects("queues"))
-    for grove in found.values():
-        for pod in grove.pods:
-            if grove.known and holds(pod):
-                kept.take(grove.queue, amounts_of_pod(pod).get(CPU, 0), lasting=grove.lasting)
+    for view in found.values():
+        for pod in view.pods:
+            if view.known and holds(pod):
+                kept.take(view.queue, amounts_of_pod(pod).get(CPU, 0), lasting=view.lasting)
     return kept
 
 
@@ -157,6 +159,6 @@ def holds(pod: Object) -> bool:
     return stands(pod) and (pod.get("status") or {}).get("phase") != "Succeeded"
 
 
-def claim_of(pod: Object, grove: GroupView | None) -> int:
+def priority_in_group(pod: Object, view: GroupView | None) -> int:
     """How important a pod is: as its group is, if it has one."""
-    return grove.priority if grove is not None and grove.known else priority_of(pod)
+    return view.priority if view is not None and view.known else priority_of(pod)

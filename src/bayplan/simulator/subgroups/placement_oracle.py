@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bayplan.dialects.kube.decode.wire import amounts_of
-from bayplan.simulator.core.checkers import pods_that_hold, used_by
+from bayplan.simulator.core.checkers import pods_on_nodes, used_by
 from bayplan.simulator.subgroups.group_view import GroupView, SharedDomain, domain_of
 from bayplan.simulator.subgroups.queue_view import Amounts, amounts_of_pod
 
@@ -30,7 +30,7 @@ class FreeHosts:
     @staticmethod
     def of(nodes: Sequence[Object], pods: Sequence[Object]) -> FreeHosts:
         """As it is now; whoever is leaving still holds its room."""
-        used = used_by(pods_that_hold(pods))
+        used = used_by(pods_on_nodes(pods))
         free = {}
         for node in nodes:
             name = node["metadata"]["name"]
@@ -61,12 +61,12 @@ class _Wish:
     key: tuple[Any, ...] = field(default=())
 
 
-def has_room(grove: GroupView, ground: FreeHosts) -> bool | None:
+def fits_on_free_hosts(view: GroupView, ground: FreeHosts) -> bool | None:
     """Whether all that its leaves lack could be bound now; None: nobody knows."""
-    short, wishes = grove.short(grove.standing()), list[_Wish]()
-    waiting = grove.waiting()
+    short, wishes = view.short(view.standing()), list[_Wish]()
+    waiting = view.waiting()
     for leaf, lack in short.items():
-        mine = [pod for pod in waiting if grove.leaf_of(pod) == leaf]
+        mine = [pod for pod in waiting if view.leaf_of(pod) == leaf]
         if len(mine) < lack:
             return False
         alike = {str((pod["spec"]["containers"][0]["resources"], _rules(pod))) for pod in mine}
@@ -77,7 +77,7 @@ def has_room(grove: GroupView, ground: FreeHosts) -> bool | None:
         return False
     wishes.sort(key=lambda wish: (-wish.asked.get("cpu", 0), wish.key))
     try:
-        return any(_packs(wishes, allowed, ground, 0, -1) for allowed in _choices(grove, ground))
+        return any(_packs(wishes, allowed, ground, 0, -1) for allowed in _choices(view, ground))
     except OutOfSteps:
         return None
 
@@ -109,22 +109,22 @@ def _may(pod: Object, node: Object) -> bool:
     )
 
 
-def _choices(grove: GroupView, ground: FreeHosts) -> Iterator[dict[str, frozenset[str]]]:
+def _choices(view: GroupView, ground: FreeHosts) -> Iterator[dict[str, frozenset[str]]]:
     """Every way to choose a domain for each bond: the nodes that leaves are left with."""
     every = frozenset(ground.nodes)
-    start = dict.fromkeys(grove.minima, every)
-    bonds = sorted(grove.bonds, key=lambda bond: -len(bond.leaves))
-    yield from _choose(grove, ground, bonds, start)
+    start = dict.fromkeys(view.minima, every)
+    bonds = sorted(view.bonds, key=lambda bond: -len(bond.leaves))
+    yield from _choose(view, ground, bonds, start)
 
 
 def _choose(
-    grove: GroupView, ground: FreeHosts, bonds: Sequence[SharedDomain], allowed: dict[str, frozenset[str]]
+    view: GroupView, ground: FreeHosts, bonds: Sequence[SharedDomain], allowed: dict[str, frozenset[str]]
 ) -> Iterator[dict[str, frozenset[str]]]:
     if not bonds:
         yield allowed
         return
     bond = bonds[0]
-    pinned = [pod["spec"]["nodeName"] for pod in grove.standing() if grove.leaf_of(pod) in bond.leaves]
+    pinned = [pod["spec"]["nodeName"] for pod in view.standing() if view.leaf_of(pod) in bond.leaves]
     for domain, nodes in _domains(bond.level, ground).items():
         ground.step()
         if all(node in nodes for node in pinned):
@@ -132,7 +132,7 @@ def _choose(
                 leaf: some & nodes if leaf in bond.leaves else some for leaf, some in allowed.items()
             }  # fmt: skip
             if domain and any(inner[leaf] for leaf in bond.leaves if leaf in inner):
-                yield from _choose(grove, ground, bonds[1:], inner)
+                yield from _choose(view, ground, bonds[1:], inner)
 
 
 def _domains(level: str, ground: FreeHosts) -> dict[tuple[str, ...], frozenset[str]]:

@@ -17,7 +17,7 @@ CPU = "cpu"
 UNBOUNDED = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 
 
-def some_queues(rng: Random, nodes: Sequence[Object]) -> tuple[list[Object], tuple[str, ...]]:
+def random_queues(rng: Random, nodes: Sequence[Object]) -> tuple[list[Object], tuple[str, ...]]:
     """Some teams, perhaps of departments; only CPU is scarce. Also the names of those that gangs may name."""
     total = sum(amounts_of(node["status"]["allocatable"])[CPU] for node in nodes)
     found: list[Object] = []
@@ -46,7 +46,7 @@ def _queue(rng: Random, name: str, parent: str, part: int) -> Object:
     return {"metadata": {"name": name}, "spec": spec}
 
 
-def other_rules(rng: Random, queue: Object) -> Object:
+def changed_queue(rng: Random, queue: Object) -> Object:
     """A queue of which somebody thinks anew: what is its own, what it gets beyond, whom it goes before."""
     cpu = queue["spec"]["resources"][CPU]
     before = max(cpu["quota"], 1000)
@@ -105,7 +105,7 @@ class QueueUsageView:
         said = self.queues[name]["resources"]["cpu"]["limit"]
         return None if said < 0 else int(said) or self.quota(name)
 
-    def too_much(self, queue: str, *, lasting: bool) -> Iterator[str]:
+    def over_limit(self, queue: str, *, lasting: bool) -> Iterator[str]:
         """The queues, from this one up, that have more than they may.
 
         `lasting`: what was given last lasts. Other things do not make too much of that.
@@ -117,7 +117,7 @@ class QueueUsageView:
             if lasting and quota is not None and self.lasting.get(name, 0) > quota:
                 yield f"queue {name} has {self.lasting[name]} cpu that lasts, more than its quota of {quota}"
 
-    def part_ways(self, one: str, other: str) -> tuple[str, str]:
+    def diverging_queues(self, one: str, other: str) -> tuple[str, str]:
         """Seen from the top, the first two that differ."""
         mine, theirs = [*self.up(one)][::-1], [*self.up(other)][::-1]
         for pair in zip(mine, theirs, strict=False):
