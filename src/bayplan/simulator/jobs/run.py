@@ -59,7 +59,7 @@ class JobsSimulation(SimulationRun):
         return (
             self.admission,
             ProvisioningController(),
-            JobsController(settings.patience),
+            JobsController(settings.pods_ready),
             UngatingController(settings.batch_seconds),
             NodeHealthController(settings.health),
         )
