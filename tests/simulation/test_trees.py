@@ -147,7 +147,7 @@ def test_non_preemptible_usage_above_quota_is_caught(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.long
 def test_preemption_of_an_equal_priority_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    for where in ("fair_room", "muster"):
+    for where in ("fair_share.preemption", "binding.cycle", "binding.fair_cycle"):
         monkeypatch.setattr(
             f"bayplan.scheduling.{where}.priority_of", lambda candidate: priority_of(candidate) + 200
         )
@@ -165,7 +165,7 @@ def test_a_queue_that_preempts_within_the_quota_of_another_is_caught(monkeypatch
 def test_preemption_of_a_non_preemptible_pod_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PodGroup, "is_preemptible", lambda self, priority: True)
     monkeypatch.setattr(
-        "bayplan.simulator.subgroups.queue_view.Books.too_much",
+        "bayplan.simulator.subgroups.queue_view.QueueUsageView.over_limit",
         lambda self, queue, *, non_preemptible: iter(()),
     )
     assert "it is not preemptible" in first_violation("it is not preemptible")
