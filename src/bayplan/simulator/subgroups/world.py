@@ -87,7 +87,7 @@ class GroupGenerator:
         self.arrivals.append(TimedObject(when + late, names.POD_GROUP, {"metadata": meta, "spec": spec}))
         pod, spread = self._template(name), rng.choice((0.0, 0.0, 3.0, 20.0))
         if rng.random() < 0.06:
-            parts["nobody"] = 1
+            parts["unknown"] = 1
         for part, count in parts.items():
             big = rng.random() < 0.15
             for number in range(count):
@@ -189,7 +189,7 @@ class GroupGenerator:
 
     def _queue(self) -> str:
         if not self.queues or self.rng.random() < 0.03:
-            return "nobodys"
+            return "missing-queue"
         return self.rng.choice(self.queues)
 
     def _scheduling_fields(self) -> Object:
