@@ -229,7 +229,7 @@ BAD = [
     ("- x1\ngroup g required=host size=2\n  ask job pods=1", "2: a group has a locality and nothing else"),
     ("- x1\ngroup g\n  ask one pods=1\n  ask two pods=two", "4: 'pods' needs a whole number"),
     ("- x1\ngroup g\n  want one x1:1", "2: 'want' is no member of a group"),
-    ("- x1\nwant job x1:1", "2: nobody asked for 'job' before"),
+    ("- x1\nwant job x1:1", "2: 'job' has no ask before this line"),
     ("- x1\nask job pods=1\nwant job", "3: want job what? x1:2 …, nothing or misfit …"),
     ("- x1\nask job pods=1\nhold job now", "3: hold takes one name"),
     ("- x1\nask job pods=1\nresize job", "3: resize job pods=…"),

@@ -1,4 +1,4 @@
-"""Builders for tests, examples and the simulator: clusters and gangs as text. The drawing is the data."""
+"""Builders for tests, examples and the simulator: clusters and gangs as text drawings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bayplan.model.node_rules import NodeRules, NodeSelectorTerm, Requirement, T
 from bayplan.model.profile import LeaderRules, Profile, Remainder, Strategy
 from bayplan.state.cluster.topology_state import TopologyState
 
-HOST = "host"  # how a drawing spells the level of single nodes
+HOST = "host"  # the spelling of the node level in a drawing
 SLOTS = 110  # pods per node unless a drawing says otherwise
 STRATEGIES = ("required", "preferred", "unconstrained")
 CHOICES: dict[str, Callable[[str], Any]] = {  # by the type of a profile's field
@@ -26,7 +26,7 @@ ENDINGS = ("want", "hold", "release", "fail", "evict", "resize")
 
 
 class BadScenario(ValueError):
-    """A text that makes no scenario; one `source:line: problem` each."""
+    """An invalid scenario text; one `source:line: problem` each."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
@@ -39,20 +39,20 @@ class World:
 
     topology: Topology
     nodes: tuple[Node, ...]
-    used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by node: pods of others
+    used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by node: usage of other pods
 
     def cluster(self) -> TopologyState:
-        """The cluster as the engine keeps it."""
-        made = TopologyState(self.topology)
-        made.load(self.nodes)
+        """The topology state of the drawing."""
+        state = TopologyState(self.topology)
+        state.load(self.nodes)
         for name, amounts in self.used.items():
-            made.use_node(name, amounts)
-        return made
+            state.use_node(name, amounts)
+        return state
 
 
 @dataclass(frozen=True, slots=True)
 class ScenarioStep:
-    """One line below the drawing: a verb, what it is about, and the gang if it asks for one."""
+    """One line below the drawing: a verb, its arguments, and the gang if it asks for one."""
 
     line: int
     verb: str
@@ -64,7 +64,7 @@ class ScenarioStep:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A drawing and what is asked of it."""
+    """A drawing and its steps."""
 
     source: str
     title: str
@@ -79,8 +79,8 @@ class _Line:
     words: tuple[str, ...]
 
 
-class _Wrong(Exception):
-    """What is wrong with a line; `line` is its number if that is not the one being read."""
+class _LineError(Exception):
+    """An error in a line; `line` is its number if it is not the current one."""
 
     line = 0
 
@@ -98,7 +98,7 @@ def scenarios(text: str, source: str = "scenario") -> list[Scenario]:
             - x2..4 gpu=8               x2, x3 and x4
             - y1 gpu=8 used gpu=2 pods=1 label disk=ssd taint team=ml:NoSchedule notready cordoned
 
-        profile remainder=leave_out preferred=balanced      for what is asked from here on;
+        profile remainder=leave_out preferred=balanced      for the following asks;
                                         strategy=… sets required, preferred and unconstrained at once
         ask train pods=4 gpu=2 [required=rack | preferred=rack | required=auto] [segments=4@rack,2@host]
             [select disk=ssd] [tolerate team | team=ml | *, each with :NoSchedule or not]
@@ -107,40 +107,40 @@ def scenarios(text: str, source: str = "scenario") -> list[Scenario]:
         group lws required=rack         members, indented, that stay together
           ask leader pods=1 cpu=1
           ask workers pods=4 gpu=8
-        gang job                        members, indented, placed in turn, each seeing those before
+        gang job                        members, indented, placed in order, each seeing those before
 
         want train x1:2 x2:2            in rank order; a leaf that is no host as b1/r1:2; or `nothing`
-        want train misfit fit=4 asked=5 level=rack …     any facts of the refusal
-        hold train                      it keeps its place from here on; `release train` gives it back
-        fail x1 x2                      these nodes are gone; every held gang is mended
+        want train misfit fit=4 asked=5 level=rack …     any facts of the misfit
+        hold train                      it keeps its placement from here on; `release train` frees it
+        fail x1 x2                      these nodes fail; every held gang is repaired
         evict x1 x2                     the same, though the nodes stay ready
         resize train pods=6             a held pod set grows or shrinks
 
     In `want`, `hold`, `release` and `resize` a name is that of a pod set, of a group or of a gang.
     """
     problems = list[str]()
-    found = [_scenario(source, title, part, problems) for title, part in _parts(text)]
+    parsed = [_scenario(source, title, part, problems) for title, part in _parts(text)]
     if problems:
         raise BadScenario(problems)
-    return [scenario for scenario in found if scenario is not None]
+    return [scenario for scenario in parsed if scenario is not None]
 
 
 def world(drawing: str, **default: int) -> World:
-    """The cluster of a drawing; `default` amounts hold for hosts that do not state their own."""
-    problems: list[str] = []
-    made = _world([line for _, part in _parts(drawing) for line in part], "drawing", problems, default)
-    if made is None or problems:
+    """The cluster of a drawing; `default` amounts apply to hosts that do not state their own."""
+    problems, lines = list[str](), [line for _, part in _parts(drawing) for line in part]
+    drawn_world = _world(lines, "drawing", problems, default)
+    if drawn_world is None or problems:
         raise BadScenario(problems or ["drawing:1: no host is drawn"])
-    return made
+    return drawn_world
 
 
 def ask(text: str) -> Gang:
-    """The gang of one `ask`, `group` or `gang` line (and its members), as `scenarios` has it."""
+    """The gang of one `ask`, `group` or `gang` line (and its members), as in `scenarios`."""
     lines = [line for _, part in _parts(text) for line in part]
     try:
         gang, end = _gang(lines, 0)
-    except _Wrong as wrong:
-        raise BadScenario([str(wrong)]) from None
+    except _LineError as error:
+        raise BadScenario([str(error)]) from None
     assert end == len(lines), "one gang at a time"
     return gang
 
@@ -162,11 +162,11 @@ def _parts(text: str) -> Iterator[tuple[str, list[_Line]]]:
 
 def _scenario(source: str, title: str, lines: list[_Line], problems: list[str]) -> Scenario | None:
     first = next((at for at, line in enumerate(lines) if _is_step(line)), len(lines))
-    earlier, made = len(problems), _world(lines[:first], source, problems, {})
-    if made is None and len(problems) == earlier:
+    earlier, drawn_world = len(problems), _world(lines[:first], source, problems, {})
+    if drawn_world is None and len(problems) == earlier:
         problems.append(f"{source}:{lines[0].number}: no host is drawn")
-    steps = tuple(_steps(lines[first:], source, problems, made))
-    return None if made is None else Scenario(source, title, made, steps)
+    steps = tuple(_steps(lines[first:], source, problems, drawn_world))
+    return None if drawn_world is None else Scenario(source, title, drawn_world, steps)
 
 
 def _is_step(line: _Line) -> bool:
@@ -184,16 +184,16 @@ def _world(lines: list[_Line], source: str, problems: list[str], default: Mappin
             elif line.words[0] == "-":
                 labels = {_key(level): value for _, level, value in path}
                 for node, taken in _hosts(line.words[1:], labels, {PODS: SLOTS, **default}):
-                    _insist(node.name not in nodes, f"{node.name} is drawn twice")
+                    _require(node.name not in nodes, f"{node.name} is drawn twice")
                     nodes[node.name], used[node.name] = node, taken
             else:
-                _insist(len(line.words) == 2, f"'{' '.join(line.words)}' is no line of a scenario")
+                _require(len(line.words) == 2, f"'{' '.join(line.words)}' is no line of a scenario")
                 level, value = line.words
-                _insist(level in (levels or [level]), f"no level '{level}'; there are {' '.join(levels)}")
+                _require(level in (levels or [level]), f"no level '{level}'; there are {' '.join(levels)}")
                 drawn += [level] * (level not in drawn)
                 path.append((line.indent, level, value))
-        except _Wrong as wrong:
-            problems.append(f"{source}:{line.number}: {wrong}")
+        except _LineError as error:
+            problems.append(f"{source}:{line.number}: {error}")
     if not nodes:
         return None
     keys = tuple(_key(level) for level in levels or [*drawn, HOST])
@@ -203,11 +203,10 @@ def _world(lines: list[_Line], source: str, problems: list[str], default: Mappin
 def _hosts(
     words: Sequence[str], labels: Mapping[str, str], amounts: Mapping[str, int]
 ) -> Iterator[tuple[Node, dict[str, int]]]:
-    """Every host of a `-` line, and what others use of it."""
-    _insist(words, "a host needs a name")
+    """Every host of a `-` line, and the usage of other pods on it."""
+    _require(words, "a host needs a name")
     have, used, own, taints = dict(amounts), dict[str, int](), dict(labels), list[Taint]()
-    flags: set[str] = set()
-    target, rest = have, iter(words[1:])
+    target, rest, flags = have, iter(words[1:]), set[str]()
     for word in rest:
         if word == "used":
             target = used
@@ -226,13 +225,13 @@ def _hosts(
 
 
 def names(word: str) -> list[str]:
-    """`x2..4` is x2, x3, x4; anything else is itself."""
+    """The names of a range: `x2..4` is x2, x3, x4; any other word is one name."""
     found = re.fullmatch(r"(.*?)(\d+)\.\.(\d+)", word)
     return [f"{found[1]}{n}" for n in range(int(found[2]), int(found[3]) + 1)] if found else [word]
 
 
 def _gang(lines: Sequence[_Line], at: int) -> tuple[Gang, int]:
-    """The gang that starts at a line, and where the next line is."""
+    """The gang that starts at a line, and the index of the next line."""
     member, end = _member(lines, at)
     is_root = lines[at].words[0] == "gang"
     root = member if is_root and isinstance(member, Group) else Group(member.name, (member,), 1)
@@ -242,35 +241,34 @@ def _gang(lines: Sequence[_Line], at: int) -> tuple[Gang, int]:
 def _member(lines: Sequence[_Line], at: int) -> tuple[Group | PodSet, int]:
     line = lines[at]
     verb, words = line.words[0], line.words[1:]
-    _insist(verb in GANGS, f"'{verb}' is no member of a group")
-    _insist(words, f"{verb} needs a name")
+    _require(verb in GANGS, f"'{verb}' is no member of a group")
+    _require(words, f"{verb} needs a name")
     if verb == "ask":
         try:
             return _pod_set(words), at + 1
-        except _Wrong as wrong:
-            wrong.line = line.number
+        except _LineError as error:
+            error.line = line.number
             raise
     members, end = list[Group | PodSet](), at + 1
     while end < len(lines) and lines[end].indent > line.indent:
         member, end = _member(lines, end)
         members.append(member)
-    _insist(members, f"{verb} {words[0]} has no members")
+    _require(members, f"{verb} {words[0]} has no members")
     given = dict(_pair(word) for word in words[1:])
     locality = _locality(given)
-    _insist(not given, f"a {verb} has a locality and nothing else")
+    _require(not given, f"a {verb} has a locality and nothing else")
     return Group(words[0], tuple(members), len(members), locality), end
 
 
 def _pod_set(words: Sequence[str]) -> PodSet:
-    given: dict[str, str] = {}
     rules: dict[str, tuple[Any, ...]] = dict.fromkeys(RULES, ())
-    rest = iter(words[1:])
+    given, rest = dict[str, str](), iter(words[1:])
     for word in rest:
         if word in rules:
             rules[word] += (RULES[word](next(rest, "")),)
         else:
             given.update([_pair(word)])
-    _insist("pods" in given, f"how many? ask {words[0]} pods=…")
+    _require("pods" in given, f"how many? ask {words[0]} pods=…")
     count = _number(given.pop("pods"), "pods")
     locality = _locality(given)
     segments = tuple(_segment(word) for word in given.pop("segments", "").split(",") if word)
@@ -281,13 +279,13 @@ def _pod_set(words: Sequence[str]) -> PodSet:
 
 def _locality(given: dict[str, str]) -> Locality:
     required, preferred = given.pop("required", None), given.pop("preferred", None)
-    _insist(required is None or preferred is None, "required or preferred, not both")
+    _require(required is None or preferred is None, "required or preferred, not both")
     return Locality(required and _key(required), preferred and _key(preferred))
 
 
 def _segment(word: str) -> Segment:
     size, _, level = word.partition("@")
-    _insist(level, f"'{word}' is no segment; write it as 4@rack")
+    _require(level, f"'{word}' is no segment; write it as 4@rack")
     return Segment(_number(size, word), _key(level))
 
 
@@ -303,7 +301,7 @@ def _term(word: str) -> NodeSelectorTerm:
 def _requirement(test: str) -> Requirement:
     found = re.fullmatch(r"(!?)([^!=<>|&]+)(?:(!=|=|<|>)(.+))?", test)
     if found is None or (found[1] and found[3]):
-        raise _Wrong(f"'{test}' is no test of a label; write key, !key, key=a|b, key!=a, key>3 or key<3")
+        raise _LineError(f"'{test}' is no test of a label; write key, !key, key=a|b, key!=a, key>3 or key<3")
     operator = OPERATORS[found[3]] if found[3] else "DoesNotExist" if found[1] else "Exists"
     return Requirement(found[2], operator, tuple(found[4].split("|")) if found[4] else ())
 
@@ -311,7 +309,7 @@ def _requirement(test: str) -> Requirement:
 def _steps(
     lines: Sequence[_Line], source: str, problems: list[str], drawn: World | None
 ) -> Iterator[ScenarioStep]:
-    """Every step that can be read; the rest become problems."""
+    """All valid steps; invalid lines are added to `problems`."""
     at, profile, known = 0, Profile(), set[str]()
     hosts = {node.name for node in drawn.nodes} if drawn else set()
     while at < len(lines):
@@ -322,30 +320,30 @@ def _steps(
             elif line.words[0] in ENDINGS:
                 yield _ending(line, known, hosts)
             else:
-                _insist(_is_step(line), "the drawing comes before the first step")
+                _require(_is_step(line), "the drawing comes before the first step")
                 gang, at = _gang(lines, at - 1)
                 known |= _names_in(gang.root)
                 yield ScenarioStep(line.number, "ask", gang=gang, profile=profile)
-        except _Wrong as wrong:
-            problems.append(f"{source}:{wrong.line or line.number}: {wrong}")
-            while at < len(lines) and lines[at].indent > line.indent:  # what belongs to a bad group
+        except _LineError as error:
+            problems.append(f"{source}:{error.line or line.number}: {error}")
+            while at < len(lines) and lines[at].indent > line.indent:  # skip the members of an invalid group
                 at += 1
 
 
 def _ending(line: _Line, known: set[str], hosts: set[str]) -> ScenarioStep:
     verb, words = line.words[0], line.words[1:]
-    _insist(words, f"{verb} what?")
+    _require(words, f"{verb} what?")
     if verb in ("fail", "evict"):
         for name in words:
-            _insist(name in hosts, f"no host '{name}' is drawn")
+            _require(name in hosts, f"no host '{name}' is drawn")
         return ScenarioStep(line.number, verb, words)
-    _insist(words[0] in known, f"nobody asked for '{words[0]}' before")
+    _require(words[0] in known, f"'{words[0]}' has no ask before this line")
     if verb == "want":
-        _insist(len(words) > 1, f"want {words[0]} what? x1:2 …, nothing or misfit …")
+        _require(len(words) > 1, f"want {words[0]} what? x1:2 …, nothing or misfit …")
     elif verb == "resize":
-        _insist(re.fullmatch(r"pods=\d+", " ".join(words[1:])), f"resize {words[0]} pods=…")
+        _require(re.fullmatch(r"pods=\d+", " ".join(words[1:])), f"resize {words[0]} pods=…")
     else:
-        _insist(len(words) == 1, f"{verb} takes one name")
+        _require(len(words) == 1, f"{verb} takes one name")
     return ScenarioStep(line.number, verb, words[:1], words[1:])
 
 
@@ -360,17 +358,17 @@ def _profile(words: Sequence[str]) -> Profile:
     for word in words:
         key, value = _pair(word)
         for name in STRATEGIES if key == "strategy" else (key,):
-            _insist(name in readers, f"a profile has no '{name}'; it has {' '.join(sorted(readers))}")
+            _require(name in readers, f"a profile has no '{name}'; it has {' '.join(sorted(readers))}")
             try:
                 chosen[name] = readers[name](value)
             except (ValueError, KeyError):
-                raise _Wrong(f"'{value}' is no value for {name}") from None
+                raise _LineError(f"'{value}' is no value for {name}") from None
     return Profile(**chosen)
 
 
-def _insist(holds: object, otherwise: str) -> None:
-    if not holds:
-        raise _Wrong(otherwise)
+def _require(condition: object, message: str) -> None:
+    if not condition:
+        raise _LineError(message)
 
 
 def _key(level: str) -> str:
@@ -379,20 +377,20 @@ def _key(level: str) -> str:
 
 def _pair(word: str) -> tuple[str, str]:
     key, equals, value = word.partition("=")
-    _insist(key and equals and value, f"'{word}' is not of the form key=value")
+    _require(key and equals and value, f"'{word}' is not of the form key=value")
     return key, value
 
 
 def _number(text: str, word: str) -> int:
-    _insist(text.isascii() and text.isdigit(), f"'{word}' needs a whole number")
+    _require(text.isascii() and text.isdigit(), f"'{word}' needs a whole number")
     return int(text)
 
 
 def _taint(word: str) -> tuple[str, str, str]:
-    """Key, value and effect of `key`, `key=value`, each with `:effect` or not."""
+    """Key, value and effect of `key` or `key=value`, each with an optional `:effect`."""
     head, _, effect = word.partition(":")
     key, _, value = head.partition("=")
-    _insist(key, f"'{word}' is no taint; write key=value:NoSchedule")
+    _require(key, f"'{word}' is no taint; write key=value:NoSchedule")
     return key, value, effect
 
 

@@ -1,1 +1,1 @@
-"""Tests of admission: who gets quota and a place, who waits, and who has to yield."""
+"""Tests of admission: quota and placement, pending gangs, and preemption."""

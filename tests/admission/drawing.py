@@ -1,4 +1,4 @@
-"""A small world of queues in a few lines of text, read as changes: the drawing is the data.
+"""A small cluster with queues in a few lines of text, read as changes.
 
     topology racks rack host
     node x1 rack=r1 : cpu=4
@@ -11,7 +11,7 @@
     gang team/old by q since=-60 : x2 cpu=1 > spot           it has quota: 2 cpu of spot
     gang team/odd by q : x2 cpu=1 > x1 cpu=spot:500m @ x1=1
 
-Times are seconds from now; what is not said happened long ago.
+Times are seconds from now; events without a time happened long ago.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ VICTIMS = {
 
 
 def drawn(text: str) -> Iterator[Change]:
-    """What the lines of a drawing say, in their order. Entrances that gangs need are made as they come."""
+    """The changes of a drawing, in order. Missing namespace queues of gangs are created."""
     doors: set[tuple[str, str]] = set()
     for line in map(str.strip, text.strip().splitlines()):
         if not line or line.startswith("#"):
@@ -105,7 +105,7 @@ def _split(text: str) -> tuple[str, list[str], str]:
 
 
 def _after(words: list[str], key: str) -> str:
-    """The word that follows another."""
+    """The word after another word."""
     return words[words.index(key) + 1] if key in words else ""
 
 
@@ -135,7 +135,7 @@ def _topology(text: str) -> Change:
 
 
 def node(text: str) -> Node:
-    """A node that carries its own name as host, and room for many pods unless it says otherwise."""
+    """A node with its own name as host, and capacity for many pods unless it says otherwise."""
     name, words, body = _split(text)
     labels = {HOSTNAME: name} | {_level(key): value for key, value in _values(words).items()}
     room = {key: amount(key, value) for key, value in _values(body.split()).items()}
@@ -252,19 +252,19 @@ def demand(text: str) -> QueuedGang:
     said, by = _values(words), _after(words, "by")
     parts = [_part(part, index) for index, part in enumerate(body.split(" ; "))]
     queue = _after(words, "in") or by
-    entrance = (namespace, said.get("door", queue))
+    namespace_queue = (namespace, said.get("door", queue))
     created = _time(said.get("at"))
     verdicts = [pair.split(":") for pair in said.get("verdicts", "").split(",") if pair]
     return QueuedGang(
         gang=Gang(
             Ref("kueue", "Workload", namespace, own),
             _root(parts),
-            entrance[1],
+            namespace_queue[1],
             int(said.get("prio", "0")),
             said.get("uid", ""),
         ),
         asks=tuple(ask for _, ask, _, _ in parts),
-        entrance=entrance,
+        entrance=namespace_queue,
         created=created,
         queued=created,
         active="inactive" not in words,
@@ -296,7 +296,7 @@ def _widest(pod_sets: list[PodSet]) -> Locality:
 
 
 def _part(text: str, index: int) -> tuple[PodSet, QuotaRequest, PodSetAdmission | None, str]:
-    """A pod set: name, count, requests; after `>` what it was given, after `@` where."""
+    """A pod set: name, count, requests; after `>` its flavors, after `@` its placement."""
     asked, _, given = text.strip().partition(" > ")
     words = asked.split()
     plain = [word for word in words if "=" not in word and ":" not in word]
@@ -358,7 +358,7 @@ def _given(ask: QuotaRequest, text: str) -> PodSetAdmission:
 
 
 def place_of(text: str) -> Assignment:
-    """Where pods stand: `x1=2 x2=1` on hosts, `rack:r1=2` or `block,rack:b1,r1=2` elsewhere."""
+    """Placements: `x1=2 x2=1` on hosts, `rack:r1=2` or `block,rack:b1,r1=2` elsewhere."""
     levels: tuple[str, ...] = (HOSTNAME,)
     shares: list[DomainAssignment] = []
     for word in text.split():

@@ -1,4 +1,4 @@
-"""Cases with a hand-computed answer: a drawing, a question, and what has to come out."""
+"""Cases with a hand-computed answer: a drawing, a question, and the expected result."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Case:
     words: tuple[str, ...] = ()
     drawing: list[str] = field(default_factory=list)
     question: str = ""
-    used: list[str] = field(default_factory=list)  # quota in use by nobody in particular
-    chances: list[str] = field(default_factory=list)  # what preempting is taken to come to
+    used: list[str] = field(default_factory=list)  # quota in use by no gang in particular
+    chances: list[str] = field(default_factory=list)  # assumed results of preemption
     want: list[str] = field(default_factory=list)
 
     def profile(self) -> Profile:
@@ -54,7 +54,7 @@ class Case:
 
 
 def cases(table: str) -> list[Case]:
-    """The cases of one file. What stands before the first is part of all of them."""
+    """The cases of one file. Lines before the first case are part of all of them."""
     found: list[Case] = []
     for shared, lines in _blocks((TABLES / f"{table}.txt").read_text(encoding="utf-8")):
         name, *words = lines[0].split()[1:]
@@ -77,7 +77,7 @@ def cases(table: str) -> list[Case]:
 
 
 def _blocks(text: str) -> Iterator[tuple[list[str], list[str]]]:
-    """The lines of each case, and those of the `shared` block that stands before it."""
+    """The lines of each case, and those of the `shared` block before it."""
     shared: list[str] = []
     for block in text.split("\n\n"):
         lines = [line.strip() for line in block.splitlines() if line.strip() and not line.startswith("#")]
@@ -88,7 +88,7 @@ def _blocks(text: str) -> Iterator[tuple[list[str], list[str]]]:
 
 
 def round_of(state: AdmissionState, profile: Profile) -> AdmissionSimulation:
-    """A round in which nobody was decided on yet."""
+    """A cycle without any decision yet."""
     seen = state.snapshot(())
     rooms = TopologyOverlay(seen.supplies, seen.flavors)
     return AdmissionSimulation(
@@ -100,8 +100,8 @@ def demand_of(state: AdmissionState, name: str) -> QueuedGang:
     return next(s.demand for s in state.lines.standings.values() if named(s.demand) == name)
 
 
-def named(demand: QueuedGang) -> str:
-    source = demand.gang.source
+def named(queued: QueuedGang) -> str:
+    source = queued.gang.source
     return f"{source.namespace}/{source.name}" if source.namespace else source.name
 
 
@@ -112,19 +112,19 @@ def who_yields(case: Case) -> list[str]:
     """`take NAME cpu=default! memory=alpha`: flavors are settled, and ! says where quota is short."""
     _, name, *taken = case.question.split()
     state, profile = case.state(), case.profile()
-    demand, cells, quota = demand_of(state, name), set[Cell](), dict[Cell, int]()
+    queued, cells, quota = demand_of(state, name), set[Cell](), dict[Cell, int]()
     for word in taken:
         what, _, flavor = word.partition("=")
         only, _, resource = what.rpartition("/")
         cell = (flavor.removesuffix("!"), resource)
         if flavor.endswith("!"):
             cells.add(cell)
-        asks = [ask for ask in demand.asks if ask.name == only or not only]
+        asks = [ask for ask in queued.asks if ask.name == only or not only]
         quota[cell] = quota.get(cell, 0) + sum(ask.each.get(resource, 0) * ask.count for ask in asks)
     round_ = round_of(state, profile)
-    queue = round_.queues[state.rules.entrances[demand.entrance].queue]
+    queue = round_.queues[state.rules.entrances[queued.entrance].queue]
     need = PreemptionRequest(
-        demand, queue, frozenset(cells), {c: q for c, q in quota.items() if q}, lambda: (), lambda: True
+        queued, queue, frozenset(cells), {c: q for c, q in quota.items() if q}, lambda: (), lambda: True
     )
     before = _books(round_)
     victims = find_victims(round_, need)
@@ -141,7 +141,7 @@ def _books(round_: AdmissionSimulation) -> list[tuple[str, dict[Cell, int]]]:
 
 
 def what_is_offered(case: Case, patch: pytest.MonkeyPatch) -> list[str]:
-    """`offer NAME`: flavors by quota alone, with the chances of preempting as the case says."""
+    """`offer NAME`: flavors by quota alone, with the preemption results of the case."""
     chances = dict(_chance(line) for line in case.chances)
 
     def chance_of(
@@ -149,7 +149,7 @@ def what_is_offered(case: Case, patch: pytest.MonkeyPatch) -> list[str]:
     ) -> tuple[FlavorMode, int]:
         return chances.get(cell, (FlavorMode.PREEMPT, 0))
 
-    patch.setattr(flavors, "chance_of", chance_of)
+    patch.setattr(flavors, "preemption_prospect", chance_of)
     state = case.state()
     round_ = round_of(state, case.profile())
     for line in case.used:
@@ -157,17 +157,17 @@ def what_is_offered(case: Case, patch: pytest.MonkeyPatch) -> list[str]:
         for cell, _, value in (word.partition("=") for word in amounts):
             flavor, _, resource = cell.partition("/")
             round_.books.use(queue, {(flavor, resource): amount(resource, value)})
-    demand = demand_of(state, case.question.split()[1])
-    queue_of = round_.queues[state.rules.entrances[demand.entrance].queue]
-    before = next((d for d in round_.gangs_of(queue_of.name) if d.gang.source.name == demand.replaces), None)
-    offer = quota_offer(FlavorQuery(round_, demand, queue_of, {}, {}, (), before))
+    queued = demand_of(state, case.question.split()[1])
+    queue_of = round_.queues[state.rules.entrances[queued.entrance].queue]
+    before = next((d for d in round_.gangs_of(queue_of.name) if d.gang.source.name == queued.replaces), None)
+    offer = quota_offer(FlavorQuery(round_, queued, queue_of, {}, {}, (), before))
     if offer.mode:
-        wanted_places(FlavorQuery(round_, demand, queue_of, {}, {}, (), before), offer)
+        wanted_places(FlavorQuery(round_, queued, queue_of, {}, {}, (), before), offer)
     return list(_shown(offer))
 
 
 def as_far_as_asked(found: list[str], wanted: list[str]) -> list[str]:
-    """What was found, told in no more words than the case uses."""
+    """The result, with only the details that the case states."""
     shown = [" ".join(line.split()[: len(words.split())]) for line, words in zip(found, wanted, strict=False)]
     plain = [
         " ".join(word.split(":")[0] for word in line.split()) if ":" not in words else line
@@ -197,7 +197,7 @@ def _shown(offer: Offer) -> Iterator[str]:
 
 
 def what_happens(case: Case) -> list[str]:
-    """`round`: one round; who is admitted, who leaves, who waits, and who waits for some event."""
+    """`round`: one cycle; which gangs are admitted, evicted, pending, and waiting for an event."""
     state = case.state()
     heads = state.heads(NOW)
     plan = decide_admissions(state.snapshot(heads), case.profile(), NOW)
@@ -208,13 +208,13 @@ def what_happens(case: Case) -> list[str]:
 def _actions(plan: Plan) -> Iterator[str]:
     for action in plan.actions:
         match action:
-            case Admit(demand, admission):
+            case Admit(queued, admission):
                 given = " ; ".join(given_words(admission.given))
-                yield f"admit {named(demand)} by {admission.queue} : {given}"
-            case EvictGang(demand, why):
-                yield f"leave {named(demand)} {why}"
-            case ReportNotAdmitted(demand, refusal):
-                yield f"tell {named(demand)} {refusal.token}"
+                yield f"admit {named(queued)} by {admission.queue} : {given}"
+            case EvictGang(queued, why):
+                yield f"leave {named(queued)} {why}"
+            case ReportNotAdmitted(queued, refusal):
+                yield f"tell {named(queued)} {refusal.token}"
 
 
 def given_words(given: object) -> Iterator[str]:
@@ -230,8 +230,6 @@ def _waiting(state: AdmissionState, plan: Plan) -> Iterator[str]:
         if isinstance(action, ReportNotAdmitted) and action.again is Requeue.WHEN_IT_MAY_HELP
     }
     for line in state.lines.lines.values():
-        for standing in line.waiting():
-            is_parked = standing.demand.gang.source in parked and (
-                not line.strict or standing.shape in line.barred
-            )
-            yield f"{'parked' if is_parked else 'left'} {named(standing.demand)}"
+        for entry in line.waiting():
+            is_parked = entry.demand.gang.source in parked and (not line.strict or entry.shape in line.barred)
+            yield f"{'parked' if is_parked else 'left'} {named(entry.demand)}"

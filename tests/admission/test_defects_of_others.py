@@ -1,4 +1,4 @@
-"""Defects that others had in admission and placement, each as a test of ours; numbers are their issues."""
+"""Defects of other schedulers in admission and placement, each as a test; numbers are their issues."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_ties_are_broken_by_name_not_by_order_of_arrival_13031() -> None:
 
 
 class TestNothingWaitsForAnUnrelatedEvent:
-    """13656, 13687, 13772: whatever could help a gang wakes it, at once."""
+    """13656, 13687, 13772: every event that could help a gang wakes it at once."""
 
     @pytest.mark.parametrize(
         "help_",
@@ -235,7 +235,7 @@ class TestNothingWaitsForAnUnrelatedEvent:
             "flavor big topology=t\nnode n6 rack=r6 : cpu=9\nqueue q : f/cpu=100 big/cpu=9",
         ],
     )
-    def test_more_room(self, help_: str) -> None:
+    def test_more_capacity(self, help_: str) -> None:
         world = World(RACKS + "gang g in q : x5 cpu=1 required=rack")
         world.settle()
         assert world.waiting() == {"g"}
@@ -262,7 +262,7 @@ class TestNothingWaitsForAnUnrelatedEvent:
         world.settle()
         assert world.running() == {"g"}
 
-    def test_a_pod_that_is_gone(self) -> None:
+    def test_a_deleted_pod(self) -> None:
         world = World("topology t rack host\nflavor f topology=t\nnode n1 rack=r : cpu=2\nqueue q : f/cpu=9")
         pod = Pod(PodKey("a", "p"), "u", {"cpu": 1000, "pods": 1}, "n1")
         world.see(PodSeen(pod))
@@ -282,7 +282,7 @@ class TestNothingWaitsForAnUnrelatedEvent:
         world.settle()
         assert world.running() == {"g"}
 
-    def test_an_entrance_that_opens_and_a_queue_that_opens(self) -> None:
+    def test_a_namespace_queue_or_queue_that_is_resumed(self) -> None:
         world = World(
             "flavor f\nqueue q stop=hold : f/cpu=1\nentrance a/door q stop=hold\ngang a/g door=door : cpu=1"
         )
@@ -322,7 +322,7 @@ class TestNothingWaitsForAnUnrelatedEvent:
         assert world.running() == {"holder", "g"}
 
 
-def test_pods_that_are_over_take_no_room_and_those_that_terminate_still_do_10076() -> None:
+def test_finished_pods_use_no_capacity_and_terminating_ones_do_10076() -> None:
     world = World("topology t rack host\nflavor f topology=t\nnode n1 rack=r : cpu=2\nqueue q : f/cpu=9")
     pod = Pod(PodKey("a", "p"), "u", {"cpu": 1000, "pods": 1}, "n1")
     world.see(PodSeen(replace(pod, leaving=True)))
@@ -334,8 +334,8 @@ def test_pods_that_are_over_take_no_room_and_those_that_terminate_still_do_10076
     assert world.running() == {"g"}
 
 
-def test_a_gang_that_cannot_fit_kills_nobody() -> None:
-    """Seen in kube-scheduler: room is made piece by piece, and the gang still does not fit."""
+def test_a_gang_that_cannot_fit_preempts_no_gang() -> None:
+    """Seen in kube-scheduler: victims are preempted one by one, and the gang still does not fit."""
     world = World(
         RACKS.replace("queue q", "queue q within=lower")
         + """
@@ -349,7 +349,7 @@ def test_a_gang_that_cannot_fit_kills_nobody() -> None:
     assert world.running() == {"low1", "low2"}
 
 
-def test_a_gang_that_lost_gives_up_what_it_was_promised_at_once() -> None:
+def test_a_gang_whose_admission_failed_releases_its_capacity_at_once() -> None:
     """Seen in kube-scheduler: a losing gang holds capacity for minutes."""
     world = World(RACKS + "gang a in q at=0 : x8 cpu=1\ngang b in q at=1 : x8 cpu=1")
     world.round()
@@ -360,7 +360,7 @@ def test_a_gang_that_lost_gives_up_what_it_was_promised_at_once() -> None:
 
 
 def test_greedy_siblings_do_not_miss_a_placement() -> None:
-    """Seen in KAI: pod sets of 3, 4 and 3 on racks with room for 6 and 4."""
+    """Seen in KAI: pod sets of 3, 4 and 3 on racks with capacity for 6 and 4."""
     world = World(
         """
         topology t rack host

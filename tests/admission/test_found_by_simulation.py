@@ -1,4 +1,4 @@
-"""Found by simulation: searches that never ended, and rooms that were given away twice."""
+"""Found by simulation: endless flavor searches, and capacity that was assigned twice."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ def test_a_search_for_flavors_that_goes_in_a_circle_ends_there() -> None:
     ends = (
         ({"cpu": 1}, {"cpu": -1}),
         ({"cpu": -1}, {"cpu": 1}),
-    )  # each pod set begins anew when the other goes on
+    )  # each pod set starts over when the other advances
     refusal = AdmissionRejection(AdmissionReason.NO_PLACE)
     for turn in (0, 1):
-        lines.decline(waiting, ReportNotAdmitted(waiting.demand, refusal, Requeue.AT_ONCE, ends[turn]), 0.0)
+        lines.requeue(waiting, ReportNotAdmitted(waiting.demand, refusal, Requeue.AT_ONCE, ends[turn]), 0.0)
         assert lines.line("q").is_ready()
-    lines.decline(waiting, ReportNotAdmitted(waiting.demand, refusal, Requeue.AT_ONCE, ends[0]), 0.0)
+    lines.requeue(waiting, ReportNotAdmitted(waiting.demand, refusal, Requeue.AT_ONCE, ends[0]), 0.0)
     assert not lines.line("q").is_ready()
     lines.wake("q")
     assert lines.line("q").is_ready()
 
 
 def test_pod_sets_of_one_gang_that_meet_on_a_host_fit_there_together_or_not_at_all() -> None:
-    """Each of them alone would fit into what an earlier gang of the round left."""
+    """Each gang alone would fit into what an earlier gang of the cycle left."""
     world = World("""
         topology t rack host
         flavor f topology=t

@@ -1,4 +1,4 @@
-"""Who waits, who is passed over, and that nobody waits for an event that has nothing to do with it."""
+"""Pending queues: order, overtaking, and that no gang waits for an unrelated event."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ queue q strict : f/cpu=4
 """
 
 
-def test_the_first_of_a_strict_line_holds_up_the_others() -> None:
+def test_the_first_gang_of_a_strict_queue_blocks_the_others() -> None:
     world = World(ONE_QUEUE + "gang big in q at=0 : cpu=5\ngang small in q at=1 : cpu=1")
     world.settle()
     assert world.running() == set()
 
 
-def test_of_those_who_came_in_the_same_second_the_second_is_before_the_tenth() -> None:
+def test_gangs_created_in_the_same_second_are_ordered_by_number() -> None:
     world = World(ONE_QUEUE)
     for number in (10, 3, 2, 11):
         world.draw(f"gang group-{number}-a in q at=0 : cpu=2")
@@ -32,7 +32,7 @@ def test_of_those_who_came_in_the_same_second_the_second_is_before_the_tenth() -
     assert world.running() == {"group-2-a", "group-3-a"}
 
 
-def test_the_first_of_an_ordinary_line_is_passed_by_those_that_fit() -> None:
+def test_the_first_gang_of_an_ordinary_queue_is_overtaken_by_gangs_that_fit() -> None:
     world = World(
         ONE_QUEUE.replace(" strict", "") + "gang big in q at=0 : cpu=5\ngang small in q at=1 : cpu=1"
     )
@@ -40,7 +40,7 @@ def test_the_first_of_an_ordinary_line_is_passed_by_those_that_fit() -> None:
     assert world.running() == {"small"}
 
 
-def test_a_namespace_that_may_not_enter_holds_up_nobody_even_in_a_strict_line() -> None:
+def test_a_gang_of_an_excluded_namespace_blocks_no_gang_even_in_a_strict_queue() -> None:
     world = World("""
         flavor f
         queue q strict namespaces=dep:eng : f/cpu=4
@@ -53,14 +53,14 @@ def test_a_namespace_that_may_not_enter_holds_up_nobody_even_in_a_strict_line() 
     assert world.running() == {"eng/second"}
 
 
-def test_a_closed_entrance_holds_up_nobody_even_in_a_strict_line() -> None:
+def test_a_stopped_namespace_queue_blocks_no_gang_even_in_a_strict_queue() -> None:
     world = World(ONE_QUEUE + "entrance a/shut q stop=hold\nentrance a/open q")
     world.draw("gang a/first door=shut at=0 : cpu=1\ngang a/second door=open at=1 : cpu=2")
     world.settle()
     assert world.running() == {"a/second"}
 
 
-def test_a_closed_entrance_says_nothing_about_an_equal_gang_at_an_open_one() -> None:
+def test_a_stopped_namespace_queue_does_not_reject_equal_gangs_of_an_active_one() -> None:
     world = World("flavor f\nqueue q : f/cpu=4\nentrance a/shut q stop=hold\nentrance a/open q")
     world.draw("gang a/first door=shut at=0 : cpu=1\ngang a/second door=open at=1 : cpu=1")
     world.settle()
@@ -89,12 +89,14 @@ def test_a_gang_with_finished_pods_is_not_taken_for_one_that_needs_them_all() ->
     rest = demand("rest in q at=1 : x1 cpu=1")
     world.draw("entrance /q q")
     world.see(QueuedGangSeen(whole))
-    world.see(QueuedGangSeen(replace(rest, shape=whole.shape)))  # the same pod sets, two of the pods are done
+    world.see(
+        QueuedGangSeen(replace(rest, shape=whole.shape))
+    )  # the same pod sets, two of the pods have finished
     world.settle()
     assert world.running() == {"rest"}
 
 
-def test_a_gang_that_joins_the_line_anew_is_not_lost() -> None:
+def test_a_gang_that_is_queued_again_is_not_lost() -> None:
     world = World("flavor f\nqueue q : f/cpu=1\ngang holder by q : cpu=1 > f\ngang waits in q at=0 : cpu=1")
     world.settle()
     world.see(QueuedGangSeen(replace(world.demand("waits"), queued=world.now + 1)))
@@ -103,7 +105,7 @@ def test_a_gang_that_joins_the_line_anew_is_not_lost() -> None:
     assert world.running() == {"waits"}
 
 
-def test_nobody_is_told_twice_in_a_round() -> None:
+def test_no_gang_is_reported_twice_in_a_cycle() -> None:
     world = World("flavor f\nqueue q : f/cpu=1\ngang a in q at=0 : cpu=2\ngang b in q at=1 : cpu=2")
     for active in (False, True):
         world.see(QueuedGangSeen(replace(world.demand("b"), active=active)))
@@ -115,21 +117,21 @@ def test_nobody_is_told_twice_in_a_round() -> None:
     assert sorted(told) == ["a", "b"]
 
 
-def test_a_gang_that_made_room_and_can_no_longer_use_it_does_not_hold_up_its_line() -> None:
+def test_a_preemptor_that_no_longer_fits_does_not_block_its_queue() -> None:
     world = World("""
         flavor f
         queue q within=lower : f/cpu=4
         gang low by q prio=-1 : cpu=4 > f
         gang high in q prio=1 : cpu=4
     """)
-    world.round()  # low has to leave
+    world.round()  # low is evicted
     world.draw("queue q within=lower : f/cpu=2")
     world.draw("gang small in q : cpu=2")
     world.settle()
     assert "small" in world.running()
 
 
-def test_a_gang_that_made_room_may_move_to_another_queue() -> None:
+def test_a_preemptor_may_move_to_another_queue() -> None:
     world = World("""
         flavor f
         queue q within=lower : f/cpu=4
@@ -147,7 +149,7 @@ def test_a_gang_that_made_room_may_move_to_another_queue() -> None:
     assert world.evicted() == ["a/low"]
 
 
-def test_whoever_was_held_up_by_a_preemptor_that_gave_up_gets_its_turn() -> None:
+def test_gangs_blocked_by_a_preemptor_that_gave_up_are_tried() -> None:
     world = World("""
         flavor f
         cohort all
@@ -181,7 +183,7 @@ def test_waiting_for_victims_to_leave_burns_no_rounds() -> None:
 
 
 def test_a_flavor_that_became_free_while_the_others_were_tried_is_tried_again() -> None:
-    """A gang goes from flavor to flavor, a round each; what happens meanwhile must not be missed."""
+    """A gang tries one flavor per cycle; events in between must not be missed."""
     world = World("""
         topology t rack host
         flavor first topology=t label:kind=first
@@ -200,7 +202,7 @@ def test_a_flavor_that_became_free_while_the_others_were_tried_is_tried_again() 
     assert world.overlooked() == []
 
 
-def test_gangs_of_a_shape_that_was_refused_wait_with_it_and_get_up_with_it() -> None:
+def test_gangs_of_a_rejected_shape_wait_and_wake_together() -> None:
     world = World("flavor f\nqueue q : f/cpu=2\ngang holder by q : cpu=2 > f")
     world.draw("\n".join(f"gang g{n} in q at={n} : cpu=1" for n in range(5)))
     plan = world.round()
@@ -211,8 +213,8 @@ def test_gangs_of_a_shape_that_was_refused_wait_with_it_and_get_up_with_it() -> 
     assert world.running() == {"g0", "g1"}
 
 
-def test_nobody_comes_in_between_when_others_left_for_a_gang() -> None:
-    """Not even a more important one of another queue: it would have to make room itself."""
+def test_no_gang_overtakes_a_preemptor_whose_victims_left() -> None:
+    """Not even a gang of another queue with higher priority: it would have to preempt itself."""
     world = World("""
         topology t rack host
         flavor f topology=t
@@ -229,7 +231,7 @@ def test_nobody_comes_in_between_when_others_left_for_a_gang() -> None:
     assert world.running() == {"high"}
 
 
-def test_room_set_aside_for_a_gang_that_went_away_is_free_for_others() -> None:
+def test_capacity_reserved_for_a_deleted_gang_is_free_for_others() -> None:
     world = World("""
         topology t rack host
         flavor f topology=t
@@ -246,7 +248,7 @@ def test_room_set_aside_for_a_gang_that_went_away_is_free_for_others() -> None:
     assert world.running() == {"holder", "small"}
 
 
-def test_whoever_lost_its_place_to_a_borrower_in_the_same_round_takes_it_back() -> None:
+def test_a_gang_that_lost_capacity_to_a_borrower_of_the_same_cycle_reclaims_it() -> None:
     world = World("""
         topology t rack host
         flavor f topology=t
@@ -266,7 +268,7 @@ def test_whoever_lost_its_place_to_a_borrower_in_the_same_round_takes_it_back() 
     assert world.overlooked() == []
 
 
-def test_room_set_aside_for_a_gang_does_not_keep_a_more_important_one_waiting() -> None:
+def test_a_reservation_does_not_block_a_gang_of_higher_priority() -> None:
     world = World(
         """
         topology t rack host
@@ -285,7 +287,7 @@ def test_room_set_aside_for_a_gang_does_not_keep_a_more_important_one_waiting() 
 
 
 def test_a_flavor_lost_to_another_gang_of_the_round_is_looked_at_again() -> None:
-    """It would have fitted there; now somebody less important has to yield there."""
+    """It would have fitted there; now a gang of lower priority has to be preempted there."""
     world = World("""
         flavor f
         flavor g
@@ -300,7 +302,7 @@ def test_a_flavor_lost_to_another_gang_of_the_round_is_looked_at_again() -> None
     assert world.running() == {"quick", "high"}
 
 
-def test_gangs_whose_writes_failed_are_not_taken_for_alike() -> None:
+def test_gangs_whose_writes_failed_are_not_equivalent() -> None:
     world = World("flavor f\nqueue q : f/cpu=4")
     world.draw("gang large in q prio=1 : cpu=3\ngang small in q : cpu=1")
     for name in ("large", "small"):

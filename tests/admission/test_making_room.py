@@ -1,4 +1,4 @@
-"""Who yields to whom, and that it helps: quota, flavors and places together, worked out by hand."""
+"""Preemption of gangs: victims free quota, flavors and placements together, computed by hand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ queue q within=lower : f/cpu=8
 
 
 def test_a_victim_that_frees_quota_but_no_usable_domain_is_not_taken() -> None:
-    """r1 needs both low gangs to go, r2 is held by a gang of the same priority: only r1 can be freed."""
+    """r1 needs both low gangs as victims, r2 has a gang of the same priority: only r1 can be freed."""
     world = World(
         RACKS
         + """
@@ -52,7 +52,7 @@ def test_quota_is_there_and_only_the_place_is_missing() -> None:
     assert world.hosts("wide") == {"n1": 2, "n2": 2}
 
 
-def test_nobody_leaves_for_a_gang_that_no_rack_could_hold() -> None:
+def test_no_gang_is_preempted_for_a_gang_that_no_rack_could_hold() -> None:
     world = World(
         RACKS + "gang low by q prio=-1 : cpu=1 > f @ n1=1\ngang huge in q prio=9 : x5 cpu=1 required=rack"
     )
@@ -62,7 +62,7 @@ def test_nobody_leaves_for_a_gang_that_no_rack_could_hold() -> None:
     assert told is not None and told.token is AdmissionReason.NO_PLACE
 
 
-def test_nobody_leaves_while_another_flavor_is_free() -> None:
+def test_no_gang_is_preempted_while_another_flavor_is_free() -> None:
     world = World("""
         flavor f
         flavor g
@@ -75,7 +75,7 @@ def test_nobody_leaves_while_another_flavor_is_free() -> None:
     assert world.running() == {"low", "high"}
 
 
-def test_a_queue_may_rather_preempt_than_look_on() -> None:
+def test_a_queue_may_prefer_preemption_to_the_next_flavor() -> None:
     world = World("""
         flavor f
         flavor g
@@ -85,7 +85,7 @@ def test_a_queue_may_rather_preempt_than_look_on() -> None:
     """)
     world.settle()
     assert world.evicted() == ["low"]
-    assert world.running() == {"low", "high"}  # low found room in the other flavor
+    assert world.running() == {"low", "high"}  # low fits in the other flavor
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_queue_may_rather_preempt_than_look_on() -> None:
         ("within=newer", -1, False),
     ],
 )
-def test_who_yields_within_a_queue(policy: str, priority: int, leaves: bool) -> None:
+def test_victims_within_a_queue(policy: str, priority: int, leaves: bool) -> None:
     world = World(f"flavor f\nqueue q {policy} : f/cpu=1\ngang old by q at=5 : cpu=1 > f")
     world.draw(f"gang next in q prio={priority} at=0 : cpu=1")
     world.round()
@@ -115,7 +115,7 @@ def test_who_yields_within_a_queue(policy: str, priority: int, leaves: bool) -> 
         ("reclaim=newer", 0, True),
     ],
 )
-def test_who_yields_to_the_owner_of_the_quota(policy: str, priority: int, leaves: bool) -> None:
+def test_victims_of_a_reclaiming_queue(policy: str, priority: int, leaves: bool) -> None:
     world = World(f"flavor f\nqueue own in all {policy} : f/cpu=1\nqueue other in all : f/cpu=0")
     world.draw(f"gang guest by other at=5 : cpu=1 > f\ngang owner in own prio={priority} at=0 : cpu=1")
     plan = world.round()
@@ -126,7 +126,7 @@ def test_who_yields_to_the_owner_of_the_quota(policy: str, priority: int, leaves
 
 
 @pytest.mark.parametrize(("threshold", "leaves"), [("forced=0", True), ("forced=-1", False), ("", False)])
-def test_who_yields_to_a_borrower(threshold: str, leaves: bool) -> None:
+def test_victims_of_a_borrowing_queue(threshold: str, leaves: bool) -> None:
     world = World(f"""
         flavor f
         queue own in all reclaim=lower {threshold} : f/cpu=1
@@ -173,7 +173,7 @@ def test_a_pod_set_without_pods_needs_nothing() -> None:
 
 
 @pytest.mark.parametrize("stop", ["hold", "drain"])
-def test_a_stopped_queue_admits_nobody_and_lends_what_it_has(stop: str) -> None:
+def test_a_stopped_queue_admits_no_gang_and_lends_its_quota(stop: str) -> None:
     world = World(f"flavor f\nqueue q in all stop={stop} : f/cpu=2\nqueue p in all : f/cpu=0")
     world.draw("gang mine in q : cpu=1\ngang theirs in p : cpu=2")
     world.settle()
@@ -214,7 +214,7 @@ def test_a_single_victim_does_for_two_preemptors() -> None:
     assert world.running() == {"first", "second"}
 
 
-def test_whoever_is_leaving_already_is_waited_for_before_others_are_sent_away() -> None:
+def test_terminating_gangs_are_waited_for_before_others_are_evicted() -> None:
     world = World("""
         flavor f
         queue q within=lower : f/cpu=2
@@ -229,7 +229,7 @@ def test_whoever_is_leaving_already_is_waited_for_before_others_are_sent_away() 
 
 
 @pytest.mark.parametrize(("quota", "gone"), [(80, ["low4"]), (8, ["low1", "low4"])])
-def test_who_stands_elsewhere_goes_only_for_its_quota(quota: int, gone: list[str]) -> None:
+def test_a_gang_on_other_nodes_is_preempted_only_for_its_quota(quota: int, gone: list[str]) -> None:
     world = World(
         RACKS.replace("f/cpu=8", f"f/cpu={quota}")
         + """

@@ -1,4 +1,4 @@
-"""The fewest victims are taken, and room is kept for whom it was meant."""
+"""The fewest victims are chosen, and capacity is reserved for the preemptor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def evicted(world: World) -> list[str]:
 
 
 def test_the_domain_that_needs_fewer_victims_is_freed() -> None:
-    """By age alone the newest gangs would go, all three of rack a; one gang of rack b is enough."""
+    """By age alone the victims would be the newest gangs, all three of rack a; one of rack b suffices."""
     world = World(
         RACKS
         + """

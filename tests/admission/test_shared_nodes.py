@@ -1,4 +1,4 @@
-"""Nodes that several flavors and topologies see: taken by one, taken for all."""
+"""Nodes in several flavors and topologies: usage in one counts in all."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_nodes_whose_name_is_not_their_host_label_are_accounted_for_whenever_the
     assert world.running() == {"two"}
 
 
-def test_a_gang_that_was_heard_of_before_its_node_can_be_displaced_there() -> None:
+def test_a_gang_known_before_its_node_can_be_preempted_there() -> None:
     world = World("topology t rack host\nflavor f topology=t\nqueue q within=lower : f/cpu=9")
     world.draw("gang low by q prio=-1 : x2 cpu=1 > f @ n1=2")
     world.draw("node n1 rack=r1 : cpu=2")

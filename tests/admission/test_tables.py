@@ -1,4 +1,4 @@
-"""Every case of the tables: who yields, what a queue offers, what a whole round does."""
+"""Every case of the tables: victims, flavors of a queue, and whole cycles."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.admission.tables import Case, as_far_as_asked, cases, what_happens, w
 
 
 @pytest.mark.parametrize("case", cases("yielding"), ids=lambda case: case.name)
-def test_those_who_have_to_yield(case: Case) -> None:
+def test_victims(case: Case) -> None:
     assert who_yields(case) == case.want
 
 

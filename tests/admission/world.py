@@ -1,4 +1,4 @@
-"""A world that lives: rounds are decided, the API says yes, victims leave after a while, gangs finish."""
+"""A simulated cluster: cycles are decided, the API accepts them, victims terminate, gangs finish."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from tests.admission.drawing import NOW, drawn
 
 LEAVING_SECONDS = 5.0
 ROUNDS_MAX = 500
-IDLE_MAX = 5  # rounds at one time that change nothing; more is a loop that burns
+IDLE_MAX = 5  # cycles at one time without a change; more would be a busy loop
 
 
 class World:
-    """The API's objects, our state of them, and a clock that only moves when somebody waits."""
+    """The API's objects, our state of them, and a clock that moves only when the test waits."""
 
     def __init__(self, text: str = "", profile: Profile | None = None) -> None:
         self.state = AdmissionState()
@@ -51,20 +51,20 @@ class World:
         self.now = NOW
         self.objects: dict[object, Change] = {}
         self.plans: list[Plan] = []
-        self.going: dict[Ref, float] = {}  # evicted, and when they will be gone
+        self.going: dict[Ref, float] = {}  # evicted gangs, and when they will be gone
         self.draw(text)
 
     # ── the API ───────────────────────────────────────────────────────────────────────────────────
 
     def draw(self, text: str) -> None:
-        """Objects appear, or change."""
+        """Objects are added or changed."""
         for change in drawn(text):
             if isinstance(change, NamespaceQueueSeen) and _key(change) in self.objects:
                 continue
             self.see(change)
 
     def see(self, change: Change) -> None:
-        """The API says something."""
+        """The API reports a change."""
         if _is_loss(change):
             self.objects.pop(_key(change), None)
         else:
@@ -80,7 +80,7 @@ class World:
         return [change.demand for change in self.objects.values() if isinstance(change, QueuedGangSeen)]
 
     def finish(self, name: str) -> None:
-        """A gang is done."""
+        """A gang finishes."""
         self.going.pop(self._ref(name), None)
         self.see(QueuedGangLost(self._ref(name)))
 
@@ -91,7 +91,7 @@ class World:
     # ── rounds ────────────────────────────────────────────────────────────────────────────────────
 
     def round(self) -> Plan:
-        """One decision, and the API's yes to all of it."""
+        """One decision, and the API accepts all of it."""
         heads = self.state.heads(self.now)
         plan = decide_admissions(self.state.snapshot(heads), self.profile, self.now)
         self.state.assume(plan, self.now)
@@ -100,10 +100,10 @@ class World:
             if self.refuses(action):
                 continue
             match action:
-                case Admit(demand, admission):
-                    given = replace(demand, admission=admission, failed_nodes=())
+                case Admit(queued, admission):
+                    given = replace(queued, admission=admission, failed_nodes=())
                     self.see(QueuedGangSeen(replace(given, reserved=self.now, admitted=True)))
-                case EvictGang(demand):
+                case EvictGang(queued):
                     self.going.setdefault(action.gang, self.now + LEAVING_SECONDS)
                     known = self.objects[QueuedGangSeen, action.gang]
                     assert isinstance(known, QueuedGangSeen)
@@ -111,11 +111,11 @@ class World:
         return plan
 
     def refuses(self, action: Action) -> bool:
-        """Whether a write fails; the API of this world never refuses anything."""
+        """Whether a write fails; the API of this world never rejects anything."""
         return False
 
     def settle(self) -> None:
-        """Rounds until nothing is left to do, and nobody to wait for."""
+        """Cycles until nothing is left to do or to wait for."""
         idle = 0
         for _ in range(ROUNDS_MAX):
             due = min([self.state.next_due(self.now), *self.going.values()])
@@ -141,18 +141,18 @@ class World:
     # ── looking ───────────────────────────────────────────────────────────────────────────────────
 
     def running(self) -> set[str]:
-        """Who has quota and is not on the way out."""
+        """Gangs with quota that are not being evicted."""
         return {named(d) for d in self.demands() if d.admission is not None and not d.evicted}
 
     def waiting(self) -> set[str]:
-        return {named(demand) for demand in self.demands()} - self.running()
+        return {named(queued) for queued in self.demands()} - self.running()
 
     def evicted(self) -> list[str]:
-        """Everyone who ever had to leave, in order."""
+        """All evicted gangs, in order."""
         return [named(a.demand) for plan in self.plans for a in plan.actions if isinstance(a, EvictGang)]
 
     def told(self, name: str) -> AdmissionRejection | None:
-        """What a gang was told last."""
+        """The reason reported last for a gang."""
         for plan in reversed(self.plans):
             for action in plan.actions:
                 if isinstance(action, ReportNotAdmitted) and named(action.demand) == name:
@@ -168,14 +168,14 @@ class World:
         return found
 
     def fresh(self, changes: Iterable[Change] | None = None) -> AdmissionState:
-        """A state that learns the same objects just now."""
+        """A fresh state of the same objects."""
         state = AdmissionState()
         for change in changes if changes is not None else self.objects.values():
             state.apply(change)
         return state
 
     def overlooked(self) -> list[str]:
-        """Gangs that wait here, though a scheduler that starts now would admit them or make room."""
+        """Pending gangs that a freshly started scheduler would admit or preempt for."""
         state = self.fresh()
         helped: list[str] = []
         for _ in range(ROUNDS_MAX):
@@ -190,8 +190,8 @@ class World:
         return helped
 
 
-def named(demand: QueuedGang) -> str:
-    source = demand.gang.source
+def named(queued: QueuedGang) -> str:
+    source = queued.gang.source
     return f"{source.namespace}/{source.name}" if source.namespace else source.name
 
 
@@ -214,15 +214,15 @@ _LOSSES: dict[type, type] = {
 
 
 def _key(change: Change) -> object:
-    """What an object is known by, seen or lost."""
+    """The identity of an object, in additions and deletions."""
     kind = _LOSSES.get(type(change), type(change))
     match change:
-        case NamespaceQueueSeen(entrance):
-            return kind, (entrance.namespace, entrance.name)
+        case NamespaceQueueSeen(namespace_queue):
+            return kind, (namespace_queue.namespace, namespace_queue.name)
         case NamespaceQueueLost(namespace, name):
             return kind, (namespace, name)
-        case QueuedGangSeen(demand):
-            return kind, demand.gang.source
+        case QueuedGangSeen(queued):
+            return kind, queued.gang.source
         case QueuedGangLost(ref):
             return kind, ref
         case PodSeen(pod):

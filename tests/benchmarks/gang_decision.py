@@ -6,8 +6,7 @@ import statistics
 import time
 
 from bayplan.model.change import GangSpecSeen, NodeSeen, PodSeen
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.plan import Bind, Plan, ReportUnschedulable
 from bayplan.model.pod import Pod, PodKey

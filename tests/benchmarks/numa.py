@@ -130,7 +130,7 @@ def gang(columns: NumaColumns, wants: NumaRequest, title: str, rounds: int) -> R
     racks = np.arange(0, NODES, NODES_PER_RACK)
 
     def act() -> object:
-        return np.add.reduceat(aligned_counts(columns, wants, most=GANG), racks).argmax()
+        return np.add.reduceat(aligned_counts(columns, wants, limit=GANG), racks).argmax()
 
     return Row(title, *measured(act, rounds), GANG_LIMIT_MS)
 

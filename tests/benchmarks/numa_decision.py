@@ -18,8 +18,7 @@ from bayplan.model.change import (
     QueueSeen,
     TopologySeen,
 )
-from bayplan.model.gang import Gang, Group, Locality, PodSet, Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import Gang, GangSpec, Group, Locality, PodSet, Ref
 from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.model.numa import NodeZones, NumaRequest
 from bayplan.model.plan import Admit, Bind, Plan, ReportUnschedulable

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from functools import cache, partial
 
 from bayplan.model.change import GangSpecSeen, NodeSeen, NumaReportSeen, PodSeen
-from bayplan.model.gang import Locality, Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Locality, Ref
 from bayplan.model.node import Node
 from bayplan.model.numa import (
     Alignment,

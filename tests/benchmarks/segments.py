@@ -12,14 +12,13 @@ from bayplan.dialects.kai.api.gang_tree import charter, decode
 from bayplan.dialects.kai.api.members import known_pods, seats
 from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, SubGroup
 from bayplan.model.change import FairQueueSeen, GangSpecSeen, NodeSeen, PodSeen, TopologySeen
-from bayplan.model.fair_queue import Entitlement, FairQueue
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.model.plan import Bind, Plan, ReportUnschedulable
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.pod_spec import PodSignature, PodSpec
 from bayplan.model.profile import Profile
+from bayplan.model.quota import Entitlement, FairQueue
 from bayplan.runtime.process.gc_tuning import collect_rarely
 from bayplan.scheduling.binding.cycle import decide_gangs
 from bayplan.state.scheduling.state import SchedulingState

@@ -6,8 +6,7 @@ from typing import Any
 
 from bayplan.dialects.kube.decode.node_fields import node
 from bayplan.dialects.kube.fields.reader import Field
-from bayplan.model.gang import Locality, Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Locality, Ref
 from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.pod import Pod, PodKey
 from bayplan.placement.overlay.node_overlay import NodeOverlay

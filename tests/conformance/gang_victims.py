@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from bayplan.dialects.kube.fields.times import seconds
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import DisruptionBudget, GangSpec
+from bayplan.model.gang import DisruptionBudget, GangSpec, Ref
 from bayplan.model.node import HOSTNAME, PODS, Node
 from bayplan.model.node_rules import Requirement
 from bayplan.model.pod import Pod, PodKey

@@ -1,1 +1,1 @@
-"""Tests of gangs whose pods come one by one."""
+"""Tests of gangs whose pods arrive one by one."""

@@ -1,4 +1,4 @@
-"""Scenes with groups of groups, in short words."""
+"""Short helpers for scenarios with composite pod groups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FROM = {"workloadName": "w", "templateName": "t"}
 
 
 class Scene:
-    """A stage with short words for what is done on it."""
+    """A test cluster with short methods for each step."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -36,7 +36,7 @@ class Scene:
             self.stage.create(PODS, self.stage.dialect.pod(pod))
 
     def bound(self, *expected: str) -> None:
-        """Exactly these have a node."""
+        """Exactly these pods have a node."""
 
         def wrong() -> list[str]:
             pods = {name: one for (plural, name), one in self.stage.objects.items() if plural == PODS.plural}
@@ -46,7 +46,7 @@ class Scene:
         assert self.stage.until(wrong, stays=True) == []
 
     def told(self, pod: str, reason: str, words: str) -> None:
-        """That stands on a pod, in these words or in more."""
+        """The condition of a pod has this reason and contains this text."""
 
         def wrong() -> list[str]:
             found = conditions(self.stage.pod(pod), "PodScheduled")
@@ -55,7 +55,7 @@ class Scene:
         assert self.stage.until(wrong) == []
 
     def group_says(self, name: str, status: str, reason: str) -> None:
-        """That stands on a group of pods."""
+        """The condition of a pod group has this status and reason."""
 
         def wrong() -> list[str]:
             group = self.stage.objects.get((self.stage.dialect.groups.plural, name))
@@ -71,7 +71,7 @@ def _named(said: Object) -> Object:
 
 
 def two_groups_start_together_or_not_at_all(scene: Scene) -> None:
-    """There is room for three of four pods, then for all."""
+    """Three of four pods fit, then all of them."""
     scene.nodes(3, "n1")
     scene.composite("both", 2)
     for name in ("left", "right"):

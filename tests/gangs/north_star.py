@@ -24,14 +24,14 @@ HEAL_SECONDS = 6.0
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """A scene, and the scheduler on which it goes wrong."""
+    """A scenario, and the scheduler on which it must fail."""
 
     scene: Callable[[Dialect], list[Step]]
     without: Callable[[], SchedulerController]
 
 
 def problems(stage: Stage, requirement: Requirement) -> list[str]:
-    """What is not as the requirement wants it."""
+    """How the result differs from what the requirement asks for."""
     return Scene(stage, {"steps": requirement.scene(stage.dialect), "source": {}}).run()
 
 
@@ -39,7 +39,7 @@ def with_everything() -> SchedulerController:
     return SchedulerController(Profile(heal_seconds=HEAL_SECONDS))
 
 
-# ── the words ──────────────────────────────────────────────────────────────────────────────────────
+# ── helpers ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def nodes(**cpus: int) -> Step:
@@ -70,11 +70,11 @@ def step(op: str, *names: str, **more: Any) -> Step:
     return {"op": op, "pods": list(names), **more}
 
 
-# ── the scenes ─────────────────────────────────────────────────────────────────────────────────────
+# ── scenarios ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def bound_whole(_: Dialect) -> list[Step]:
-    """1. Pods of a gang are not bound unless all that it needs can be."""
+    """1. Pods of a gang are not bound unless its minimum can be."""
     return [
         nodes(a=1, b=1),
         gang("pg", 3),
@@ -86,7 +86,7 @@ def bound_whole(_: Dialect) -> list[Step]:
 
 
 def placed_together(_: Dialect) -> list[Step]:
-    """2. A place is found by considering all pods of a gang together: the last one is the hardest."""
+    """2. All pods of a gang are placed together: the last one is the hardest to place."""
     return [
         nodes(a=4, b=4),
         gang("pg", 3),
@@ -96,7 +96,7 @@ def placed_together(_: Dialect) -> list[Step]:
 
 
 def gangs_take_turns(_: Dialect) -> list[Step]:
-    """3. Gangs that contend do not lock each other out, nor go round in circles."""
+    """3. Contending gangs neither deadlock nor livelock."""
     return [
         nodes(a=4),
         gang("one", 3),
@@ -115,7 +115,7 @@ def gangs_take_turns(_: Dialect) -> list[Step]:
 
 
 def schedulers_give_way(_: Dialect) -> list[Step]:
-    """4. A gang that another scheduler got in the way of does not keep its part for ever."""
+    """4. A gang blocked by another scheduler does not keep its partial binding for ever."""
     return [
         nodes(a=4),
         gang("pg", 3),
@@ -131,8 +131,8 @@ def schedulers_give_way(_: Dialect) -> list[Step]:
     ]
 
 
-def nobody_killed_for_nothing(_: Dialect) -> list[Step]:
-    """5. A gang that cannot fit, whoever goes, makes nobody go."""
+def no_victims_in_vain(_: Dialect) -> list[Step]:
+    """5. A gang that cannot fit, whatever is preempted, preempts no pod."""
     return [
         nodes(a=3),
         pods("", 500, high=1),
@@ -146,8 +146,8 @@ def nobody_killed_for_nothing(_: Dialect) -> list[Step]:
 
 
 def victims_go_whole(dialect: Dialect) -> list[Step]:
-    """6. Of pods that only run together none is sent away alone."""
-    if dialect.version == FIRST:  # says nothing about disruption, but Jobs are whole
+    """6. Of pods that only run together none is preempted alone."""
+    if dialect.version == FIRST:  # it has no disruption field, but Jobs are preempted as a whole
         return [
             nodes(a=3),
             step("create_job", job="low", count=3, priority=10),
@@ -169,7 +169,7 @@ def victims_go_whole(dialect: Dialect) -> list[Step]:
 
 
 def bindings_are_all_or_none(dialect: Dialect) -> list[Step]:
-    """7. A gang of which a binding fails is scheduled again; in vain, and none of it stays bound."""
+    """7. A gang of which a binding fails is scheduled again; if that fails too, none of it stays bound."""
     told = {"podgroup": "one", "status": "True", "reason": "Scheduled"}
     return [
         nodes(a=6),
@@ -190,7 +190,7 @@ def bindings_are_all_or_none(dialect: Dialect) -> list[Step]:
 
 
 def nodes_may_come_later(_: Dialect) -> list[Step]:
-    """8. An autoscaler is told of a gang once it is there, of all its pods; nodes may come one by one."""
+    """8. An autoscaler sees a complete gang with all its pods; nodes may be added one by one."""
     return [
         nodes(a=1),
         gang("pg", 3),
@@ -205,11 +205,11 @@ def nodes_may_come_later(_: Dialect) -> list[Step]:
     ]
 
 
-# ── schedulers that lack something ─────────────────────────────────────────────────────────────────
+# ── schedulers without one feature ─────────────────────────────────────────────────────────────────
 
 
 class Lacking(SchedulerController):
-    """Hears of everything in other words."""
+    """A scheduler whose changes are altered before they are applied."""
 
     def __init__(self, reword: Callable[[Change], Change], profile: Profile | None = None) -> None:
         super().__init__(profile or Profile(heal_seconds=HEAL_SECONDS))
@@ -220,12 +220,12 @@ class Lacking(SchedulerController):
 
 
 def without_minimum() -> SchedulerController:
-    """A gang is started with as many as fit."""
+    """A gang starts with as many pods as fit."""
     return Lacking(_with_charter(minimum=0))
 
 
 def without_gangs() -> SchedulerController:
-    """Every pod stands for itself."""
+    """Every pod is scheduled by itself."""
 
     def reword(change: Change) -> Change:
         return PodSeen(replace(change.pod, gang=None)) if isinstance(change, PodSeen) else change
@@ -234,12 +234,12 @@ def without_gangs() -> SchedulerController:
 
 
 def without_healing() -> SchedulerController:
-    """What was started stays."""
+    """Partly bound gangs stay bound."""
     return SchedulerController(Profile(heal_seconds=1e9))
 
 
 def without_wholeness() -> SchedulerController:
-    """Of any gang one pod may be made to go."""
+    """A single pod of any gang may be preempted."""
     return Lacking(_with_charter(leaves_whole=False))
 
 
@@ -257,7 +257,7 @@ REQUIREMENTS = {
     "2_all_pods_of_a_gang_are_considered_together": Requirement(placed_together, without_gangs),
     "3_gangs_that_contend_do_not_lock_each_other_out": Requirement(gangs_take_turns, without_gangs),
     "4_schedulers_that_contend_do_not_lock_each_other_out": Requirement(schedulers_give_way, without_healing),
-    "5_a_gang_that_cannot_fit_kills_nobody": Requirement(nobody_killed_for_nothing, without_gangs),
+    "5_a_gang_that_cannot_fit_kills_nobody": Requirement(no_victims_in_vain, without_gangs),
     "6_a_gang_that_has_to_go_goes_whole": Requirement(victims_go_whole, without_wholeness),
     "7_a_gang_is_bound_whole_or_scheduled_again": Requirement(bindings_are_all_or_none, without_healing),
     "8_a_gang_waits_for_nodes_that_are_still_to_come": Requirement(nodes_may_come_later, without_gangs),
@@ -265,7 +265,7 @@ REQUIREMENTS = {
 
 
 class Scene(Play):
-    """Knows a few steps more than the cases from outside need."""
+    """Has a few more steps than the cases need."""
 
     def do_fail_bindings(self, step: Step) -> None:
         self.stage.fail_binding(step["pod"], once=False)
@@ -277,16 +277,16 @@ class Scene(Play):
         self.stage.let_bind()
 
     def do_bind_elsewhere(self, step: Step) -> None:
-        """Another scheduler puts its pods on a node."""
+        """Another scheduler binds its pods to a node."""
         made = [{"name": name, "requests": {"cpu": "1"}, "nodeName": step["node"]} for name in step["pods"]]
         self.do_create_pods({"pods": [{**pod, "spec": {"schedulerName": "rival"}} for pod in made]})
 
     def do_expect_waiting(self, step: Step) -> list[str]:
-        """Not bound, and no autoscaler is told."""
+        """Not bound, and not visible to an autoscaler."""
         return self._all(step, self._wakes)
 
     def do_expect_told(self, step: Step) -> list[str]:
-        """In an event: what stands on the pod may be newer."""
+        """In an event: the condition of the pod may be newer."""
 
         def wrong() -> list[str]:
             said = {name: text for _, name, why, text in self.stage.told if step["words"] in text}
@@ -317,7 +317,7 @@ class Scene(Play):
         return self.stage.until(wrong)
 
     def do_expect_job_gone(self, step: Step) -> list[str]:
-        """None of its first pods is left."""
+        """None of its first pods exists any more."""
 
         def left() -> list[str]:
             found = {

@@ -1,4 +1,4 @@
-"""Groups of groups, as their users see them: in memory and in virtual time."""
+"""Composite pod groups as users see them: in memory and in virtual time."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_group_waits_for_the_one_that_it_names(scene: Scene) -> None:
     scene.bound("left-0")
 
 
-def test_of_three_groups_those_two_come_that_have_a_place_together(scene: Scene) -> None:
+def test_of_three_groups_the_two_that_fit_together_are_bound(scene: Scene) -> None:
     scene.nodes(4, "n1")
     scene.composite("two", 2)
     for name, cpus in {"a": (3,), "b": (2,), "c": (2,)}.items():
@@ -61,7 +61,7 @@ def test_of_three_groups_those_two_come_that_have_a_place_together(scene: Scene)
     scene.group_says("a", "True", "Scheduled")
 
 
-def test_whichever_pods_of_a_group_have_a_place_make_up_its_minimum(scene: Scene) -> None:
+def test_any_pods_of_a_group_that_fit_make_up_its_minimum(scene: Scene) -> None:
     scene.nodes(4, "n1")
     scene.composite("both", 2)
     scene.group("left", 2, above="both")
@@ -71,7 +71,7 @@ def test_whichever_pods_of_a_group_have_a_place_make_up_its_minimum(scene: Scene
     scene.bound("left-1", "left-2", "right-0")
 
 
-def test_groups_in_one_domain_choose_the_one_that_takes_them_all(scene: Scene) -> None:
+def test_groups_that_share_a_domain_choose_one_that_holds_them_all(scene: Scene) -> None:
     scene.nodes(2, "n1", "n2", rack="r1")
     scene.nodes(3, "n3", "n4", rack="r2")
     scene.composite("both", 2, topologyKey="rack")
@@ -81,7 +81,7 @@ def test_groups_in_one_domain_choose_the_one_that_takes_them_all(scene: Scene) -
     scene.bound("left-0", "right-0")
 
 
-def test_a_group_whose_pods_stand_apart_cannot_be_joined(scene: Scene) -> None:
+def test_a_group_whose_pods_are_in_several_domains_cannot_be_joined(scene: Scene) -> None:
     scene.nodes(2, "n1", rack="r1")
     scene.nodes(2, "n2", rack="r2")
     scene.composite("one", topologyKey="rack")
@@ -92,7 +92,7 @@ def test_a_group_whose_pods_stand_apart_cannot_be_joined(scene: Scene) -> None:
     scene.told("left-2", "SchedulerError", "cannot determine domain for already scheduled pods")
 
 
-def test_a_circle_of_groups_is_told_and_starts_nobody(scene: Scene) -> None:
+def test_a_circle_of_groups_is_reported_and_starts_no_pod(scene: Scene) -> None:
     scene.nodes(2, "n1")
     scene.composite("a", above="b")
     scene.composite("b", above="a")
@@ -102,7 +102,7 @@ def test_a_circle_of_groups_is_told_and_starts_nobody(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("length", [4, 400])
-def test_a_chain_that_is_too_long_is_told_and_starts_no_pod(scene: Scene, length: int) -> None:
+def test_a_chain_that_is_too_long_is_reported_and_starts_no_pod(scene: Scene, length: int) -> None:
     scene.nodes(2, "n1")
     scene.composite("c0")
     for number in range(1, length):
@@ -123,7 +123,7 @@ def test_a_chain_of_as_many_groups_as_allowed_starts(scene: Scene) -> None:
     scene.bound("left-0")
 
 
-def test_a_group_in_front_of_a_circle_is_told_of_the_circle(scene: Scene) -> None:
+def test_a_group_in_front_of_a_circle_reports_the_circle(scene: Scene) -> None:
     scene.nodes(2, "n1")
     scene.composite("a", above="b")
     scene.composite("c", above="b")
@@ -148,7 +148,7 @@ def test_a_circle_that_was_deleted_is_forgotten_and_its_groups_can_be_made_again
     scene.bound("left-0")
 
 
-def test_a_group_that_goes_with_its_last_pod_is_no_part_of_the_tree_any_more(scene: Scene) -> None:
+def test_a_group_deleted_with_its_last_pod_leaves_the_tree(scene: Scene) -> None:
     scene.nodes(4, "n1")
     scene.composite("both", 2)
     for name in ("left", "right"):
@@ -181,7 +181,7 @@ def again(scene: Scene) -> None:
     scene.stage.start_scheduler()
 
 
-def test_a_group_of_a_running_tree_that_nobody_recorded_is_put_on_record_after_a_restart(
+def test_an_unrecorded_group_of_a_running_tree_is_recorded_after_a_restart(
     scene: Scene,
 ) -> None:
     scene.nodes(4, "n1")
@@ -197,7 +197,9 @@ def test_a_group_of_a_running_tree_that_nobody_recorded_is_put_on_record_after_a
 
 
 @pytest.mark.parametrize("between", [lambda scene: None, again], ids=["at once", "after a restart"])
-def test_a_late_group_of_a_running_tree_starts_whole(scene: Scene, between: Callable[[Scene], None]) -> None:
+def test_a_late_group_of_a_running_tree_starts_as_a_whole(
+    scene: Scene, between: Callable[[Scene], None]
+) -> None:
     scene.nodes(4, "n1")
     scene.composite("any")
     scene.group("first", 1, above="any")

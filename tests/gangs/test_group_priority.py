@@ -1,4 +1,4 @@
-"""From 1.37 on, all pods of a group have the priority that the group says, or it is not scheduled."""
+"""From 1.37 on, all pods of a group must have the priority of the group, or it is not scheduled."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_in_a_tree_the_priority_of_the_group_on_top_counts() -> None:
     scene.bound("g-1")
 
 
-def test_before_nobody_minds() -> None:
+def test_before_that_version_the_priority_does_not_matter() -> None:
     scene = scene_of(SECOND)
     scene.group("g", 1, priority=100)
     scene.pods("g", 1, priority=7)

@@ -1,4 +1,4 @@
-"""The scenes from outside once more, with a scheduler that hears of everything late or twice."""
+"""The conformance scenarios again, with a scheduler that gets events late or twice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FILES = [file for file in find_case_files(CASES, "gang/*") if file.name.startswi
 
 
 class Late(Embedded):
-    """A stage where news travel slowly."""
+    """A test cluster with delayed events."""
 
     quiet = 4.0
 
@@ -39,7 +39,7 @@ class Late(Embedded):
 
 
 def is_about_turns(case: Object) -> bool:
-    """Whether it depends on what is known at a certain turn."""
+    """Whether the case depends on what is known in a certain cycle."""
     return any(step["op"] == "run_one_cycle" for step in case["steps"])
 
 

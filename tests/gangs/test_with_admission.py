@@ -1,4 +1,4 @@
-"""Admission decides where a job goes and our scheduler binds it there: one cluster, counted once."""
+"""Admission places a job and the scheduler binds it there: one cluster, each pod counted once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def home() -> LocalCluster:
 
 
 def job(name: str) -> Object:
-    """A whole rack, half a host for each pod."""
+    """A job of a whole rack, with half a host for each pod."""
     limits = {"limits": {GPU: "2"}}
     template = {
         "metadata": {"annotations": {"kueue.x-k8s.io/podset-required-topology": RACK}},
@@ -83,7 +83,7 @@ def test_two_jobs_fill_both_racks_to_the_last_device(home: LocalCluster) -> None
 
 @pytest.mark.parametrize("placed", [False, True])
 def test_the_tree_of_a_job_counts_only_until_admission_has_placed_it(placed: bool) -> None:
-    """Afterwards each pod names its host; to place the tree once more might send it elsewhere."""
+    """Afterwards each pod names its host; placing the tree again might choose another one."""
     found = job("one")
     found["kind"] = "Job"
     if placed:

@@ -1,4 +1,4 @@
-"""Small scenes with running pods, gangs to be seated in them, and slow but plain ways to tell right."""
+"""Small random clusters with running pods, gangs to assign, and slow but simple reference checks."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def key(name: str) -> PodKey:
     return PodKey("ns", name)
 
 
-def scene(random: Random) -> FilterInput:
-    """Up to four nodes in up to two zones, and a few pods on them (and one on a node nobody knows)."""
+def filter_input(random: Random) -> FilterInput:
+    """Up to four nodes in up to two zones, and a few pods on them (and one on an unknown node)."""
     nodes = [_node(random, f"n{number}") for number in range(random.randint(1, 4))]
     random.shuffle(nodes)
     index = PodIndex()
     table = table_of(objects(nodes))
     room = allocatable_of(table, RESOURCES)
-    free, land = room.copy(), land_of(table, index.slots)
+    free, node_index = room.copy(), land_of(table, index.slots)
     index.name_space("ns", {"team": "a"})
     for number in range(random.randint(0, 3)):
         running = shape(random, interacting=random.random() < 0.5)
@@ -49,7 +49,7 @@ def scene(random: Random) -> FilterInput:
         index.add(key(f"r{number}"), name, running, leaving=random.random() < 0.2)
         for resource, amount in running.amounts if at >= 0 else ():
             free[RESOURCES[resource], at] -= amount
-    return FilterInput(NodeSnapshot(land, RESOURCES, free, room), index)
+    return FilterInput(NodeSnapshot(node_index, RESOURCES, free, room), index)
 
 
 def _node(random: Random, name: str) -> Node:
@@ -98,7 +98,7 @@ def _spread(random: Random) -> TopologySpread:
     )
 
 
-def parties(random: Random, *, interacting: bool, most: int = 6) -> list[PodBatch]:
+def batches(random: Random, *, interacting: bool, most: int = 6) -> list[PodBatch]:
     """A gang: one to three shapes, no more than so many pods in all."""
     made: list[PodBatch] = []
     left, number = random.randint(1, most), 0
@@ -110,28 +110,28 @@ def parties(random: Random, *, interacting: bool, most: int = 6) -> list[PodBatc
     return made
 
 
-# ── what is right ──────────────────────────────────────────────────────────────────────────────────
+# ── reference ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def faults(floor: NodeOverlay, gang: Sequence[PodBatch], seats: dict[PodKey, int]) -> list[str]:
-    """What is wrong with all that sits now, found pod by pod and pair by pair."""
+def faults(overlay: NodeOverlay, gang: Sequence[PodBatch], assigned: dict[PodKey, int]) -> list[str]:
+    """The violated constraints of the assigned pods, checked pod by pod and pair by pair."""
     found = []
-    nodes, free = floor.scene.ground.land.table.nodes, floor.scene.ground.free
-    newcomers = {one: party.shape for party in gang for one in party.keys if one in seats}
+    nodes, free = overlay.scene.ground.land.table.nodes, overlay.scene.ground.free
+    newcomers = {one: batch.shape for batch in gang for one in batch.keys if one in assigned}
     for one, mine in newcomers.items():
-        node = nodes[seats[one]]
-        if any(free[RESOURCES[resource], seats[one]] < 0 for resource, _ in mine.amounts):
+        node = nodes[assigned[one]]
+        if any(free[RESOURCES[resource], assigned[one]] < 0 for resource, _ in mine.amounts):
             found.append(f"{node.name} is too full for {one}")
         if any(node.labels.get(label) != value for label, value in mine.rules.selector):
             found.append(f"{one} does not want {node.name}")
-        for other, running in floor.scene.index.pods.items():
-            row = int(floor.scene.ground.land.rows()[running.node]) if running.node < len(nodes) else -1
+        for other, running in overlay.scene.index.pods.items():
+            row = int(overlay.scene.ground.land.rows()[running.node]) if running.node < len(nodes) else -1
             if other != one and row >= 0:
-                found += _quarrels(one, mine, node, other, running.shape, nodes[row])
+                found += _conflicts(one, mine, node, other, running.shape, nodes[row])
     return found
 
 
-def _quarrels(
+def _conflicts(
     one: PodKey, mine: PodSignature, here: Node, other: object, theirs: PodSignature, there: Node
 ) -> list[str]:
     found = []
@@ -145,10 +145,10 @@ def _quarrels(
     return found
 
 
-def most_seats(floor: NodeOverlay, gang: Sequence[PodBatch], within: Bools | None) -> int:
-    """The most pods that can be seated one after the other, in whatever order, found by trying everything."""
+def most_assignable(overlay: NodeOverlay, gang: Sequence[PodBatch], allowed_nodes: Bools | None) -> int:
+    """The most pods that can be assigned one after the other in any order, by exhaustive search."""
     seen: set[tuple[tuple[int, ...], ...]] = set()
-    counts = [[0] * len(floor) for _ in gang]
+    counts = [[0] * len(overlay) for _ in gang]
 
     def deeper() -> int:
         state = tuple(map(tuple, counts))
@@ -156,17 +156,17 @@ def most_seats(floor: NodeOverlay, gang: Sequence[PodBatch], within: Bools | Non
             return 0
         seen.add(state)
         best = sum(map(sum, counts))
-        for which, party in enumerate(gang):
+        for which, batch in enumerate(gang):
             sitting = sum(counts[which])
-            fits = floor.judge(party.shape).fits if sitting < len(party.keys) else ()
+            fits = overlay.judge(batch.shape).fits if sitting < len(batch.keys) else ()
             for row, good in enumerate(fits):
-                if good and (within is None or within[row]):
-                    mark = floor.mark()
-                    floor.seat(party.keys[sitting], party.shape, row)
+                if good and (allowed_nodes is None or allowed_nodes[row]):
+                    checkpoint = overlay.mark()
+                    overlay.seat(batch.keys[sitting], batch.shape, row)
                     counts[which][row] += 1
                     best = max(best, deeper())
                     counts[which][row] -= 1
-                    floor.undo(mark)
+                    overlay.undo(checkpoint)
         return best
 
     return deeper()

@@ -8,14 +8,13 @@ from fractions import Fraction
 from random import Random
 
 from bayplan.model.change import Change, FairQueueSeen, GangSpecSeen, NodeSeen, PodSeen
-from bayplan.model.fair_queue import Entitlement, FairQueue
-from bayplan.model.gang import Group, PodSet, Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Group, PodSet, Ref
 from bayplan.model.node import HOSTNAME, PODS, Node
 from bayplan.model.plan import Bind, Nominate, Plan, PreemptPod
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.pod_spec import PodSignature, PodSpec
 from bayplan.model.profile import Profile
+from bayplan.model.quota import Entitlement, FairQueue
 from bayplan.scheduling.binding.cycle import decide_gangs
 from bayplan.state.scheduling.state import SchedulingState
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from tests.properties.fit_oracle_volumes import claims_barred, volume_reasons
+from tests.properties.fit_oracle_volumes import claims_error, volume_reasons
 
 Obj = dict[str, Any]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -23,7 +23,7 @@ def quantity(text: str | int) -> Fraction:
     return Fraction(text)
 
 
-# ── small questions ────────────────────────────────────────────────────────────────────────────────
+# ── selectors, node affinity, taints ───────────────────────────────────────────────────────────────
 
 
 def holds(expression: Obj, labels: dict[str, str]) -> bool:
@@ -94,13 +94,13 @@ def repelled(pod: Obj, node: Obj) -> bool:
 # ── amounts ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def requests(pod: Obj, unsaid: dict[str, Fraction] | None = None) -> dict[str, Fraction]:
-    """What a pod takes: containers together, or its most demanding start, whichever is more."""
+def requests(pod: Obj, defaults: dict[str, Fraction] | None = None) -> dict[str, Fraction]:
+    """A pod's requests: the sum of containers or the peak of init containers, whichever is larger."""
     spec = pod["spec"]
 
     def own(container: Obj) -> dict[str, Fraction]:
-        said = container.get("resources", {}).get("requests") or {}
-        return dict(unsaid or {}) | {name: quantity(text) for name, text in said.items()}
+        listed = container.get("resources", {}).get("requests") or {}
+        return dict(defaults or {}) | {name: quantity(text) for name, text in listed.items()}
 
     def plus(one: dict[str, Fraction], other: dict[str, Fraction]) -> dict[str, Fraction]:
         return {name: one.get(name, Fraction()) + other.get(name, Fraction()) for name in {*one, *other}}
@@ -147,7 +147,7 @@ def host_ports(pod: Obj) -> list[tuple[str, str, int]]:
     ]
 
 
-def ports_clash(world: Obj, pod: Obj, node: Obj) -> bool:
+def ports_conflict(world: Obj, pod: Obj, node: Obj) -> bool:
     for address, protocol, port in host_ports(pod):
         for other in on(world, node):
             for taken, its_protocol, its_port in host_ports(other):
@@ -176,8 +176,8 @@ def merged(term: Obj, pod: Obj) -> Obj | None:
     }
 
 
-def term_means(world: Obj, term: Obj, owner: Obj, other: Obj) -> bool:
-    """Whether a pod's term is about another pod."""
+def term_matches(world: Obj, term: Obj, owner: Obj, other: Obj) -> bool:
+    """Whether a pod's affinity term matches another pod."""
     namespaces, chosen = term.get("namespaces") or [], term.get("namespaceSelector")
     if not namespaces and chosen is None:
         namespaces = [owner["metadata"]["namespace"]]
@@ -187,11 +187,11 @@ def term_means(world: Obj, term: Obj, owner: Obj, other: Obj) -> bool:
 
 
 def terms(pod: Obj, kind: str) -> list[Obj]:
-    found: list[Obj] = ((pod["spec"].get("affinity") or {}).get(kind) or {}).get(REQUIRED) or []
-    return found
+    required_terms: list[Obj] = ((pod["spec"].get("affinity") or {}).get(kind) or {}).get(REQUIRED) or []
+    return required_terms
 
 
-def neighbour_reason(world: Obj, pod: Obj, node: Obj) -> str:
+def affinity_reason(world: Obj, pod: Obj, node: Obj) -> str:
     nodes = {one["metadata"]["name"]: one for one in world["nodes"]}
     running = [(other, labels_of(nodes[other["spec"]["nodeName"]])) for other in world["pods"]]
     mine = labels_of(node)
@@ -203,18 +203,20 @@ def neighbour_reason(world: Obj, pod: Obj, node: Obj) -> str:
     if near:
         if any(term["topologyKey"] not in mine for term in near):
             return "node(s) didn't match pod affinity rules"
-        friends = [i for o, i in running if all(term_means(world, term, pod, o) for term in near)]
+        friends = [i for o, i in running if all(term_matches(world, term, pod, o) for term in near)]
         alone = not any(term["topologyKey"] in its for its in friends for term in near)
         if not all(any(together(term["topologyKey"], its) for its in friends) for term in near) and not (
-            alone and all(term_means(world, term, pod, pod) for term in near)
+            alone and all(term_matches(world, term, pod, pod) for term in near)
         ):
             return "node(s) didn't match pod affinity rules"
     for term in terms(pod, "podAntiAffinity"):
-        if any(together(term["topologyKey"], its) and term_means(world, term, pod, o) for o, its in running):
+        if any(
+            together(term["topologyKey"], its) and term_matches(world, term, pod, o) for o, its in running
+        ):
             return "node(s) didn't match pod anti-affinity rules"
     for other, its in running:
         for term in terms(other, "podAntiAffinity"):
-            if together(term["topologyKey"], its) and term_means(world, term, other, pod):
+            if together(term["topologyKey"], its) and term_matches(world, term, other, pod):
                 return "node(s) didn't satisfy existing pods anti-affinity rules"
     return ""
 
@@ -231,7 +233,7 @@ def counted(world: Obj, pod: Obj, node: Obj, selector: Obj | None) -> int:
     )
 
 
-def heeded(pod: Obj, node: Obj, constraint: Obj) -> bool:
+def is_counted(pod: Obj, node: Obj, constraint: Obj) -> bool:
     if constraint.get("nodeAffinityPolicy") != "Ignore" and not affinity_holds(pod, node):
         return False
     return constraint.get("nodeTaintsPolicy") != "Honor" or not repelled(pod, node)
@@ -240,20 +242,20 @@ def heeded(pod: Obj, node: Obj, constraint: Obj) -> bool:
 def spread_reason(world: Obj, pod: Obj, node: Obj) -> str:
     everything = pod["spec"].get("topologySpreadConstraints") or []
     constraints = [one for one in everything if one["whenUnsatisfiable"] == "DoNotSchedule"]
-    told = "node(s) didn't match pod topology spread constraints"
+    message = "node(s) didn't match pod topology spread constraints"
     for one in constraints:
         key, selector = one["topologyKey"], merged(one, pod)
         if key not in labels_of(node):
-            return f"{told} (missing required label)"
+            return f"{message} (missing required label)"
         totals: dict[str, int] = {}
         for other in world["nodes"]:
-            if all(c["topologyKey"] in labels_of(other) for c in constraints) and heeded(pod, other, one):
+            if all(c["topologyKey"] in labels_of(other) for c in constraints) and is_counted(pod, other, one):
                 value = labels_of(other)[key]
                 totals[value] = totals.get(value, 0) + counted(world, pod, other, selector)
         least = min(totals.values()) if len(totals) >= one.get("minDomains", 1) else 0
         there = totals.get(labels_of(node)[key], 0)
         if there + selects(selector, labels_of(pod)) - least > one["maxSkew"]:
-            return told
+            return message
     return ""
 
 
@@ -273,15 +275,15 @@ def named_nodes(pod: Obj) -> set[str] | None:
     return names
 
 
-def barred(world: Obj, pod: Obj) -> str:
-    """What is wrong with the pod itself."""
+def claim_error(world: Obj, pod: Obj) -> str:
+    """The error of the pod itself, if any."""
     if named_nodes(pod) == set():
         return "pod affinity terms conflict"
-    return claims_barred(world, pod)
+    return claims_error(world, pod)
 
 
 def reasons(world: Obj, pod: Obj, node: Obj) -> list[str]:
-    """Why a node refuses a pod; empty if it does not."""
+    """Why a node rejects a pod; empty if it fits."""
     named = named_nodes(pod)
     if named is not None and node["metadata"]["name"] not in named:
         return ["node(s) didn't satisfy plugin(s) [NodeAffinity]"]
@@ -294,11 +296,11 @@ def reasons(world: Obj, pod: Obj, node: Obj) -> list[str]:
         return ["node(s) had untolerated taint(s)"]
     if not affinity_holds(pod, node):
         return ["node(s) didn't match Pod's node affinity/selector"]
-    if ports_clash(world, pod, node):
+    if ports_conflict(world, pod, node):
         return ["node(s) didn't have free ports for the requested pod ports"]
     if lacking := resource_reasons(world, pod, node):
         return lacking
     if volumes := volume_reasons(world, pod, node):
         return volumes
-    told = spread_reason(world, pod, node) or neighbour_reason(world, pod, node)
-    return [told] if told else []
+    message = spread_reason(world, pod, node) or affinity_reason(world, pod, node)
+    return [message] if message else []

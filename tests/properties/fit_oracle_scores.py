@@ -1,4 +1,4 @@
-"""How much each node is worth to a pod, worked out node by node from plain API objects without Bayplan."""
+"""Score oracle: the score of each node for a pod, computed from API objects without Bayplan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.properties.fit_oracle import (
     PREFERRED,
     Obj,
     counted,
-    heeded,
+    is_counted,
     is_empty,
     labels_of,
     merged,
@@ -19,7 +19,7 @@ from tests.properties.fit_oracle import (
     requests,
     selects,
     term_holds,
-    term_means,
+    term_matches,
     terms,
     tolerates,
 )
@@ -29,8 +29,8 @@ UNSAID = {"cpu": Fraction(1, 10), "memory": Fraction(200 << 20)}
 Scores = dict[str, int]
 
 
-def worth(world: Obj, pod: Obj, fitting: list[Obj]) -> Scores:
-    """The weighed sum of all views, for each node that fits."""
+def oracle_scores(world: Obj, pod: Obj, fitting: list[Obj]) -> Scores:
+    """The weighted sum of all scores, for each node that fits."""
     total: Scores = defaultdict(int)
     for weight, view in (
         (3, _taints),
@@ -51,7 +51,7 @@ def name_of(node: Obj) -> str:
     return name
 
 
-def _of_most(raw: Scores, *, backwards: bool) -> Scores:
+def _share_of_highest(raw: Scores, *, backwards: bool) -> Scores:
     most = max(raw.values())
     shares = {name: 100 * figure // most if most else 0 for name, figure in raw.items()}
     return {name: 100 - share for name, share in shares.items()} if backwards else shares
@@ -62,7 +62,7 @@ def _taints(_: Obj, pod: Obj, fitting: list[Obj]) -> Scores:
     for node in fitting:
         soft = [t for t in node["spec"].get("taints") or [] if t["effect"] == "PreferNoSchedule"]
         raw[name_of(node)] = sum(not tolerates(pod, taint) for taint in soft)
-    return _of_most(raw, backwards=True)
+    return _share_of_highest(raw, backwards=True)
 
 
 def _affinity(_: Obj, pod: Obj, fitting: list[Obj]) -> Scores:
@@ -71,11 +71,11 @@ def _affinity(_: Obj, pod: Obj, fitting: list[Obj]) -> Scores:
         name_of(node): sum(one["weight"] for one in liked if term_holds(one["preference"], node))
         for node in fitting
     }
-    return _of_most(raw, backwards=False)
+    return _share_of_highest(raw, backwards=False)
 
 
 def _emptiest(world: Obj, pod: Obj, fitting: list[Obj]) -> Scores:
-    found = {}
+    scores = {}
     for node in fitting:
         parts = []
         for resource in ("cpu", "memory"):
@@ -83,15 +83,15 @@ def _emptiest(world: Obj, pod: Obj, fitting: list[Obj]) -> Scores:
             users = [pod, *on(world, node)]
             used = sum((requests(user, UNSAID)[resource] for user in users), Fraction())
             parts.append(max(0, math.floor((room - used) * 100 / room)))
-        found[name_of(node)] = sum(parts) // 2
-    return found
+        scores[name_of(node)] = sum(parts) // 2
+    return scores
 
 
 def _balanced(world: Obj, pod: Obj, fitting: list[Obj]) -> Scores:
     mine = requests(pod)
     if not (mine.get("cpu") or mine.get("memory")):
         return {}
-    found = {}
+    scores = {}
     for node in fitting:
         shares = []
         for resource in ("cpu", "memory"):
@@ -100,14 +100,14 @@ def _balanced(world: Obj, pod: Obj, fitting: list[Obj]) -> Scores:
                 (requests(user).get(resource, Fraction()) for user in [pod, *on(world, node)]), Fraction()
             )
             shares.append(min(1.0, float(used * 1000) / float(room * 1000)))
-        found[name_of(node)] = int((1 - abs((shares[0] - shares[1]) / 2)) * 100)
-    return found
+        scores[name_of(node)] = int((1 - abs((shares[0] - shares[1]) / 2)) * 100)
+    return scores
 
 
 def _spread(world: Obj, pod: Obj, fitting: list[Obj]) -> Scores:
-    said = pod["spec"].get("topologySpreadConstraints") or []
-    constraints = [one for one in said if one["whenUnsatisfiable"] == "ScheduleAnyway"]
-    if not said:
+    constraints_listed = pod["spec"].get("topologySpreadConstraints") or []
+    constraints = [one for one in constraints_listed if one["whenUnsatisfiable"] == "ScheduleAnyway"]
+    if not constraints_listed:
         wanted: dict[str, str] = {}
         for service in world["services"]:
             inside = service["metadata"]["namespace"] == pod["metadata"]["namespace"]
@@ -125,7 +125,7 @@ def _spread(world: Obj, pod: Obj, fitting: list[Obj]) -> Scores:
         return {}
 
     def complete(node: Obj) -> bool:
-        return not said or all(one["topologyKey"] in labels_of(node) for one in constraints)
+        return not constraints_listed or all(one["topologyKey"] in labels_of(node) for one in constraints)
 
     judged = [node for node in fitting if complete(node)]
     raw = {}
@@ -143,7 +143,7 @@ def _spread(world: Obj, pod: Obj, fitting: list[Obj]) -> Scores:
                     for other in world["nodes"]
                     if labels_of(other).get(key) == labels_of(node)[key]
                     and complete(other)
-                    and heeded(pod, other, one)
+                    and is_counted(pod, other, one)
                 )
                 places = len({labels_of(other).get(key) for other in judged})
             crowd += there * math.log(places + 2) + (one["maxSkew"] - 1)
@@ -158,19 +158,19 @@ def _neighbours(world: Obj, pod: Obj, fitting: list[Obj]) -> Scores:
     nodes = {name_of(node): labels_of(node) for node in world["nodes"]}
 
     def liked(owner: Obj, kind: str) -> list[tuple[int, Obj]]:
-        found = ((owner["spec"].get("affinity") or {}).get(kind) or {}).get(PREFERRED) or []
-        return [(one["weight"], one["podAffinityTerm"]) for one in found]
+        preferred = ((owner["spec"].get("affinity") or {}).get(kind) or {}).get(PREFERRED) or []
+        return [(one["weight"], one["podAffinityTerm"]) for one in preferred]
 
     pairs: dict[tuple[str, str], int] = defaultdict(int)
     for other in world["pods"]:
         its = nodes[other["spec"]["nodeName"]]
-        said = [(w, t, pod, other) for w, t in liked(pod, "podAffinity")]
-        said += [(-w, t, pod, other) for w, t in liked(pod, "podAntiAffinity")]
-        said += [(1, t, other, pod) for t in terms(other, "podAffinity")]
-        said += [(w, t, other, pod) for w, t in liked(other, "podAffinity")]
-        said += [(-w, t, other, pod) for w, t in liked(other, "podAntiAffinity")]
-        for weight, term, owner, meant in said:
-            if term["topologyKey"] in its and term_means(world, term, owner, meant):
+        weighted_terms = [(w, t, pod, other) for w, t in liked(pod, "podAffinity")]
+        weighted_terms += [(-w, t, pod, other) for w, t in liked(pod, "podAntiAffinity")]
+        weighted_terms += [(1, t, other, pod) for t in terms(other, "podAffinity")]
+        weighted_terms += [(w, t, other, pod) for w, t in liked(other, "podAffinity")]
+        weighted_terms += [(-w, t, other, pod) for w, t in liked(other, "podAntiAffinity")]
+        for weight, term, owner, target in weighted_terms:
+            if term["topologyKey"] in its and term_matches(world, term, owner, target):
                 pairs[term["topologyKey"], its[term["topologyKey"]]] += weight
     raw = {name_of(node): sum(pairs.get(pair, 0) for pair in labels_of(node).items()) for node in fitting}
     most, least = max(raw.values()), min(raw.values())
@@ -183,7 +183,7 @@ def _images(world: Obj, pod: Obj, fitting: list[Obj]) -> Scores:
     def has(node: Obj) -> dict[str, int]:
         return {name: one["sizeBytes"] for one in node["status"].get("images") or [] for name in one["names"]}
 
-    found = {}
+    scores = {}
     for node in fitting:
         total = 0
         for container in containers:
@@ -196,5 +196,5 @@ def _images(world: Obj, pod: Obj, fitting: list[Obj]) -> Scores:
                 share = sum(image in has(other) for other in world["nodes"]) / len(world["nodes"])
                 total += int(has(node)[image] * share)
         least, most = 23 << 20, (1000 << 20) * len(containers)
-        found[name_of(node)] = 100 * (min(max(total, least), most) - least) // (most - least)
-    return found
+        scores[name_of(node)] = 100 * (min(max(total, least), most) - least) // (most - least)
+    return scores

@@ -1,4 +1,4 @@
-"""What volumes say about a pod and a node, worked out from plain API objects without Bayplan."""
+"""Volume oracle: why volumes reject a node for a pod, computed from API objects without Bayplan."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ GIB = {"1Gi": 1, "2Gi": 2, "3Gi": 3, "4Gi": 4}
 
 def uses(pod: Obj) -> list[str]:
     volumes = pod["spec"].get("volumes") or []
-    found = [volume.get("persistentVolumeClaim") for volume in volumes]
-    return [claim["claimName"] for claim in found if claim]
+    sources = [volume.get("persistentVolumeClaim") for volume in volumes]
+    return [claim["claimName"] for claim in sources if claim]
 
 
 def find(world: Obj, kind: str, name: str, namespace: str | None = None) -> Obj | None:
     for obj in world[kind]:
         if obj["metadata"]["name"] == name and namespace in (None, obj["metadata"].get("namespace")):
-            found: Obj = obj
-            return found
+            match: Obj = obj
+            return match
     return None
 
 
 def claims(world: Obj, pod: Obj) -> list[Obj]:
-    found = [find(world, "claims", name, pod["metadata"]["namespace"]) for name in uses(pod)]
-    return [claim for claim in found if claim is not None]
+    claim_objects = [find(world, "claims", name, pod["metadata"]["namespace"]) for name in uses(pod)]
+    return [claim for claim in claim_objects if claim is not None]
 
 
 def is_bound(claim: Obj) -> bool:
     return bool(claim["spec"].get("volumeName")) and BOUND in (claim["metadata"].get("annotations") or {})
 
 
-def claims_barred(world: Obj, pod: Obj) -> str:
+def claims_error(world: Obj, pod: Obj) -> str:
     for name in uses(pod):
         if find(world, "claims", name, pod["metadata"]["namespace"]) is None:
             return f'persistentvolumeclaim "{name}" not found'
@@ -97,13 +97,13 @@ def size(obj: Obj) -> int:
     ]
 
 
-def finds(world: Obj, claim: Obj, node: Obj, given: set[str]) -> bool:
-    """Whether a volume that exists is there for the claim on this node; it is given then."""
+def finds_volume(world: Obj, claim: Obj, node: Obj, used: set[str]) -> bool:
+    """Whether an existing volume matches the claim on this node; it is marked as used then."""
     fitting = [
         volume
         for volume in world["volumes"]
         if volume["spec"]["storageClassName"] == claim["spec"]["storageClassName"]
-        and volume["metadata"]["name"] not in given
+        and volume["metadata"]["name"] not in used
         and volume["status"].get("phase") == "Available"
         and not volume["spec"].get("claimRef")
         and size(volume) >= size(claim)
@@ -111,11 +111,11 @@ def finds(world: Obj, claim: Obj, node: Obj, given: set[str]) -> bool:
         and reaches(volume, node)
     ]
     if fitting:
-        given.add(min(fitting, key=size)["metadata"]["name"])
+        used.add(min(fitting, key=size)["metadata"]["name"])
     return bool(fitting)
 
 
-def makes(world: Obj, claim: Obj, node: Obj) -> bool:
+def can_provision(world: Obj, claim: Obj, node: Obj) -> bool:
     storage_class = find(world, "classes", claim["spec"]["storageClassName"])
     if storage_class is None or storage_class["provisioner"] == "kubernetes.io/no-provisioner":
         return False
@@ -128,7 +128,7 @@ def makes(world: Obj, claim: Obj, node: Obj) -> bool:
 
 
 def disk_names(volume: Obj) -> set[tuple[str, str]]:
-    """What a disk named in a pod goes by; it is the same disk if one of these is the same."""
+    """The identities of an inline disk; two disks are the same if one identity is equal."""
     match volume:
         case {"gcePersistentDisk": disk}:
             return {("gce", disk["pdName"])}
@@ -141,8 +141,8 @@ def disk_names(volume: Obj) -> set[tuple[str, str]]:
     return set()
 
 
-def disks_clash(one: Obj, other: Obj) -> bool:
-    """Whether two volumes are a disk that two pods cannot share: only reading helps, and not everywhere."""
+def disks_conflict(one: Obj, other: Obj) -> bool:
+    """Whether two volumes are a disk that two pods cannot share; some kinds allow shared reading."""
     if not disk_names(one) & disk_names(other):
         return False
     readers = [any(source.get("readOnly") for source in volume.values() if isinstance(source, dict))
@@ -154,7 +154,7 @@ def volume_reasons(world: Obj, pod: Obj, node: Obj) -> list[str]:
     mine = claims(world, pod)
     there = [other for other in world["pods"] if other["spec"].get("nodeName") == node["metadata"]["name"]]
     theirs = [volume for other in there for volume in other["spec"].get("volumes") or []]
-    if any(disks_clash(one, other) for one in pod["spec"].get("volumes") or [] for other in theirs):
+    if any(disks_conflict(one, other) for one in pod["spec"].get("volumes") or [] for other in theirs):
         return ["node(s) had no available disk"]
     for claim in mine:
         if "ReadWriteOncePod" in claim["spec"]["accessModes"]:
@@ -166,14 +166,14 @@ def volume_reasons(world: Obj, pod: Obj, node: Obj) -> list[str]:
                 ]
     if too_many(world, pod, node):
         return ["node(s) exceed max volume count"]
-    told = []
+    messages = []
     bound = [find(world, "volumes", c["spec"]["volumeName"]) for c in mine if is_bound(c)]
     if any(not reaches(volume, node) for volume in bound if volume is not None):
-        told.append("node(s) didn't match PersistentVolume's node affinity")
+        messages.append("node(s) didn't match PersistentVolume's node affinity")
     if not _unbound_satisfied(world, [claim for claim in mine if not is_bound(claim)], node):
-        told.append("node(s) didn't find available persistent volumes to bind")
-    if told:
-        return told
+        messages.append("node(s) didn't find available persistent volumes to bind")
+    if messages:
+        return messages
     labels = node["metadata"]["labels"]
     for volume in bound:
         zones = (volume["metadata"].get("labels") or {}).get(ZONE) if volume is not None else None
@@ -183,12 +183,12 @@ def volume_reasons(world: Obj, pod: Obj, node: Obj) -> list[str]:
 
 
 def _unbound_satisfied(world: Obj, unbound: list[Obj], node: Obj) -> bool:
-    given: set[str] = set()
+    used: set[str] = set()
     for claim in sorted(unbound, key=size):
         selected = (claim["metadata"].get("annotations") or {}).get(SELECTED)
         if selected is not None and selected != node["metadata"]["name"]:
             return False
-        found = selected is None and finds(world, claim, node, given)
-        if not found and not makes(world, claim, node):
+        has_volume = selected is None and finds_volume(world, claim, node, used)
+        if not has_volume and not can_provision(world, claim, node):
             return False
     return True

@@ -1,4 +1,4 @@
-"""API objects read by Bayplan's own dialect into what its placement looks at."""
+"""API objects decoded by Bayplan's own dialect into the input of the filters."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ T = TypeVar("T")
 
 
 def shape_of(world: Obj, pod: Obj) -> PodSignature:
-    """A pod's shape, with the company that services put it in."""
+    """A pod's signature, with the selectors of the services that select it."""
     wire = msgspec.convert(pod, PodWire)
-    mine = [
+    selectors = [
         service["spec"]["selector"]
         for service in world["services"]
         if service["metadata"]["namespace"] == pod["metadata"]["namespace"]
     ]
-    return pod_shape(wire, company_of(wire.metadata.labels or {}, mine))
+    return pod_shape(wire, company_of(wire.metadata.labels or {}, selectors))
 
 
 def key_of(pod: Obj) -> tuple[str, str]:
@@ -71,7 +71,7 @@ def storage_of(world: Obj) -> Storage:
     return Storage(
         {claim.key: claim for claim in claims},
         {volume.name: volume for volume in volumes},
-        {found.name: found for found in classes},
+        {storage_class.name: storage_class for storage_class in classes},
         {node.metadata.name: limits_of(node) for node in nodes},
     )
 
@@ -80,32 +80,34 @@ def nodes_of(world: Obj) -> list[Node]:
     return [node_of(msgspec.convert(obj, NodeWire)) for obj in world["nodes"]]
 
 
-def ground_of(world: Obj, index: PodIndex) -> NodeSnapshot:
+def node_snapshot_of(world: Obj, index: PodIndex) -> NodeSnapshot:
     nodes = nodes_of(world)
     table = table_of(np.asarray([*nodes, None], dtype=object)[:-1])
     shapes = [(pod["spec"]["nodeName"], shape_of(world, pod)) for pod in world["pods"]]
     names = {name for node in nodes for name in node.allocatable}
     names |= {name for _, shape in shapes for name, _ in shape.amounts}
     resources = {name: at for at, name in enumerate(sorted(names))}
-    room = allocatable_of(table, resources)
-    return NodeSnapshot(land_of(table, index.slots), resources, room - used(nodes, resources, shapes), room)
+    allocatable = allocatable_of(table, resources)
+    return NodeSnapshot(
+        land_of(table, index.slots), resources, allocatable - used(nodes, resources, shapes), allocatable
+    )
 
 
 def used(nodes: list[Node], resources: dict[str, int], shapes: list[tuple[str, PodSignature]]) -> Ints:
-    found = np.zeros((len(resources), len(nodes)), dtype=np.int64)
+    usage = np.zeros((len(resources), len(nodes)), dtype=np.int64)
     rows = {node.name: row for row, node in enumerate(nodes)}
     for node, shape in shapes:
         for resource, amount in shape.amounts:
-            found[resources[resource], rows[node]] += amount
-    return found
+            usage[resources[resource], rows[node]] += amount
+    return usage
 
 
 def scene_of(world: Obj, index: PodIndex | None = None) -> FilterInput:
     index = index if index is not None else index_of(world)
     images = ImageIndex(index.slots)
     for node in world["nodes"]:
-        found = node["status"].get("images") or []
+        node_images = node["status"].get("images") or []
         images.note(
-            node["metadata"]["name"], {name: one["sizeBytes"] for one in found for name in one["names"]}
+            node["metadata"]["name"], {name: one["sizeBytes"] for one in node_images for name in one["names"]}
         )
-    return FilterInput(ground_of(world, index), index, storage_of(world), images)
+    return FilterInput(node_snapshot_of(world, index), index, storage_of(world), images)

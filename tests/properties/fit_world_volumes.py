@@ -8,59 +8,63 @@ from typing import Any
 Obj = dict[str, Any]
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 DRIVER = "disks.example.com"
-SLOW, LOCAL, MADE, MADE_IN_A = "slow", "local", "made", "made-in-a"
+SLOW, LOCAL, PROVISIONED, PROVISIONED_IN_A = "slow", "local", "made", "made-in-a"
 
 
-def put_volumes(random: Random, made: Obj) -> None:
-    """Claims of four sorts: given a volume, waiting for a local one, to be made anywhere, to be made in a."""
-    made["classes"] = [
+def add_volumes(random: Random, world: Obj) -> None:
+    """Claims of four kinds: bound, waiting for a local volume, provisioned anywhere, or in zone a."""
+    world["classes"] = [
         _class(SLOW, "Immediate", "kubernetes.io/no-provisioner"),
         _class(LOCAL, "WaitForFirstConsumer", "kubernetes.io/no-provisioner"),
-        _class(MADE, "WaitForFirstConsumer", DRIVER),
-        _class(MADE_IN_A, "WaitForFirstConsumer", DRIVER)
+        _class(PROVISIONED, "WaitForFirstConsumer", DRIVER),
+        _class(PROVISIONED_IN_A, "WaitForFirstConsumer", DRIVER)
         | {"allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": ["a"]}]}]},
     ]
     for number in range(random.randint(1, 5)):
-        namespace = random.choice(tuple(made["namespaces"]))
+        namespace = random.choice(tuple(world["namespaces"]))
         mode = random.choice(("ReadWriteOnce", "ReadWriteOnce", "ReadWriteOncePod"))
         match random.randint(0, 3):
             case 0 | 1:
-                _given(random, made, namespace, number, mode)
+                _bound_claim(random, world, namespace, number, mode)
             case 2:
-                made["claims"].append(
+                world["claims"].append(
                     _claim(
-                        namespace, f"{made['prefix']}c{number}", LOCAL, mode, random.choice(("1Gi", "3Gi"))
+                        namespace, f"{world['prefix']}c{number}", LOCAL, mode, random.choice(("1Gi", "3Gi"))
                     )
                 )
             case _:
-                made["claims"].append(
+                world["claims"].append(
                     _claim(
-                        namespace, f"{made['prefix']}c{number}", random.choice((MADE, MADE_IN_A)), mode, "1Gi"
+                        namespace,
+                        f"{world['prefix']}c{number}",
+                        random.choice((PROVISIONED, PROVISIONED_IN_A)),
+                        mode,
+                        "1Gi",
                     )
                 )
     for number in range(random.randint(0, 3)):
         size = random.choice(("1Gi", "2Gi", "4Gi"))
-        made["volumes"].append(
-            _volume(random, made, f"{made['prefix']}local-{number}", LOCAL, size, "ReadWriteOnce")
+        world["volumes"].append(
+            _volume(random, world, f"{world['prefix']}local-{number}", LOCAL, size, "ReadWriteOnce")
         )
-    for node in made["nodes"]:
+    for node in world["nodes"]:
         if random.random() < 0.7:
-            made["csinodes"].append(_csi_node(node["metadata"]["name"], random.choice((0, 1, 2, 30))))
+            world["csinodes"].append(_csi_node(node["metadata"]["name"], random.choice((0, 1, 2, 30))))
 
 
-def _given(random: Random, made: Obj, namespace: str, number: int, mode: str) -> None:
-    volume = _volume(random, made, f"{made['prefix']}given-{number}", SLOW, "1Gi", mode)
-    volume["spec"]["claimRef"] = {"namespace": namespace, "name": f"{made['prefix']}c{number}"}
+def _bound_claim(random: Random, world: Obj, namespace: str, number: int, mode: str) -> None:
+    volume = _volume(random, world, f"{world['prefix']}given-{number}", SLOW, "1Gi", mode)
+    volume["spec"]["claimRef"] = {"namespace": namespace, "name": f"{world['prefix']}c{number}"}
     volume["status"] = {"phase": "Bound"}
-    claim = _claim(namespace, f"{made['prefix']}c{number}", SLOW, mode, "1Gi")
-    claim["spec"]["volumeName"] = f"{made['prefix']}given-{number}"
+    claim = _claim(namespace, f"{world['prefix']}c{number}", SLOW, mode, "1Gi")
+    claim["spec"]["volumeName"] = f"{world['prefix']}given-{number}"
     claim["metadata"]["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
     claim["status"] = {"phase": "Bound"}
-    made["volumes"].append(volume)
-    made["claims"].append(claim)
+    world["volumes"].append(volume)
+    world["claims"].append(claim)
 
 
-def _volume(random: Random, made: Obj, name: str, storage_class: str, size: str, mode: str) -> Obj:
+def _volume(random: Random, world: Obj, name: str, storage_class: str, size: str, mode: str) -> Obj:
     spec: Obj = {
         "capacity": {"storage": size},
         "accessModes": [mode],
@@ -70,7 +74,7 @@ def _volume(random: Random, made: Obj, name: str, storage_class: str, size: str,
     }
     labels = {}
     if random.random() < 0.7:
-        node = random.choice(made["nodes"])["metadata"]["name"]
+        node = random.choice(world["nodes"])["metadata"]["name"]
         expression = random.choice(
             (
                 {"key": HOSTNAME, "operator": "In", "values": [node]},

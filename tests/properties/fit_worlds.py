@@ -1,11 +1,11 @@
-"""Small random clusters and pods to be put into them, as API objects that a real API server accepts."""
+"""Small random clusters and pods to schedule, as API objects that a real API server accepts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
 
-from tests.properties.fit_world_volumes import HOSTNAME, ZONE, Obj, put_volumes
+from tests.properties.fit_world_volumes import HOSTNAME, ZONE, Obj, add_volumes
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -34,7 +34,7 @@ def world(seed: int, prefix: str = "") -> Obj:
     """
     random = Random(seed)
     nodes = [_node(random, f"{prefix}n{number}") for number in range(random.randint(2, 7))]
-    made: Obj = {
+    objects: Obj = {
         "prefix": prefix,
         "nodes": nodes,
         "pods": [],
@@ -43,13 +43,13 @@ def world(seed: int, prefix: str = "") -> Obj:
         "claims": [], "volumes": [], "classes": [], "csinodes": [],
     }  # fmt: skip
     if random.random() < 0.6:
-        put_volumes(random, made)
+        add_volumes(random, objects)
     for number in range(random.randint(0, 12)):
-        running = pod(random, made, f"{prefix}r{number}", running=True)
-        running["spec"]["tolerations"] = [{"key": "drain", "operator": "Exists"}]  # or it would have to go
+        running = pod(random, objects, f"{prefix}r{number}", running=True)
+        running["spec"]["tolerations"] = [{"key": "drain", "operator": "Exists"}]  # so that it is not evicted
         running["spec"]["nodeName"] = random.choice(nodes)["metadata"]["name"]
-        made["pods"].append(running)
-    return made
+        objects["pods"].append(running)
+    return objects
 
 
 def _node(random: Random, name: str) -> Obj:
@@ -95,8 +95,8 @@ def _service(random: Random, namespace: str) -> Obj:
 # ── pods ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def pod(random: Random, made: Obj, name: str, *, running: bool = False) -> Obj:
-    """A pod that asks for two or three things."""
+def pod(random: Random, objects: Obj, name: str, *, running: bool = False) -> Obj:
+    """A pod with two or three features of the pod spec."""
     labels = {"app": random.choice(APPS), "version": random.choice(VERSIONS)}
     spec: Obj = {"containers": [_container(random, "main")], "terminationGracePeriodSeconds": 0}
     if random.random() < 0.2:
@@ -106,7 +106,7 @@ def pod(random: Random, made: Obj, name: str, *, running: bool = False) -> Obj:
         if random.random() < 0.5:
             first["restartPolicy"] = "Always"
         spec["initContainers"] = [first]
-    made_pod = {
+    new_pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": random.choice(tuple(NAMESPACES)), "labels": labels},
@@ -114,8 +114,8 @@ def pod(random: Random, made: Obj, name: str, *, running: bool = False) -> Obj:
     }
     features = RUNNING_FEATURES if running else FEATURES
     for feature in random.sample(features, random.randint(0, 2) if running else random.randint(1, 3)):
-        feature(random, made, made_pod)
-    return made_pod
+        feature(random, objects, new_pod)
+    return new_pod
 
 
 def _container(random: Random, name: str) -> Obj:
@@ -159,28 +159,28 @@ def _term(random: Random) -> Obj:
     return term
 
 
-def near(random: Random, _: Obj, made: Obj) -> None:
+def near(random: Random, _: Obj, new_pod: Obj) -> None:
     terms = [_term(random) for _ in range(random.choice((1, 1, 2)))]
-    _affinity(made).setdefault("podAffinity", {})[REQUIRED] = terms
+    _affinity(new_pod).setdefault("podAffinity", {})[REQUIRED] = terms
 
 
-def apart(random: Random, _: Obj, made: Obj) -> None:
+def apart(random: Random, _: Obj, new_pod: Obj) -> None:
     terms = [_term(random) for _ in range(random.choice((1, 1, 2)))]
-    _affinity(made).setdefault("podAntiAffinity", {})[REQUIRED] = terms
+    _affinity(new_pod).setdefault("podAntiAffinity", {})[REQUIRED] = terms
 
 
-def rather(random: Random, _: Obj, made: Obj) -> None:
+def rather(random: Random, _: Obj, new_pod: Obj) -> None:
     for kind in random.sample(("podAffinity", "podAntiAffinity"), random.randint(1, 2)):
         terms = [{"weight": random.randint(1, 100), "podAffinityTerm": _term(random)}]
-        _affinity(made).setdefault(kind, {})[PREFERRED] = terms
+        _affinity(new_pod).setdefault(kind, {})[PREFERRED] = terms
 
 
-def _affinity(made: Obj) -> Obj:
-    found: Obj = made["spec"].setdefault("affinity", {})
-    return found
+def _affinity(new_pod: Obj) -> Obj:
+    affinity: Obj = new_pod["spec"].setdefault("affinity", {})
+    return affinity
 
 
-def spread(random: Random, _: Obj, made: Obj) -> None:
+def spread(random: Random, _: Obj, new_pod: Obj) -> None:
     constraints = []
     for key in random.sample(KEYS, random.choice((1, 1, 2))):
         one: Obj = {
@@ -198,11 +198,11 @@ def spread(random: Random, _: Obj, made: Obj) -> None:
         if random.random() < 0.2 and "version" not in str(one["labelSelector"]):
             one["matchLabelKeys"] = ["version"]
         constraints.append(one)
-    made["spec"]["topologySpreadConstraints"] = constraints
+    new_pod["spec"]["topologySpreadConstraints"] = constraints
 
 
-def node_selector(random: Random, _: Obj, made: Obj) -> None:
-    made["spec"]["nodeSelector"] = random.choice(({"disk": "ssd"}, {ZONE: "a"}, {RACK: "r1"}))
+def node_selector(random: Random, _: Obj, new_pod: Obj) -> None:
+    new_pod["spec"]["nodeSelector"] = random.choice(({"disk": "ssd"}, {ZONE: "a"}, {RACK: "r1"}))
 
 
 def _node_term(random: Random, world_: Obj) -> Obj:
@@ -226,19 +226,19 @@ def _node_term(random: Random, world_: Obj) -> Obj:
     return term
 
 
-def node_affinity(random: Random, world_: Obj, made: Obj) -> None:
-    found: Obj = _affinity(made).setdefault("nodeAffinity", {})
+def node_affinity(random: Random, world_: Obj, new_pod: Obj) -> None:
+    affinity: Obj = _affinity(new_pod).setdefault("nodeAffinity", {})
     if random.random() < 0.7:
         terms = [_node_term(random, world_) for _ in range(random.choice((1, 1, 2)))]
-        found[REQUIRED] = {"nodeSelectorTerms": terms}
-    if random.random() < 0.6 or not found:
-        found[PREFERRED] = [
+        affinity[REQUIRED] = {"nodeSelectorTerms": terms}
+    if random.random() < 0.6 or not affinity:
+        affinity[PREFERRED] = [
             {"weight": random.randint(1, 100), "preference": _node_term(random, world_)}
             for _ in range(random.choice((1, 2)))
         ]
 
 
-def tolerations(random: Random, _: Obj, made: Obj) -> None:
+def tolerations(random: Random, _: Obj, new_pod: Obj) -> None:
     pool: tuple[Obj, ...] = (
         {"operator": "Exists"},
         {"key": "dedicated", "operator": "Exists"},
@@ -248,12 +248,12 @@ def tolerations(random: Random, _: Obj, made: Obj) -> None:
         {"key": "drain", "operator": "Exists", "effect": "NoExecute"},
         {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"},
     )
-    made["spec"]["tolerations"] = random.sample(pool, random.randint(1, 2))
+    new_pod["spec"]["tolerations"] = random.sample(pool, random.randint(1, 2))
 
 
-def ports(random: Random, _: Obj, made: Obj) -> None:
+def ports(random: Random, _: Obj, new_pod: Obj) -> None:
     taken = random.sample((8080, 9090), random.randint(1, 2))
-    made["spec"]["containers"][0]["ports"] = [
+    new_pod["spec"]["containers"][0]["ports"] = [
         {
             "containerPort": port,
             "hostPort": port,
@@ -268,28 +268,28 @@ def ports(random: Random, _: Obj, made: Obj) -> None:
     ]
 
 
-def extended(random: Random, _: Obj, made: Obj) -> None:
+def extended(random: Random, _: Obj, new_pod: Obj) -> None:
     amount = str(random.randint(1, 3))
-    resources = made["spec"]["containers"][0]["resources"]
+    resources = new_pod["spec"]["containers"][0]["resources"]
     resources["requests"] = resources.get("requests", {}) | {"example.com/gpu": amount}
     resources["limits"] = {"example.com/gpu": amount}
 
 
-def storage_room(random: Random, _: Obj, made: Obj) -> None:
-    resources = made["spec"]["containers"][0]["resources"]
+def storage_room(random: Random, _: Obj, new_pod: Obj) -> None:
+    resources = new_pod["spec"]["containers"][0]["resources"]
     size = random.choice(("500Mi", "3Gi", "20Gi"))
     resources["requests"] = resources.get("requests", {}) | {"ephemeral-storage": size}
 
 
-def whole_pod(random: Random, _: Obj, made: Obj) -> None:
-    """Amounts for the pod as a whole. Containers may not ask for more than it."""
-    for container in made["spec"]["containers"] + made["spec"].get("initContainers", []):
+def whole_pod(random: Random, _: Obj, new_pod: Obj) -> None:
+    """Pod-level requests. Containers may not request more."""
+    for container in new_pod["spec"]["containers"] + new_pod["spec"].get("initContainers", []):
         container["resources"] = {}
-    made["spec"]["resources"] = {"requests": {"cpu": random.choice(("1", "3")), "memory": "1Gi"}}
+    new_pod["spec"]["resources"] = {"requests": {"cpu": random.choice(("1", "3")), "memory": "1Gi"}}
 
 
-def claims(random: Random, world_: Obj, made: Obj) -> None:
-    """Volumes that were claimed; the pod goes where the claims are."""
+def claims(random: Random, world_: Obj, new_pod: Obj) -> None:
+    """Volumes of claims; the pod is in the namespace of the claims."""
     if not world_["claims"]:
         return
     first = random.choice(world_["claims"])
@@ -300,17 +300,17 @@ def claims(random: Random, world_: Obj, made: Obj) -> None:
     picked = {first["metadata"]["name"], *random.sample(names, random.randint(0, min(1, len(names))))}
     if random.random() < 0.05:
         picked.add("missing")
-    made["metadata"]["namespace"] = namespace
-    others = [one for one in made["spec"].get("volumes", []) if "persistentVolumeClaim" not in one]
-    made["spec"]["volumes"] = others + [
+    new_pod["metadata"]["namespace"] = namespace
+    others = [one for one in new_pod["spec"].get("volumes", []) if "persistentVolumeClaim" not in one]
+    new_pod["spec"]["volumes"] = others + [
         {"name": f"v{number}", "persistentVolumeClaim": {"claimName": name}}
         for number, name in enumerate(sorted(picked))
     ]
 
 
-def disks(random: Random, _: Obj, made: Obj) -> None:
-    """Disks named in the pod itself, of a kind that does not share."""
-    found: list[Obj] = made["spec"].setdefault("volumes", [])
+def disks(random: Random, _: Obj, new_pod: Obj) -> None:
+    """Inline disks of kinds that cannot be shared."""
+    volumes: list[Obj] = new_pod["spec"].setdefault("volumes", [])
     monitors = random.sample(("m1", "m2", "m3"), 2)
     for number, source in enumerate(
         random.sample(
@@ -323,7 +323,7 @@ def disks(random: Random, _: Obj, made: Obj) -> None:
             random.randint(1, 2),
         )
     ):
-        found.append({"name": f"d{number}", **source})
+        volumes.append({"name": f"d{number}", **source})
 
 
 Feature = Callable[[Random, Obj, Obj], None]

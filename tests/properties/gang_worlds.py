@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import DisruptionBudget, GangSpec
+from bayplan.model.gang import DisruptionBudget, GangSpec, Ref
 from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.node_rules import Requirement
 from bayplan.model.plan import Bind, Nominate, Plan, PreemptPod

@@ -1,4 +1,4 @@
-"""Small clusters and gangs with minima at every leaf, and a slow but plain way to tell whether they fit."""
+"""Small clusters and gangs with minimums at every leaf, and a slow but simple check whether they fit."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ class World:
     nodes: list[Node]
     tree: Group
     pods: list[Pod]
-    standing: dict[PodKey, str] = field(default_factory=dict)
+    bound: dict[PodKey, str] = field(default_factory=dict)
     extra: int | None = None
 
     @property
-    def waiting(self) -> list[Pod]:
-        return [pod for pod in self.pods if pod.key not in self.standing]
+    def pending(self) -> list[Pod]:
+        return [pod for pod in self.pods if pod.key not in self.bound]
 
     def wanted(self) -> GangWithMinimums:
-        stands = [
-            Pod(pod.key, pod.uid, pod.amounts, self.standing[pod.key], pod_set=pod.pod_set, rank=pod.rank)
+        bound_values = [
+            Pod(pod.key, pod.uid, pod.amounts, self.bound[pod.key], pod_set=pod.pod_set, rank=pod.rank)
             for pod in self.pods
-            if pod.key in self.standing
+            if pod.key in self.bound
         ]
-        return GangWithMinimums(self.tree, self.waiting, stands, self.extra)
+        return GangWithMinimums(self.tree, self.pending, bound_values, self.extra)
 
 
 def world(random: Random) -> World:
@@ -108,38 +108,38 @@ def _pods(pod_set: PodSet) -> list[Pod]:
     ]
 
 
-def stage(found: World) -> tuple[NodeOverlay, CapacitySnapshot]:
-    """A floor on which those who stand sit, and the topology without them."""
+def open_overlay(found: World) -> tuple[NodeOverlay, CapacitySnapshot]:
+    """An overlay with the bound pods, and the snapshot of the topology without them."""
     table = table_of(objects(sorted(found.nodes, key=lambda node: node.name[::-1])))
     index = PodIndex()
     room = allocatable_of(table, RESOURCES)
-    floor = NodeOverlay(
+    overlay = NodeOverlay(
         FilterInput(NodeSnapshot(land_of(table, index.slots), RESOURCES, room.copy(), room), index)
     )
     for pod in found.pods:
-        if pod.key in found.standing:
-            floor.seat(pod.key, pod.wants.shape, floor.row(found.standing[pod.key]))
+        if pod.key in found.bound:
+            overlay.seat(pod.key, pod.wants.shape, overlay.row(found.bound[pod.key]))
     cluster = TopologyState(HALL)
     cluster.load(found.nodes)
-    return floor, cluster.snapshot()
+    return overlay, cluster.snapshot()
 
 
-# ── what is right ──────────────────────────────────────────────────────────────────────────────────
+# ── reference ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def bonds(member: Group | PodSet) -> Iterator[tuple[str, dict[str, tuple[int, int]]]]:
     """Every level that somebody requires, and who: ranks by pod set."""
     if isinstance(member, PodSet):
-        everyone = {member.name: (0, member.count)}
+        all_pods = {member.name: (0, member.count)}
         for segment in member.segments:
             for start in range(0, member.count, segment.size):
                 yield segment.level, {member.name: (start, start + segment.size)}
     else:
-        everyone = {pod_set.name: (0, pod_set.count) for pod_set in member.pod_sets()}
+        all_pods = {pod_set.name: (0, pod_set.count) for pod_set in member.pod_sets()}
         for inner in member.members:
             yield from bonds(inner)
     if member.locality.required is not None:
-        yield member.locality.required, everyone
+        yield member.locality.required, all_pods
 
 
 class Judge:
@@ -150,9 +150,9 @@ class Judge:
         self.pods = {pod.key: pod for pod in found.pods}
         self.bonds = list(bonds(found.tree))
 
-    def allows(self, seats: Seats) -> bool:
+    def allows(self, assigned: Seats) -> bool:
         used: dict[str, dict[str, int]] = {}
-        for key, name in seats.items():
+        for key, name in assigned.items():
             mine = used.setdefault(name, {})
             for resource, amount in self.pods[key].amounts.items():
                 mine[resource] = mine.get(resource, 0) + amount
@@ -160,11 +160,11 @@ class Judge:
             room = self.nodes[name].allocatable
             if any(amount > room.get(resource, 0) for resource, amount in amounts.items()):
                 return False
-        return all(self._holds(level, ranks, seats) for level, ranks in self.bonds)
+        return all(self._holds(level, ranks, assigned) for level, ranks in self.bonds)
 
-    def _holds(self, level: str, ranks: Mapping[str, tuple[int, int]], seats: Seats) -> bool:
+    def _holds(self, level: str, ranks: Mapping[str, tuple[int, int]], assigned: Seats) -> bool:
         paths = set()
-        for key, name in seats.items():
+        for key, name in assigned.items():
             pod = self.pods[key]
             low, high = ranks.get(pod.pod_set, (0, 0))
             if low <= pod.rank < high:
@@ -174,15 +174,15 @@ class Judge:
                 paths.add(tuple(labels[one] for one in LEVELS[: LEVELS.index(level) + 1]))
         return len(paths) <= 1
 
-    def can_seat(self, seats: dict[PodKey, str], keys: Sequence[PodKey]) -> bool:
+    def can_seat(self, assigned: dict[PodKey, str], keys: Sequence[PodKey]) -> bool:
         """Whether all of these have a place beside the others, by trying everything."""
         if not keys:
             return True
         for name in self.nodes:
-            seats[keys[0]] = name
-            if self.allows(seats) and self.can_seat(seats, keys[1:]):
+            assigned[keys[0]] = name
+            if self.allows(assigned) and self.can_seat(assigned, keys[1:]):
                 return True
-            del seats[keys[0]]
+            del assigned[keys[0]]
         return False
 
 
@@ -191,11 +191,11 @@ def needed(found: World) -> list[PodKey]:
     keys: list[PodKey] = []
     for pod_set in found.tree.pod_sets():
         mine = [pod for pod in found.pods if pod.pod_set == pod_set.name]
-        waiting = [pod for pod in mine if pod.key not in found.standing]
+        pending = [pod for pod in mine if pod.key not in found.bound]
         if pod_set.segments:
             size = pod_set.segments[0].size
             bound = -(-pod_set.minimum // size) * size
-            keys += [pod.key for pod in waiting if pod.rank < bound]
+            keys += [pod.key for pod in pending if pod.rank < bound]
         else:
-            keys += [pod.key for pod in waiting][: max(pod_set.minimum - len(mine) + len(waiting), 0)]
+            keys += [pod.key for pod in pending][: max(pod_set.minimum - len(mine) + len(pending), 0)]
     return keys

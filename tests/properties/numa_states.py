@@ -1,4 +1,4 @@
-"""Random small clusters whose nodes have zones with pods in them, and gangs that wait for room in zones."""
+"""Random small clusters whose nodes have NUMA zones with running pods, and pending gangs that need zones."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from bayplan.model.change import BudgetSeen, GangSpecSeen, NodeSeen, NumaReportSeen, PodSeen
-from bayplan.model.gang import Locality, Ref
-from bayplan.model.gang_spec import DisruptionBudget, GangSpec
+from bayplan.model.gang import DisruptionBudget, GangSpec, Locality, Ref
 from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.node_rules import Requirement
 from bayplan.model.numa import (
@@ -38,75 +37,77 @@ from bayplan.state.scheduling.state import SchedulingState
 
 GPU, BLOCK = "nvidia.com/gpu", "block"
 FULL = {"cpu": 8000, "memory": 32 << 30, GPU: 4}
-Left = list[dict[str, int]]
-"""What each zone of a node has left."""
+FreeByZone = list[dict[str, int]]
+"""The free amounts of each zone of a node."""
 
 
 @dataclass(frozen=True)
-class Question:
-    """What is to be decided."""
+class SchedulingProblem:
+    """A cluster state, pending gangs and a profile."""
 
-    board: SchedulingState
+    state: SchedulingState
     gangs: tuple[Ref, ...]
     profile: Profile
 
-    def answer(self) -> Plan:
-        return decide_gangs(self.board.look(self.gangs, 1.0), self.profile, 1000.0)
+    def plan(self) -> Plan:
+        return decide_gangs(self.state.look(self.gangs, 1.0), self.profile, 1000.0)
 
 
-def question(seed: int) -> Question:
-    """The same for the same seed."""
+def problem(seed: int) -> SchedulingProblem:
+    """A random problem, deterministic by seed."""
     random = Random(seed)
-    board = SchedulingState(
+    state = SchedulingState(
         zone_care=NumaStalenessPolicy(OverReserve.RESERVE, make_room=random.random() < 0.95)
     )
     for at in range(random.randint(2, 5)):
-        _furnish(board, random, f"n{random.randrange(10)}{at}")
+        _add_node(state, random, f"n{random.randrange(10)}{at}")
     for name in ("v0", "v1"):
-        about = GangSpec(
+        spec = GangSpec(
             Ref("g", "Gang", "ns", name), random.choice((0, 2)), leaves_whole=random.random() < 0.6
         )
-        board.apply(GangSpecSeen(replace(about, priority=random.choice((None, 0, 1)), uid=name)))
+        state.apply(GangSpecSeen(replace(spec, priority=random.choice((None, 0, 1)), uid=name)))
     if random.random() < 0.3:
         chosen = Selector((Requirement("app", "In", ("x",)),))
-        board.apply(BudgetSeen(DisruptionBudget("ns", "b", chosen, random.randint(0, 1))))
-    sorts = [_wants(random, waits=True) for _ in range(2)]
-    gangs = tuple(_gang(board, random, f"g{at}", sorts) for at in range(random.choice((1, 1, 2, 3))))
+        state.apply(BudgetSeen(DisruptionBudget("ns", "b", chosen, random.randint(0, 1))))
+    requests = [_request(random, pending=True) for _ in range(2)]
+    gangs = tuple(_gang(state, random, f"g{at}", requests) for at in range(random.choice((1, 1, 2, 3))))
     rules = ZoneRules(
         random.choice((FitRule.STRICT, FitRule.STRICT, FitRule.PLAIN)),
         sidecars_stay=random.random() < 0.8,
         score=random.choice(list(ZoneScore)),
     )
     choice = random.choice((NodeChoice.PACK, NodeChoice.SPREAD))
-    return Question(board, gangs, Profile(gang_nodes=choice, zones=rules, zone_hints=random.random() < 0.5))
+    return SchedulingProblem(
+        state, gangs, Profile(gang_nodes=choice, zones=rules, zone_hints=random.random() < 0.5)
+    )
 
 
-def _furnish(board: SchedulingState, random: Random, name: str) -> None:
-    """A node, pods that run there, and what it tells of its zones."""
+def _add_node(state: SchedulingState, random: Random, name: str) -> None:
+    """Add a node, its running pods and the report of its zones."""
     count = random.choice((1, 2, 2, 3))
     numbers = list(range(count)) if random.random() < 0.7 else random.sample(range(5), count)
     whole = {resource: amount * count for resource, amount in FULL.items()} | {"pods": 110}
-    board.apply(NodeSeen(Node(name, {HOSTNAME: name, BLOCK: random.choice("ab")}, whole)))
-    left: Left = [dict(FULL) for _ in numbers]
-    seats: dict[tuple[str, str], int] = {}
+    state.apply(NodeSeen(Node(name, {HOSTNAME: name, BLOCK: random.choice("ab")}, whole)))
+    left: FreeByZone = [dict(FULL) for _ in numbers]
+    container_zones: dict[tuple[str, str], int] = {}
     counted = []
-    for at in range(random.randrange(2 * count, 9 * count)):  # those who come when it is full do not stay
-        zone, wants = random.randrange(count), _wants(random)
-        asked = dict(whole_pod(wants, sidecars_stay=True))
-        if any(left[zone].get(resource, 0) < amount for resource, amount in asked.items()):
+    for at in range(random.randrange(2 * count, 9 * count)):  # pods that do not fit are dropped
+        zone, request = random.randrange(count), _request(random)
+        requested = dict(whole_pod(request, sidecars_stay=True))
+        if any(left[zone].get(resource, 0) < amount for resource, amount in requested.items()):
             continue
-        for resource, amount in asked.items():
+        for resource, amount in requested.items():
             left[zone][resource] -= amount
         key = f"{name}-{at}"
-        seats |= {(key, one): zone for one in pinned_containers(wants, frozenset(FULL))}
+        container_zones |= {(key, one): zone for one in pinned_containers(request, frozenset(FULL))}
         counted.append(key)
-        board.apply(PodSeen(_running(random, key, name, wants)))
+        state.apply(PodSeen(_running(random, key, name, request)))
     if random.random() < 0.9:
-        board.apply(NumaReportSeen(_report(random, name, numbers, left, seats, counted)))
+        state.apply(NumaReportSeen(_report(random, name, numbers, left, container_zones, counted)))
 
 
-def _running(random: Random, name: str, node: str, wants: NumaRequest) -> Pod:
-    shape = _shape(wants, random.choice("xy"), tells=random.random() < 0.9)
+def _running(random: Random, name: str, node: str, request: NumaRequest) -> Pod:
+    shape = _shape(request, random.choice("xy"), with_zones=random.random() < 0.9)
     gang = random.choice((None, None, "v0", "v1"))
     return Pod(
         PodKey("ns", name), name, dict(shape.amounts), node,
@@ -118,21 +119,21 @@ def _running(random: Random, name: str, node: str, wants: NumaRequest) -> Pod:
 
 
 def _report(
-    random: Random, name: str, numbers: list[int], left: Left, seats: dict[tuple[str, str], int],
-    pods: list[str],
+    random: Random, name: str, numbers: list[int], left: FreeByZone,
+    container_zones: dict[tuple[str, str], int], pods: list[str],
 ) -> NodeZones:  # fmt: skip
-    """Now and then it is wrong about who sits where, or about how much there can be."""
+    """A report that is sometimes wrong about container zones or allocatable amounts."""
     zones = []
     for number, available in zip(numbers, left, strict=True):
         can = {resource: amount - random.choice((0,) * 9 + (1,)) for resource, amount in FULL.items()}
         listed = [resource for resource in FULL if resource != GPU or random.random() < 0.95]
         zones.append(Zone(number, {one: available[one] for one in listed}, can))
-    order = sorted(seats, key=lambda seat: sign_of_container("ns", *seat))
+    order = sorted(container_zones, key=lambda container: sign_of_container("ns", *container))
     places = {
-        numbers[zone]: tuple(at for at, seat in enumerate(order) if seats[seat] == zone)
+        numbers[zone]: tuple(at for at, container in enumerate(order) if container_zones[container] == zone)
         for zone in range(1, len(numbers))
     }
-    told = ZoneAssignment(len(order) + (random.random() < 0.05), numbers[0], places)
+    assignment = ZoneAssignment(len(order) + (random.random() < 0.05), numbers[0], places)
     return NodeZones(
         name,
         tuple(zones),
@@ -141,12 +142,12 @@ def _report(
             random.choice(list(TopologyManagerScope)),
         ),
         sign=sign_of_pods(("ns", pod) for pod in pods),
-        seating=told if random.random() < 0.9 else None,
+        seating=assignment if random.random() < 0.9 else None,
     )
 
 
-def _wants(random: Random, *, waits: bool = False) -> NumaRequest:
-    """Mostly one container to which everything is promised."""
+def _request(random: Random, *, pending: bool = False) -> NumaRequest:
+    """Mostly one container of a Guaranteed pod."""
     service = QosClass.GUARANTEED if random.random() < 0.85 else QosClass.BURSTABLE
     roles = random.choice(
         ((ContainerType.APP,),) * 4
@@ -156,14 +157,14 @@ def _wants(random: Random, *, waits: bool = False) -> NumaRequest:
             (ContainerType.SIDECAR, ContainerType.APP),
         )
     )
-    cpus = (1000, 2000, 4000, 6000) if waits and len(roles) == 1 else (1000, 2000, 3000, 1500)
+    cpus = (1000, 2000, 4000, 6000) if pending and len(roles) == 1 else (1000, 2000, 3000, 1500)
     containers = tuple(
         ContainerRequest(
             f"c{at}",
             (
                 ("cpu", random.choice(cpus)),
                 ("memory", random.choice((1, 2, 8)) << 30),
-                (GPU, random.choice((0, 1, 2, 4) if waits and len(roles) == 1 else (0, 1, 1, 2))),
+                (GPU, random.choice((0, 1, 2, 4) if pending and len(roles) == 1 else (0, 1, 1, 2))),
             ),
             role,
         )
@@ -172,28 +173,30 @@ def _wants(random: Random, *, waits: bool = False) -> NumaRequest:
     return NumaRequest(service, containers)
 
 
-def _shape(wants: NumaRequest, app: str, *, tells: bool = True) -> PodSignature:
-    amounts = {**dict(whole_pod(wants, sidecars_stay=True)), "pods": 1}
+def _shape(request: NumaRequest, app: str, *, with_zones: bool = True) -> PodSignature:
+    amounts = {**dict(whole_pod(request, sidecars_stay=True)), "pods": 1}
     weighs = (amounts["cpu"], amounts["memory"])
     return PodSignature(
-        "ns", (("app", app),), tuple(sorted(amounts.items())), weighs, zones=wants if tells else None
+        "ns", (("app", app),), tuple(sorted(amounts.items())), weighs, zones=request if with_zones else None
     )  # fmt: skip
 
 
-def _gang(board: SchedulingState, random: Random, name: str, sorts: list[NumaRequest]) -> Ref:
+def _gang(state: SchedulingState, random: Random, name: str, requests: list[NumaRequest]) -> Ref:
     ref = Ref("g", "Gang", "ns", name)
     size = random.randint(1, 6)
     locality = random.choice(
         (Locality(), Locality(), Locality(), Locality(required=BLOCK), Locality(preferred=BLOCK))
     )
     minimum = size if random.random() < 0.6 else random.randint(1, size)
-    board.apply(GangSpecSeen(GangSpec(ref, minimum, priority=100, uid=name, locality=locality)))
+    state.apply(GangSpecSeen(GangSpec(ref, minimum, priority=100, uid=name, locality=locality)))
     mixed = random.random() < 0.3
     for at in range(size):
-        shape = _shape(random.choice(sorts) if mixed else sorts[0], "z", tells=random.random() < 0.98)
+        shape = _shape(
+            random.choice(requests) if mixed else requests[0], "z", with_zones=random.random() < 0.98
+        )
         pod = Pod(
             PodKey("ns", f"{name}-{at}"), f"{name}-{at}", dict(shape.amounts), gang=ref,
             wants=PodSpec(shape, 100), ours=True,
         )  # fmt: skip
-        board.apply(PodSeen(pod))
+        state.apply(PodSeen(pod))
     return ref

@@ -1,4 +1,4 @@
-"""Random nodes with zones, and random pods that ask something of them."""
+"""Random nodes with NUMA zones, and random pods with requests for them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bayplan.placement.numa.columns import NumaColumns, zone_columns
 
 GPU, NIC, LICENSE = "nvidia.com/gpu", "vendor.com/nic", "example.com/license"
 ZONED = ("cpu", "memory", "hugepages-2Mi", GPU, NIC)
-ASKED = (*ZONED, LICENSE, "ephemeral-storage")
+REQUESTED = (*ZONED, LICENSE, "ephemeral-storage")
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class World:
         return zone_columns(self.nodes, self.reports, self.stale)
 
 
-def amount(random: Random, resource: str, most: int) -> int:
+def amount(random: Random, resource: str, limit: int) -> int:
     if resource == "cpu":
-        return random.choice([0, 500, 1000, 1500, 2000, 3000, 4000]) * most // 4
+        return random.choice([0, 500, 1000, 1500, 2000, 3000, 4000]) * limit // 4
     if resource in ("memory", "hugepages-2Mi"):
-        return random.randrange(0, 4 * most)
-    return random.randrange(0, most + 1)
+        return random.randrange(0, 4 * limit)
+    return random.randrange(0, limit + 1)
 
 
 def zone(random: Random, number: int, numbers: list[int]) -> Zone:
@@ -73,7 +73,7 @@ def world(seed: int) -> World:
     nodes, reports, stale = [], {}, []
     for number in range(random.randrange(1, 6)):
         name = f"n{number}"
-        offered = [resource for resource in ASKED if random.random() < 0.9]
+        offered = [resource for resource in REQUESTED if random.random() < 0.9]
         nodes.append(Node(name, {}, dict.fromkeys(offered, 1 << 30)))
         if random.random() < 0.9:
             reports[name] = report(random, name)
@@ -82,7 +82,7 @@ def world(seed: int) -> World:
     return World(nodes, reports, stale)
 
 
-def wants(seed: int) -> NumaRequest:
+def numa_request(seed: int) -> NumaRequest:
     random = Random(seed ^ 0x5EED)
     service = random.choice(
         [QosClass.GUARANTEED, QosClass.GUARANTEED, QosClass.BURSTABLE, QosClass.BEST_EFFORT]
@@ -101,7 +101,7 @@ def container(random: Random, name: str, role: ContainerType, service: QosClass)
     requests = {}
     if service is QosClass.GUARANTEED:
         requests = {"cpu": amount(random, "cpu", 4) or 500, "memory": amount(random, "memory", 3) + 1}
-    for resource in ASKED:
+    for resource in REQUESTED:
         if resource not in requests and random.random() < 0.25:
             if service is QosClass.BEST_EFFORT and resource in ("cpu", "memory"):
                 continue

@@ -18,14 +18,13 @@ from bayplan.model.change import (
     PodSeen,
     TopologySeen,
 )
-from bayplan.model.fair_queue import FairQueue
 from bayplan.model.filter_failure import FilterFailure, FilterReason
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 from bayplan.model.plan import Action, Bind, MarkStarted, Nominate, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.pod_spec import PodSignature, PodSpec
+from bayplan.model.quota import FairQueue
 from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
 from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSnapshot
 from bayplan.state.scheduling.state import SchedulingState

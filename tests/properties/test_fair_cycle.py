@@ -8,13 +8,12 @@ from random import Random
 
 import pytest
 
-from bayplan.model.fair_queue import Entitlement, FairQueue
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.node import HOSTNAME, PODS, Node
 from bayplan.model.plan import Bind, Nominate, Plan, PreemptPod
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.pod_spec import PodSignature, PodSpec
+from bayplan.model.quota import Entitlement, FairQueue
 from bayplan.scheduling.fair_share.shares import fair_shares
 from tests.properties.fair_worlds import World, world
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayplan.model.fair_queue import Entitlement, FairQueue
+from bayplan.model.quota import Entitlement, FairQueue
 from bayplan.scheduling.fair_share.shares import ShareClaim, divide, fair_shares
 
 numbers = st.integers(0, 20).map(Fraction)

@@ -1,4 +1,4 @@
-"""What the real kube-scheduler said of 2,000 random pods is what Bayplan says of them still.
+"""Bayplan agrees with the recorded answers of the real kube-scheduler for 2,000 random pods.
 
 All of them: python -m tests.end_to_end.scheduler_oracle --again tests/end_to_end/scheduler_pairs_1.35.4.xz
 """
@@ -11,18 +11,18 @@ from pathlib import Path
 
 from tests.end_to_end.scheduler_pairs import disagreement, kept
 
-KEPT = Path(__file__).parents[1] / "end_to_end" / "scheduler_pairs_1.35.4.xz"
+RECORDED = Path(__file__).parents[1] / "end_to_end" / "scheduler_pairs_1.35.4.xz"
 
 
-def test_every_fifth_kept_answer_is_ours_too() -> None:
-    pairs = list(islice(kept(KEPT), 0, None, 5))
+def test_every_fifth_recorded_answer_is_that_of_bayplan() -> None:
+    pairs = list(islice(kept(RECORDED), 0, None, 5))
     assert len(pairs) == 400
     differences = {pair.pod["metadata"]["name"]: disagreement(pair) for pair in pairs}
     assert {name: difference for name, difference in differences.items() if difference} == {}
 
 
-def test_another_answer_would_be_noticed() -> None:
-    for pair in islice(kept(KEPT), 0, None, 50):
+def test_a_different_answer_would_be_noticed() -> None:
+    for pair in islice(kept(RECORDED), 0, None, 50):
         nodes = [node["metadata"]["name"] for node in pair.world["nodes"]]
         if pair.told:
             assert disagreement(replace(pair, told=pair.told.replace("0/", "1/")))

@@ -14,7 +14,7 @@ from bayplan.model.pod import PodKey
 from bayplan.model.profile import Profile
 from bayplan.placement.pods.batches import NodeAssignment
 from bayplan.placement.subgroups.minimums import minima_seats
-from tests.properties.minima_worlds import Judge, World, needed, pods_of, stage, world
+from tests.properties.minima_worlds import Judge, World, needed, open_overlay, pods_of, world
 
 SEEDS, CHUNK = 1200, 100
 FOUND = (6591, 7716, 11975, 16690, 17417)  # each broke something once
@@ -22,71 +22,71 @@ FOUND = (6591, 7716, 11975, 16690, 17417)  # each broke something once
 
 def answer(found: World) -> dict[PodKey, str] | None:
     """The nodes of those who got one; None if the gang was refused."""
-    floor, supply = stage(found)
-    before = floor.mark()
-    seated = minima_seats(floor, supply, found.wanted(), profile=Profile())
+    overlay, snapshot = open_overlay(found)
+    before = overlay.mark()
+    seated = minima_seats(overlay, snapshot, found.wanted(), profile=Profile())
     if isinstance(seated, NodeAssignment):
         assert not seated.unsure
-        assert all(floor.place_of(key) == row for key, row in seated.seats.items())
-        return {key: floor.node(row) for key, row in seated.seats.items()}
+        assert all(overlay.place_of(key) == row for key, row in seated.seats.items())
+        return {key: overlay.node(row) for key, row in seated.seats.items()}
     assert not seated.unsure
-    assert floor.mark() == before
+    assert overlay.mark() == before
     return None
 
 
 def check(found: World) -> dict[PodKey, str] | None:
-    """Hold the answer against what is right."""
-    judge, must = Judge(found), needed(found)
-    seats = answer(found)
-    if seats is None:
-        tried = must or [pod.key for pod in found.waiting][:1]
-        assert not judge.can_seat(dict(found.standing), tried) or not must, "there is a place"
+    """Compare the answer with the reference."""
+    judge, required = Judge(found), needed(found)
+    assigned = answer(found)
+    if assigned is None:
+        tried = required or [pod.key for pod in found.pending][:1]
+        assert not judge.can_seat(dict(found.bound), tried) or not required, "there is a place"
         return None
-    assert set(must) <= set(seats), "somebody of a minimum has no place"
-    both = {**found.standing, **seats}
+    assert set(required) <= set(assigned), "a pod of a minimum is not assigned"
+    both = {**found.bound, **assigned}
     assert judge.allows(both)
-    beyond = len(seats) - len(must)
+    beyond = len(assigned) - len(required)
     assert found.extra is None or beyond <= found.extra
     if found.extra is None or beyond < found.extra:
-        for pod in found.waiting:
-            if pod.key not in seats:
+        for pod in found.pending:
+            if pod.key not in assigned:
                 assert not judge.can_seat(dict(both), [pod.key]), f"{pod.key} has a place"
-    return seats
+    return assigned
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
-def test_every_minimum_or_nobody_and_then_as_many_as_fit(first: int) -> None:
+def test_all_minimums_or_nothing_and_then_as_many_as_fit(first: int) -> None:
     outcomes = set()
     for seed in range(first, first + CHUNK):
         outcomes.add(check(world(Random(seed))) is None)
     assert outcomes == {False, True}
 
 
-def bereft(seed: int) -> World | None:
+def after_losses(seed: int) -> World | None:
     """A gang that got its places and then lost some of its pods, and perhaps a node; None if it got none."""
     random = Random(seed)
     found = world(random)
-    seats = answer(found)
-    if not seats:
+    assigned = answer(found)
+    if not assigned:
         return None
-    gone = random.sample(found.nodes, random.randint(0, min(1, len(found.nodes) - 1)))
-    found.nodes = [node for node in found.nodes if node not in gone]
+    lost_nodes = random.sample(found.nodes, random.randint(0, min(1, len(found.nodes) - 1)))
+    found.nodes = [node for node in found.nodes if node not in lost_nodes]
     alive = {node.name for node in found.nodes}
-    found.standing = {key: name for key, name in seats.items() if name in alive and random.random() < 0.6}
+    found.bound = {key: name for key, name in assigned.items() if name in alive and random.random() < 0.6}
     return found
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
-def test_who_is_replaced_joins_those_who_stand(first: int) -> None:
-    """What is left of a gang says where the others belong."""
-    left = [found for seed in range(first, first + CHUNK) if (found := bereft(seed)) is not None]
+def test_replaced_pods_join_the_bound_pods(first: int) -> None:
+    """The bound pods of a gang fix the domains of the others."""
+    left = [found for seed in range(first, first + CHUNK) if (found := after_losses(seed)) is not None]
     assert sum(check(found) is not None for found in left) > 10
 
 
 @pytest.mark.parametrize("seed", FOUND)
 def test_what_went_wrong_once(seed: int) -> None:
     check(world(Random(seed)))
-    if (found := bereft(seed)) is not None:
+    if (found := after_losses(seed)) is not None:
         check(found)
 
 

@@ -1,4 +1,4 @@
-"""Admission on nodes whose reports are late: whoever is admitted finds its zones when its pods start."""
+"""Admission on nodes whose NUMA reports are late: an admitted gang gets its zones when its pods start."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ from bayplan.state.admission.state import AdmissionState
 from tests.support.numa_nodes import GPU, report
 
 RACK = "rack"
-ZONE_GPUS, ZONES, HOSTS = 5, 2, 3  # pods of two or three would fit once more by room than by zones
+ZONE_GPUS, ZONES, HOSTS = 5, 2, 3  # one more pod of two or three GPUs fits by node total than by zones
 QUEUES = ("one", "two")
 STEPS = ("submit", "submit", "decide", "decide", "start", "start", "end", "look", "tell")
 
 
 @dataclass
-class Play:
-    """A cluster of hosts that give pods their zones in truth, and what admission makes of it."""
+class AdmissionPlay:
+    """Hosts that assign zones to pods as kubelets do, and the admission state that follows them."""
 
-    gpus: int  # that every pod asks for
+    gpus: int  # requested by every pod
     signed: bool
     state: AdmissionState = field(default_factory=AdmissionState)
-    sat: dict[str, dict[PodKey, int]] = field(default_factory=dict)  # by host, in which zone
+    pod_zones: dict[str, dict[PodKey, int]] = field(default_factory=dict)  # by host, the zone of each pod
     to_start: list[tuple[QueuedGang, str, int]] = field(default_factory=list)  # in the order of admission
     admitted: dict[Ref, QueuedGang] = field(default_factory=dict)
     pods: dict[Ref, list[Pod]] = field(default_factory=dict)
-    late: list[NodeZones] = field(default_factory=list)
+    late_reports: list[NodeZones] = field(default_factory=list)
     now: float = 0.0
     number: int = 0
 
@@ -61,13 +61,13 @@ class Play:
         for at in range(HOSTS):
             amounts = {"cpu": 99_000, GPU: ZONES * ZONE_GPUS, "pods": 110}
             apply(NodeSeen(Node(f"h{at}", {HOSTNAME: f"h{at}", RACK: f"r{at // 2}"}, amounts)))
-            self.sat[f"h{at}"] = {}
+            self.pod_zones[f"h{at}"] = {}
         apply(FlavorSeen(Flavor("f", topology="t")))
-        for queue in QUEUES:  # so that several gangs are decided on in one round
+        for queue in QUEUES:  # so that one cycle decides on several gangs
             node = QuotaNode(queue, "", {("f", GPU): Quota(1000)})
             apply(QueueSeen(Queue(node, (ResourceGroup((GPU,), ("f",)),), namespaces=())))
             apply(NamespaceQueueSeen(NamespaceQueue("ns", queue, queue)))
-        for host in self.sat:
+        for host in self.pod_zones:
             apply(NumaReportSeen(self.report(host)))
 
     @property
@@ -75,16 +75,16 @@ class Play:
         return NumaRequest(QosClass.BURSTABLE, (ContainerRequest("main", ((GPU, self.gpus),)),))
 
     def left(self, host: str) -> list[int]:
-        found = [ZONE_GPUS] * ZONES
-        for zone in self.sat[host].values():
-            found[zone] -= self.gpus
-        return found
+        free = [ZONE_GPUS] * ZONES
+        for zone in self.pod_zones[host].values():
+            free[zone] -= self.gpus
+        return free
 
     def report(self, host: str) -> NodeZones:
-        made = report(*({GPU: left} for left in self.left(host)), name=host)
-        zones = tuple(Zone(zone.number, zone.available, {GPU: ZONE_GPUS}) for zone in made.zones)
-        sign = sign_of_pods((key.namespace, key.name) for key in self.sat[host])
-        return replace(made, zones=zones, sign=sign if self.signed else None)
+        base = report(*({GPU: left} for left in self.left(host)), name=host)
+        zones = tuple(Zone(zone.number, zone.available, {GPU: ZONE_GPUS}) for zone in base.zones)
+        sign = sign_of_pods((key.namespace, key.name) for key in self.pod_zones[host])
+        return replace(base, zones=zones, sign=sign if self.signed else None)
 
     def submit(self, pods: int) -> None:
         self.number += 1
@@ -92,8 +92,8 @@ class Play:
         part = PodSet("main", pods, pods, requests, Locality(required=RACK), zones=self.wants)
         gang = Gang(Ref("k", "W", "ns", f"g{self.number}"), Group("", (part,), 1), uid=f"{self.number}")
         asks = (QuotaRequest("main", pods, requests, topology=True),)
-        entrance = ("ns", QUEUES[self.number % len(QUEUES)])
-        self.state.apply(QueuedGangSeen(QueuedGang(gang, asks, entrance, queued=float(self.number))))
+        namespace_queue = ("ns", QUEUES[self.number % len(QUEUES)])
+        self.state.apply(QueuedGangSeen(QueuedGang(gang, asks, namespace_queue, queued=float(self.number))))
 
     def decide(self) -> None:
         heads = self.state.heads(self.now)
@@ -105,24 +105,24 @@ class Play:
             if isinstance(action, Admit):
                 self.take(replace(action.demand, admission=action.admission), action.admission)
 
-    def take(self, demand: QueuedGang, admission: Admission) -> None:
-        self.admitted[demand.gang.source] = demand
-        self.state.apply(QueuedGangSeen(demand))
-        place = admission.given[0].place
-        assert place is not None
-        for share in place.shares:
-            self.to_start += [(demand, share.values[-1], at) for at in range(share.count)]
+    def take(self, queued_gang: QueuedGang, admission: Admission) -> None:
+        self.admitted[queued_gang.gang.source] = queued_gang
+        self.state.apply(QueuedGangSeen(queued_gang))
+        assignment = admission.given[0].place
+        assert assignment is not None
+        for share in assignment.shares:
+            self.to_start += [(queued_gang, share.values[-1], at) for at in range(share.count)]
 
     def start(self) -> None:
-        """The next pod begins on its host, which gives it the lowest zone that has room."""
+        """Start the next pod on its host, which assigns the lowest zone that fits."""
         if not self.to_start:
             return
-        demand, host, at = self.to_start.pop(0)
-        ref = demand.gang.source
+        queued_gang, host, at = self.to_start.pop(0)
+        ref = queued_gang.gang.source
         zone = next((n for n, left in enumerate(self.left(host)) if left >= self.gpus), None)
         assert zone is not None, f"{ref.name} was admitted to {host}, which has {self.left(host)} left"
         key = PodKey("ns", f"{ref.name}-{host}-{at}")
-        self.sat[host][key] = zone
+        self.pod_zones[host][key] = zone
         wants = PodSpec(PodSignature(zones=self.wants))
         pod = Pod(key, str(key), {GPU: self.gpus, "pods": 1}, host, gang=ref, pod_set="main", wants=wants)
         self.state.apply(PodSeen(pod))
@@ -130,64 +130,64 @@ class Play:
         self.pods.setdefault(ref, []).append(pod)
 
     def end(self, random: Random) -> None:
-        waiting = {demand.gang.source for demand, _, _ in self.to_start}
+        waiting = {queued_gang.gang.source for queued_gang, _, _ in self.to_start}
         done = [ref for ref in self.admitted if ref not in waiting]
         if not done:
             return
         ref = random.choice(done)
         del self.admitted[ref]
         for pod in self.pods.pop(ref, ()):
-            del self.sat[pod.node][pod.key]
+            del self.pod_zones[pod.node][pod.key]
             self.state.apply(PodLost(pod.key))
         self.state.apply(QueuedGangLost(ref))
 
 
 @given(seed=st.integers(0, 1 << 30), gpus=st.integers(2, 3))
-def test_nobody_is_admitted_to_a_zone_that_is_taken(seed: int, gpus: int) -> None:
-    """Reports with a fingerprint: without one nobody can tell whom a late report counts."""
+def test_no_gang_is_admitted_to_a_zone_in_use(seed: int, gpus: int) -> None:
+    """Reports have a fingerprint: without one it is unknown which pods a late report counts."""
     random = Random(seed)
-    play = Play(gpus, signed=True)
+    simulation = AdmissionPlay(gpus, signed=True)
     for _ in range(60):
-        play.now += random.choice((0.0, 0.5, 2.0))
+        simulation.now += random.choice((0.0, 0.5, 2.0))
         match random.choice(
             ("submit", "submit", "decide", "decide", "start", "start", "end", "look", "tell")
         ):
             case "submit":
-                play.submit(random.randrange(1, 5))
+                simulation.submit(random.randrange(1, 5))
             case "decide":
-                play.decide()
+                simulation.decide()
             case "start":
-                play.start()
+                simulation.start()
             case "end":
-                play.end(random)
-            case "look":  # reports are made now, and heard of later
-                play.late.append(play.report(random.choice(list(play.sat))))
-            case "tell" if play.late:
-                play.state.apply(NumaReportSeen(play.late.pop(0)))
-    while play.to_start:
-        play.start()
+                simulation.end(random)
+            case "look":  # reports are created now and delivered later
+                simulation.late_reports.append(simulation.report(random.choice(list(simulation.pod_zones))))
+            case "tell" if simulation.late_reports:
+                simulation.state.apply(NumaReportSeen(simulation.late_reports.pop(0)))
+    while simulation.to_start:
+        simulation.start()
 
 
 @given(seed=st.integers(0, 1 << 30), gpus=st.integers(2, 3))
-def test_in_the_end_all_room_is_found_again(seed: int, gpus: int) -> None:
-    """Once everybody is gone and reports say so, a gang gets every zone there is."""
+def test_all_zones_are_available_again_after_all_gangs_ended(seed: int, gpus: int) -> None:
+    """Once all pods ended and reports say so, a gang gets every zone."""
     random = Random(seed)
-    play = Play(gpus, signed=random.random() < 0.5)
+    simulation = AdmissionPlay(gpus, signed=random.random() < 0.5)
     for _ in range(10):
-        play.submit(random.randrange(1, 5))
-        play.decide()
-        play.start()
-    while play.to_start:
-        play.start()
-    for ref in list(play.state.lines.standings):
-        if ref not in play.admitted:
-            play.state.apply(QueuedGangLost(ref))
-    while play.admitted:
-        play.end(random)
-    for host in play.sat:
-        play.state.apply(NumaReportSeen(play.report(host)))
-    play.now += 100.0
-    most = ZONES * (ZONE_GPUS // gpus) * 2  # the larger rack has two hosts
-    play.submit(most)
-    play.decide()
-    assert len(play.to_start) == most
+        simulation.submit(random.randrange(1, 5))
+        simulation.decide()
+        simulation.start()
+    while simulation.to_start:
+        simulation.start()
+    for ref in list(simulation.state.lines.standings):
+        if ref not in simulation.admitted:
+            simulation.state.apply(QueuedGangLost(ref))
+    while simulation.admitted:
+        simulation.end(random)
+    for host in simulation.pod_zones:
+        simulation.state.apply(NumaReportSeen(simulation.report(host)))
+    simulation.now += 100.0
+    pods = ZONES * (ZONE_GPUS // gpus) * 2  # the larger rack has two hosts
+    simulation.submit(pods)
+    simulation.decide()
+    assert len(simulation.to_start) == pods

@@ -1,4 +1,4 @@
-"""What is worked out for all nodes with zones at once is what trying it one by one on a floor would give."""
+"""Array computations over all NUMA nodes give the same plan as trying pods one by one on an overlay."""
 
 from __future__ import annotations
 
@@ -10,39 +10,41 @@ from bayplan.model.plan import Plan, PreemptPod
 from bayplan.model.profile import NodeChoice
 from bayplan.placement.pods import assign
 from bayplan.scheduling.preemption import trial
-from tests.properties.numa_states import question
+from tests.properties.numa_states import problem
 
 SEEDS = st.integers(0, 1 << 30)
 
 
-def the_long_way(seed: int) -> Plan:
-    """Every pod chooses by itself, and everybody who could go is lifted from the floor and put back."""
+def exhaustive_plan(seed: int) -> Plan:
+    """The plan when every pod is assigned by itself, and every candidate victim is removed and restored."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(assign, "best_rows", lambda *_: None)
         patch.setattr(trial, "leavers", lambda *_: None)
-        return question(seed).answer()
+        return problem(seed).plan()
 
 
 @given(SEEDS)
-@example(200122)  # with one more who stays the gang has too few seats, with two more it has enough again
-def test_the_plan_is_the_same(seed: int) -> None:
-    assert question(seed).answer() == the_long_way(seed)
+@example(200122)  # one more reprieved unit leaves too few nodes for the gang, two more leave enough
+def test_the_plan_equals_that_of_the_exhaustive_search(seed: int) -> None:
+    assert problem(seed).plan() == exhaustive_plan(seed)
 
 
 @settings(max_examples=50)
 @given(SEEDS)
 @example(400387)
-def test_the_plan_is_the_same_if_there_are_too_many_to_try_one_by_one(seed: int) -> None:
+def test_the_plan_equals_that_of_the_exhaustive_search_beyond_the_limit_of_tries(seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trial, "TRIES_MAX", 3)
-        assert question(seed).answer() == the_long_way(seed)
+        assert problem(seed).plan() == exhaustive_plan(seed)
 
 
-def test_the_worlds_ask_for_both() -> None:
-    """Otherwise it would prove nothing."""
-    plans = [(question(seed).profile.gang_nodes, question(seed).answer()) for seed in range(60)]
+def test_the_random_problems_cover_both_node_choices_and_preemption() -> None:
+    """Otherwise the comparison would prove nothing."""
+    plans = [(problem(seed).profile.gang_nodes, problem(seed).plan()) for seed in range(60)]
     for choice in NodeChoice:
-        made = [plan for how, plan in plans if how is choice]
-        displaced = [plan for plan in made if any(isinstance(one, PreemptPod) for one in plan.actions)]
-        assert len(made) > 20
-        assert len(displaced) > 10
+        plans_of_choice = [plan for node_choice, plan in plans if node_choice is choice]
+        preempting = [
+            plan for plan in plans_of_choice if any(isinstance(one, PreemptPod) for one in plan.actions)
+        ]
+        assert len(plans_of_choice) > 20
+        assert len(preempting) > 10

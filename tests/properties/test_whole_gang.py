@@ -1,4 +1,4 @@
-"""A gang with a tree sits where the count by topology puts it, whatever has happened on the floor before."""
+"""A gang with a tree is assigned as its placement by topology says, whatever the overlay has changed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RESOURCES = {"pods": 0, "gpu": 1, "cpu": 2}
 TAKER = PodSignature(amounts=(("gpu", 1), ("pods", 1)))
 
 
-def scene(world: World) -> FilterInput:
+def filter_input(world: World) -> FilterInput:
     nodes: list[Node] = sorted(map(node_of, world["nodes"]), key=lambda node: node.name[::-1])
     index, table = PodIndex(), table_of(objects(nodes))
     room = allocatable_of(table, RESOURCES)
@@ -56,34 +56,34 @@ def gangs(draw: st.DrawFn) -> tuple[World, Gang, Profile, list[int]]:
     members: list[Ask] = [
         draw(asks(THREE, name, pods=5)) for name in draw(st.sampled_from((("a",), ("a", "b"))))
     ]
-    taken = draw(st.lists(st.integers(0, 7), max_size=4))
-    return draw(worlds(THREE)), gang_of(*members), draw(profiles()), taken
+    used_rows = draw(st.lists(st.integers(0, 7), max_size=4))
+    return draw(worlds(THREE)), gang_of(*members), draw(profiles()), used_rows
 
 
 def seated(
-    world: World, gang: Gang, profile: Profile, taken: list[int], waiting: list[Pod], standing: list[Pod]
+    world: World, gang: Gang, profile: Profile, used_rows: list[int], pending: list[Pod], bound: list[Pod]
 ) -> tuple[NodeOverlay, NodeAssignment | Misfit]:
-    floor = NodeOverlay(scene(world))
-    for number, at in enumerate(taken):
-        floor.seat(PodKey("ns", f"taker-{number}"), TAKER, at % len(floor))
-    supply = cluster_of(world).snapshot()
-    return floor, tree_seats(floor, supply, gang.root, waiting, standing, profile=profile)
+    overlay = NodeOverlay(filter_input(world))
+    for number, at in enumerate(used_rows):
+        overlay.seat(PodKey("ns", f"taker-{number}"), TAKER, at % len(overlay))
+    snapshot = cluster_of(world).snapshot()
+    return overlay, tree_seats(overlay, snapshot, gang.root, pending, bound, profile=profile)
 
 
 def expected(
-    world: World, gang: Gang, profile: Profile, taken: list[str], waiting: list[Pod], standing: list[Pod]
+    world: World, gang: Gang, profile: Profile, used_rows: list[str], pending: list[Pod], bound: list[Pod]
 ) -> dict[str, list[str]] | Misfit:
     """Nodes in rank order by pod set, from a cluster in which the takers have run all along."""
     cluster = cluster_of(world)
-    for name in taken:
+    for name in used_rows:
         cluster.use_node(name, dict(TAKER.amounts))
     scope = scope_of(cluster.snapshot(), profile)
     found: dict[str, Located] | Misfit
-    if standing:
+    if bound:
         nodes: dict[str, list[str]] = {}
-        for pod in standing:
+        for pod in bound:
             nodes.setdefault(pod.pod_set, []).append(pod.node)
-        found = complete(scope, gang, nodes, Counter(pod.pod_set for pod in waiting))
+        found = complete(scope, gang, nodes, Counter(pod.pod_set for pod in pending))
     else:
         found = place_in(scope, gang)
     if isinstance(found, Misfit):
@@ -95,40 +95,40 @@ def expected(
 def test_the_same_nodes_in_the_same_order(
     asked: tuple[World, Gang, Profile, list[int]], runs: list[bool]
 ) -> None:
-    world, gang, profile, taken = asked
-    everyone = pods_of(gang)
+    world, gang, profile, used_rows = asked
+    all_pods = pods_of(gang)
     hosts = [node["name"] for node in world["nodes"] if "rack" in node["labels"]]
-    standing = [
+    bound = [
         Pod(pod.key, pod.uid, pod.amounts, hosts[at % len(hosts)], pod_set=pod.pod_set, rank=pod.rank)
-        for at, pod in enumerate(everyone)
+        for at, pod in enumerate(all_pods)
         if hosts and runs[at] and runs[-1]
     ]
-    waiting = [pod for pod in everyone if pod.key not in {one.key for one in standing}]
-    floor, answer = seated(world, gang, profile, taken, waiting, standing)
-    names = [floor.node(at % len(floor)) for at in taken]
-    right = expected(world, gang, profile, names, waiting, standing)
+    pending = [pod for pod in all_pods if pod.key not in {one.key for one in bound}]
+    overlay, answer = seated(world, gang, profile, used_rows, pending, bound)
+    names = [overlay.node(at % len(overlay)) for at in used_rows]
+    right = expected(world, gang, profile, names, pending, bound)
     if isinstance(right, Misfit) or isinstance(answer, Misfit):
         assert answer == right
-        assert floor.mark() == len(taken)
+        assert overlay.mark() == len(used_rows)
         return
     assert not answer.unsure
     for name, nodes in right.items():
-        mine = [pod.key for pod in waiting if pod.pod_set == name]
-        assert [floor.node(answer.seats[key]) for key in mine if key in answer.seats] == nodes
+        mine = [pod.key for pod in pending if pod.pod_set == name]
+        assert [overlay.node(answer.seats[key]) for key in mine if key in answer.seats] == nodes
         assert set(answer.left) >= set(mine[len(nodes) :])
-    assert all(floor.place_of(key) == row for key, row in answer.seats.items())
+    assert all(overlay.place_of(key) == row for key, row in answer.seats.items())
 
 
 @given(gangs())
 def test_pods_with_a_port_never_share_a_node(asked: tuple[World, Gang, Profile, list[int]]) -> None:
-    world, gang, profile, taken = asked
-    waiting = pods_of(gang, ports=(HostPort(80),))
-    floor, answer = seated(world, gang, profile, taken, waiting, [])
+    world, gang, profile, used_rows = asked
+    pending = pods_of(gang, ports=(HostPort(80),))
+    overlay, answer = seated(world, gang, profile, used_rows, pending, [])
     if isinstance(answer, Misfit):
         return
     if len(list(gang.root.pod_sets())) == 1:
         assert not answer.unsure
     rows = list(answer.seats.values())
     assert len(set(rows)) == len(rows)
-    labels = [floor.scene.ground.land.table.nodes[row].labels for row in rows]
+    labels = [overlay.scene.ground.land.table.nodes[row].labels for row in rows]
     assert all(HOSTNAME in one for one in labels)

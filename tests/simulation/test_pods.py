@@ -151,7 +151,7 @@ def test_those_who_are_sent_away_in_vain_are_caught(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.long
 def test_pods_that_are_told_nothing_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PodEventPublisher, "tell", lambda self, *_: None)
+    monkeypatch.setattr(PodEventPublisher, "publish", lambda self, *_: None)
     assert "nobody says why" in first_violation("nobody says why")
 
 

@@ -156,7 +156,7 @@ def test_preemption_of_an_equal_priority_is_caught(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.long
 def test_a_queue_that_preempts_within_the_quota_of_another_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FairPreemptionSearch, "_may_be_taken", lambda self, turn, queue, left: True)
+    monkeypatch.setattr(FairPreemptionSearch, "_is_reclaimable", lambda self, turn, queue, left: True)
     monkeypatch.setattr(FairPreemptionSearch, "_is_fair", lambda self, turn, go: True)
     assert "cpu of its" in first_violation("cpu of its", 22)
 
@@ -218,7 +218,7 @@ def test_unbinding_a_group_that_has_its_minimums_is_caught(monkeypatch: pytest.M
 
 @pytest.mark.long
 def test_groups_that_do_not_say_why_they_wait_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GroupStatuses, "waiting", lambda self, *_: None)
+    monkeypatch.setattr(GroupStatuses, "set_pending", lambda self, *_: None)
     assert "is pending without a reason" in first_violation("is pending without a reason")
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bayplan.model.gang import Group, Locality, Ref
-from bayplan.model.gang_spec import DisruptionBudget, GangSpec
+from bayplan.model.gang import DisruptionBudget, GangSpec, Group, Locality, Ref
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 from bayplan.model.plan import Bind, MarkStarted, Nominate, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.pod import Pod, PodKey

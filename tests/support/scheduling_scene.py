@@ -13,8 +13,7 @@ from bayplan.model.change import (
     PodSeen,
     TopologySeen,
 )
-from bayplan.model.gang import Group, Locality, PodSet, Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Group, Locality, PodSet, Ref
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 from bayplan.model.plan import Bind, Plan, ReportUnschedulable
 from bayplan.model.pod import Pod, PodKey

@@ -1,4 +1,4 @@
-"""What every backend offers: events that happened, writes to make, and how each write ended."""
+"""The interface of a backend: watch events, writes, and the outcome of each write."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A resource of the API: how it is addressed, and which of its fields are wanted."""
+    """An API resource: group, version and plural, selectors, and the fields to decode."""
 
     group: str  # "" for the core group
     version: str
@@ -18,10 +18,10 @@ class Kind:
     plural: str
     namespaced: bool = True
     wire: type[Any] | None = None  # a msgspec Struct with the fields to decode; None: plain dicts
-    optional: bool = False  # the cluster may lack it, and may gain it later
+    optional: bool = False  # may not be served by the cluster, or only later
     field_selector: str = ""
     label_selector: str = ""
-    within: str = ""  # the one namespace that is looked at; all if empty
+    within: str = ""  # restricts the watch to one namespace; empty: all namespaces
 
     @property
     def api_version(self) -> str:
@@ -33,7 +33,7 @@ class Kind:
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path of the collection, of one object, or of a part of it."""
+        """The URL path of the collection, of one object, or of one of its subresources."""
         parts = [self.root]
         namespace = namespace or self.within
         if self.namespaced and namespace:
@@ -43,16 +43,16 @@ class Kind:
 
 
 class Happened(StrEnum):
-    """What an event says about its object."""
+    """The type of a watch event."""
 
-    SEEN = "seen"  # new or changed, or still there after a relist
-    GONE = "gone"
-    SYNCED = "synced"  # everything that existed at the start (or at a relist) has been reported
+    SEEN = "seen"  # created or changed, or still present after a relist
+    GONE = "gone"  # deleted
+    SYNCED = "synced"  # every object that existed at the start (or at a relist) has been reported
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened to one object; for one object in the order it happened."""
+    """A watch event of one object. The events of one object arrive in order."""
 
     happened: Happened
     kind: Kind
@@ -61,21 +61,21 @@ class Event:
 
 
 class Verb(StrEnum):
-    """How a write is made."""
+    """The HTTP operation of a write."""
 
     CREATE = "create"
     UPDATE = "update"
     MERGE_PATCH = "merge_patch"
-    STRATEGIC_PATCH = "strategic_patch"  # lists that have keys, such as conditions, are merged by them
+    STRATEGIC_PATCH = "strategic_patch"  # lists with merge keys, such as conditions, are merged by key
     APPLY = "apply"  # server-side apply
     DELETE = "delete"
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A wish to change one object, with the precondition under which it may happen.
+    """A change of one object, with its preconditions.
 
-    Writes to one object, or of one line, are made in the order submitted; all others concurrently.
+    Writes to one object, or with the same `line`, are made in the order submitted; all others concurrently.
     """
 
     verb: Verb
@@ -87,48 +87,48 @@ class Write:
     uid: str = ""  # precondition: still the same object
     version: str = ""  # precondition: not changed since
     grace_seconds: int | None = None  # for delete
-    line: str = ""  # for objects that should come into being one after the other: any name for the row
+    line: str = ""  # ordering key: writes with the same key are made one after the other
     tag: object = None  # handed back with the outcome; never sent
 
 
 class Ended(StrEnum):
-    """How a write ended."""
+    """The result of a write."""
 
     DONE = "done"
-    CONFLICT = "conflict"  # someone else changed the object first
-    GONE = "gone"  # the object, or the very one that was meant, is no more
-    REFUSED = "refused"  # invalid or forbidden: trying again as it is cannot help
-    TIMED_OUT = "timed_out"  # nobody knows whether it happened
+    CONFLICT = "conflict"  # the object was changed since it was read
+    GONE = "gone"  # the object does not exist, or another one has its name (uid)
+    REFUSED = "refused"  # invalid or forbidden: the same write would be refused again
+    TIMED_OUT = "timed_out"  # no answer: the write may or may not have been made
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOutcome:
-    """The end of one write."""
+    """How one write ended."""
 
     write: Write
     ended: Ended
     status: int = 0  # HTTP status, 0 if there was no answer
     message: str = ""
-    object: Any = None  # what the server answered, if an object
+    object: Any = None  # the object in the server's response, if there is one
 
 
 class Backend(Protocol):
-    """What the loop needs. Nothing here blocks except `wait`."""
+    """The API client of the control loop. Only `wait` blocks."""
 
     def watch(self, kinds: Sequence[Kind]) -> None:
-        """Begin to report on these kinds."""
+        """Start watching these kinds."""
 
     def events(self) -> Iterable[Event]:
-        """Everything that happened since the last call."""
+        """The events received since the last call."""
 
     def submit(self, writes: Sequence[Write]) -> None:
-        """Begin these writes."""
+        """Start these writes."""
 
     def outcomes(self) -> Iterable[WriteOutcome]:
-        """Every write that ended since the last call."""
+        """The writes that ended since the last call."""
 
     def wait(self, seconds: float) -> None:
-        """Sleep until something happened or the time is up."""
+        """Sleep until there is an event or outcome, or the time is up."""
 
     def close(self, grace_seconds: float = 10.0) -> None:
-        """Finish writes in flight, then let go of everything."""
+        """Finish the writes in flight, then close all connections."""

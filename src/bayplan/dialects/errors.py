@@ -1,23 +1,23 @@
-"""Trouble with the API, as one tree of exceptions; caught only in the runtime and the command line.
+"""Errors of the API client, as one tree of exceptions; caught only in the runtime and the command line.
 
-Trouble
-├── Misconfigured      kubeconfig, context or credentials cannot work as they are: exit
-├── Unreachable        no answer: try again later
+ApiError
+├── Misconfigured      the kubeconfig, context or credentials are invalid: exit
+├── Unreachable        no answer: retry later
 ├── Unauthorised       credentials expired or wrong
-├── Forbidden          known, but without the right
-├── NotServed          the API group or kind does not exist on this cluster
-└── Stale              the watch is too old (410): list again
+├── Forbidden          authenticated, but not permitted by RBAC
+├── NotServed          the cluster does not serve the API group or kind
+└── Stale              the resourceVersion of the watch is too old (410 Gone): list again
 """
 
 from __future__ import annotations
 
 
 class ApiError(Exception):
-    """Something about the API does not work; the message is one clear sentence."""
+    """A call of the API failed; the message is one sentence for the user."""
 
 
 class Misconfigured(ApiError):
-    """The configuration cannot work as it is."""
+    """The client configuration is invalid."""
 
 
 class Unreachable(ApiError):
@@ -25,16 +25,16 @@ class Unreachable(ApiError):
 
 
 class Unauthorised(ApiError):
-    """The server does not know who we are."""
+    """The server did not accept the credentials (401)."""
 
 
 class Forbidden(ApiError):
-    """The server knows who we are and says no."""
+    """The server denies the request (403)."""
 
 
 class NotServed(ApiError):
-    """The server does not have this API."""
+    """The server does not serve this API."""
 
 
 class Stale(ApiError):
-    """What we asked to resume from is no longer kept."""
+    """The server no longer has the resourceVersion to resume a watch from (410)."""

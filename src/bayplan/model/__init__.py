@@ -1,1 +1,1 @@
-"""What exists: frozen values that every other package speaks in. No I/O, no behaviour but invariants."""
+"""The domain model: frozen values that all other packages use. No I/O, no behaviour but invariants."""

@@ -1,4 +1,4 @@
-"""Why a gang in a queue is not admitted: facts only, which dialects make sentences of."""
+"""Why a queued gang is not admitted: facts, from which dialects make messages."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from bayplan.model.node_rules import Taint
 
 
 class AdmissionReason(StrEnum):
-    """The one dominant reason, in words that tools can rely on."""
+    """The dominant reason, with stable values for tools."""
 
     TO_BE_EVALUATED = "to_be_evaluated"
-    NO_PLACE = "no_place"  # quota is there, a place is not, even in an empty cluster
+    NO_PLACE = "no_place"  # quota suffices, but no placement exists, even in an empty cluster
     NO_QUOTA_NOW = "no_quota_now"
     NEVER_ENOUGH_QUOTA = "never_enough_quota"
     NO_FLAVOR = "no_flavor"
     VICTIMS_LEAVING = "victims_leaving"
     MISCONFIGURED = "misconfigured"
-    CLOSED = "closed"  # the queue, or the way into it
+    CLOSED = "closed"  # the queue or the namespace queue is stopped
     ON_HOLD = "on_hold"
     OTHERS_STARTING = "others_starting"
     GATED = "gated"
-    INTERNAL = "internal"  # deciding on it failed
-    OUT_OF_TIME = "out_of_time"  # deciding on it took longer than it may
+    INTERNAL = "internal"  # an error occurred during the decision
+    OUT_OF_TIME = "out_of_time"  # the decision on this gang exceeded its time limit
 
 
 class ObstacleKind(StrEnum):
-    """What stands between a pod set and a flavor."""
+    """What keeps a pod set from using a flavor."""
 
-    NOT_COVERED = "not_covered"  # the queue has no quota for the resource at all
+    NOT_COVERED = "not_covered"  # the queue has no quota for the resource
     FLAVOR_UNKNOWN = "flavor_unknown"
     TAINT = "taint"
     AFFINITY = "affinity"
@@ -38,8 +38,8 @@ class ObstacleKind(StrEnum):
     ONLY_TOPOLOGY = "only_topology"
     LEVEL_MISSING = "level_missing"
     TOPOLOGY_UNKNOWN = "topology_unknown"
-    SHORT = "short"  # amounts: lacking
-    TOO_MUCH = "too_much"  # amounts: of earlier pod sets, of this one, the most there can be
+    SHORT = "short"  # amounts: what is lacking
+    TOO_MUCH = "too_much"  # amounts: of earlier pod sets, of this one, the maximum
     NOT_NOMINATED = "not_nominated"
     OTHER_FLAVOR_BEFORE = "other_flavor_before"
     NO_TOPOLOGY_FLAVOR = "no_topology_flavor"
@@ -51,7 +51,7 @@ class ObstacleKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """One thing in the way."""
+    """One obstacle to a flavor."""
 
     what: ObstacleKind
     flavor: str = ""
@@ -65,7 +65,7 @@ RejectionDetail = Obstacle | Misfit
 
 
 class FlavorMode(StrEnum):
-    """What trying a flavor came to."""
+    """The result of trying a flavor."""
 
     NONE = "none"
     NO_VICTIMS = "no_victims"
@@ -80,30 +80,30 @@ class FlavorAttempt:
 
     flavor: str
     chance: FlavorMode
-    borrow: int = 0  # how far up the tree quota has to come from
+    borrow: int = 0  # how far up the quota tree the gang has to borrow
     obstacles: tuple[RejectionDetail, ...] = ()
     token: AdmissionReason | None = None
-    possible: FlavorMode | None = None  # of preempting, if that was looked into
+    possible: FlavorMode | None = None  # the result of preemption, if it was simulated
 
 
 @dataclass(frozen=True, slots=True)
 class PodSetAttempts:
-    """What was tried for one pod set, and what stood in the way."""
+    """What was tried for one pod set, and the obstacles."""
 
     pod_set: str
     obstacles: tuple[RejectionDetail, ...] = ()
-    fatal: Obstacle | None = None  # the request itself cannot be met, whatever is free
+    fatal: Obstacle | None = None  # the request can never be met, whatever is free
     attempts: tuple[FlavorAttempt, ...] = ()
 
 
 class AdmissionRemark(StrEnum):
-    """What is said besides, or instead of, what was tried."""
+    """Why a gang is not admitted, apart from the obstacles of its flavors."""
 
     TRIED = "tried"
-    LEAVING = "leaving"  # victims were told to leave
+    LEAVING = "leaving"  # victims are terminating
     LEAVING_FAILED = "leaving_failed"
-    OVERTAKEN = "overtaken"  # another gang of this round took the room
-    SAME_VICTIMS = "same_victims"  # another gang of this round takes them
+    OVERTAKEN = "overtaken"  # another gang of this cycle took the capacity
+    SAME_VICTIMS = "same_victims"  # another gang of this cycle preempts the same victims
     SAME_VICTIMS_WILL_FIT = "same_victims_will_fit"
     CHECKS_FAILED = "checks_failed"
     QUEUE_CLOSED = "queue_closed"
@@ -112,26 +112,26 @@ class AdmissionRemark(StrEnum):
     ENTRANCE_MISSING = "entrance_missing"
     ENTRANCE_CLOSED = "entrance_closed"
     OTHERS_STARTING = "others_starting"
-    RESERVED = "reserved"  # a gang that waits longer has this room set aside
-    ALIKE = "alike"  # another gang of the same shape was just refused
-    INTERNAL = "internal"  # deciding on it failed
-    OUT_OF_TIME = "out_of_time"  # deciding on it took longer than it may
+    RESERVED = "reserved"  # the capacity is reserved for a gang that is pending longer
+    ALIKE = "alike"  # a gang of the same shape was rejected in this cycle
+    INTERNAL = "internal"  # an error occurred during the decision
+    OUT_OF_TIME = "out_of_time"  # the decision exceeded its time limit
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRejection:
-    """The whole story of why not."""
+    """Everything known about why a gang is not admitted."""
 
     token: AdmissionReason
     remark: AdmissionRemark = AdmissionRemark.TRIED
     tried: tuple[PodSetAttempts, ...] = ()
     victims: int = 0
     queue: str = ""
-    about: str = ""  # the gang, if deciding on it failed
-    fault: str = ""  # the id of the error, or how many seconds it had
+    about: str = ""  # the gang, if the decision failed
+    fault: str = ""  # the id of the error, or the time limit in seconds
 
     def only_quota_helps(self) -> bool:
-        """Whether room would not change anything: quota is short, and nobody can be made to give any back."""
+        """Whether free capacity would not help: quota is short, and no victims can free any."""
         if self.token is not AdmissionReason.NO_QUOTA_NOW or self.remark is not AdmissionRemark.TRIED:
             return False
         return all(
@@ -143,7 +143,7 @@ class AdmissionRejection:
         )
 
     def near_miss(self) -> tuple[str, NearMiss] | None:
-        """The topology and the domain that came closest, if room was missing."""
+        """The topology and the domain that came closest, if capacity was short."""
         for tried in self.tried:
             for obstacle in tried.obstacles:
                 if isinstance(obstacle, Misfit) and obstacle.nearest is not None:

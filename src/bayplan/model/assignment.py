@@ -1,4 +1,4 @@
-"""The answer to a gang: where every pod goes, or exactly why it cannot."""
+"""The result of placing a gang: a domain for every pod, or why there is none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 from bayplan.model.numa import Unaligned
 
 Path = tuple[str, ...]
-"""A domain's values, one per level from the top."""
+"""A domain: one label value per level, from the top."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,25 +22,25 @@ class DomainAssignment:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Where the pods of one pod set go. Shares stand in rank order: rank 0 is in the first share."""
+    """The domains of the pods of one pod set, in rank order: rank 0 is in the first share."""
 
     levels: tuple[str, ...]
     shares: tuple[DomainAssignment, ...]
-    proven: bool = False  # an exact search showed that no better answer exists
+    proven: bool = False  # an exact search proved that no better assignment exists
 
     @property
     def count(self) -> int:
         return sum(share.count for share in self.shares)
 
     def ranks(self) -> Iterator[Path]:
-        """The domain of rank 0, 1, 2, …"""
+        """The domains of rank 0, 1, 2, …"""
         for share in self.shares:
             for _ in range(share.count):
                 yield share.values
 
 
 class Code(StrEnum):
-    """Why a pod set has no place."""
+    """Why a pod set has no placement."""
 
     NO_ROOM = "no_room"
     NO_DOMAINS = "no_domains"
@@ -53,18 +53,18 @@ class Code(StrEnum):
     INNER_SIZE_NOT_DIVISOR = "inner_size_not_divisor"
     STALE_ASSIGNMENT = "stale_assignment"
     NO_REPLACEMENT = "no_replacement"
-    NOT_DECIDED = "not_decided"  # the search ran out of time without an answer
-    NOT_INSTALLED = "not_installed"  # the strategy needs an extra that is missing
+    NOT_DECIDED = "not_decided"  # the search hit its time limit
+    NOT_INSTALLED = "not_installed"  # the strategy needs an optional dependency that is not installed
 
 
 @dataclass(frozen=True, slots=True)
 class Exclusions:
-    """How many nodes were out of the question, each counted once, under the first rule it broke."""
+    """How many nodes were excluded, each counted once, under the first rule it failed."""
 
     nodes: int = 0
     selector: int = 0
     affinity: int = 0
-    outside: int = 0  # not in the domain that the survivors of a replacement demand
+    outside: int = 0  # not in the domain that the remaining pods of the gang require
     taints: Mapping[str, int] = field(default_factory=dict)
     resources: Mapping[str, int] = field(default_factory=dict)
 
@@ -80,7 +80,7 @@ class LayerFit:
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """A resource of which a domain has too little in total, wherever in it the pods would be."""
+    """A resource that a whole domain has too little of."""
 
     resource: str
     asked: int  # by all pods together
@@ -89,7 +89,7 @@ class Lack:
 
 @dataclass(frozen=True, slots=True)
 class DomainFit:
-    """How many of the pods a domain holds, and what it lacks if not all ask for the same resources."""
+    """How many of the pods fit in a domain, and what it lacks if pods have different requests."""
 
     domain: Path
     fit: int
@@ -104,23 +104,23 @@ class NearMiss:
     level: str
     fit: int  # pods
     short: int  # pods
-    resource: str = ""  # what runs out first there
-    lacking: int = 0  # how much more of it would do
-    lacks: tuple[Lack, ...] = ()  # if not all pods ask for the same resources
+    resource: str = ""  # the resource that runs out first
+    lacking: int = 0  # how much more of it would suffice
+    lacks: tuple[Lack, ...] = ()  # if pods have different requests
 
 
 @dataclass(frozen=True, slots=True)
 class Oversized:
-    """One pod is larger than every node that it may use, even if that were empty."""
+    """One pod is larger than every node that it may use, even if the node were empty."""
 
     pod_set: str
     node: str  # the one that comes closest
-    lacks: tuple[tuple[str, int, int], ...]  # resource, how much the pod asks for, how much the node has
+    lacks: tuple[tuple[str, int, int], ...]  # resource, amount requested, amount on the node
 
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """A refusal with its facts. Dialects make sentences of it."""
+    """Why pod sets have no placement, as facts from which dialects make messages."""
 
     code: Code
     pod_sets: tuple[str, ...]
@@ -133,23 +133,23 @@ class Misfit:
     layers: tuple[LayerFit, ...] = ()
     excluded: Exclusions = Exclusions()
     nearest: NearMiss | None = None
-    holds: tuple[DomainFit, ...] = ()  # by domain, if they are few
-    lacking: tuple[tuple[str, int], ...] = ()  # else, if each lacks something: by resource, how many do
-    in_all: int | None = None  # how many of the pods all domains hold together
+    holds: tuple[DomainFit, ...] = ()  # by domain, if there are few domains
+    lacking: tuple[tuple[str, int], ...] = ()  # otherwise: by resource, how many domains lack it
+    in_all: int | None = None  # how many of the pods fit in all domains together
     unlabelled: tuple[str, ...] = ()  # without any domain: the levels whose label no node has
     domain: str = ""
     sizes: tuple[int, int] = (0, 0)
-    unaligned: Unaligned | None = field(default=None, compare=False)  # a node that can align no more
-    oversized: Oversized | None = None  # if not even one pod could be placed on empty nodes
+    unaligned: Unaligned | None = field(default=None, compare=False)  # a node that cannot align another pod
+    oversized: Oversized | None = None  # if not even one pod fits on an empty node
 
     @property
     def is_too_large(self) -> bool:
-        """Whether even all domains together hold too few."""
+        """Whether too few pods fit even in all domains together."""
         return self.in_all is not None and self.in_all < self.asked * self.unit
 
     @property
     def lacked(self) -> frozenset[str]:
-        """The resources of which domains have too little in total, as far as that is told."""
+        """The resources that whole domains have too little of, as far as known."""
         near = () if self.nearest is None else self.nearest.lacks
         found = (lack.resource for lacks in (near, *(one.lacks for one in self.holds)) for lack in lacks)
         return frozenset((*found, *(resource for resource, _ in self.lacking)))
@@ -157,7 +157,7 @@ class Misfit:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """All pod sets placed, or the misfit that stopped it (with what was placed before it)."""
+    """The assignments of all pod sets, or the misfit (with the assignments made before it)."""
 
     assignments: Mapping[str, Assignment]
     misfit: Misfit | None = None

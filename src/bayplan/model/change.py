@@ -1,87 +1,85 @@
-"""What happened out there, in the model's words: the only way into the state."""
+"""Changes of the cluster, decoded into the model: the only input of the state."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bayplan.model.fair_queue import FairQueue
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import DisruptionBudget, GangSpec
+from bayplan.model.gang import DisruptionBudget, GangSpec, Ref
 from bayplan.model.node import Node, Topology
 from bayplan.model.numa import NodeZones
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.queued_gang import QueuedGang
-from bayplan.model.quota import Check, Flavor, NamespaceQueue, Queue, QuotaNode
+from bayplan.model.quota import Check, FairQueue, Flavor, NamespaceQueue, Queue, QuotaNode
 from bayplan.model.storage import NodeVolumes, StorageCapacity, StorageClass, Volume, VolumeClaim
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSeen:
-    """A node is there, as it is now."""
+    """A node was added or changed."""
 
     node: Node
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLost:
-    """A node is no more."""
+    """A node was deleted."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class TopologySeen:
-    """A topology is defined, as it is now."""
+    """A topology was added or changed."""
 
     topology: Topology
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyLost:
-    """A topology is no longer defined."""
+    """A topology was deleted."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class PodSeen:
-    """A pod is there, as it is now."""
+    """A pod was added or changed."""
 
     pod: Pod
 
 
 @dataclass(frozen=True, slots=True)
 class PodLost:
-    """A pod is no more."""
+    """A pod was deleted."""
 
     key: PodKey
 
 
 @dataclass(frozen=True, slots=True)
 class GangSpecSeen:
-    """The rules of a gang are there, as they are now."""
+    """The spec of a gang was added or changed."""
 
     charter: GangSpec
 
 
 @dataclass(frozen=True, slots=True)
 class GangSpecLost:
-    """The rules of a gang are no more, or it is over."""
+    """The spec of a gang was deleted, or the gang finished."""
 
     ref: Ref
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetSeen:
-    """So many pods of a kind may be made to go."""
+    """A disruption budget was added or changed."""
 
     budget: DisruptionBudget
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetLost:
-    """Nobody limits how many pods of a kind may go."""
+    """A disruption budget was deleted."""
 
     namespace: str
     name: str
@@ -89,23 +87,23 @@ class BudgetLost:
 
 @dataclass(frozen=True, slots=True)
 class StorageSeen:
-    """A claim, volume, class or room for volumes is there, as it is now."""
+    """A claim, volume, storage class, storage capacity or volume limit was added or changed."""
 
     item: VolumeClaim | Volume | StorageClass | StorageCapacity | NodeVolumes
-    key: str = ""  # tells apart items that have no name of their own
+    key: str = ""  # identifies items without a name of their own
 
 
 @dataclass(frozen=True, slots=True)
 class StorageLost:
-    """Something about volumes is no more."""
+    """A storage object was deleted."""
 
-    kind: str  # the class of the item
-    key: str  # its name; for a claim, namespace and name with a slash between
+    kind: str  # the kind of the item
+    key: str  # its name; for namespaced items `namespace/name`
 
 
 @dataclass(frozen=True, slots=True)
 class ImagesSeen:
-    """A node has these images, by size."""
+    """The images of a node, by size."""
 
     node: str
     images: Mapping[str, int]
@@ -113,84 +111,84 @@ class ImagesSeen:
 
 @dataclass(frozen=True, slots=True)
 class NumaReportSeen:
-    """A node reports what lies inside it, as it is now."""
+    """The NUMA report of a node was added or changed."""
 
     report: NodeZones
 
 
 @dataclass(frozen=True, slots=True)
 class NumaReportLost:
-    """A node reports nothing of its inside any more."""
+    """The NUMA report of a node was deleted."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
 class FairQueueSeen:
-    """A queue that shares the nodes with others is there, as it is now."""
+    """A fair-share queue was added or changed."""
 
     queue: FairQueue
 
 
 @dataclass(frozen=True, slots=True)
 class FairQueueLost:
-    """A queue that shared the nodes with others is no more."""
+    """A fair-share queue was deleted."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class FlavorSeen:
-    """A flavor is defined, as it is now."""
+    """A flavor was added or changed."""
 
     flavor: Flavor
 
 
 @dataclass(frozen=True, slots=True)
 class FlavorLost:
-    """A flavor is no longer defined."""
+    """A flavor was deleted."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaNodeSeen:
-    """A node of the quota tree that queues share is defined, as it is now."""
+    """A shared node of the quota tree was added or changed."""
 
     node: QuotaNode
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaNodeLost:
-    """A shared node of the quota tree is no longer defined."""
+    """A shared node of the quota tree was deleted."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSeen:
-    """A queue is there, as it is now."""
+    """A queue was added or changed."""
 
     queue: Queue
 
 
 @dataclass(frozen=True, slots=True)
 class QueueLost:
-    """A queue is no more."""
+    """A queue was deleted."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceQueueSeen:
-    """An entrance to a queue is there, as it is now."""
+    """A namespace queue was added or changed."""
 
     entrance: NamespaceQueue
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceQueueLost:
-    """An entrance is no more."""
+    """A namespace queue was deleted."""
 
     namespace: str
     name: str
@@ -198,21 +196,21 @@ class NamespaceQueueLost:
 
 @dataclass(frozen=True, slots=True)
 class CheckSeen:
-    """A check is there, as it is now."""
+    """An admission check was added or changed."""
 
     check: Check
 
 
 @dataclass(frozen=True, slots=True)
 class CheckLost:
-    """A check is no more."""
+    """An admission check was deleted."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceSeen:
-    """A namespace is there, with these labels."""
+    """A namespace was added or changed."""
 
     name: str
     labels: Mapping[str, str]
@@ -220,28 +218,28 @@ class NamespaceSeen:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceLost:
-    """A namespace is no more."""
+    """A namespace was deleted."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedGangSeen:
-    """A gang asks for quota, or has it, as it is now."""
+    """A queued gang was added or changed."""
 
     demand: QueuedGang
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedGangLost:
-    """A gang no longer asks for quota, and holds none."""
+    """A queued gang was deleted, or finished."""
 
     ref: Ref
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A scheduler began to look: nothing from before is known any more."""
+    """A scheduler process started: its state is empty."""
 
 
 Change = (

@@ -1,4 +1,4 @@
-"""Why a pod fits no node: what each node lacks, counted, or what is wrong with the pod itself."""
+"""Why a pod fits no node: counts by filter reason, or an error of the pod itself."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from bayplan.model.numa import Unaligned
 
 
 class FilterReason(StrEnum):
-    """What keeps a pod off a node, in the order in which it is looked at."""
+    """Why a node was filtered out, in the order of the filters."""
 
-    OUTSIDE = "outside"  # it names its nodes, and this is none of them
+    OUTSIDE = "outside"  # the pod names its nodes, and this is none of them
     CORDONED = "cordoned"
     OTHER_NODE = "other_node"
     TAINT = "taint"
@@ -21,8 +21,8 @@ class FilterReason(StrEnum):
     LACKING = "lacking"  # with the resource
     UNALIGNED = "unaligned"  # with what could not be aligned
     DISK = "disk"
-    ONE_POD = "one_pod"  # a claim for one pod alone is in use
-    ATTACHED = "attached"  # no further volume can be attached
+    ONE_POD = "one_pod"  # a ReadWriteOncePod claim is in use
+    ATTACHED = "attached"  # the volume limit of the node is reached
     VOLUME_ELSEWHERE = "volume_elsewhere"
     NO_VOLUME = "no_volume"
     NO_STORE_ROOM = "no_store_room"
@@ -32,33 +32,33 @@ class FilterReason(StrEnum):
     SPREAD = "spread"
     NOT_NEAR = "not_near"
     NOT_APART = "not_apart"
-    UNWELCOME = "unwelcome"  # a pod that runs there wants it elsewhere
+    UNWELCOME = "unwelcome"  # anti-affinity of a running pod
 
 
 class PodError(StrEnum):
-    """What is wrong with the pod itself: no node need be looked at."""
+    """An error of the pod itself: no node is tried."""
 
     AFFINITY_CONFLICT = "affinity_conflict"
     CLAIM_MISSING = "claim_missing"  # with the claim
-    CLAIM_AWAITED = "claim_awaited"  # its own claim, not made yet
+    CLAIM_AWAITED = "claim_awaited"  # its own claim, not created yet
     CLAIM_LOST = "claim_lost"  # with claim and volume
     CLAIM_LEAVING = "claim_leaving"
     CLAIM_UNBOUND = "claim_unbound"
-    CLAIM_FOREIGN = "claim_foreign"  # its own claim was made for another pod
+    CLAIM_FOREIGN = "claim_foreign"  # its own claim was created for another pod
     VOLUME_MISSING = "volume_missing"
 
 
 Lack = tuple[FilterReason, str]
-"""A cause, and the resource or the part of the pod if it is about one."""
+"""A reason, with the resource or container it is about, if any."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilterFailure:
-    """Why none of the nodes took a pod."""
+    """Why no node passed the filters for a pod."""
 
     nodes: int
     counts: Mapping[Lack, int] = field(default_factory=dict)
     bar: PodError | None = None
-    about: tuple[str, ...] = ()  # what the bar is about
+    about: tuple[str, ...] = ()  # what the pod error is about
     unaligned: Unaligned | None = field(default=None, compare=False)  # the first node that cannot align it
-    curable: int = field(default=0, compare=False)  # nodes that might take it if others went
+    curable: int = field(default=0, compare=False)  # nodes that preemption might free

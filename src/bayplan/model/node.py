@@ -1,4 +1,4 @@
-"""What carries pods: a node with labels, taints and capacity, and the topology read off its labels."""
+"""Nodes with labels, taints and capacity, and topologies defined by node labels."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from bayplan.model.node_rules import Taint
 
 HOSTNAME = "kubernetes.io/hostname"
 PODS = "pods"
-"""The resource every pod takes one of."""
+"""The resource that every pod uses one of."""
 
 LEVELS_MAX = 16
 ROOM_MAX = 2**50
-"""More of any resource than a machine has: 1 PiB, or 10^12 cores. A pod that asks for so much never fits.
+"""More of any resource than a machine has: 1 PiB, or 10^12 cores. A pod that requests so much never fits.
 
 Free amounts are int64 and each is between -ROOM_MAX and ROOM_MAX, so that a sum over 8,191 machines at the
 bound does not wrap; over 100,000 machines it does not as long as they have less than 64 TiB each on average.
@@ -22,7 +22,7 @@ bound does not wrap; over 100,000 machines it does not as long as they have less
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Levels of a data centre, top to bottom, each a node label key."""
+    """The levels of a data centre from top to bottom, each a node label key."""
 
     name: str
     levels: tuple[str, ...]
@@ -39,7 +39,7 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine. Amounts are whole numbers: milli-CPU, bytes, counts."""
+    """A node. Amounts are integers: milli-CPU, bytes, counts."""
 
     name: str
     labels: Mapping[str, str]

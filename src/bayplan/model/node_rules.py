@@ -1,4 +1,4 @@
-"""Which nodes a pod accepts: selectors, affinity and tolerations, and the taints they answer."""
+"""Which nodes a pod may use: node selector, node affinity and tolerations, and the taints they match."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bayplan.model.whole_numbers import signed_number
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """A node's reason to be avoided."""
+    """A taint of a node."""
 
     key: str
     value: str = ""
@@ -22,7 +22,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """A pod's consent to matching taints. An empty key or effect matches all of them."""
+    """A toleration of a pod. An empty key or effect matches all of them."""
 
     key: str = ""
     operator: str = "Equal"
@@ -30,7 +30,7 @@ class Toleration:
     effect: str = ""
 
     def accepts(self, taint: Taint) -> bool:
-        """Whether this toleration covers the taint."""
+        """Whether this toleration tolerates the taint."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:
@@ -54,13 +54,13 @@ def _compares(have: str, bound: str, operator: str) -> bool:
 
 
 def integer(text: str) -> int | None:
-    """The whole number a label or taint value spells, or None."""
+    """The integer value of a label or taint, or None."""
     return signed_number(text)
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One test of a node label (or of a node field): key, operator, values."""
+    """One requirement on a node label (or node field): key, operator, values."""
 
     key: str
     operator: str  # In, NotIn, Exists, DoesNotExist, Gt, Lt
@@ -68,7 +68,7 @@ class Requirement:
     field: bool = False  # the key names a node field, such as metadata.name
 
     def accepts(self, value: str | None) -> bool:
-        """Whether a label with this value (None: no such label) passes."""
+        """Whether a label with this value (None: no such label) satisfies the requirement."""
         match self.operator:
             case "In":
                 return value in self.values
@@ -93,7 +93,7 @@ class NodeSelectorTerm:
 
 @dataclass(frozen=True, slots=True)
 class NodeRules:
-    """All that a pod says about nodes; equal rules share one node mask, so this is the cache key.
+    """All node constraints of a pod; equal rules share one node mask, so this is the cache key.
 
     `affinity` is None when nothing is required; terms are alternatives.
     """

@@ -1,4 +1,4 @@
-"""What lies inside a node: zones with room of their own, how pods are aligned with them, what pods ask."""
+"""NUMA zones of nodes: reports, topology manager policies, alignment requests of pods, and staleness."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 ZONES_USUAL = 8
-"""How many zones a node is taken to be able to align over, if it does not say."""
+"""The number of zones a node is assumed to align over, if it does not say."""
 
 ALIGNED = "room in zones"
-"""What a node lacks that can align no more pods, where that is told like a resource."""
+"""What a node lacks that cannot align another pod, where it is reported like a resource."""
 
 Amounts = tuple[tuple[str, int], ...]
 
 
 class TopologyManagerPolicy(StrEnum):
-    """What a node does with a pod whose resources do not lie in one zone."""
+    """The topology manager policy of a node: what happens to a pod whose resources are not in one zone."""
 
     NONE = "none"
-    BEST_EFFORT = "best_effort"  # tries, and takes the pod anyway
-    RESTRICTED = "restricted"  # refuses it unless no fewer zones could ever do
-    SINGLE_ZONE = "single_zone"  # refuses it
+    BEST_EFFORT = "best_effort"  # tries to align, and admits the pod anyway
+    RESTRICTED = "restricted"  # rejects the pod unless no smaller set of zones could ever suffice
+    SINGLE_ZONE = "single_zone"  # rejects the pod
 
 
 class TopologyManagerScope(StrEnum):
-    """What has to lie together."""
+    """What has to be aligned together."""
 
     CONTAINER = "container"
     POD = "pod"
@@ -42,7 +42,7 @@ class Alignment:
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """A part of a node. A resource that it does not list has no home in it."""
+    """A NUMA zone of a node. A resource that it does not list is not available in it."""
 
     number: int
     available: Mapping[str, int]
@@ -52,9 +52,9 @@ class Zone:
 
 @dataclass(frozen=True, slots=True)
 class ZoneAssignment:
-    """Which pinned containers sit where: their places in the sorted list of all of them, by zone.
+    """The zones of pinned containers: positions in the sorted list of all pinned containers, by zone.
 
-    Whoever is in no list sits in the busiest zone.
+    Containers without an entry are in the busiest zone.
     """
 
     containers: int
@@ -64,13 +64,13 @@ class ZoneAssignment:
 
 @dataclass(frozen=True, slots=True)
 class NodeZones:
-    """A node's report of its zones, and by which pods it was made."""
+    """A node's report of its zones, and a fingerprint of the pods it includes."""
 
     node: str
     zones: tuple[Zone, ...] = ()  # as listed; numbers are unique and may have gaps
     alignment: Alignment = Alignment()
-    sign: int | None = None  # of the pods that the report counts; None: it does not say
-    exclusive_only: bool = False  # only pods with something to themselves are in the sign
+    sign: int | None = None  # fingerprint of the pods included; None: unsigned
+    exclusive_only: bool = False  # the fingerprint includes only pods with exclusive resources
     seating: ZoneAssignment | None = None
 
     def __post_init__(self) -> None:
@@ -78,12 +78,12 @@ class NodeZones:
 
     @property
     def resources(self) -> frozenset[str]:
-        """Everything that some zone lists."""
+        """All resources that any zone lists."""
         return frozenset(resource for zone in self.zones for resource in zone.available)
 
 
 class QosClass(StrEnum):
-    """How much of what it asks for a pod is promised."""
+    """The QoS class of a pod."""
 
     GUARANTEED = "guaranteed"
     BURSTABLE = "burstable"
@@ -93,14 +93,14 @@ class QosClass(StrEnum):
 class ContainerType(StrEnum):
     """When a container runs."""
 
-    INIT = "init"  # before the others, and then no more
-    SIDECAR = "sidecar"  # from before the others to the end
+    INIT = "init"  # before the app containers
+    SIDECAR = "sidecar"  # from before the app containers to the end
     APP = "app"
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerRequest:
-    """A container's own requests, zeros included: asking for nothing of something is a statement, too."""
+    """A container's own requests, zeros included: a zero request is explicit."""
 
     name: str
     requests: Amounts
@@ -109,7 +109,7 @@ class ContainerRequest:
 
 @dataclass(frozen=True, slots=True)
 class NumaRequest:
-    """What a pod asks of zones. Equal values share one answer; containers start in this order."""
+    """What a pod asks of NUMA zones. Equal values share one result; containers start in this order."""
 
     service: QosClass
     containers: tuple[ContainerRequest, ...]
@@ -117,14 +117,14 @@ class NumaRequest:
 
 
 class FitRule(StrEnum):
-    """What is compared with the room of a zone."""
+    """What is compared with the capacity of a zone."""
 
     STRICT = "strict"  # all that a node would pin; containers one after the other
-    PLAIN = "plain"  # each container by itself, memory and huge pages always fit
+    PLAIN = "plain"  # each container by itself; memory and huge pages always fit
 
 
 class ZoneScore(StrEnum):
-    """Which nodes are liked."""
+    """How nodes are scored."""
 
     LEAST_ALLOCATED = "least_allocated"
     MOST_ALLOCATED = "most_allocated"
@@ -134,58 +134,58 @@ class ZoneScore(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ZoneRules:
-    """An administrator's choices."""
+    """Configured rules for NUMA zones."""
 
     fit: FitRule = FitRule.STRICT
-    sidecars_stay: bool = True  # they keep what they take; otherwise they are checked like any init container
+    sidecars_stay: bool = True  # sidecars keep their resources; otherwise as init containers
     score: ZoneScore = ZoneScore.LEAST_ALLOCATED
-    weights: Amounts = ()  # 1 for a resource that is not named
+    weights: Amounts = ()  # 1 for a resource that is not listed
 
     def weight(self, resource: str) -> int:
-        """How much a resource counts in the score; what is not positive counts once."""
+        """The weight of a resource in the score, at least 1."""
         return max(dict(self.weights).get(resource, 1), 1)
 
 
 class OverReserve(StrEnum):
-    """What is done about pods that a report cannot know yet."""
+    """What is done about pods that a report does not include yet."""
 
-    NONE = "none"  # the last report counts as it stands
-    SKIP = "skip"  # a node that a pod is being bound to is left alone until it is
-    RESERVE = "reserve"  # their requests are taken from every zone until the report catches up
+    NONE = "none"  # use the last report as it is
+    SKIP = "skip"  # skip a node while a pod is being bound to it
+    RESERVE = "reserve"  # subtract their requests from every zone until a report includes them
 
 
 class Whose(StrEnum):
-    """Which pods are meant."""
+    """A set of pods."""
 
     ALL = "all"
-    EXCLUSIVE = "exclusive"  # those with something to themselves
+    EXCLUSIVE = "exclusive"  # pods with exclusive resources
     NONE = "none"
-    AS_REPORTED = "as_reported"  # whichever the report says that it counts
+    AS_REPORTED = "as_reported"  # as the report says
 
 
 @dataclass(frozen=True, slots=True)
 class NumaStalenessPolicy:
-    """An administrator's choices about late reports."""
+    """Configured policy for late reports."""
 
     caution: OverReserve = OverReserve.NONE
-    period: float = 0.0  # seconds between two looks at nodes in doubt
-    strangers: Whose = Whose.ALL  # whose pods, put there by others, cast doubt on a node
-    counted: Whose = Whose.AS_REPORTED  # which pods the sign of a report counts
-    starting: bool = True  # pods count as soon as they leave the line, not only once they run
-    heed_settings: bool = True  # a changed policy is taken over at once
-    make_room: bool = False  # evictions are thought through zone by zone
-    eager: bool = True  # a report that has caught up is taken over even if nobody was refused
+    period: float = 0.0  # seconds between two checks of outdated nodes
+    strangers: Whose = Whose.ALL  # which pods of other schedulers make a report outdated
+    counted: Whose = Whose.AS_REPORTED  # which pods the fingerprint of a report includes
+    starting: bool = True  # pods count once bound, not only once running
+    heed_settings: bool = True  # a changed topology manager policy applies at once
+    make_room: bool = False  # simulate evictions zone by zone
+    eager: bool = True  # accept an up-to-date report even if no pod was rejected
 
     @property
     def thinks_ahead(self) -> bool:
-        """Whether evictions are imagined: only if it is known which pods a report counts."""
+        """Whether evictions are simulated: only if it is known which pods a report includes."""
         return self.make_room and self.caution is OverReserve.RESERVE
 
 
 class AlignmentTarget(StrEnum):
     """What could not be aligned."""
 
-    STALE = "stale"  # nobody knows what the zones hold
+    STALE = "stale"  # the content of the zones is unknown
     CONTAINER = "container"
     INIT_CONTAINER = "init_container"
     SIDECAR = "sidecar"
@@ -194,7 +194,7 @@ class AlignmentTarget(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ZoneShortage:
-    """The first thing that a zone lacks; `available` is None where the zone does not list it at all."""
+    """The first resource that a zone lacks; `available` is None where the zone does not list it."""
 
     zone: int
     resource: str
@@ -203,7 +203,7 @@ class ZoneShortage:
 
 @dataclass(frozen=True, slots=True)
 class Unaligned:
-    """Why a node cannot align a pod: who asked, for what, and what each zone lacks."""
+    """Why a node cannot align a pod: which container, its requests, and what each zone lacks."""
 
     node: str
     cause: AlignmentTarget
@@ -214,10 +214,10 @@ class Unaligned:
 
 
 class EvictionUnknown(StrEnum):
-    """Why an eviction cannot be thought through."""
+    """Why an eviction cannot be simulated."""
 
     NOBODY = "nobody"
     SEATS_UNKNOWN = "seats_unknown"
     SEATS_EMPTY = "seats_empty"
     NOTHING_FREED = "nothing_freed"
-    TOO_MUCH_FREED = "too_much_freed"  # more than the zone has: what is known cannot be right
+    TOO_MUCH_FREED = "too_much_freed"  # more than the zone has: the report must be wrong

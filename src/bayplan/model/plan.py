@@ -1,4 +1,4 @@
-"""What was decided: actions, each with all that is needed to carry it out."""
+"""Plans: the actions that were decided, each with all that is needed to execute it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from bayplan.model.scheduling_rejection import SchedulingRejection
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Run this pod on this node."""
+    """Bind this pod to this node."""
 
     gang: Ref
     pod: Pod
     node: str
-    zones: tuple[tuple[str, int], ...] = ()  # that its containers were meant for, if it is to hear of it
+    zones: tuple[tuple[str, int], ...] = ()  # zones for its containers, if they are published
 
 
 @dataclass(frozen=True, slots=True)
 class Nominate:
-    """Room is being made for this pod on this node; an empty node: no longer."""
+    """Nominate a node for this pod, for which victims terminate; an empty node clears the nomination."""
 
     gang: Ref
     pod: Pod
@@ -35,36 +35,36 @@ class Nominate:
 
 @dataclass(frozen=True, slots=True)
 class PreemptPod:
-    """This pod has to go: for another's sake, or because its own gang could not start whole."""
+    """Preempt this pod for another gang, or because its own gang could not start as a whole."""
 
     pod: Pod
     by: Ref
     by_uid: str = ""
-    whole: bool = False  # for a gang, or with its gang: not one pod for one pod
-    undoes: bool = False  # the gang is its own: what was started of it is taken back
-    to: str = ""  # it only moves: there is room for whatever takes its place on this node
+    whole: bool = False  # as part of a gang preemption: not one pod for one pod
+    undoes: bool = False  # the gang is its own: its partial start is undone
+    to: str = ""  # the pod only moves: this node has capacity for its replacement
 
     @property
     def gang(self) -> Ref:
-        """On whose account."""
+        """The gang that the pod is preempted for."""
         return self.by
 
 
 @dataclass(frozen=True, slots=True)
 class ReportUnschedulable:
-    """The gang, or these pods of it, have no place now; say why."""
+    """The gang, or some pods of it, are unschedulable."""
 
     gang: Ref
     why: SchedulingRejection
-    pods: tuple[Pod, ...] = ()  # those that go without
-    news: bool = True  # the reason is another than last time
+    pods: tuple[Pod, ...] = ()  # the pods without a node
+    news: bool = True  # the reason changed since the last report
     uid: str = ""  # of the gang
-    keeps: tuple[str, ...] = ()  # nodes whose room is kept for it from now on
+    keeps: tuple[str, ...] = ()  # nodes that are reserved for it from now on
 
 
 @dataclass(frozen=True, slots=True)
 class MarkStarted:
-    """The gang has its minimum: put it on record."""
+    """The gang has its minimum: record that."""
 
     gang: Ref
     uid: str = ""
@@ -72,11 +72,11 @@ class MarkStarted:
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Give the gang this quota and these places (the places only, if it has the quota already)."""
+    """Admit the gang with this quota and placement (only the placement, if it already has quota)."""
 
     demand: QueuedGang
     admission: Admission
-    checks: tuple[str, ...] = ()  # what has to say yes before it starts
+    checks: tuple[str, ...] = ()  # checks that have to pass before it starts
     tried: tuple[PodSetAttempts, ...] = ()
 
     @property
@@ -85,19 +85,19 @@ class Admit:
 
 
 class EvictionReason(StrEnum):
-    """On what grounds a gang has to leave."""
+    """Why a gang is evicted."""
 
-    PRIORITY = "priority"  # to a more important gang of its own queue
-    RECLAIM = "reclaim"  # its queue uses what belongs to the other
+    PRIORITY = "priority"  # preempted by a gang of its own queue with higher priority
+    RECLAIM = "reclaim"  # its queue borrows quota that is reclaimed
     RECLAIM_WHILE_BORROWING = "reclaim_while_borrowing"
     FAIR_SHARE = "fair_share"
-    NODES_FAILED = "nodes_failed"  # and there is no replacement
-    NO_PLACE_IN_TIME = "no_place_in_time"  # quota was kept for it long enough
+    NODES_FAILED = "nodes_failed"  # without a replacement
+    NO_PLACE_IN_TIME = "no_place_in_time"  # the search for a placement timed out
 
 
 @dataclass(frozen=True, slots=True)
 class EvictGang:
-    """The gang has to leave, for another one's sake or for want of nodes."""
+    """Evict the gang, for another gang or because its nodes failed."""
 
     demand: QueuedGang
     why: EvictionReason
@@ -111,7 +111,7 @@ class EvictGang:
 
 
 class Requeue(StrEnum):
-    """When a gang that was declined is looked at again."""
+    """When a gang that was not admitted is tried again."""
 
     AT_ONCE = "at_once"
     WHEN_IT_MAY_HELP = "when_it_may_help"  # after an event that could change the answer
@@ -120,24 +120,24 @@ class Requeue(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReportNotAdmitted:
-    """The gang is not admitted now; say why."""
+    """The gang is not admitted now."""
 
     demand: QueuedGang
     refusal: AdmissionRejection
     again: Requeue = Requeue.WHEN_IT_MAY_HELP
-    progress: tuple[Mapping[str, int], ...] = ()  # where the search for flavors goes on
-    seconds: float = 0.0  # how long a while is
-    reserves: tuple[str, Path] | None = None  # a topology and a domain of it to be kept for the gang
-    crowded: bool = False  # room that others only wait for may be all that is in its way
-    outrun: bool = False  # its place went to gangs admitted at the same time, whom it might displace
+    progress: tuple[Mapping[str, int], ...] = ()  # where the search for flavors continues
+    seconds: float = 0.0  # the delay
+    reserves: tuple[str, Path] | None = None  # a topology and its domain to be reserved for the gang
+    crowded: bool = False  # capacity that other pending gangs wait for may be the only obstacle
+    outrun: bool = False  # gangs admitted in the same cycle took its capacity, and it may preempt them
 
     @property
     def gang(self) -> Ref:
         return self.demand.gang.source
 
 
-def reserving(action: object) -> tuple[QueuedGang, tuple[str, Path]] | None:
-    """The gang that an action keeps room for, and where."""
+def reservation_of(action: object) -> tuple[QueuedGang, tuple[str, Path]] | None:
+    """The gang that an action reserves a domain for, and the topology and domain."""
     if isinstance(action, ReportNotAdmitted) and action.reserves is not None:
         return action.demand, action.reserves
     return None
@@ -150,7 +150,7 @@ Action = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The actions of one decision, in the order they were decided."""
+    """The actions of one decision, in order."""
 
     actions: tuple[Action, ...] = ()
-    left: tuple[Ref, ...] = ()  # gangs that did not have their turn: they have it in the next decision
+    left: tuple[Ref, ...] = ()  # gangs that were not decided on for lack of time

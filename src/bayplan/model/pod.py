@@ -1,4 +1,4 @@
-"""A pod as far as scheduling cares: what it takes, where it is, and which gang it belongs to."""
+"""A pod for scheduling: its requests, its node, and the gang it belongs to."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bayplan.model.gang import Ref
-from bayplan.model.pod_spec import NO_WANTS, PodSpec
+from bayplan.model.pod_spec import EMPTY_SPEC, PodSpec
 
 
 @dataclass(frozen=True, slots=True)
 class PodKey:
-    """Which pod, by name."""
+    """A pod's namespace and name."""
 
     namespace: str
     name: str
@@ -28,19 +28,19 @@ class Pod:
     uid: str
     amounts: Mapping[str, int]
     node: str = ""
-    over: bool = False  # succeeded or failed: it takes no room any more
-    succeeded: bool = False  # over, and nothing will take its place
-    leaving: bool = False  # being deleted
-    gang: Ref | None = None  # the gang it belongs to, whoever schedules it
+    over: bool = False  # succeeded or failed: it uses no capacity any more
+    succeeded: bool = False  # finished, and will not be replaced
+    leaving: bool = False  # terminating
+    gang: Ref | None = None  # the gang it belongs to, whatever its scheduler
     pod_set: str = ""
     rank: int = 0
-    wants: PodSpec = NO_WANTS
-    ours: bool = False  # it is for us to find its node
+    wants: PodSpec = EMPTY_SPEC
+    ours: bool = False  # we are its scheduler
     created: float = 0.0
-    started: float = 0.0  # on its node; 0: not yet
-    told: str = ""  # the sentence that stands on it about why it waits
-    up: bool = False  # its node has begun with it, whatever became of it since
-    scheduler: str = ""  # under which of our names, if it is ours
+    started: float = 0.0  # when its node started it; 0: not yet
+    told: str = ""  # the message of its PodScheduled condition
+    up: bool = False  # its node has started it at some time
+    scheduler: str = ""  # the scheduler name, if it is ours
 
     @property
     def takes_room(self) -> bool:
@@ -48,15 +48,15 @@ class Pod:
 
     @property
     def did_its_part(self) -> bool:
-        """Whether it ran to its end: the rest of its gang belongs where it was."""
+        """Whether it succeeded on its node: the rest of its gang belongs where it was."""
         return bool(self.node) and self.succeeded and not self.leaving
 
     @property
     def waits(self) -> bool:
-        """Whether it is ours and wants a node, now or once nothing holds it back any more."""
+        """Whether it is ours and pending, gated or not."""
         return self.ours and not (self.node or self.over or self.leaving)
 
     @property
     def gated(self) -> bool:
-        """Whether something holds it back."""
+        """Whether it has scheduling gates."""
         return bool(self.wants.gates)

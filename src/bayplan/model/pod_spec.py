@@ -1,4 +1,4 @@
-"""What one pod asks of a node besides being let in: amounts, labels, neighbours, spread, ports, volumes."""
+"""The scheduling-relevant spec of a pod: requests, labels, affinity, spread, ports, volumes, priority."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Requirements on labels that must all hold. None of them: everything; None at all: nothing."""
+    """Label requirements that must all hold. An empty tuple selects everything, None nothing."""
 
     requirements: tuple[Requirement, ...] | None = None
 
     def accepts(self, labels: Mapping[str, str]) -> bool:
-        """Whether an object with these labels is meant."""
+        """Whether it selects an object with these labels."""
         if self.requirements is None:
             return False
         return all(requirement.accepts(labels.get(requirement.key)) for requirement in self.requirements)
 
     def narrowed(self, requirements: Iterable[Requirement]) -> Selector:
-        """The same with more to hold; what selects nothing still does. Each requirement is kept once."""
+        """The same with additional requirements, each kept once; a selector of nothing stays one."""
         if self.requirements is None:
             return self
         return Selector(tuple(dict.fromkeys((*self.requirements, *requirements))))
 
     @property
     def keys(self) -> frozenset[str]:
-        """The labels it looks at."""
+        """The labels it reads."""
         return frozenset(requirement.key for requirement in self.requirements or ())
 
 
@@ -42,7 +42,7 @@ EVERYTHING = Selector(())
 
 @dataclass(frozen=True, slots=True)
 class HostPort:
-    """A port of the node itself."""
+    """A port of the node."""
 
     port: int
     protocol: str = "TCP"
@@ -51,7 +51,7 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class PodAffinityTerm:
-    """Other pods, and the node label within whose value they count as near."""
+    """A pod affinity term: other pods, and the topology key that defines their domains."""
 
     key: str
     selector: Selector
@@ -59,7 +59,7 @@ class PodAffinityTerm:
     namespace_selector: Selector = NOTHING
 
     def means(self, namespace: str, namespace_labels: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-        """Whether a pod with these labels, in this namespace, is meant."""
+        """Whether it selects a pod with these labels in this namespace."""
         if namespace not in self.namespaces and not self.namespace_selector.accepts(namespace_labels):
             return False
         return self.selector.accepts(labels)
@@ -70,7 +70,7 @@ Weighted = tuple[int, PodAffinityTerm]
 
 @dataclass(frozen=True, slots=True)
 class PodAffinity:
-    """Which pods it must, must not, would like to, would rather not be near."""
+    """Pod affinity and anti-affinity, required and preferred."""
 
     near: tuple[PodAffinityTerm, ...] = ()
     apart: tuple[PodAffinityTerm, ...] = ()
@@ -78,7 +78,7 @@ class PodAffinity:
     rather_apart: tuple[Weighted, ...] = ()
 
     def terms(self) -> Iterator[PodAffinityTerm]:
-        """All of them."""
+        """All terms."""
         yield from self.near
         yield from self.apart
         yield from (term for _, term in self.rather_near)
@@ -88,17 +88,17 @@ class PodAffinity:
         return bool(self.near or self.apart or self.rather_near or self.rather_apart)
 
 
-NO_NEIGHBOURS = PodAffinity()
+NO_POD_AFFINITY = PodAffinity()
 
 
 @dataclass(frozen=True, slots=True)
 class TopologySpread:
-    """How evenly the selected pods are to lie over the values of a node label."""
+    """A topology spread constraint over the values of a node label."""
 
     key: str
     max_skew: int
     selector: Selector
-    must: bool = True  # or else: would like to
+    must: bool = True  # DoNotSchedule; otherwise ScheduleAnyway
     min_domains: int = 1
     heed_affinity: bool = True  # count only nodes that the pod's node affinity accepts
     heed_taints: bool = False  # count only nodes whose taints the pod tolerates
@@ -106,7 +106,7 @@ class TopologySpread:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A disk mounted by name, without a claim. Those that conflict share kind and name."""
+    """A disk mounted by name, without a claim. Disks with the same kind and name conflict."""
 
     kind: str
     name: str
@@ -115,19 +115,19 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class ClaimUse:
-    """A claim for a volume, by its name in the pod's namespace."""
+    """A volume claim, by its name in the pod's namespace."""
 
     name: str
-    owner: str = ""  # uid of the pod, if the claim is made for it and goes with it
-    pod: str = ""  # its name, then
+    owner: str = ""  # uid of the pod, if the claim is ephemeral and belongs to it
+    pod: str = ""  # name of that pod
 
 
 @dataclass(frozen=True, slots=True)
 class PodSignature:
-    """All that decides on which nodes a pod fits and how well. Equal shapes share one answer.
+    """All that decides on which nodes a pod fits, and their scores. Equal signatures share one result.
 
-    `amounts` is what it takes at its most demanding moment, its own slot included; `weighs` is CPU and
-    memory as far as nodes are ranked by them, where a container that says nothing counts for a little.
+    `amounts` is the effective request, its own slot included; `weighs` is CPU and memory for scoring, where
+    a container without requests counts with a small default.
     """
 
     namespace: str = ""
@@ -135,15 +135,15 @@ class PodSignature:
     amounts: tuple[tuple[str, int], ...] = ()
     weighs: tuple[int, int] = (0, 0)
     rules: NodeRules = ANY_NODE
-    node: str = ""  # the one node it insists on
+    node: str = ""  # spec.nodeName: the only node it may use
     ports: tuple[HostPort, ...] = ()
-    neighbours: PodAffinity = NO_NEIGHBOURS
+    neighbours: PodAffinity = NO_POD_AFFINITY
     spread: tuple[TopologySpread, ...] = ()
-    company: Selector | None = None  # pods it belongs with by service or owner: spread if `spread` is empty
+    company: Selector | None = None  # pods of the same service or owner, for the default spread
     images: tuple[str, ...] = ()  # one per container
     claims: tuple[ClaimUse, ...] = ()
     disks: tuple[Disk, ...] = ()
-    zones: NumaRequest | None = None  # of the zones inside nodes; None: it fits any
+    zones: NumaRequest | None = None  # NUMA alignment; None: any node
     code: int = field(default=0, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -151,13 +151,13 @@ class PodSignature:
             self.namespace, self.labels, self.amounts, self.weighs, self.rules, self.node, self.ports,
             self.neighbours, self.spread, self.company, self.images, self.claims, self.disks, self.zones,
         )  # fmt: skip
-        object.__setattr__(self, "code", hash(everything))  # deep, and asked for often: worked out once
+        object.__setattr__(self, "code", hash(everything))  # deep, and used often: computed once
 
     def __hash__(self) -> int:
         return self.code
 
     def own_keys(self) -> frozenset[str]:
-        """The labels that its own terms look at."""
+        """The labels that its own terms read."""
         selectors = [term.selector for term in self.neighbours.terms()]
         selectors += [spread.selector for spread in self.spread]
         if self.company is not None:
@@ -165,7 +165,7 @@ class PodSignature:
         return frozenset(key for selector in selectors for key in selector.keys)
 
     def signature(self, keys: Collection[str]) -> PodSignature:
-        """The same without labels that nobody looks at: neither it nor anyone who looks at `keys`."""
+        """The same without labels that neither its own terms nor `keys` read."""
         telling = self.own_keys() | frozenset(keys)
         labels = tuple(pair for pair in self.labels if pair[0] in telling)
         return self if labels == self.labels else replace(self, labels=labels)
@@ -173,13 +173,13 @@ class PodSignature:
 
 @dataclass(frozen=True, slots=True)
 class PodSpec:
-    """A pod's shape, and how it stands against other pods."""
+    """A pod's signature, and its priority relative to other pods."""
 
     shape: PodSignature
     priority: int = 0
-    preempts: bool = True  # it may make others go
-    nominated: str = ""  # the node that room is being made on for it
-    gates: tuple[str, ...] = ()  # what it waits for before it may be looked at
+    preempts: bool = True  # whether it may preempt
+    nominated: str = ""  # the nominated node
+    gates: tuple[str, ...] = ()  # scheduling gates
 
 
-NO_WANTS = PodSpec(PodSignature())
+EMPTY_SPEC = PodSpec(PodSignature())

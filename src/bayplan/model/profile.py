@@ -1,4 +1,4 @@
-"""How to choose when several answers are right. Families differ by profile, not by engine."""
+"""Profiles: how to choose among valid placements. API families differ by profile, not by engine."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from enum import StrEnum
 
 from bayplan.model.numa import ZoneRules
 
-EVERY_ZONE_COUNTS = ZoneRules()
+DEFAULT_ZONE_RULES = ZoneRules()
 
 
 class Strategy(StrEnum):
-    """Named by what it does with the free room of domains."""
+    """Placement strategies, named by how they choose domains."""
 
     BEST_FIT = "best_fit"  # fullest use first, and the tightest domain for the last pods
-    MOST_FREE = "most_free"  # most room first, to the end
-    LEAST_FREE = "least_free"  # tightest single domain, else fill up from the smallest
+    MOST_FREE = "most_free"  # most free capacity first, to the end
+    LEAST_FREE = "least_free"  # the tightest single domain, else fill up from the smallest
     BALANCED = "balanced"  # for preferred localities: as even as possible over as few domains as possible
-    EXACT = "exact"  # complete search: fewest domains from the top down, then least left over
+    EXACT = "exact"  # complete search: fewest domains from the top down, then least capacity left over
 
 
 class Remainder(StrEnum):
@@ -28,32 +28,32 @@ class Remainder(StrEnum):
 
 
 class LeaderRules(StrEnum):
-    """Whose node rules decide where the leader of a group may go."""
+    """Whose node rules apply to the leader of a group."""
 
     OWN = "own"
     WORKERS = "workers"
 
 
 class NodeChoice(StrEnum):
-    """Which of the nodes that fit a gang's pods are taken first."""
+    """Which of the feasible nodes of a gang's pods are used first."""
 
-    PACK = "pack"  # the fullest: large holes stay large
-    SPREAD = "spread"  # the emptiest, as for lone pods
+    PACK = "pack"  # the fullest, to keep large gaps
+    SPREAD = "spread"  # the emptiest, as for single pods
 
 
 class FairRule(StrEnum):
-    """When a gang may displace one of a queue that is further above its share."""
+    """When a gang may preempt a gang of a queue with a higher share."""
 
-    FINAL_SHARE = "final_share"  # its share is not above what the other is left with
-    INITIAL_SHARE = "initial_share"  # its share is below what the other has
+    FINAL_SHARE = "final_share"  # its share does not exceed the victim's share after the preemption
+    INITIAL_SHARE = "initial_share"  # its share is below the victim's share before the preemption
 
 
 class PreemptionMeans(StrEnum):
-    """How room is made for a gang of a queue."""
+    """How capacity is freed for a gang of a fair-share queue."""
 
-    CONSOLIDATE = "consolidate"  # others move, and each of them has a new place
-    RECLAIM = "reclaim"  # queues that have more than their share give it back
-    PREEMPT = "preempt"  # less important gangs of its own queue go
+    CONSOLIDATE = "consolidate"  # victims move: each of them has another placement
+    RECLAIM = "reclaim"  # queues above their share are reclaimed from
+    PREEMPT = "preempt"  # gangs of its own queue with lower priority are preempted
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,30 +65,30 @@ class Profile:
     unconstrained: Strategy = Strategy.LEAST_FREE
     remainder: Remainder = Remainder.LAST_SEGMENT
     leader_rules: LeaderRules = LeaderRules.OWN
-    pack_segments: bool = True  # inside a segment's domain the fullest use comes first, as anywhere else
+    pack_segments: bool = True  # pack inside the domain of a segment as anywhere else
     preferred_affinity: bool = False  # preferred node affinity outranks the strategy
-    rules_below_leaf: bool = True  # node rules also count inside leaves that hold several nodes
+    rules_below_leaf: bool = True  # node rules also apply inside leaves of several nodes
     exact_seconds: float = 5.0  # time limit of one exact search
-    fair_sharing: bool = False  # queues take turns by share, and yield by share
+    fair_sharing: bool = False  # queues are ordered and preempted by share
     fair_rules: tuple[FairRule, ...] = (FairRule.FINAL_SHARE, FairRule.INITIAL_SHARE)
-    recompute: bool = True  # a place that an earlier gang of the round took is looked for again
+    recompute: bool = True  # search again if an earlier gang of the cycle took the placement
     replace_fast: bool = True  # one attempt to replace failed nodes, then the gang is evicted
-    place_first: float = 10.0  # seconds until a place is sought again for a gang that has quota, then doubled
+    place_first: float = 10.0  # seconds until the next search for a gang with quota; then doubled
     place_limit: float = 300.0  # a gang that would have to wait longer is evicted
-    replace_first: float = 1.0  # the same for nodes that failed, without an end
+    replace_first: float = 1.0  # the same for failed nodes, without an end
     replace_limit: float = 30.0
-    by_selector_alone: bool = False  # a pod set that one domain holds is sent there by a node selector
-    reserve: bool = False  # the first gang that waits for room keeps others from taking it
+    by_selector_alone: bool = False  # a pod set within one domain is placed by a node selector
+    reserve: bool = False  # reserve the domain of the first gang that waits for capacity
     ignore_uncovered: bool = False  # resources that a queue has no quota for are not counted
     gang_nodes: NodeChoice = NodeChoice.PACK
-    displace: bool = True  # more important gangs may make others go
+    displace: bool = True  # gangs of higher priority may preempt
     fair_means: tuple[PreemptionMeans, ...] = (
         PreemptionMeans.CONSOLIDATE,
         PreemptionMeans.RECLAIM,
         PreemptionMeans.PREEMPT,
     )  # in that order
-    heal_seconds: float = 60.0  # how long a gang may stand in part before what started of it is taken back
-    zones: ZoneRules = EVERY_ZONE_COUNTS
-    zone_hints: bool = False  # pods are told which zones they were meant for
-    decision_seconds: float = 5.0  # for so long a decision may go on about one gang
-    keep_after_seconds: float = 300.0  # from then on room is kept for the first gang that waits; 0: never
+    heal_seconds: float = 60.0  # how long a gang may be partially bound before its start is undone
+    zones: ZoneRules = DEFAULT_ZONE_RULES
+    zone_hints: bool = False  # publish the zones chosen for a pod
+    decision_seconds: float = 5.0  # time limit of a decision on one gang
+    keep_after_seconds: float = 300.0  # pending time until nodes are reserved for the first gang; 0: never

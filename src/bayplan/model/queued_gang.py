@@ -1,4 +1,4 @@
-"""A gang that asks a queue for quota and a place, and what it was given."""
+"""A gang that waits in a queue for quota and a placement, and its admission."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DIGITS = re.compile("[0-9]+")
 
 
 class Delayed(StrEnum):
-    """Whether a place is still to be found for a pod set that has quota."""
+    """Whether the placement of a pod set with quota is delayed."""
 
     PENDING = "pending"
     READY = "ready"
@@ -25,7 +25,7 @@ class Delayed(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PodSetAdmission:
-    """What one pod set was given: flavors by resource, amounts of quota, and a place."""
+    """The admission of one pod set: flavors by resource, amounts of quota, and a placement."""
 
     name: str
     count: int
@@ -37,13 +37,13 @@ class PodSetAdmission:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What a whole gang was given, pod set by pod set, and by which queue."""
+    """The admission of a gang: its queue, and the admission of each pod set."""
 
     queue: str
     given: tuple[PodSetAdmission, ...]
 
     def of(self, pod_set: str) -> PodSetAdmission | None:
-        """What a pod set was given."""
+        """The admission of a pod set."""
         return next((given for given in self.given if given.name == pod_set), None)
 
     def usage(self) -> dict[Cell, int]:
@@ -57,7 +57,7 @@ class Admission:
 
 
 class CheckState(StrEnum):
-    """What a check says about one gang."""
+    """The state of an admission check for one gang."""
 
     PENDING = "pending"
     READY = "ready"
@@ -67,7 +67,7 @@ class CheckState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PodSetUpdate:
-    """What a check that is ready asks of the pods of a pod set."""
+    """Changes to the pods of a pod set that a ready check asks for."""
 
     pod_set: str
     selector: Mapping[str, str] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class PodSetUpdate:
 
 @dataclass(frozen=True, slots=True)
 class CheckStatus:
-    """A check's word about one gang."""
+    """The status of one admission check for a gang."""
 
     check: str
     state: CheckState
@@ -85,52 +85,52 @@ class CheckStatus:
 
 @dataclass(frozen=True, slots=True)
 class QuotaRequest:
-    """The quota that one pod of a pod set needs, and whether its topology matters by itself."""
+    """The quota that one pod of a pod set needs, and whether it asks for topology placement."""
 
     name: str
     count: int
     each: Mapping[str, int]
-    topology: bool = False  # asked for by name, not implied by the queue
+    topology: bool = False  # requested explicitly, not implied by the queue
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedGang:
-    """All that is known of a gang in a queue. `asks` stand in the order of the gang's pod sets."""
+    """A gang in a queue with its admission status. `asks` are in the order of the gang's pod sets."""
 
     gang: Gang
     asks: tuple[QuotaRequest, ...]
     entrance: tuple[str, str]  # namespace and name
     created: float = 0.0
-    queued: float = 0.0  # when it joined the line: at its creation, or when it was sent back
+    queued: float = 0.0  # when it was queued: at its creation, or at its last eviction
     active: bool = True
     admission: Admission | None = None
     reserved: float = 0.0  # since when it has quota
-    admitted: bool = False  # every check said yes and every place is found
-    evicted: bool = False  # has to leave; holds its quota until it has
+    admitted: bool = False  # all checks are ready and all placements are found
+    evicted: bool = False  # being evicted; holds its quota until its pods are gone
     verdicts: tuple[CheckStatus, ...] = ()
     failed_nodes: tuple[str, ...] = ()
-    elastic: bool = False  # may grow and shrink while it runs
+    elastic: bool = False  # may be resized while it runs
     replaces: str = ""  # the name of an earlier, admitted version of the same gang
-    lineage: str = ""  # one name for all versions of a gang that may grow; empty: its own
-    movable: bool = True  # may be given other nodes for failed ones
-    not_before: float = 0.0  # put off until then
+    lineage: str = ""  # one name for all versions of an elastic gang; empty: its own
+    movable: bool = True  # failed nodes may be replaced
+    not_before: float = 0.0  # backoff: not tried before
     labels: Mapping[str, str] = field(default_factory=dict)
-    shape: str = ""  # equal for gangs that ask for the very same
+    shape: str = ""  # equal for gangs with the same requests
 
     @property
     def rank(self) -> Rank:
-        """Its place among others: more important first, then whoever waits longer, then by name."""
+        """Its order in the queue: priority first, then pending time, then name."""
         source = self.gang.source
         return (-self.gang.priority, self.queued, source.namespace, _counted(source.name))
 
     @property
     def family(self) -> Ref:
-        """What pods of any version of the gang name."""
+        """The reference that pods of any version of the gang have."""
         return replace(self.gang.source, name=self.lineage) if self.lineage else self.gang.source
 
     @property
-    def places_pending(self) -> bool:
-        """Quota is there and a place is to be found now: all checks agree, or nodes failed."""
+    def needs_placement(self) -> bool:
+        """Whether it has quota and needs a placement now: all checks are ready, or nodes failed."""
         if self.admission is None or self.evicted:
             return False
         if self.failed_nodes and self.movable:
@@ -140,5 +140,5 @@ class QueuedGang:
 
 
 def _counted(name: str) -> str:
-    """A name by which the second of many comes before the tenth."""
+    """A sort key that orders numbers in names by value."""
     return _DIGITS.sub(lambda number: f"{len(number[0]):03}{number[0]}", name)

@@ -1,4 +1,4 @@
-"""Who may use how much of what: a tree of quota nodes, and queues with their rules at its leaves."""
+"""Quota: a tree of quota nodes with queues at its leaves, and the tree of fair-share queues."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fractions import Fraction
 from bayplan.model.node_rules import Requirement, Taint, Toleration
 
 Cell = tuple[str, str]
-"""A flavor and a resource: what quota is counted in."""
+"""A flavor and a resource: the unit of quota."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """An amount of one's own, and how far it may be exceeded or lent to others (None: without limit)."""
+    """A nominal amount, and how much may be borrowed or lent (None: unlimited)."""
 
     nominal: int
     borrowing: int | None = None
@@ -24,7 +24,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class QuotaNode:
-    """A node of the quota tree: what it brings in, and what it shares with its siblings."""
+    """A node of the quota tree: its own quota, which it shares with its siblings."""
 
     name: str
     parent: str = ""
@@ -34,7 +34,7 @@ class QuotaNode:
 
 @dataclass(frozen=True, slots=True)
 class Flavor:
-    """A sort of nodes. With a topology, gangs are placed on them; without, only quota is counted."""
+    """A resource flavor. With a topology, gangs are placed on its nodes; without, only quota counts."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -45,21 +45,21 @@ class Flavor:
 
 @dataclass(frozen=True, slots=True)
 class ResourceGroup:
-    """Resources that are taken from one flavor together, and the flavors in the order they are tried."""
+    """Resources that are assigned the same flavor, and the flavors in the order they are tried."""
 
     resources: tuple[str, ...]
     flavors: tuple[str, ...]
 
 
 class FlavorSearchPolicy(StrEnum):
-    """What happens to the search for a flavor when one would do, at a price."""
+    """Whether the search for flavors stops at a flavor that needs borrowing or preemption."""
 
     STOP = "stop"
     GO_ON = "go_on"
 
 
 class FlavorPreference(StrEnum):
-    """What is rather paid for a place."""
+    """Whether borrowing or preemption is preferred."""
 
     BORROW = "borrow"
     PREEMPT = "preempt"
@@ -67,7 +67,7 @@ class FlavorPreference(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fungibility:
-    """How far to look for a better flavor."""
+    """Flavor fungibility: how far to search for a better flavor."""
 
     when_borrowing: FlavorSearchPolicy = FlavorSearchPolicy.STOP
     when_preempting: FlavorSearchPolicy = FlavorSearchPolicy.GO_ON
@@ -75,7 +75,7 @@ class Fungibility:
 
 
 class VictimPolicy(StrEnum):
-    """Who may have to yield."""
+    """Which gangs may be preempted."""
 
     NEVER = "never"
     LOWER = "lower"  # of lower priority
@@ -85,7 +85,7 @@ class VictimPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """Who has to yield to gangs of a queue."""
+    """Which gangs a queue may preempt."""
 
     within: VictimPolicy = VictimPolicy.NEVER
     reclaim: VictimPolicy = VictimPolicy.NEVER
@@ -94,27 +94,27 @@ class Preemption:
 
 
 class StopPolicy(StrEnum):
-    """Whether a queue is closed."""
+    """Whether a queue is stopped."""
 
     OPEN = "open"
-    HOLD = "hold"  # nobody enters
-    DRAIN = "drain"  # and whoever is in has to leave
+    HOLD = "hold"  # no gang is admitted
+    DRAIN = "drain"  # and admitted gangs are evicted
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A leaf of the quota tree where gangs line up."""
+    """A queue: a leaf of the quota tree with pending gangs."""
 
     node: QuotaNode
     groups: tuple[ResourceGroup, ...] = ()
-    strict: bool = False  # the first in line blocks those behind it
+    strict: bool = False  # strict FIFO: the first gang blocks the others
     fungibility: Fungibility = Fungibility()
     preemption: Preemption = Preemption()
     checks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # name → flavors, () for all
-    namespaces: tuple[Requirement, ...] | None = None  # label rules; None: no namespace may enter
+    namespaces: tuple[Requirement, ...] | None = None  # label requirements; None: no namespace may use it
     stop: StopPolicy = StopPolicy.OPEN
-    leaving: bool = False  # it is being deleted: what it admitted may finish, nothing else begins
-    unprotected: bool = False  # could vanish any moment: gangs wait until deleting it has to wait for them
+    leaving: bool = False  # terminating: admitted gangs may finish, no gang is admitted
+    unprotected: bool = False  # without a finalizer yet: gangs stay pending until it has one
 
     @property
     def name(self) -> str:
@@ -131,7 +131,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceQueue:
-    """Where the users of a namespace hand in gangs for a queue."""
+    """A namespaced queue that points at a queue."""
 
     namespace: str
     name: str
@@ -140,17 +140,39 @@ class NamespaceQueue:
 
 
 class CheckKind(StrEnum):
-    """What kind of check stands between quota and start."""
+    """The kind of an admission check."""
 
     OTHER = "other"
-    PROVISIONING = "provisioning"  # nodes are made to order: a place can only be found afterwards
-    ELSEWHERE = "elsewhere"  # another cluster finds the place
+    PROVISIONING = "provisioning"  # nodes are provisioned on demand: placement follows afterwards
+    ELSEWHERE = "elsewhere"  # another cluster finds the placement
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Something that has to say yes before an admitted gang may start."""
+    """An admission check: it has to be ready before an admitted gang may start."""
 
     name: str
     sort: CheckKind = CheckKind.OTHER
     active: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Entitlement:
+    """What a fair-share queue may use of one resource. None means unlimited."""
+
+    quota: Fraction | None = Fraction(0)  # guaranteed, whatever other queues request
+    limit: Fraction | None = None  # maximum usage
+    weight: Fraction = Fraction(1)  # its share of the capacity beyond all quotas
+
+
+@dataclass(frozen=True, slots=True)
+class FairQueue:
+    """A fair-share queue or a parent of queues. Beyond quota, siblings of higher priority come first."""
+
+    name: str
+    parent: str = ""
+    priority: int = 0
+    entitlements: Mapping[str, Entitlement] = field(default_factory=dict)
+    created: float = 0.0
+    preempt_after: float | None = None  # seconds a gang runs before its own queue may preempt it
+    reclaim_after: float | None = None  # seconds a gang runs before other queues may reclaim from it

@@ -1,4 +1,4 @@
-"""Volumes as far as scheduling cares: what is claimed, what there is, who can reach it, how much attaches."""
+"""Storage objects for scheduling: claims, volumes, classes, capacity, and volume limits of nodes."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ ONE_POD = "ReadWriteOncePod"
 ClaimKey = tuple[str, str]
 """Namespace and name."""
 Handle = tuple[str, str]
-"""A driver, and its name for a volume."""
+"""A driver, and its handle of a volume."""
 
 
 @dataclass(frozen=True, slots=True)
 class VolumeClaim:
-    """What a pod asks for by name."""
+    """A claim that pods refer to by name."""
 
     namespace: str
     name: str
     storage_class: str = ""
-    volume: str = ""  # the volume it names, or was given
-    bound: bool = False  # given for good
+    volume: str = ""  # the volume it requests, or is bound to
+    bound: bool = False  # the binding is complete
     size: int = 0
     modes: tuple[str, ...] = ()
     block: bool = False
     selector: Selector | None = None
     attributes: str = ""
-    selected_node: str = ""  # where a volume is being made for it
+    selected_node: str = ""  # where a volume is being provisioned for it
     lost: bool = False
     leaving: bool = False
-    owner: str = ""  # uid of the pod it was made for
+    owner: str = ""  # uid of the pod it was created for
 
     @property
     def key(self) -> ClaimKey:
@@ -41,7 +41,7 @@ class VolumeClaim:
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A volume that exists. `affinity` None: every node reaches it."""
+    """An existing volume. `affinity` None: accessible from every node."""
 
     name: str
     size: int = 0
@@ -60,17 +60,17 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class StorageClass:
-    """How volumes of one sort come to be. `topologies` empty: anywhere."""
+    """How volumes of a class are provisioned. `topologies` empty: anywhere."""
 
     name: str
     provisioner: str = ""
-    waits: bool = False  # a volume is chosen or made only once its pod has a node
+    waits: bool = False  # wait for first consumer: a volume is bound or provisioned once the pod has a node
     topologies: tuple[NodeSelectorTerm, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StorageCapacity:
-    """How large a new volume of a class may be, on the nodes that carry some labels."""
+    """The largest new volume of a class, on nodes with some labels."""
 
     storage_class: str
     largest: int
@@ -79,7 +79,7 @@ class StorageCapacity:
 
 @dataclass(frozen=True, slots=True)
 class NodeVolumes:
-    """How many volumes of each driver a node can have."""
+    """The volume limit of a node, by driver."""
 
     node: str
     limits: Mapping[str, int]
@@ -87,14 +87,14 @@ class NodeVolumes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Storage:
-    """Everything known about volumes at one moment. A change makes a new one."""
+    """All storage objects at one moment. A change makes a new one."""
 
     claims: Mapping[ClaimKey, VolumeClaim] = field(default_factory=dict)
     volumes: Mapping[str, Volume] = field(default_factory=dict)
     classes: Mapping[str, StorageClass] = field(default_factory=dict)
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by node, by driver
     attached: Mapping[str, frozenset[Handle]] = field(default_factory=dict)  # by node
-    measured: frozenset[str] = frozenset()  # drivers that say how much room is left
+    measured: frozenset[str] = frozenset()  # drivers that publish storage capacity
     rooms: tuple[StorageCapacity, ...] = ()
 
 

@@ -1,4 +1,4 @@
-"""What a change is about, so that the newest change of every object can be kept."""
+"""The object a change is about, so that only the newest change of every object has to be kept."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ Subject = tuple[str, Hashable]
 
 
 def subject_of(change: Change) -> Subject:
-    """The family and the key of the object that a change is about."""
-    family, key = _KEYS[type(change)]
-    return family, key(change)
+    """The kind and the key of the object that a change is about."""
+    kind, key = _KEYS[type(change)]
+    return kind, key(change)
 
 
 def is_loss(change: Change) -> bool:
-    """Whether a change says that its object is no more."""
+    """Whether a change is a deletion."""
     return type(change) in _LOSSES
 
 
 def is_start(change: Change) -> bool:
-    """Whether a change says that nothing from before is known."""
+    """Whether a change marks the start of a scheduler process."""
     return type(change) is changes.Started
 
 
@@ -48,15 +48,15 @@ _KEYS: dict[type[Any], tuple[str, Callable[[Any], Hashable]]] = {
     changes.TopologyLost: ("Topology", lambda change: change.name),
     changes.PodSeen: ("Pod", lambda change: change.pod.key),
     changes.PodLost: ("Pod", lambda change: change.key),
-    changes.GangSpecSeen: ("Charter", lambda change: change.charter.source),
-    changes.GangSpecLost: ("Charter", lambda change: change.ref),
+    changes.GangSpecSeen: ("GangSpec", lambda change: change.charter.source),
+    changes.GangSpecLost: ("GangSpec", lambda change: change.ref),
     changes.BudgetSeen: ("Budget", lambda change: (change.budget.namespace, change.budget.name)),
     changes.BudgetLost: ("Budget", lambda change: (change.namespace, change.name)),
     changes.StorageSeen: ("Storage", _storage_key),
     changes.StorageLost: ("Storage", lambda change: (change.kind, change.key)),
     changes.ImagesSeen: ("Images", lambda change: change.node),
-    changes.NumaReportSeen: ("Zones", lambda change: change.report.node),
-    changes.NumaReportLost: ("Zones", lambda change: change.node),
+    changes.NumaReportSeen: ("NumaReport", lambda change: change.report.node),
+    changes.NumaReportLost: ("NumaReport", lambda change: change.node),
     changes.FairQueueSeen: ("FairQueue", lambda change: change.queue.name),
     changes.FairQueueLost: ("FairQueue", lambda change: change.name),
     changes.FlavorSeen: ("Flavor", lambda change: change.flavor.name),
@@ -66,15 +66,15 @@ _KEYS: dict[type[Any], tuple[str, Callable[[Any], Hashable]]] = {
     changes.QueueSeen: ("Queue", lambda change: change.queue.name),
     changes.QueueLost: ("Queue", lambda change: change.name),
     changes.NamespaceQueueSeen: (
-        "Entrance",
+        "NamespaceQueue",
         lambda change: (change.entrance.namespace, change.entrance.name),
     ),
-    changes.NamespaceQueueLost: ("Entrance", lambda change: (change.namespace, change.name)),
+    changes.NamespaceQueueLost: ("NamespaceQueue", lambda change: (change.namespace, change.name)),
     changes.CheckSeen: ("Check", lambda change: change.check.name),
     changes.CheckLost: ("Check", lambda change: change.name),
     changes.NamespaceSeen: ("Namespace", lambda change: change.name),
     changes.NamespaceLost: ("Namespace", lambda change: change.name),
-    changes.QueuedGangSeen: ("Demand", lambda change: change.demand.gang.source),
-    changes.QueuedGangLost: ("Demand", lambda change: change.ref),
+    changes.QueuedGangSeen: ("QueuedGang", lambda change: change.demand.gang.source),
+    changes.QueuedGangLost: ("QueuedGang", lambda change: change.ref),
 }
 _LOSSES = frozenset(kind for kind in _KEYS if kind.__name__.endswith("Lost"))

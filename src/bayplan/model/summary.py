@@ -1,4 +1,4 @@
-"""How things stand: queues, entrances, shared quota and topology levels in numbers, for people and tools."""
+"""Summaries of queues, namespace queues, shared quota and topology levels, in numbers."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from bayplan.model.quota import Quota
 
 
 class Flaw(StrEnum):
-    """What keeps a queue from admitting anybody."""
+    """Why a queue is inactive."""
 
     LEAVING = "leaving"  # it is being deleted
     STOPPED = "stopped"  # names: of the queue itself
-    FLAVOR_MISSING = "flavor_missing"  # names: of flavors that are not there
-    CHECK_MISSING = "check_missing"  # names: of checks that are not there
+    FLAVOR_MISSING = "flavor_missing"  # names: of missing flavors
+    CHECK_MISSING = "check_missing"  # names: of missing checks
     CHECK_INACTIVE = "check_inactive"
-    SEVERAL_ELSEWHERE = "several_elsewhere"  # names: of checks that each send gangs to other clusters
+    SEVERAL_ELSEWHERE = "several_elsewhere"  # names: of checks that each dispatch gangs to other clusters
     ELSEWHERE_PER_FLAVOR = "elsewhere_per_flavor"
     ELSEWHERE_AND_PROVISIONING = "elsewhere_and_provisioning"
-    TOPOLOGY_MISSING = "topology_missing"  # names: of a flavor, and of its topology that is not there
+    TOPOLOGY_MISSING = "topology_missing"  # names: of a flavor, and of its missing topology
     CYCLE = "cycle"  # names: of a shared quota node that is its own ancestor
     OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
 class QueueFault:
-    """A flaw, and who is meant."""
+    """A flaw, and the objects it is about."""
 
     flaw: Flaw
     names: tuple[str, ...] = ()
@@ -36,37 +36,37 @@ class QueueFault:
 
 @dataclass(frozen=True, slots=True)
 class GangCounts:
-    """Gangs by how far they have come."""
+    """Gangs by state."""
 
-    ready: int = 0  # in line, and tried when it is their turn
-    parked: int = 0  # in line, and not tried until something changes
+    ready: int = 0  # pending, and tried when they are first
+    parked: int = 0  # pending, and not tried until something changes
     reserving: int = 0  # have quota
-    admitted: int = 0  # have quota, every consent and every place
+    admitted: int = 0  # have quota, all checks and all placements
     unchecked: int = 0  # have quota and wait for a check
-    unplaced: int = 0  # have quota and wait for a place
+    unplaced: int = 0  # have quota and wait for a placement
     refused: Mapping[AdmissionReason, int] = field(
         default_factory=dict
-    )  # those in line, by what they were told last
+    )  # pending gangs by the reason reported last
 
     @property
     def pending(self) -> int:
-        """All in line."""
+        """All pending gangs."""
         return self.ready + self.parked
 
 
 @dataclass(frozen=True, slots=True)
 class CellUse:
-    """How much of one flavor's resource is reserved, and used by admitted gangs."""
+    """Quota of one flavor and resource: how much is reserved, and used by admitted gangs."""
 
     flavor: str
     resource: str
     quota: Quota
     reserved: int = 0
     used: int = 0
-    lent: bool = False  # others lend to the queue: what exceeds its own quota is borrowed
+    lent: bool = False  # part of a quota tree: usage above its own quota is borrowed
 
     def borrowed(self, amount: int) -> int:
-        """How much of an amount is not the queue's own."""
+        """How much of an amount is borrowed."""
         return max(0, amount - self.quota.nominal) if self.lent else 0
 
 
@@ -77,12 +77,12 @@ class QueueSummary:
     name: str
     counts: GangCounts = GangCounts()
     cells: tuple[CellUse, ...] = ()  # in the order of its flavors, then by resource
-    wanted: Mapping[str, int] = field(default_factory=dict)  # by resource: what those in line ask for
-    ready_shapes: int = 0  # how many different requests are in line and tried
+    wanted: Mapping[str, int] = field(default_factory=dict)  # by resource: requests of pending gangs
+    ready_shapes: int = 0  # number of different shapes of ready gangs
     parked_shapes: int = 0
     faults: tuple[QueueFault, ...] = ()
     path: tuple[str, ...] = ()
-    share: float | None = None  # None: nobody asked for fair shares
+    share: float | None = None  # None: fair sharing is off
 
     @property
     def active(self) -> bool:
@@ -91,7 +91,7 @@ class QueueSummary:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceQueueSummary:
-    """One entrance to a queue, and whether the queue lets anybody in."""
+    """One namespace queue, and whether its queue is active."""
 
     namespace: str
     name: str
@@ -109,7 +109,7 @@ class NamespaceQueueSummary:
 
 @dataclass(frozen=True, slots=True)
 class SharedCell:
-    """What a shared quota node and all below it bring in, and what their gangs have reserved."""
+    """Quota of a shared quota node and its subtree, and the reserved part."""
 
     flavor: str
     resource: str
@@ -124,16 +124,16 @@ class SharedSummary:
     name: str
     path: tuple[str, ...] = ()
     cells: tuple[SharedCell, ...] = ()
-    admitted: int = 0  # gangs of all queues below
+    admitted: int = 0  # gangs of all queues of the subtree
     share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LevelCapacity:
-    """What is left of a resource at one level of a topology.
+    """Free capacity of a resource at one level of a topology.
 
-    `largest` is what a gang that must stay within one domain can have at most. `fragmentation` compares it
-    with what it could have if the same free room lay together: 0 is as good as can be, near 1 is splinters.
+    `largest` is the most that a gang within one domain can use. `fragmentation` compares it with what it
+    could use if all free capacity were in one domain: 0 is optimal, near 1 means many small pieces.
     """
 
     resource: str
@@ -154,12 +154,12 @@ class LevelSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summaries:
-    """Everything at one moment."""
+    """All summaries at one moment."""
 
     queues: Mapping[str, QueueSummary] = field(default_factory=dict)
     entrances: Mapping[tuple[str, str], NamespaceQueueSummary] = field(default_factory=dict)
     shared: Mapping[str, SharedSummary] = field(default_factory=dict)
     levels: tuple[LevelSummary, ...] = ()
-    flavors_in_use: frozenset[str] = frozenset()  # named by a queue
-    checks_in_use: frozenset[str] = frozenset()  # named by a queue
-    topologies_in_use: frozenset[str] = frozenset()  # named by a flavor
+    flavors_in_use: frozenset[str] = frozenset()  # referenced by a queue
+    checks_in_use: frozenset[str] = frozenset()  # referenced by a queue
+    topologies_in_use: frozenset[str] = frozenset()  # referenced by a flavor

@@ -1,7 +1,7 @@
-"""Whose turn it is in a decision, and for how long it may go on about one gang.
+"""The time limit of one gang within a decision, and which gang is being decided on.
 
-Nothing here reads a clock: the time comes from outside, and in virtual time none passes. Should deciding
-fail, whoever asked for the decision reads here which gang had its turn, and what had been found by then.
+Nothing here reads a clock: the time is passed in, and in virtual time none passes. If a decision fails, its
+caller reads here which gang it was deciding on, and the result so far.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from bayplan.model.gang import Ref
 
 
 class OutOfTime(Exception):
-    """One gang took longer than the decision may go on about it."""
+    """The decision on one gang exceeded its time limit."""
 
 
 class Watchdog:
-    """One for each decision."""
+    """Watches one decision."""
 
     def __init__(self, elapsed: Callable[[], float] = lambda: 0.0, budget: float = inf) -> None:
         self.elapsed, self.budget = elapsed, budget
-        self.gang: Ref | None = None  # whose turn it is
-        self.so_far: Callable[[], object] | None = None  # what is known of it if nothing more is found out
+        self.gang: Ref | None = None  # the gang being decided on
+        self.so_far: Callable[[], object] | None = None  # the result so far, if the decision stops here
         self.slowest: tuple[float, Ref | None] = (0.0, None)
         self._began = 0.0
 
     def turn(self, gang: Ref) -> None:
-        """From now on the decision is about this gang."""
+        """The decision continues with this gang."""
         self.end_turn()
         self.gang, self.so_far = gang, None
 
@@ -39,11 +39,11 @@ class Watchdog:
         self.gang, self.so_far, self._began = None, None, now
 
     def check(self) -> None:
-        """Called by every search that may go on for long."""
+        """Raise OutOfTime if the gang exceeded its limit; called by every search that may take long."""
         if self.gang is not None and self.elapsed() - self._began > self.budget:
             raise OutOfTime(f"{self.gang.namespace}/{self.gang.name}")
 
     @property
     def is_over(self) -> bool:
-        """Whether the decision as a whole has used up its budget: the others have their turn in the next."""
+        """Whether the whole decision exceeded its budget: the remaining gangs are left to the next one."""
         return self.elapsed() > self.budget

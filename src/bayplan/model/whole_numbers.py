@@ -1,4 +1,4 @@
-"""Whole numbers that people wrote as text, in labels and annotations: of any length, in any script."""
+"""Integers from labels and annotations, which are untrusted text of any length in any script."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _DIGITS_MAX = 19  # of 2^63 - 1
 
 
 def whole_number(text: str | None, most: int = INT64_MAX) -> int | None:
-    """The number that decimal digits spell; None if they spell none, or more than `most`.
+    """The non-negative integer in decimal digits; None if the text is no such number, or exceeds `most`.
 
-    Digits of other scripts and superscripts do not count, and very long texts are never converted.
+    Only ASCII digits count, and very long texts are never converted.
     """
     if not text or not text.isascii() or not text.isdigit():
         return None
@@ -22,7 +22,7 @@ def whole_number(text: str | None, most: int = INT64_MAX) -> int | None:
 
 
 def signed_number(text: str | None, most: int = INT64_MAX) -> int | None:
-    """The same with a sign in front or without one; None if it is further from zero than `most`."""
+    """The same with an optional sign; None if the absolute value exceeds `most`."""
     if not text:
         return None
     number = whole_number(text[1:] if text[0] in "+-" else text, most)

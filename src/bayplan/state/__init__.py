@@ -1,1 +1,1 @@
-"""What we believe now: the cluster, folded from changes, and the snapshots taken of it."""
+"""The scheduler's view of the cluster, folded from changes, and the snapshots that decisions are made on."""

@@ -1,4 +1,4 @@
-"""What is given back leaves nothing behind: names of nodes and resources come and go without end."""
+"""Freed usage leaves nothing behind: names of nodes and resources come and go, and must not pile up."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def test_what_a_gang_gives_back_in_a_rack_is_free_again() -> None:
     assert cluster.held == {}
 
 
-def test_complaints_that_another_role_tells_are_not_kept() -> None:
-    """Reports of zones that make no sense come in one after the other, each in another way."""
+def test_rejections_reported_by_another_controller_are_not_kept() -> None:
+    """Invalid NUMA reports arrive one after the other, each invalid in another way."""
     role = AdmissionController(tells=False)
     for number in range(20):
         odd = ZoneWire("node-0", "Node", resources=[ZoneResourceWire("cpu", allocatable=f"odd{number}")])
@@ -86,7 +86,7 @@ def test_taints_that_tell_the_time_are_forgotten() -> None:
     assert list(mask(table, accepts)) == [True, False]
 
 
-def test_answers_to_rules_that_nobody_asks_any_more_are_forgotten() -> None:
+def test_masks_of_unused_node_rules_are_dropped() -> None:
     cluster = TopologyState(Topology("hall", (RACK, HOSTNAME)))
     cluster.load([host("n1"), host("n2")])
     table = cluster.snapshot().table

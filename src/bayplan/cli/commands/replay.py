@@ -16,8 +16,7 @@ from bayplan.dialects.kube.fields.closest_name import several_close
 from bayplan.dialects.kueue.status.rejection_messages import reason, sentence
 from bayplan.explanation.text import counted
 from bayplan.model.change import Change, GangSpecSeen, PodSeen, QueuedGangSeen
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.plan import (
     Admit,
     Bind,

@@ -20,8 +20,7 @@ from bayplan.dialects.kueue.decode.scheduled_jobs import JOB_SET_NAME
 from bayplan.dialects.kueue.names.annotations import POD_GROUP, WORKLOAD_NAME
 from bayplan.dialects.kueue.status.conditions import FINISHED, is_true
 from bayplan.explanation.text import shown_name
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.pod import PodKey
 from bayplan.state.scheduling.single_pod import lone_ref
 

@@ -12,8 +12,7 @@ from bayplan.dialects.kai.status.advice import advice
 from bayplan.explanation.reasons import NOT_TRIED, TO_COME
 from bayplan.explanation.text import amount_text, counted, oversized_text, short_resources, shown_name
 from bayplan.model.assignment import Misfit
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.node import PODS
 from bayplan.model.plan import Bind, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.pod import Pod

@@ -1,4 +1,4 @@
-"""Answers that were worked out before, kept with what they are about; the oldest go first."""
+"""A bounded cache of computed values; the oldest entry is evicted first."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def recall(memory: dict[Hashable, Any], most: int, question: Hashable, work_out: Callable[[], T]) -> T:
-    """The answer to a question asked before, or a fresh one, which is kept; never more than so many are."""
-    if question not in memory:
-        if len(memory) >= most:
-            del memory[next(iter(memory))]
-        memory[question] = work_out()
-    answer: T = memory[question]
-    return answer
+def cached(cache: dict[Hashable, Any], limit: int, key: Hashable, compute: Callable[[], T]) -> T:
+    """The cached value of a key, computed and stored if it is missing; at most `limit` entries are kept."""
+    if key not in cache:
+        if len(cache) >= limit:
+            del cache[next(iter(cache))]
+        cache[key] = compute()
+    value: T = cache[key]
+    return value

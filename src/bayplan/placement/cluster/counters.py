@@ -1,4 +1,4 @@
-"""Counts per node that change one by one and are read all at once."""
+"""Counters per node that are updated incrementally and read as arrays, and stable ids of nodes."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ GROWTH = 64
 
 
 class NodeIds:
-    """A number for every node name in use, so that counts stay right when rows move.
+    """Stable numeric ids of node names, so that counters stay valid when rows move.
 
-    Names come without end, so the number of a name that is out of use is given to another. That happens only
-    in `tidy`: while a decision is made, a pod may leave a node for trial and has to find its number again.
+    Node names are unbounded, so the id of an unused name is reused. Ids are freed only in `tidy`: during a
+    scheduling cycle a pod may be removed from a node for a what-if and must find the same id again.
     """
 
     __slots__ = ("idle", "names", "numbers", "spare", "users")
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
-        self.names: list[str] = []  # by number; of a spare one the name it had last
+        self.names: list[str] = []  # by id; a spare id keeps its last name
         self.spare: list[int] = []
-        self.idle: set[int] = set()  # numbers that something stopped using since the last tidying
-        self.users: list[Callable[[str], bool]] = []  # each says whether it uses the number of a name
+        self.idle: set[int] = set()  # ids that a user dropped since the last `tidy`
+        self.users: list[Callable[[str], bool]] = []  # each returns whether it still uses a name
 
     def number(self, node: str) -> int:
-        """The number of a node name. Nothing is counted at a number that is given for the first time."""
-        found = self.numbers.get(node)
-        if found is None:
-            found = self.spare.pop() if self.spare else len(self.names)
-            self.names[found : found + 1] = [node]
-            self.numbers[node] = found
-        return found
+        """The id of a node name. All counters of a newly assigned id are zero."""
+        number = self.numbers.get(node)
+        if number is None:
+            number = self.spare.pop() if self.spare else len(self.names)
+            self.names[number : number + 1] = [node]
+            self.numbers[node] = number
+        return number
 
     def drop(self, node: str) -> None:
-        """One of those that used the number of a name, if it has one, does so no more."""
+        """Note that one user of a name stopped using it."""
         number = self.numbers.get(node)
         if number is not None:
             self.idle.add(number)
 
     def tidy(self) -> None:
-        """Take back the numbers of names that are out of use. Whatever was counted there is zero again."""
+        """Free the ids of unused names. Their counters are zero by then."""
         while self.idle:
             number = self.idle.pop()
             name = self.names[number]
@@ -56,12 +56,12 @@ class NodeIds:
                 self.spare.append(number)
 
     def __len__(self) -> int:
-        """All numbers that were ever given are below it: as many as names were in use at a time."""
+        """The upper bound of all ids ever assigned: the largest number of names used at a time."""
         return len(self.names)
 
 
 class NodeCounter:
-    """A count per slot: few entries as long as nobody asks, an array once somebody did."""
+    """A count per node id: sparse until it is read as an array, then both."""
 
     __slots__ = ("array", "few")
 
@@ -73,7 +73,7 @@ class NodeCounter:
         return bool(self.few)
 
     def add(self, slot: int, amount: int = 1) -> None:
-        """Count more (or less) at one slot."""
+        """Add to the count of one node id."""
         total = self.few.get(slot, 0) + amount
         if total:
             self.few[slot] = total
@@ -81,34 +81,34 @@ class NodeCounter:
             self.few.pop(slot, None)
         if self.array is not None:
             if slot >= len(self.array):
-                self.array = _longer(self.array, slot + 1)
+                self.array = _extended(self.array, slot + 1)
             self.array[slot] = total
 
     def add_all(self, counts: Mapping[int, int], sign: int = 1) -> None:
-        """Count more (or less) at many slots."""
+        """Add to the counts of many node ids."""
         for slot, amount in counts.items():
             self.add(slot, sign * amount)
 
     def dense(self, size: int) -> Ints:
-        """All counts, at least `size` of them. Not to be written to, nor kept."""
+        """All counts as an array of at least `size` entries. The caller must not change or keep it."""
         if self.array is None:
             self.array = np.zeros(size, dtype=np.int64)
             if self.few:
-                at = np.fromiter(self.few.keys(), np.int64, len(self.few))
-                self.array[at] = np.fromiter(self.few.values(), np.int64, len(self.few))
+                slots = np.fromiter(self.few.keys(), np.int64, len(self.few))
+                self.array[slots] = np.fromiter(self.few.values(), np.int64, len(self.few))
         elif len(self.array) < size:
-            self.array = _longer(self.array, size)
+            self.array = _extended(self.array, size)
         return self.array
 
 
-def _longer(array: Ints, size: int) -> Ints:
-    longer = np.zeros(size + GROWTH, dtype=array.dtype)
-    longer[: len(array)] = array
-    return longer
+def _extended(array: Ints, size: int) -> Ints:
+    extended = np.zeros(size + GROWTH, dtype=array.dtype)
+    extended[: len(array)] = array
+    return extended
 
 
 def anchors(selector: Selector) -> tuple[tuple[str, str], ...] | None:
-    """Labels of which whatever is selected carries one; None if there are no such labels."""
+    """Labels of which every selected object has one; None if the selector has no such labels."""
     for requirement in selector.requirements or ():
         if requirement.operator == "In":
             return tuple((requirement.key, value) for value in requirement.values)
@@ -117,30 +117,30 @@ def anchors(selector: Selector) -> tuple[tuple[str, str], ...] | None:
 
 @dataclass(slots=True, eq=False)
 class ByLabel(Generic[T]):
-    """Things with a selector, found again by the labels of what they may select."""
+    """Items with a selector, indexed by the labels of the objects they may select."""
 
-    anchored: dict[tuple[str, str], dict[T, None]] = field(default_factory=dict)
-    loose: dict[T, None] = field(default_factory=dict)
+    by_label: dict[tuple[str, str], dict[T, None]] = field(default_factory=dict)
+    unanchored: dict[T, None] = field(default_factory=dict)
 
-    def put(self, thing: T, selector: Selector) -> None:
+    def put(self, item: T, selector: Selector) -> None:
         if selector.requirements is None:
             return
-        places = anchors(selector)
-        if places is None:
-            self.loose[thing] = None
-        for place in places or ():
-            self.anchored.setdefault(place, {})[thing] = None
+        labels = anchors(selector)
+        if labels is None:
+            self.unanchored[item] = None
+        for label in labels or ():
+            self.by_label.setdefault(label, {})[item] = None
 
-    def drop(self, thing: T, selector: Selector) -> None:
-        self.loose.pop(thing, None)
-        for place in anchors(selector) or ():
-            things = self.anchored.get(place, {})
-            things.pop(thing, None)
-            if not things:
-                self.anchored.pop(place, None)
+    def drop(self, item: T, selector: Selector) -> None:
+        self.unanchored.pop(item, None)
+        for label in anchors(selector) or ():
+            items = self.by_label.get(label, {})
+            items.pop(item, None)
+            if not items:
+                self.by_label.pop(label, None)
 
-    def near(self, labels: Mapping[str, str]) -> Iterator[T]:
-        """Everything whose selector may accept these labels, each once."""
-        yield from self.loose
+    def candidates_for(self, labels: Mapping[str, str]) -> Iterator[T]:
+        """The items whose selector may accept these labels, each once."""
+        yield from self.unanchored
         for pair in labels.items():
-            yield from self.anchored.get(pair, ())
+            yield from self.by_label.get(pair, ())

@@ -1,4 +1,4 @@
-"""Which images lie on which nodes, so that a pod may go where less has to be fetched."""
+"""Which container images are present on which nodes, and the image locality score."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from bayplan.placement.cluster.node_index import NodeIndex
 from bayplan.placement.cluster.topology_tree import Ints
 
 MEBIBYTE = 1 << 20
-LEAST, MOST_EACH = 23 * MEBIBYTE, 1000 * MEBIBYTE
+SIZE_MIN, SIZE_MAX_EACH = 23 * MEBIBYTE, 1000 * MEBIBYTE
 BEST = 100
 
 
 class ImageIndex:
-    """Images by name, with their size and the nodes that have them."""
+    """Images by name, with their sizes and the nodes that have them."""
 
     def __init__(self, slots: NodeIds) -> None:
         self.slots = slots
@@ -28,7 +28,7 @@ class ImageIndex:
         slots.users.append(self.nodes.__contains__)
 
     def note(self, node: str, images: Mapping[str, int]) -> None:
-        """A node has exactly these images, by name and size; none at all if it is gone."""
+        """Set the images of a node, by name and size; empty if the node was removed."""
         before, now = self.nodes.get(node, frozenset()), frozenset(images)
         if before == now:
             return
@@ -48,21 +48,21 @@ class ImageIndex:
             self.slots.drop(node)
 
 
-def fetched(land: NodeIndex, images: ImageIndex, shape: PodSignature) -> Ints:
-    """How much of the pod's images each node has, in hundredths; what few nodes have counts for less."""
+def image_locality(node_index: NodeIndex, images: ImageIndex, shape: PodSignature) -> Ints:
+    """The image locality score of each node, 0 to 100; an image that few nodes have counts for less."""
     key: Hashable = ("images", images, images.version, shape.images)
-    return land.remember(key, lambda: _fetched(land, images, shape.images))
+    return node_index.remember(key, lambda: _image_locality(node_index, images, shape.images))
 
 
-def _fetched(land: NodeIndex, images: ImageIndex, names: tuple[str, ...]) -> Ints:
-    total = np.zeros(len(land), dtype=np.int64)
-    if not names or not len(land):
+def _image_locality(node_index: NodeIndex, images: ImageIndex, names: tuple[str, ...]) -> Ints:
+    total = np.zeros(len(node_index), dtype=np.int64)
+    if not names or not len(node_index):
         return total
     for name in names:
-        tally = images.places.get(name)
-        if tally is not None:
-            share = len(tally.few) / len(land)
-            there = tally.dense(len(images.slots))[land.slots] > 0
-            total += there * int(images.sizes[name] * share)
-    most = MOST_EACH * len(names)
-    return BEST * (np.clip(total, LEAST, most) - LEAST) // (most - LEAST)
+        counter = images.places.get(name)
+        if counter is not None:
+            share = len(counter.few) / len(node_index)
+            present = counter.dense(len(images.slots))[node_index.slots] > 0
+            total += present * int(images.sizes[name] * share)
+    size_max = SIZE_MAX_EACH * len(names)
+    return BEST * (np.clip(total, SIZE_MIN, size_max) - SIZE_MIN) // (size_max - SIZE_MIN)

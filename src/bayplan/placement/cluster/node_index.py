@@ -1,4 +1,4 @@
-"""The nodes that a pod is held against: columns for all of them, and what a pod's rules say about each."""
+"""Index of all nodes in columns, and masks of the nodes that a pod's node rules accept."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ import numpy as np
 
 from bayplan.model.node import ROOM_MAX
 from bayplan.model.node_rules import NodeRules, NodeSelectorTerm, Requirement, Taint, Toleration
-from bayplan.placement.cluster.cache import recall
+from bayplan.placement.cluster.cache import cached
 from bayplan.placement.cluster.counters import NodeIds
-from bayplan.placement.cluster.node_table import ABSENT, NodeTable, attracted, selected, tolerated
+from bayplan.placement.cluster.node_table import (
+    ABSENT,
+    NodeTable,
+    attracted,
+    selected,
+    tolerated,
+)
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 
 T = TypeVar("T")
@@ -22,10 +28,10 @@ REMEMBERED_MAX = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeIndex:
-    """What is known of nodes as long as no node changes. Answers that depend on nothing else stay here."""
+    """Static columns of the nodes, with a cache of values that stay valid until a node changes."""
 
     table: NodeTable
-    slots: Ints  # the slot of each row
+    slots: Ints  # the node id of each row
     known: NodeIds
     cordoned: Bools
     memory: dict[Hashable, Any] = field(default_factory=dict)
@@ -34,12 +40,12 @@ class NodeIndex:
         return len(self.slots)
 
     def row(self, name: str) -> int:
-        """The row of a node; ABSENT if there is no such node."""
+        """The row of a node; ABSENT if it does not exist."""
         slot, rows = self.known.numbers.get(name, ABSENT), self.rows()
         return int(rows[slot]) if 0 <= slot < len(rows) else ABSENT
 
     def rows(self) -> Ints:
-        """The row of each slot; ABSENT where there is no such node now."""
+        """The row of each node id; ABSENT where no node has that id now."""
         return self.remember("rows", self._rows)
 
     def _rows(self) -> Ints:
@@ -48,20 +54,20 @@ class NodeIndex:
         return rows
 
     def named(self, names: Iterable[str]) -> Bools:
-        """The nodes that go by these names."""
-        found = [row for row in map(self.row, names) if row != ABSENT]
+        """The nodes of these names, as a mask."""
+        rows = [row for row in map(self.row, names) if row != ABSENT]
         good = np.zeros(len(self.slots), dtype=bool)
-        good[found] = True
+        good[rows] = True
         return good
 
-    def remember(self, question: Hashable, work_out: Callable[[], T]) -> T:
-        """An answer worked out once."""
-        return recall(self.memory, REMEMBERED_MAX, question, work_out)
+    def remember(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """The cached value of a key, computed if it is missing."""
+        return cached(self.memory, REMEMBERED_MAX, key, compute)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeSnapshot:
-    """Nodes and what is free on them at one moment: resources by first axis, nodes by second."""
+    """Nodes with their free and allocatable amounts at one moment: resource by node."""
 
     land: NodeIndex
     resources: Mapping[str, int]
@@ -71,7 +77,7 @@ class NodeSnapshot:
 
 
 def land_of(table: NodeTable, slots: NodeIds) -> NodeIndex:
-    """Read off the nodes what is asked for again and again."""
+    """Build the index of the nodes of a table."""
     nodes = table.nodes
     return NodeIndex(
         table,
@@ -81,147 +87,155 @@ def land_of(table: NodeTable, slots: NodeIds) -> NodeIndex:
     )
 
 
-def relaid(land: NodeIndex, table: NodeTable, row: int) -> NodeIndex:
-    """The same land with another state of the node in one row; which node that is did not change."""
-    cordoned = land.cordoned
+def relaid(node_index: NodeIndex, table: NodeTable, row: int) -> NodeIndex:
+    """The index after the node of a row changed; its name stays the same."""
+    cordoned = node_index.cordoned
     if bool(cordoned[row]) == table.nodes[row].schedulable:
         cordoned = cordoned.copy()
         cordoned[row] = not table.nodes[row].schedulable
-    return NodeIndex(table, land.slots, land.known, cordoned)
+    return NodeIndex(table, node_index.slots, node_index.known, cordoned)
 
 
-def land_with(land: NodeIndex, table: NodeTable, row: int) -> NodeIndex:
-    """The same land with one more node."""
+def land_with(node_index: NodeIndex, table: NodeTable, row: int) -> NodeIndex:
+    """The index with the node of a row added."""
     node = table.nodes[row]
-    slots = np.insert(land.slots, row, land.known.number(node.name))
-    return NodeIndex(table, slots, land.known, np.insert(land.cordoned, row, not node.schedulable))
+    slots = np.insert(node_index.slots, row, node_index.known.number(node.name))
+    return NodeIndex(
+        table, slots, node_index.known, np.insert(node_index.cordoned, row, not node.schedulable)
+    )
 
 
-def land_without(land: NodeIndex, table: NodeTable, row: int) -> NodeIndex:
-    """The same land with one node less."""
-    return NodeIndex(table, np.delete(land.slots, row), land.known, np.delete(land.cordoned, row))
+def land_without(node_index: NodeIndex, table: NodeTable, row: int) -> NodeIndex:
+    """The index with the node of a row removed."""
+    return NodeIndex(
+        table, np.delete(node_index.slots, row), node_index.known, np.delete(node_index.cordoned, row)
+    )
 
 
 def allocatable_of(table: NodeTable, resources: Mapping[str, int]) -> Ints:
-    """What each node has in all: resources by first axis, nodes by second.
+    """The allocatable amounts: resource by node.
 
-    Machines of one model share what they offer, so that it is read once.
+    Nodes of one machine model share their mapping, so that it is read once.
     """
     kinds: dict[int, int] = {}
     offers: list[Mapping[str, int]] = []
-    which = np.zeros(len(table.nodes), dtype=np.int64)
+    kind_of_row = np.zeros(len(table.nodes), dtype=np.int64)
     for row, node in enumerate(table.nodes):
         offer = node.allocatable
         kind = kinds.setdefault(id(offer), len(offers))
         if kind == len(offers):
             offers.append(offer)
-        which[row] = kind
-    found = np.zeros((len(resources), len(offers)), dtype=np.int64)
+        kind_of_row[row] = kind
+    amounts = np.zeros((len(resources), len(offers)), dtype=np.int64)
     for kind, offer in enumerate(offers):
         for resource, amount in offer.items():
-            at = resources.get(resource)
-            if at is not None:
-                found[at, kind] = max(-ROOM_MAX, min(amount, ROOM_MAX))
-    return found[:, which]
+            resource_row = resources.get(resource)
+            if resource_row is not None:
+                amounts[resource_row, kind] = max(-ROOM_MAX, min(amount, ROOM_MAX))
+    return amounts[:, kind_of_row]
 
 
-def welcomed(land: NodeIndex, tolerations: tuple[Toleration, ...]) -> Bools:
-    """Nodes that are not cordoned, unless the pod does not mind."""
+def schedulable_nodes(node_index: NodeIndex, tolerations: tuple[Toleration, ...]) -> Bools:
+    """Nodes that are not cordoned; all nodes if the pod tolerates the cordon taint."""
     if any(toleration.accepts(CORDON) for toleration in tolerations):
-        return np.ones(len(land), dtype=bool)
-    return ~land.cordoned
+        return np.ones(len(node_index), dtype=bool)
+    return ~node_index.cordoned
 
 
-def untainted(land: NodeIndex, tolerations: tuple[Toleration, ...]) -> Bools:
-    """Nodes without a repelling taint that goes unanswered."""
-    return land.remember(("taints", tolerations), lambda: tolerated(land.table, tolerations))
+def tolerated_nodes(node_index: NodeIndex, tolerations: tuple[Toleration, ...]) -> Bools:
+    """Nodes without a NoSchedule or NoExecute taint that the pod does not tolerate."""
+    return node_index.remember(("taints", tolerations), lambda: tolerated(node_index.table, tolerations))
 
 
-def chosen(land: NodeIndex, rules: NodeRules) -> Bools:
-    """Nodes that selector and required affinity accept."""
+def affinity_nodes(node_index: NodeIndex, rules: NodeRules) -> Bools:
+    """Nodes that match the node selector and the required node affinity."""
     key = ("rules", rules.selector, rules.affinity)
-    return land.remember(key, lambda: selected(land.table, rules) & terms_mask(land, rules.affinity))
+    return node_index.remember(
+        key, lambda: selected(node_index.table, rules) & terms_mask(node_index, rules.affinity)
+    )
 
 
-def terms_mask(land: NodeIndex, terms: tuple[NodeSelectorTerm, ...] | None) -> Bools:
-    """Nodes that one of the terms accepts; all if there are no terms at all."""
+def terms_mask(node_index: NodeIndex, terms: tuple[NodeSelectorTerm, ...] | None) -> Bools:
+    """Nodes that match at least one of the terms; all nodes if `terms` is None."""
     if terms is None:
-        return np.ones(len(land), dtype=bool)
-    good = np.zeros(len(land), dtype=bool)
+        return np.ones(len(node_index), dtype=bool)
+    good = np.zeros(len(node_index), dtype=bool)
     for term in terms:
-        good |= term_mask(land, term)
+        good |= term_mask(node_index, term)
     return good
 
 
-def term_mask(land: NodeIndex, term: NodeSelectorTerm) -> Bools:
-    """Nodes that meet all requirements of a term."""
+def term_mask(node_index: NodeIndex, term: NodeSelectorTerm) -> Bools:
+    """Nodes that match all requirements of a term."""
     fields = [requirement for requirement in term.requirements if requirement.field]
     labels = tuple(requirement for requirement in term.requirements if not requirement.field)
     if not term.requirements:
-        return np.zeros(len(land), dtype=bool)
-    good = np.ones(len(land), dtype=bool)
+        return np.zeros(len(node_index), dtype=bool)
+    good = np.ones(len(node_index), dtype=bool)
     if labels:
-        good &= attracted(land.table, NodeRules(affinity=(NodeSelectorTerm(labels),)))
+        good &= attracted(node_index.table, NodeRules(affinity=(NodeSelectorTerm(labels),)))
     for requirement in fields:
-        good &= _named(land, requirement)
+        good &= _named(node_index, requirement)
     return good
 
 
-def _named(land: NodeIndex, requirement: Requirement) -> Bools:
-    good = land.named(requirement.values)
+def _named(node_index: NodeIndex, requirement: Requirement) -> Bools:
+    good = node_index.named(requirement.values)
     return ~good if requirement.operator == "NotIn" else good
 
 
-def named_rows(rules: NodeRules) -> frozenset[str] | None:
-    """The nodes that the affinity names, if each alternative names some; none are left if names clash."""
+def named_nodes(rules: NodeRules) -> frozenset[str] | None:
+    """Node names that the required affinity selects, if every term selects by name; empty on a conflict."""
     if not rules.affinity:
         return None
-    every: set[str] = set()
+    names: set[str] = set()
     for term in rules.affinity:
-        lists = [set(r.values) for r in term.requirements if r.field and r.operator == "In"]
-        if not lists:
+        name_sets = [set(r.values) for r in term.requirements if r.field and r.operator == "In"]
+        if not name_sets:
             return None
-        every |= set.intersection(*lists)
-    return frozenset(every)
+        names |= set.intersection(*name_sets)
+    return frozenset(names)
 
 
-def preference(land: NodeIndex, rules: NodeRules) -> Ints:
-    """The summed weight of the preferred terms that each node satisfies."""
-    return land.remember(("preferred", rules.preferred), lambda: _preference(land, rules))
+def preference(node_index: NodeIndex, rules: NodeRules) -> Ints:
+    """The summed weight of the preferred node affinity terms that each node matches."""
+    return node_index.remember(("preferred", rules.preferred), lambda: _preference(node_index, rules))
 
 
-def _preference(land: NodeIndex, rules: NodeRules) -> Ints:
-    total = np.zeros(len(land), dtype=np.int64)
+def _preference(node_index: NodeIndex, rules: NodeRules) -> Ints:
+    total = np.zeros(len(node_index), dtype=np.int64)
     for weight, term in rules.preferred:
-        total += weight * term_mask(land, term)
+        total += weight * term_mask(node_index, term)
     return total
 
 
-def aversions(land: NodeIndex, tolerations: tuple[Toleration, ...]) -> Ints:
-    """How many taints of each node would rather keep the pod away."""
-    return land.remember(("aversions", tolerations), lambda: _aversions(land, tolerations))
+def aversions(node_index: NodeIndex, tolerations: tuple[Toleration, ...]) -> Ints:
+    """How many PreferNoSchedule taints of each node the pod does not tolerate."""
+    return node_index.remember(
+        ("aversions", tolerations), lambda: _soft_taint_counts(node_index, tolerations)
+    )
 
 
-def _aversions(land: NodeIndex, tolerations: tuple[Toleration, ...]) -> Ints:
+def _soft_taint_counts(node_index: NodeIndex, tolerations: tuple[Toleration, ...]) -> Ints:
     counts = [
-        sum(taint.effect == "PreferNoSchedule" and not _answered(taint, tolerations) for taint in taints)
-        for taints in land.table.taint_sets
+        sum(taint.effect == "PreferNoSchedule" and not _is_tolerated(taint, tolerations) for taint in taints)
+        for taints in node_index.table.taint_sets
     ]
-    return np.asarray(counts, dtype=np.int64)[land.table.taints]
+    return np.asarray(counts, dtype=np.int64)[node_index.table.taints]
 
 
-def _answered(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
+def _is_tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
     return any(toleration.accepts(taint) for toleration in tolerations)
 
 
-def domains(land: NodeIndex, key: str) -> tuple[Ints, int]:
-    """The number of each node's value of a label (ABSENT: no label), and how many numbers there are."""
-    column = land.remember(("domain", key), lambda: land.table.column(key).astype(np.int64))
-    return column, len(land.table.codes(key))
+def domains(node_index: NodeIndex, key: str) -> tuple[Ints, int]:
+    """The code of each node's value of a label (ABSENT: no label), and the number of codes."""
+    column = node_index.remember(("domain", key), lambda: node_index.table.column(key).astype(np.int64))
+    return column, len(node_index.table.codes(key))
 
 
-def by_domain(domain: Ints, size: int, counts: Ints) -> Ints:
-    """Counts per node summed over each domain; nodes without the label count nowhere."""
+def sum_by_domain(domain: Ints, size: int, counts: Ints) -> Ints:
+    """Counts per node summed by domain; nodes without the label are left out."""
     inside = domain != ABSENT
     total = np.bincount(domain[inside], weights=counts[inside], minlength=size)
     return total.astype(np.int64)

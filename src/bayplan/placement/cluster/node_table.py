@@ -1,4 +1,4 @@
-"""Which nodes a pod accepts, answered for all nodes at once from label and taint columns."""
+"""Label and taint columns of the nodes, and masks of the nodes that a pod's node rules accept."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from bayplan.placement.cluster.topology_tree import Bools, Ints, Objects, splice
 Codes = NDArray[np.int32]
 ABSENT = -1
 REPELLING = ("NoSchedule", "NoExecute")
-REMEMBERED_MAX = 4096  # answers to rules, and labels that rules ask for: pods may ask without end
-SPARE = 64  # sets of taints, and values of a label, that may be out of use beside as many as there are nodes
+REMEMBERED_MAX = 4096  # cached masks, and label columns: pods may use an unbounded number of labels
+SPARE = 64  # unused taint sets and label values that are kept beyond twice the number of nodes
 
 
 @dataclass(slots=True, eq=False)
 class Vocabulary:
-    """Numbers for the values of one label key. Only grows, so older columns stay readable.
+    """Integer codes of the values of one label key. It only grows, so that older columns stay valid.
 
-    Once it holds far more values than there are nodes, the table that follows begins another one.
+    Once it holds far more values than there are nodes, the next table starts a new one.
     """
 
     codes: dict[str, int] = field(default_factory=dict)
@@ -34,44 +34,44 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeTable:
-    """Nodes in row order. Columns are made for a label key when a rule first asks for it."""
+    """Nodes in row order. The column of a label key is built when a rule first needs it."""
 
     nodes: Objects
     taints: Codes  # index into taint_sets
     taint_sets: list[tuple[Taint, ...]]
-    words: dict[str, Vocabulary]
+    vocabularies: dict[str, Vocabulary]
     columns: dict[str, Codes] = field(default_factory=dict)
     masks: dict[NodeRules, Bools] = field(default_factory=dict)
-    rows: dict[str, int] = field(default_factory=dict)  # by host label, made when first asked for
+    rows: dict[str, int] = field(default_factory=dict)  # by host label, built on first use
 
     def column(self, key: str) -> Codes:
-        """The label's value code of every node."""
-        found = self.columns.get(key)
-        if found is None:
+        """The value code of a label for every node."""
+        column = self.columns.get(key)
+        if column is None:
             if len(self.columns) >= REMEMBERED_MAX:
                 self.columns.clear()
-            words = self.words.get(key) or Vocabulary()
-            found = np.fromiter(
-                (words.code(node.labels.get(key)) for node in self.nodes), np.int32, len(self.nodes)
+            vocabulary = self.vocabularies.get(key) or Vocabulary()
+            column = np.fromiter(
+                (vocabulary.code(node.labels.get(key)) for node in self.nodes), np.int32, len(self.nodes)
             )
-            self.columns[key] = found
-            if words.codes:  # pods may ask for any number of labels that no node has
-                self.words[key] = words
-        return found
+            self.columns[key] = column
+            if vocabulary.codes:  # pods may name any number of labels that no node has
+                self.vocabularies[key] = vocabulary
+        return column
 
     def codes(self, key: str) -> Mapping[str, int]:
-        """The number of each value of a label, in the order of numbers."""
-        words = self.words.get(key)
-        return {} if words is None else words.codes
+        """The code of each value of a label, in the order of codes."""
+        vocabulary = self.vocabularies.get(key)
+        return {} if vocabulary is None else vocabulary.codes
 
     def code(self, key: str, node: Node) -> int:
-        """The number of a node's value of a label."""
+        """The code of a node's value of a label."""
         value = node.labels.get(key)
-        return ABSENT if value is None else self.words.setdefault(key, Vocabulary()).code(value)
+        return ABSENT if value is None else self.vocabularies.setdefault(key, Vocabulary()).code(value)
 
 
 def host_row(table: NodeTable, host: str) -> int | None:
-    """The row of a host; the first if several nodes go by its name."""
+    """The row of a host label value; the first if several nodes have it."""
     if not table.rows and len(table.nodes):
         for row in range(len(table.nodes) - 1, -1, -1):
             node = table.nodes[row]
@@ -80,7 +80,7 @@ def host_row(table: NodeTable, host: str) -> int | None:
 
 
 def table_of(nodes: Objects) -> NodeTable:
-    """Columns for nodes that are already in row order."""
+    """The table of nodes that are already in row order."""
     sets: list[tuple[Taint, ...]] = [()]
     known: dict[tuple[Taint, ...], int] = {(): 0}
     taints = np.zeros(len(nodes), dtype=np.int32)
@@ -105,79 +105,88 @@ def _code_of_set(table: NodeTable, taints: tuple[Taint, ...]) -> int:
     return table.taint_sets.index(taints)
 
 
-def _tidied(table: NodeTable) -> NodeTable:
-    """Without what no node has any more, once it is much: some taints tell the time, and names never end."""
-    table, most = _without_old_words(table), 2 * len(table.taints) + SPARE
-    if len(table.taint_sets) <= most:
+def _compacted(table: NodeTable) -> NodeTable:
+    """The table without unused taint sets and label values, once there are many of them.
+
+    Some taints contain timestamps, and names of nodes are unbounded.
+    """
+    table, limit = _without_large_vocabularies(table), 2 * len(table.taints) + SPARE
+    if len(table.taint_sets) <= limit:
         return table
     used, codes = np.unique(table.taints, return_inverse=True)
     sets = [table.taint_sets[code] for code in used]
     return replace(table, taints=codes.astype(np.int32), taint_sets=sets, masks={}, rows={})
 
 
-def _without_old_words(table: NodeTable) -> NodeTable:
-    """Columns whose words are far more than the nodes are made anew when they are asked for."""
-    most = 2 * len(table.taints) + SPARE
-    words = {
-        key: known for key, known in table.words.items() if key in table.columns and len(known.codes) <= most
+def _without_large_vocabularies(table: NodeTable) -> NodeTable:
+    """Drop columns with far more values than nodes; they are rebuilt when a rule needs them."""
+    limit = 2 * len(table.taints) + SPARE
+    vocabularies = {
+        key: vocabulary
+        for key, vocabulary in table.vocabularies.items()
+        if key in table.columns and len(vocabulary.codes) <= limit
     }
-    if len(words) == len(table.words):
+    if len(vocabularies) == len(table.vocabularies):
         return table
-    columns = {key: codes for key, codes in table.columns.items() if key in words or key not in table.words}
-    return replace(table, words=words, columns=columns, masks={}, rows={})
+    columns = {
+        key: codes
+        for key, codes in table.columns.items()
+        if key in vocabularies or key not in table.vocabularies
+    }
+    return replace(table, vocabularies=vocabularies, columns=columns, masks={}, rows={})
 
 
 def inserted(table: NodeTable, nodes: Objects, row: int) -> NodeTable:
-    """The table for nodes with one more row."""
-    table, node = _tidied(table), nodes[row]
+    """The table with a row added."""
+    table, node = _compacted(table), nodes[row]
     columns = {key: spliced(codes, row, table.code(key, node)) for key, codes in table.columns.items()}
     taints = spliced(table.taints, row, _code_of_set(table, node.taints))
-    return NodeTable(nodes, taints, table.taint_sets, table.words, columns)
+    return NodeTable(nodes, taints, table.taint_sets, table.vocabularies, columns)
 
 
 def removed(table: NodeTable, nodes: Objects, row: int) -> NodeTable:
-    """The table for nodes with one row less."""
+    """The table with a row removed."""
     columns = {key: np.delete(codes, row) for key, codes in table.columns.items()}
-    return NodeTable(nodes, np.delete(table.taints, row), table.taint_sets, table.words, columns)
+    return NodeTable(nodes, np.delete(table.taints, row), table.taint_sets, table.vocabularies, columns)
 
 
 def changed(table: NodeTable, nodes: Objects, row: int) -> NodeTable:
-    """The table for nodes with another one at that row; only the columns that differ are copied."""
-    table, node = _tidied(table), nodes[row]
+    """The table with the node of a row replaced; only columns that differ are copied."""
+    table, node = _compacted(table), nodes[row]
     taints, code = table.taints, _code_of_set(table, node.taints)
     if taints[row] != code:
         taints = taints.copy()
         taints[row] = code
     columns = {}
     for key, codes in table.columns.items():
-        word = table.code(key, node)
-        if codes[row] != word:
+        value_code = table.code(key, node)
+        if codes[row] != value_code:
             codes = codes.copy()
-            codes[row] = word
+            codes[row] = value_code
         columns[key] = codes
-    return NodeTable(nodes, taints, table.taint_sets, table.words, columns)
+    return NodeTable(nodes, taints, table.taint_sets, table.vocabularies, columns)
 
 
 def mask(table: NodeTable, rules: NodeRules) -> Bools:
-    """True for every node that the rules accept. Equal rules share one answer."""
+    """Mask of the nodes that the rules accept, cached by rules."""
     key = replace(rules, preferred=())
-    found = table.masks.get(key)
-    if found is None:
-        found = tolerated(table, rules.tolerations) & selected(table, rules) & attracted(table, rules)
+    nodes = table.masks.get(key)
+    if nodes is None:
+        nodes = tolerated(table, rules.tolerations) & selected(table, rules) & attracted(table, rules)
         if len(table.masks) >= REMEMBERED_MAX:
             table.masks.clear()
-        table.masks[key] = found
-    return found
+        table.masks[key] = nodes
+    return nodes
 
 
 def tolerated(table: NodeTable, tolerations: tuple[Toleration, ...]) -> Bools:
-    """Nodes without a repelling taint that goes unanswered."""
+    """Nodes without a NoSchedule or NoExecute taint that is not tolerated."""
     good = [first_repelling(taints, tolerations) is None for taints in table.taint_sets]
     return np.asarray(good, dtype=bool)[table.taints]
 
 
 def first_repelling(taints: Iterable[Taint], tolerations: tuple[Toleration, ...]) -> Taint | None:
-    """The first taint that keeps the pod away."""
+    """The first NoSchedule or NoExecute taint that is not tolerated."""
     for taint in taints:
         if taint.effect in REPELLING and not any(t.accepts(taint) for t in tolerations):
             return taint
@@ -199,7 +208,7 @@ def selected(table: NodeTable, rules: NodeRules) -> Bools:
 
 
 def attracted(table: NodeTable, rules: NodeRules) -> Bools:
-    """Nodes that satisfy the required affinity."""
+    """Nodes that match the required node affinity."""
     if rules.affinity is None:
         return np.ones(len(table.nodes), dtype=bool)
     good = np.zeros(len(table.nodes), dtype=bool)
@@ -209,7 +218,7 @@ def attracted(table: NodeTable, rules: NodeRules) -> Bools:
 
 
 def scores(table: NodeTable, rules: NodeRules) -> Ints:
-    """The summed weight of the preferred terms that each node satisfies."""
+    """The summed weight of the preferred node affinity terms that each node matches."""
     total = np.zeros(len(table.nodes), dtype=np.int64)
     for weight, term in rules.preferred:
         total += weight * _term(table, term)
@@ -228,10 +237,10 @@ def _meets(table: NodeTable, requirement: Requirement) -> Bools:
         named = np.asarray([node.name in requirement.values for node in table.nodes], dtype=bool)
         return ~named if requirement.operator == "NotIn" else named
     column = table.column(requirement.key)
-    words = table.codes(requirement.key)
+    codes = table.codes(requirement.key)
     match requirement.operator:
         case "In" | "NotIn":
-            wanted = [words[value] for value in requirement.values if value in words]
+            wanted = [codes[value] for value in requirement.values if value in codes]
             inside = np.isin(column, wanted) if len(wanted) != 1 else column == wanted[0]
             return ~inside if requirement.operator == "NotIn" else inside
         case "Exists":
@@ -239,15 +248,15 @@ def _meets(table: NodeTable, requirement: Requirement) -> Bools:
         case "DoesNotExist":
             return np.equal(column, ABSENT)
         case "Gt" | "Lt":
-            good = np.zeros(len(words) + 1, dtype=bool)  # the last entry answers for ABSENT
-            for value, code in words.items():
-                good[code] = _beyond(value, requirement)
+            good = np.zeros(len(codes) + 1, dtype=bool)  # the last entry is for ABSENT
+            for value, code in codes.items():
+                good[code] = _compare_integers(value, requirement)
             return good[column]
         case _:
             return np.zeros(len(column), dtype=bool)
 
 
-def _beyond(value: str, requirement: Requirement) -> bool:
+def _compare_integers(value: str, requirement: Requirement) -> bool:
     have, bound = integer(value), integer(requirement.values[0]) if requirement.values else None
     if have is None or bound is None:
         return False

@@ -1,4 +1,4 @@
-"""Whether a pod is larger than every node, so that no room that others leave would help it."""
+"""Whether a pod is larger than every node, so that no preemption can make it fit."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from bayplan.placement.cluster.capacity import with_slot
 
 
 def oversized(nodes: Iterable[Node], pod_set: str, requests: Mapping[str, int]) -> Oversized | None:
-    """What the largest node lacks even if it is empty; None if a node is large enough, or there is none."""
-    asked = {name: amount for name, amount in with_slot(requests).items() if amount}
+    """What the best node lacks even when empty; None if some node is large enough or there are no nodes."""
+    requested = {name: amount for name, amount in with_slot(requests).items() if amount}
     best: tuple[tuple[int, float, str], Oversized] | None = None
     for node in _first_of_each_model(nodes):
-        has = node.allocatable
+        allocatable = node.allocatable
         lacks = [
-            (name, amount, has.get(name, 0)) for name, amount in asked.items() if has.get(name, 0) < amount
+            (name, amount, allocatable.get(name, 0))
+            for name, amount in requested.items()
+            if allocatable.get(name, 0) < amount
         ]
         if not lacks:
             return None
-        share = min(there / amount for _, amount, there in lacks)
+        share = min(available / amount for _, amount, available in lacks)
         rank = (len(lacks), -share, node.name)
         if best is None or rank < best[0]:
             best = rank, Oversized(pod_set, node.name, tuple(lacks))
@@ -28,10 +30,10 @@ def oversized(nodes: Iterable[Node], pod_set: str, requests: Mapping[str, int]) 
 
 
 def _first_of_each_model(nodes: Iterable[Node]) -> Iterable[Node]:
-    """Of nodes that share what they offer the first by name; it stands for all of them."""
-    found: dict[int, Node] = {}
+    """The first node by name of each group that shares one allocatable mapping."""
+    first: dict[int, Node] = {}
     for node in nodes:
-        known = found.setdefault(id(node.allocatable), node)
-        if node.name < known.name:
-            found[id(node.allocatable)] = node
-    return found.values()
+        current = first.setdefault(id(node.allocatable), node)
+        if node.name < current.name:
+            first[id(node.allocatable)] = node
+    return first.values()

@@ -1,4 +1,4 @@
-"""The pods that run, by what may be asked about them, kept up to date as they come and go."""
+"""Index of the pods on nodes by labels, affinity terms, ports and volumes, updated incrementally."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from bayplan.placement.cluster.pod_columns import PodColumns
 from bayplan.placement.cluster.topology_tree import Ints
 
 T = TypeVar("T")
-QUESTIONS_MAX = 256
-Spaces = frozenset[str] | None
-"""Namespaces; None: all of them."""
+QUERIES_MAX = 256
+Namespaces = frozenset[str] | None
+"""Namespaces; None means all of them."""
 
 
 class PodQuery(NamedTuple):
-    """Pods that are in one of the namespaces and accepted by the selector, for every such pair."""
+    """A query for pods that match every pair of namespaces and label selector."""
 
-    pairs: tuple[tuple[Spaces, Selector], ...]
-    leaving: bool = True  # those being deleted count too
+    pairs: tuple[tuple[Namespaces, Selector], ...]
+    leaving: bool = True  # terminating pods count, too
 
     def means(self, namespace: str, labels: Mapping[str, str]) -> bool:
         return all(
-            (spaces is None or namespace in spaces) and selector.accepts(labels)
-            for spaces, selector in self.pairs
+            (namespaces is None or namespace in namespaces) and selector.accepts(labels)
+            for namespaces, selector in self.pairs
         )
 
 
 class AffinityTermIndex(NamedTuple):
-    """What pods that run say about others: a term, how much it weighs, and whether it is a must."""
+    """An affinity or anti-affinity term of running pods: the term, its weight, and whether it is required."""
 
     term: PodAffinityTerm
-    weight: int  # below zero: rather apart
+    weight: int  # below zero: anti-affinity
     must: bool
 
 
@@ -50,7 +50,7 @@ class _Running:
 
 
 class PodIndex:
-    """All pods on nodes. `version` changes with every change; whoever takes a change back may put it back."""
+    """All pods on nodes. Every update changes `version`; a caller that reverts an update may restore it."""
 
     def __init__(self) -> None:
         self.slots = NodeIds()
@@ -58,47 +58,47 @@ class PodIndex:
         self.version = 0
         self.changes = 0
         self.namespaces: dict[str, Mapping[str, str]] = {}
-        self.damaged = False  # a change of it did not come to its end
+        self.damaged = False  # an update was interrupted by an error
         self.pods: dict[Hashable, _Running] = {}
-        self.crowds: dict[int, int] = {}  # how many pods are on each slot
+        self.pod_counts: dict[int, int] = {}  # how many pods are on each node id
         self.columns = PodColumns()
-        self.questions: dict[PodQuery, NodeCounter] = {}
-        self.asked: ByLabel[PodQuery] = ByLabel()
+        self.queries: dict[PodQuery, NodeCounter] = {}
+        self.queries_by_label: ByLabel[PodQuery] = ByLabel()
         self.stances: dict[AffinityTermIndex, NodeCounter] = {}
-        self.taken: ByLabel[AffinityTermIndex] = ByLabel()
-        self.keys: dict[str, int] = {}  # labels that stances look at, and how many do
+        self.terms_by_label: ByLabel[AffinityTermIndex] = ByLabel()
+        self.keys: dict[str, int] = {}  # label keys that affinity terms select by, and how many terms do
         self.ports: dict[HostPort, NodeCounter] = {}
         self.disks: dict[Disk, NodeCounter] = {}
         self.claims: dict[tuple[str, str], NodeCounter] = {}
         self.claims_version = 0
         self.weight = np.zeros((2, 0), dtype=np.int64)
 
-    # ── what happens ───────────────────────────────────────────────────────────────────────────────
+    # ── updates ────────────────────────────────────────────────────────────────────────────────────
 
     def add(self, key: Hashable, node: str, shape: PodSignature, *, leaving: bool = False) -> None:
-        """A pod runs on a node (or is as good as there). Said again, it replaces what was said before."""
+        """Add a pod that runs on a node or is assumed there; it replaces the pod of the same key."""
         before = self.pods.get(key)
         slot = self.slots.number(node)
         if before is not None:
             if (before.node, before.leaving) == (slot, leaving) and before.shape == shape:
                 return
             self.remove(key)
-        self._put(key, slot, shape, leaving)
+        self._insert(key, slot, shape, leaving)
 
-    def _put(self, key: Hashable, slot: int, shape: PodSignature, leaving: bool) -> None:
+    def _insert(self, key: Hashable, slot: int, shape: PodSignature, leaving: bool) -> None:
         assert key not in self.pods, key
         row = self.columns.add(slot, shape, leaving=leaving)
         self.pods[key] = _Running(slot, shape, leaving, row)
         self._count({slot: 1}, shape, leaving, 1)
 
     def add_many(
-        self, keys: Sequence[Hashable], slots: Sequence[int], shape: PodSignature, own: Sequence[PodSignature] = (),
-        *, leaving: bool = False,
+        self, keys: Sequence[Hashable], slots: Sequence[int], shape: PodSignature,
+        own: Sequence[PodSignature] = (), *, leaving: bool = False,
     ) -> None:  # fmt: skip
-        """Equal pods run, one on each slot given (each with its `own` labels). None of them is known yet."""
+        """Add new pods of equal signature, one per node id; `own` are their signatures if labels differ."""
         if own or len(keys) == 1:
-            for key, slot, shape_of_it in zip(keys, slots, own or (shape,), strict=True):
-                self._put(key, slot, shape_of_it, leaving)
+            for key, slot, own_shape in zip(keys, slots, own or (shape,), strict=True):
+                self._insert(key, slot, own_shape, leaving)
             return
         rows = self.columns.add_many(slots, shape, leaving=leaving)
         for key, slot, row in zip(keys, slots, rows, strict=True):
@@ -107,27 +107,27 @@ class PodIndex:
         self._count(Counter(slots), shape, leaving, 1)
 
     def remove_many(self, keys: Sequence[Hashable], *, alike: bool = True) -> None:
-        """Known pods are gone; those that are alike are of one shape."""
+        """Remove known pods; `alike`: all have the same signature."""
         if not alike:
             for key in keys:
                 self.remove(key)
             return
-        gone = [self.pods.pop(key) for key in keys]
-        for running in gone:
+        removed = [self.pods.pop(key) for key in keys]
+        for running in removed:
             self.columns.remove(running.row)
-        if gone:
-            counts = Counter(running.node for running in gone)
-            self._count(counts, gone[0].shape, gone[0].leaving, -1)
+        if removed:
+            counts = Counter(running.node for running in removed)
+            self._count(counts, removed[0].shape, removed[0].leaving, -1)
 
     def remove(self, key: Hashable) -> None:
-        """A pod is gone, or over."""
+        """Remove a pod that was deleted or is finished."""
         running = self.pods.pop(key, None)
         if running is not None:
             self.columns.remove(running.row)
             self._count({running.node: 1}, running.shape, running.leaving, -1)
 
     def name_space(self, name: str, labels: Mapping[str, str] | None) -> None:
-        """A namespace has these labels; None: there is no such namespace."""
+        """Set the labels of a namespace; None if the namespace was deleted."""
         if self.namespaces.get(name) == labels:
             return
         if labels is None:
@@ -138,35 +138,35 @@ class PodIndex:
         self.version = self.changes
 
     def _count(self, counts: Mapping[int, int], shape: PodSignature, leaving: bool, sign: int) -> None:
-        """So many pods more (or less) of one shape, by slot."""
+        """Update all counters for pods of one signature, by node id; `sign` is 1 or -1."""
         self.changes += 1
         self.version = self.changes
         labels = dict(shape.labels)
-        self._weigh(counts, shape, sign)
-        for question in self.asked.near(labels):
-            if (question.leaving or not leaving) and question.means(shape.namespace, labels):
-                self.questions[question].add_all(counts, sign)
-        for stance in stances_of(shape):
-            self._take(stance, counts, sign)
+        self._add_requests(counts, shape, sign)
+        for query in self.queries_by_label.candidates_for(labels):
+            if (query.leaving or not leaving) and query.means(shape.namespace, labels):
+                self.queries[query].add_all(counts, sign)
+        for term_entry in affinity_terms_of(shape):
+            self._add_term(term_entry, counts, sign)
         for port in shape.ports:
-            _bump(self.ports, port, counts, sign)
+            _add_counts(self.ports, port, counts, sign)
         for disk in shape.disks:
-            _bump(self.disks, disk, counts, sign)
+            _add_counts(self.disks, disk, counts, sign)
         for claim in shape.claims:
-            _bump(self.claims, (shape.namespace, claim.name), counts, sign)
+            _add_counts(self.claims, (shape.namespace, claim.name), counts, sign)
         self.claims_version += bool(shape.claims)
 
     def _has_pods(self, node: str) -> bool:
-        return self.slots.numbers[node] in self.crowds
+        return self.slots.numbers[node] in self.pod_counts
 
-    def _weigh(self, counts: Mapping[int, int], shape: PodSignature, sign: int) -> None:
+    def _add_requests(self, counts: Mapping[int, int], shape: PodSignature, sign: int) -> None:
         cpu, memory = sign * shape.weighs[0], sign * shape.weighs[1]
         for slot, count in counts.items():
-            there = self.crowds.get(slot, 0) + sign * count
-            if there:
-                self.crowds[slot] = there
+            pod_count = self.pod_counts.get(slot, 0) + sign * count
+            if pod_count:
+                self.pod_counts[slot] = pod_count
             else:
-                del self.crowds[slot]
+                del self.pod_counts[slot]
                 self.slots.idle.add(slot)
             if slot >= self.weight.shape[1]:
                 self._widen(slot)
@@ -174,10 +174,10 @@ class PodIndex:
             self.weight[1, slot] += memory * count
 
     def weight_of(self, slots: Ints) -> Ints:
-        """What the pods on these slots weigh: CPU, then memory."""
-        most = int(slots.max()) if len(slots) else 0
-        if most >= self.weight.shape[1]:
-            self._widen(most)
+        """The requests that count for scores of the pods on these node ids: CPU, then memory."""
+        last = int(slots.max()) if len(slots) else 0
+        if last >= self.weight.shape[1]:
+            self._widen(last)
         return self.weight[:, slots]
 
     def _widen(self, slot: int) -> None:
@@ -185,82 +185,82 @@ class PodIndex:
         wider[:, : self.weight.shape[1]] = self.weight
         self.weight = wider
 
-    def _take(self, stance: AffinityTermIndex, counts: Mapping[int, int], sign: int) -> None:
-        if stance not in self.stances:
-            self.stances[stance] = NodeCounter()
-            self.taken.put(stance, stance.term.selector)
-            for key in stance.term.selector.keys:
+    def _add_term(self, term_entry: AffinityTermIndex, counts: Mapping[int, int], sign: int) -> None:
+        if term_entry not in self.stances:
+            self.stances[term_entry] = NodeCounter()
+            self.terms_by_label.put(term_entry, term_entry.term.selector)
+            for key in term_entry.term.selector.keys:
                 self.keys[key] = self.keys.get(key, 0) + 1
-        tally = self.stances[stance]
-        tally.add_all(counts, sign)
-        if not tally:
-            del self.stances[stance]
-            self.taken.drop(stance, stance.term.selector)
-            for key in stance.term.selector.keys:
+        counter = self.stances[term_entry]
+        counter.add_all(counts, sign)
+        if not counter:
+            del self.stances[term_entry]
+            self.terms_by_label.drop(term_entry, term_entry.term.selector)
+            for key in term_entry.term.selector.keys:
                 self.keys[key] -= 1
                 if not self.keys[key]:
                     del self.keys[key]
 
-    # ── what is asked ──────────────────────────────────────────────────────────────────────────────
+    # ── queries ────────────────────────────────────────────────────────────────────────────────────
 
-    def count(self, question: PodQuery) -> Ints:
-        """How many such pods run, by slot."""
-        tally = self.questions.pop(question, None)
-        if tally is None:
-            tally = self._first_answer(question)
-        self.questions[question] = tally  # asked last, forgotten last
-        return tally.dense(len(self.slots))
+    def count(self, query: PodQuery) -> Ints:
+        """How many pods match a query, by node id."""
+        counter = self.queries.pop(query, None)
+        if counter is None:
+            counter = self._counter_for(query)
+        self.queries[query] = counter  # most recently used, evicted last
+        return counter.dense(len(self.slots))
 
-    def _first_answer(self, question: PodQuery) -> NodeCounter:
-        while len(self.questions) >= QUESTIONS_MAX:
-            oldest = next(iter(self.questions))
-            del self.questions[oldest]
-            self.asked.drop(oldest, oldest.pairs[0][1])
-        counts = self.columns.count(question.pairs, len(self.slots), leaving=question.leaving)
-        at = np.flatnonzero(counts)
-        tally = NodeCounter(dict(zip(at.tolist(), counts[at].tolist(), strict=True)))
-        self.asked.put(question, question.pairs[0][1])
-        return tally
+    def _counter_for(self, query: PodQuery) -> NodeCounter:
+        while len(self.queries) >= QUERIES_MAX:
+            oldest = next(iter(self.queries))
+            del self.queries[oldest]
+            self.queries_by_label.drop(oldest, oldest.pairs[0][1])
+        counts = self.columns.count(query.pairs, len(self.slots), leaving=query.leaving)
+        slots = np.flatnonzero(counts)
+        counter = NodeCounter(dict(zip(slots.tolist(), counts[slots].tolist(), strict=True)))
+        self.queries_by_label.put(query, query.pairs[0][1])
+        return counter
 
-    def spaces(self, term: PodAffinityTerm) -> Spaces:
-        """The namespaces that a term means."""
+    def spaces(self, term: PodAffinityTerm) -> Namespaces:
+        """The namespaces that a term selects."""
         if term.namespace_selector.requirements == ():
             return None
-        found = {n for n, labels in self.namespaces.items() if term.namespace_selector.accepts(labels)}
-        return frozenset(found.union(term.namespaces))
+        selected = {n for n, labels in self.namespaces.items() if term.namespace_selector.accepts(labels)}
+        return frozenset(selected.union(term.namespaces))
 
     def stances_towards(self, shape: PodSignature) -> Iterator[tuple[AffinityTermIndex, NodeCounter]]:
-        """What running pods say about such a pod, and where they run."""
+        """The terms of running pods that match such a pod, with the nodes those pods run on."""
         labels = dict(shape.labels)
-        about = self.namespaces.get(shape.namespace, {})
-        for stance in self.taken.near(labels):
-            if stance.term.means(shape.namespace, about, labels):
-                yield stance, self.stances[stance]
+        namespace_labels = self.namespaces.get(shape.namespace, {})
+        for term_entry in self.terms_by_label.candidates_for(labels):
+            if term_entry.term.means(shape.namespace, namespace_labels, labels):
+                yield term_entry, self.stances[term_entry]
 
     def signature(self, shape: PodSignature) -> PodSignature:
-        """The shape without labels that nobody looks at now; good until somebody does."""
+        """The signature without labels that no affinity term selects by; valid until one does."""
         return shape.signature(self.keys)
 
     def users_of(self, namespace: str, claim: ClaimUse) -> NodeCounter | None:
-        """Where a claim is in use."""
+        """The nodes on which pods use a claim."""
         return self.claims.get((namespace, claim.name))
 
 
-def stances_of(shape: PodSignature) -> Iterator[AffinityTermIndex]:
-    """What a pod says about others, once it runs."""
-    neighbours = shape.neighbours
-    for term in neighbours.near:
+def affinity_terms_of(shape: PodSignature) -> Iterator[AffinityTermIndex]:
+    """The affinity and anti-affinity terms of a pod."""
+    pod_affinity = shape.neighbours
+    for term in pod_affinity.near:
         yield AffinityTermIndex(term, 1, must=True)
-    for term in neighbours.apart:
+    for term in pod_affinity.apart:
         yield AffinityTermIndex(term, -1, must=True)
-    for weight, term in neighbours.rather_near:
+    for weight, term in pod_affinity.rather_near:
         yield AffinityTermIndex(term, weight, must=False)
-    for weight, term in neighbours.rather_apart:
+    for weight, term in pod_affinity.rather_apart:
         yield AffinityTermIndex(term, -weight, must=False)
 
 
-def _bump(tallies: dict[T, NodeCounter], what: T, counts: Mapping[int, int], sign: int) -> None:
-    tally = tallies.setdefault(what, NodeCounter())
-    tally.add_all(counts, sign)
-    if not tally:
-        del tallies[what]
+def _add_counts(counters: dict[T, NodeCounter], key: T, counts: Mapping[int, int], sign: int) -> None:
+    counter = counters.setdefault(key, NodeCounter())
+    counter.add_all(counts, sign)
+    if not counter:
+        del counters[key]

@@ -1,4 +1,4 @@
-"""Whether a pod's amounts fit each node, and how well the node would be used then."""
+"""Resource filters and scores: which nodes lack a resource, least allocated, balanced allocation."""
 
 from __future__ import annotations
 
@@ -18,84 +18,88 @@ EXACT = 1 << 46
 
 
 def leading(resources: Iterable[str]) -> str:
-    """Of all that a pod asks for, what tells how full a node is: a device if it asks for one, else CPU."""
+    """The dominant resource of a pod: a device if it requests one, else CPU."""
     return next(iter(by_weight(resources)), "")
 
 
 def by_weight(resources: Iterable[str]) -> list[str]:
-    """Devices first, then CPU, then what there is plenty of."""
+    """Resources by scarcity: devices, then CPU, then the common ones."""
     return sorted(resources, key=lambda name: (name in COMMON, name == CPU, name))
 
 
-def lacking(ground: NodeSnapshot, shape: PodSignature) -> dict[str, Bools]:
-    """The nodes that have too little of each resource that any node has too little of."""
-    found = {}
+def lacking(node_snapshot: NodeSnapshot, shape: PodSignature) -> dict[str, Bools]:
+    """By resource, the nodes with too little of it; only resources that some node lacks."""
+    short_by_resource = {}
     for resource, amount in shape.amounts:
         if amount > 0:
-            short = amount > _free(ground, resource)
+            short = amount > _free(node_snapshot, resource)
             if short.any():
-                found[resource] = short
-    return found
+                short_by_resource[resource] = short
+    return short_by_resource
 
 
-def hopeless(ground: NodeSnapshot, shape: PodSignature) -> Bools:
-    """Nodes too small for the pod even if they were empty. A full list of pods is never hopeless."""
-    found = np.zeros(len(ground.land), dtype=bool)
+def too_small(node_snapshot: NodeSnapshot, shape: PodSignature) -> Bools:
+    """Nodes too small for the pod even when empty. The pod limit of a node does not count."""
+    nodes = np.zeros(len(node_snapshot.land), dtype=bool)
     for resource, amount in shape.amounts:
         if amount > 0 and resource != PODS:
-            found |= amount > _all(ground, resource)
-    return found
+            nodes |= amount > _allocatable(node_snapshot, resource)
+    return nodes
 
 
-def emptiest(ground: NodeSnapshot, weight: Ints, shape: PodSignature) -> Ints:
-    """How much of CPU and memory would be left, in hundredths, pods that ask for nothing counting too.
+def emptiest(node_snapshot: NodeSnapshot, weight: Ints, shape: PodSignature) -> Ints:
+    """The least-allocated score of CPU and memory, 0 to 100.
 
-    `weight` is what the pods on each node weigh: CPU, then memory.
+    `weight` is what the pods on each node request, CPU then memory, with defaults for pods without requests.
     """
-    land = ground.land
-    total = np.zeros(len(land), dtype=np.int64)
-    count = np.zeros(len(land), dtype=np.int64)
+    node_index = node_snapshot.land
+    total = np.zeros(len(node_index), dtype=np.int64)
+    count = np.zeros(len(node_index), dtype=np.int64)
     for at, resource in enumerate((CPU, MEMORY)):
-        room = _all(ground, resource)
-        left = np.maximum(room - weight[at] - shape.weighs[at], 0)
-        total += _hundredths(left, room)
-        count += room > 0
+        allocatable = _allocatable(node_snapshot, resource)
+        left = np.maximum(allocatable - weight[at] - shape.weighs[at], 0)
+        total += _percent(left, allocatable)
+        count += allocatable > 0
     return np.where(count == 2, total >> 1, total)
 
 
-def _hundredths(part: Ints, whole: Ints) -> Ints:
-    """The share in whole hundredths, rounded down; of nothing it is nothing.
+def _percent(part: Ints, whole: Ints) -> Ints:
+    """The share in whole percent, rounded down; zero where the whole is zero.
 
-    Floats divide much faster, and below this limit they cannot round up across a whole number.
+    Float division is much faster, and below EXACT it never rounds up to the next integer.
     """
     if len(whole) and int(whole.max()) < EXACT:
         return (part * float(BEST) / np.where(whole > 0, whole, np.inf)).astype(np.int64)
     return np.where(whole > 0, part * BEST // np.maximum(whole, 1), 0)
 
 
-def balanced(ground: NodeSnapshot, shape: PodSignature) -> Ints:
-    """How alike the used shares of CPU and memory would be, in hundredths."""
+def balanced(node_snapshot: NodeSnapshot, shape: PodSignature) -> Ints:
+    """The balanced-allocation score, 0 to 100: how close the used shares of CPU and memory would be."""
     amounts = dict(shape.amounts)
-    asked = (amounts.get(CPU, 0), amounts.get(MEMORY, 0))
-    if not any(asked):
-        return np.zeros(len(ground.land), dtype=np.int64)
-    shares, both = [], np.ones(len(ground.land), dtype=bool)
-    for resource, amount in zip((CPU, MEMORY), asked, strict=True):
-        room = _all(ground, resource)
-        both &= room > 0
-        used = room - _free(ground, resource) + amount
-        shares.append(np.minimum(used / np.maximum(room, 1), 1.0))
-    apart = np.abs((shares[0] - shares[1]) / 2)
+    requested = (amounts.get(CPU, 0), amounts.get(MEMORY, 0))
+    if not any(requested):
+        return np.zeros(len(node_snapshot.land), dtype=np.int64)
+    shares, both = [], np.ones(len(node_snapshot.land), dtype=bool)
+    for resource, amount in zip((CPU, MEMORY), requested, strict=True):
+        allocatable = _allocatable(node_snapshot, resource)
+        both &= allocatable > 0
+        used = allocatable - _free(node_snapshot, resource) + amount
+        shares.append(np.minimum(used / np.maximum(allocatable, 1), 1.0))
+    difference = np.abs((shares[0] - shares[1]) / 2)
     if not both.all():
-        apart[~both] = 0.0
-    return ((1 - apart) * BEST).astype(np.int64)
+        difference[~both] = 0.0
+    return ((1 - difference) * BEST).astype(np.int64)
 
 
-def _free(ground: NodeSnapshot, resource: str) -> Ints:
-    at = ground.resources.get(resource)
-    return ground.free[at] if at is not None else np.zeros(len(ground.land), dtype=np.int64)
+def _free(node_snapshot: NodeSnapshot, resource: str) -> Ints:
+    row = node_snapshot.resources.get(resource)
+    return node_snapshot.free[row] if row is not None else np.zeros(len(node_snapshot.land), dtype=np.int64)
 
 
-def _all(ground: NodeSnapshot, resource: str) -> Ints:
-    at = ground.resources.get(resource)
-    return ground.allocatable[at] if at is not None else np.zeros(len(ground.land), dtype=np.int64)
+def _allocatable(node_snapshot: NodeSnapshot, resource: str) -> Ints:
+    row = node_snapshot.resources.get(resource)
+    return (
+        node_snapshot.allocatable[row]
+        if row is not None
+        else np.zeros(len(node_snapshot.land), dtype=np.int64)
+    )

@@ -1,4 +1,4 @@
-"""A frozen picture of the cluster's room: what the engine reads and never writes."""
+"""A frozen snapshot of capacity under one topology, which placement reads and never writes."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bayplan.model.assignment import Path
-from bayplan.placement.cluster.cache import recall
+from bayplan.placement.cluster.cache import cached
 from bayplan.placement.cluster.node_table import NodeTable
 from bayplan.placement.cluster.topology_tree import Bools, Ints, Tree, find, find_row, part
 
 T = TypeVar("T")
 CHANGES_MAX = 256
-REMEMBERED_MAX = 4  # answers are arrays over all nodes: kept for shapes asked again at once, not for ever
+REMEMBERED_MAX = 4  # cached values are arrays over all nodes, so only the most recent are kept
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Directory:
-    """Names and the paths they stand for. A change makes a new directory and leaves the old one as it was."""
+    """An immutable map of names to paths; a change returns a new directory."""
 
     settled: Mapping[str, Path] = field(default_factory=dict)
-    changed: Mapping[str, Path | None] = field(default_factory=dict)  # None: gone
+    changed: Mapping[str, Path | None] = field(default_factory=dict)  # None: removed
 
     def get(self, name: str) -> Path | None:
-        """Where the name stands, if it is known."""
+        """The path of a name, or None if it is unknown."""
         return self.changed[name] if name in self.changed else self.settled.get(name)
 
     def having(self, name: str, path: Path | None) -> Directory:
-        """The same with one name elsewhere, or gone. Many small changes are settled once in a while."""
+        """A directory with one name moved or removed. Changes are merged once there are many of them."""
         changed = {**self.changed, name: path}
         if len(changed) < CHANGES_MAX:
             return Directory(self.settled, changed)
@@ -40,9 +40,9 @@ class Directory:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CapacitySnapshot:
-    """Free amounts per resource (first axis) and node row (second), and who may be used at all.
+    """Free amounts, resource by node row, and the nodes that may be used.
 
-    Where a leaf holds several nodes, what gangs hold there is known per leaf only: `claimed`.
+    Where a leaf has several nodes, the usage of gangs is known per leaf only: `claimed`.
     """
 
     tree: Tree
@@ -52,29 +52,29 @@ class CapacitySnapshot:
     active: Bools
     hosts: Directory  # by host label
     paths: Directory  # by node name
-    largest: Mapping[str, int]  # the most of a resource that any one node ever had
+    largest: Mapping[str, int]  # by resource, the largest amount that any node ever had
     claimed: Ints | None = None
-    held: Ints | None = None  # of what is not free, the part that placed gangs hold; rows as in `free`
+    held: Ints | None = None  # usage of placed gangs; axes as in `free`
     memory: dict[Hashable, Any] = field(default_factory=dict)
 
-    def remember(self, question: Hashable, work_out: Callable[[], T]) -> T:
-        """The answer to a question asked before of this very picture, or a fresh one."""
-        return recall(self.memory, REMEMBERED_MAX, question, work_out)
+    def remember(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """The cached value of a key for this snapshot, computed if it is missing."""
+        return cached(self.memory, REMEMBERED_MAX, key, compute)
 
     def limited(self, active: Bools) -> CapacitySnapshot:
-        """The same with other nodes out of bounds. Asked for so often that it does without `replace`."""
+        """The snapshot with another mask of usable nodes. Called often, so it avoids the slower `replace`."""
         return CapacitySnapshot(
             self.tree, self.table, self.resources, self.free, active, self.hosts, self.paths, self.largest,
             self.claimed, self.held,
         )  # fmt: skip
 
     def part(self, leaves: tuple[int, int]) -> CapacitySnapshot:
-        """A range of leaves as a supply of its own: what is asked of it takes no longer than it is large."""
+        """A snapshot of a range of leaves only, so that work on it is proportional to its size."""
         starts = self.tree.starts[self.tree.lowest]
         first, last = leaves
         rows = slice(int(starts[first]), int(starts[last]) if last < len(starts) else self.tree.rows)
         table = NodeTable(
-            self.table.nodes[rows], self.table.taints[rows], self.table.taint_sets, self.table.words,
+            self.table.nodes[rows], self.table.taints[rows], self.table.taint_sets, self.table.vocabularies,
             {key: column[rows] for key, column in self.table.columns.items()},
             {rules: mask[rows] for rules, mask in self.table.masks.items()},
         )  # fmt: skip
@@ -86,7 +86,7 @@ class CapacitySnapshot:
         )  # fmt: skip
 
     def emptied(self) -> CapacitySnapshot:
-        """The same cluster without any placed gang."""
+        """The snapshot without the usage of any placed gang."""
         free = self.free if self.held is None else self.free + self.held
         claimed = None if self.claimed is None else np.zeros_like(self.claimed)
         return replace(self, free=free, claimed=claimed, held=None, memory={})
@@ -104,7 +104,7 @@ class CapacitySnapshot:
         return np.logical_or.reduceat(self.active, self.tree.starts[self.tree.lowest])
 
     def row(self, name: str) -> int | None:
-        """The row of a node, usable or not: what runs on a cordoned node still stands there."""
+        """The row of a node, usable or not: pods on a cordoned node keep their place."""
         path = self.paths.get(name)
         if path is None:
             return None
@@ -112,15 +112,15 @@ class CapacitySnapshot:
         return row if row < self.tree.rows and self.tree.nodes[row].name == name else None
 
     def leaf(self, values: Path, *, usable: bool = True) -> int | None:
-        """The leaf that an assignment's values name (a lone host name, or a full path), if it is usable.
+        """The leaf that an assignment's values name (a single host name, or a full path).
 
-        If it need not be: what stands on a cordoned node still stands there.
+        None if it does not exist, or if `usable` and none of its nodes may be used.
         """
         tree = self.tree
         if tree.topology.ends_at_host:
             values = self.hosts.get(values[-1]) or values
         if len(values) < len(tree.levels):
-            return None  # a host that is no more, though a larger domain may have its name
+            return None  # a removed host; a larger domain may have the same name
         low, high = find(tree, values)
         if low >= high or (usable and not self.active[low:high].any()):
             return None

@@ -1,4 +1,4 @@
-"""The data centre as sorted rows: every domain of every level is a contiguous range of nodes."""
+"""The topology tree as sorted rows: every domain of every level is a contiguous range of nodes."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Tree:
 
     @property
     def names(self) -> Objects:
-        """The node name of each row (made on demand)."""
+        """The node name of each row (computed on demand)."""
         return objects([node.name for node in self.nodes])
 
     @property
     def values(self) -> tuple[Objects, ...]:
-        """Per level, each row's value (made on demand)."""
+        """Per level, each row's label value (computed on demand)."""
         return tuple(objects([node.labels[level] for node in self.nodes]) for level in self.levels)
 
     def size(self, level: int) -> int:
@@ -73,9 +73,9 @@ class Tree:
         """The leaves below a domain."""
         return self.below(level, (domain, domain + 1), self.lowest)
 
-    def below(self, level: int, run: tuple[int, int], target: int) -> tuple[int, int]:
-        """The domains of a lower level under a run of domains."""
-        first, last = run
+    def below(self, level: int, domains: tuple[int, int], target: int) -> tuple[int, int]:
+        """The domains of a lower level under a range of domains."""
+        first, last = domains
         for step in range(level, target):
             last = int(self.children[step][last - 1] + self.spans[step][last - 1])
             first = int(self.children[step][first])
@@ -93,24 +93,24 @@ class Tree:
 
 
 def build(topology: Topology, nodes: Iterable[Node]) -> Tree:
-    """Sort nodes by path (then name) and cut the rows into domains."""
+    """Sort nodes by path, then name, and divide the rows into domains."""
     levels = topology.levels
-    placed = [([node.labels[level] for level in levels], node.name, node) for node in nodes]
-    placed.sort(key=itemgetter(0, 1))
-    rows = objects([node for _, _, node in placed])
+    sorted_nodes = [([node.labels[level] for level in levels], node.name, node) for node in nodes]
+    sorted_nodes.sort(key=itemgetter(0, 1))
+    rows = objects([node for _, _, node in sorted_nodes])
     opens: list[Bools] = []
     differs = np.zeros(max(len(rows) - 1, 0), dtype=bool)
-    for number in range(len(levels)):
-        column = objects([path[number] for path, _, _ in placed])
+    for level in range(len(levels)):
+        column = objects([path[level] for path, _, _ in sorted_nodes])
         differs = differs | (column[1:] != column[:-1])
         opens.append(np.concatenate((np.ones(min(len(rows), 1), dtype=bool), differs)))
     if topology.ends_at_host:  # a host is a leaf of its own, even if its label is not unique
         opens[-1] = np.ones(len(rows), dtype=bool)
-    return _ranged(topology, rows, tuple(opens))
+    return _tree_of_starts(topology, rows, tuple(opens))
 
 
 def find(tree: Tree, path: Path) -> tuple[int, int]:
-    """The rows whose path starts with this one, as a range; empty where it would stand if there are none."""
+    """The range of rows whose path starts with this one; an empty range at the insertion point if none do."""
     low, high = 0, tree.rows
     for level, value in zip(tree.levels, path, strict=False):
 
@@ -123,36 +123,36 @@ def find(tree: Tree, path: Path) -> tuple[int, int]:
 
 
 def find_row(tree: Tree, path: Path, name: str) -> int:
-    """The row of a node, or where it belongs."""
+    """The row of a node, or its insertion point."""
     low, high = find(tree, path)
     return bisect_left(tree.nodes, name, low, high, key=lambda node: node.name)
 
 
 def inserted(tree: Tree, row: int, node: Node) -> Tree:
-    """A tree with one more node at the row that `find_row` gave."""
+    """The tree with a node added at the row that `find_row` returned."""
     opens = tuple(spliced(column, row, True) for column in tree.opens)
-    return _mended(tree.topology, spliced(tree.nodes, row, node), opens, row)
+    return _with_starts_at(tree.topology, spliced(tree.nodes, row, node), opens, row)
 
 
 def removed(tree: Tree, row: int) -> Tree:
-    """A tree without the node of that row."""
+    """The tree with the node of a row removed."""
     opens = tuple(np.delete(column, row) for column in tree.opens)
-    return _mended(tree.topology, np.delete(tree.nodes, row), opens, row)
+    return _with_starts_at(tree.topology, np.delete(tree.nodes, row), opens, row)
 
 
 def changed(tree: Tree, row: int, node: Node) -> Tree:
-    """A tree with another node in a row, at the same path."""
+    """The tree with the node of a row replaced by one of the same path."""
     nodes = tree.nodes.copy()
     nodes[row] = node
     return Tree(tree.topology, nodes, tree.opens, tree.starts, tree.children, tree.spans)
 
 
 def part(tree: Tree, rows: tuple[int, int]) -> Tree:
-    """A range of rows as a tree of its own."""
+    """A tree of a range of rows only."""
     opens = tuple(column[slice(*rows)].copy() for column in tree.opens)
     for column in opens:
         column[:1] = True
-    return _ranged(tree.topology, tree.nodes[slice(*rows)], opens)
+    return _tree_of_starts(tree.topology, tree.nodes[slice(*rows)], opens)
 
 
 def objects(items: list[Any]) -> Objects:
@@ -163,14 +163,14 @@ def objects(items: list[Any]) -> Objects:
 
 
 def spliced(column: NDArray[Any], row: int, item: object) -> NDArray[Any]:
-    """A column with one more item; a good deal faster than numpy's general insert."""
-    longer = np.empty(len(column) + 1, dtype=column.dtype)
-    longer[:row], longer[row], longer[row + 1 :] = column[:row], item, column[row:]
-    return longer
+    """A column with an item inserted; much faster than numpy.insert."""
+    extended = np.empty(len(column) + 1, dtype=column.dtype)
+    extended[:row], extended[row], extended[row + 1 :] = column[:row], item, column[row:]
+    return extended
 
 
-def _mended(topology: Topology, nodes: Objects, opens: tuple[Bools, ...], row: int) -> Tree:
-    """Set the marks around one row that came or went; everything else stays as it was."""
+def _with_starts_at(topology: Topology, nodes: Objects, opens: tuple[Bools, ...], row: int) -> Tree:
+    """Recompute the domain starts around one inserted or removed row."""
     for near in (row, row + 1):
         if near >= len(nodes):
             continue
@@ -180,12 +180,12 @@ def _mended(topology: Topology, nodes: Objects, opens: tuple[Bools, ...], row: i
             marks[near] = differs
         if topology.ends_at_host:
             opens[-1][near] = True
-    return _ranged(topology, nodes, opens)
+    return _tree_of_starts(topology, nodes, opens)
 
 
-def _ranged(topology: Topology, nodes: Objects, opens: tuple[Bools, ...]) -> Tree:
+def _tree_of_starts(topology: Topology, nodes: Objects, opens: tuple[Bools, ...]) -> Tree:
     starts = tuple(np.flatnonzero(marks) for marks in opens)
-    children = tuple(np.searchsorted(below, here) for here, below in pairwise(starts))
+    children = tuple(np.searchsorted(below, level_starts) for level_starts, below in pairwise(starts))
     spans = tuple(
         np.diff(first, append=len(below)) for first, below in zip(children, starts[1:], strict=False)
     )

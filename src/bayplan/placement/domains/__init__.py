@@ -1,4 +1,4 @@
-"""Placement of one pod set by counting: roll up the capacity, select domains, descend to hosts.
+"""Placement of a pod set by counts: roll up capacity, select domains, descend to hosts.
 
 May import: model, placement.cluster and numa.
 """

@@ -1,8 +1,8 @@
 """Balanced placement: as few domains as possible, and as evenly filled as those allow.
 
-One domain above the preferred level must hold everything. In it, the smallest share that every
-used domain can be given (the threshold) is made as large as possible; domains that cannot hold so
-much are left out; of the rest the fewest, then the tightest, are taken and filled evenly.
+One domain above the preferred level must hold all pods. In it, the threshold (the smallest share of a
+used domain) is made as large as possible; domains that cannot hold the threshold are left out; of the
+rest the fewest, then the tightest, are taken and filled evenly.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from bayplan.placement.domains.select import Chosen
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Even:
-    """The domains to fill, and the counts (without what was left out) to go down with."""
+class EvenChoice:
+    """The domains to fill, and the counts for the descent, without the domains left out."""
 
     counts: DomainCounts
     chosen: Chosen
@@ -32,7 +32,7 @@ class Even:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SiblingDomains:
-    """Sibling domains with everything below them, counted on their own: local indices from 0."""
+    """Sibling domains with the tree below them, counted on their own: local indices from 0."""
 
     level: int
     offsets: tuple[int, ...]  # per level: where the branch starts in the tree
@@ -41,7 +41,7 @@ class SiblingDomains:
 
 @dataclass(frozen=True, slots=True)
 class Greedy:
-    """How far the largest domains go: how many are needed, and the last of each kind."""
+    """How many of the largest domains hold the request, and the last taken with and without the leader."""
 
     used: int
     last_led: int = NOWHERE
@@ -51,24 +51,24 @@ class Greedy:
 def place_evenly(tree: Tree, counts: DomainCounts, request: PlacementRequest) -> Chosen | None:
     """Leaves with even shares, or None if no domain above the preferred level can hold the request evenly.
 
-    First all the room for pods counts. Where segments below would not fit into what was chosen so, room
-    is counted once more, exactly: in whole segments and whole multiples of the inner layers.
+    First all capacity for pods counts. If the segments below do not fit into the domains chosen so, capacity
+    is counted again, exactly: in whole segments and whole multiples of the inner layers.
     """
     if not request.units:
         return None
     even = _choose(tree, counts, replace(request, inner={}))
-    found = None if even is None else descend_apart(tree, even.counts, request, even.chosen, False)
-    if even is None or found is not None:
-        return found
+    leaves = None if even is None else descend_apart(tree, even.counts, request, even.chosen, False)
+    if even is None or leaves is not None:
+        return leaves
     even = _choose(tree, counts, request)
     return None if even is None else descend_apart(tree, even.counts, request, even.chosen, True)
 
 
-def _choose(tree: Tree, counts: DomainCounts, request: PlacementRequest) -> Even | None:
-    found = _best_branch(tree, counts, request)
-    if found is None:
+def _choose(tree: Tree, counts: DomainCounts, request: PlacementRequest) -> EvenChoice | None:
+    best = _best_branch(tree, counts, request)
+    if best is None:
         return None
-    branch, threshold = found
+    branch, threshold = best
     level, domains = request.level, np.arange(len(branch.counts.pods[request.level]))
     if request.level < request.segment_level:
         picked = _fewest(branch, level, domains, request, by_evenness=True, tree=tree)
@@ -80,7 +80,7 @@ def _choose(tree: Tree, counts: DomainCounts, request: PlacementRequest) -> Even
     if picked is None:
         return None
     chosen = _spread(branch, level, picked, request, threshold)
-    return None if chosen is None else Even(_grafted(tree, counts, branch, level), chosen)
+    return None if chosen is None else EvenChoice(_grafted(tree, counts, branch, level), chosen)
 
 
 def _best_branch(
@@ -88,7 +88,7 @@ def _best_branch(
 ) -> tuple[SiblingDomains, int] | None:
     """The siblings with the highest threshold, and among equals those that need fewest domains."""
     best: tuple[SiblingDomains, int] | None = None
-    most, fewest_used = 0, 0
+    best_threshold, fewest_used = 0, 0
     lower = request.level + 1 if request.level < request.segment_level else request.level
     for first, last in _siblings(tree, request.level):
         low, high = tree.below(request.level, (first, last), lower)
@@ -98,22 +98,26 @@ def _best_branch(
         if reach is None:
             continue
         for threshold in _thresholds(counts, lower, reach, request):
-            if threshold <= 0 or threshold < most:
+            if threshold <= 0 or threshold < best_threshold:
                 break
-            if best and threshold == most and _at_least(counts, request, first, last) >= fewest_used:
+            if (
+                best
+                and threshold == best_threshold
+                and _at_least(counts, request, first, last) >= fewest_used
+            ):
                 break
             branch = _pruned(tree, counts, request, first, last, threshold)
             used = _greedy(branch.counts, request.level, np.arange(last - first), request)
             if used is None:
                 continue
-            if threshold > most or used.used < fewest_used:
-                best, most, fewest_used = (branch, threshold), threshold, used.used
+            if threshold > best_threshold or used.used < fewest_used:
+                best, best_threshold, fewest_used = (branch, threshold), threshold, used.used
             break
     return best
 
 
 def _at_least(counts: DomainCounts, request: PlacementRequest, first: int, last: int) -> int:
-    """How many of the siblings are needed at best, before anything is left out."""
+    """A lower bound of the siblings needed, before any domain is left out."""
     reach = _greedy(counts, request.level, np.arange(first, last), request)
     return reach.used if reach else last - first + 1
 
@@ -126,7 +130,7 @@ def _siblings(tree: Tree, level: int) -> list[tuple[int, int]]:
 
 
 def _greedy(counts: DomainCounts, level: int, domains: Ints, request: PlacementRequest) -> Greedy | None:
-    """Take the largest domains until all is held; None if it never is."""
+    """Take the largest domains until the request fits; None if it does not fit."""
     need, used, last_led = request.units, 0, NOWHERE
     affinity = counts.affinity_at(level)
     if request.leader:
@@ -144,19 +148,21 @@ def _greedy(counts: DomainCounts, level: int, domains: Ints, request: PlacementR
             return Greedy(used, last_led)
     room = counts.segments[level]
     if affinity is None and not request.leader:
-        domains = domains[np.argsort(-room[domains], kind="stable")]  # equals may stand in any order here
+        domains = domains[
+            np.argsort(-room[domains], kind="stable")
+        ]  # the order of equal domains does not matter here
     else:
         domains = ranked(domains, room, counts.pods[level], Strategy.BEST_FIT, affinity)
     units = room[domains]
     stop = int(np.argmin(units > 0)) if (units <= 0).any() else len(units)
-    taken = int(np.searchsorted(np.cumsum(units[:stop]), need))
-    if taken >= stop:
+    assumed = int(np.searchsorted(np.cumsum(units[:stop]), need))
+    if assumed >= stop:
         return None
-    return Greedy(used + taken + 1, last_led, int(domains[taken]))
+    return Greedy(used + assumed + 1, last_led, int(domains[assumed]))
 
 
 def _thresholds(counts: DomainCounts, level: int, reach: Greedy, request: PlacementRequest) -> list[int]:
-    """The share every used domain could get; then, to fall back on, one that leaves room to lead."""
+    """The share that every used domain could get; as a fallback, one that leaves room for the leader."""
     threshold = request.units // reach.used
     if reach.last_led != NOWHERE:
         threshold = min(threshold, int(counts.segments_led[level][reach.last_led]))
@@ -172,7 +178,7 @@ def _thresholds(counts: DomainCounts, level: int, reach: Greedy, request: Placem
 def _pruned(
     tree: Tree, counts: DomainCounts, request: PlacementRequest, first: int, last: int, threshold: int
 ) -> SiblingDomains:
-    """The siblings without anything, on two levels, that could not be given the threshold."""
+    """The siblings without the domains, on two levels, that cannot hold the threshold."""
     level = request.level
     ranges = {level: (first, last)}
     for below in range(level + 1, tree.lowest + 1):
@@ -224,7 +230,7 @@ def _recounted(
 
 
 def _children(tree: Tree, branch: SiblingDomains, level: int, domains: Ints) -> Ints:
-    """Local numbers of all children of some local domains."""
+    """Local indices of all children of some local domains."""
     real = domains + branch.offsets[level]
     runs = [
         np.arange(start, start + span) - branch.offsets[level + 1]
@@ -241,7 +247,7 @@ def _fewest(
     by_evenness: bool,
     tree: Tree,
 ) -> Ints | None:
-    """The fewest domains that hold the request, and among those sets the one with least to spare."""
+    """The fewest domains that hold the request, and among such sets the one with the least spare capacity."""
     counts = branch.counts
     reach = _greedy(counts, level, np.sort(domains), request)
     if reach is None:
@@ -260,7 +266,7 @@ def _fewest(
 
 
 def _entropy(tree: Tree, branch: SiblingDomains, level: int, domain: int) -> float:
-    """How evenly the room of a domain is spread over its children."""
+    """How evenly the capacity of a domain is spread over its children."""
     pods = branch.counts.pods[level + 1][_children(tree, branch, level, np.array([domain]))]
     total = int(pods.sum())
     return sum(-(p / total) * math.log2(p / total) for p in sorted(pods.tolist()) if p > 0) if total else 0.0
@@ -269,7 +275,7 @@ def _entropy(tree: Tree, branch: SiblingDomains, level: int, domain: int) -> flo
 def _spread(
     branch: SiblingDomains, level: int, domains: Ints, request: PlacementRequest, threshold: int
 ) -> Chosen | None:
-    """Every domain gets the threshold; what is left goes to the largest first."""
+    """Give every domain the threshold, and the rest to the largest domains first."""
     counts, need = branch.counts, request.units
     if need < len(domains) * threshold:
         return None
@@ -293,18 +299,18 @@ def _spread(
 
 
 def _grafted(tree: Tree, counts: DomainCounts, branch: SiblingDomains, level: int) -> DomainCounts:
-    """The full counts with the branch's own figures below the chosen level, for the way down."""
+    """The full counts with those of the branch below the chosen level, for the descent."""
     if level >= tree.lowest:
         return counts
-    whole = DomainCounts(
+    merged = DomainCounts(
         list(counts.pods), list(counts.segments), list(counts.pods_led), list(counts.segments_led),
         list(counts.leads), counts.affinity,
     )  # fmt: skip
     pairs = (
-        (whole.pods, branch.counts.pods),
-        (whole.segments, branch.counts.segments),
-        (whole.pods_led, branch.counts.pods_led),
-        (whole.segments_led, branch.counts.segments_led),
+        (merged.pods, branch.counts.pods),
+        (merged.segments, branch.counts.segments),
+        (merged.pods_led, branch.counts.pods_led),
+        (merged.segments_led, branch.counts.segments_led),
     )
     for below in range(level + 1, tree.lowest + 1):
         start = branch.offsets[below]
@@ -312,6 +318,6 @@ def _grafted(tree: Tree, counts: DomainCounts, branch: SiblingDomains, level: in
             target[below] = target[below].copy()
             target[below][start : start + len(source[below])] = source[below]
         leads = branch.counts.leads[below]
-        whole.leads[below] = whole.leads[below].copy()
-        whole.leads[below][start : start + len(leads)] = leads
-    return whole
+        merged.leads[below] = merged.leads[below].copy()
+        merged.leads[below][start : start + len(leads)] = leads
+    return merged

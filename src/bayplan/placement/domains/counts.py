@@ -1,4 +1,4 @@
-"""Counting up the tree: how many pods and segments fit in every domain of every level."""
+"""Rolls capacity up the topology: how many pods and segments fit into every domain of every level."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ FAR = np.int64(2**31 - 1)
 
 @dataclass(slots=True, eq=False)
 class DomainCounts:
-    """One array per level. `led` counts leave room for the odd one out: a leader, or a last segment.
+    """Capacity by domain, one array per level.
 
-    `leads` says where that one fits at all. Below the segment level no segments are counted.
+    The `_led` counts leave room for the extra pods: a leader, or a last segment. `leads` says in which
+    domains those fit at all. Below the segment level no segments are counted.
     """
 
     pods: list[Ints]
@@ -33,7 +34,7 @@ class DomainCounts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeafCounts:
-    """What fits on each leaf, before anything is counted up."""
+    """How many pods fit on each leaf, before the roll-up."""
 
     pods: Ints
     pods_led: Ints
@@ -41,8 +42,8 @@ class LeafCounts:
     affinity: Ints | None = None
 
 
-def has_odd_one(request: PlacementRequest) -> bool:
-    """Whether something besides the equal units must find its place: a leader or a last segment."""
+def has_extra_pods(request: PlacementRequest) -> bool:
+    """Whether a leader or a last, smaller segment has to fit besides the equal units."""
     return request.leader or request.remainder > 0
 
 
@@ -88,12 +89,12 @@ def _gather(counts: DomainCounts, level: int, first: Ints, request: PlacementReq
         counts.segments[level] = counts.pods[level]
     else:
         counts.segments[level] = np.add.reduceat(counts.segments[below], first)
-    if not has_odd_one(request):
+    if not has_extra_pods(request):
         counts.leads[level] = np.zeros(len(first), dtype=bool)
         counts.pods_led[level], counts.segments_led[level] = counts.pods[level], counts.segments[level]
         return
     counts.leads[level] = np.logical_or.reduceat(counts.leads[below], first)
-    # The odd one goes where it costs least, so a domain loses the smallest loss of its children.
+    # The extra pods go where they cost least, so a domain loses the smallest loss of its children.
     leads, any_leads = counts.leads[below], counts.leads[level]
     loss = np.minimum.reduceat(np.where(leads, pods - led, FAR), first)
     counts.pods_led[level] = np.where(any_leads, counts.pods[level] - loss, 0)
@@ -120,6 +121,6 @@ def _cut_into_segments(counts: DomainCounts, level: int, request: PlacementReque
 
 
 def last_segment(request: PlacementRequest) -> int:
-    """Room that the last, smaller segment takes: whole inner multiples, so that it nests as well."""
+    """Pods reserved for the last, smaller segment: whole inner multiples, so that it nests as well."""
     step = request.inner.get(request.segment_level + 1, 1)
     return -(-request.remainder // step) * step

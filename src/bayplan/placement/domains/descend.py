@@ -1,4 +1,4 @@
-"""From chosen domains down to leaves, level by level."""
+"""Distributes the pods of the chosen domains down to the leaves, level by level."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bayplan.placement.cluster.topology_tree import Ints, Tree
-from bayplan.placement.domains.counts import DomainCounts, has_odd_one
+from bayplan.placement.domains.counts import DomainCounts, has_extra_pods
 from bayplan.placement.domains.fill import NOWHERE, Shared, fill, fill_led, ranked
 from bayplan.placement.domains.request import PlacementRequest
 from bayplan.placement.domains.select import Chosen, chosen, is_tight
@@ -16,8 +16,8 @@ from bayplan.placement.domains.select import Chosen, chosen, is_tight
 def descend(tree: Tree, counts: DomainCounts, request: PlacementRequest, top: Chosen) -> Chosen:
     """Split each domain's pods over its children until the leaves are reached.
 
-    Above the segment level all children of the chosen domains stand in one pool, so that as few as
-    possible are used; from there on every parent keeps what it was given.
+    Above the segment level all children of the chosen domains are one pool, so that as few as possible are
+    used; from there on the pods of a parent stay in that parent.
     """
     here = _with_last_segment(top, request)
     while here.level < tree.lowest:
@@ -32,10 +32,10 @@ def descend(tree: Tree, counts: DomainCounts, request: PlacementRequest, top: Ch
 def descend_apart(
     tree: Tree, counts: DomainCounts, request: PlacementRequest, top: Chosen, by_segments: bool
 ) -> Chosen | None:
-    """As `descend`, but every parent keeps what it was given on all levels; None if one cannot hold it.
+    """As `descend`, but the pods of a parent stay in it on all levels; None if one cannot hold its pods.
 
-    Above the segment level a child has room for the segments counted in it (`by_segments`), or for as
-    many as its pods would make, which is more where the room is scattered over several domains below.
+    Above the segment level a child holds the segments counted in it (`by_segments`), or as many as its pod
+    count would make, which is more where the capacity is scattered over several domains below.
     """
     here = top
     while here.level < tree.lowest:
@@ -47,7 +47,7 @@ def descend_apart(
 
 
 def children_of(tree: Tree, level: int, domains: Ints) -> tuple[Ints, Ints]:
-    """All children of some domains, parent by parent, and whose they are (by position)."""
+    """All children of some domains, parent by parent, and the position of the parent of each."""
     spans = tree.spans[level][domains]
     owner = np.repeat(np.arange(len(domains)), spans)
     offset = np.arange(len(owner)) - np.repeat(np.cumsum(spans) - spans, spans)
@@ -55,7 +55,7 @@ def children_of(tree: Tree, level: int, domains: Ints) -> tuple[Ints, Ints]:
 
 
 def _with_last_segment(here: Chosen, request: PlacementRequest) -> Chosen:
-    """At the segment level the last, smaller segment joins the domain that leads."""
+    """At the segment level, add the last, smaller segment to the domain that was reserved for it."""
     if here.level != request.segment_level or request.leader or here.leader == NOWHERE:
         return here
     pods = here.pods + np.where(here.domains == here.leader, request.remainder, 0)
@@ -66,11 +66,11 @@ def _into_pool(tree: Tree, counts: DomainCounts, request: PlacementRequest, here
     below = here.level + 1
     domains, _ = children_of(tree, here.level, np.sort(here.domains))
     units, affinity = counts.segments[below], counts.affinity_at(below)
-    if not has_odd_one(request):
+    if not has_extra_pods(request):
         domains = domains[units[domains] > 0]
     domains = ranked(domains, units, counts.pods[below], request.strategy, affinity)
     tight = is_tight(request.strategy)
-    if has_odd_one(request):
+    if has_extra_pods(request):
         led, leads = counts.segments_led[below], counts.leads[below]
         shared = fill_led(domains, units, led, leads, request.units, tight, affinity)
     elif len(domains):
@@ -83,7 +83,7 @@ def _into_pool(tree: Tree, counts: DomainCounts, request: PlacementRequest, here
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Units:
-    """What the children on one level are filled with: pods of one unit, and room for units per domain."""
+    """The unit that children of one level are filled with: its pods, and the units that each domain holds."""
 
     size: int
     room: Ints
@@ -104,7 +104,7 @@ def _units_below(
 def _suffices(
     tree: Tree, counts: DomainCounts, request: PlacementRequest, here: Chosen, units: Units
 ) -> bool:
-    """Whether every domain holds its share in units of the level below."""
+    """Whether the children of every domain hold its share in whole units."""
     domains, owner = children_of(tree, here.level, here.domains)
     room = np.bincount(owner, units.room[domains], len(here.domains)).astype(np.int64)
     need = -(-here.pods // units.size)
@@ -158,12 +158,12 @@ def _each_plain(
 
 
 def _room_key(counts: DomainCounts, request: PlacementRequest, level: int, units: Ints) -> Ints:
-    """What orders the children: whole segments above the segment level, below it the units shared out."""
+    """The sort key of the children: whole segments above the segment level, units below it."""
     return units if request.packs and level >= request.segment_level else counts.segments[level + 1]
 
 
 def _trimmed(tree: Tree, domains: Ints, pods: Ints, here: Chosen, excess: Ints) -> Ints:
-    """Where a last segment is no whole multiple, its parent's last child holds that much less."""
+    """Trim the last child of a parent whose last segment is not a whole multiple of the unit."""
     parents = tree.ancestors(here.level + 1, domains, here.level)
     trimmed = pods.copy()
     for parent, over in zip(here.domains[excess > 0].tolist(), excess[excess > 0].tolist(), strict=True):
@@ -175,7 +175,7 @@ def _trimmed(tree: Tree, domains: Ints, pods: Ints, here: Chosen, excess: Ints) 
 def _one_led(
     tree: Tree, counts: DomainCounts, request: PlacementRequest, here: Chosen, units: Units
 ) -> Chosen:
-    """The parent with the leader: the leader first, then its share of the workers."""
+    """Fill the parent with the leader: the leader first, then its share of the workers."""
     below, affinity = here.level + 1, counts.affinity_at(here.level + 1)
     domains, _ = children_of(tree, here.level, np.array([here.leader]))
     room = _room_key(counts, request, here.level, units.room)

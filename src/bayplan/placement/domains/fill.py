@@ -1,4 +1,4 @@
-"""Sharing out units over domains: in order, and the tightest domain for the last ones."""
+"""Fills domains with units in order of preference, with the tightest domain for the last units."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FAR = np.int64(2**62)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shared:
-    """Domains in the order they were chosen, the units each got, and who got the odd one."""
+    """The chosen domains in order, the units of each, and the domain of the leader or last segment."""
 
     domains: Ints
     units: Ints
@@ -47,7 +47,7 @@ def order(*keys: Ints) -> Ints:
 def ranked(
     domains: Ints, first: Ints, second: Ints, strategy: Strategy, affinity: Ints | None, *before: Ints
 ) -> Ints:
-    """Domains (given in topology order) by: what must come before, affinity, room, tightness, path."""
+    """Sort domains (given in topology order) by `before`, affinity, capacity, tightness, path."""
     room = first[domains]
     keys = [*before]
     if affinity is not None:
@@ -62,12 +62,11 @@ def fill(
     domains: Ints, owner: Ints, units: Ints, need: Ints, tight: bool, affinity: Ints | None,
     keep_empty: bool = False,
 ) -> Shared:  # fmt: skip
-    """Give each owner's need to its domains, in the order given; owner numbers ascend from 0.
+    """Distribute the need of each owner over its domains, in the order given; owners ascend from 0.
 
-    Every domain is used up before the next, until one can hold all that is left. If `tight`, that
-    last share goes to the domain, from there on, that it leaves the least room in; a lower affinity
-    than that of the domain whose turn it is never wins. Domains without room that stood before the last
-    are named as well if `keep_empty`.
+    Every domain is filled before the next, until one can hold the rest. If `tight`, the rest goes to the
+    tightest of the remaining domains instead; a domain of lower affinity than the next one is never taken.
+    With `keep_empty`, domains without capacity before the last one are returned as well.
     """
     room = units[domains]
     first = np.searchsorted(owner, np.arange(len(need)))
@@ -75,9 +74,9 @@ def fill(
     total = total - (total[first] - room[first])[owner]
     short = total < need[owner]
     last = first + np.add.reduceat(short.astype(np.int64), first)
-    assert (last < np.append(first[1:], len(domains))).all(), "counted room must suffice"
+    assert (last < np.append(first[1:], len(domains))).all(), "counted capacity must suffice"
     left = need - (total[last] - room[last])
-    given = np.where(short, room, 0)
+    filled = np.where(short, room, 0)
     if tight:
         here = np.arange(len(domains))
         able = (here >= last[owner]) & (room >= left[owner])
@@ -88,15 +87,15 @@ def fill(
         best = np.minimum.reduceat(value, first)
         candidates = np.flatnonzero(value == best[owner])
         last = candidates[np.searchsorted(owner[candidates], np.arange(len(need)))]
-    given[last] = left
-    used = given > 0
+    filled[last] = left
+    used = filled > 0
     if keep_empty:
         used |= short
-    return Shared(domains[used], given[used])
+    return Shared(domains[used], filled[used])
 
 
 def prefer_leader(domains: Ints, units: Ints, units_led: Ints, leads: Bools, need: int) -> Ints:
-    """Move to the front the first domain that can lead without costing units that are needed."""
+    """Move the first domain that can take the leader without losing needed units to the front."""
     if len(domains) < 2:
         return domains
     spare = units[domains].sum() - (units[domains] - units_led[domains])
@@ -110,10 +109,10 @@ def prefer_leader(domains: Ints, units: Ints, units_led: Ints, leads: Bools, nee
 def fill_led(
     domains: Ints, units: Ints, units_led: Ints, leads: Bools, need: int, tight: bool, affinity: Ints | None
 ) -> Shared:
-    """As `fill` for one owner, with the odd one placed first.
+    """As `fill` for one owner, with the leader or last segment placed first.
 
-    Every domain that was looked at is named, with 0 units if it has no room: a leader needs none for
-    workers, so on the way down it may go to any of them.
+    Every domain considered is returned, with 0 units if it has no capacity for workers: on the descent the
+    leader may go to any of them.
     """
     domains = prefer_leader(domains, units, units_led, leads, need)
     shares: list[tuple[int, int]] = []
@@ -133,7 +132,7 @@ def fill_led(
             more = fill(rest, alone, units, left, tight, affinity, keep_empty=True)
             shares += zip(more.domains.tolist(), more.units.tolist(), strict=True)
             return _shared(shares, domain)
-    raise AssertionError("counted room must hold the odd one")
+    raise AssertionError("counted capacity must hold the leader or last segment")
 
 
 def _tightest_led(domains: Ints, units_led: Ints, leads: Bools, need: int, affinity: Ints | None) -> int:

@@ -1,4 +1,4 @@
-"""A small knapsack: exactly so many domains, enough room, and as little to spare as can be."""
+"""A small knapsack: exactly `number` domains with enough capacity and the least to spare."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 WORK_MAX = 500_000_000
-"""Machine words to look at, about half a second; a step costs as much as some words, however few it has."""
+"""Machine words to process, about half a second; every step costs at least STEP_WORDS."""
 STEP_WORDS = 100
 
 
 @dataclass(slots=True)
 class ReachableSums:
-    """Sums that some choice of as many domains reaches, as bits of a number: bit p is p pods held.
+    """The sums that some choice of so many domains reaches, as a bit set: bit p stands for p pods.
 
-    `steps` keeps, in order, which domain first reached which sums, so that a choice can be read back.
+    `steps` records, in order, which domain first reached which sums, so that a choice can be read back.
     """
 
-    waiting: int = 0  # sums with the leader still to place
+    unled: int = 0  # sums without the leader placed yet
     done: int = 0
     steps: list[tuple[int, bool, int]] = field(default_factory=list)  # (domain, led, new done sums)
-    waiting_steps: list[tuple[int, int]] = field(default_factory=list)
+    unled_steps: list[tuple[int, int]] = field(default_factory=list)
 
 
 def fewest(
@@ -29,8 +29,8 @@ def fewest(
     """Which `number` domains to take, as positions; None if they cannot hold `need`.
 
     A domain with 0 pods takes no workers; one with -1 in `pods_led` cannot lead. The first choice
-    found, in the order given, wins among equals. Where there are too many to try, the largest are taken,
-    or None with a leader.
+    found, in the order given, wins among equals. If there are too many to try, the largest are taken; with a
+    leader the result is None then.
     """
     if not leader and len(set(pods)) == 1:
         suits = number <= len(pods) and pods[0] * (number - 1) < need <= pods[0] * number
@@ -41,7 +41,7 @@ def fewest(
         return sorted(largest) if holds else None
     layers = [ReachableSums() for _ in range(number + 1)]
     if leader:
-        layers[0].waiting = 1
+        layers[0].unled = 1
     else:
         layers[0].done = 1
     unfinished = (1 << need) - 1  # sums that still lack pods
@@ -58,38 +58,38 @@ def fewest(
 def _extend(
     before: ReachableSums, after: ReachableSums, position: int, room: int, room_led: int, unfinished: int
 ) -> None:
-    """Add one domain to every choice of the layer before."""
+    """Add one domain to every choice with one domain less."""
     if room > 0:
-        found = ((before.done & unfinished) << room) & ~after.done
-        if found:
-            after.done |= found
-            after.steps.append((position, False, found))
-    if before.waiting:
+        reached = ((before.done & unfinished) << room) & ~after.done
+        if reached:
+            after.done |= reached
+            after.steps.append((position, False, reached))
+    if before.unled:
         if room_led >= 0:
-            found = (before.waiting << room_led) & ~after.done
-            if found:
-                after.done |= found
-                after.steps.append((position, True, found))
+            reached = (before.unled << room_led) & ~after.done
+            if reached:
+                after.done |= reached
+                after.steps.append((position, True, reached))
         if room > 0:
-            found = (before.waiting << room) & ~after.waiting
-            if found:
-                after.waiting |= found
-                after.waiting_steps.append((position, found))
+            reached = (before.unled << room) & ~after.unled
+            if reached:
+                after.unled |= reached
+                after.unled_steps.append((position, reached))
 
 
 def _read_back(
     layers: Sequence[ReachableSums], pods: Sequence[int], pods_led: Sequence[int], depth: int, total: int
 ) -> list[int]:
     chosen: list[int] = []
-    waiting = False
+    unled = False
     while depth:
-        if waiting:
-            position = next(at for at, sums in layers[depth].waiting_steps if sums >> total & 1)
+        if unled:
+            position = next(at for at, sums in layers[depth].unled_steps if sums >> total & 1)
             total -= pods[position]
         else:
             position, led = next((at, led) for at, led, sums in layers[depth].steps if sums >> total & 1)
             total -= pods_led[position] if led else pods[position]
-            waiting = led
+            unled = led
         chosen.append(position)
         depth -= 1
     return chosen[::-1]

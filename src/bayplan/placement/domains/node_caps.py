@@ -1,4 +1,4 @@
-"""Nodes that hold fewer pods of a pod set than amounts alone would say: a limit, as one more resource."""
+"""Caps of pods per node below what resources allow (NUMA, filters), expressed as one more resource."""
 
 from __future__ import annotations
 
@@ -20,95 +20,95 @@ from bayplan.placement.numa.capacity import aligned_counts, with_copies
 from bayplan.placement.numa.columns import NumaColumns, narrowed
 from bayplan.placement.numa.resources import is_indifferent
 
-TRIES_MAX = 16  # pod sets that differ are moved apart so often
+TRIES_MAX = 16  # times that different pod sets are moved to other nodes
 ZERO = np.zeros(1, dtype=np.int64)
-NOBODY: Mapping[str, Assignment] = MappingProxyType({})
+NO_ASSIGNMENTS: Mapping[str, Assignment] = MappingProxyType({})
 
 Find = Callable[[CapacitySnapshot, Gang], Placement]
 
 
-def fence_name(what: str, pod_set: str) -> str:
-    """What the limit of a pod set is called among resources."""
+def cap_resource(what: str, pod_set: str) -> str:
+    """The name of the resource that expresses the cap of a pod set."""
     return f"{what} ({pod_set})"
 
 
-def fenced(
-    supply: CapacitySnapshot, tree: Group, caps: Mapping[str, Ints], what: str
+def with_node_caps(
+    snapshot: CapacitySnapshot, tree: Group, caps: Mapping[str, Ints], what: str
 ) -> tuple[CapacitySnapshot, Group]:
-    """Each row of the supply holds no more pods of a pod set than its cap says."""
+    """Add the caps of pods per node, by pod set and row, as resources to a snapshot and a tree."""
     if not caps:
-        return supply, tree
-    names = {name: fence_name(what, name) for name in caps}
-    resources, first = dict(supply.resources), len(supply.free)
-    resources |= {fence: first + at for at, fence in enumerate(names.values())}
-    free = np.concatenate((supply.free, np.array(list(caps.values()), np.int64)))
-    largest = {**supply.largest, **dict.fromkeys(names.values(), COUNT_MAX)}
-    claimed = supply.claimed
+        return snapshot, tree
+    names = {name: cap_resource(what, name) for name in caps}
+    resources, first = dict(snapshot.resources), len(snapshot.free)
+    resources |= {resource: first + at for at, resource in enumerate(names.values())}
+    free = np.concatenate((snapshot.free, np.array(list(caps.values()), np.int64)))
+    largest = {**snapshot.largest, **dict.fromkeys(names.values(), COUNT_MAX)}
+    claimed = snapshot.claimed
     if claimed is not None:
         claimed = np.concatenate((claimed, np.zeros((len(caps), claimed.shape[1]), np.int64)))
-    found = replace(
-        supply, resources=resources, free=free, largest=largest, claimed=claimed, held=None, memory={}
+    capped = replace(
+        snapshot, resources=resources, free=free, largest=largest, claimed=claimed, held=None, memory={}
     )
-    return found, _asking(tree, names)
+    return capped, _with_requests(tree, names)
 
 
-def _asking(tree: Group, fences: Mapping[str, str]) -> Group:
-    """The same tree, each fenced pod set asking for one more resource."""
+def _with_requests(tree: Group, cap_resources: Mapping[str, str]) -> Group:
+    """The tree with each capped pod set requesting one unit of its cap resource."""
 
-    def asking(member: Group | PodSet) -> Group | PodSet:
+    def with_requests(member: Group | PodSet) -> Group | PodSet:
         if isinstance(member, Group):
-            return _asking(member, fences)
-        if member.name not in fences:
+            return _with_requests(member, cap_resources)
+        if member.name not in cap_resources:
             return member
-        return replace(member, requests={**member.requests, fences[member.name]: 1})
+        return replace(member, requests={**member.requests, cap_resources[member.name]: 1})
 
-    return replace(tree, members=tuple(asking(member) for member in tree.members))
+    return replace(tree, members=tuple(with_requests(member) for member in tree.members))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Aligned:
-    """An answer, and the question that it answers: the gang with what zones add to it, and the supply."""
+    """A placement, with the snapshot and gang (including NUMA caps) that it was found for."""
 
     placement: Placement
-    supply: CapacitySnapshot
+    snapshot: CapacitySnapshot
     gang: Gang
 
 
 def place_aligned(
-    supply: CapacitySnapshot, gang: Gang, columns: NumaColumns | None, rules: ZoneRules, find: Find,
-    held: Mapping[str, Assignment] = NOBODY, *, lifted: bool = False,
+    snapshot: CapacitySnapshot, gang: Gang, columns: NumaColumns | None, rules: ZoneRules, find: Find,
+    held: Mapping[str, Assignment] = NO_ASSIGNMENTS, *, lifted: bool = False,
 ) -> Aligned:  # fmt: skip
-    """What `find` says if no node gets more pods than it can align, those of all pod sets together.
+    """Run `find` so that no node gets more pods, of all pod sets together, than it can align.
 
-    Pods that are `held` sit in their zones already; the supply does not count them if they are `lifted`.
-    Rows are as in the columns, and without these it is what `find` says.
+    Pods that are `held` use their NUMA nodes already; with `lifted` the snapshot does not count them. Rows of
+    the snapshot and of the columns are the same; without columns the result is that of `find`.
     """
     if columns is None:
-        return Aligned(find(supply, gang), supply, gang)
+        return Aligned(find(snapshot, gang), snapshot, gang)
     caps = aligned_caps(gang, columns, rules)
-    standing = {name: _spread(supply, place) for name, place in held.items()}
+    bound = {name: _spread(snapshot, place) for name, place in held.items()}
     if lifted:
-        caps = {name: cap + standing[name] if name in standing else cap for name, cap in caps.items()}
-    asked, name = Aligned(Placement({}), supply, gang), ""
+        caps = {name: cap + bound[name] if name in bound else cap for name, cap in caps.items()}
+    asked, name = Aligned(Placement({}), snapshot, gang), ""
     for _ in range(TRIES_MAX):
-        here, root = fenced(supply, gang.root, caps, ALIGNED)
-        fenced_gang = replace(gang, root=root)
-        asked = Aligned(find(here, fenced_gang), here, fenced_gang)
+        here, root = with_node_caps(snapshot, gang.root, caps, ALIGNED)
+        capped_gang = replace(gang, root=root)
+        asked = Aligned(find(here, capped_gang), here, capped_gang)
         misfit = asked.placement.misfit
         if misfit is not None:
-            told = _explained(misfit, supply, gang, caps, columns, rules)
-            return replace(asked, placement=replace(asked.placement, misfit=told))
-        clash = _clash(supply, gang, asked.placement, columns, rules, standing)
-        if clash is None:
+            explained = _explained(misfit, snapshot, gang, caps, columns, rules)
+            return replace(asked, placement=replace(asked.placement, misfit=explained))
+        conflict = _conflict(snapshot, gang, asked.placement, columns, rules, bound)
+        if conflict is None:
             return asked
-        name, most = clash
-        caps[name] = np.minimum(caps[name], most) if name in caps else most
-    unsure = Misfit(Code.NOT_DECIDED, (name,), topology=supply.tree.topology.name)
-    return replace(asked, placement=Placement({}, unsure))
+        name, limit = conflict
+        caps[name] = np.minimum(caps[name], limit) if name in caps else limit
+    undecided = Misfit(Code.NOT_DECIDED, (name,), topology=snapshot.tree.topology.name)
+    return replace(asked, placement=Placement({}, undecided))
 
 
 def aligned_caps(gang: Gang, columns: NumaColumns, rules: ZoneRules) -> dict[str, Ints]:
-    """By pod set and row, how many pods a node can align; each pod set by itself, and only if it matters."""
+    """By pod set and row: how many pods a node can align; each pod set alone, and only if it limits."""
     caps = {}
     for pod_set in gang.root.pod_sets():
         if pod_set.zones is not None and not is_indifferent(pod_set.zones, rules):
@@ -118,34 +118,36 @@ def aligned_caps(gang: Gang, columns: NumaColumns, rules: ZoneRules) -> dict[str
     return caps
 
 
-def _clash(
-    supply: CapacitySnapshot, gang: Gang, placement: Placement, columns: NumaColumns, rules: ZoneRules,
-    standing: Mapping[str, Ints],
+def _conflict(
+    snapshot: CapacitySnapshot, gang: Gang, placement: Placement, columns: NumaColumns, rules: ZoneRules,
+    bound: Mapping[str, Ints],
 ) -> tuple[str, Ints] | None:  # fmt: skip
-    """The first pod set that does not fit beside those before it, and the most of it that rows can align."""
-    minding = [p for p in gang.root.pod_sets() if p.zones is not None and p.name in placement.assignments]
-    if len(minding) < 2 or not supply.tree.topology.ends_at_host:
+    """The first pod set that does not align beside those before it, and the pods that each row aligns."""
+    aligned_sets = [
+        p for p in gang.root.pod_sets() if p.zones is not None and p.name in placement.assignments
+    ]
+    if len(aligned_sets) < 2 or not snapshot.tree.topology.ends_at_host:
         return None
-    for number, pod_set in enumerate(minding):
+    for number, pod_set in enumerate(aligned_sets):
         assert pod_set.zones is not None
-        pods = _spread(supply, placement.assignments[pod_set.name])
-        if pod_set.name in standing:
-            pods = np.maximum(pods - standing[pod_set.name], 0)
+        pods = _spread(snapshot, placement.assignments[pod_set.name])
+        if pod_set.name in bound:
+            pods = np.maximum(pods - bound[pod_set.name], 0)
         rows = np.flatnonzero(pods)
         room = aligned_counts(narrowed(columns, rows), pod_set.zones, rules, pod_set.count)
         if number and (room < pods[rows]).any():
-            most = np.full(columns.rows, pod_set.count, dtype=np.int64)
-            most[rows] = room
-            return pod_set.name, most
+            limit = np.full(columns.rows, pod_set.count, dtype=np.int64)
+            limit[rows] = room
+            return pod_set.name, limit
         columns = with_copies(columns, rows, pods[rows], pod_set.zones, rules)
     return None
 
 
-def _spread(supply: CapacitySnapshot, place: Assignment) -> Ints:
-    """How many pods of an assignment each row has, where leaves are hosts."""
-    pods = np.zeros(supply.tree.rows, dtype=np.int64)
-    for share in place.shares if supply.tree.topology.ends_at_host else ():
-        leaf = supply.leaf(share.values, usable=False)
+def _spread(snapshot: CapacitySnapshot, place: Assignment) -> Ints:
+    """The pods of an assignment by row, if leaves are hosts."""
+    pods = np.zeros(snapshot.tree.rows, dtype=np.int64)
+    for share in place.shares if snapshot.tree.topology.ends_at_host else ():
+        leaf = snapshot.leaf(share.values, usable=False)
         if leaf is not None:
             pods[leaf] += share.count
     return pods
@@ -153,40 +155,40 @@ def _spread(supply: CapacitySnapshot, place: Assignment) -> Ints:
 
 def _explained(
     misfit: Misfit,
-    supply: CapacitySnapshot,
+    snapshot: CapacitySnapshot,
     gang: Gang,
     caps: Mapping[str, Ints],
     columns: NumaColumns,
     rules: ZoneRules,
 ) -> Misfit:
-    """With what a node lacks for one pod more that only zones keep from it, if there is such a node."""
+    """Add why a node that has the resources for one more pod cannot align it, if there is such a node."""
     near = misfit.nearest
-    stuck = [p for p in gang.root.pod_sets() if p.name in misfit.pod_sets and p.name in caps]
-    if near is None or not stuck:
+    capped_sets = [p for p in gang.root.pod_sets() if p.name in misfit.pod_sets and p.name in caps]
+    if near is None or not capped_sets:
         return misfit
-    pod_set, cap = stuck[0], caps[stuck[0].name]
-    rows = _torn(supply, pod_set, cap)
-    low, high = find_rows(supply.tree, near.domain) if near.domain else (0, supply.tree.rows)
+    pod_set, cap = capped_sets[0], caps[capped_sets[0].name]
+    rows = _unaligned_rows(snapshot, pod_set, cap)
+    low, high = find_rows(snapshot.tree, near.domain) if near.domain else (0, snapshot.tree.rows)
     inside = rows[(rows >= low) & (rows < high)]
     row = (inside if len(inside) else rows)[:1]
     if not len(row) or pod_set.zones is None:
         return misfit
     room = aligned_use(narrowed(columns, row), pod_set, ZERO, cap[row], rules)
-    why = why_unaligned(room, 0, supply.tree.nodes[row[0]].name, pod_set.zones, rules)
+    why = why_unaligned(room, 0, snapshot.tree.nodes[row[0]].name, pod_set.zones, rules)
     return replace(misfit, unaligned=why)
 
 
-def _torn(supply: CapacitySnapshot, pod_set: PodSet, cap: Ints) -> Ints:
-    """The rows that have room for one pod more than they can align."""
-    torn = supply.active & (cap < pod_set.count)
+def _unaligned_rows(snapshot: CapacitySnapshot, pod_set: PodSet, cap: Ints) -> Ints:
+    """The rows with resources for one more pod than they can align."""
+    unaligned = snapshot.active & (cap < pod_set.count)
     for resource, amount in with_slot(pod_set.requests).items():
-        at = supply.resources.get(resource)
-        torn &= at is not None and supply.free[at] >= amount * (cap + 1)
-    return np.flatnonzero(torn)
+        at = snapshot.resources.get(resource)
+        unaligned &= at is not None and snapshot.free[at] >= amount * (cap + 1)
+    return np.flatnonzero(unaligned)
 
 
 def aligned_use(
     columns: NumaColumns, pod_set: PodSet, rows: Ints, pods: Ints, rules: ZoneRules
 ) -> NumaColumns:
-    """The zones with pods of a pod set on some rows, in the zones that the nodes would give them."""
+    """The NUMA columns with pods of a pod set added to some rows, as the kubelets would align them."""
     return columns if pod_set.zones is None else with_copies(columns, rows, pods, pod_set.zones, rules)

@@ -14,7 +14,7 @@ from bayplan.model.profile import Profile, Remainder, Strategy
 
 @dataclass(frozen=True, slots=True)
 class PlacementRequest:
-    """What the engine works with. Levels are indices, 0 at the top."""
+    """A resolved request for one pod set. Levels are indices, 0 at the top."""
 
     count: int  # pods to place in whole segments
     level: int  # where the search starts
@@ -28,8 +28,8 @@ class PlacementRequest:
     remainder: int = 0  # pods of the last, smaller segment
     leader: bool = False
     affinity: bool = False
-    packs: bool = True  # below the segment level: most room first (else the smallest that is left)
-    climbs: bool = False  # required at whichever level is the lowest that holds the pods
+    packs: bool = True  # below the segment level: most capacity first (else the smallest remaining)
+    climbs: bool = False  # required at the lowest level that holds the pods
 
     @property
     def units(self) -> int:
@@ -40,37 +40,37 @@ class PlacementRequest:
 def resolve(
     pod_set: PodSet, locality: Locality, topology: Topology, profile: Profile
 ) -> PlacementRequest | Misfit:
-    """Find the levels; refuse names that the topology does not have and layers that do not nest."""
+    """Resolve level names; a misfit for names that the topology lacks and layers that do not nest."""
     levels = {name: index for index, name in enumerate(topology.levels)}
-    refuse = partial(Misfit, pod_sets=(pod_set.name,), topology=topology.name)
+    misfit = partial(Misfit, pod_sets=(pod_set.name,), topology=topology.name)
     segments = pod_set.segments
     size = segments[0].size if segments else 1
     if size <= 0:
-        return refuse(Code.SEGMENT_SIZE_MISSING, level=segments[0].level)
+        return misfit(Code.SEGMENT_SIZE_MISSING, level=segments[0].level)
 
-    named = locality.required or locality.preferred
+    level_name = locality.required or locality.preferred
     segment_name = segments[0].level if segments else topology.levels[-1]
-    if named == AUTO:
-        named = segment_name if segment_name in levels else topology.levels[-1]
-    elif named is None:
-        named = topology.levels[0] if segments else topology.levels[-1]
-    if named not in levels:
-        return refuse(Code.UNKNOWN_LEVEL, level=named)
+    if level_name == AUTO:
+        level_name = segment_name if segment_name in levels else topology.levels[-1]
+    elif level_name is None:
+        level_name = topology.levels[0] if segments else topology.levels[-1]
+    if level_name not in levels:
+        return misfit(Code.UNKNOWN_LEVEL, level=level_name)
     if segment_name not in levels:
-        return refuse(Code.UNKNOWN_SEGMENT_LEVEL, level=segment_name)
-    level, segment_level = levels[named], levels[segment_name]
+        return misfit(Code.UNKNOWN_SEGMENT_LEVEL, level=segment_name)
+    level, segment_level = levels[level_name], levels[segment_name]
     if level > segment_level:
-        return refuse(Code.SEGMENT_ABOVE_LOCALITY, level=segment_name, other_level=named)
+        return misfit(Code.SEGMENT_ABOVE_LOCALITY, level=segment_name, other_level=level_name)
 
     inner: dict[int, int] = {}
     above, parent = segment_level, size
     for layer in segments[1:]:
         if layer.level not in levels:
-            return refuse(Code.UNKNOWN_INNER_LEVEL, level=layer.level)
+            return misfit(Code.UNKNOWN_INNER_LEVEL, level=layer.level)
         if levels[layer.level] <= above:
-            return refuse(Code.INNER_LEVEL_NOT_LOWER, level=layer.level, other_level=topology.levels[above])
+            return misfit(Code.INNER_LEVEL_NOT_LOWER, level=layer.level, other_level=topology.levels[above])
         if layer.size <= 0 or parent % layer.size:
-            return refuse(Code.INNER_SIZE_NOT_DIVISOR, level=layer.level, sizes=(layer.size, parent))
+            return misfit(Code.INNER_SIZE_NOT_DIVISOR, level=layer.level, sizes=(layer.size, parent))
         inner.update(dict.fromkeys(range(above + 1, levels[layer.level] + 1), layer.size))
         above, parent = levels[layer.level], layer.size
 

@@ -1,4 +1,4 @@
-"""Where a gang is being placed, what was found for it so far, and how finds become assignments."""
+"""The scope of a placement (nodes, assumed usage) and its results: pods per leaf, and assignments."""
 
 from __future__ import annotations
 
@@ -17,75 +17,77 @@ from bayplan.placement.cluster.topology_tree import Ints
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacementScope:
-    """Where and on top of what a pod set is placed."""
+    """The snapshot, usage and limits that a pod set is placed with."""
 
-    supply: CapacitySnapshot
+    snapshot: CapacitySnapshot
     profile: Profile
-    taken: AssumedUsage
-    within: tuple[int, int] | None = None  # a range of leaves
-    barred: frozenset[int] = frozenset()  # leaves not to use
-    brief: bool = False  # nobody will read why there is no place
+    assumed: AssumedUsage
+    leaf_range: tuple[int, int] | None = None  # a range of leaves
+    excluded_leaves: frozenset[int] = frozenset()  # leaves not to use
+    brief: bool = False  # no explanation is needed on a misfit
     check: Callable[[], None] = lambda: None  # raises when the time for this gang is used up
 
-    def after(self, found: Located, requests: Mapping[str, int]) -> PlacementScope:
-        """The same, with those pods in place."""
-        return replace(self, taken=self.taken.plus(self.supply, found.leaves, found.pods, requests))
+    def after(self, located: Located, requests: Mapping[str, int]) -> PlacementScope:
+        """The scope with those pods placed."""
+        return replace(self, assumed=self.assumed.plus(self.snapshot, located.leaves, located.pods, requests))
 
     def inside(self, leaves: tuple[int, int]) -> PlacementScope:
-        """A range of leaves by itself, counted from its first; why there is no place is not told."""
+        """The scope of a range of leaves alone, with indices from its first; without explanations."""
         first, last = leaves
-        kept = (self.taken.leaves >= first) & (self.taken.leaves < last)
-        taken = AssumedUsage(self.taken.leaves[kept] - first, self.taken.amounts[:, kept])
-        barred = frozenset(leaf - first for leaf in self.barred if first <= leaf < last)
-        return PlacementScope(self.supply.part(leaves), self.profile, taken, None, barred, True, self.check)
+        selected = (self.assumed.leaves >= first) & (self.assumed.leaves < last)
+        assumed = AssumedUsage(self.assumed.leaves[selected] - first, self.assumed.amounts[:, selected])
+        excluded_leaves = frozenset(leaf - first for leaf in self.excluded_leaves if first <= leaf < last)
+        return PlacementScope(
+            self.snapshot.part(leaves), self.profile, assumed, None, excluded_leaves, True, self.check
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Located:
-    """Pods per leaf, leaves in rank order (a leaf may stand twice: the last segment comes last)."""
+    """Pods per leaf, leaves in rank order (a leaf may occur twice, as the last segment comes last)."""
 
     leaves: Ints
     pods: Ints
 
 
-def scope_of(supply: CapacitySnapshot, profile: Profile) -> PlacementScope:
-    """An empty start: nothing taken yet."""
-    return PlacementScope(supply, profile, AssumedUsage.nothing(supply))
+def scope_of(snapshot: CapacitySnapshot, profile: Profile) -> PlacementScope:
+    """A scope without assumed usage."""
+    return PlacementScope(snapshot, profile, AssumedUsage.nothing(snapshot))
 
 
-def last_segment_last(found: Located, area: tuple[int, int], rest: int) -> Located:
+def last_segment_last(located: Located, area: tuple[int, int], rest: int) -> Located:
     """Move the pods of the last, smaller segment behind all others, so that ranks match segments."""
-    inside = (found.leaves >= area[0]) & (found.leaves < area[1])
-    before = np.cumsum(np.where(inside, found.pods, 0)) - found.pods
-    whole = int(found.pods[inside].sum()) - rest
-    first = np.where(inside, np.clip(whole - before, 0, found.pods), found.pods)
-    tail = found.pods - first
-    leaves = np.concatenate((found.leaves[first > 0], found.leaves[tail > 0]))
+    inside = (located.leaves >= area[0]) & (located.leaves < area[1])
+    before = np.cumsum(np.where(inside, located.pods, 0)) - located.pods
+    whole = int(located.pods[inside].sum()) - rest
+    first = np.where(inside, np.clip(whole - before, 0, located.pods), located.pods)
+    tail = located.pods - first
+    leaves = np.concatenate((located.leaves[first > 0], located.leaves[tail > 0]))
     pods = np.concatenate((first[first > 0], tail[tail > 0]))
-    opens = np.append(True, leaves[1:] != leaves[:-1])  # the tail may go on where the others end
-    return Located(leaves[opens], np.add.reduceat(pods, np.flatnonzero(opens)))
+    starts = np.append(True, leaves[1:] != leaves[:-1])  # the tail may start on the leaf where the others end
+    return Located(leaves[starts], np.add.reduceat(pods, np.flatnonzero(starts)))
 
 
 def merged(parts: Sequence[Located]) -> Located:
-    """Several finds as one, in topology order."""
+    """Merge several results into one, in topology order."""
     leaves, where = np.unique(np.concatenate([part.leaves for part in parts]), return_inverse=True)
     pods = np.zeros(len(leaves), np.int64)
     np.add.at(pods, where, np.concatenate([part.pods for part in parts]))
     return Located(leaves, pods)
 
 
-def assignment(supply: CapacitySnapshot, found: Located) -> Assignment:
-    """Shares in rank order. Hosts are named alone; other leaves by their whole path."""
-    tree = supply.tree
+def assignment(snapshot: CapacitySnapshot, located: Located) -> Assignment:
+    """The assignment in rank order. Hosts are given by name; other leaves by their whole path."""
+    tree = snapshot.tree
     if tree.topology.ends_at_host:
-        hosts = [node.labels[HOSTNAME] for node in tree.nodes[found.leaves].tolist()]
+        hosts = [node.labels[HOSTNAME] for node in tree.nodes[located.leaves].tolist()]
         return Assignment(
-            tree.levels[-1:], tuple(map(DomainAssignment, zip(hosts, strict=True), found.pods.tolist()))
+            tree.levels[-1:], tuple(map(DomainAssignment, zip(hosts, strict=True), located.pods.tolist()))
         )
     return Assignment(
         tree.levels,
         tuple(
             DomainAssignment(tree.path(tree.lowest, leaf), pods)
-            for leaf, pods in zip(found.leaves.tolist(), found.pods.tolist(), strict=True)
+            for leaf, pods in zip(located.leaves.tolist(), located.pods.tolist(), strict=True)
         ),
     )

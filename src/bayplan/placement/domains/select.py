@@ -1,4 +1,4 @@
-"""Choosing the level and the domains that hold a request, before going down into them."""
+"""Selects the level and the domains that hold a request, before the descent to leaves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from bayplan.model.profile import Strategy
 from bayplan.placement.cluster.topology_tree import Bools, Ints
-from bayplan.placement.domains.counts import DomainCounts, has_odd_one
+from bayplan.placement.domains.counts import DomainCounts, has_extra_pods
 from bayplan.placement.domains.fill import NOWHERE, Shared, fill, fill_led, prefer_leader, ranked
 from bayplan.placement.domains.request import PlacementRequest
 
@@ -17,7 +17,7 @@ COUNTABLE_MAX = 2**16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chosen:
-    """Domains of one level with the pods each holds (room for the odd one not included)."""
+    """Domains of one level with the pods of each (without the leader or last segment)."""
 
     level: int
     domains: Ints
@@ -28,7 +28,7 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """Nothing holds it: no single domain of the level, or not even all of them together."""
+    """The request does not fit: no single domain of the level holds it, or not even all of them together."""
 
     level: int
     fit: int  # units, if together
@@ -36,7 +36,7 @@ class Shortfall:
 
 
 def choose(counts: DomainCounts, request: PlacementRequest) -> Chosen | Shortfall:
-    """One domain at the level asked for; else climb if allowed; else several domains together."""
+    """Select one domain of the requested level; else of a level above if allowed; else several domains."""
     level = request.level
     while True:
         single = _single(counts, level, request)
@@ -52,14 +52,14 @@ def choose(counts: DomainCounts, request: PlacementRequest) -> Chosen | Shortfal
 
 
 def _single(counts: DomainCounts, level: int, request: PlacementRequest) -> int | None:
-    """The one domain to take, if a single domain holds everything."""
+    """The domain to take, if a single domain holds the request."""
     room, leads = counts.segments_led[level], counts.leads[level]
     affinity = counts.affinity_at(level)
     able = room >= request.units
-    if has_odd_one(request):
+    if has_extra_pods(request):
         able = able & leads
     if request.strategy is not Strategy.LEAST_FREE and affinity is not None and not request.required:
-        # A preference never skips over the domains that match best.
+        # A preferred locality never skips the domains with the highest affinity.
         best = affinity == affinity[leads].max() if leads.any() else affinity == affinity.max()
         able = able & best
     candidates = np.flatnonzero(able)
@@ -75,7 +75,7 @@ def _single(counts: DomainCounts, level: int, request: PlacementRequest) -> int 
 
 
 def best_single(counts: DomainCounts, level: int, request: PlacementRequest, usable: Bools) -> int:
-    """Units in the usable domain that would have come first: what a refusal reports."""
+    """Units in the usable domain that ranks first, for the misfit."""
     if request.strategy is Strategy.LEAST_FREE:
         return int(counts.segments[level].max())
     order = _led_order(counts, level, request)
@@ -83,9 +83,9 @@ def best_single(counts: DomainCounts, level: int, request: PlacementRequest, usa
 
 
 def _led_order(counts: DomainCounts, level: int, request: PlacementRequest) -> Ints:
-    everyone = np.arange(len(counts.pods[level]))
+    all_domains = np.arange(len(counts.pods[level]))
     return ranked(
-        everyone, counts.segments_led[level], counts.pods_led[level], request.strategy,
+        all_domains, counts.segments_led[level], counts.pods_led[level], request.strategy,
         counts.affinity_at(level), (~counts.leads[level]).astype(np.int64),
     )  # fmt: skip
 
@@ -100,7 +100,7 @@ def _plain_order(counts: DomainCounts, level: int, request: PlacementRequest, do
 def _several(counts: DomainCounts, level: int, request: PlacementRequest) -> Chosen | Shortfall:
     units, units_led, leads = counts.segments[level], counts.segments_led[level], counts.leads[level]
     need = request.units
-    if not has_odd_one(request):
+    if not has_extra_pods(request):
         fit = int(units.sum())
         if fit < need:
             return Shortfall(level, fit, together=True)
@@ -117,7 +117,7 @@ def _several(counts: DomainCounts, level: int, request: PlacementRequest) -> Cho
 
 
 def _enough(counts: DomainCounts, level: int, request: PlacementRequest) -> Ints:
-    """Domains worth ranking. Filling up from the smallest needs none beyond where the sum suffices."""
+    """The domains to rank. With LEAST_FREE, only the smallest ones whose sum suffices."""
     units = counts.segments[level]
     if request.strategy is not Strategy.LEAST_FREE or counts.affinity is not None:
         return np.flatnonzero(units)
@@ -129,16 +129,16 @@ def _enough(counts: DomainCounts, level: int, request: PlacementRequest) -> Ints
     if not edge:
         return np.flatnonzero(units)[:1]
     last = np.flatnonzero(units == edge)
-    if counts.pods[level] is units:  # equals then rank by path alone, so the first of them do
+    if counts.pods[level] is units:  # equal domains then rank by path alone, so the first of them suffice
         last = last[: -(-(request.units - int(held[edge - 1])) // edge)]
     return np.concatenate((np.flatnonzero((units > 0) & (units < edge)), last))
 
 
 def _share(counts: DomainCounts, level: int, domains: Ints, request: PlacementRequest) -> Chosen:
-    """Spread the whole segments over the domains, which stand in order of preference."""
+    """Distribute the whole segments over the domains, given in order of preference."""
     tight = is_tight(request.strategy)
     affinity = counts.affinity_at(level)
-    if has_odd_one(request):
+    if has_extra_pods(request):
         shared = fill_led(
             domains, counts.segments[level], counts.segments_led[level], counts.leads[level],
             request.units, tight, affinity,
@@ -150,10 +150,10 @@ def _share(counts: DomainCounts, level: int, domains: Ints, request: PlacementRe
 
 
 def chosen(level: int, shared: Shared, size: int) -> Chosen:
-    """Units as pods."""
+    """Convert units to pods."""
     return Chosen(level, shared.domains, shared.units * size, shared.leader)
 
 
 def is_tight(strategy: Strategy) -> bool:
-    """Whether the last share looks for the tightest domain."""
+    """Whether the last share goes to the tightest domain."""
     return strategy not in (Strategy.LEAST_FREE, Strategy.MOST_FREE)

@@ -1,4 +1,4 @@
-"""The cheap half of an exact search: which domains may hold the gang, and how good that could be."""
+"""Bounds of an exact search: which domains may hold the gang, and the best score possible in each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bayplan.placement.exact.problem import FREE, ExactProblem, fits
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What goes to one leaf as a whole: so many pods of each pod set."""
+    """Pods that go to one leaf together: so many of each pod set."""
 
     pods: tuple[int, ...]
     count: int
@@ -21,65 +21,71 @@ class Item:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
-    """Items and where they fit, with each unit bound to a level."""
+    """Items and where they fit, with a level chosen for each locality group."""
 
-    ask: ExactProblem
-    levels: tuple[int, ...]  # by unit
+    problem: ExactProblem
+    levels: tuple[int, ...]  # by locality group
     pods: Ints  # item by pod set
     counts: Ints  # by item
     needs: Ints  # item by row
     fits: Ints  # item by leaf, no more than the item's count
-    usable: Bools  # leaves that hold anything at all
+    usable: Bools  # leaves that hold at least one item
     held: tuple[Ints, ...]  # by level: item by domain
     rooms: tuple[Ints, ...]  # by level: row by domain, over usable leaves
     open: tuple[Bools, ...]  # by level: domains with a usable leaf
 
 
-def grid_of(ask: ExactProblem, levels: tuple[int, ...]) -> Grid:
-    """Lay out the items that these levels make, and count them up the tree."""
-    items = tuple(_items(ask, levels))
-    pods = np.array([item.pods for item in items], np.int64).reshape(len(items), len(ask.names))
+def build_grid(problem: ExactProblem, levels: tuple[int, ...]) -> Grid:
+    """Build the items for these levels, and roll their counts up the tree."""
+    items = tuple(_items(problem, levels))
+    pods = np.array([item.pods for item in items], np.int64).reshape(len(items), len(problem.names))
     counts = np.array([item.count for item in items], np.int64)
-    needs = pods @ ask.needs
-    most = np.zeros((len(items), ask.allowed.shape[1]), np.int64)
+    needs = pods @ problem.needs
+    fits_by_leaf = np.zeros((len(items), problem.allowed.shape[1]), np.int64)
     for row, item in enumerate(items):
-        allowed: Bools = np.logical_and.reduce(ask.allowed[np.flatnonzero(item.pods)], axis=0)
-        most[row] = np.minimum(fits(needs[row], ask.rooms, allowed), item.count)
-    usable: Bools = np.logical_or.reduce(most > 0, axis=0)
-    rooms = np.where(usable, ask.rooms, 0)
+        allowed: Bools = np.logical_and.reduce(problem.allowed[np.flatnonzero(item.pods)], axis=0)
+        fits_by_leaf[row] = np.minimum(fits(needs[row], problem.rooms, allowed), item.count)
+    usable: Bools = np.logical_or.reduce(fits_by_leaf > 0, axis=0)
+    rooms = np.where(usable, problem.rooms, 0)
     return Grid(
-        ask, levels, pods, counts, needs, most, usable,
-        tuple(np.add.reduceat(most, first, axis=1) for first in ask.firsts),
-        tuple(np.add.reduceat(rooms, first, axis=1) for first in ask.firsts),
-        tuple(np.logical_or.reduceat(usable, first) for first in ask.firsts),
+        problem, levels, pods, counts, needs, fits_by_leaf, usable,
+        tuple(np.add.reduceat(fits_by_leaf, first, axis=1) for first in problem.firsts),
+        tuple(np.add.reduceat(rooms, first, axis=1) for first in problem.firsts),
+        tuple(np.logical_or.reduceat(usable, first) for first in problem.firsts),
     )  # fmt: skip
 
 
-def _items(ask: ExactProblem, levels: tuple[int, ...]) -> Iterator[Item]:
-    """Single pods; segments of the lowest level; and units that one leaf has to hold."""
-    counts = ask.counts.tolist()
-    lumps: list[set[int]] = []
-    for unit, level in zip(ask.units, levels, strict=True):
-        if level == ask.lowest:
-            joined = set(unit.pod_sets).union(*(lump for lump in lumps if lump & set(unit.pod_sets)))
-            lumps = [lump for lump in lumps if not lump & joined] + [joined]
-    for lump in lumps:
-        if any(counts[position] for position in lump):
-            yield Item(tuple(count if position in lump else 0 for position, count in enumerate(counts)), 1)
+def _items(problem: ExactProblem, levels: tuple[int, ...]) -> Iterator[Item]:
+    """Single pods; segments of the lowest level; and locality groups that one leaf has to hold."""
+    counts = problem.counts.tolist()
+    merged_groups: list[set[int]] = []
+    for group, level in zip(problem.groups, levels, strict=True):
+        if level == problem.lowest:
+            joined = set(group.pod_sets).union(
+                *(merged_group for merged_group in merged_groups if merged_group & set(group.pod_sets))
+            )
+            merged_groups = [merged_group for merged_group in merged_groups if not merged_group & joined] + [
+                joined
+            ]
+    for merged_group in merged_groups:
+        if any(counts[position] for position in merged_group):
+            yield Item(
+                tuple(count if position in merged_group else 0 for position, count in enumerate(counts)), 1
+            )
     for position, count in enumerate(counts):
-        if any(position in lump for lump in lumps):
+        if any(position in merged_group for merged_group in merged_groups):
             continue
-        size = next((layer.size for layer in ask.layers[position] if layer.level == ask.lowest), 1)
-        for together, often in ((size, count // size), (count % size, 1)):
-            if together and often:
-                yield Item(tuple(together if p == position else 0 for p in range(len(counts))), often)
+        size = next((layer.size for layer in problem.layers[position] if layer.level == problem.lowest), 1)
+        for together, times in ((size, count // size), (count % size, 1)):
+            if together and times:
+                yield Item(tuple(together if p == position else 0 for p in range(len(counts))), times)
 
 
 def top_level(grid: Grid) -> int:
-    """The level of which one domain has to hold the whole gang; FREE if there is none."""
-    everyone = set(np.flatnonzero(grid.ask.counts).tolist())
-    bound = zip(grid.ask.units, grid.levels, strict=True)
-    return max((level for unit, level in bound if everyone <= set(unit.pod_sets)), default=FREE)
+    """The level at which one domain has to hold the whole gang; FREE if there is none."""
+    whole_gang = set(np.flatnonzero(grid.problem.counts).tolist())
+    bound = zip(grid.problem.groups, grid.levels, strict=True)
+    return max((level for group, level in bound if whole_gang <= set(group.pod_sets)), default=FREE)
 
 
 def candidates(grid: Grid, level: int) -> list[tuple[tuple[int, ...], int]]:
@@ -89,81 +95,83 @@ def candidates(grid: Grid, level: int) -> list[tuple[tuple[int, ...], int]]:
 
 
 def single_leaf(grid: Grid) -> int | None:
-    """The leaf with least room of those that hold the whole gang, in the tightest domains."""
-    leaves = np.flatnonzero(_able(grid, grid.ask.lowest))
+    """The tightest leaf that holds the whole gang, in the tightest domains."""
+    leaves = np.flatnonzero(_able(grid, grid.problem.lowest))
     if not len(leaves):
         return None
     room = np.zeros(len(leaves), np.int64)
-    for free, first in zip(grid.ask.free, grid.ask.firsts, strict=True):
+    for free, first in zip(grid.problem.free, grid.problem.firsts, strict=True):
         room += free[np.searchsorted(first, leaves, side="right") - 1]
     return int(leaves[np.argmin(room)])
 
 
 def span(grid: Grid, level: int, domain: int, below: int) -> tuple[int, int]:
     """The domains of a lower level inside a domain (all of them if the level is FREE)."""
-    firsts = grid.ask.firsts
+    firsts = grid.problem.firsts
     if level == FREE:
         return 0, len(firsts[below])
-    low, high = grid.ask.scope.supply.tree.leaf_range(level, domain)
+    low, high = grid.problem.scope.snapshot.tree.leaf_range(level, domain)
     return int(np.searchsorted(firsts[below], low)), int(np.searchsorted(firsts[below], high))
 
 
 def bound(grid: Grid, level: int, domain: int) -> tuple[int, ...]:
-    """A score that nothing placed in this domain can beat."""
-    ask = grid.ask
+    """A lower bound of the score of any placement in this domain."""
+    problem = grid.problem
     least, room = [1] * (level + 1), room_around(grid, level, domain)
-    for below in range(level + 1, ask.lowest + 1):
+    for below in range(level + 1, problem.lowest + 1):
         part = slice(*span(grid, level, domain, below))
         fewest = max(
             *map(_fewest, grid.held[below][:, part], grid.counts),
             *map(_fewest, grid.rooms[below][:, part], grid.counts @ grid.needs),
             least[-1] if least else 1,
         )
-        free = np.sort(ask.free[below][part][grid.open[below][part]])
-        room += max(int(free[:fewest].sum()), int(ask.counts[ask.largest]))
+        free = np.sort(problem.free[below][part][grid.open[below][part]])
+        room += max(int(free[:fewest].sum()), int(problem.counts[problem.largest]))
         least.append(fewest)
     return (*least, room)
 
 
 def room_around(grid: Grid, level: int, domain: int) -> int:
-    """The room of a domain and of all that it lies in, level by level."""
+    """The free capacity of a domain and of its ancestors, summed over the levels."""
     total = 0
     for above in range(level + 1):
-        firsts = grid.ask.firsts
+        firsts = grid.problem.firsts
         ancestor = int(np.searchsorted(firsts[above], firsts[level][domain], side="right")) - 1
-        total += int(grid.ask.free[above][ancestor])
+        total += int(grid.problem.free[above][ancestor])
     return total
 
 
 def _fewest(room: Ints, need: int) -> int:
-    """How many of the roomiest make up the need; one too many if all together do not."""
+    """How many of the largest are needed to reach the need; one more than all if they do not."""
     return int(np.searchsorted(np.cumsum(np.sort(room)[::-1]), need)) + 1 if need else 0
 
 
 def _able(grid: Grid, level: int) -> Bools:
-    """By domain: whether every item has room by itself, all have together, and units and segments may."""
-    ask, counted = grid.ask, max(level, 0)
+    """By domain: whether every item fits alone, all by sum, and locality groups and segments may fit."""
+    problem, counted = grid.problem, max(level, 0)
     alone = _rolled(grid, grid.held[counted], counted, level) >= grid.counts[:, None]
     total = (grid.counts @ grid.needs)[:, None]
     together = _rolled(grid, grid.rooms[counted], counted, level) >= total
     able: Bools = np.logical_and.reduce(np.concatenate((alone, together)), axis=0)
-    for unit, bound_to in zip(ask.units, grid.levels, strict=True):
+    for group, bound_to in zip(problem.groups, grid.levels, strict=True):
         if bound_to > level:
-            mine = grid.pods[:, list(unit.pod_sets)].any(axis=1)
-            whole = np.logical_and.reduce(grid.held[bound_to][mine] >= grid.counts[mine, None], axis=0)
-            able &= _rolled(grid, whole[None].astype(np.int64), bound_to, level)[0] > 0
-    for position, layers in enumerate(ask.layers):
+            of_group = grid.pods[:, list(group.pod_sets)].any(axis=1)
+            holds_group = np.logical_and.reduce(
+                grid.held[bound_to][of_group] >= grid.counts[of_group, None], axis=0
+            )
+            able &= _rolled(grid, holds_group[None].astype(np.int64), bound_to, level)[0] > 0
+    for position, layers in enumerate(problem.layers):
         for layer in layers:
             if level < layer.level:
                 segments = grid.pods[:, position] @ grid.held[layer.level] // layer.size
-                wanted = int(ask.counts[position]) // layer.size
+                wanted = int(problem.counts[position]) // layer.size
                 able &= _rolled(grid, segments[None], layer.level, level)[0] >= wanted
     return able
 
 
 def _rolled(grid: Grid, values: Ints, below: int, level: int) -> Ints:
-    """Sums over the domains of a level of what is known for those of a lower (or the same) one."""
-    firsts = grid.ask.firsts
+    """Sum values of a lower (or the same) level over the domains of a level."""
+    firsts = grid.problem.firsts
     starts = np.zeros(1, np.int64) if level == FREE else np.searchsorted(firsts[below], firsts[level])
     sums: Ints = np.add.reduceat(values, starts, axis=1)
     return sums

@@ -1,4 +1,4 @@
-"""Searching the domains of a level side by side: always on with the one that could hold the best answer."""
+"""Branch and bound over the domains of a level: the domain with the best bound is refined first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from bayplan.placement.cluster.topology_tree import Ints
 from bayplan.placement.exact.bounds import Grid, candidates, room_around, single_leaf
-from bayplan.placement.exact.milp import Model, model_of, pods_of, stages_of
+from bayplan.placement.exact.milp import Model, build_model, pods_of, stages_of
 from bayplan.placement.exact.problem import FREE, holds, score
 from bayplan.placement.exact.solver import Floats, SolverStatus, solve
 
@@ -23,7 +23,7 @@ class SearchBudget:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchResult:
-    """The best found so far (pod set by leaf), and whether nothing better exists."""
+    """The best placement so far (pods by pod set and leaf), and whether it is proven best."""
 
     pods: Ints | None
     score: tuple[int, ...] = ()
@@ -32,107 +32,107 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LevelSearch:
-    """One level to search, and the time that is not for it."""
+    """The search of one level, and the time to reserve for other searches."""
 
     grid: Grid
     level: int
     budget: SearchBudget
-    later: float  # seconds to keep whatever happens
-    higher: float  # seconds to keep as long as nothing is found on this level
+    later: float  # seconds to reserve in any case
+    higher: float  # seconds to reserve for higher levels until this level has a result
     any_will_do: bool
 
 
 @dataclass(slots=True, eq=False)
 class DomainBound:
-    """A domain under search: a goal for each stage, how many were reached, and the solution that did."""
+    """A domain under search: an objective per stage, how many are optimised, and the solution so far."""
 
     model: Model
     stages: list[Floats]
-    around: int  # room of the domain and what it lies in, which no solution changes
+    around: int  # free capacity of the domain and its ancestors, the same for all solutions
     done: int = 0
     solution: Ints | None = None
 
 
 def best_at(search: LevelSearch, best: SearchResult) -> tuple[SearchResult, bool]:
-    """The best answer within one domain of the level, or the one known if better; and whether surely."""
+    """The best result in one domain of the level, or `best` if better; and whether that is proven."""
     grid, level, budget = search.grid, search.level, search.budget
-    if level == grid.ask.lowest:
+    if level == grid.problem.lowest:
         return _on_one_leaf(grid, best), True
     queue = [(least, 0, domain) for least, domain in candidates(grid, level)]
     heapify(queue)
-    prospects: dict[int, DomainBound] = {}
-    settled = True
+    candidates_tried: dict[int, DomainBound] = {}
+    proven = True
     while queue:
         least, _, domain = heappop(queue)
         if best.pods is not None and (search.any_will_do or least >= best.score):
             break
-        reserve = search.later + (0.0 if is_within_one(best, level) else search.higher)
+        reserve = search.later + (0.0 if is_in_one_domain(best, level) else search.higher)
         if budget.left <= reserve:
             return best, False
-        prospect = prospects.get(domain) or _prospect(search, domain)
-        prospects[domain] = prospect
+        candidate = candidates_tried.get(domain) or _open_domain(search, domain)
+        candidates_tried[domain] = candidate
         rivals = bool(queue) and (best.pods is None or queue[0][0] < best.score)
-        more = rivals or prospect.done + 1 < len(prospect.stages)
-        seconds = (budget.left - reserve) / (2 if more else 1)
-        refined, sure = _advance(search, prospect, least, best, seconds)
-        settled = settled and sure
+        more_work = rivals or candidate.done + 1 < len(candidate.stages)
+        seconds = (budget.left - reserve) / (2 if more_work else 1)
+        refined, is_proven = _advance(search, candidate, least, best, seconds)
+        proven = proven and is_proven
         if refined is None:
             continue
-        assert prospect.solution is not None
-        pods = pods_of(prospect.model, prospect.solution)
-        if not holds(grid.ask, grid.levels, pods):  # amounts too far apart for the solver's tolerance
-            settled = False
+        assert candidate.solution is not None
+        pods = pods_of(candidate.model, candidate.solution)
+        if not holds(grid.problem, grid.levels, pods):  # amounts too far apart for the solver's tolerance
+            proven = False
             continue
-        found = SearchResult(pods, score(grid.ask, pods))
-        best = found if best.pods is None or found.score < best.score else best
-        if prospect.done < len(prospect.stages):
-            heappush(queue, (refined, -prospect.done, domain))
-    return best, settled
+        result = SearchResult(pods, score(grid.problem, pods))
+        best = result if best.pods is None or result.score < best.score else best
+        if candidate.done < len(candidate.stages):
+            heappush(queue, (refined, -candidate.done, domain))
+    return best, proven
 
 
-def is_within_one(answer: SearchResult, level: int) -> bool:
-    """Whether one domain of the level holds the answer; nothing higher up could be better then."""
-    return answer.pods is not None and level != FREE and answer.score[level] == 1
+def is_in_one_domain(result: SearchResult, level: int) -> bool:
+    """Whether one domain of the level holds the result; no higher level can be better then."""
+    return result.pods is not None and level != FREE and result.score[level] == 1
 
 
 def _on_one_leaf(grid: Grid, best: SearchResult) -> SearchResult:
     leaf = single_leaf(grid)
     if leaf is None:
         return best
-    pods = np.zeros(grid.ask.allowed.shape, np.int64)
-    pods[:, leaf] = grid.ask.counts
-    found = SearchResult(pods, score(grid.ask, pods))
-    return found if best.pods is None or found.score < best.score else best
+    pods = np.zeros(grid.problem.allowed.shape, np.int64)
+    pods[:, leaf] = grid.problem.counts
+    result = SearchResult(pods, score(grid.problem, pods))
+    return result if best.pods is None or result.score < best.score else best
 
 
-def _prospect(search: LevelSearch, domain: int) -> DomainBound:
-    model = model_of(search.grid, search.level, domain)
+def _open_domain(search: LevelSearch, domain: int) -> DomainBound:
+    model = build_model(search.grid, search.level, domain)
     stages = [np.zeros(len(model.program.most))] if search.any_will_do else stages_of(model)
     return DomainBound(model, stages, room_around(search.grid, search.level, domain))
 
 
 def _advance(
-    search: LevelSearch, prospect: DomainBound, least: tuple[int, ...], best: SearchResult, seconds: float
+    search: LevelSearch, candidate: DomainBound, least: tuple[int, ...], best: SearchResult, seconds: float
 ) -> tuple[tuple[int, ...] | None, bool]:
-    """Reach one more goal: the least score the domain can have now (None: not better); and whether surely."""
-    cost, program = prospect.stages[prospect.done], prospect.model.program
-    last = prospect.done + 1 == len(prospect.stages)
-    place = search.level + 1 + prospect.done
-    around = prospect.around if last else 0
+    """Optimise one more stage: the new bound of the domain (None: not better); and whether it is proven."""
+    cost, program = candidate.stages[candidate.done], candidate.model.program
+    last = candidate.done + 1 == len(candidate.stages)
+    stage = search.level + 1 + candidate.done
+    around = candidate.around if last else 0
     entries = [(column, int(cost[column])) for column in np.flatnonzero(cost).tolist()]
-    start, sure = prospect.solution, True
-    if best.pods is not None and least[:place] == best.score[:place]:
-        limit = best.score[place] - around - last  # no worse here, and better in the end
+    start, is_proven = candidate.solution, True
+    if best.pods is not None and least[:stage] == best.score[:stage]:
+        limit = best.score[stage] - around - last  # no worse in this stage, and better in the last
         program.at_most(entries, limit)
         start = None if start is None or cost @ start > limit else start
-    if start is None or cost @ start > least[place] - around:
+    if start is None or cost @ start > least[stage] - around:
         solved = solve(program, cost, start, seconds)
         search.budget.left -= solved.seconds
-        sure = solved.verdict in (SolverStatus.BEST, SolverStatus.NONE)
+        is_proven = solved.status in (SolverStatus.BEST, SolverStatus.NONE)
         start = start if solved.solution is None else solved.solution
-        if solved.verdict is SolverStatus.NONE or start is None:
-            return None, sure
+        if solved.status is SolverStatus.NONE or start is None:
+            return None, is_proven
     value = round(float(cost @ start))
     program.at_most(entries, value)
-    prospect.solution, prospect.done = start, prospect.done + 1
-    return (*least[:place], value + around, *least[place + 1 :]), sure
+    candidate.solution, candidate.done = start, candidate.done + 1
+    return (*least[:stage], value + around, *least[stage + 1 :]), is_proven

@@ -1,4 +1,4 @@
-"""Whole-number programs and the solver that an extra brings. The solver is loaded when first needed."""
+"""Integer programs and their solver, an optional extra that is imported on first use."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from bayplan.placement.cluster.topology_tree import Ints
 
 Floats = NDArray[np.float64]
 Entries = Iterable[tuple[int, int]]
-"""Columns, each with its factor."""
+"""Columns, each with its coefficient."""
 
-SECONDS_PER_COLUMN = 2e-5  # what making a program costs beside solving it, since no clock is read here
-GAP = 0.9  # objectives are whole numbers, so a bound this close proves the best
+SECONDS_PER_COLUMN = 2e-5  # cost of building a program besides solving it; no clock is read here
+GAP = 0.9  # objectives are integers, so a bound this close proves optimality
 
 
 class SolverStatus(Enum):
-    """What the solver can say."""
+    """The outcome of a solver run."""
 
     BEST = "best"
-    FOUND = "found"  # perhaps not the best
-    NONE = "none"  # there is no solution
-    OPEN = "open"  # out of time with nothing
+    FOUND = "found"  # feasible, perhaps not optimal
+    NONE = "none"  # infeasible
+    OPEN = "open"  # out of time without a solution
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Solved:
-    """A verdict, the solution if there is one, and the seconds it took."""
+    """A status, the solution if there is one, and the seconds it took."""
 
-    verdict: SolverStatus
+    status: SolverStatus
     solution: Ints | None
     seconds: float
 
 
 @dataclass(slots=True)
 class Program:
-    """Columns from 0 up to `most`, all whole numbers, and sparse rows."""
+    """Integer columns from 0 to `most`, and sparse rows."""
 
     most: list[int] = field(default_factory=list)
     starts: list[int] = field(default_factory=lambda: [0])
@@ -50,16 +50,16 @@ class Program:
     limit: list[float] = field(default_factory=list)  # by row
 
     def column(self, most: int) -> int:
-        """A new column."""
+        """Add a column."""
         self.most.append(most)
         return len(self.most) - 1
 
     def equal(self, entries: Entries, amount: int) -> None:
-        """A row that sums up to exactly this."""
+        """Add a row whose sum is exactly this amount."""
         self._row(entries, amount, amount)
 
     def at_most(self, entries: Entries, amount: int, gate: int | None = None) -> None:
-        """A row that sums up to no more than this, and to nothing while the gate's column is 0."""
+        """Add a row whose sum is at most this amount, and 0 while the gate column is 0."""
         if gate is None:
             self._row(entries, -np.inf, amount)
         else:
@@ -84,7 +84,7 @@ def solver() -> Any | None:
 
 
 def solve(program: Program, cost: Floats, start: Ints | None, seconds: float) -> Solved:
-    """Make the cost small within a time limit, from a first solution if one is known."""
+    """Minimise the cost within a time limit, starting from a known solution if there is one."""
     module = solver()
     assert module is not None
     engine = module.Highs()
@@ -111,17 +111,17 @@ def solve(program: Program, cost: Floats, start: Ints | None, seconds: float) ->
 
 
 def _linear(module: Any, program: Program, cost: Floats) -> Any:
-    made = module.HighsLp()
-    made.num_col_, made.num_row_ = len(program.most), len(program.limit)
-    made.col_cost_ = cost
-    made.col_lower_ = np.zeros(len(program.most))
-    made.col_upper_ = np.asarray(program.most, float)
-    made.row_lower_ = np.asarray(program.least, float)
-    made.row_upper_ = np.asarray(program.limit, float)
-    made.integrality_ = [module.HighsVarType.kInteger] * len(program.most)
-    matrix = made.a_matrix_
+    linear = module.HighsLp()
+    linear.num_col_, linear.num_row_ = len(program.most), len(program.limit)
+    linear.col_cost_ = cost
+    linear.col_lower_ = np.zeros(len(program.most))
+    linear.col_upper_ = np.asarray(program.most, float)
+    linear.row_lower_ = np.asarray(program.least, float)
+    linear.row_upper_ = np.asarray(program.limit, float)
+    linear.integrality_ = [module.HighsVarType.kInteger] * len(program.most)
+    matrix = linear.a_matrix_
     matrix.format_ = module.MatrixFormat.kRowwise
     matrix.start_ = np.asarray(program.starts, np.int32)
     matrix.index_ = np.asarray(program.columns, np.int32)
     matrix.value_ = np.asarray(program.factors, float)
-    return made
+    return linear

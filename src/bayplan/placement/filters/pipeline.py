@@ -1,4 +1,4 @@
-"""Where a pod fits: every filter over all nodes at once, and what refused each of the others first."""
+"""The filter pipeline: which nodes fit a pod, and which filter rejected each of the others first."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from bayplan.placement.cluster.images import ImageIndex
 from bayplan.placement.cluster.node_index import (
     NodeIndex,
     NodeSnapshot,
-    chosen,
-    named_rows,
-    untainted,
-    welcomed,
+    affinity_nodes,
+    named_nodes,
+    schedulable_nodes,
+    tolerated_nodes,
 )
 from bayplan.placement.cluster.pod_index import PodIndex
-from bayplan.placement.cluster.resource_fit import hopeless, lacking
+from bayplan.placement.cluster.resource_fit import lacking, too_small
 from bayplan.placement.cluster.topology_tree import Bools
-from bayplan.placement.filters.pod_affinity import neighbour_fit
+from bayplan.placement.filters.pod_affinity import pod_affinity_fit
 from bayplan.placement.filters.topology_spread import spread_fit
-from bayplan.placement.filters.volumes import barred, volume_steps
-from bayplan.placement.numa.snapshot import NumaSnapshot, example, minds, unaligned
+from bayplan.placement.filters.volumes import claim_error, volume_steps
+from bayplan.placement.numa.snapshot import NumaSnapshot, first_shortage, minds, unaligned_nodes
 
 REMEMBERED_MAX = 64
 Step = dict[Lack, Bools]
-"""The nodes that each cause of one step rules out. A node has all causes of the first step that it fails."""
+"""The nodes that each reason of one filter rejects. A node has all reasons of the first filter it fails."""
 
-CURABLE = frozenset(
+RESOLVABLE = frozenset(
     {
         FilterReason.PORT,
         FilterReason.LACKING,
@@ -44,23 +44,23 @@ CURABLE = frozenset(
     }
     | {FilterReason.NOT_APART, FilterReason.UNWELCOME}
 )
-"""Causes that pods leaving a node may remove."""
+"""Reasons that the preemption of pods on the node may resolve."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilterInput:
-    """One moment: nodes with what is free, pods that run, volumes, images, zones."""
+    """Input of the filters at one moment: free node amounts, running pods, volumes, images, NUMA zones."""
 
     ground: NodeSnapshot
     index: PodIndex
     storage: Storage = NO_STORAGE
     images: ImageIndex | None = None
-    zones: NumaSnapshot | None = None  # None: no node tells of any
+    zones: NumaSnapshot | None = None  # None: no node reports zones
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilterResult:
-    """The nodes a pod fits, those it might fit if others left, and why the rest refuse it."""
+    """The nodes a pod fits, those it may fit after preemption, and why the others reject it."""
 
     fits: Bools
     curable: Bools
@@ -68,124 +68,135 @@ class FilterResult:
     refusals: dict[Lack, Bools] = field(default_factory=dict)
 
     def reasons(self, row: int) -> list[Lack]:
-        """Why one node refuses."""
-        return [lack for lack, where in self.refusals.items() if where[row]]
+        """Why one node rejects the pod."""
+        return [lack for lack, nodes in self.refusals.items() if nodes[row]]
 
 
-def judge(scene: FilterInput, shape: PodSignature) -> FilterResult:
-    """Hold a pod of this shape against every node. Asked again before anything changed, it costs nothing."""
-    memory = scene.ground.memory
-    key = (shape, scene.index, scene.index.version, scene.storage, scene.zones)
-    found: FilterResult | None = memory.get(key)
-    if found is None:
-        while len(memory) >= REMEMBERED_MAX:
-            del memory[next(iter(memory))]
-        found = memory[key] = _judge(scene, shape)
-    return found
+def judge(filter_input: FilterInput, shape: PodSignature) -> FilterResult:
+    """Run all filters for a pod of this signature on every node; cached until anything changes."""
+    cache = filter_input.ground.memory
+    key = (shape, filter_input.index, filter_input.index.version, filter_input.storage, filter_input.zones)
+    result: FilterResult | None = cache.get(key)
+    if result is None:
+        while len(cache) >= REMEMBERED_MAX:
+            del cache[next(iter(cache))]
+        result = cache[key] = _run_filters(filter_input, shape)
+    return result
 
 
-def _judge(scene: FilterInput, shape: PodSignature) -> FilterResult:
-    land = scene.ground.land
-    names = named_rows(shape.rules)
-    bar = barred(scene.storage, shape)
+def _run_filters(filter_input: FilterInput, shape: PodSignature) -> FilterResult:
+    node_index = filter_input.ground.land
+    names = named_nodes(shape.rules)
+    error = claim_error(filter_input.storage, shape)
     if names is not None and not names:
-        return _refused_everywhere(land, PodError.AFFINITY_CONFLICT, ())
-    if bar is not None:
-        return _refused_everywhere(land, bar.bar, bar.about)
-    fits = np.ones(len(land), dtype=bool)
-    curable = np.zeros(len(land), dtype=bool)
-    refusals: dict[Lack, Bools] = {}
-    for step in _steps(scene, shape, names):
-        failed = np.zeros(len(land), dtype=bool)
-        for lack, ruled_out in step.items():
-            new = ruled_out & fits
-            if new.any():
-                refusals[lack] = new
-                failed |= new
-                if lack[0] in CURABLE and not _unthinkable(scene, lack[0]):
-                    curable |= new
+        return _rejected_everywhere(node_index, PodError.AFFINITY_CONFLICT, ())
+    if error is not None:
+        return _rejected_everywhere(node_index, error.error, error.about)
+    fits = np.ones(len(node_index), dtype=bool)
+    resolvable = np.zeros(len(node_index), dtype=bool)
+    rejections: dict[Lack, Bools] = {}
+    for step in _steps(filter_input, shape, names):
+        failed = np.zeros(len(node_index), dtype=bool)
+        for lack, rejected in step.items():
+            newly_rejected = rejected & fits
+            if newly_rejected.any():
+                rejections[lack] = newly_rejected
+                failed |= newly_rejected
+                if lack[0] in RESOLVABLE and not _zones_unknown_after_preemption(filter_input, lack[0]):
+                    resolvable |= newly_rejected
         fits &= ~failed
         if not fits.any():
             break
-    if curable.any() and any(cause is FilterReason.LACKING for cause, _ in refusals):
+    if resolvable.any() and any(reason is FilterReason.LACKING for reason, _ in rejections):
         short = np.logical_or.reduce(
-            [where for lack, where in refusals.items() if lack[0] is FilterReason.LACKING]
+            [nodes for lack, nodes in rejections.items() if lack[0] is FilterReason.LACKING]
         )
-        curable &= ~(short & hopeless(scene.ground, shape))
-    counts = {lack: int(where.sum()) for lack, where in refusals.items()}
-    first = first_unaligned(scene, shape, refusals)
-    why = FilterFailure(len(land), counts, unaligned=first, curable=int(curable.sum()))
-    return FilterResult(fits, curable, why, refusals)
+        resolvable &= ~(short & too_small(filter_input.ground, shape))
+    counts = {lack: int(nodes.sum()) for lack, nodes in rejections.items()}
+    first = first_unaligned(filter_input, shape, rejections)
+    why = FilterFailure(len(node_index), counts, unaligned=first, curable=int(resolvable.sum()))
+    return FilterResult(fits, resolvable, why, rejections)
 
 
-def _unthinkable(scene: FilterInput, cause: FilterReason) -> bool:
-    """Whether nobody can say what zones would hold if others left."""
-    return cause is FilterReason.UNALIGNED and scene.zones is not None and not scene.zones.care.thinks_ahead
+def _zones_unknown_after_preemption(filter_input: FilterInput, reason: FilterReason) -> bool:
+    """Whether the zones after a preemption are unknown."""
+    return (
+        reason is FilterReason.UNALIGNED
+        and filter_input.zones is not None
+        and not filter_input.zones.care.thinks_ahead
+    )
 
 
 def first_unaligned(
-    scene: FilterInput, shape: PodSignature, refusals: Mapping[Lack, Bools], within: Bools | None = None
+    filter_input: FilterInput,
+    shape: PodSignature,
+    rejections: Mapping[Lack, Bools],
+    allowed_nodes: Bools | None = None,
 ) -> Unaligned | None:
-    """What stands in the way on the first node that cannot align the pod."""
-    wants = minds(scene.zones, shape)
-    where = [mask for (cause, _), mask in refusals.items() if cause is FilterReason.UNALIGNED]
-    if not where or wants is None or scene.zones is None:
+    """Why the first of the nodes that cannot align the pod cannot."""
+    numa_request = minds(filter_input.zones, shape)
+    masks = [mask for (reason, _), mask in rejections.items() if reason is FilterReason.UNALIGNED]
+    if not masks or numa_request is None or filter_input.zones is None:
         return None
-    refused = np.logical_or.reduce(where)
-    rows = np.flatnonzero(refused if within is None else refused & within)
+    unaligned = np.logical_or.reduce(masks)
+    rows = np.flatnonzero(unaligned if allowed_nodes is None else unaligned & allowed_nodes)
     if not len(rows):
         return None
     row = int(rows[0])
-    return example(scene.zones, wants, scene.ground.land.table.nodes[row].name, row)
+    return first_shortage(
+        filter_input.zones, numa_request, filter_input.ground.land.table.nodes[row].name, row
+    )
 
 
-def _refused_everywhere(land: NodeIndex, bar: PodError, about: tuple[str, ...]) -> FilterResult:
-    nowhere = np.zeros(len(land), dtype=bool)
-    return FilterResult(nowhere, nowhere, FilterFailure(len(land), {}, bar, about))
+def _rejected_everywhere(node_index: NodeIndex, error: PodError, about: tuple[str, ...]) -> FilterResult:
+    nowhere = np.zeros(len(node_index), dtype=bool)
+    return FilterResult(nowhere, nowhere, FilterFailure(len(node_index), {}, error, about))
 
 
-def _steps(scene: FilterInput, shape: PodSignature, names: frozenset[str] | None) -> Iterator[Step]:
-    """The filters in order; a later one is not even worked out once no node is left."""
-    ground, index = scene.ground, scene.index
-    land, rules = ground.land, shape.rules
+def _steps(filter_input: FilterInput, shape: PodSignature, names: frozenset[str] | None) -> Iterator[Step]:
+    """The filters in order; a filter is not evaluated once no node is left."""
+    node_snapshot, index = filter_input.ground, filter_input.index
+    node_index, rules = node_snapshot.land, shape.rules
     if names is not None:
-        yield {(FilterReason.OUTSIDE, ""): ~land.named(names)}
-    if land.cordoned.any():
-        yield {(FilterReason.CORDONED, ""): ~welcomed(land, rules.tolerations)}
+        yield {(FilterReason.OUTSIDE, ""): ~node_index.named(names)}
+    if node_index.cordoned.any():
+        yield {(FilterReason.CORDONED, ""): ~schedulable_nodes(node_index, rules.tolerations)}
     if shape.node:
-        yield {(FilterReason.OTHER_NODE, ""): ~land.named((shape.node,))}
-    yield {(FilterReason.TAINT, ""): ~untainted(land, rules.tolerations)}
-    yield {(FilterReason.AFFINITY, ""): ~chosen(land, rules)}
+        yield {(FilterReason.OTHER_NODE, ""): ~node_index.named((shape.node,))}
+    yield {(FilterReason.TAINT, ""): ~tolerated_nodes(node_index, rules.tolerations)}
+    yield {(FilterReason.AFFINITY, ""): ~affinity_nodes(node_index, rules)}
     if shape.ports:
-        yield {(FilterReason.PORT, ""): _port_taken(land, index, shape.ports)}
-    yield {(FilterReason.LACKING, resource): short for resource, short in lacking(ground, shape).items()}
-    wants = minds(scene.zones, shape)
-    if wants is not None and scene.zones is not None:
-        refused = unaligned(scene.zones, wants)
-        yield {(FilterReason.UNALIGNED, cause.value): where for cause, where in refused.items()}
+        yield {(FilterReason.PORT, ""): _port_conflicts(node_index, index, shape.ports)}
+    yield {
+        (FilterReason.LACKING, resource): short for resource, short in lacking(node_snapshot, shape).items()
+    }
+    numa_request = minds(filter_input.zones, shape)
+    if numa_request is not None and filter_input.zones is not None:
+        unaligned_by_target = unaligned_nodes(filter_input.zones, numa_request)
+        yield {(FilterReason.UNALIGNED, reason.value): nodes for reason, nodes in unaligned_by_target.items()}
     if shape.claims or shape.disks:
-        for step in volume_steps(land, index, scene.storage, shape):
-            yield {(cause, ""): where for cause, where in step.items()}
+        for step in volume_steps(node_index, index, filter_input.storage, shape):
+            yield {(reason, ""): nodes for reason, nodes in step.items()}
     if shape.spread:
-        spread = spread_fit(land, index, shape)
+        spread = spread_fit(node_index, index, shape)
         yield {(FilterReason.SPREAD_LABEL, ""): spread.unlabelled, (FilterReason.SPREAD, ""): spread.uneven}
-    neighbours = neighbour_fit(land, index, shape)
-    yield {(FilterReason.NOT_NEAR, ""): ~neighbours.near}
-    yield {(FilterReason.NOT_APART, ""): ~neighbours.apart}
-    yield {(FilterReason.UNWELCOME, ""): ~neighbours.welcome}
+    affinity = pod_affinity_fit(node_index, index, shape)
+    yield {(FilterReason.NOT_NEAR, ""): ~affinity.near}
+    yield {(FilterReason.NOT_APART, ""): ~affinity.apart}
+    yield {(FilterReason.UNWELCOME, ""): ~affinity.welcome}
 
 
-def _port_taken(land: NodeIndex, index: PodIndex, ports: tuple[HostPort, ...]) -> Bools:
-    taken = np.zeros(len(land), dtype=bool)
+def _port_conflicts(node_index: NodeIndex, index: PodIndex, ports: tuple[HostPort, ...]) -> Bools:
+    conflicts = np.zeros(len(node_index), dtype=bool)
     for port in ports:
-        for used, tally in index.ports.items():
+        for used, counter in index.ports.items():
             if conflict(port, used):
-                taken |= tally.dense(len(index.slots))[land.slots] > 0
-    return taken
+                conflicts |= counter.dense(len(index.slots))[node_index.slots] > 0
+    return conflicts
 
 
 def conflict(wanted: HostPort, used: HostPort) -> bool:
-    """Whether two ports cannot be had on one node."""
+    """Whether two host ports conflict on one node."""
     if (wanted.port, wanted.protocol) != (used.port, used.protocol):
         return False
     return wanted.address == used.address or ANY_ADDRESS in (wanted.address, used.address)

@@ -1,4 +1,4 @@
-"""How much each node is worth to a pod that fits it: eight views, each in hundredths, weighed and summed."""
+"""Scores of the nodes that fit a pod: eight scores from 0 to 100, weighted and summed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from bayplan.model.pod_spec import PodSignature
-from bayplan.placement.cluster.images import fetched
+from bayplan.placement.cluster.images import image_locality
 from bayplan.placement.cluster.node_index import NodeSnapshot, aversions, preference
 from bayplan.placement.cluster.resource_fit import balanced, emptiest
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.filters.pipeline import FilterInput
-from bayplan.placement.filters.pod_affinity import liking
+from bayplan.placement.filters.pod_affinity import preference_weights
 from bayplan.placement.filters.topology_spread import evenness
 from bayplan.placement.numa.snapshot import scored
 
@@ -29,81 +29,81 @@ WEIGHTS = {
 }
 
 
-def rank(scene: FilterInput, shape: PodSignature, fitting: Bools) -> Ints:
-    """The worth of each fitting node. Some views compare nodes, so it depends on which others fit."""
-    weight = scene.index.weight_of(scene.ground.land.slots)
-    total = room_worth(scene.ground, weight, shape) + other_worth(scene, shape, fitting)
+def rank(filter_input: FilterInput, shape: PodSignature, fitting: Bools) -> Ints:
+    """The total score of each fitting node. Some scores are normalised over all fitting nodes."""
+    weight = filter_input.index.weight_of(filter_input.ground.land.slots)
+    total = room_worth(filter_input.ground, weight, shape) + other_worth(filter_input, shape, fitting)
     return np.where(fitting, total, -1)
 
 
-def room_worth(ground: NodeSnapshot, weight: Ints, shape: PodSignature) -> Ints:
-    """The part of the worth that only looks at the room on each node, and what its pods weigh, by itself."""
-    return weighed(room_views(ground, weight, shape), len(ground.land))
+def room_worth(node_snapshot: NodeSnapshot, weight: Ints, shape: PodSignature) -> Ints:
+    """The part of the score that depends only on the free amounts and the pods of each node by itself."""
+    return weighed(resource_scores(node_snapshot, weight, shape), len(node_snapshot.land))
 
 
-def other_worth(scene: FilterInput, shape: PodSignature, fitting: Bools) -> Ints:
-    """The rest of it."""
-    return weighed(other_views(scene, shape, fitting), len(fitting))
+def other_worth(filter_input: FilterInput, shape: PodSignature, fitting: Bools) -> Ints:
+    """The part of the score that is not in `room_worth`."""
+    return weighed(other_views(filter_input, shape, fitting), len(fitting))
 
 
-def weighed(views: Mapping[str, Ints], size: int) -> Ints:
-    """Views summed up."""
+def weighed(scores: Mapping[str, Ints], size: int) -> Ints:
+    """The weighted sum of scores."""
     total = np.zeros(size, dtype=np.int64)
-    for name, worth in views.items():
-        total += WEIGHTS[name] * worth
+    for name, score in scores.items():
+        total += WEIGHTS[name] * score
     return total
 
 
-def views(scene: FilterInput, shape: PodSignature, fitting: Bools) -> dict[str, Ints]:
-    """Each view of the nodes by itself, by name; only fitting nodes have a say."""
-    weight = scene.index.weight_of(scene.ground.land.slots)
-    return room_views(scene.ground, weight, shape) | other_views(scene, shape, fitting)
+def all_scores(filter_input: FilterInput, shape: PodSignature, fitting: Bools) -> dict[str, Ints]:
+    """Each score by name, normalised over the fitting nodes."""
+    weight = filter_input.index.weight_of(filter_input.ground.land.slots)
+    return resource_scores(filter_input.ground, weight, shape) | other_views(filter_input, shape, fitting)
 
 
-def room_views(ground: NodeSnapshot, weight: Ints, shape: PodSignature) -> dict[str, Ints]:
-    """Those that only look at the room on each node by itself."""
-    return {"emptiest": emptiest(ground, weight, shape), "balanced": balanced(ground, shape)}
+def resource_scores(node_snapshot: NodeSnapshot, weight: Ints, shape: PodSignature) -> dict[str, Ints]:
+    """The scores that depend only on each node's own amounts."""
+    return {"emptiest": emptiest(node_snapshot, weight, shape), "balanced": balanced(node_snapshot, shape)}
 
 
-def other_views(scene: FilterInput, shape: PodSignature, fitting: Bools) -> dict[str, Ints]:
-    """The others."""
-    index, land = scene.index, scene.ground.land
-    found = {"taints": _reversed(_share_of_most(aversions(land, shape.rules.tolerations), fitting))}
+def other_views(filter_input: FilterInput, shape: PodSignature, fitting: Bools) -> dict[str, Ints]:
+    """The scores that are not in `resource_scores`."""
+    index, node_index = filter_input.index, filter_input.ground.land
+    scores = {"taints": _reversed(_share_of_highest(aversions(node_index, shape.rules.tolerations), fitting))}
     if shape.rules.preferred:
-        found["affinity"] = _share_of_most(preference(land, shape.rules), fitting)
-    even = evenness(land, index, shape, fitting)
+        scores["affinity"] = _share_of_highest(preference(node_index, shape.rules), fitting)
+    even = evenness(node_index, index, shape, fitting)
     if even is not None:
-        found["spread"] = even
+        scores["spread"] = even
     if shape.neighbours or next(index.stances_towards(shape), None) is not None:
-        found["neighbours"] = _between(liking(land, index, shape), fitting)
-    if scene.images is not None:
-        found["images"] = fetched(land, scene.images, shape)
-    if scene.zones is not None and shape.zones is not None:
-        found["zones"] = scored(scene.zones, shape.zones)
-    return found
+        scores["neighbours"] = _min_max_normalised(preference_weights(node_index, index, shape), fitting)
+    if filter_input.images is not None:
+        scores["images"] = image_locality(node_index, filter_input.images, shape)
+    if filter_input.zones is not None and shape.zones is not None:
+        scores["zones"] = scored(filter_input.zones, shape.zones)
+    return scores
 
 
-def best(worth: Ints, fitting: Bools) -> Bools:
-    """The nodes that are worth most."""
+def best(score: Ints, fitting: Bools) -> Bools:
+    """The fitting nodes with the highest score."""
     if not fitting.any():
         return fitting
-    return fitting & np.equal(worth, int(worth[fitting].max()))
+    return fitting & np.equal(score, int(score[fitting].max()))
 
 
-def _share_of_most(figures: Ints, fitting: Bools) -> Ints:
-    most = int(figures[fitting].max()) if fitting.any() else 0
-    return BEST * figures // most if most else np.zeros(len(figures), dtype=np.int64)
+def _share_of_highest(values: Ints, fitting: Bools) -> Ints:
+    highest = int(values[fitting].max()) if fitting.any() else 0
+    return BEST * values // highest if highest else np.zeros(len(values), dtype=np.int64)
 
 
 def _reversed(shares: Ints) -> Ints:
     return BEST - shares
 
 
-def _between(figures: Ints, fitting: Bools) -> Ints:
-    """The lowest is worth nothing, the highest everything."""
+def _min_max_normalised(values: Ints, fitting: Bools) -> Ints:
+    """Normalise to 0 for the lowest and 100 for the highest."""
     if not fitting.any():
-        return np.zeros(len(figures), dtype=np.int64)
-    least, most = int(figures[fitting].min()), int(figures[fitting].max())
-    if most == least:
-        return np.zeros(len(figures), dtype=np.int64)
-    return (BEST * ((figures - least) / (most - least))).astype(np.int64)
+        return np.zeros(len(values), dtype=np.int64)
+    lowest, highest = int(values[fitting].min()), int(values[fitting].max())
+    if highest == lowest:
+        return np.zeros(len(values), dtype=np.int64)
+    return (BEST * ((values - lowest) / (highest - lowest))).astype(np.int64)

@@ -1,4 +1,4 @@
-"""How evenly pods lie over zones, hosts or other domains: what that forbids, and what it prefers."""
+"""Topology spread constraints: the nodes that they reject, and the spread score."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ import numpy as np
 
 from bayplan.model.node import HOSTNAME
 from bayplan.model.pod_spec import PodSignature, Selector, TopologySpread
-from bayplan.placement.cluster.node_index import NodeIndex, by_domain, chosen, domains, untainted
+from bayplan.placement.cluster.node_index import (
+    NodeIndex,
+    affinity_nodes,
+    domains,
+    sum_by_domain,
+    tolerated_nodes,
+)
 from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.pod_index import PodIndex, PodQuery
 from bayplan.placement.cluster.topology_tree import Bools, Ints
@@ -19,96 +25,97 @@ BEST = 100
 
 
 class SpreadFit(NamedTuple):
-    """Nodes that lack a label that a constraint needs, and nodes that would make it too uneven."""
+    """Nodes that lack the label of a constraint, and nodes that would exceed its maximum skew."""
 
     unlabelled: Bools
     uneven: Bools
 
 
-def spread_fit(land: NodeIndex, index: PodIndex, shape: PodSignature) -> SpreadFit:
-    """What required constraints forbid. Each node has the fault of the first constraint it fails."""
+def spread_fit(node_index: NodeIndex, index: PodIndex, shape: PodSignature) -> SpreadFit:
+    """The nodes that required constraints reject, by the first constraint that each node fails."""
     constraints = [spread for spread in shape.spread if spread.must]
-    unlabelled, uneven = np.zeros(len(land), dtype=bool), np.zeros(len(land), dtype=bool)
-    everywhere = _labelled(land, constraints)
+    unlabelled, uneven = np.zeros(len(node_index), dtype=bool), np.zeros(len(node_index), dtype=bool)
+    labelled = _labelled(node_index, constraints)
     for spread in constraints:
-        domain, size = domains(land, spread.key)
-        counted = everywhere & _heeded(land, shape, spread)
-        there = np.where(counted, _matching(land, index, shape, spread), 0)
-        total = by_domain(domain, size, there)
+        domain, size = domains(node_index, spread.key)
+        counted = labelled & _counted_nodes(node_index, shape, spread)
+        pods = np.where(counted, _matching(node_index, index, shape, spread), 0)
+        total = sum_by_domain(domain, size, pods)
         known = np.bincount(domain[counted], minlength=size) > 0
-        least = int(total[known].min()) if known.sum() >= max(spread.min_domains, 1) else 0
+        fewest = int(total[known].min()) if known.sum() >= max(spread.min_domains, 1) else 0
         itself = int(spread.selector.accepts(dict(shape.labels)))
         missing = domain == ABSENT
-        skewed = ~missing & (np.append(total, 0)[domain] + itself - least > spread.max_skew)
-        faultless = ~(unlabelled | uneven)
-        unlabelled |= faultless & missing
-        uneven |= faultless & skewed
+        skewed = ~missing & (np.append(total, 0)[domain] + itself - fewest > spread.max_skew)
+        not_rejected = ~(unlabelled | uneven)
+        unlabelled |= not_rejected & missing
+        uneven |= not_rejected & skewed
     return SpreadFit(unlabelled, uneven)
 
 
-def evenness(land: NodeIndex, index: PodIndex, shape: PodSignature, fitting: Bools) -> Ints | None:
-    """How even the pod would make things on each fitting node, in hundredths; None if nobody cares."""
+def evenness(node_index: NodeIndex, index: PodIndex, shape: PodSignature, fitting: Bools) -> Ints | None:
+    """The spread score of each fitting node, 0 to 100; None if the pod has no soft constraints."""
     strict = bool(shape.spread)
     constraints = [spread for spread in shape.spread if not spread.must] if strict else _defaults(shape)
     if not constraints:
         return None
-    everywhere = _labelled(land, constraints) if strict else np.ones(len(land), dtype=bool)
-    judged = fitting & everywhere
-    total = np.zeros(len(land), dtype=np.float64)
+    labelled = _labelled(node_index, constraints) if strict else np.ones(len(node_index), dtype=bool)
+    scored = fitting & labelled
+    total = np.zeros(len(node_index), dtype=np.float64)
     counts: dict[Selector, Ints] = {}
     for spread in constraints:
-        domain, size = domains(land, spread.key)
-        there = counts.get(spread.selector)
-        if there is None:
-            there = counts[spread.selector] = _matching(land, index, shape, spread)
+        domain, size = domains(node_index, spread.key)
+        pods = counts.get(spread.selector)
+        if pods is None:
+            pods = counts[spread.selector] = _matching(node_index, index, shape, spread)
         if spread.key == HOSTNAME:
-            places = int(judged.sum())
+            domain_count = int(scored.sum())
         else:
-            counted = everywhere & _heeded(land, shape, spread)
-            there = np.append(by_domain(domain, size, np.where(counted, there, 0)), 0)[domain]
-            places = int(np.count_nonzero(np.bincount(domain[judged] - ABSENT)))  # no label is a place, too
-        worth = there * np.log(float(places + 2)) + float(spread.max_skew - 1)
-        total += np.where(domain != ABSENT, worth, 0.0)
-    return _hundredths(np.floor(total + 0.5).astype(np.int64), judged)
+            counted = labelled & _counted_nodes(node_index, shape, spread)
+            pods = np.append(sum_by_domain(domain, size, np.where(counted, pods, 0)), 0)[domain]
+            # nodes without the label count as one domain
+            domain_count = int(np.count_nonzero(np.bincount(domain[scored] - ABSENT)))
+        score = pods * np.log(float(domain_count + 2)) + float(spread.max_skew - 1)
+        total += np.where(domain != ABSENT, score, 0.0)
+    return _normalised(np.floor(total + 0.5).astype(np.int64), scored)
 
 
-def _hundredths(crowd: Ints, judged: Bools) -> Ints:
-    """The less crowded, the better; nodes that are not judged get nothing."""
-    if not judged.any():
-        return np.zeros(len(crowd), dtype=np.int64)
-    most, least = int(crowd[judged].max()), int(crowd[judged].min())
-    if most == 0:
-        return np.where(judged, BEST, 0).astype(np.int64)
-    return np.where(judged, BEST * (most + least - crowd) // most, 0)
+def _normalised(raw: Ints, scored: Bools) -> Ints:
+    """Higher for fewer pods; nodes that are not scored get zero."""
+    if not scored.any():
+        return np.zeros(len(raw), dtype=np.int64)
+    highest, lowest = int(raw[scored].max()), int(raw[scored].min())
+    if highest == 0:
+        return np.where(scored, BEST, 0).astype(np.int64)
+    return np.where(scored, BEST * (highest + lowest - raw) // highest, 0)
 
 
 def _defaults(shape: PodSignature) -> list[TopologySpread]:
-    """What everybody would like who says nothing: pods of one service apart by host, then by zone."""
+    """Default constraints: spread the pods of one service or owner by host and by zone."""
     if not (shape.company and shape.company.requirements):
         return []
     return [TopologySpread(key, skew, shape.company, must=False) for key, skew in BY_DEFAULT]
 
 
-def _labelled(land: NodeIndex, constraints: list[TopologySpread]) -> Bools:
-    good = np.ones(len(land), dtype=bool)
+def _labelled(node_index: NodeIndex, constraints: list[TopologySpread]) -> Bools:
+    good = np.ones(len(node_index), dtype=bool)
     for spread in constraints:
-        good &= land.table.column(spread.key) != ABSENT
+        good &= node_index.table.column(spread.key) != ABSENT
     return good
 
 
-def _heeded(land: NodeIndex, shape: PodSignature, spread: TopologySpread) -> Bools:
-    """Nodes that count for a constraint."""
-    good = np.ones(len(land), dtype=bool)
+def _counted_nodes(node_index: NodeIndex, shape: PodSignature, spread: TopologySpread) -> Bools:
+    """Nodes that a constraint counts, by its affinity and taint policies."""
+    good = np.ones(len(node_index), dtype=bool)
     if spread.heed_affinity:
-        good &= chosen(land, shape.rules)
+        good &= affinity_nodes(node_index, shape.rules)
     if spread.heed_taints:
-        good &= untainted(land, shape.rules.tolerations)
+        good &= tolerated_nodes(node_index, shape.rules.tolerations)
     return good
 
 
-def _matching(land: NodeIndex, index: PodIndex, shape: PodSignature, spread: TopologySpread) -> Ints:
-    """Pods of the same namespace that a constraint counts, per node. An empty selector counts none."""
+def _matching(node_index: NodeIndex, index: PodIndex, shape: PodSignature, spread: TopologySpread) -> Ints:
+    """Matching pods of the same namespace per node. An empty selector matches none."""
     if not spread.selector.requirements:
-        return np.zeros(len(land), dtype=np.int64)
-    question = PodQuery(((frozenset((shape.namespace,)), spread.selector),), leaving=False)
-    return index.count(question)[land.slots]
+        return np.zeros(len(node_index), dtype=np.int64)
+    query = PodQuery(((frozenset((shape.namespace,)), spread.selector),), leaving=False)
+    return index.count(query)[node_index.slots]

@@ -1,4 +1,4 @@
-"""Which nodes a pod's volumes leave it: who reaches them, where new ones can be made, how many attach."""
+"""Volume filters: nodes that reach bound volumes, nodes where new ones can be provisioned, attach limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bayplan.placement.cluster.node_index import NodeIndex, terms_mask
 from bayplan.placement.cluster.node_table import ABSENT, NodeTable
 from bayplan.placement.cluster.pod_index import PodIndex
 from bayplan.placement.cluster.topology_tree import Bools
-from bayplan.placement.filters.volume_limits import too_many_attached
+from bayplan.placement.filters.volume_limits import over_attach_limit
 
 NO_PROVISIONER = ("", "kubernetes.io/no-provisioner")
 OLD_ZONE, ZONE = "failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"
@@ -23,160 +23,164 @@ OLD_REGION, REGION = "failure-domain.beta.kubernetes.io/region", "topology.kuber
 ZONE_LABELS = {OLD_ZONE: ZONE, OLD_REGION: REGION, ZONE: ZONE, REGION: REGION}
 ALWAYS_CONFLICTS = ("aws",)
 Step = dict[FilterReason, Bools]
-"""For each cause the nodes that it rules out. Causes of one step stand together: a node has them all."""
+"""The nodes that each reason of one filter rejects. A node has all reasons of the filter it fails."""
 
 
 @dataclass(frozen=True, slots=True)
-class Barred:
-    """What is wrong with the pod's claims, so that no node can help."""
+class ClaimError:
+    """An error of the pod's claims that no node can resolve."""
 
-    bar: PodError
+    error: PodError
     about: tuple[str, ...] = ()
 
 
-def barred(storage: Storage, shape: PodSignature) -> Barred | None:
-    """What is wrong with the claims themselves, in the order in which it is looked at."""
+def claim_error(storage: Storage, shape: PodSignature) -> ClaimError | None:
+    """The first error of the pod's claims themselves; None if they are usable."""
     for use in shape.claims:
         if not use.owner and (shape.namespace, use.name) not in storage.claims:
-            return Barred(PodError.CLAIM_MISSING, (use.name,))
+            return ClaimError(PodError.CLAIM_MISSING, (use.name,))
     for use in shape.claims:
-        found = _unusable(storage, shape.namespace, use)
-        if found is not None:
-            return found
+        error = _claim_unusable(storage, shape.namespace, use)
+        if error is not None:
+            return error
     claims = [storage.claims[shape.namespace, use.name] for use in shape.claims]
-    if any(not claim.bound and not waits(storage, claim) for claim in claims):
-        return Barred(PodError.CLAIM_UNBOUND)
+    if any(not claim.bound and not binds_late(storage, claim) for claim in claims):
+        return ClaimError(PodError.CLAIM_UNBOUND)
     for use, claim in zip(shape.claims, claims, strict=True):
         if claim.volume and claim.volume not in storage.volumes and not use.owner:
-            return Barred(PodError.VOLUME_MISSING, (claim.volume,))
+            return ClaimError(PodError.VOLUME_MISSING, (claim.volume,))
     return None
 
 
-def _unusable(storage: Storage, namespace: str, use: ClaimUse) -> Barred | None:
+def _claim_unusable(storage: Storage, namespace: str, use: ClaimUse) -> ClaimError | None:
     claim = storage.claims.get((namespace, use.name))
     if claim is None:
-        return Barred(PodError.CLAIM_AWAITED, (use.name,))
+        return ClaimError(PodError.CLAIM_AWAITED, (use.name,))
     if claim.lost:
-        return Barred(PodError.CLAIM_LOST, (claim.name, claim.volume))
+        return ClaimError(PodError.CLAIM_LOST, (claim.name, claim.volume))
     if claim.leaving:
-        return Barred(PodError.CLAIM_LEAVING, (claim.name,))
+        return ClaimError(PodError.CLAIM_LEAVING, (claim.name,))
     if use.owner and claim.owner != use.owner:
-        return Barred(PodError.CLAIM_FOREIGN, (f"{namespace}/{use.name}", f"{namespace}/{use.pod}"))
+        return ClaimError(PodError.CLAIM_FOREIGN, (f"{namespace}/{use.name}", f"{namespace}/{use.pod}"))
     return None
 
 
-def waits(storage: Storage, claim: VolumeClaim) -> bool:
-    """Whether a claim without a volume gets one only when its pod has a node."""
-    found = storage.classes.get(claim.storage_class)
-    return found is not None and found.waits and not claim.volume
+def binds_late(storage: Storage, claim: VolumeClaim) -> bool:
+    """Whether an unbound claim is bound only when its pod has a node (WaitForFirstConsumer)."""
+    storage_class = storage.classes.get(claim.storage_class)
+    return storage_class is not None and storage_class.waits and not claim.volume
 
 
-def volume_steps(land: NodeIndex, index: PodIndex, storage: Storage, shape: PodSignature) -> list[Step]:
-    """What the pod's disks and claims rule out. The pod is not barred."""
+def volume_steps(node_index: NodeIndex, index: PodIndex, storage: Storage, shape: PodSignature) -> list[Step]:
+    """The nodes that the pod's disks and claims reject, filter by filter. The claims have no error."""
     steps: list[Step] = []
     if shape.disks:
-        steps.append({FilterReason.DISK: _disk_taken(land, index, shape)})
+        steps.append({FilterReason.DISK: _disk_conflicts(node_index, index, shape)})
     if not shape.claims:
         return steps
     claims = [storage.claims[shape.namespace, use.name] for use in shape.claims]
-    alone = any(ONE_POD in claim.modes and index.claims.get(claim.key) for claim in claims)
-    steps.append({FilterReason.ONE_POD: np.full(len(land), alone)})
-    steps.append({FilterReason.ATTACHED: too_many_attached(land, index, storage, shape)})
+    in_use = any(ONE_POD in claim.modes and index.claims.get(claim.key) for claim in claims)
+    steps.append({FilterReason.ONE_POD: np.full(len(node_index), in_use)})
+    steps.append({FilterReason.ATTACHED: over_attach_limit(node_index, index, storage, shape)})
     key = ("volumes", storage, shape.namespace, shape.claims)
-    steps += land.remember(key, lambda: _reaching(land, storage, shape, claims))
+    steps += node_index.remember(key, lambda: _static_steps(node_index, storage, shape, claims))
     return steps
 
 
-def _reaching(
-    land: NodeIndex, storage: Storage, shape: PodSignature, claims: list[VolumeClaim]
+def _static_steps(
+    node_index: NodeIndex, storage: Storage, shape: PodSignature, claims: list[VolumeClaim]
 ) -> list[Step]:
-    """What is ruled out whoever runs where."""
+    """The filters that do not depend on the running pods."""
     bound, unbound = [c for c in claims if c.bound], [c for c in claims if not c.bound]
-    elsewhere, gone = _out_of_reach(land, storage, bound)
-    nothing, full = _not_found(land, storage, unbound)
+    elsewhere, missing = _unreachable(node_index, storage, bound)
+    no_volume, no_capacity = _not_bindable(node_index, storage, unbound)
     named = [claim for use, claim in zip(shape.claims, claims, strict=True) if not use.owner and claim.volume]
     return [
         {
             FilterReason.VOLUME_ELSEWHERE: elsewhere,
-            FilterReason.NO_VOLUME: nothing,
-            FilterReason.NO_STORE_ROOM: full,
-            FilterReason.VOLUME_GONE: gone,
+            FilterReason.NO_VOLUME: no_volume,
+            FilterReason.NO_STORE_ROOM: no_capacity,
+            FilterReason.VOLUME_GONE: missing,
         },
-        {FilterReason.VOLUME_ZONE: _wrong_zone(land, [storage.volumes[claim.volume] for claim in named])},
+        {
+            FilterReason.VOLUME_ZONE: _wrong_zone(
+                node_index, [storage.volumes[claim.volume] for claim in named]
+            )
+        },
     ]
 
 
-def _disk_taken(land: NodeIndex, index: PodIndex, shape: PodSignature) -> Bools:
-    taken = np.zeros(len(land), dtype=bool)
+def _disk_conflicts(node_index: NodeIndex, index: PodIndex, shape: PodSignature) -> Bools:
+    conflicts = np.zeros(len(node_index), dtype=bool)
     for disk in shape.disks:
         rivals = [Disk(disk.kind, disk.name, read_only=False)]
         if not disk.read_only or disk.kind in ALWAYS_CONFLICTS:
             rivals.append(Disk(disk.kind, disk.name, read_only=True))
         for rival in rivals:
-            tally = index.disks.get(rival)
-            if tally is not None:
-                taken |= tally.dense(len(index.slots))[land.slots] > 0
-    return taken
+            counter = index.disks.get(rival)
+            if counter is not None:
+                conflicts |= counter.dense(len(index.slots))[node_index.slots] > 0
+    return conflicts
 
 
-def _out_of_reach(land: NodeIndex, storage: Storage, claims: list[VolumeClaim]) -> tuple[Bools, Bools]:
-    """Nodes that do not reach a claim's volume, and nodes for which one is gone; the first claim decides."""
-    elsewhere, gone = np.zeros(len(land), dtype=bool), np.zeros(len(land), dtype=bool)
+def _unreachable(node_index: NodeIndex, storage: Storage, claims: list[VolumeClaim]) -> tuple[Bools, Bools]:
+    """Nodes that do not reach a claim's volume, and nodes for which a volume is missing."""
+    elsewhere, missing = np.zeros(len(node_index), dtype=bool), np.zeros(len(node_index), dtype=bool)
     for claim in claims:
         volume = storage.volumes.get(claim.volume)
         if volume is None:
             return elsewhere, ~elsewhere
-        elsewhere |= ~reach(land, volume)
-    return elsewhere, gone
+        elsewhere |= ~reach(node_index, volume)
+    return elsewhere, missing
 
 
-def reach(land: NodeIndex, volume: Volume) -> Bools:
-    """Nodes that a volume can be used from."""
-    return terms_mask(land, volume.affinity)  # not kept: there may be more volumes than is worth keeping
+def reach(node_index: NodeIndex, volume: Volume) -> Bools:
+    """Nodes that can use a volume, by its node affinity."""
+    return terms_mask(node_index, volume.affinity)  # not cached: there may be too many volumes
 
 
-def _not_found(land: NodeIndex, storage: Storage, claims: list[VolumeClaim]) -> tuple[Bools, Bools]:
-    """Nodes for which a claim finds no volume and none can be made, and nodes without room to make it."""
-    nothing, full = np.zeros(len(land), dtype=bool), np.zeros(len(land), dtype=bool)
+def _not_bindable(node_index: NodeIndex, storage: Storage, claims: list[VolumeClaim]) -> tuple[Bools, Bools]:
+    """Nodes without a volume, existing or to be provisioned, for an unbound claim; nodes without capacity."""
+    no_volume, no_capacity = np.zeros(len(node_index), dtype=bool), np.zeros(len(node_index), dtype=bool)
     for claim in claims:
         if claim.selected_node:
-            nothing |= ~land.named((claim.selected_node,))
-    decided = nothing.copy()
+            no_volume |= ~node_index.named((claim.selected_node,))
+    decided = no_volume.copy()
     searching = sorted((claim for claim in claims if not claim.selected_node), key=lambda claim: claim.size)
-    to_make = [(claim, np.ones(len(land), dtype=bool)) for claim in claims if claim.selected_node]
-    to_make += _unmatched(land, storage, searching)
-    for claim, where in to_make:
-        made, room = _makeable(land, storage, claim)
-        nothing |= where & ~decided & ~made
-        full |= where & ~decided & made & ~room
-        decided |= where & ~(made & room)
-    return nothing, full
+    to_provision = [(claim, np.ones(len(node_index), dtype=bool)) for claim in claims if claim.selected_node]
+    to_provision += _without_existing_volume(node_index, storage, searching)
+    for claim, nodes in to_provision:
+        allowed, has_capacity = _provisionable(node_index, storage, claim)
+        no_volume |= nodes & ~decided & ~allowed
+        no_capacity |= nodes & ~decided & allowed & ~has_capacity
+        decided |= nodes & ~(allowed & has_capacity)
+    return no_volume, no_capacity
 
 
-def _unmatched(
-    land: NodeIndex, storage: Storage, claims: list[VolumeClaim]
+def _without_existing_volume(
+    node_index: NodeIndex, storage: Storage, claims: list[VolumeClaim]
 ) -> list[tuple[VolumeClaim, Bools]]:
-    """For each claim, the nodes on which no volume that exists would do. No volume is given twice."""
+    """For each claim, the nodes where no existing volume matches. No volume is used for two claims."""
     taken: dict[str, Bools] = {}
-    left = []
+    unmatched = []
     for claim in claims:
-        open_ = np.ones(len(land), dtype=bool)
+        open_nodes = np.ones(len(node_index), dtype=bool)
         for volume in candidates(storage, claim):
-            good = open_ & reach(land, volume)
+            usable = open_nodes & reach(node_index, volume)
             if volume.name in taken:
-                good &= ~taken[volume.name]
-            taken[volume.name] = taken.get(volume.name, np.zeros(len(land), dtype=bool)) | good
-            open_ &= ~good
-        left.append((claim, open_))
-    return left
+                usable &= ~taken[volume.name]
+            taken[volume.name] = taken.get(volume.name, np.zeros(len(node_index), dtype=bool)) | usable
+            open_nodes &= ~usable
+        unmatched.append((claim, open_nodes))
+    return unmatched
 
 
 def candidates(storage: Storage, claim: VolumeClaim) -> list[Volume]:
-    """Volumes that may be given to a claim, the one meant for it or else the smallest first."""
-    fitting = [volume for volume in storage.volumes.values() if _suits(volume, claim)]
-    meant = [volume for volume in fitting if volume.claim == claim.key]
-    if meant:
-        return meant[:1]
+    """Volumes that match a claim: the one reserved for it, else smallest first."""
+    fitting = [volume for volume in storage.volumes.values() if _matches_claim(volume, claim)]
+    reserved = [volume for volume in fitting if volume.claim == claim.key]
+    if reserved:
+        return reserved[:1]
     free = [
         v for v in fitting if v.available and (claim.selector is None or claim.selector.accepts(v.labels))
     ]
@@ -184,7 +188,7 @@ def candidates(storage: Storage, claim: VolumeClaim) -> list[Volume]:
     return sorted(free, key=lambda volume: volume.size)
 
 
-def _suits(volume: Volume, claim: VolumeClaim) -> bool:
+def _matches_claim(volume: Volume, claim: VolumeClaim) -> bool:
     return (
         volume.storage_class == claim.storage_class
         and volume.size >= claim.size
@@ -194,33 +198,33 @@ def _suits(volume: Volume, claim: VolumeClaim) -> bool:
     )
 
 
-def _makeable(land: NodeIndex, storage: Storage, claim: VolumeClaim) -> tuple[Bools, Bools]:
-    """Nodes for which a volume may be made, and nodes with room for it."""
-    everywhere, nowhere = np.ones(len(land), dtype=bool), np.zeros(len(land), dtype=bool)
-    found = storage.classes.get(claim.storage_class)
-    if found is None or found.provisioner in NO_PROVISIONER:
+def _provisionable(node_index: NodeIndex, storage: Storage, claim: VolumeClaim) -> tuple[Bools, Bools]:
+    """Nodes where a volume may be provisioned, and nodes with storage capacity for it."""
+    everywhere, nowhere = np.ones(len(node_index), dtype=bool), np.zeros(len(node_index), dtype=bool)
+    storage_class = storage.classes.get(claim.storage_class)
+    if storage_class is None or storage_class.provisioner in NO_PROVISIONER:
         return nowhere, everywhere
-    made = terms_mask(land, found.topologies or None)
-    if found.provisioner not in storage.measured or not claim.size:
-        return made, everywhere
-    room = nowhere
-    for store in storage.rooms:
-        if store.storage_class == found.name and store.largest >= claim.size:
-            room = room | labelled_mask(land, store.nodes)
-    return made, room
+    allowed = terms_mask(node_index, storage_class.topologies or None)
+    if storage_class.provisioner not in storage.measured or not claim.size:
+        return allowed, everywhere
+    has_capacity = nowhere
+    for capacity in storage.rooms:
+        if capacity.storage_class == storage_class.name and capacity.largest >= claim.size:
+            has_capacity = has_capacity | labelled_mask(node_index, capacity.nodes)
+    return allowed, has_capacity
 
 
-def labelled_mask(land: NodeIndex, selector: Selector) -> Bools:
+def labelled_mask(node_index: NodeIndex, selector: Selector) -> Bools:
     """Nodes whose labels a selector accepts."""
     if not selector.requirements:
-        return np.full(len(land), selector.requirements is not None)
-    return terms_mask(land, (NodeSelectorTerm(selector.requirements),))
+        return np.full(len(node_index), selector.requirements is not None)
+    return terms_mask(node_index, (NodeSelectorTerm(selector.requirements),))
 
 
-def _wrong_zone(land: NodeIndex, volumes: list[Volume]) -> Bools:
-    """Nodes outside the zones that a volume's own labels name; nodes that name no zone are let off."""
-    wrong = np.zeros(len(land), dtype=bool)
-    table = land.table
+def _wrong_zone(node_index: NodeIndex, volumes: list[Volume]) -> Bools:
+    """Nodes outside the zones of a volume's labels; nodes without any zone label are accepted."""
+    wrong = np.zeros(len(node_index), dtype=bool)
+    table = node_index.table
     for volume in volumes:
         for key in ZONE_LABELS.keys() & volume.labels.keys():
             zones = set(volume.labels[key].split("__"))
@@ -229,8 +233,8 @@ def _wrong_zone(land: NodeIndex, volumes: list[Volume]) -> Bools:
             fallback = np.isin(newer, _codes(table, ZONE_LABELS[key], zones))
             wrong |= ~np.where(column != ABSENT, good, fallback)
     if wrong.any():
-        placed = [table.column(key) != ABSENT for key in ZONE_LABELS]
-        wrong &= np.logical_or.reduce(placed)
+        labelled = [table.column(key) != ABSENT for key in ZONE_LABELS]
+        wrong &= np.logical_or.reduce(labelled)
     return wrong
 
 

@@ -1,4 +1,4 @@
-"""Placing a gang: where every pod goes, or exactly why it cannot."""
+"""Places a gang on a snapshot: the domain of every pod, or why it does not fit."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ from bayplan.placement.exact.search import place_exactly
 
 
 def place(
-    supply: CapacitySnapshot, gang: Gang, profile: Profile | None = None, *, brief: bool = False,
+    snapshot: CapacitySnapshot, gang: Gang, profile: Profile | None = None, *, brief: bool = False,
     check: Callable[[], None] = lambda: None,
 ) -> Placement:  # fmt: skip
-    """Say where every pod of the gang goes, or exactly why it cannot (only that it cannot, if `brief`).
+    """Place every pod of the gang, or explain why it does not fit (without details if `brief`).
 
-    `check` is called whenever another domain is tried; it raises to end a search that goes on for too long.
+    `check` is called before each domain that is tried; it raises to end a search that takes too long.
     """
-    scope = replace(scope_of(supply, profile or Profile()), brief=brief, check=check)
-    located, refusal, proven = _locate(scope, gang)
-    found = {name: replace(assignment(supply, part), proven=proven) for name, part in located.items()}
-    return Placement(found, refusal)
+    scope = replace(scope_of(snapshot, profile or Profile()), brief=brief, check=check)
+    located, misfit, proven = _locate(scope, gang)
+    assignments = {name: replace(assignment(snapshot, part), proven=proven) for name, part in located.items()}
+    return Placement(assignments, misfit)
 
 
 def has_place(
-    supply: CapacitySnapshot, gang: Gang, profile: Profile, check: Callable[[], None] = lambda: None
+    snapshot: CapacitySnapshot, gang: Gang, profile: Profile, check: Callable[[], None] = lambda: None
 ) -> bool:
-    """Whether every pod of the gang has a place; nobody asks which."""
-    return _locate(replace(scope_of(supply, profile), brief=True, check=check), gang)[1] is None
+    """Whether the whole gang fits; cheaper than `place`."""
+    return _locate(replace(scope_of(snapshot, profile), brief=True, check=check), gang)[1] is None
 
 
 def place_in(scope: PlacementScope, gang: Gang) -> dict[str, Located] | Misfit:
-    """As `place`, on top of what others took, and with leaves instead of names."""
-    located, refusal, _ = _locate(scope, gang)
-    return located if refusal is None else refusal
+    """As `place`, in a scope with assumed usage, and with leaves instead of names."""
+    located, misfit, _ = _locate(scope, gang)
+    return located if misfit is None else misfit
 
 
 def _locate(scope: PlacementScope, gang: Gang) -> tuple[dict[str, Located], Misfit | None, bool]:
-    """What was found, what stopped it, and whether nothing better exists."""
+    """The placement, the misfit if any, and whether the placement is proven best."""
     if _asks_for_exact(gang, scope.profile):
         exactly = place_exactly(scope, gang)
         return ({}, exactly, False) if isinstance(exactly, Misfit) else (exactly[0], None, exactly[1])
     if gang.root.locality == Locality():
         return (*place_members(scope, gang.root.members), False)
-    found = place_member(scope, gang.root)
-    return ({}, found, False) if isinstance(found, Misfit) else (found, None, False)
+    located = place_member(scope, gang.root)
+    return ({}, located, False) if isinstance(located, Misfit) else (located, None, False)
 
 
 def _asks_for_exact(gang: Gang, profile: Profile) -> bool:
-    """Pod sets share nodes, so one that asks for a complete search asks for all."""
+    """Whether any pod set asks for the exact strategy; it then applies to all, as they share nodes."""
     for pod_set in gang.root.pod_sets():
         if pod_set.locality.required is not None:
             strategy = profile.required

@@ -1,4 +1,4 @@
-"""Node failure under a running gang: survivors stay, only the lost pods are placed again."""
+"""Replaces failed nodes of a running gang: surviving pods stay, only the lost pods are placed again."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Area = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """So many lost pods, the areas to try in turn (None: anywhere), and what still binds them."""
+    """Lost pods to place together, with their remaining constraints, and areas to try (None: anywhere)."""
 
     pods: PodSet
     areas: tuple[Area | None, ...]
 
 
 def replace_nodes(
-    supply: CapacitySnapshot,
+    snapshot: CapacitySnapshot,
     gang: Gang,
     held: Mapping[str, Assignment],
     failed: Collection[str],
@@ -37,44 +37,51 @@ def replace_nodes(
 ) -> Placement:
     """Place the pods of failed nodes again, where required localities and segments demand it.
 
-    Hosts that are no more have failed too, whether that has been said or not.
+    Hosts that no longer exist count as failed too.
     """
     hosts: set[str] = set()
-    if supply.tree.topology.ends_at_host:
-        hosts = set(failed) | set(_missing(supply, held))
+    if snapshot.tree.topology.ends_at_host:
+        hosts = set(failed) | set(_missing(snapshot, held))
         failed = hosts
-    barred = frozenset(leaf for name in hosts if (leaf := supply.leaf((name,))) is not None)
-    scope = replace(scope_of(supply, profile), barred=barred)
-    found: dict[str, Assignment] = {}
+    excluded_leaves = frozenset(leaf for name in hosts if (leaf := snapshot.leaf((name,))) is not None)
+    scope = replace(scope_of(snapshot, profile), excluded_leaves=excluded_leaves)
+    assignments: dict[str, Assignment] = {}
     for member in gang.root.members:
         affected = [pod_set for pod_set in pod_sets_of(member) if pod_set.name in held]
-        kin: list[int] = []  # leaves where pods that share the locality survive
+        kept_leaves: list[int] = []  # leaves of surviving pods that share the locality
         for pod_set in affected:
-            standing = _survivors(scope, pod_set, held[pod_set.name], failed)
-            if isinstance(standing, Misfit):
-                return Placement(found, standing)
-            kin += standing.leaves.tolist()
-        if isinstance(member, Group) and affected and not kin and len(affected) == len(pod_sets_of(member)):
+            kept_pods = _survivors(scope, pod_set, held[pod_set.name], failed)
+            if isinstance(kept_pods, Misfit):
+                return Placement(assignments, kept_pods)
+            kept_leaves += kept_pods.leaves.tolist()
+        if (
+            isinstance(member, Group)
+            and affected
+            and not kept_leaves
+            and len(affected) == len(pod_sets_of(member))
+        ):
             together = place_member(scope, member)
             if isinstance(together, Misfit):
-                return Placement(found, together)
+                return Placement(assignments, together)
             for pod_set in affected:
-                found[pod_set.name] = named(supply, together[pod_set.name])
+                assignments[pod_set.name] = named(snapshot, together[pod_set.name])
                 scope = scope.after(together[pod_set.name], pod_set.requests)
             continue
         for pod_set in affected:
             locality = group_locality(member, pod_set) if isinstance(member, Group) else pod_set.locality
-            answer = _replace_in(scope, replace(pod_set, locality=locality), held[pod_set.name], failed, kin)
+            answer = _replace_in(
+                scope, replace(pod_set, locality=locality), held[pod_set.name], failed, kept_leaves
+            )
             if isinstance(answer, Misfit):
-                return Placement(found, answer)
-            found[pod_set.name], scope = answer
-    return Placement(found)
+                return Placement(assignments, answer)
+            assignments[pod_set.name], scope = answer
+    return Placement(assignments)
 
 
-def _missing(supply: CapacitySnapshot, held: Mapping[str, Assignment]) -> Iterator[str]:
+def _missing(snapshot: CapacitySnapshot, held: Mapping[str, Assignment]) -> Iterator[str]:
     for assignment in held.values():
         for share in assignment.shares:
-            if supply.leaf(share.values, usable=False) is None:
+            if snapshot.leaf(share.values, usable=False) is None:
                 yield share.values[-1]
 
 
@@ -85,7 +92,7 @@ def _survivors(
     for share in before.shares:
         if share.values[-1] in failed:
             continue
-        leaf = scope.supply.leaf(share.values, usable=False)  # who runs on a cordoned node is not moved
+        leaf = scope.snapshot.leaf(share.values, usable=False)  # pods on a cordoned node are not moved
         if leaf is None:
             return Misfit(Code.STALE_ASSIGNMENT, (pod_set.name,), domain=share.values[0])
         leaves.append(leaf)
@@ -94,53 +101,70 @@ def _survivors(
 
 
 def _replace_in(
-    scope: PlacementScope, pod_set: PodSet, before: Assignment, failed: Collection[str], kin: Sequence[int]
+    scope: PlacementScope,
+    pod_set: PodSet,
+    before: Assignment,
+    failed: Collection[str],
+    kept_leaves: Sequence[int],
 ) -> tuple[Assignment, PlacementScope] | Misfit:
-    standing = _survivors(scope, pod_set, before, failed)
-    assert isinstance(standing, Located)
-    gone = [share for share in before.shares if share.values[-1] in failed]
-    if not gone:
+    kept_pods = _survivors(scope, pod_set, before, failed)
+    assert isinstance(kept_pods, Located)
+    lost_shares = [share for share in before.shares if share.values[-1] in failed]
+    if not lost_shares:
         return before, scope
-    resting = scope.supply.leaf(before.shares[-1].values, usable=False)
-    added = mend(scope, pod_set, standing, [share.count for share in gone], kin, resting)
+    last_segment_leaf = scope.snapshot.leaf(before.shares[-1].values, usable=False)
+    added = place_missing(
+        scope, pod_set, kept_pods, [share.count for share in lost_shares], kept_leaves, last_segment_leaf
+    )
     if isinstance(added, Misfit):
         if added.code is Code.NO_REPLACEMENT:
-            return replace(added, domain=gone[0].values[-1])
+            return replace(added, domain=lost_shares[0].values[-1])
         return added
     for located in added:
         scope = scope.after(located, pod_set.requests)
-    return named(scope.supply, in_rank_order(scope, pod_set, merged([standing, *added]), resting)), scope
+    return named(
+        scope.snapshot, in_rank_order(scope, pod_set, merged([kept_pods, *added]), last_segment_leaf)
+    ), scope
 
 
-def in_rank_order(scope: PlacementScope, pod_set: PodSet, found: Located, resting: int | None) -> Located:
-    """Topology order, but the last, smaller segment last. `resting` is a leaf it was known to be on."""
-    tree, total = scope.supply.tree, int(found.pods.sum())
+def in_rank_order(
+    scope: PlacementScope, pod_set: PodSet, located: Located, last_segment_leaf: int | None
+) -> Located:
+    """Order pods by topology, with the last, smaller segment at the end.
+
+    `last_segment_leaf` is a leaf that segment was known to be on.
+    """
+    tree, total = scope.snapshot.tree, int(located.pods.sum())
     for layer in pod_set.segments:
         if scope.profile.remainder is Remainder.LEAVE_OUT or layer.size <= 0 or total % layer.size == 0:
             continue
-        level, odd = tree.levels.index(layer.level), total % layer.size
-        pods = _pods_by_domain(scope, found, level)
-        able = [domain for domain, count in pods.items() if count % layer.size == odd]
+        level, rest = tree.levels.index(layer.level), total % layer.size
+        pods = _pods_by_domain(scope, located, level)
+        able = [domain for domain, count in pods.items() if count % layer.size == rest]
         if able:
-            known = -1 if resting is None else int(tree.ancestors(tree.lowest, np.array([resting]), level)[0])
+            known = (
+                -1
+                if last_segment_leaf is None
+                else int(tree.ancestors(tree.lowest, np.array([last_segment_leaf]), level)[0])
+            )
             domain = known if known in able else able[-1]
-            found = last_segment_last(found, tree.leaf_range(level, domain), odd)
-    return found
+            located = last_segment_last(located, tree.leaf_range(level, domain), rest)
+    return located
 
 
-def mend(
-    scope: PlacementScope, pod_set: PodSet, standing: Located, lost: Sequence[int], kin: Sequence[int],
-    resting: int | None = None, may_leave_out: bool = False,
+def place_missing(
+    scope: PlacementScope, pod_set: PodSet, kept_pods: Located, lost: Sequence[int],
+    kept_leaves: Sequence[int], last_segment_leaf: int | None = None, may_leave_out: bool = False,
 ) -> list[Located] | Misfit:  # fmt: skip
-    """Place pods that a standing part of a pod set lacks; `lost` counts them by the place they had.
+    """Place the missing pods of a pod set next to those it keeps; `lost` counts them by their old leaf.
 
-    `resting` is a leaf that holds the last, smaller segment, if that is known.
+    `last_segment_leaf` is a leaf that holds the last, smaller segment, if that is known.
     """
-    asked = resolve(pod_set, pod_set.locality, scope.supply.tree.topology, scope.profile)
+    asked = resolve(pod_set, pod_set.locality, scope.snapshot.tree.topology, scope.profile)
     if isinstance(asked, Misfit):
         return asked
     added: list[Located] = []
-    for repair in _repairs(scope, pod_set, standing, lost, kin, resting):
+    for repair in _repairs(scope, pod_set, kept_pods, lost, kept_leaves, last_segment_leaf):
         located = _repaired(scope, repair)
         if isinstance(located, Misfit):
             return located
@@ -154,7 +178,7 @@ def mend(
 def _repaired(scope: PlacementScope, repair: Repair) -> Located | Misfit:
     answer: dict[str, Located] | Misfit | None = None
     for area in repair.areas:
-        answer = place_pod_set(replace(scope, within=area), repair.pods, repair.pods.locality)
+        answer = place_pod_set(replace(scope, leaf_range=area), repair.pods, repair.pods.locality)
         if not isinstance(answer, Misfit):
             return answer[repair.pods.name]
     assert isinstance(answer, Misfit), "there is always an area to try"
@@ -162,83 +186,93 @@ def _repaired(scope: PlacementScope, repair: Repair) -> Located | Misfit:
 
 
 def _repairs(
-    scope: PlacementScope, pod_set: PodSet, standing: Located, lost: Sequence[int], kin: Sequence[int],
-    resting: int | None,
+    scope: PlacementScope, pod_set: PodSet, kept_pods: Located, lost: Sequence[int],
+    kept_leaves: Sequence[int], last_segment_leaf: int | None,
 ) -> Iterator[Repair]:  # fmt: skip
-    """Mend broken segments from the innermost layer outwards, then place whole new ones.
+    """Repair broken segments from the innermost layer outwards, then place whole new ones.
 
-    Pods of one failed node stood in one domain, so they all go back to the one that lacks some.
+    Pods of one failed node were in one domain, so they all go back to the one that lacks some.
     """
-    tree, missing = scope.supply.tree, sum(lost)
-    total = missing + int(standing.pods.sum())
+    tree, missing = scope.snapshot.tree, sum(lost)
+    total = missing + int(kept_pods.pods.sum())
     layers = [s for s in pod_set.segments if s.size > 0 and s.level in tree.levels]
     for depth in reversed(range(len(layers))):
         level, size = tree.levels.index(layers[depth].level), layers[depth].size
-        odd = total % size if scope.profile.remainder is Remainder.LAST_SEGMENT else 0
-        pods = _pods_by_domain(scope, standing, level)
-        known = -1 if resting is None else int(tree.ancestors(tree.lowest, np.array([resting]), level)[0])
-        for domain, lacks in _lacking(pods, size, odd, missing, known):
+        rest = total % size if scope.profile.remainder is Remainder.LAST_SEGMENT else 0
+        pods = _pods_by_domain(scope, kept_pods, level)
+        known = (
+            -1
+            if last_segment_leaf is None
+            else int(tree.ancestors(tree.lowest, np.array([last_segment_leaf]), level)[0])
+        )
+        for domain, lacks in _lacking(pods, size, rest, missing, known):
             count = missing if len(lost) == 1 else lacks
             if count > missing or (len(lost) == 1 and (lacks - missing) % size):
                 continue
-            bound = _still_bound(scope, layers, depth, count, single=len(lost) == 1)
-            part = replace(pod_set, count=count, minimum=0, segments=bound)
+            inner_layers = _layers_below(scope, layers, depth, count, single=len(lost) == 1)
+            part = replace(pod_set, count=count, minimum=0, segments=inner_layers)
             yield Repair(part, (tree.leaf_range(level, domain),))
             missing -= count
             if not missing:
                 return
-            mended = np.array([tree.leaf_range(level, domain)[0]])
-            standing = Located(
-                np.concatenate((standing.leaves, mended)), np.concatenate((standing.pods, [count]))
+            repaired_leaf = np.array([tree.leaf_range(level, domain)[0]])
+            kept_pods = Located(
+                np.concatenate((kept_pods.leaves, repaired_leaf)), np.concatenate((kept_pods.pods, [count]))
             )
-    yield Repair(replace(pod_set, count=missing, minimum=0), required_areas(scope, pod_set.locality, kin))
+    yield Repair(
+        replace(pod_set, count=missing, minimum=0), required_areas(scope, pod_set.locality, kept_leaves)
+    )
 
 
-def _still_bound(
+def _layers_below(
     scope: PlacementScope, layers: Sequence[Segment], depth: int, count: int, single: bool
 ) -> tuple[Segment, ...]:
-    """The layers below, which still bind a part of a segment; without last segments only whole ones can."""
+    """The layers below, which still apply to part of a segment; without last segments only whole ones do."""
     below = layers[depth + 1 :]
     if single and scope.profile.remainder is Remainder.LEAVE_OUT:
         return tuple(layer for layer in below if count % layer.size == 0)
     return tuple(below)
 
 
-def _pods_by_domain(scope: PlacementScope, standing: Located, level: int) -> dict[int, int]:
-    tree = scope.supply.tree
+def _pods_by_domain(scope: PlacementScope, kept_pods: Located, level: int) -> dict[int, int]:
+    tree = scope.snapshot.tree
     pods: dict[int, int] = {}
-    domains = tree.ancestors(tree.lowest, standing.leaves, level)
-    for domain, count in zip(domains.tolist(), standing.pods.tolist(), strict=True):
+    domains = tree.ancestors(tree.lowest, kept_pods.leaves, level)
+    for domain, count in zip(domains.tolist(), kept_pods.pods.tolist(), strict=True):
         pods[domain] = pods.get(domain, 0) + count
     return pods
 
 
-def _lacking(pods: Mapping[int, int], size: int, odd: int, missing: int, known: int) -> list[tuple[int, int]]:
-    """Domains whose pods make no whole segments any more, and how many pods each lacks.
+def _lacking(
+    pods: Mapping[int, int], size: int, rest: int, missing: int, known: int
+) -> list[tuple[int, int]]:
+    """Domains whose segments are no longer whole, and how many pods each lacks.
 
-    One domain may rightly hold an odd rest (the last, smaller segment). If it was hit itself, the
-    one whose mending leaves only whole segments to place anew is taken for it.
+    One domain may hold the last, smaller segment. If that segment lost pods itself, it is taken to be in the
+    domain whose repair leaves only whole segments to place.
     """
     broken = {domain: size - held % size for domain, held in sorted(pods.items()) if held % size}
-    able = [domain for domain in broken if odd and size - broken[domain] == odd]
-    resting = known if known in able else next(iter(able), None)
-    if resting is not None:
-        del broken[resting]
-    elif odd and (sum(broken.values()) - missing) % size:
+    able = [domain for domain in broken if rest and size - broken[domain] == rest]
+    last_segment_leaf = known if known in able else next(iter(able), None)
+    if last_segment_leaf is not None:
+        del broken[last_segment_leaf]
+    elif rest and (sum(broken.values()) - missing) % size:
         for domain, lacks in broken.items():
-            rest = (odd - (size - lacks)) % size
-            if (sum(broken.values()) - lacks + rest - missing) % size == 0:
-                broken[domain] = rest
+            missing_here = (rest - (size - lacks)) % size
+            if (sum(broken.values()) - lacks + missing_here - missing) % size == 0:
+                broken[domain] = missing_here
                 break
     return [(domain, lacks) for domain, lacks in broken.items() if lacks <= missing]
 
 
-def required_areas(scope: PlacementScope, locality: Locality, kin: Sequence[int]) -> tuple[Area | None, ...]:
+def required_areas(
+    scope: PlacementScope, locality: Locality, kept_leaves: Sequence[int]
+) -> tuple[Area | None, ...]:
     """The leaves below the domain that the survivors are in, if they have to stay together."""
-    tree = scope.supply.tree
-    if not kin or (locality.required not in tree.levels and locality.required != AUTO):
+    tree = scope.snapshot.tree
+    if not kept_leaves or (locality.required not in tree.levels and locality.required != AUTO):
         return (None,)
-    leaves = np.array(kin)
+    leaves = np.array(kept_leaves)
     if locality.required != AUTO:
         level = tree.levels.index(locality.required)
         return (tree.leaf_range(level, int(tree.ancestors(tree.lowest, leaves[:1], level)[0])),)

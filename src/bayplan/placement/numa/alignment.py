@@ -1,4 +1,4 @@
-"""Whether each node can align a pod with its zones, and if not, what exactly stands in the way."""
+"""Whether each node can align a pod to its NUMA zones, and if not, which zone lacks what."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from bayplan.model.numa import (
 )
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.numa.columns import NO_ZONE, NumaColumns
-from bayplan.placement.numa.resources import is_compared, is_indifferent, portions, stays
+from bayplan.placement.numa.resources import aligned_requests, is_compared, is_indifferent, keeps_resources
 from bayplan.placement.numa.workspace import NumaWorkspace, candidates, laid_out, lowest, take
 
 FITS, STALE = -1, -2
 USUAL = ZoneRules()
-CAUSES = {
+TARGETS = {
     ContainerType.INIT: AlignmentTarget.INIT_CONTAINER,
     ContainerType.SIDECAR: AlignmentTarget.SIDECAR,
     ContainerType.APP: AlignmentTarget.CONTAINER,
@@ -33,29 +33,29 @@ CAUSES = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumaFit:
-    """By node: FITS, STALE, or which of the containers (the first is 0) finds no zone."""
+    """By node: FITS, STALE, or the index of the first container that fits no zone."""
 
     stopped: Ints
 
     @property
     def good(self) -> Bools:
-        """The nodes that can align the pod, or do not care."""
+        """The nodes that can align the pod or do not require alignment."""
         return np.equal(self.stopped, FITS)
 
 
-def aligned(columns: NumaColumns, wants: NumaRequest, rules: ZoneRules = USUAL) -> NumaFit:
-    """Which nodes can align the pod. Nodes without a report, and those that take it anyway, can."""
+def aligned(columns: NumaColumns, request: NumaRequest, rules: ZoneRules = USUAL) -> NumaFit:
+    """Which nodes can align the pod. Nodes without a report, or without a strict policy, always can."""
     stopped = np.full(columns.rows, FITS, dtype=np.int64)
-    if is_indifferent(wants, rules):
+    if is_indifferent(request, rules):
         return NumaFit(stopped)
-    for scope, rows in asking(columns, rules):
-        stopped[rows] = _first_stopped(columns, rows, wants, scope, rules)
+    for scope, rows in aligning_rows(columns, rules):
+        stopped[rows] = _first_stopped(columns, rows, request, scope, rules)
     stopped[~columns.fresh] = STALE
     return NumaFit(stopped)
 
 
-def asking(columns: NumaColumns, rules: ZoneRules) -> list[tuple[TopologyManagerScope, Ints]]:
-    """The rows of the nodes that must align, by what they align."""
+def aligning_rows(columns: NumaColumns, rules: ZoneRules) -> list[tuple[TopologyManagerScope, Ints]]:
+    """The rows of the nodes that require alignment, by topology manager scope."""
     strict = columns.reported & columns.single & columns.fresh
     if rules.fit is FitRule.PLAIN:
         groups = [(TopologyManagerScope.CONTAINER, strict)]
@@ -67,110 +67,123 @@ def asking(columns: NumaColumns, rules: ZoneRules) -> list[tuple[TopologyManager
     return [(scope, np.flatnonzero(nodes)) for scope, nodes in groups if nodes.any()]
 
 
-def settle(
-    desk: NumaWorkspace, containers: tuple[ContainerRequest, ...], rules: ZoneRules, *, again: bool = False
+def assign_zones(
+    workspace: NumaWorkspace,
+    containers: tuple[ContainerRequest, ...],
+    rules: ZoneRules,
+    *,
+    again: bool = False,
 ) -> Ints:
-    """Let containers take their zones one after the other; by node, the first that finds none, or FITS.
+    """Assign zones to containers in order; by node, the index of the first that fits none, or FITS.
 
-    If more copies are to follow, whatever runs on counts, even for a rule that compares containers alone.
+    With `again` more copies of the pod follow: app containers keep their resources, even under a fit rule
+    that compares each container by itself.
     """
-    stopped = np.full(len(desk.rows), FITS, dtype=np.int64)
+    stopped = np.full(len(workspace.rows), FITS, dtype=np.int64)
     for index, container in enumerate(containers):
-        good = candidates(desk, container.requests)
-        found = good.any(axis=0)
-        stopped[~found & (stopped == FITS)] = index
-        last = index == len(containers) - 1 and not again  # nobody comes after it
-        if (stays(container, rules) and not last) or (again and container.role is ContainerType.APP):
-            take(desk, container.requests, lowest(desk, good), found & (stopped == FITS))
+        fitting_zones = candidates(workspace, container.requests)
+        has_zone = fitting_zones.any(axis=0)
+        stopped[~has_zone & (stopped == FITS)] = index
+        last = index == len(containers) - 1 and not again  # nothing is assigned after it
+        if (keeps_resources(container, rules) and not last) or (
+            again and container.role is ContainerType.APP
+        ):
+            take(
+                workspace, container.requests, lowest(workspace, fitting_zones), has_zone & (stopped == FITS)
+            )
     return stopped
 
 
 def _first_stopped(
-    columns: NumaColumns, rows: Ints, wants: NumaRequest, scope: TopologyManagerScope, rules: ZoneRules
+    columns: NumaColumns, rows: Ints, request: NumaRequest, scope: TopologyManagerScope, rules: ZoneRules
 ) -> Ints:
-    containers = portions(wants, scope, rules)
-    desk = laid_out(columns, rows, containers, wants.service, rules.fit)
-    return settle(desk, containers, rules)
+    containers = aligned_requests(request, scope, rules)
+    workspace = laid_out(columns, rows, containers, request.service, rules.fit)
+    return assign_zones(workspace, containers, rules)
 
 
 def assumed_zones(
-    columns: NumaColumns, row: int, wants: NumaRequest, rules: ZoneRules = USUAL
+    columns: NumaColumns, row: int, request: NumaRequest, rules: ZoneRules = USUAL
 ) -> tuple[tuple[str, int], ...]:
-    """The zone that each container would get on a node, by its name; nothing where the node does not align.
+    """The zone that each container would get on a node, by container name; empty if the node does not align.
 
-    A pod that is aligned as a whole goes by the empty name.
+    A pod that is aligned as a whole has the empty name.
     """
-    if is_indifferent(wants, rules):
+    if is_indifferent(request, rules):
         return ()
-    for scope, rows in asking(columns, rules):
+    for scope, rows in aligning_rows(columns, rules):
         if row not in rows:
             continue
-        containers = portions(wants, scope, rules)
-        desk = laid_out(columns, np.asarray([row]), containers, wants.service, rules.fit)
-        found = []
+        containers = aligned_requests(request, scope, rules)
+        workspace = laid_out(columns, np.asarray([row]), containers, request.service, rules.fit)
+        zones = []
         for container in containers:
-            good = candidates(desk, container.requests)
-            place = lowest(desk, good)
-            if not good.any():
+            fitting_zones = candidates(workspace, container.requests)
+            place = lowest(workspace, fitting_zones)
+            if not fitting_zones.any():
                 return ()
-            if any(amount and _lists(desk, name, int(place[0])) for name, amount in container.requests):
-                found.append((container.name, int(desk.numbers[place[0], 0])))
-            if stays(container, rules):
-                take(desk, container.requests, place, np.ones(1, dtype=bool))
-        return tuple(found)
+            if any(amount and _lists(workspace, name, int(place[0])) for name, amount in container.requests):
+                zones.append((container.name, int(workspace.numbers[place[0], 0])))
+            if keeps_resources(container, rules):
+                take(workspace, container.requests, place, np.ones(1, dtype=bool))
+        return tuple(zones)
     return ()
 
 
-def _lists(desk: NumaWorkspace, resource: str, place: int) -> bool:
-    room = desk.rooms.get(resource)
-    return room is not None and bool(room[place, 0] >= 0)
+def _lists(workspace: NumaWorkspace, resource: str, place: int) -> bool:
+    free = workspace.rooms.get(resource)
+    return free is not None and bool(free[place, 0] >= 0)
 
 
 def why_unaligned(
-    columns: NumaColumns, row: int, node: str, wants: NumaRequest, rules: ZoneRules = USUAL
+    columns: NumaColumns, row: int, node: str, request: NumaRequest, rules: ZoneRules = USUAL
 ) -> Unaligned | None:
-    """What stands in the way on one node; None if nothing does."""
-    if is_indifferent(wants, rules):
+    """Why one node cannot align the pod; None if it can."""
+    if is_indifferent(request, rules):
         return None
     if not columns.fresh[row]:
         return Unaligned(node, AlignmentTarget.STALE)
-    for scope, rows in asking(columns, rules):
+    for scope, rows in aligning_rows(columns, rules):
         if row not in rows:
             continue
-        containers = portions(wants, scope, rules)
-        desk = laid_out(columns, np.asarray([row]), containers, wants.service, rules.fit)
-        stopped = int(settle(desk, containers, rules)[0])
+        containers = aligned_requests(request, scope, rules)
+        workspace = laid_out(columns, np.asarray([row]), containers, request.service, rules.fit)
+        stopped = int(assign_zones(workspace, containers, rules)[0])
         if stopped == FITS:
             return None
-        cause = AlignmentTarget.POD if scope is TopologyManagerScope.POD else CAUSES[containers[stopped].role]
-        return _told(desk, node, cause, containers[stopped])
+        target = (
+            AlignmentTarget.POD if scope is TopologyManagerScope.POD else TARGETS[containers[stopped].role]
+        )
+        return _unaligned_detail(workspace, node, target, containers[stopped])
     return None
 
 
-def _told(desk: NumaWorkspace, node: str, cause: AlignmentTarget, container: ContainerRequest) -> Unaligned:
-    """The desk is left as it was when the container found no zone, for those after it took nothing."""
-    asked = tuple((name, amount) for name, amount in container.requests if amount > 0)
+def _unaligned_detail(
+    workspace: NumaWorkspace, node: str, target: AlignmentTarget, container: ContainerRequest
+) -> Unaligned:
+    """Describe the failure. The workspace still has the state in which the container fitted no zone."""
+    requested = tuple((name, amount) for name, amount in container.requests if amount > 0)
     missing = ""
-    if desk.rule is FitRule.STRICT:
-        missing = next((name for name, _ in asked if desk.offers[name] is not None), "")
+    if workspace.rule is FitRule.STRICT:
+        missing = next((name for name, _ in requested if workspace.offers[name] is not None), "")
     shortages = []
-    for place in np.argsort(desk.numbers[:, 0], kind="stable"):
-        number = int(desk.numbers[place, 0])
+    for place in np.argsort(workspace.numbers[:, 0], kind="stable"):
+        number = int(workspace.numbers[place, 0])
         if number != NO_ZONE and not missing:
-            shortages.append(_shortage(desk, int(place), number, asked))
-    found = tuple(shortage for shortage in shortages if shortage is not None)
-    return Unaligned(node, cause, container.name, asked, found, missing)
+            shortages.append(_shortage(workspace, int(place), number, requested))
+    zone_shortages = tuple(shortage for shortage in shortages if shortage is not None)
+    return Unaligned(node, target, container.name, requested, zone_shortages, missing)
 
 
 def _shortage(
-    desk: NumaWorkspace, place: int, number: int, asked: tuple[tuple[str, int], ...]
+    workspace: NumaWorkspace, place: int, number: int, requested: tuple[tuple[str, int], ...]
 ) -> ZoneShortage | None:
-    for resource, amount in asked:
-        if candidates(desk, ((resource, amount),))[place, 0]:
+    for resource, amount in requested:
+        if candidates(workspace, ((resource, amount),))[place, 0]:
             continue
-        room = desk.rooms.get(resource)
-        left = None if room is None or room[place, 0] < 0 else int(room[place, 0])
-        if left is not None and not is_compared(resource, desk.service, desk.rule):
+        free = workspace.rooms.get(resource)
+        left = None if free is None or free[place, 0] < 0 else int(free[place, 0])
+        if left is not None and not is_compared(resource, workspace.service, workspace.rule):
             left = None
         return ZoneShortage(number, resource, left)
     return None

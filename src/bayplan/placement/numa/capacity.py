@@ -1,4 +1,4 @@
-"""How many copies of a pod each node can align: the answer that capacity takes when zones matter."""
+"""How many copies of a pod each node can align to its NUMA zones."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ import numpy as np
 from bayplan.model.numa import ContainerRequest, ContainerType, FitRule, NumaRequest, ZoneRules
 from bayplan.placement.cluster.capacity import COUNT_MAX
 from bayplan.placement.cluster.topology_tree import Bools, Ints, Tree
-from bayplan.placement.numa.alignment import FITS, asking, settle
+from bayplan.placement.numa.alignment import FITS, aligning_rows, assign_zones
 from bayplan.placement.numa.columns import NumaColumns
-from bayplan.placement.numa.resources import is_compared, is_host_wide, is_indifferent, portions
+from bayplan.placement.numa.resources import aligned_requests, is_compared, is_host_wide, is_indifferent
 from bayplan.placement.numa.workspace import NumaWorkspace, laid_out
 
 USUAL = ZoneRules()
-TURNS_MAX = 4096  # no node runs more pods: further copies are not tried one by one
+COPIES_MAX = 4096  # no node runs more pods, so no more copies are tried
 
 
 def aligned_counts(
     columns: NumaColumns,
-    wants: NumaRequest,
+    request: NumaRequest,
     rules: ZoneRules = USUAL,
-    most: int = COUNT_MAX,
+    limit: int = COUNT_MAX,
     nodes: Bools | None = None,
 ) -> Ints:
-    """By node, how many copies find their zones one after the other; `most` where zones do not matter.
+    """By node, how many copies fit its zones one after the other; `limit` where zones do not matter.
 
-    It says nothing of what the node as a whole has room for: that is another count, and the lesser holds.
-    Nodes outside `nodes` are not looked at, and hold none.
+    The free amounts of the node as a whole are counted elsewhere; the smaller count holds.
+    Nodes outside `nodes` are skipped and count as zero.
     """
-    counts = np.full(columns.rows, most, dtype=np.int64)
-    if not is_indifferent(wants, rules):
-        for scope, rows in asking(columns, rules):
+    counts = np.full(columns.rows, limit, dtype=np.int64)
+    if not is_indifferent(request, rules):
+        for scope, rows in aligning_rows(columns, rules):
             rows = rows if nodes is None else rows[nodes[rows]]
-            containers = portions(wants, scope, rules)
-            desk = laid_out(columns, rows, containers, wants.service, rules.fit)
-            counts[rows] = _copies(desk, containers, rules, most)
+            containers = aligned_requests(request, scope, rules)
+            workspace = laid_out(columns, rows, containers, request.service, rules.fit)
+            counts[rows] = _copies(workspace, containers, rules, limit)
         counts[~columns.fresh] = 0
     if nodes is not None:
         counts[~nodes] = 0
@@ -44,100 +44,107 @@ def aligned_counts(
 
 
 def per_leaf(tree: Tree, counts: Ints) -> Ints:
-    """Counts of nodes as counts of leaves: beside what the leaves hold otherwise, the lesser counts.
-
-    A leaf of several nodes aligns what its nodes align together.
-    """
+    """Sum counts per node to counts per leaf; a leaf may have several nodes."""
     if tree.topology.ends_at_host or not len(counts):
         return counts
-    together: Ints = np.minimum(np.add.reduceat(counts, tree.starts[tree.lowest]), COUNT_MAX)
-    return together
+    totals: Ints = np.minimum(np.add.reduceat(counts, tree.starts[tree.lowest]), COUNT_MAX)
+    return totals
 
 
 def with_copies(
-    columns: NumaColumns, rows: Ints, copies: Ints, wants: NumaRequest, rules: ZoneRules = USUAL
+    columns: NumaColumns, rows: Ints, copies: Ints, request: NumaRequest, rules: ZoneRules = USUAL
 ) -> NumaColumns:
-    """The same with so many copies of a pod on some nodes, in the zones that the nodes would give them."""
-    if is_indifferent(wants, rules):
+    """The columns with copies of a pod on some nodes, in the zones that the kubelets would choose."""
+    if is_indifferent(request, rules):
         return columns
-    asked = np.zeros(columns.rows, dtype=np.int64)
-    np.add.at(asked, rows, copies)
+    wanted = np.zeros(columns.rows, dtype=np.int64)
+    np.add.at(wanted, rows, copies)
     available = columns.available.copy()
-    for scope, strict in asking(columns, rules):
-        containers = portions(wants, scope, rules)
-        some = strict[asked[strict] > 0]
-        desk = laid_out(columns, some, containers, wants.service, rules.fit)
+    for scope, strict in aligning_rows(columns, rules):
+        containers = aligned_requests(request, scope, rules)
+        rows_used = strict[wanted[strict] > 0]
+        workspace = laid_out(columns, rows_used, containers, request.service, rules.fit)
         done = 0
-        while len(desk.rows):
-            settle(desk, containers, rules, again=True)
+        while len(workspace.rows):
+            assign_zones(workspace, containers, rules, again=True)
             done += 1
-            for resource, room in desk.rooms.items():
-                available[columns.resources[resource]][:, desk.rows] = room
-            desk = desk.narrowed(asked[desk.rows] > done)
+            for resource, free in workspace.rooms.items():
+                available[columns.resources[resource]][:, workspace.rows] = free
+            workspace = workspace.narrowed(wanted[workspace.rows] > done)
     return replace(columns, available=available)
 
 
 def _copies(
-    desk: NumaWorkspace, containers: tuple[ContainerRequest, ...], rules: ZoneRules, most: int
+    workspace: NumaWorkspace, containers: tuple[ContainerRequest, ...], rules: ZoneRules, limit: int
 ) -> Ints:
-    """Counted at once if one container decides, and otherwise copy by copy on all nodes together."""
-    lasting = [one for one in containers if _lasts(one, rules) and any(amount for _, amount in one.requests)]
-    passing = [one for one in containers if not _lasts(one, rules)]
-    bound = np.full(len(desk.rows), COUNT_MAX, dtype=np.int64)
-    for one in lasting:
-        np.minimum(bound, _by_zone(desk, one), out=bound)
-    for one in passing:
-        bound[_by_zone(desk, one) == 0] = 0
-    if not lasting or (len(lasting) == 1 and all(_within(one, lasting[0]) for one in passing)):
-        return np.minimum(bound, most)
-    return _one_by_one(desk, containers, rules, bound, most)
+    """The number of copies: one division if a single container decides, otherwise copy by copy."""
+    permanent = [
+        container
+        for container in containers
+        if _keeps_running(container, rules) and any(amount for _, amount in container.requests)
+    ]
+    temporary = [container for container in containers if not _keeps_running(container, rules)]
+    bound = np.full(len(workspace.rows), COUNT_MAX, dtype=np.int64)
+    for container in permanent:
+        np.minimum(bound, _copies_by_zone(workspace, container), out=bound)
+    for container in temporary:
+        bound[_copies_by_zone(workspace, container) == 0] = 0
+    if not permanent or (
+        len(permanent) == 1 and all(_within(container, permanent[0]) for container in temporary)
+    ):
+        return np.minimum(bound, limit)
+    return _one_by_one(workspace, containers, rules, bound, limit)
 
 
 def _one_by_one(
-    desk: NumaWorkspace, containers: tuple[ContainerRequest, ...], rules: ZoneRules, bound: Ints, most: int
+    workspace: NumaWorkspace,
+    containers: tuple[ContainerRequest, ...],
+    rules: ZoneRules,
+    bound: Ints,
+    limit: int,
 ) -> Ints:
-    """Let copies settle until no node has room for one more; where nothing is ever used up, any number do."""
-    counts = np.where(bound == COUNT_MAX, most, 0)
-    goal = np.minimum(bound, min(most, TURNS_MAX))
-    alive = (bound < COUNT_MAX) & (goal > 0)
-    at, desk = np.flatnonzero(alive), desk.narrowed(alive)
+    """Assign copies until no node fits one more; `limit` where a copy uses nothing."""
+    counts = np.where(bound == COUNT_MAX, limit, 0)
+    target = np.minimum(bound, min(limit, COPIES_MAX))
+    open_rows = (bound < COUNT_MAX) & (target > 0)
+    at, workspace = np.flatnonzero(open_rows), workspace.narrowed(open_rows)
     while len(at):
-        found = settle(desk, containers, rules, again=True) == FITS
-        counts[at] += found
-        more = found & (counts[at] < goal[at])
-        at, desk = at[more], desk.narrowed(more)
+        fits = assign_zones(workspace, containers, rules, again=True) == FITS
+        counts[at] += fits
+        more = fits & (counts[at] < target[at])
+        at, workspace = at[more], workspace.narrowed(more)
     return counts
 
 
-def _by_zone(desk: NumaWorkspace, container: ContainerRequest) -> Ints:
-    """How many copies of a single container find room, over all zones; COUNT_MAX if it uses nothing up."""
-    per_zone = np.full(desk.numbers.shape, COUNT_MAX, dtype=np.int64)
+def _copies_by_zone(workspace: NumaWorkspace, container: ContainerRequest) -> Ints:
+    """How many copies of one container fit, over all zones; COUNT_MAX if it uses nothing."""
+    per_zone = np.full(workspace.numbers.shape, COUNT_MAX, dtype=np.int64)
     for resource, amount in container.requests:
         if amount <= 0:
             continue
-        room, offered = desk.rooms.get(resource), desk.offers[resource]
-        host_wide = desk.rule is FitRule.STRICT and is_host_wide(resource)
-        if room is not None:
-            compared = is_compared(resource, desk.service, desk.rule)
-            copies = np.maximum(room, 0) // amount if compared else np.where(room >= 0, COUNT_MAX, 0)
+        free, offered = workspace.rooms.get(resource), workspace.offers[resource]
+        host_wide = workspace.rule is FitRule.STRICT and is_host_wide(resource)
+        if free is not None:
+            compared = is_compared(resource, workspace.service, workspace.rule)
+            copies = np.maximum(free, 0) // amount if compared else np.where(free >= 0, COUNT_MAX, 0)
             if host_wide:
-                copies[:, ~(room >= 0).any(axis=0)] = COUNT_MAX
+                copies[:, ~(free >= 0).any(axis=0)] = COUNT_MAX
             np.minimum(per_zone, copies, out=per_zone)
         elif not host_wide:
             per_zone[:] = 0
-        if offered is not None and desk.rule is FitRule.STRICT:
+        if offered is not None and workspace.rule is FitRule.STRICT:
             per_zone[:, ~offered] = 0
-    together: Ints = np.minimum(per_zone.sum(axis=0), COUNT_MAX)
-    return together
+    total: Ints = np.minimum(per_zone.sum(axis=0), COUNT_MAX)
+    return total
 
 
-def _lasts(container: ContainerRequest, rules: ZoneRules) -> bool:
+def _keeps_running(container: ContainerRequest, rules: ZoneRules) -> bool:
     return container.role is ContainerType.APP or (
         container.role is ContainerType.SIDECAR and rules.sidecars_stay
     )
 
 
 def _within(small: ContainerRequest, large: ContainerRequest) -> bool:
-    """Whether any zone with room for the large one has room for the small one, too."""
-    have = dict(large.requests)
-    return all(amount <= have.get(resource, 0) for resource, amount in small.requests)
+    """Whether a zone that fits the large container always fits the small one."""
+    large_requests = dict(large.requests)
+    return all(amount <= large_requests.get(resource, 0) for resource, amount in small.requests)

@@ -1,4 +1,4 @@
-"""The zones of all nodes in columns, so that a pod is compared with all of them at once."""
+"""The NUMA zones of all nodes as columns, so that a pod is compared with all of them at once."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from bayplan.model.numa import ZONES_USUAL, NodeZones, TopologyManagerPolicy, To
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.numa.resources import ALWAYS_OFFERED
 
-UNLISTED = -1  # a zone that does not list the resource; less than any amount
-NO_ZONE = 2**62  # sorts behind every number of a zone
+UNLISTED = -1  # the zone does not list the resource; less than any amount
+NO_ZONE = 2**62  # sorts after every zone number
 FAR = 255
-"""The distance of zones that say nothing of each other."""
+"""The distance between zones for which the report has none."""
 
 Distances = tuple[tuple[int, ...], ...]
 
@@ -27,13 +27,13 @@ class NumaColumns:
     resources: Mapping[str, int]
     available: Ints  # resource, zone, node
     numbers: Ints  # zone, node
-    offers: Bools  # resource, node: whether the node as a whole has some
+    offers: Bools  # resource, node: whether the node has the resource
     reported: Bools
-    fresh: Bools  # what is known of the zones can be relied on
-    single: Bools  # must lie in a single zone
-    whole: Bools  # the pod as a whole, not each container
+    fresh: Bools  # the view of the zones is reliable
+    single: Bools  # single-numa-node policy
+    whole: Bools  # pod scope, not container scope
     zones_max: Ints
-    layout: Ints  # which of the layouts the distances of its zones follow
+    layout: Ints  # index into layouts
     layouts: tuple[Distances, ...]
     ordered: bool = True  # every node lists its zones by number
 
@@ -43,16 +43,16 @@ class NumaColumns:
 
     @property
     def places(self) -> int:
-        """How many zones the node with most of them has, and at least one."""
+        """The largest number of zones of any node, at least one."""
         return len(self.numbers)
 
     def room(self, resource: str) -> Ints | None:
-        """What is left of a resource, zone by node; None if no zone of any node lists it."""
+        """The available amount of a resource, zone by node; None if no zone lists it."""
         at = self.resources.get(resource)
         return None if at is None else self.available[at]
 
     def offered(self, resource: str) -> Bools:
-        """The nodes that have some of a resource, in zones or not."""
+        """The nodes that have a resource, in zones or not."""
         at = self.resources.get(resource)
         if resource in ALWAYS_OFFERED:
             return np.ones(self.rows, dtype=bool)
@@ -62,9 +62,13 @@ class NumaColumns:
 def zone_columns(
     nodes: Sequence[Node], reports: Mapping[str, NodeZones], stale: Collection[str] = ()
 ) -> NumaColumns:
-    """The columns of these nodes, in their order; `stale` are names of nodes whose zones nobody knows."""
-    known = [reports[node.name] for node in nodes if node.name in reports]
-    columns = _empty(len(nodes), _names(nodes, known), max((len(one.zones) for one in known), default=0))
+    """The columns of these nodes, in their order; `stale` are names of nodes without a reliable view."""
+    node_reports = [reports[node.name] for node in nodes if node.name in reports]
+    columns = _empty(
+        len(nodes),
+        _names(nodes, node_reports),
+        max((len(report.zones) for report in node_reports), default=0),
+    )
     layouts: dict[Distances, int] = {(): 0}
     for row, node in enumerate(nodes):
         _fill(columns, row, node, reports.get(node.name), node.name not in stale, layouts)
@@ -72,28 +76,28 @@ def zone_columns(
 
 
 def changed(columns: NumaColumns, row: int, node: Node, report: NodeZones | None, fresh: bool) -> NumaColumns:
-    """The same with one node as it is now. The columns given stay as they were."""
+    """The columns with one node updated; the given columns do not change."""
     return changed_rows(columns, [(row, node, report, fresh)])
 
 
 def changed_rows(
-    columns: NumaColumns, now: Sequence[tuple[int, Node, NodeZones | None, bool]]
+    columns: NumaColumns, updates: Sequence[tuple[int, Node, NodeZones | None, bool]]
 ) -> NumaColumns:
-    """The same with some nodes as they are now: row, node, report, and whether it can be relied on."""
-    found = [report for _, _, report, _ in now if report is not None]
+    """The columns with some nodes updated: row, node, report, and whether the report is reliable."""
+    reports = [report for _, _, report, _ in updates if report is not None]
     names = dict(columns.resources)
-    for name in _names([node for _, node, _, _ in now], found):
+    for name in _names([node for _, node, _, _ in updates], reports):
         names.setdefault(name, len(names))
-    places = max((columns.places, *(len(report.zones) for report in found)))
+    places = max((columns.places, *(len(report.zones) for report in reports)))
     wider = _empty(columns.rows, names, places)
-    old = (len(columns.resources), columns.places)
-    wider.available[: old[0], : old[1]] = columns.available
-    wider.numbers[: old[1]] = columns.numbers
-    wider.offers[: old[0]] = columns.offers
+    shape = (len(columns.resources), columns.places)
+    wider.available[: shape[0], : shape[1]] = columns.available
+    wider.numbers[: shape[1]] = columns.numbers
+    wider.offers[: shape[0]] = columns.offers
     for name in ("reported", "fresh", "single", "whole", "zones_max", "layout"):
         getattr(wider, name)[:] = getattr(columns, name)
-    layouts = {layout: at for at, layout in enumerate(columns.layouts)}
-    for row, node, report, fresh in now:
+    layouts = {layout: number for number, layout in enumerate(columns.layouts)}
+    for row, node, report, fresh in updates:
         wider.available[:, :, row], wider.numbers[:, row], wider.offers[:, row] = UNLISTED, NO_ZONE, False
         wider.zones_max[row], wider.layout[row] = ZONES_USUAL, 0
         _fill(wider, row, node, report, fresh, layouts)
@@ -101,7 +105,7 @@ def changed_rows(
 
 
 def narrowed(columns: NumaColumns, rows: Ints) -> NumaColumns:
-    """Some nodes by themselves, in the order given: a copy."""
+    """A copy of some rows, in the given order."""
     return replace(
         columns,
         available=columns.available[:, :, rows],
@@ -116,20 +120,20 @@ def narrowed(columns: NumaColumns, rows: Ints) -> NumaColumns:
     )
 
 
-def taken_everywhere(
+def subtracted_everywhere(
     columns: NumaColumns, rows: Ints, amounts: Mapping[str, int], copies: Ints | None = None
 ) -> NumaColumns:
-    """The same with less room in every zone of some nodes: nobody knows yet which zone it will be.
+    """The columns with amounts subtracted from every zone of some nodes, since the zone is not known yet.
 
-    Rows are unique; `copies` is how many pods each of them gets, one if it is not said.
+    Rows are unique; `copies` is the number of pods for each of them, by default one.
     """
     available = columns.available.copy()
     count = np.ones(len(rows), dtype=np.int64) if copies is None else copies
     for resource, amount in amounts.items():
-        at = columns.resources.get(resource)
-        if at is not None and amount > 0:
-            room = available[at][:, rows]
-            available[at][:, rows] = np.where(room < 0, room, np.maximum(room - amount * count, 0))
+        resource_row = columns.resources.get(resource)
+        if resource_row is not None and amount > 0:
+            free = available[resource_row][:, rows]
+            available[resource_row][:, rows] = np.where(free < 0, free, np.maximum(free - amount * count, 0))
     return replace(columns, available=available)
 
 

@@ -1,4 +1,4 @@
-"""What a node's zones would hold if some pods left: as much as is known of where they sit."""
+"""What a node's NUMA zones would have if some pods were evicted, as far as their zones are known."""
 
 from __future__ import annotations
 
@@ -7,65 +7,70 @@ from dataclasses import replace
 
 from bayplan.model.numa import EvictionUnknown, NodeZones, NumaStalenessPolicy, QosClass, Zone
 from bayplan.placement.numa.reports import RunningPod
-from bayplan.placement.numa.resources import asks_for_devices, is_exclusive, lasting
+from bayplan.placement.numa.resources import asks_for_devices, is_exclusive, long_running_containers
 
 Seats = Mapping[tuple[str, str, str], int]
 
 
 def imagined(
-    report: NodeZones, victims: Collection[RunningPod], seats: Seats | None, care: NumaStalenessPolicy
+    report: NodeZones,
+    victims: Collection[RunningPod],
+    container_zones: Seats | None,
+    policy: NumaStalenessPolicy,
 ) -> NodeZones | EvictionUnknown:
-    """The zones to try a pod on if these pods were to leave; as they are, if that is not imagined at all."""
-    if not victims or seats is None or not care.thinks_ahead:
+    """The zones after the eviction of these pods; unchanged if the policy does not evaluate evictions."""
+    if not victims or container_zones is None or not policy.thinks_ahead:
         return report
-    return without(report, victims, seats)
+    return without(report, victims, container_zones)
 
 
 def without(
-    report: NodeZones, victims: Collection[RunningPod], seats: Seats | None
+    report: NodeZones, victims: Collection[RunningPod], container_zones: Seats | None
 ) -> NodeZones | EvictionUnknown:
-    """The zones after these pods left, each giving back what it had to itself where it sat."""
+    """The zones after the eviction of these pods, each of which releases its exclusive resources."""
     if not victims:
         return EvictionUnknown.NOBODY
-    if seats is None:
+    if container_zones is None:
         return EvictionUnknown.SEATS_UNKNOWN
-    if not seats:
+    if not container_zones:
         return EvictionUnknown.SEATS_EMPTY
-    gained = freed(report, victims, seats)
-    if not gained:
+    released = freed(report, victims, container_zones)
+    if not released:
         return EvictionUnknown.NOTHING_FREED
     zones = []
     for zone in report.zones:
-        more = _with_more(zone, gained.get(zone.number, {}))
-        if more is None:
+        with_released = _with_released(zone, released.get(zone.number, {}))
+        if with_released is None:
             return EvictionUnknown.TOO_MUCH_FREED
-        zones.append(more)
+        zones.append(with_released)
     return replace(report, zones=tuple(zones))
 
 
-def freed(report: NodeZones, victims: Collection[RunningPod], seats: Seats) -> dict[int, dict[str, int]]:
-    """Amounts by zone. Pods that pinned nothing give nothing back."""
+def freed(
+    report: NodeZones, victims: Collection[RunningPod], container_zones: Seats
+) -> dict[int, dict[str, int]]:
+    """The exclusive amounts that victims release, by zone. Pods without exclusive resources release none."""
     listed = report.resources
-    found: dict[int, dict[str, int]] = {}
+    released: dict[int, dict[str, int]] = {}
     for victim in victims:
         if victim.wants.service is not QosClass.GUARANTEED and not asks_for_devices(victim.wants):
             continue
-        for container in lasting(victim.wants):
-            zone = seats.get((*victim.name, container.name))
+        for container in long_running_containers(victim.wants):
+            zone = container_zones.get((*victim.name, container.name))
             if zone is None:
                 continue
             for resource, amount in container.requests:
                 if is_exclusive(victim.wants.service, resource, amount, listed):
-                    total = found.setdefault(zone, {})
+                    total = released.setdefault(zone, {})
                     total[resource] = total.get(resource, 0) + amount
-    return found
+    return released
 
 
-def _with_more(zone: Zone, freed: Mapping[str, int]) -> Zone | None:
-    left = dict(zone.available)
-    for resource, amount in freed.items():
-        if resource in left:
-            left[resource] += amount
-            if left[resource] > zone.allocatable.get(resource, 0):
+def _with_released(zone: Zone, released: Mapping[str, int]) -> Zone | None:
+    available = dict(zone.available)
+    for resource, amount in released.items():
+        if resource in available:
+            available[resource] += amount
+            if available[resource] > zone.allocatable.get(resource, 0):
                 return None
-    return replace(zone, available=left)
+    return replace(zone, available=available)

@@ -1,4 +1,4 @@
-"""Short signs of names: of the pods that a node's report counts, and of containers that sit in its zones."""
+"""Fingerprints of names: of the pods that a node's report counts, and of containers in its zones."""
 
 from __future__ import annotations
 
@@ -16,31 +16,34 @@ Name = tuple[str, str]
 
 
 def sign_of_pods(pods: Iterable[Name]) -> int:
-    """The sign of a set of pods, in whatever order they come."""
-    signs = sorted(_sign_of_pod(namespace, name) for namespace, name in pods)
-    return xxh64(b"".join(sign.to_bytes(8, "little") for sign in signs))
+    """The fingerprint of a set of pods, independent of their order."""
+    fingerprints = sorted(_pod_fingerprint(namespace, name) for namespace, name in pods)
+    return xxh64(b"".join(fingerprint.to_bytes(8, "little") for fingerprint in fingerprints))
 
 
 @lru_cache(maxsize=65536)
-def _sign_of_pod(namespace: str, name: str) -> int:
+def _pod_fingerprint(namespace: str, name: str) -> int:
     return xxh64(name.encode(), xxh64(namespace.encode()))
 
 
 @lru_cache(maxsize=65536)
 def sign_of_container(namespace: str, pod: str, container: str) -> int:
-    """The sign of one container."""
+    """The fingerprint of one container."""
     return xxh64("\0".join((namespace, pod, container)).encode())
 
 
-def seated(
-    seating: ZoneAssignment, containers: Iterable[tuple[str, str, str]]
+def zones_of_containers(
+    assignment: ZoneAssignment, containers: Iterable[tuple[str, str, str]]
 ) -> Mapping[tuple[str, str, str], int]:
-    """The zone of each container (namespace, pod, name); none if there are more or fewer than told of."""
-    signs = {sign_of_container(*container): container for container in containers}
-    if len(signs) != seating.containers:
+    """The zone of each container (namespace, pod, name); empty if the report has another number of them."""
+    by_fingerprint = {sign_of_container(*container): container for container in containers}
+    if len(by_fingerprint) != assignment.containers:
         return {}
-    zones = {place: zone for zone, places in seating.places.items() for place in places}
-    return {signs[sign]: zones.get(place, seating.busiest) for place, sign in enumerate(sorted(signs))}
+    zones = {place: zone for zone, places in assignment.places.items() for place in places}
+    return {
+        by_fingerprint[fingerprint]: zones.get(place, assignment.busiest)
+        for place, fingerprint in enumerate(sorted(by_fingerprint))
+    }
 
 
 def xxh64(data: bytes, seed: int = 0) -> int:
@@ -51,36 +54,36 @@ def xxh64(data: bytes, seed: int = 0) -> int:
         while at + 32 <= length:
             for lane in range(4):
                 word = int.from_bytes(data[at + 8 * lane : at + 8 * lane + 8], "little")
-                lanes[lane] = _rolled(lanes[lane] + word * _P2, 31) * _P1
+                lanes[lane] = _rotated(lanes[lane] + word * _P2, 31) * _P1
             at += 32
         turns = (1, 7, 12, 18)
-        mixed = sum(_rolled(lane, turn) for lane, turn in zip(lanes, turns, strict=True)) & _MASK
+        mixed = sum(_rotated(lane, turn) for lane, turn in zip(lanes, turns, strict=True)) & _MASK
         for lane in lanes:
-            mixed = ((mixed ^ (_rolled(lane * _P2, 31) * _P1 & _MASK)) * _P1 + _P4) & _MASK
+            mixed = ((mixed ^ (_rotated(lane * _P2, 31) * _P1 & _MASK)) * _P1 + _P4) & _MASK
     else:
         mixed = (seed + _P5) & _MASK
-    return _finished(mixed + length, data, at)
+    return _finalised(mixed + length, data, at)
 
 
-def _finished(mixed: int, data: bytes, at: int) -> int:
-    """Mix in what is left behind the last full block, and stir."""
+def _finalised(mixed: int, data: bytes, at: int) -> int:
+    """Mix in the bytes after the last full block, then finalise."""
     mixed &= _MASK
     while at + 8 <= len(data):
         word = int.from_bytes(data[at : at + 8], "little")
-        mixed = (_rolled(mixed ^ (_rolled(word * _P2, 31) * _P1 & _MASK), 27) * _P1 + _P4) & _MASK
+        mixed = (_rotated(mixed ^ (_rotated(word * _P2, 31) * _P1 & _MASK), 27) * _P1 + _P4) & _MASK
         at += 8
     if at + 4 <= len(data):
         word = int.from_bytes(data[at : at + 4], "little")
-        mixed = (_rolled(mixed ^ (word * _P1 & _MASK), 23) * _P2 + _P3) & _MASK
+        mixed = (_rotated(mixed ^ (word * _P1 & _MASK), 23) * _P2 + _P3) & _MASK
         at += 4
     for byte in data[at:]:
-        mixed = _rolled(mixed ^ (byte * _P5 & _MASK), 11) * _P1 & _MASK
+        mixed = _rotated(mixed ^ (byte * _P5 & _MASK), 11) * _P1 & _MASK
     mixed = (mixed ^ (mixed >> 33)) * _P2 & _MASK
     mixed = (mixed ^ (mixed >> 29)) * _P3 & _MASK
     return mixed ^ (mixed >> 32)
 
 
-def _rolled(word: int, turns: int) -> int:
-    """A 64-bit word turned to the left; what is above 64 bits falls off first."""
+def _rotated(word: int, turns: int) -> int:
+    """A word truncated to 64 bits and rotated left."""
     word &= _MASK
     return (word << turns | word >> (64 - turns)) & _MASK

@@ -1,4 +1,4 @@
-"""What each pod would give back to the zones of its node, kept by node as long as nothing changes there."""
+"""What each pod would release in the zones of its node, cached by node until the node changes."""
 
 from __future__ import annotations
 
@@ -9,56 +9,61 @@ from bayplan.model.pod import PodKey
 from bayplan.placement.numa.evictions import Seats, freed
 from bayplan.placement.numa.reports import RunningPod
 
-SILENT = -1
-"""A pod that may leave without anybody thinking of zones: its node does not say who sits where."""
+UNKNOWN_ZONES = -1
+"""Number of a pod whose release is unknown: its node does not report the zones of containers."""
 
-KINDS_MAX = 65536
+RELEASES_MAX = 65536
 
 
 class ReleasedAmount(NamedTuple):
-    """What one zone gets back of one resource, and the most that it can have of it."""
+    """The amount of one resource that one zone gets back, and the allocatable limit of the zone."""
 
     resource: str
     place: int
     amount: int
-    most: int
+    limit: int
 
 
 class NumaRelease(NamedTuple):
-    """What a pod gives back. One that had nothing to itself, as far as known, gives nothing."""
+    """What a pod releases: nothing if it has no exclusive resources in known zones."""
 
     shares: tuple[ReleasedAmount, ...] = ()
-    something: bool = False  # even if no zone of the report lists it
+    releases_any: bool = False  # it releases something, even if no zone of the report lists it
 
 
 class NumaReleases:
-    """Equal gifts have one number. Whoever keeps this from one decision to the next says what changed."""
+    """Cache of releases across decisions. Equal releases share a number; the owner reports changed nodes."""
 
     def __init__(self) -> None:
         self.numbers: dict[NumaRelease, int] = {}
         self.by_node: dict[str, dict[PodKey, int]] = {}
 
     def forget(self, node: str) -> None:
-        """Something happened on a node."""
+        """Drop the entries of a changed node."""
         self.by_node.pop(node, None)
 
     def tidy(self) -> None:
-        """Between two decisions: what nobody gives any more does not stay for ever."""
-        if len(self.numbers) > KINDS_MAX:
+        """Between two decisions: clear the cache if it has grown too large."""
+        if len(self.numbers) > RELEASES_MAX:
             self.numbers, self.by_node = {}, {}
 
     def known(self, node: str, key: PodKey) -> int | None:
-        """The number that a pod on a node was given since anything changed there."""
-        here = self.by_node.get(node)
-        return None if here is None else here.get(key)
+        """The cached number of a pod's release on a node; None if it is not cached."""
+        numbers = self.by_node.get(node)
+        return None if numbers is None else numbers.get(key)
 
     def number(
-        self, node: str, key: PodKey, wants: NumaRequest, report: NodeZones | None, seats: Seats | None
+        self,
+        node: str,
+        key: PodKey,
+        request: NumaRequest,
+        report: NodeZones | None,
+        container_zones: Seats | None,
     ) -> int:
-        """Number what a pod releases by the report of its node; SILENT if its zones are unknown."""
-        number = SILENT
-        if report is not None and seats is not None:
-            released = freed(report, (RunningPod((key.namespace, key.name), wants),), seats)
+        """The number of what a pod releases by the report of its node; UNKNOWN_ZONES if that is unknown."""
+        number = UNKNOWN_ZONES
+        if report is not None and container_zones is not None:
+            released = freed(report, (RunningPod((key.namespace, key.name), request),), container_zones)
             shares = tuple(
                 ReleasedAmount(resource, place, amount, zone.allocatable.get(resource, 0))
                 for place, zone in enumerate(report.zones)

@@ -1,4 +1,4 @@
-"""What is believed of a node's zones between two of its reports, which are late by nature."""
+"""The scheduler's view of a node's zones between two of its reports, which always arrive late."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from bayplan.model.numa import NodeZones, NumaRequest, NumaStalenessPolicy, OverReserve, Whose, Zone
-from bayplan.placement.numa.fingerprint import Name, seated, sign_of_pods
+from bayplan.placement.numa.fingerprint import Name, sign_of_pods, zones_of_containers
 from bayplan.placement.numa.resources import pinned_containers, whole_pod
 
 Amounts = Mapping[str, int]
@@ -15,14 +15,14 @@ Amounts = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class NumaView:
-    """One node: its last report that was trusted, and what has happened since."""
+    """One node: its last accepted report, and what has happened since."""
 
     report: NodeZones | None = None
     reserved: Mapping[Name, Amounts] = field(default_factory=dict)
-    refusals: int = 0  # pods turned away, perhaps for no other reason than reservations
-    strangers: int = 0  # pods that others put there
-    resettled: bool = False  # the node aligns in another way now
-    binding: frozenset[str] = frozenset()  # uids of pods on their way
+    refusals: int = 0  # pods rejected, perhaps only because of over-reservation
+    strangers: int = 0  # pods bound by other schedulers
+    resettled: bool = False  # the topology manager settings of the node changed
+    binding: frozenset[str] = frozenset()  # uids of pods that are being bound
 
 
 NOTHING_KNOWN = NumaView()
@@ -30,157 +30,159 @@ NOTHING_KNOWN = NumaView()
 
 @dataclass(frozen=True, slots=True)
 class RunningPod:
-    """A pod that a node's report should know of."""
+    """A pod that a node's report should count."""
 
     name: Name
     wants: NumaRequest
 
 
-def believed(belief: NumaView, care: NumaStalenessPolicy) -> tuple[NodeZones | None, bool]:
-    """The zones to work with, and whether they can be worked with at all."""
-    if care.caution is OverReserve.SKIP:
-        return (None, False) if belief.binding else (belief.report, True)
-    if care.caution is OverReserve.NONE or belief.report is None:
-        return belief.report, care.caution is OverReserve.NONE or not belief.strangers
-    if belief.strangers:
+def believed(view: NumaView, policy: NumaStalenessPolicy) -> tuple[NodeZones | None, bool]:
+    """The zones to schedule on, less reservations, and whether they are reliable."""
+    if policy.caution is OverReserve.SKIP:
+        return (None, False) if view.binding else (view.report, True)
+    if policy.caution is OverReserve.NONE or view.report is None:
+        return view.report, policy.caution is OverReserve.NONE or not view.strangers
+    if view.strangers:
         return None, False
-    if not belief.reserved:
-        return belief.report, True
-    zones = tuple(_less(zone, belief.reserved.values()) for zone in belief.report.zones)
-    return replace(belief.report, zones=zones), True
+    if not view.reserved:
+        return view.report, True
+    zones = tuple(_less_reserved(zone, view.reserved.values()) for zone in view.report.zones)
+    return replace(view.report, zones=zones), True
 
 
 def reserving(
-    belief: NumaView, pod: Name, wants: NumaRequest, care: NumaStalenessPolicy, uid: str = ""
+    view: NumaView, pod: Name, request: NumaRequest, policy: NumaStalenessPolicy, uid: str = ""
 ) -> NumaView:
-    """A pod was put there. Of a node without zones nothing need be remembered."""
-    if care.caution is OverReserve.SKIP:
-        return replace(belief, binding=belief.binding | {uid})
-    if care.caution is OverReserve.NONE or belief.report is None:
-        return belief
-    amounts = dict(whole_pod(wants, sidecars_stay=True))
-    return replace(belief, reserved={**belief.reserved, pod: amounts})
+    """The view after a pod was assigned to the node. Without zones there is nothing to reserve."""
+    if policy.caution is OverReserve.SKIP:
+        return replace(view, binding=view.binding | {uid})
+    if policy.caution is OverReserve.NONE or view.report is None:
+        return view
+    amounts = dict(whole_pod(request, sidecars_stay=True))
+    return replace(view, reserved={**view.reserved, pod: amounts})
 
 
-def releasing(belief: NumaView, pod: Name, uid: str = "") -> NumaView:
-    """It did not come to be. A pod that ran and ended is another matter: the next report tells."""
-    left = {name: amounts for name, amounts in belief.reserved.items() if name != pod}
-    return replace(belief, reserved=left, binding=belief.binding - {uid})
+def releasing(view: NumaView, pod: Name, uid: str = "") -> NumaView:
+    """The view after a binding failed. For a pod that ran and ended the next report has the amounts."""
+    reserved = {name: amounts for name, amounts in view.reserved.items() if name != pod}
+    return replace(view, reserved=reserved, binding=view.binding - {uid})
 
 
-def bound(belief: NumaView, uid: str) -> NumaView:
-    """The pod is on its node."""
-    return replace(belief, binding=belief.binding - {uid})
+def bound(view: NumaView, uid: str) -> NumaView:
+    """The view after a pod was bound."""
+    return replace(view, binding=view.binding - {uid})
 
 
-def refused(belief: NumaView) -> NumaView:
-    """The node turned a pod away."""
-    return replace(belief, refusals=belief.refusals + 1)
+def refused(view: NumaView) -> NumaView:
+    """The view after the node was rejected for a pod."""
+    return replace(view, refusals=view.refusals + 1)
 
 
-def visited(belief: NumaView) -> NumaView:
-    """Somebody else put a pod there. Without zones it does not matter."""
-    return belief if belief.report is None else replace(belief, strangers=belief.strangers + 1)
+def visited(view: NumaView) -> NumaView:
+    """The view after another scheduler bound a pod there. Without zones it does not matter."""
+    return view if view.report is None else replace(view, strangers=view.strangers + 1)
 
 
-def heard(belief: NumaView, report: NodeZones, care: NumaStalenessPolicy) -> NumaView:
-    """A new report came by. It is not trusted yet, unless nothing is done about late ones."""
-    if care.caution is not OverReserve.RESERVE or belief.report is None:
-        return replace(belief, report=report)
-    if care.heed_settings and report.alignment != belief.report.alignment:
-        return replace(belief, resettled=True)
-    return belief
+def heard(view: NumaView, report: NodeZones, policy: NumaStalenessPolicy) -> NumaView:
+    """The view after a new report arrived. It is accepted at once only if the policy does not reserve."""
+    if policy.caution is not OverReserve.RESERVE or view.report is None:
+        return replace(view, report=report)
+    if policy.heed_settings and report.alignment != view.report.alignment:
+        return replace(view, resettled=True)
+    return view
 
 
-def in_doubt(belief: NumaView, care: NumaStalenessPolicy) -> bool:
-    """Whether a newer report may help, once its sign is right."""
-    return bool(belief.refusals or belief.strangers or (care.eager and belief.reserved))
+def in_doubt(view: NumaView, policy: NumaStalenessPolicy) -> bool:
+    """Whether a newer report may help, once its fingerprint matches."""
+    return bool(view.refusals or view.strangers or (policy.eager and view.reserved))
 
 
 def caught_up(
-    belief: NumaView,
+    view: NumaView,
     report: NodeZones,
     pods: Iterable[RunningPod],
-    care: NumaStalenessPolicy,
+    policy: NumaStalenessPolicy,
     coming: Collection[Name] = (),
 ) -> NumaView | None:
-    """The node in a new light, if the report knows of the very pods that are there; None if it does not.
+    """The view by a newer report, if the report counts exactly the pods on the node; None if it does not.
 
-    A node that aligns in another way now is taken over as it is. Pods that are still coming, and which
-    no report can know, keep what was reserved for them.
+    A report with changed topology manager settings is accepted as it is. Pods that are still being bound,
+    which no report can count, keep their reservations.
     """
-    if belief.resettled or (in_doubt(belief, care) and knows(report, pods, care)):
-        kept = {name: amounts for name, amounts in belief.reserved.items() if name in coming}
-        return NumaView(report, kept, binding=belief.binding)
+    if view.resettled or (in_doubt(view, policy) and knows(report, pods, policy)):
+        reserved = {name: amounts for name, amounts in view.reserved.items() if name in coming}
+        return NumaView(report, reserved, binding=view.binding)
     return None
 
 
-def knows(report: NodeZones, pods: Iterable[RunningPod], care: NumaStalenessPolicy) -> bool:
+def knows(report: NodeZones, pods: Iterable[RunningPod], policy: NumaStalenessPolicy) -> bool:
     """Whether a report counts exactly these pods."""
     if report.sign is None:
         return False
-    only, listed = counts_exclusive_only(report, care), report.resources
+    only, listed = counts_exclusive_only(report, policy), report.resources
     return report.sign == sign_of_pods(
         pod.name for pod in pods if not only or pinned_containers(pod.wants, listed)
     )
 
 
-def counts_exclusive_only(report: NodeZones, care: NumaStalenessPolicy) -> bool:
-    """Whether a report's sign leaves out pods that have nothing to themselves."""
-    return care.counted is Whose.EXCLUSIVE or (care.counted is Whose.AS_REPORTED and report.exclusive_only)
+def counts_exclusive_only(report: NodeZones, policy: NumaStalenessPolicy) -> bool:
+    """Whether a report's fingerprint leaves out pods without exclusive resources."""
+    return policy.counted is Whose.EXCLUSIVE or (
+        policy.counted is Whose.AS_REPORTED and report.exclusive_only
+    )
 
 
 def resynced(
-    beliefs: Mapping[str, NumaView],
+    views: Mapping[str, NumaView],
     reports: Mapping[str, NodeZones],
     pods: Mapping[str, Collection[RunningPod]],
-    care: NumaStalenessPolicy,
+    policy: NumaStalenessPolicy,
     coming: Mapping[str, Collection[Name]] = MappingProxyType({}),
-    most: int | None = None,
+    limit: int | None = None,
 ) -> dict[str, NumaView]:
-    """Every node in doubt whose report has caught up. No more than `most` are looked at, the worst first."""
-    doubted = [name for name, belief in beliefs.items() if in_doubt(belief, care) or belief.resettled]
-    doubted.sort(key=lambda name: (-beliefs[name].strangers, -beliefs[name].refusals, name))
-    found = {}
-    for name in doubted[:most]:
+    """The new views of nodes in doubt whose report caught up; at most `limit` are checked, worst first."""
+    in_doubt_names = [name for name, view in views.items() if in_doubt(view, policy) or view.resettled]
+    in_doubt_names.sort(key=lambda name: (-views[name].strangers, -views[name].refusals, name))
+    updated = {}
+    for name in in_doubt_names[:limit]:
         report = reports.get(name)
         if report is not None:
-            belief = caught_up(beliefs[name], report, pods.get(name, ()), care, coming.get(name, ()))
-            if belief is not None:
-                found[name] = belief
-    return found
+            view = caught_up(views[name], report, pods.get(name, ()), policy, coming.get(name, ()))
+            if view is not None:
+                updated[name] = view
+    return updated
 
 
 def is_stranger(
-    wants: NumaRequest, listed: Collection[str], care: NumaStalenessPolicy, *, ours: bool
+    request: NumaRequest, listed: Collection[str], policy: NumaStalenessPolicy, *, ours: bool
 ) -> bool:
-    """Whether a pod on a node casts doubt on what is believed of it."""
-    if ours or care.strangers is Whose.NONE or care.caution is not OverReserve.RESERVE:
+    """Whether a pod of another scheduler makes the view of its node unreliable."""
+    if ours or policy.strangers is Whose.NONE or policy.caution is not OverReserve.RESERVE:
         return False
-    return care.strangers is not Whose.EXCLUSIVE or bool(pinned_containers(wants, listed))
+    return policy.strangers is not Whose.EXCLUSIVE or bool(pinned_containers(request, listed))
 
 
-def counts(care: NumaStalenessPolicy, *, node: str, phase: str) -> bool:
-    """Whether a pod is one that a report should know of."""
-    return bool(node) and (phase != "Pending" if care.starting else phase == "Running")
+def counts(policy: NumaStalenessPolicy, *, node: str, phase: str) -> bool:
+    """Whether a report should count a pod."""
+    return bool(node) and (phase != "Pending" if policy.starting else phase == "Running")
 
 
 def seats(report: NodeZones, pods: Iterable[RunningPod]) -> Mapping[tuple[str, str, str], int] | None:
-    """The zone of every pinned container (namespace, pod, name); None if the report does not say."""
+    """The zone of every pinned container (namespace, pod, name); None if the report does not have it."""
     if report.seating is None:
         return None
     listed = report.resources
-    return seated(
+    return zones_of_containers(
         report.seating,
         ((*pod.name, container) for pod in pods for container in pinned_containers(pod.wants, listed)),
     )
 
 
-def _less(zone: Zone, reserved: Iterable[Amounts]) -> Zone:
-    """A zone if everything reserved lay in it: nobody knows which zone it will be."""
-    left = dict(zone.available)
+def _less_reserved(zone: Zone, reserved: Iterable[Amounts]) -> Zone:
+    """A zone less everything reserved, since the zone of a reservation is not known."""
+    available = dict(zone.available)
     for amounts in reserved:
         for resource, amount in amounts.items():
-            if resource in left:
-                left[resource] = max(left[resource] - amount, 0)
-    return replace(zone, available=left)
+            if resource in available:
+                available[resource] = max(available[resource] - amount, 0)
+    return replace(zone, available=available)

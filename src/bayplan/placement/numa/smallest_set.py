@@ -1,4 +1,4 @@
-"""Over how few zones, and how near to each other, each node could spread a pod."""
+"""The smallest and closest set of NUMA zones that fits a pod on each node, and its score."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.numa.columns import FAR, NO_ZONE, Distances, NumaColumns
 
 BEST = 100
-NEVER = 2**62
-SETS_MAX = 20_000  # beyond that many sets of zones of one size, the first that do are taken
-CELLS_MAX = 1 << 22  # entries of a working array; more nodes are taken in turns
+UNREACHABLE = 2**62
+SETS_MAX = 20_000  # with more zone sets of one size, zones are taken in order instead of searching
+CELLS_MAX = 1 << 22  # entries of a working array; more nodes are processed in chunks
 
 
 def fewest_zones(columns: NumaColumns, rows: Ints, parts: tuple[Amounts, ...]) -> Ints:
-    """The score of some nodes: the fewer zones the widest container needs the better, and the nearer."""
-    turn = max(CELLS_MAX // (columns.places * min(SETS_MAX, 1 << min(columns.places, 14))), 64)
-    found = [_fewest(columns, rows[at : at + turn], parts) for at in range(0, len(rows), turn)]
-    return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+    """The score of some nodes: higher for fewer and closer zones of the widest container."""
+    chunk = max(CELLS_MAX // (columns.places * min(SETS_MAX, 1 << min(columns.places, 14))), 64)
+    scores = [_fewest(columns, rows[at : at + chunk], parts) for at in range(0, len(rows), chunk)]
+    return np.concatenate(scores) if scores else np.zeros(0, dtype=np.int64)
 
 
 def _fewest(columns: NumaColumns, rows: Ints, parts: tuple[Amounts, ...]) -> Ints:
     names = {name for part in parts for name, _ in part}
-    rooms = {name: room[:, rows] for name in names if (room := columns.room(name)) is not None}
+    available = {name: room[:, rows] for name in names if (room := columns.room(name)) is not None}
     widest = np.zeros(len(rows), dtype=np.int64)
     near = np.ones(len(rows), dtype=bool)
     fits = np.ones(len(rows), dtype=bool)
     for index, part in enumerate(parts):
-        concerned = fits & lists_any(rooms, part, len(rows))
-        sets, nearest = needed(columns, rows, rooms, part, concerned)
+        concerned = fits & lists_any(available, part, len(rows))
+        sets, nearest = needed(columns, rows, available, part, concerned)
         count = sets.sum(axis=0)
         fits &= ~concerned | (count > 0)
         near &= ~concerned | nearest
         widest = np.maximum(widest, np.where(concerned, count, 0))
         if index < len(parts) - 1:
-            spread(columns.numbers[:, rows], rooms, part, sets)
+            spread(columns.numbers[:, rows], available, part, sets)
     scores = score_of(widest, near, columns.zones_max[rows])
     scores[widest == 0] = BEST
     scores[~fits] = 0
@@ -47,46 +47,46 @@ def _fewest(columns: NumaColumns, rows: Ints, parts: tuple[Amounts, ...]) -> Int
 
 
 def score_of(count: Ints, near: Bools, zones_max: Ints) -> Ints:
-    """A step less for every zone, and half a step more if no set of as many zones lies nearer."""
+    """One step less for every zone, half a step more if no set of the same size is closer."""
     step = BEST // zones_max
     scores: Ints = np.maximum(BEST - count * step + np.where(near, step // 2, 0), 0)
     return scores
 
 
-def lists_any(rooms: dict[str, Ints], part: Amounts, rows: int) -> Bools:
-    """The nodes that list something of it in some zone."""
-    found = np.zeros(rows, dtype=bool)
+def lists_any(available: dict[str, Ints], part: Amounts, rows: int) -> Bools:
+    """The nodes on which some zone lists one of the requested resources."""
+    nodes = np.zeros(rows, dtype=bool)
     for name, _ in part:
-        if name in rooms:
-            found |= (rooms[name] >= 0).any(axis=0)
-    return found
+        if name in available:
+            nodes |= (available[name] >= 0).any(axis=0)
+    return nodes
 
 
 def needed(
-    columns: NumaColumns, rows: Ints, rooms: dict[str, Ints], part: Amounts, concerned: Bools
+    columns: NumaColumns, rows: Ints, available: dict[str, Ints], part: Amounts, concerned: Bools
 ) -> tuple[Bools, Bools]:
-    """Zone by node, the smallest set that holds the part, the nearest of those; and whether none is nearer.
+    """Zone by node, the smallest set that fits the part, closest first; and whether no set is closer.
 
-    All zones of a set must list all that is asked for. No zone at all: it does not fit.
+    All zones of a set must list all requested resources. An empty set: it does not fit.
     """
     valid = columns.numbers[:, rows] != NO_ZONE
     for name, _ in part:
-        valid &= rooms[name] >= 0 if name in rooms else np.zeros(valid.shape, dtype=bool)
+        valid &= available[name] >= 0 if name in available else np.zeros(valid.shape, dtype=bool)
     chosen = np.zeros(valid.shape, dtype=bool)
     nearest = np.zeros(len(rows), dtype=bool)
-    open_rows = np.flatnonzero(concerned & _ever(rooms, part, valid))
+    open_rows = np.flatnonzero(concerned & _fits_in_all_zones(available, part, valid))
     for size in range(1, columns.places + 1):
         if not len(open_rows):
             break
         if comb(columns.places, size) > SETS_MAX:
-            _first_that_do(rooms, part, valid, chosen, open_rows)
+            _first_sufficient(available, part, valid, chosen, open_rows)
             break
         sets = zone_sets(columns.places, size)
-        fits = _sets_that_fit(rooms, part, valid, sets, open_rows)
+        fits = _sets_that_fit(available, part, valid, sets, open_rows)
         lengths, best = lengths_of(columns.layouts, columns.places, size)
         layout = columns.layout[rows[open_rows]]
         length = lengths[:, layout]
-        length[~fits] = NEVER
+        length[~fits] = UNREACHABLE
         pick = length.argmin(axis=0)
         shortest = length[pick, np.arange(len(open_rows))]
         done = shortest < (FAR + 1) * size * size
@@ -96,76 +96,78 @@ def needed(
     return chosen, nearest
 
 
-def _sets_that_fit(rooms: dict[str, Ints], part: Amounts, valid: Bools, sets: Ints, rows: Ints) -> Bools:
-    """Set by node. Sets of one are the zones themselves."""
-    every = len(rows) == valid.shape[1]
-    alone = sets.shape[1] == 1
-    good = valid if every else valid[:, rows]
-    fits: Bools = good.copy() if alone else np.logical_and.reduce(good[sets], axis=1)
+def _sets_that_fit(available: dict[str, Ints], part: Amounts, valid: Bools, sets: Ints, rows: Ints) -> Bools:
+    """Set by node: which sets fit the part. Sets of size one are the zones themselves."""
+    all_rows = len(rows) == valid.shape[1]
+    single = sets.shape[1] == 1
+    valid_rows = valid if all_rows else valid[:, rows]
+    fits: Bools = valid_rows.copy() if single else np.logical_and.reduce(valid_rows[sets], axis=1)
     for name, amount in part:
         if amount > 0:
-            room = rooms[name] if every else rooms[name][:, rows]
-            fits &= (room if alone else room[sets].sum(axis=1)) >= amount
+            free = available[name] if all_rows else available[name][:, rows]
+            fits &= (free if single else free[sets].sum(axis=1)) >= amount
     return fits
 
 
-def _ever(rooms: dict[str, Ints], part: Amounts, valid: Bools) -> Bools:
-    """The nodes whose zones hold it all together: no others need be tried."""
+def _fits_in_all_zones(available: dict[str, Ints], part: Amounts, valid: Bools) -> Bools:
+    """The nodes whose zones together fit the part; the others need not be searched."""
     enough: Bools = np.logical_or.reduce(valid, axis=0)
     for name, amount in part:
-        if amount > 0 and name in rooms:
-            enough &= np.where(valid, rooms[name], 0).sum(axis=0) >= amount
+        if amount > 0 and name in available:
+            enough &= np.where(valid, available[name], 0).sum(axis=0) >= amount
     return enough
 
 
-def _first_that_do(rooms: dict[str, Ints], part: Amounts, valid: Bools, chosen: Bools, rows: Ints) -> None:
-    """Too many sets to look at: zones are added as they are listed until they hold the part."""
+def _first_sufficient(
+    available: dict[str, Ints], part: Amounts, valid: Bools, chosen: Bools, rows: Ints
+) -> None:
+    """With too many sets to search, add zones in listed order until they fit the part."""
     missing = {name: np.full(len(rows), amount, dtype=np.int64) for name, amount in part if amount > 0}
-    short = np.ones(len(rows), dtype=bool)
+    insufficient = np.ones(len(rows), dtype=bool)
     for place in range(len(valid)):
-        used = short & valid[place, rows]
+        used = insufficient & valid[place, rows]
         chosen[place, rows] = used
-        for name, left in missing.items():
-            left -= np.where(used, rooms[name][place, rows], 0)
-        short &= ~used
-        for left in missing.values():
-            short |= left > 0
-    chosen[:, rows[short]] = False
+        for name, remaining in missing.items():
+            remaining -= np.where(used, available[name][place, rows], 0)
+        insufficient &= ~used
+        for remaining in missing.values():
+            insufficient |= remaining > 0
+    chosen[:, rows[insufficient]] = False
 
 
-def spread(numbers: Ints, rooms: dict[str, Ints], part: Amounts, sets: Bools) -> None:
-    """Take a part out of its zones, from the lowest number on."""
+def spread(numbers: Ints, available: dict[str, Ints], part: Amounts, sets: Bools) -> None:
+    """Subtract a part from its zones, lowest number first."""
     order = np.argsort(numbers, axis=0, kind="stable")
     nodes = np.arange(numbers.shape[1])
     for name, amount in part:
-        if amount <= 0 or name not in rooms:
+        if amount <= 0 or name not in available:
             continue
         left = np.full(len(nodes), amount, dtype=np.int64)
         for places in order:
-            room = rooms[name][places, nodes]
-            used = np.where(sets[places, nodes], np.minimum(np.maximum(room, 0), left), 0)
-            rooms[name][places, nodes] = room - used
+            free = available[name][places, nodes]
+            used = np.where(sets[places, nodes], np.minimum(np.maximum(free, 0), left), 0)
+            available[name][places, nodes] = free - used
             left -= used
 
 
 @lru_cache(maxsize=256)
 def zone_sets(places: int, size: int) -> Ints:
-    """Every set of so many places, in the order of the first that differs."""
+    """All sets of `size` places, in lexicographic order."""
     return np.asarray(list(combinations(range(places), size)), dtype=np.int64)
 
 
 @lru_cache(maxsize=64)
 def lengths_of(layouts: tuple[Distances, ...], places: int, size: int) -> tuple[Ints, Ints]:
-    """Set by layout, all distances within the set summed; and by layout, the least of them.
+    """Set by layout, the sum of all distances within the set; and by layout, the smallest sum.
 
-    No mean is above the largest distance there is, even if the zones say so.
+    The mean distance is capped at FAR, even if a report has larger ones.
     """
     sets = zone_sets(places, size)
-    lengths = np.full((len(sets), len(layouts)), NEVER, dtype=np.int64)
-    for at, layout in enumerate(layouts):
+    lengths = np.full((len(sets), len(layouts)), UNREACHABLE, dtype=np.int64)
+    for column, layout in enumerate(layouts):
         inside = sets[:, -1] < len(layout)
         if inside.any():
             table = np.asarray(layout, dtype=np.int64)
-            within = sets[inside]
-            lengths[inside, at] = table[within[:, :, None], within[:, None, :]].sum(axis=(1, 2))
+            members = sets[inside]
+            lengths[inside, column] = table[members[:, :, None], members[:, None, :]].sum(axis=(1, 2))
     return lengths, np.minimum(lengths.min(axis=0), FAR * size * size)

@@ -1,4 +1,4 @@
-"""Zones as pods are held against them: columns, the rules that count, and what is known of who sits where."""
+"""Snapshot of all NUMA zones for scheduling: columns, alignment rules, and the zones of containers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bayplan.model.numa import (
 from bayplan.model.pod import PodKey
 from bayplan.model.pod_spec import PodSignature
 from bayplan.placement.cluster.topology_tree import Bools, Ints
-from bayplan.placement.numa.alignment import CAUSES, FITS, STALE, USUAL, aligned, why_unaligned
+from bayplan.placement.numa.alignment import FITS, STALE, TARGETS, USUAL, aligned, why_unaligned
 from bayplan.placement.numa.capacity import aligned_counts
 from bayplan.placement.numa.columns import NumaColumns, narrowed
 from bayplan.placement.numa.evictions import Seats
@@ -27,85 +27,85 @@ from bayplan.placement.numa.releases import NumaReleases
 from bayplan.placement.numa.resources import is_indifferent
 from bayplan.placement.numa.score import zone_scores
 
-CARELESS = NumaStalenessPolicy()
+DEFAULT_POLICY = NumaStalenessPolicy()
 
 
-def _nobody_knows(node: str) -> Seats | None:
+def _unknown_zones(node: str) -> Seats | None:
     return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumaSnapshot:
-    """The zones of all nodes at one moment; rows as on the ground."""
+    """The zones of all nodes at one moment; rows as in the node snapshot."""
 
     columns: NumaColumns
     rules: ZoneRules = USUAL
-    care: NumaStalenessPolicy = CARELESS
-    believed: Mapping[str, NodeZones] = field(default_factory=dict)  # by node, what the columns are made of
-    seats: Callable[[str], Seats | None] = _nobody_knows  # by node, which zones pods sit in
-    gifts: NumaReleases = field(
-        default_factory=NumaReleases
-    )  # what pods would give back, as far as anybody asked
-    beside: Callable[[NumaRequest], NumaColumns] | None = None  # as they are to pods that ask for this
+    care: NumaStalenessPolicy = DEFAULT_POLICY
+    believed: Mapping[str, NodeZones] = field(default_factory=dict)  # by node, the reports behind the columns
+    seats: Callable[[str], Seats | None] = _unknown_zones  # by node, the zones of containers
+    gifts: NumaReleases = field(default_factory=NumaReleases)  # cache of what pods would release
+    columns_seen_by: Callable[[NumaRequest], NumaColumns] | None = (
+        None  # columns as a pod with this request sees them
+    )
 
-    def columns_for(self, wants: NumaRequest) -> NumaColumns:
-        """The zones as such a pod finds them."""
-        return self.columns if self.beside is None else self.beside(wants)
+    def columns_for(self, request: NumaRequest) -> NumaColumns:
+        """The columns as a pod with this request sees them."""
+        return self.columns if self.columns_seen_by is None else self.columns_seen_by(request)
 
-    def gift_number(self, node: str, key: PodKey, wants: NumaRequest) -> int:
-        """The number of what a pod that runs on a node would release; SILENT if that is unknown."""
+    def gift_number(self, node: str, key: PodKey, request: NumaRequest) -> int:
+        """The number of what a running pod would release; UNKNOWN_ZONES if that is unknown."""
         known = self.gifts.known(node, key)
         if known is not None:
             return known
         report = self.believed.get(node)
-        seats = None if report is None else self.seats(node)
-        return self.gifts.number(node, key, wants, report, seats)
+        container_zones = None if report is None else self.seats(node)
+        return self.gifts.number(node, key, request, report, container_zones)
 
 
 def minds(zones: NumaSnapshot | None, shape: PodSignature) -> NumaRequest | None:
-    """What a pod asks of zones, if there are any that it has to care about."""
+    """The NUMA request of a pod, or None if zones do not matter to it."""
     if zones is None or shape.zones is None or is_indifferent(shape.zones, zones.rules):
         return None
     return shape.zones
 
 
-def few(zones: NumaSnapshot, wants: NumaRequest, rows: Ints) -> NumaSnapshot:
-    """Some rows by themselves, as a pod finds them that asks for this."""
-    return NumaSnapshot(narrowed(zones.columns_for(wants), rows), zones.rules, zones.care)
+def few(zones: NumaSnapshot, request: NumaRequest, rows: Ints) -> NumaSnapshot:
+    """A snapshot of some rows only, as a pod with this request sees them."""
+    return NumaSnapshot(narrowed(zones.columns_for(request), rows), zones.rules, zones.care)
 
 
-def unaligned(zones: NumaSnapshot, wants: NumaRequest) -> dict[AlignmentTarget, Bools]:
-    """The nodes that cannot align a pod, by what stands in the way."""
-    stopped = aligned(zones.columns_for(wants), wants, zones.rules).stopped
+def unaligned_nodes(zones: NumaSnapshot, request: NumaRequest) -> dict[AlignmentTarget, Bools]:
+    """The nodes that cannot align a pod, by what could not be aligned."""
+    stopped = aligned(zones.columns_for(request), request, zones.rules).stopped
     if not (stopped != FITS).any():
         return {}
-    found = {
+    by_target = {
         AlignmentTarget.STALE: stopped == STALE,
         AlignmentTarget.POD: zones.columns.whole & (stopped >= 0),
     }
     parts = stopped >= 0
     if zones.rules.fit is not zones.rules.fit.PLAIN:
         parts &= ~zones.columns.whole
-        roles = [container.role for container in wants.containers]
+        roles = [container.role for container in request.containers]
     else:
-        del found[AlignmentTarget.POD]
-        roles = [container.role for container in wants.containers if container.role is ContainerType.APP]
-    for role, cause in CAUSES.items():
-        numbers = [at for at, one in enumerate(roles) if one is role]
-        found[cause] = parts & np.isin(stopped, numbers)
-    return {cause: where for cause, where in found.items() if where.any()}
+        del by_target[AlignmentTarget.POD]
+        roles = [container.role for container in request.containers if container.role is ContainerType.APP]
+    for role, target in TARGETS.items():
+        numbers = [index for index, container_role in enumerate(roles) if container_role is role]
+        by_target[target] = parts & np.isin(stopped, numbers)
+    return {target: nodes for target, nodes in by_target.items() if nodes.any()}
 
 
-def example(zones: NumaSnapshot, wants: NumaRequest, node: str, row: int) -> Unaligned | None:
-    """What exactly one node lacks."""
-    return why_unaligned(zones.columns_for(wants), row, node, wants, zones.rules)
+def first_shortage(zones: NumaSnapshot, request: NumaRequest, node: str, row: int) -> Unaligned | None:
+    """Why one node cannot align the pod, in detail."""
+    return why_unaligned(zones.columns_for(request), row, node, request, zones.rules)
 
 
-def copies_of(zones: NumaSnapshot, wants: NumaRequest, most: int, nodes: Bools | None = None) -> Ints:
-    """By node, how many such pods it can align, as far as zones have a say."""
-    return aligned_counts(zones.columns_for(wants), wants, zones.rules, most, nodes)
+def copies_of(zones: NumaSnapshot, request: NumaRequest, limit: int, nodes: Bools | None = None) -> Ints:
+    """By node, how many such pods its zones can align."""
+    return aligned_counts(zones.columns_for(request), request, zones.rules, limit, nodes)
 
 
-def scored(zones: NumaSnapshot, wants: NumaRequest) -> Ints:
-    """By node, how well such a pod would sit in its zones."""
-    return zone_scores(zones.columns_for(wants), wants, zones.rules)
+def scored(zones: NumaSnapshot, request: NumaRequest) -> Ints:
+    """The NUMA score of each node for such a pod."""
+    return zone_scores(zones.columns_for(request), request, zones.rules)

@@ -1,4 +1,4 @@
-"""Nodes and pods while a decision is made: pods are seated and lifted for trial, and it can all be undone."""
+"""What-if overlay of nodes and pods: pods are added and removed for trial, and every step can be undone."""
 
 from __future__ import annotations
 
@@ -21,36 +21,39 @@ from bayplan.placement.overlay.numa_overlay import NumaOverlay
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OverlayStep:
-    """Equal pods that came to rows or left them. A row that is ABSENT: a node that is not known."""
+    """Pods of equal signature added to rows or removed from them. ABSENT is the row of an unknown node."""
 
-    comes: bool
+    added: bool
     shape: PodSignature
     leaving: bool
     keys: tuple[PodKey, ...]
     slots: tuple[int, ...]
     rows: Ints
-    own: tuple[PodSignature, ...] = ()  # by key, if they have labels of their own that nobody looks at
+    own: tuple[PodSignature, ...] = ()  # by key, if they differ in labels that no term selects by
 
 
 class NodeOverlay:
-    """The index of the scene is changed in place, so whoever opens a floor closes it.
+    """A what-if copy of the free amounts of nodes, with a log of steps to undo.
 
-    `with Floor(scene) as floor:` does. What is free is its own copy, and always as the steps so far left it.
+    The pod index of the filter input is changed in place, so the caller must close the overlay:
+    `with NodeOverlay(filter_input) as overlay:` does. The free amounts are the overlay's own copy.
     """
 
-    def __init__(self, scene: FilterInput, watchdog: Watchdog | None = None) -> None:
-        self.watchdog = watchdog or Watchdog()  # asked before each step: no search goes on without them
-        self.before = scene.ground.free
-        self.zones = None if scene.zones is None else NumaOverlay(scene.zones, _names(scene))
+    def __init__(self, filter_input: FilterInput, watchdog: Watchdog | None = None) -> None:
+        self.watchdog = watchdog or Watchdog()  # checked before each step, since every search takes steps
+        self.before = filter_input.ground.free
+        self.zones = (
+            None if filter_input.zones is None else NumaOverlay(filter_input.zones, _node_names(filter_input))
+        )
         self.scene = replace(
-            scene,
-            ground=replace(scene.ground, free=self.before.copy(), memory={}),
+            filter_input,
+            ground=replace(filter_input.ground, free=self.before.copy(), memory={}),
             zones=None if self.zones is None else self.zones.ground,
         )
         self.steps: list[OverlayStep] = []
-        self.versions: list[int] = []  # of the index, before each step
-        self.touched: list[Ints] = []  # rows, in the order in which anything happened there; never shortened
-        self.remembered: dict[Hashable, Any] = {}  # for those who choose nodes
+        self.versions: list[int] = []  # of the pod index, before each step
+        self.touched: list[Ints] = []  # rows changed by each step, in order; never shortened
+        self.remembered: dict[Hashable, Any] = {}  # cache of the node choice
 
     def __enter__(self) -> NodeOverlay:
         return self
@@ -61,13 +64,13 @@ class NodeOverlay:
         self.close()
 
     def __len__(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return len(self.scene.ground.land)
 
     # ── names and rows ─────────────────────────────────────────────────────────────────────────────
 
     def row(self, node: str) -> int:
-        """The row of a node; ABSENT (-1) if there is no such node."""
+        """The row of a node; ABSENT (-1) if it does not exist."""
         return self.scene.ground.land.row(node)
 
     def node(self, row: int) -> str:
@@ -84,21 +87,21 @@ class NodeOverlay:
         return ~self.only(nodes)
 
     def place_of(self, key: PodKey) -> int:
-        """The row a pod is in now; ABSENT if it is nowhere."""
+        """The row of a pod's node; ABSENT if it has none."""
         running = self.scene.index.pods.get(key)
         if running is None:
             return ABSENT
         return int(self._rows_of(np.array([running.node]))[0])
 
-    # ── what is tried ──────────────────────────────────────────────────────────────────────────────
+    # ── filters and steps ──────────────────────────────────────────────────────────────────────────
 
     def judge(self, shape: PodSignature) -> FilterResult:
-        """Hold a pod against all nodes as they are now."""
+        """Run the filters of a pod on all nodes in their present state."""
         self.watchdog.check()
         return judge(self.scene, shape)
 
     def seat(self, key: PodKey, shape: PodSignature, row: int) -> None:
-        """Put a pod there, whether it fits or not. It is nowhere yet."""
+        """Add a pod without a node to a row, whether it fits or not."""
         self.seat_many(shape, (key,), (row,))
 
     def seat_many(
@@ -108,112 +111,119 @@ class NodeOverlay:
         rows: Sequence[int] | Ints,
         own: Sequence[PodSignature] = (),
     ) -> None:
-        """Put equal pods there, one per row given; a row may be given often.
+        """Add pods of equal signature, one per row; a row may occur several times.
 
-        `own` are their shapes, if they differ in labels.
+        `own` are their signatures, if they differ in labels.
         """
         if not len(keys):
             return
-        at = np.asarray(rows, dtype=np.int64)
-        slots = tuple(self.scene.ground.land.slots[at].tolist())
-        self._do(OverlayStep(True, shape, False, tuple(keys), slots, at, tuple(own)))
+        row_array = np.asarray(rows, dtype=np.int64)
+        slots = tuple(self.scene.ground.land.slots[row_array].tolist())
+        self._push(OverlayStep(True, shape, False, tuple(keys), slots, row_array, tuple(own)))
 
     def lift(self, key: PodKey) -> None:
-        """A pod leaves, whether it ran or was seated here; one that is nowhere already left."""
+        """Remove a pod, whether it ran or was added here; no effect if it has no node."""
         self.lift_many((key,))
 
     def lift_many(self, keys: Iterable[PodKey]) -> None:
-        """Pods leave."""
+        """Remove pods."""
         pods = self.scene.index.pods
-        alike: dict[tuple[PodSignature, bool], list[PodKey]] = {}
+        by_signature: dict[tuple[PodSignature, bool], list[PodKey]] = {}
         for key in dict.fromkeys(keys):
             running = pods.get(key)
             if running is not None:
-                alike.setdefault((running.shape, running.leaving), []).append(key)
-        for (shape, leaving), same in alike.items():
-            slots = tuple(pods[key].node for key in same)
-            self._do(OverlayStep(False, shape, leaving, tuple(same), slots, self._rows_of(np.array(slots))))
+                by_signature.setdefault((running.shape, running.leaving), []).append(key)
+        for (shape, leaving), pod_keys in by_signature.items():
+            slots = tuple(pods[key].node for key in pod_keys)
+            self._push(
+                OverlayStep(False, shape, leaving, tuple(pod_keys), slots, self._rows_of(np.array(slots)))
+            )
 
     def put_back(self, keys: Iterable[PodKey]) -> None:
-        """Pods that were lifted (and not undone since) are where they were before. Others are let be."""
-        wanted = {key for key in keys if key not in self.scene.index.pods}
-        for step in self.steps[::-1] if wanted else ():
-            found = [at for at, key in enumerate(step.keys) if key in wanted] if not step.comes else []
-            if found:
-                wanted.difference_update(step.keys)
-                keys_of, slots = tuple(step.keys[at] for at in found), tuple(step.slots[at] for at in found)
-                own = tuple(step.own[at] for at in found) if step.own else ()
-                self._do(OverlayStep(True, step.shape, step.leaving, keys_of, slots, step.rows[found], own))
+        """Add removed pods (not undone since) where they were before. Other pods are ignored."""
+        missing = {key for key in keys if key not in self.scene.index.pods}
+        for step in self.steps[::-1] if missing else ():
+            positions = [at for at, key in enumerate(step.keys) if key in missing] if not step.added else []
+            if positions:
+                missing.difference_update(step.keys)
+                step_keys, slots = (
+                    tuple(step.keys[at] for at in positions),
+                    tuple(step.slots[at] for at in positions),
+                )
+                own = tuple(step.own[at] for at in positions) if step.own else ()
+                self._push(
+                    OverlayStep(True, step.shape, step.leaving, step_keys, slots, step.rows[positions], own)
+                )
 
     def mark(self) -> int:
-        """A moment to come back to."""
+        """A checkpoint for `undo`."""
         return len(self.steps)
 
     def undo(self, mark: int) -> None:
-        """Everything since the mark is as if it had never been."""
+        """Roll back all steps since the checkpoint."""
         while len(self.steps) > mark:
             self._apply(self.steps.pop(), undone=True)
-            self.scene.index.version = self.versions.pop()  # so that answers known then are known again
+            self.scene.index.version = self.versions.pop()  # so that results cached then are valid again
 
     def close(self) -> None:
-        """Undo everything. An index that a step left half changed is made anew by those who own it."""
+        """Undo everything. If a step failed halfway, the owner of the pod index rebuilds it."""
         if not self.scene.index.damaged:
             self.undo(0)
 
     @contextmanager
     def in_order(self) -> Iterator[None]:
-        """Pods get their zones in the order in which they are seated: a little less safe than any order."""
+        """Assume that pods get zones in the order in which they were added: less safe than any order."""
         if self.zones is None:
             yield
             return
-        self._take_turns(self.zones, in_order=True)
+        self._set_in_order(self.zones, in_order=True)
         try:
             yield
         finally:
-            self._take_turns(self.zones, in_order=False)
+            self._set_in_order(self.zones, in_order=False)
 
-    def _take_turns(self, zones: NumaOverlay, *, in_order: bool) -> None:
-        """What was known of nodes holds no more."""
+    def _set_in_order(self, zones: NumaOverlay, *, in_order: bool) -> None:
+        """Switch the assumed order; cached results become invalid."""
         self.scene.ground.memory.clear()
         self.remembered.clear()
-        zones.take_turns(in_order)
+        zones.set_in_order(in_order)
 
-    def _do(self, step: OverlayStep) -> None:
+    def _push(self, step: OverlayStep) -> None:
         self.watchdog.check()
         self.versions.append(self.scene.index.version)
         self._apply(step, undone=False)
         self.steps.append(step)
 
     def _apply(self, step: OverlayStep, *, undone: bool) -> None:
-        index, ground = self.scene.index, self.scene.ground
-        comes = step.comes != undone
-        index.damaged = True  # unless it comes to its end
-        if comes:
+        index, node_snapshot = self.scene.index, self.scene.ground
+        added = step.added != undone
+        index.damaged = True  # until the step is complete
+        if added:
             index.add_many(step.keys, step.slots, step.shape, step.own, leaving=step.leaving)
         else:
             index.remove_many(step.keys, alike=not step.own)
-        known = step.rows if step.rows.min() > ABSENT else step.rows[step.rows != ABSENT]
+        known_rows = step.rows if step.rows.min() > ABSENT else step.rows[step.rows != ABSENT]
         for resource, amount in step.shape.amounts:
-            at = ground.resources.get(resource)
-            if at is not None and amount:
-                more = -amount if comes else amount
-                if len(known) == 1:
-                    ground.free[at, known[0]] += more
+            resource_row = node_snapshot.resources.get(resource)
+            if resource_row is not None and amount:
+                delta = -amount if added else amount
+                if len(known_rows) == 1:
+                    node_snapshot.free[resource_row, known_rows[0]] += delta
                 else:
-                    np.add.at(ground.free[at], known, more)
+                    np.add.at(node_snapshot.free[resource_row], known_rows, delta)
         if self.zones is not None:
-            self.zones.step(step.shape, step.keys, step.rows, comes=comes)
-        self.touched.append(known)
+            self.zones.step(step.shape, step.keys, step.rows, added=added)
+        self.touched.append(known_rows)
         index.damaged = False
 
     def _rows_of(self, slots: Ints) -> Ints:
-        land = self.scene.ground.land
-        rows = land.rows()
+        node_index = self.scene.ground.land
+        rows = node_index.rows()
         inside = slots < len(rows)
         return np.where(inside, rows[np.where(inside, slots, 0)], ABSENT) if len(rows) else slots * 0 + ABSENT
 
 
-def _names(scene: FilterInput) -> list[str]:
-    """The nodes, row by row."""
-    land = scene.ground.land
-    return land.remember("names", lambda: [node.name for node in land.table.nodes])
+def _node_names(filter_input: FilterInput) -> list[str]:
+    """The node names by row."""
+    node_index = filter_input.ground.land
+    return node_index.remember("names", lambda: [node.name for node in node_index.table.nodes])

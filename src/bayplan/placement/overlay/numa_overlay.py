@@ -1,8 +1,8 @@
-"""Room in zones while a decision is made: what is tried on a floor is followed here, and can be undone.
+"""What-if overlay of NUMA zones that follows the steps of a node overlay and can be undone.
 
-Equal pods that are seated on one node get the zones that the node would give them, in whatever order they
-come. Of others nobody knows who comes first: to them each pod takes its share of every zone, unless it is
-assumed that pods come in the order in which they were seated.
+Pods of equal request on one node get the zones that the kubelet would choose, in any order. For pods of
+different requests the order is unknown: each is subtracted from every zone, unless it is assumed that pods
+start in the order in which they were added.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.topology_tree import Ints
 from bayplan.placement.numa.alignment import assumed_zones
 from bayplan.placement.numa.capacity import aligned_counts, with_copies
-from bayplan.placement.numa.columns import NumaColumns, narrowed, taken_everywhere
+from bayplan.placement.numa.columns import NumaColumns, narrowed, subtracted_everywhere
 from bayplan.placement.numa.evictions import Seats, imagined
 from bayplan.placement.numa.reports import RunningPod
 from bayplan.placement.numa.resources import whole_pod
@@ -31,132 +31,147 @@ AT_FIRST, ONE = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
 
 
 class NumaOverlay:
-    """What zones hold follows from who was seated on a node and who left it, so that undoing is exact."""
+    """Overlay of zone amounts, recomputed from the pods added and removed per node, so that undo is exact."""
 
-    def __init__(self, ground: NumaSnapshot, nodes: Sequence[str]) -> None:
+    def __init__(self, snapshot: NumaSnapshot, nodes: Sequence[str]) -> None:
         self.nodes = nodes
-        self.before = ground.columns
+        self.before = snapshot.columns
         columns = replace(self.before, available=self.before.available.copy(), fresh=self.before.fresh.copy())
-        self.ground = replace(ground, columns=columns, beside=self.found_by)
-        self.views: dict[NumaRequest, NumaColumns] = {}  # as equals find it, for those who asked last
-        self.seated: set[PodKey] = set()  # who came while the decision was made
-        self.tenants: dict[int, Counter[NumaRequest]] = {}  # what they ask for, by row
-        self.in_order = False  # pods come as they were seated
-        self.left: dict[int, dict[PodKey, NumaRequest]] = {}  # who ran there and was made to go
-        self.seats: dict[str, Seats | None] = {}  # by node, as far as anybody asked
-        self.thought: dict[tuple[int, frozenset[PodKey]], Ints | None] = {}  # rows without some of their pods
+        self.ground = replace(snapshot, columns=columns, columns_seen_by=self.columns_seen_by)
+        self.views: dict[NumaRequest, NumaColumns] = {}  # columns as pods of equal request see them
+        self.added: set[PodKey] = set()  # pods added by the overlay
+        self.requests_by_row: dict[int, Counter[NumaRequest]] = {}  # their requests by row
+        self.in_order = False  # pods start in the order in which they were added
+        self.removed_pods: dict[
+            int, dict[PodKey, NumaRequest]
+        ] = {}  # running pods removed by the overlay, by row
+        self.container_zones: dict[str, Seats | None] = {}  # cache by node
+        # cache of the amounts of rows without some of their pods
+        self.released_rows: dict[tuple[int, frozenset[PodKey]], Ints | None] = {}
 
-    def step(self, shape: PodSignature, keys: Sequence[PodKey], rows: Ints, *, comes: bool) -> None:
-        """Pods came to rows, or left them; said the other way round it is undone."""
-        wants = minds(self.ground, shape)
-        if wants is None:
+    def step(self, shape: PodSignature, keys: Sequence[PodKey], rows: Ints, *, added: bool) -> None:
+        """Pods were added to rows or removed from them; the inverse call undoes it."""
+        request = minds(self.ground, shape)
+        if request is None:
             return
         for key, row in zip(keys, rows.tolist(), strict=True):
             if row == ABSENT:
                 continue
-            if comes:
-                self._come(key, row, wants)
+            if added:
+                self._pod_added(key, row, request)
             else:
-                self._leave(key, row, wants)
-        self._work_out(np.unique(rows[rows != ABSENT]))
+                self._pod_removed(key, row, request)
+        self._recompute(np.unique(rows[rows != ABSENT]))
 
     def meant(
-        self, seats: Iterable[tuple[PodKey, PodSignature, int]]
+        self, assigned: Iterable[tuple[PodKey, PodSignature, int]]
     ) -> dict[PodKey, tuple[tuple[str, int], ...]]:
-        """The zones that equal pods on a node get one after the other; of mixed company nobody can tell."""
-        found = {}
-        rooms: dict[int, NumaColumns] = {}
-        for key, shape, row in seats:
-            wants = minds(self.ground, shape)
-            if wants is None or len(self.tenants.get(row, ())) != 1:
+        """The zones that pods get if all added pods of their node have equal requests; unknown otherwise."""
+        zones_by_pod = {}
+        columns_by_row: dict[int, NumaColumns] = {}
+        for key, shape, row in assigned:
+            request = minds(self.ground, shape)
+            if request is None or len(self.requests_by_row.get(row, ())) != 1:
                 continue
-            if row not in rooms:
-                rooms[row] = narrowed(self.before, np.array([row]))
-            zones = assumed_zones(rooms[row], 0, wants, self.ground.rules)
+            if row not in columns_by_row:
+                columns_by_row[row] = narrowed(self.before, np.array([row]))
+            zones = assumed_zones(columns_by_row[row], 0, request, self.ground.rules)
             if zones:
-                found[key] = zones
-                rooms[row] = with_copies(rooms[row], AT_FIRST, ONE, wants, self.ground.rules)
-        return found
+                zones_by_pod[key] = zones
+                columns_by_row[row] = with_copies(
+                    columns_by_row[row], AT_FIRST, ONE, request, self.ground.rules
+                )
+        return zones_by_pod
 
-    def _come(self, key: PodKey, row: int, wants: NumaRequest) -> None:
-        gone = self.left.get(row, {})
-        if key in gone:
-            del gone[key]
+    def _pod_added(self, key: PodKey, row: int, request: NumaRequest) -> None:
+        removed = self.removed_pods.get(row, {})
+        if key in removed:
+            del removed[key]
             return
-        self.seated.add(key)
-        self.tenants.setdefault(row, Counter())[wants] += 1
+        self.added.add(key)
+        self.requests_by_row.setdefault(row, Counter())[request] += 1
 
-    def _leave(self, key: PodKey, row: int, wants: NumaRequest) -> None:
-        if key not in self.seated:
-            self.left.setdefault(row, {})[key] = wants
+    def _pod_removed(self, key: PodKey, row: int, request: NumaRequest) -> None:
+        if key not in self.added:
+            self.removed_pods.setdefault(row, {})[key] = request
             return
-        self.seated.discard(key)
-        tenants = self.tenants[row]
-        tenants[wants] -= 1
-        if not tenants[wants]:
-            del tenants[wants]
+        self.added.discard(key)
+        requests = self.requests_by_row[row]
+        requests[request] -= 1
+        if not requests[request]:
+            del requests[request]
 
-    def take_in(self, others: NumaOverlay) -> None:
-        """Those who were seated elsewhere while the decision was made are here, too."""
-        self.seated = set(others.seated)
-        self.tenants = {row: Counter(tenants) for row, tenants in others.tenants.items() if tenants}
-        self._work_out(np.array(sorted(self.tenants), dtype=np.int64))
+    def copy_added(self, others: NumaOverlay) -> None:
+        """Copy the added pods of another overlay."""
+        self.added = set(others.added)
+        self.requests_by_row = {
+            row: Counter(requests) for row, requests in others.requests_by_row.items() if requests
+        }
+        self._recompute(np.array(sorted(self.requests_by_row), dtype=np.int64))
 
-    def _work_out(self, rows: Ints) -> None:
-        """What these rows hold now, beginning with what they held before anything was tried."""
+    def _recompute(self, rows: Ints) -> None:
+        """Recompute these rows, starting from the amounts before the first step."""
         if not len(rows):
             return
-        part = self._without_those_who_left(narrowed(self.before, rows), rows)
+        part = self._without_removed(narrowed(self.before, rows), rows)
         if self.in_order:
-            here: list[Mapping[NumaRequest, int]] = [self.tenants.get(row, {}) for row in rows.tolist()]
-            _put(self.ground.columns, rows, self._one_after_the_other(part, here))
+            row_requests: list[Mapping[NumaRequest, int]] = [
+                self.requests_by_row.get(row, {}) for row in rows.tolist()
+            ]
+            _write_rows(self.ground.columns, rows, self._assign_in_order(part, row_requests))
             return
-        taken: dict[NumaRequest, list[tuple[int, int]]] = {}
-        alone: dict[NumaRequest, list[tuple[int, int]]] = {}
+        by_request: dict[NumaRequest, list[tuple[int, int]]] = {}
+        single_request: dict[NumaRequest, list[tuple[int, int]]] = {}
         for at, row in enumerate(rows.tolist()):
-            tenants: Mapping[NumaRequest, int] = self.tenants.get(row, {})
-            for wants, count in tenants.items():
-                taken.setdefault(wants, []).append((at, count))
-                if len(tenants) == 1:
-                    alone.setdefault(wants, []).append((at, count))
-        crowded = part
-        for wants, found in taken.items():
-            at, counts = np.array(found, dtype=np.int64).T
-            crowded = _pessimistic(crowded, at, counts, wants)
-        _put(self.ground.columns, rows, crowded)
-        for wants, view in self.views.items():
-            equals = np.array(alone.get(wants, ()), dtype=np.int64).reshape(-1, 2)
-            _put(view, rows, crowded)
-            if len(equals):
-                _put(view, rows[equals[:, 0]], self._with_equals(part, crowded, wants, equals))
+            requests: Mapping[NumaRequest, int] = self.requests_by_row.get(row, {})
+            for request, count in requests.items():
+                by_request.setdefault(request, []).append((at, count))
+                if len(requests) == 1:
+                    single_request.setdefault(request, []).append((at, count))
+        pessimistic = part
+        for request, entries in by_request.items():
+            at, counts = np.array(entries, dtype=np.int64).T
+            pessimistic = _subtract_everywhere(pessimistic, at, counts, request)
+        _write_rows(self.ground.columns, rows, pessimistic)
+        for request, view in self.views.items():
+            equal_counts = np.array(single_request.get(request, ()), dtype=np.int64).reshape(-1, 2)
+            _write_rows(view, rows, pessimistic)
+            if len(equal_counts):
+                _write_rows(
+                    view,
+                    rows[equal_counts[:, 0]],
+                    self._with_equal_pods(part, pessimistic, request, equal_counts),
+                )
 
-    def take_turns(self, in_order: bool) -> None:
-        """From now on pods come in the order in which they were seated, or nobody knows."""
+    def set_in_order(self, in_order: bool) -> None:
+        """Set whether pods are assumed to start in the order in which they were added."""
         self.in_order = in_order
         self.views.clear()
-        self._work_out(np.array(sorted(self.tenants), dtype=np.int64))
+        self._recompute(np.array(sorted(self.requests_by_row), dtype=np.int64))
 
-    def _one_after_the_other(
-        self, part: NumaColumns, by_row: Sequence[Mapping[NumaRequest, int]]
-    ) -> NumaColumns:
-        tenants = [list(here.items()) for here in by_row]
-        for turn in range(max(map(len, tenants))):
-            alike: dict[NumaRequest, list[tuple[int, int]]] = {}
-            for at, here in enumerate(tenants):
-                if turn < len(here):
-                    alike.setdefault(here[turn][0], []).append((at, here[turn][1]))
-            for wants, found in alike.items():
-                where, counts = np.array(found, dtype=np.int64).T
-                part = with_copies(part, where, counts, wants, self.ground.rules)
+    def _assign_in_order(self, part: NumaColumns, by_row: Sequence[Mapping[NumaRequest, int]]) -> NumaColumns:
+        requests = [list(row_requests.items()) for row_requests in by_row]
+        for turn in range(max(map(len, requests))):
+            by_request: dict[NumaRequest, list[tuple[int, int]]] = {}
+            for at, row_requests in enumerate(requests):
+                if turn < len(row_requests):
+                    by_request.setdefault(row_requests[turn][0], []).append((at, row_requests[turn][1]))
+            for request, entries in by_request.items():
+                rows, counts = np.array(entries, dtype=np.int64).T
+                part = with_copies(part, rows, counts, request, self.ground.rules)
         return part
 
-    def found_by(self, wants: NumaRequest) -> NumaColumns:
-        """The zones as such a pod finds them: it knows what its equals take."""
+    def columns_seen_by(self, request: NumaRequest) -> NumaColumns:
+        """The columns as a pod with this request sees them: the zones of equal pods are known."""
         if self.in_order:
             return self.ground.columns
-        if wants in self.views:
-            return self.views[wants]
-        rows = [row for row, tenants in self.tenants.items() if len(tenants) == 1 and wants in tenants]
+        if request in self.views:
+            return self.views[request]
+        rows = [
+            row
+            for row, requests in self.requests_by_row.items()
+            if len(requests) == 1 and request in requests
+        ]
         columns = self.ground.columns
         if not rows:
             return columns
@@ -164,100 +179,108 @@ class NumaOverlay:
             del self.views[next(iter(self.views))]
         view = replace(columns, available=columns.available.copy(), fresh=columns.fresh.copy())
         at = np.array(sorted(rows), dtype=np.int64)
-        counts = np.array([self.tenants[row][wants] for row in at.tolist()], dtype=np.int64)
-        equals = np.stack((np.arange(len(at)), counts), axis=1)
-        part = self._without_those_who_left(narrowed(self.before, at), at)
-        _put(view, at, self._with_equals(part, narrowed(columns, at), wants, equals))
-        self.views[wants] = view
+        counts = np.array([self.requests_by_row[row][request] for row in at.tolist()], dtype=np.int64)
+        equal_counts = np.stack((np.arange(len(at)), counts), axis=1)
+        part = self._without_removed(narrowed(self.before, at), at)
+        _write_rows(view, at, self._with_equal_pods(part, narrowed(columns, at), request, equal_counts))
+        self.views[request] = view
         return view
 
-    def found_after(self, wants: NumaRequest, rows: Ints, more: Ints) -> NumaColumns:
-        """Some rows as such a pod finds them once so many equals more came to each; a row may come often."""
-        part = self._without_those_who_left(narrowed(self.before, rows), rows)
-        return self.found_in(part, wants, rows, more)
+    def found_after(self, request: NumaRequest, rows: Ints, more: Ints) -> NumaColumns:
+        """Rows as such a pod sees them after `more` equal pods on each; a row may occur several times."""
+        part = self._without_removed(narrowed(self.before, rows), rows)
+        return self.columns_within(part, request, rows, more)
 
-    def found_in(self, part: NumaColumns, wants: NumaRequest, rows: Ints, more: Ints) -> NumaColumns:
-        """The same if these rows had been like that before anybody was seated."""
+    def columns_within(self, part: NumaColumns, request: NumaRequest, rows: Ints, more: Ints) -> NumaColumns:
+        """The same, with `part` as the rows before any pod was added."""
         if self.in_order:
-            tenants = [Counter(self.tenants.get(row, ())) for row in rows.tolist()]
-            for here, count in zip(tenants, more.tolist(), strict=True):
-                here.update({wants: count} if count else {})
-            return self._one_after_the_other(part, tenants)
-        equals, crowded = more.copy(), part
+            requests = [Counter(self.requests_by_row.get(row, ())) for row in rows.tolist()]
+            for row_requests, count in zip(requests, more.tolist(), strict=True):
+                row_requests.update({request: count} if count else {})
+            return self._assign_in_order(part, requests)
+        equal_counts, pessimistic = more.copy(), part
         mixed: list[int] = []
-        taken: dict[NumaRequest, list[tuple[int, int]]] = {}
-        inhabited = np.isin(rows, np.fromiter(self.tenants, np.int64)) if self.tenants else rows < 0
-        for at in np.flatnonzero(inhabited).tolist():
-            tenants_here = self.tenants[int(rows[at])]
-            equals[at] += tenants_here.get(wants, 0)
-            if len(tenants_here) > (wants in tenants_here):
+        by_request: dict[NumaRequest, list[tuple[int, int]]] = {}
+        has_added = (
+            np.isin(rows, np.fromiter(self.requests_by_row, np.int64)) if self.requests_by_row else rows < 0
+        )
+        for at in np.flatnonzero(has_added).tolist():
+            row_requests = self.requests_by_row[int(rows[at])]
+            equal_counts[at] += row_requests.get(request, 0)
+            if len(row_requests) > (request in row_requests):
                 mixed.append(at)
-            for other, count in tenants_here.items():
-                if other != wants:
-                    taken.setdefault(other, []).append((at, count))
-        some = np.flatnonzero(equals)
-        crowded = _pessimistic(crowded, some, equals[some], wants) if len(some) else crowded
-        for other, found in taken.items():
-            at_rows, counts = np.array(found, dtype=np.int64).T
-            crowded = _pessimistic(crowded, at_rows, counts, other)
-        equals[mixed] = 0
-        alone = np.flatnonzero(equals)
-        if len(alone):
-            filled = self._with_equals(part, crowded, wants, np.stack((alone, equals[alone]), axis=1))
-            _put(crowded, alone, filled)
-        return crowded
+            for other, count in row_requests.items():
+                if other != request:
+                    by_request.setdefault(other, []).append((at, count))
+        occupied = np.flatnonzero(equal_counts)
+        pessimistic = (
+            _subtract_everywhere(pessimistic, occupied, equal_counts[occupied], request)
+            if len(occupied)
+            else pessimistic
+        )
+        for other, entries in by_request.items():
+            at_rows, counts = np.array(entries, dtype=np.int64).T
+            pessimistic = _subtract_everywhere(pessimistic, at_rows, counts, other)
+        equal_counts[mixed] = 0
+        unmixed = np.flatnonzero(equal_counts)
+        if len(unmixed):
+            filled = self._with_equal_pods(
+                part, pessimistic, request, np.stack((unmixed, equal_counts[unmixed]), axis=1)
+            )
+            _write_rows(pessimistic, unmixed, filled)
+        return pessimistic
 
-    def _with_equals(
-        self, part: NumaColumns, crowded: NumaColumns, wants: NumaRequest, equals: Ints
+    def _with_equal_pods(
+        self, part: NumaColumns, pessimistic: NumaColumns, request: NumaRequest, equal_counts: Ints
     ) -> NumaColumns:
-        """Some rows of a part with equal pods in their zones. Where they do not fit, it is as for all."""
-        rules, (at, counts) = self.ground.rules, equals.T
-        few = narrowed(part, at)
-        fits = aligned_counts(few, wants, rules, int(counts.max())) >= counts
-        filled = with_copies(few, np.flatnonzero(fits), counts[fits], wants, rules)
-        filled.available[:, :, ~fits] = crowded.available[:, :, at[~fits]]
+        """Rows of a part with equal pods in their zones; the pessimistic amounts where they do not fit."""
+        rules, (at, counts) = self.ground.rules, equal_counts.T
+        subset = narrowed(part, at)
+        fits = aligned_counts(subset, request, rules, int(counts.max())) >= counts
+        filled = with_copies(subset, np.flatnonzero(fits), counts[fits], request, rules)
+        filled.available[:, :, ~fits] = pessimistic.available[:, :, at[~fits]]
         return filled
 
-    def _without_those_who_left(self, part: NumaColumns, rows: Ints) -> NumaColumns:
-        """They give back what they had to themselves, as far as anybody knows where that was."""
-        if not self.left or not self.ground.care.thinks_ahead:
+    def _without_removed(self, part: NumaColumns, rows: Ints) -> NumaColumns:
+        """The rows after removed pods released their exclusive resources, as far as their zones are known."""
+        if not self.removed_pods or not self.ground.care.thinks_ahead:
             return part
         for at, row in enumerate(rows.tolist()):
-            gone = self.left.get(row)
-            if not gone:
+            removed = self.removed_pods.get(row)
+            if not removed:
                 continue
-            key = (row, frozenset(gone))
-            if key not in self.thought:
-                self.thought[key] = self._imagined(row, gone)
-            found = self.thought[key]
-            if found is None:
-                part.fresh[at] = False  # nobody can say what would be there
+            key = (row, frozenset(removed))
+            if key not in self.released_rows:
+                self.released_rows[key] = self._amounts_without(row, removed)
+            amounts = self.released_rows[key]
+            if amounts is None:
+                part.fresh[at] = False  # the amounts after the removal are unknown
             else:
-                part.available[:, :, at] = found
+                part.available[:, :, at] = amounts
         return part
 
-    def _imagined(self, row: int, gone: Mapping[PodKey, NumaRequest]) -> Ints | None:
-        """What a row's zones hold without some pods; None if that cannot be said."""
+    def _amounts_without(self, row: int, removed: Mapping[PodKey, NumaRequest]) -> Ints | None:
+        """The zone amounts of a row without some pods; None if they are unknown."""
         name, available = self.nodes[row], self.before.available[:, :, row]
         report = self.ground.believed.get(name)
         if report is None:
             return available
-        if name not in self.seats:
-            self.seats[name] = self.ground.seats(name)
-        victims = [RunningPod((key.namespace, key.name), wants) for key, wants in gone.items()]
-        found = imagined(report, victims, self.seats[name], self.ground.care)
-        if not isinstance(found, NodeZones):
+        if name not in self.container_zones:
+            self.container_zones[name] = self.ground.seats(name)
+        victims = [RunningPod((key.namespace, key.name), request) for key, request in removed.items()]
+        zones = imagined(report, victims, self.container_zones[name], self.ground.care)
+        if not isinstance(zones, NodeZones):
             return None
         available = available.copy()
-        for place, zone in enumerate(found.zones):
+        for place, zone in enumerate(zones.zones):
             for resource, amount in zone.available.items():
                 available[self.before.resources[resource], place] = max(amount, 0)
         return available
 
 
-def _put(columns: NumaColumns, rows: Ints, part: NumaColumns) -> None:
+def _write_rows(columns: NumaColumns, rows: Ints, part: NumaColumns) -> None:
     columns.available[:, :, rows], columns.fresh[rows] = part.available, part.fresh
 
 
-def _pessimistic(part: NumaColumns, at: Ints, counts: Ints, wants: NumaRequest) -> NumaColumns:
-    return taken_everywhere(part, at, dict(whole_pod(wants, sidecars_stay=True)), counts)
+def _subtract_everywhere(part: NumaColumns, at: Ints, counts: Ints, request: NumaRequest) -> NumaColumns:
+    return subtracted_everywhere(part, at, dict(whole_pod(request, sidecars_stay=True)), counts)

@@ -1,7 +1,7 @@
-"""Room in zones while admission decides: pods to come take the zones that nodes would give them.
+"""What-if overlay of NUMA zones by topology for admission: pending pods take the zones kubelets would choose.
 
-Of pods that run, a report tells what they take together, and rarely which zone each of them sits in. When
-some leave, a zone is taken to gain no more than it must, wherever they sat.
+A report has the total usage of running pods and rarely the zone of each. When pods are removed, a zone is
+assumed to gain only the amount that is certain, wherever the pods ran.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from bayplan.placement.numa.capacity import aligned_counts, with_copies
 from bayplan.placement.numa.columns import NumaColumns, narrowed
 from bayplan.placement.numa.evictions import Seats
 from bayplan.placement.numa.fingerprint import Name
-from bayplan.placement.numa.resources import is_exclusive, is_indifferent, lasting
+from bayplan.placement.numa.resources import is_exclusive, is_indifferent, long_running_containers
 
 EMPTY = "empty"
 Key = tuple[int, int]
-"""Whose pods: the ids of an assignment and of what each pod asks for, which whoever holds them keeps."""
+"""Identity of pods: the ids of an assignment and of its requests; their owner keeps both alive."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingPods:
-    """Equal pods of one gang on one node: so many that the report does not count yet, and the others."""
+    """Equal pods of one gang on one node: how many the report does not count yet, and the running ones."""
 
     wants: NumaRequest
     coming: int
@@ -38,48 +38,48 @@ class PendingPods:
 class NumaStock:
     """The zones under one topology, rows as in its tree, and the gangs that have pods there."""
 
-    reported: NumaColumns  # less what pods of no gang take that reports do not count yet
-    whole: Callable[[], NumaColumns]  # the same zones with nobody in them
+    reported: NumaColumns  # less the usage of pods without gang that reports do not count yet
+    whole: Callable[[], NumaColumns]  # the same zones without any pod
     names: Sequence[str]  # of nodes, by row
-    lodgers: Mapping[int, Mapping[Key, PendingPods]]  # by row, in the order in which they came
-    seats: Callable[[str], Seats | None]  # by node, the zones of containers, if anybody says
+    lodgers: Mapping[int, Mapping[Key, PendingPods]]  # by row, in order of arrival
+    seats: Callable[[str], Seats | None]  # by node, the zones of containers, if reported
     memory: dict[object, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodMove:
-    """Pods that come to rows, or leave them if `times` is negative."""
+    """Pods added to rows, or removed from them if `times` is negative."""
 
     times: int
     key: Key
-    wants: NumaRequest
+    request: NumaRequest
     rows: Ints
     pods: Ints
 
 
 class TopologyNumaOverlay:
-    """Zones by topology, with what is tried in one decision."""
+    """Zones by topology, with the pods added and removed during one decision."""
 
     def __init__(self, stocks: Mapping[str, NumaStock], rules: ZoneRules) -> None:
         self.stocks, self.rules = stocks, rules
 
     def after(self, topology: str, moves: Iterable[PodMove]) -> NumaColumns | None:
-        """The zones after these moves; None if no node under the topology tells of any."""
+        """The zones after these moves; None if no node under the topology reports zones."""
         stock = self.stocks.get(topology)
         if stock is None:
             return None
-        moves = [move for move in moves if not is_indifferent(move.wants, self.rules) and len(move.rows)]
-        settled = self._settled(stock)
+        moves = [move for move in moves if not is_indifferent(move.request, self.rules) and len(move.rows)]
+        with_pending = self._with_pending_pods(stock)
         if not moves:
-            return settled
-        gone = {move.key for move in moves if move.times < 0}
+            return with_pending
+        removed = {move.key for move in moves if move.times < 0}
         rows = np.unique(np.concatenate([move.rows for move in moves]))
-        part = self._without(stock, rows, gone) if gone else narrowed(settled, rows)
+        part = self._without(stock, rows, removed) if removed else narrowed(with_pending, rows)
         for move in moves:
             if move.times > 0:
                 at = np.searchsorted(rows, move.rows)
-                part = with_copies(part, at, move.pods * move.times, move.wants, self.rules)
-        return _joined(settled, rows, part)
+                part = with_copies(part, at, move.pods * move.times, move.request, self.rules)
+        return _with_rows(with_pending, rows, part)
 
     def empty(self, topology: str) -> NumaColumns | None:
         """The zones as they would be without any placed gang."""
@@ -88,54 +88,54 @@ class TopologyNumaOverlay:
             return None
         if EMPTY not in stock.memory:
             rows = _occupied(stock, lambda _: True)
-            stock.memory[EMPTY] = _joined(stock.reported, rows, self._without(stock, rows, None))
-        found: NumaColumns = stock.memory[EMPTY]
-        return found
+            stock.memory[EMPTY] = _with_rows(stock.reported, rows, self._without(stock, rows, None))
+        columns: NumaColumns = stock.memory[EMPTY]
+        return columns
 
-    def fits(self, columns: NumaColumns, wants: NumaRequest, rows: Ints, pods: Ints) -> bool:
-        """Whether so many pods find their zones on each of the rows."""
-        if is_indifferent(wants, self.rules) or not len(rows):
+    def fits(self, columns: NumaColumns, request: NumaRequest, rows: Ints, pods: Ints) -> bool:
+        """Whether the zones of each row fit its number of pods."""
+        if is_indifferent(request, self.rules) or not len(rows):
             return True
-        counts = aligned_counts(narrowed(columns, rows), wants, self.rules, int(pods.max()))
+        counts = aligned_counts(narrowed(columns, rows), request, self.rules, int(pods.max()))
         return bool((counts >= pods).all())
 
-    def _settled(self, stock: NumaStock) -> NumaColumns:
-        """With everybody who is still to come. Worked out once for a stock and its rules."""
+    def _with_pending_pods(self, stock: NumaStock) -> NumaColumns:
+        """The zones with all pending pods, computed once for a stock and its rules."""
         if self.rules not in stock.memory:
-            rows = _occupied(stock, lambda lodger: lodger.coming > 0)
-            stock.memory[self.rules] = _joined(stock.reported, rows, self._without(stock, rows, ()))
-        settled: NumaColumns = stock.memory[self.rules]
-        return settled
+            rows = _occupied(stock, lambda pods: pods.coming > 0)
+            stock.memory[self.rules] = _with_rows(stock.reported, rows, self._without(stock, rows, ()))
+        with_pending: NumaColumns = stock.memory[self.rules]
+        return with_pending
 
-    def _without(self, stock: NumaStock, rows: Ints, gone: Collection[Key] | None) -> NumaColumns:
-        """Some rows after these gangs left, or all of them, and with the others that are to come."""
+    def _without(self, stock: NumaStock, rows: Ints, removed: Collection[Key] | None) -> NumaColumns:
+        """Some rows without these gangs (None: without any gang), and with the pending pods of the others."""
         part = narrowed(stock.reported, rows)
-        staying: list[list[PendingPods]] = []
-        leaving: dict[int, list[PendingPods]] = {}
+        remaining: list[list[PendingPods]] = []
+        removed_pods: dict[int, list[PendingPods]] = {}
         for at, row in enumerate(rows.tolist()):
-            staying.append([])
-            for key, lodger in stock.lodgers.get(row, {}).items():
-                if gone is None or key in gone:
-                    leaving.setdefault(at, []).append(lodger)
+            remaining.append([])
+            for key, pods in stock.lodgers.get(row, {}).items():
+                if removed is None or key in removed:
+                    removed_pods.setdefault(at, []).append(pods)
                 else:
-                    staying[-1].append(lodger)
-        if any(lodger.running for lodgers in leaving.values() for lodger in lodgers):
-            _give_back(
+                    remaining[-1].append(pods)
+        if any(pods.running for entries in removed_pods.values() for pods in entries):
+            _release(
                 part,
                 narrowed(stock.whole(), rows),
-                leaving,
+                removed_pods,
                 [stock.seats(stock.names[row]) for row in rows.tolist()],
             )
-        return _seated(part, staying, self.rules)
+        return _with_pending(part, remaining, self.rules)
 
 
 def _occupied(stock: NumaStock, counts: Callable[[PendingPods], bool]) -> Ints:
-    """The rows of nodes with such lodgers."""
-    found = [row for row, lodgers in stock.lodgers.items() if any(map(counts, lodgers.values()))]
-    return np.array(sorted(found), dtype=np.int64)
+    """The rows of nodes with pods for which `counts` holds."""
+    rows = [row for row, entries in stock.lodgers.items() if any(map(counts, entries.values()))]
+    return np.array(sorted(rows), dtype=np.int64)
 
 
-def _joined(columns: NumaColumns, rows: Ints, part: NumaColumns) -> NumaColumns:
+def _with_rows(columns: NumaColumns, rows: Ints, part: NumaColumns) -> NumaColumns:
     if not len(rows):
         return columns
     available = columns.available.copy()
@@ -143,59 +143,62 @@ def _joined(columns: NumaColumns, rows: Ints, part: NumaColumns) -> NumaColumns:
     return replace(columns, available=available)
 
 
-def _seated(part: NumaColumns, lodgers: Sequence[Sequence[PendingPods]], rules: ZoneRules) -> NumaColumns:
-    """With all that is to come on each row, one after the other; equal pods in the same turn are one step."""
-    coming = [
-        [one for one in here if one.coming and not is_indifferent(one.wants, rules)] for here in lodgers
+def _with_pending(
+    part: NumaColumns, rows_of_pods: Sequence[Sequence[PendingPods]], rules: ZoneRules
+) -> NumaColumns:
+    """The part with the pending pods of each row in order; equal pods of the same turn are one step."""
+    pending = [
+        [pods for pods in row_pods if pods.coming and not is_indifferent(pods.wants, rules)]
+        for row_pods in rows_of_pods
     ]
-    for turn in range(max(map(len, coming), default=0)):
-        alike: dict[NumaRequest, list[tuple[int, int]]] = {}
-        for at, here in enumerate(coming):
-            if turn < len(here):
-                alike.setdefault(here[turn].wants, []).append((at, here[turn].coming))
-        for wants, found in alike.items():
-            rows, counts = np.array(found, dtype=np.int64).T
-            part = with_copies(part, rows, counts, wants, rules)
+    for turn in range(max(map(len, pending), default=0)):
+        by_request: dict[NumaRequest, list[tuple[int, int]]] = {}
+        for at, row_pods in enumerate(pending):
+            if turn < len(row_pods):
+                by_request.setdefault(row_pods[turn].wants, []).append((at, row_pods[turn].coming))
+        for request, counts_at in by_request.items():
+            rows, counts = np.array(counts_at, dtype=np.int64).T
+            part = with_copies(part, rows, counts, request, rules)
     return part
 
 
-def _give_back(
+def _release(
     part: NumaColumns,
     whole: NumaColumns,
-    leaving: Mapping[int, Sequence[PendingPods]],
-    seats: Sequence[Seats | None],
+    removed_pods: Mapping[int, Sequence[PendingPods]],
+    container_zones: Sequence[Seats | None],
 ) -> None:
-    """Let zones of the part gain what those who leave had to themselves, as far as that is certain."""
+    """Add to the zones of the part the exclusive resources of removed pods, as far as they are certain."""
     before = part.available.copy()
     total: dict[str, Ints] = {}
-    for at, lodgers in leaving.items():
-        for lodger in lodgers:
-            for resource, amount, zone in _had(lodger, seats[at], part.resources):
-                lost = total.setdefault(resource, np.zeros(part.rows, dtype=np.int64))
+    for at, entries in removed_pods.items():
+        for pods in entries:
+            for resource, amount, zone in _exclusive_usage(pods, container_zones[at], part.resources):
+                released = total.setdefault(resource, np.zeros(part.rows, dtype=np.int64))
                 if zone is None:
-                    lost[at] += amount
+                    released[at] += amount
                 else:
                     part.available[part.resources[resource], part.numbers[:, at] == zone, at] += amount
-    for resource, lost in total.items():
-        had, room, top = (
+    for resource, released in total.items():
+        before_release, available, capacity = (
             before[part.resources[resource]],
             part.available[part.resources[resource]],
             whole.room(resource),
         )
-        listed = had >= 0
-        most = had if top is None else np.maximum(top, had)
-        used = np.where(listed, np.maximum(most - room, 0), 0)
-        room += np.clip(lost - (used.sum(axis=0) - used), 0, used)  # the rest may lie in other zones
-        room[:] = np.where(listed, np.minimum(room, most), had)
+        listed = before_release >= 0
+        limit = before_release if capacity is None else np.maximum(capacity, before_release)
+        used = np.where(listed, np.maximum(limit - available, 0), 0)
+        available += np.clip(released - (used.sum(axis=0) - used), 0, used)  # the rest may be in other zones
+        available[:] = np.where(listed, np.minimum(available, limit), before_release)
 
 
-def _had(
-    lodger: PendingPods, seats: Seats | None, listed: Collection[str]
+def _exclusive_usage(
+    pods: PendingPods, container_zones: Seats | None, listed: Collection[str]
 ) -> Iterable[tuple[str, int, int | None]]:
-    """What its running pods have to themselves: resource, amount, and the zone if that is known."""
-    for pod in lodger.running:
-        for container in lasting(lodger.wants):
-            zone = None if seats is None else seats.get((*pod, container.name))
+    """The exclusive resources of running pods: resource, amount, and the zone if known."""
+    for name in pods.running:
+        for container in long_running_containers(pods.wants):
+            zone = None if container_zones is None else container_zones.get((*name, container.name))
             for resource, amount in container.requests:
-                if resource in listed and is_exclusive(lodger.wants.service, resource, amount, listed):
+                if resource in listed and is_exclusive(pods.wants.service, resource, amount, listed):
                     yield resource, amount, zone

@@ -1,4 +1,4 @@
-"""What is free under each topology while a decision is made: taken and given back as gangs are tried."""
+"""What-if overlay of free capacity by topology: usage is added and removed as gangs are tried."""
 
 from __future__ import annotations
 
@@ -24,271 +24,283 @@ from bayplan.placement.overlay.topology_numa_overlay import PodMove, TopologyNum
 KNOWN_MAX = 20_000
 
 _Key = tuple[str, int, int]
-_Taken = tuple[int, str, Assignment, Mapping[str, int], NumaRequest | None]
-"""How many times, and what; kept, so that ids stay."""
+_Usage = tuple[int, str, Assignment, Mapping[str, int], NumaRequest | None]
+"""How many times, and the objects themselves: they are kept alive so that their ids stay unique."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UsageDelta:
-    """What pods take: so much in so many cells of an array, which are counted through row by row."""
+    """Usage of pods: amounts in flat cells (resource by leaf, row-major) of an array."""
 
     rows: Ints  # resources
     leaves: Ints
     cells: Ints
     amounts: Ints
-    requests: Mapping[str, int]  # kept, so that its id stays its own
+    requests: Mapping[str, int]  # kept alive, so that its id stays unique
 
 
 @dataclass(slots=True)
 class KnownRows:
-    """Where assignments stand in the rows of a tree: worked out once as long as the nodes stay the same."""
+    """Cache of the rows of assignments in a tree, valid as long as the nodes stay the same."""
 
     trees: dict[str, tuple[Tree, int]] = field(default_factory=dict)
-    spots: dict[tuple[str, int], tuple[Assignment, Ints, Ints]] = field(default_factory=dict)
-    impacts: dict[tuple[str, int, int], UsageDelta] = field(default_factory=dict)
+    located: dict[tuple[str, int], tuple[Assignment, Ints, Ints]] = field(default_factory=dict)
+    deltas: dict[tuple[str, int, int], UsageDelta] = field(default_factory=dict)
 
-    def stay_true(self, supplies: Mapping[str, CapacitySnapshot]) -> None:
-        """Forget everything if rows or resources are others now, or if it became too much."""
-        now = {name: (supply.tree, len(supply.resources)) for name, supply in supplies.items()}
-        same = now.keys() == self.trees.keys() and all(
-            self.trees[name][0] is tree and self.trees[name][1] == size for name, (tree, size) in now.items()
+    def refresh(self, snapshots: Mapping[str, CapacitySnapshot]) -> None:
+        """Clear the cache if rows or resources changed, or if it has grown too large."""
+        current = {name: (snapshot.tree, len(snapshot.resources)) for name, snapshot in snapshots.items()}
+        same = current.keys() == self.trees.keys() and all(
+            self.trees[name][0] is tree and self.trees[name][1] == size
+            for name, (tree, size) in current.items()
         )
-        if not same or len(self.spots) > KNOWN_MAX:
-            self.trees, self.spots, self.impacts = now, {}, {}
+        if not same or len(self.located) > KNOWN_MAX:
+            self.trees, self.located, self.deltas = current, {}, {}
 
 
 class TopologyOverlay:
-    """Supplies by topology. Flavors see the nodes that carry their labels; a host is free for all or none."""
+    """Capacity by topology. A flavor sees the nodes with its labels; host usage counts in all topologies."""
 
     def __init__(
-        self, supplies: Mapping[str, CapacitySnapshot], flavors: Mapping[str, Flavor], known: KnownRows | None = None,
-        zones: TopologyNumaOverlay | None = None,
+        self, snapshots: Mapping[str, CapacitySnapshot], flavors: Mapping[str, Flavor],
+        known: KnownRows | None = None, zones: TopologyNumaOverlay | None = None,
     ) -> None:  # fmt: skip
         self.flavors, self.zones = flavors, zones
         self.known = known if known is not None else KnownRows()
-        self.known.stay_true(supplies)
-        self._begun, self._now = supplies, dict(supplies)
-        self._owned: set[str] = set()
+        self.known.refresh(snapshots)
+        self._initial, self._now = snapshots, dict(snapshots)
+        self._written: set[str] = set()
         self._active: dict[str, Bools] = {}
-        self._seen: dict[str, CapacitySnapshot] = {}
+        self._snapshots: dict[str, CapacitySnapshot] = {}
         self._empty: dict[str, CapacitySnapshot] = {}
-        self._owed: dict[_Key, _Taken] = {}  # not worked out yet
-        self._moved: dict[_Key, _Taken] = {}  # worked out
-        self._zoned: dict[str, NumaColumns | None] = {}
+        self._pending: dict[_Key, _Usage] = {}  # not applied yet
+        self._applied: dict[_Key, _Usage] = {}  # applied
+        self._columns: dict[str, NumaColumns | None] = {}
 
     def knows(self, flavor: str) -> bool:
         """Whether gangs can be placed on the flavor's nodes."""
-        found = self.flavors.get(flavor)
-        return found is not None and found.topology in self._now
+        known_flavor = self.flavors.get(flavor)
+        return known_flavor is not None and known_flavor.topology in self._now
 
     def levels(self, flavor: str) -> tuple[str, ...]:
         return self._now[self.flavors[flavor].topology].tree.levels
 
     def supply(self, flavor: str, *, empty: bool = False) -> CapacitySnapshot:
-        """The flavor's nodes as they are now, or as they would be without any placed gang."""
+        """The capacity of the flavor's nodes now, or without any placed gang if `empty`."""
         if not empty:
-            self._settle()
-        seen = self._empty if empty else self._seen
-        if flavor not in seen:
-            what = self.flavors[flavor]
-            whole = self._now[what.topology]
+            self._apply_pending()
+        cache = self._empty if empty else self._snapshots
+        if flavor not in cache:
+            flavor_spec = self.flavors[flavor]
+            whole = self._now[flavor_spec.topology]
             if flavor not in self._active:
-                mine = labelled(whole.table, what.labels) if what.labels else True
-                self._active[flavor] = whole.active & mine
-            if empty and whole.claimed is None:  # what was taken since would count as held, and as free then
-                whole = self._begun[what.topology]
-            supply = whole.limited(self._active[flavor])
-            seen[flavor] = supply.emptied() if empty else supply
-        return seen[flavor]
+                has_labels = labelled(whole.table, flavor_spec.labels) if flavor_spec.labels else True
+                self._active[flavor] = whole.active & has_labels
+            if empty and whole.claimed is None:  # usage added since would wrongly count as free
+                whole = self._initial[flavor_spec.topology]
+            snapshot = whole.limited(self._active[flavor])
+            cache[flavor] = snapshot.emptied() if empty else snapshot
+        return cache[flavor]
 
     def take(
-        self, flavor: str, place: Assignment, requests: Mapping[str, int], sign: int = 1,
+        self, flavor: str, assignment: Assignment, requests: Mapping[str, int], sign: int = 1,
         zones: NumaRequest | None = None,
     ) -> None:  # fmt: skip
-        """Pods stand where the assignment says (sign -1: they leave). Nodes that are gone do not matter.
+        """Add the usage of an assignment (sign -1: remove it). Removed nodes are ignored.
 
-        Most of what is tried is taken back before anybody looks: only what remains is worked out.
+        Most usage is reverted before it is read, so it is applied only when it is read.
         """
-        _add(self._owed, (flavor, id(place), id(requests)), (sign, flavor, place, requests, zones))
+        _add(
+            self._pending, (flavor, id(assignment), id(requests)), (sign, flavor, assignment, requests, zones)
+        )
 
     def columns(self, flavor: str, *, empty: bool = False) -> NumaColumns | None:
-        """The zones of the nodes under the flavor's topology; None if nobody tells of any."""
+        """The zones of the nodes under the flavor's topology; None if no node reports zones."""
         topology = self.flavors[flavor].topology
         if self.zones is None:
             return None
         if empty:
             return self.zones.empty(topology)
-        self._settle()
-        if topology not in self._zoned:
-            self._zoned[topology] = self.zones.after(topology, self._moves(topology))
-        return self._zoned[topology]
+        self._apply_pending()
+        if topology not in self._columns:
+            self._columns[topology] = self.zones.after(topology, self._moves(topology))
+        return self._columns[topology]
 
     def _moves(self, topology: str) -> Iterator[PodMove]:
-        """What was taken on hosts, or given back; in wider domains nobody knows whose zones it is about."""
-        for times, _, place, requests, wants in self._moved.values():
-            if wants is not None and place.levels[-1] == HOSTNAME:
-                located = self._located(topology, self._now[topology], place)
-                yield PodMove(times, (id(place), id(requests)), wants, *located)
+        """The usage added to or removed from hosts; for wider domains the zones are unknown."""
+        for times, _, assignment, requests, request in self._applied.values():
+            if request is not None and assignment.levels[-1] == HOSTNAME:
+                located = self._located(topology, self._now[topology], assignment)
+                yield PodMove(times, (id(assignment), id(requests)), request, *located)
 
     @property
     def untouched(self) -> bool:
-        """Whether everything is as it was at the start."""
-        return not self._owed and not self._moved
+        """Whether there is no change from the start."""
+        return not self._pending and not self._applied
 
-    def _settle(self) -> None:
-        """Work out what was taken and not given back since the last look."""
-        owed, self._owed = self._owed, {}
-        if owed:
-            self._zoned.clear()
-        touched: set[str] = set()
-        for key, taken in owed.items():
-            _add(self._moved, key, taken)
-            touched.update(self._stand(*taken[:4]))
-        for flavor in [name for name in self._seen if self.flavors[name].topology in touched]:
-            del self._seen[flavor]
+    def _apply_pending(self) -> None:
+        """Apply the usage that was added and not removed since the last read."""
+        pending, self._pending = self._pending, {}
+        if pending:
+            self._columns.clear()
+        changed: set[str] = set()
+        for key, usage in pending.items():
+            _add(self._applied, key, usage)
+            changed.update(self._apply_usage(*usage[:4]))
+        for flavor in [name for name in self._snapshots if self.flavors[name].topology in changed]:
+            del self._snapshots[flavor]
 
-    def _stand(
-        self, times: int, flavor: str, place: Assignment, requests: Mapping[str, int]
+    def _apply_usage(
+        self, times: int, flavor: str, assignment: Assignment, requests: Mapping[str, int]
     ) -> Iterator[str]:
-        """Note what pods take; says in which topologies."""
+        """Apply the usage of pods; yields the topologies that it changes."""
         own = self.flavors[flavor].topology if flavor in self.flavors else ""
-        on_host = place.levels[-1] == HOSTNAME
-        for topology, supply in self._now.items():
-            if not on_host and (topology != (own or topology) or supply.tree.levels != place.levels):
+        on_host = assignment.levels[-1] == HOSTNAME
+        for topology, snapshot in self._now.items():
+            if not on_host and (topology != (own or topology) or snapshot.tree.levels != assignment.levels):
                 continue
-            impact = self._impact(topology, supply, place, requests)
-            if impact.cells.size:
-                self._apply(topology, impact, times, on_host)
+            delta = self._delta(topology, snapshot, assignment, requests)
+            if delta.cells.size:
+                self._apply(topology, delta, times, on_host)
                 yield topology
 
     def fits(
-        self, flavor: str, place: Assignment, requests: Mapping[str, int], zones: NumaRequest | None = None
+        self,
+        flavor: str,
+        assignment: Assignment,
+        requests: Mapping[str, int],
+        zones: NumaRequest | None = None,
     ) -> bool:
-        """Whether an assignment found earlier still holds."""
-        self._settle()
+        """Whether an earlier assignment still fits."""
+        self._apply_pending()
         topology = self.flavors[flavor].topology
-        supply = self._now[topology]
-        if any(amount and name not in supply.resources for name, amount in with_slot(requests).items()):
+        snapshot = self._now[topology]
+        if any(amount and name not in snapshot.resources for name, amount in with_slot(requests).items()):
             return False
-        impact = self._impact(topology, supply, place, requests)
-        if supply.claimed is None:
-            left = supply.free.take(impact.cells)
+        delta = self._delta(topology, snapshot, assignment, requests)
+        if snapshot.claimed is None:
+            left = snapshot.free.take(delta.cells)
         else:
-            inside = np.where(supply.active, supply.free[impact.rows], 0)
-            sums = np.add.reduceat(inside, supply.tree.starts[supply.tree.lowest], axis=1)
-            left = (sums - supply.claimed[impact.rows])[:, impact.leaves].ravel()
-        return not (left < impact.amounts).any() and self._aligns(flavor, place, zones)
+            active_free = np.where(snapshot.active, snapshot.free[delta.rows], 0)
+            sums = np.add.reduceat(active_free, snapshot.tree.starts[snapshot.tree.lowest], axis=1)
+            left = (sums - snapshot.claimed[delta.rows])[:, delta.leaves].ravel()
+        return not (left < delta.amounts).any() and self._aligns(flavor, assignment, zones)
 
-    def _aligns(self, flavor: str, place: Assignment, wants: NumaRequest | None) -> bool:
-        columns = self.columns(flavor) if wants is not None and place.levels[-1] == HOSTNAME else None
-        if columns is None or wants is None or self.zones is None:
+    def _aligns(self, flavor: str, assignment: Assignment, request: NumaRequest | None) -> bool:
+        columns = self.columns(flavor) if request is not None and assignment.levels[-1] == HOSTNAME else None
+        if columns is None or request is None or self.zones is None:
             return True
         topology = self.flavors[flavor].topology
-        return self.zones.fits(columns, wants, *self._located(topology, self._now[topology], place))
+        return self.zones.fits(columns, request, *self._located(topology, self._now[topology], assignment))
 
-    def leaves(self, flavor: str, places: Iterable[Assignment]) -> frozenset[int]:
-        """Where the pods of assignments stand."""
+    def leaves(self, flavor: str, assignments: Iterable[Assignment]) -> frozenset[int]:
+        """The leaves of the pods of assignments."""
         topology = self.flavors[flavor].topology
-        supply = self._now[topology]
-        found = [self._located(topology, supply, place)[0].tolist() for place in places]
-        return frozenset(itertools.chain.from_iterable(found))
+        snapshot = self._now[topology]
+        leaf_lists = [self._located(topology, snapshot, assignment)[0].tolist() for assignment in assignments]
+        return frozenset(itertools.chain.from_iterable(leaf_lists))
 
     def usable(self, flavor: str, rules: Iterable[NodeRules]) -> frozenset[int] | None:
-        """The leaves that any of the rules accept; None if leaves hold several nodes, which differ."""
-        supply = self.supply(flavor)
-        if not supply.tree.topology.ends_at_host:
+        """The leaves that any of the rules accept; None if leaves have several nodes, which may differ."""
+        snapshot = self.supply(flavor)
+        if not snapshot.tree.topology.ends_at_host:
             return None
-        accepted = [mask(supply.table, each) for each in rules]
-        return frozenset(np.flatnonzero(supply.active & np.logical_or.reduce(accepted)).tolist())
+        accepted = [mask(snapshot.table, each) for each in rules]
+        return frozenset(np.flatnonzero(snapshot.active & np.logical_or.reduce(accepted)).tolist())
 
     def by_domain(
-        self, flavor: str, level: str, places: Mapping[Ref, Iterable[Assignment]]
+        self, flavor: str, level: str, by_gang: Mapping[Ref, Iterable[Assignment]]
     ) -> dict[int, set[Ref]]:
-        """Who stands in which domain of a level."""
+        """The gangs that have pods in each domain of a level."""
         topology = self.flavors[flavor].topology
-        supply = self._now[topology]
-        tree, found = supply.tree, dict[int, set[Ref]]()
-        for ref, assignments in places.items():
-            for place in assignments:
-                leaves = self._located(topology, supply, place)[0]
+        snapshot = self._now[topology]
+        tree, gangs_by_domain = snapshot.tree, dict[int, set[Ref]]()
+        for ref, assignments in by_gang.items():
+            for assignment in assignments:
+                leaves = self._located(topology, snapshot, assignment)[0]
                 for domain in np.unique(tree.ancestors(tree.lowest, leaves, tree.levels.index(level))):
-                    found.setdefault(int(domain), set()).add(ref)
-        return found
+                    gangs_by_domain.setdefault(int(domain), set()).add(ref)
+        return gangs_by_domain
 
-    def _located(self, topology: str, supply: CapacitySnapshot, place: Assignment) -> tuple[Ints, Ints]:
-        """The leaves of an assignment that are there (rows, for hosts below leaves), and the pods on each."""
-        key = (topology, id(place))
-        if key not in self.known.spots:
-            on_host = place.levels[-1] == HOSTNAME
-            spots: dict[int, int] = {}
-            for share in place.shares:
-                leaf = host_row(supply.table, share.values[-1]) if on_host else _leaf(supply, share.values)
+    def _located(
+        self, topology: str, snapshot: CapacitySnapshot, assignment: Assignment
+    ) -> tuple[Ints, Ints]:
+        """The existing leaves of an assignment (rows, for hosts below leaves), and the pods on each."""
+        key = (topology, id(assignment))
+        if key not in self.known.located:
+            on_host = assignment.levels[-1] == HOSTNAME
+            pods_by_leaf: dict[int, int] = {}
+            for share in assignment.shares:
+                leaf = (
+                    host_row(snapshot.table, share.values[-1]) if on_host else _leaf(snapshot, share.values)
+                )
                 if leaf is not None:
-                    spots[leaf] = spots.get(leaf, 0) + share.count
-            found = np.array(list(spots), np.int64), np.array(list(spots.values()), np.int64)
-            self.known.spots[key] = (place, *found)  # the assignment is kept, so that its id stays its own
-        return self.known.spots[key][1:]
+                    pods_by_leaf[leaf] = pods_by_leaf.get(leaf, 0) + share.count
+            arrays = np.array(list(pods_by_leaf), np.int64), np.array(list(pods_by_leaf.values()), np.int64)
+            # the assignment is kept alive, so that its id stays unique
+            self.known.located[key] = (assignment, *arrays)
+        return self.known.located[key][1:]
 
-    def _impact(
-        self, topology: str, supply: CapacitySnapshot, place: Assignment, requests: Mapping[str, int]
+    def _delta(
+        self, topology: str, snapshot: CapacitySnapshot, assignment: Assignment, requests: Mapping[str, int]
     ) -> UsageDelta:
-        key = (topology, id(place), id(requests))
-        if key not in self.known.impacts:
-            leaves, pods = self._located(topology, supply, place)
-            rows, each = _vector(supply, with_slot(requests))
-            claims = supply.claimed is not None and place.levels[-1] != HOSTNAME
-            width = supply.leaves if claims else supply.tree.rows
+        key = (topology, id(assignment), id(requests))
+        if key not in self.known.deltas:
+            leaves, pods = self._located(topology, snapshot, assignment)
+            rows, each = _vector(snapshot, with_slot(requests))
+            claims = snapshot.claimed is not None and assignment.levels[-1] != HOSTNAME
+            width = snapshot.leaves if claims else snapshot.tree.rows
             cells = rows[:, None] * width + leaves
-            amounts = each * np.minimum(pods, ROOM_MAX // each)  # bounded, and the same when given back
-            self.known.impacts[key] = UsageDelta(rows, leaves, cells.ravel(), amounts.ravel(), requests)
-        return self.known.impacts[key]
+            amounts = each * np.minimum(pods, ROOM_MAX // each)  # bounded, and equal when it is removed again
+            self.known.deltas[key] = UsageDelta(rows, leaves, cells.ravel(), amounts.ravel(), requests)
+        return self.known.deltas[key]
 
-    def _apply(self, topology: str, impact: UsageDelta, times: int, on_host: bool) -> None:
-        supply = self._now[topology]
-        if topology not in self._owned:
-            self._owned.add(topology)
-            supply = self._now[topology] = _owned(supply)
-        if supply.claimed is not None and not on_host:
-            supply.claimed.reshape(-1)[impact.cells] += impact.amounts * times
+    def _apply(self, topology: str, delta: UsageDelta, times: int, on_host: bool) -> None:
+        snapshot = self._now[topology]
+        if topology not in self._written:
+            self._written.add(topology)
+            snapshot = self._now[topology] = _writable(snapshot)
+        if snapshot.claimed is not None and not on_host:
+            snapshot.claimed.reshape(-1)[delta.cells] += delta.amounts * times
         else:
-            supply.free.reshape(-1)[impact.cells] -= impact.amounts * times
+            snapshot.free.reshape(-1)[delta.cells] -= delta.amounts * times
 
 
-def _add(taken: dict[_Key, _Taken], key: _Key, more: _Taken) -> None:
-    """What is taken and given back as often was never taken."""
-    times = more[0] + (taken[key][0] if key in taken else 0)
+def _add(usages: dict[_Key, _Usage], key: _Key, more: _Usage) -> None:
+    """Add to a count; usage removed as often as added is dropped."""
+    times = more[0] + (usages[key][0] if key in usages else 0)
     if times:
-        taken[key] = (times, *more[1:])
+        usages[key] = (times, *more[1:])
     else:
-        del taken[key]
+        del usages[key]
 
 
-def _vector(supply: CapacitySnapshot, amounts: Mapping[str, int]) -> tuple[Ints, Ints]:
-    """The rows of resources that are asked for, and how much of each, as a column."""
-    known = supply.resources
-    asked = [
+def _vector(snapshot: CapacitySnapshot, amounts: Mapping[str, int]) -> tuple[Ints, Ints]:
+    """The rows of the requested resources, and the amount of each as a column."""
+    known = snapshot.resources
+    requested = [
         (known[name], min(value, ROOM_MAX)) for name, value in amounts.items() if value and name in known
     ]
-    found = np.array(asked, np.int64).reshape(-1, 2)
-    return found[:, 0], found[:, 1:]
+    pairs = np.array(requested, np.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1:]
 
 
-def without_domain(supply: CapacitySnapshot, domain: Path) -> CapacitySnapshot:
-    """The same, with the nodes of a domain out of bounds."""
-    low, high = find(supply.tree, domain)
-    active = supply.active.copy()
+def without_domain(snapshot: CapacitySnapshot, domain: Path) -> CapacitySnapshot:
+    """The snapshot with the nodes of a domain excluded."""
+    low, high = find(snapshot.tree, domain)
+    active = snapshot.active.copy()
     active[low:high] = False
-    return supply.limited(active)
+    return snapshot.limited(active)
 
 
-def _owned(supply: CapacitySnapshot) -> CapacitySnapshot:
-    """A copy to write on."""
-    claimed = None if supply.claimed is None else supply.claimed.copy()
-    return replace(supply, free=supply.free.copy(), claimed=claimed, memory={})
+def _writable(snapshot: CapacitySnapshot) -> CapacitySnapshot:
+    """A writable copy."""
+    claimed = None if snapshot.claimed is None else snapshot.claimed.copy()
+    return replace(snapshot, free=snapshot.free.copy(), claimed=claimed, memory={})
 
 
-def _leaf(supply: CapacitySnapshot, values: tuple[str, ...]) -> int | None:
-    tree = supply.tree
+def _leaf(snapshot: CapacitySnapshot, values: tuple[str, ...]) -> int | None:
+    tree = snapshot.tree
     low, high = find(tree, values)
     if low >= high:
         return None

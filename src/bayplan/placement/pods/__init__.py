@@ -1,4 +1,4 @@
-"""Nodes for concrete pods that may differ from each other, batch by batch.
+"""Assignment of nodes to individual pods, one batch of identical pods at a time.
 
 May import: model and the folders of placement named before.
 """

@@ -1,6 +1,7 @@
-"""Where the pods of a gang go, one party of equal pods after the other. What is found is seated on the floor.
+"""Assigns the pods of a gang to nodes, one batch of identical pods after the other.
 
-A caller that does not like the answer takes it back: `mark = floor.mark(); …; floor.undo(mark)`.
+The assigned pods are added to the overlay. The caller takes a checkpoint before the call and rolls back to it
+to discard the result.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from bayplan.placement.numa.snapshot import minds
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.batches import NodeAssignment, PodBatch
 from bayplan.placement.pods.counting import (
-    follows,
+    follows_first_pod,
     is_free,
     is_plain,
-    most_of,
-    needs_its_own,
+    most_pods,
+    needs_own_batch,
     repels_itself,
     room_for,
 )
-from bayplan.placement.pods.exact_assign import seats_by_search
+from bayplan.placement.pods.exact_assign import assign_by_search
 from bayplan.placement.pods.node_choice import choose, packed_order, ranked_order
 from bayplan.placement.pods.spread import best_rows
 
@@ -42,18 +43,18 @@ DOMAINS_TRIED_MAX = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AssignmentTask:
-    """What is asked of the floor."""
+    """One assignment: the batches, how many pods have to fit, and the nodes they may use."""
 
-    floor: NodeOverlay
-    parties: tuple[PodBatch, ...]  # in the order in which they are tried
+    overlay: NodeOverlay
+    batches: tuple[PodBatch, ...]  # in the order in which they are assigned
     need: int
     profile: Profile
-    within: Bools | None
+    allowed_nodes: Bools | None
     lone: bool
 
     @property
     def asked(self) -> int:
-        return sum(len(party.keys) for party in self.parties)
+        return sum(len(batch.keys) for batch in self.batches)
 
     @property
     def packs(self) -> bool:
@@ -61,267 +62,283 @@ class AssignmentTask:
 
 
 def seat_all(
-    floor: NodeOverlay, parties: Sequence[PodBatch], *, need: int, profile: Profile, within: Bools | None = None,
-    lone: bool = False,
+    overlay: NodeOverlay, batches: Sequence[PodBatch], *, need: int, profile: Profile,
+    within: Bools | None = None, lone: bool = False,
 ) -> NodeAssignment:  # fmt: skip
-    """Seat as many as possible, on nodes `within`; try harder as long as it is fewer than `need`.
+    """Assign as many pods as possible to nodes in `within`; if fewer than `need` fit, try other ways.
 
-    `lone`: nodes are chosen as for pods by themselves, whatever the profile says of gangs.
+    `lone`: choose nodes as for single pods, whatever the profile says about gangs.
     """
-    task = AssignmentTask(floor, _largest_first(floor.scene.ground, parties), need, profile, within, lone)
-    mark = floor.mark()
-    seats = _seat(task, task.parties, within)
+    task = AssignmentTask(overlay, _largest_first(overlay.scene.ground, batches), need, profile, within, lone)
+    checkpoint = overlay.mark()
+    assigned = _assign(task, task.batches, within)
     unsure = False
-    if len(seats) < min(need, task.asked):
-        seats, unsure = _try_harder(task, mark, seats)
-    found = {key: seats[key] for party in parties for key in party.keys if key in seats}
-    return NodeAssignment(found, left_over(floor, parties, found, within), unsure)
+    if len(assigned) < min(need, task.asked):
+        assigned, unsure = _try_harder(task, checkpoint, assigned)
+    in_order = {key: assigned[key] for batch in batches for key in batch.keys if key in assigned}
+    return NodeAssignment(in_order, unassigned(overlay, batches, in_order, within), unsure)
 
 
-def left_over(
-    floor: NodeOverlay, parties: Sequence[PodBatch], seats: Mapping[PodKey, int], within: Bools | None
+def unassigned(
+    overlay: NodeOverlay,
+    batches: Sequence[PodBatch],
+    assigned: Mapping[PodKey, int],
+    allowed_nodes: Bools | None,
 ) -> dict[PodKey, FilterFailure]:
-    """Who has no seat, and why not one more of them fits."""
+    """The pods without a node, each with the reason why one more of its batch does not fit."""
     left: dict[PodKey, FilterFailure] = {}
-    for party in parties:
-        without = [key for key in party.keys if key not in seats]
-        if without:
-            left |= dict.fromkeys(without, _why(floor, party.shape, within))
+    for batch in batches:
+        unassigned_keys = [key for key in batch.keys if key not in assigned]
+        if unassigned_keys:
+            left |= dict.fromkeys(unassigned_keys, _failure(overlay, batch.shape, allowed_nodes))
     return left
 
 
-def _why(floor: NodeOverlay, shape: PodSignature, within: Bools | None) -> FilterFailure:
-    """Why one more pod does not fit, as things are now; only the nodes it may use are told of."""
-    verdict = floor.judge(shape)
-    if within is None:
-        return verdict.why
-    counts = {lack: int((where & within).sum()) for lack, where in verdict.refusals.items()}
-    told = {lack: count for lack, count in counts.items() if count}
-    curable = int((verdict.curable & within).sum())
-    first = first_unaligned(floor.scene, shape, verdict.refusals, within)
-    return FilterFailure(int(within.sum()), told, verdict.why.bar, verdict.why.about, first, curable)
+def _failure(overlay: NodeOverlay, shape: PodSignature, allowed_nodes: Bools | None) -> FilterFailure:
+    """Why one more pod does not fit in the current overlay, counted over the nodes it may use."""
+    filter_result = overlay.judge(shape)
+    if allowed_nodes is None:
+        return filter_result.why
+    counts = {lack: int((where & allowed_nodes).sum()) for lack, where in filter_result.refusals.items()}
+    reasons = {lack: count for lack, count in counts.items() if count}
+    curable = int((filter_result.curable & allowed_nodes).sum())
+    first = first_unaligned(overlay.scene, shape, filter_result.refusals, allowed_nodes)
+    return FilterFailure(
+        int(allowed_nodes.sum()), reasons, filter_result.why.bar, filter_result.why.about, first, curable
+    )
 
 
-def _largest_first(ground: NodeSnapshot, parties: Sequence[PodBatch]) -> tuple[PodBatch, ...]:
-    """By the largest share of all that there is of any resource; else in the order given."""
-    if len(parties) < 2:
-        return tuple(parties)
-    totals = dict(zip(ground.resources, ground.allocatable.sum(axis=1).tolist(), strict=True))
+def _largest_first(node_snapshot: NodeSnapshot, batches: Sequence[PodBatch]) -> tuple[PodBatch, ...]:
+    """Order batches by dominant resource share, largest first; ties keep the order given."""
+    if len(batches) < 2:
+        return tuple(batches)
+    totals = dict(zip(node_snapshot.resources, node_snapshot.allocatable.sum(axis=1).tolist(), strict=True))
 
-    def share(party: PodBatch) -> float:
-        return max((amount / max(totals.get(name, 0), 1) for name, amount in party.shape.amounts), default=0)
+    def share(batch: PodBatch) -> float:
+        return max((amount / max(totals.get(name, 0), 1) for name, amount in batch.shape.amounts), default=0)
 
-    return tuple(sorted(parties, key=share, reverse=True))
-
-
-# ── one after the other ────────────────────────────────────────────────────────────────────────────
+    return tuple(sorted(batches, key=share, reverse=True))
 
 
-def _seat(task: AssignmentTask, parties: Sequence[PodBatch], within: Bools | None) -> dict[PodKey, int]:
-    """Each party in turn; those left over again, as long as others who came may have helped them."""
-    seats: dict[PodKey, int] = {}
-    waiting = [party for party in parties if party.keys]
+# ── batch by batch ─────────────────────────────────────────────────────────────────────────────────
+
+
+def _assign(
+    task: AssignmentTask, batches: Sequence[PodBatch], allowed_nodes: Bools | None
+) -> dict[PodKey, int]:
+    """Assign each batch in turn; retry the rest while newly assigned pods may satisfy their affinity."""
+    assigned: dict[PodKey, int] = {}
+    pending = [batch for batch in batches if batch.keys]
     for _ in range(PASSES_MAX):
-        before = len(seats)
-        for party in waiting:
-            seats |= _seat_party(task, party, within)
-        waiting = [
-            rest for party in waiting if (rest := _rest(party, seats)).keys and not is_free(party.shape)
+        before = len(assigned)
+        for batch in pending:
+            assigned |= _assign_batch(task, batch, allowed_nodes)
+        pending = [
+            rest for batch in pending if (rest := _rest(batch, assigned)).keys and not is_free(batch.shape)
         ]
-        if not waiting or len(seats) == before:
+        if not pending or len(assigned) == before:
             break
-    return seats
+    return assigned
 
 
-def _rest(party: PodBatch, seats: Mapping[PodKey, int]) -> PodBatch:
-    left = [at for at, key in enumerate(party.keys) if key not in seats]
-    own = tuple(party.own[at] for at in left) if party.own else ()
-    return PodBatch(party.shape, tuple(party.keys[at] for at in left), own)
+def _rest(batch: PodBatch, assigned: Mapping[PodKey, int]) -> PodBatch:
+    left = [at for at, key in enumerate(batch.keys) if key not in assigned]
+    own = tuple(batch.own[at] for at in left) if batch.own else ()
+    return PodBatch(batch.shape, tuple(batch.keys[at] for at in left), own)
 
 
-def _seat_party(task: AssignmentTask, party: PodBatch, within: Bools | None) -> dict[PodKey, int]:
-    shape = party.shape
+def _assign_batch(task: AssignmentTask, batch: PodBatch, allowed_nodes: Bools | None) -> dict[PodKey, int]:
+    shape = batch.shape
     rows: Ints | None = None
     if task.packs and is_plain(shape):
-        rows = _packed(task.floor, party, within)
-    elif task.packs and len(party.keys) > 1 and follows(task.floor.scene, shape):
-        first = _one_by_one(task.floor, party.part(0, 1), within)
-        return first | _seat_rows(task.floor, rest := party.part(1), _packed(task.floor, rest, within))
-    elif len(party.keys) > 1 and not is_free(shape):
-        rows = _scattered(task.floor, party, within)
-    elif len(party.keys) > 1:
-        rows = best_rows(task.floor, shape, within, len(party.keys))
+        rows = _packed(task.overlay, batch, allowed_nodes)
+    elif task.packs and len(batch.keys) > 1 and follows_first_pod(task.overlay.scene, shape):
+        first = _one_by_one(task.overlay, batch.part(0, 1), allowed_nodes)
+        return first | _assign_rows(
+            task.overlay, rest := batch.part(1), _packed(task.overlay, rest, allowed_nodes)
+        )
+    elif len(batch.keys) > 1 and not is_free(shape):
+        rows = _scattered(task.overlay, batch, allowed_nodes)
+    elif len(batch.keys) > 1:
+        rows = best_rows(task.overlay, shape, allowed_nodes, len(batch.keys))
     if rows is None:
-        return _one_by_one(task.floor, party, within)
-    return _seat_rows(task.floor, party, rows)
+        return _one_by_one(task.overlay, batch, allowed_nodes)
+    return _assign_rows(task.overlay, batch, rows)
 
 
-def _seat_rows(floor: NodeOverlay, party: PodBatch, rows: Ints) -> dict[PodKey, int]:
-    seated = party.part(0, len(rows))
-    floor.seat_many(party.shape, seated.keys, rows, seated.own)
-    return dict(zip(seated.keys, rows.tolist(), strict=True))
+def _assign_rows(overlay: NodeOverlay, batch: PodBatch, rows: Ints) -> dict[PodKey, int]:
+    assigned_part = batch.part(0, len(rows))
+    overlay.seat_many(batch.shape, assigned_part.keys, rows, assigned_part.own)
+    return dict(zip(assigned_part.keys, rows.tolist(), strict=True))
 
 
-def _packed(floor: NodeOverlay, party: PodBatch, within: Bools | None) -> Ints:
-    """A row per pod, as far as they go: nobody gets in anybody's way but by the room they take."""
-    fits = floor.judge(party.shape).fits
-    fitting = fits if within is None else fits & within
-    rows, counts = room_for(floor.scene, party.shape, fitting, len(party.keys))
-    order = packed_order(floor, party.shape, rows)
-    by_row = np.zeros(len(floor), dtype=np.int64)
+def _packed(overlay: NodeOverlay, batch: PodBatch, allowed_nodes: Bools | None) -> Ints:
+    """A row for each pod that fits, the fullest nodes first; the pods compete only for resources."""
+    fits = overlay.judge(batch.shape).fits
+    fitting = fits if allowed_nodes is None else fits & allowed_nodes
+    rows, counts = room_for(overlay.scene, batch.shape, fitting, len(batch.keys))
+    order = packed_order(overlay, batch.shape, rows)
+    by_row = np.zeros(len(overlay), dtype=np.int64)
     by_row[rows] = counts
     sorted_counts = by_row[order]
-    enough = int(np.searchsorted(np.cumsum(sorted_counts), len(party.keys))) + 1
-    return np.repeat(order[:enough], sorted_counts[:enough])[: len(party.keys)]
+    enough = int(np.searchsorted(np.cumsum(sorted_counts), len(batch.keys))) + 1
+    return np.repeat(order[:enough], sorted_counts[:enough])[: len(batch.keys)]
 
 
-def _scattered(floor: NodeOverlay, party: PodBatch, within: Bools | None) -> Ints | None:
-    """A row per pod where no two may share a node, or another domain; None if it is not that simple."""
-    keys = repels_itself(floor.scene, party.shape)
+def _scattered(overlay: NodeOverlay, batch: PodBatch, allowed_nodes: Bools | None) -> Ints | None:
+    """A row per pod where no two may share a node or a domain; None if there are further constraints."""
+    keys = repels_itself(overlay.scene, batch.shape)
     if keys is None or len(keys) != 1:
         return None
-    land, shape = floor.scene.ground.land, party.shape
-    fits = floor.judge(shape).fits
-    fitting = fits if within is None else fits & within
-    order = ranked_order(floor, shape, fitting, np.flatnonzero(fitting))
+    node_index, shape = overlay.scene.ground.land, batch.shape
+    fits = overlay.judge(shape).fits
+    fitting = fits if allowed_nodes is None else fits & allowed_nodes
+    order = ranked_order(overlay, shape, fitting, np.flatnonzero(fitting))
     if keys[0]:
-        value = values_of(land, keys[0])[0][order]
+        value = values_of(node_index, keys[0])[0][order]
         if (value == ABSENT).any():
-            return None  # those without the label do not keep each other away
+            return None  # anti-affinity does not apply between nodes that lack the label
         order = order[np.sort(np.unique(value, return_index=True)[1])]
-    return order[: len(party.keys)]
+    return order[: len(batch.keys)]
 
 
-def _one_by_one(floor: NodeOverlay, party: PodBatch, within: Bools | None) -> dict[PodKey, int]:
-    seats: dict[PodKey, int] = {}
-    for at, key in enumerate(party.keys):
-        row = choose(floor, party.shape, within)
+def _one_by_one(overlay: NodeOverlay, batch: PodBatch, allowed_nodes: Bools | None) -> dict[PodKey, int]:
+    assigned: dict[PodKey, int] = {}
+    for at, key in enumerate(batch.keys):
+        row = choose(overlay, batch.shape, allowed_nodes)
         if row == ABSENT:
             break
-        floor.seat(key, party.own[at] if party.own else party.shape, row)
-        seats[key] = row
-    return seats
+        overlay.seat(key, batch.own[at] if batch.own else batch.shape, row)
+        assigned[key] = row
+    return assigned
 
 
-# ── when that is not enough ────────────────────────────────────────────────────────────────────────
+# ── other ways to assign ───────────────────────────────────────────────────────────────────────────
 
 
-def _try_harder(task: AssignmentTask, mark: int, seats: dict[PodKey, int]) -> tuple[dict[PodKey, int], bool]:
-    """Other ways to seat them, until one seats as many as needed; and whether more might be possible."""
-    floor, goal = task.floor, min(task.need, task.asked)
-    if len(task.parties) == 1 and is_free(task.parties[0].shape):
-        return seats, False
-    floor.undo(mark)
-    best, best_way = seats, (task.parties, task.within)
-    sure = _is_hopeless(task)
-    if not sure and all(is_free(party.shape) for party in task.parties):
-        found, sure = seats_by_search(floor, task.parties, task.within, task.profile)
+def _try_harder(
+    task: AssignmentTask, checkpoint: int, assigned: dict[PodKey, int]
+) -> tuple[dict[PodKey, int], bool]:
+    """Try other ways until one assigns as many pods as needed; and whether more might have been possible."""
+    overlay, goal = task.overlay, min(task.need, task.asked)
+    if len(task.batches) == 1 and is_free(task.batches[0].shape):
+        return assigned, False
+    overlay.undo(checkpoint)
+    best, best_order = assigned, (task.batches, task.allowed_nodes)
+    proven = _is_hopeless(task)
+    if not proven and all(is_free(batch.shape) for batch in task.batches):
+        found, proven = assign_by_search(overlay, task.batches, task.allowed_nodes, task.profile)
         if found is not None:
-            searched = _seat_found(task, found, mark)
-            if searched is not None:
-                return searched, False
-        sure = sure and found is None and goal == task.asked
-    ways = _other_ways(task)
-    if sure:  # only so that the count of those who fit is not told too low
-        ways = islice(ways, int(len(task.parties) == 1))
-    for parties, within in ways:
-        found_now = _seat(task, parties, within)
-        if len(found_now) >= goal:
-            return found_now, False
-        if len(found_now) > len(best):
-            best, best_way = found_now, (parties, within)
-        floor.undo(mark)
-    if len(task.parties) > 1 and any(minds(floor.scene.zones, party.shape) for party in task.parties):
-        with floor.in_order():
-            for parties, within in ((task.parties, task.within), *_other_ways(task)):
-                found_now = _seat(task, parties, within)
-                if len(found_now) >= goal:
-                    return found_now, False
-                floor.undo(mark)
-        sure = False
-    return _seat(task, *best_way), not sure
+            assigned_by_search = _assign_as_found(task, found, checkpoint)
+            if assigned_by_search is not None:
+                return assigned_by_search, False
+        proven = proven and found is None and goal == task.asked
+    orders = _other_orders(task)
+    if proven:  # only so that the reported count of pods that fit is not too low
+        orders = islice(orders, int(len(task.batches) == 1))
+    for batches, allowed_nodes in orders:
+        attempt = _assign(task, batches, allowed_nodes)
+        if len(attempt) >= goal:
+            return attempt, False
+        if len(attempt) > len(best):
+            best, best_order = attempt, (batches, allowed_nodes)
+        overlay.undo(checkpoint)
+    if len(task.batches) > 1 and any(minds(overlay.scene.zones, batch.shape) for batch in task.batches):
+        with overlay.in_order():
+            for batches, allowed_nodes in ((task.batches, task.allowed_nodes), *_other_orders(task)):
+                attempt = _assign(task, batches, allowed_nodes)
+                if len(attempt) >= goal:
+                    return attempt, False
+                overlay.undo(checkpoint)
+        proven = False
+    return _assign(task, *best_order), not proven
 
 
-def _seat_found(task: AssignmentTask, found: list[Ints], mark: int) -> dict[PodKey, int] | None:
-    """Seats as a search found them; None if zones object, in whatever order the pods come.
+def _assign_as_found(task: AssignmentTask, found: list[Ints], checkpoint: int) -> dict[PodKey, int] | None:
+    """Assign the rows that the search returned; None if NUMA alignment fails in any order of the pods.
 
-    The search knows how many pods of each party a node can align, and not how many of all together.
+    The search knows how many pods of each batch a node can align, but not how many of several batches.
     """
-    seats = _seat_if_aligned(task, found)
-    if seats is None:
-        task.floor.undo(mark)
-        with task.floor.in_order():
-            seats = _seat_if_aligned(task, found)
-            if seats is None:
-                task.floor.undo(mark)
-    return seats
+    assigned = _assign_if_aligned(task, found)
+    if assigned is None:
+        task.overlay.undo(checkpoint)
+        with task.overlay.in_order():
+            assigned = _assign_if_aligned(task, found)
+            if assigned is None:
+                task.overlay.undo(checkpoint)
+    return assigned
 
 
-def _seat_if_aligned(task: AssignmentTask, found: list[Ints]) -> dict[PodKey, int] | None:
-    floor = task.floor
-    seats: dict[PodKey, int] = {}
-    for party, rows in zip(task.parties, found, strict=True):
-        if seats and minds(floor.scene.zones, party.shape) is not None:
-            asked = np.bincount(rows, minlength=len(floor))
-            at, room = room_for(floor.scene, party.shape, asked > 0, len(rows))
+def _assign_if_aligned(task: AssignmentTask, found: list[Ints]) -> dict[PodKey, int] | None:
+    overlay = task.overlay
+    assigned: dict[PodKey, int] = {}
+    for batch, rows in zip(task.batches, found, strict=True):
+        if assigned and minds(overlay.scene.zones, batch.shape) is not None:
+            asked = np.bincount(rows, minlength=len(overlay))
+            at, room = room_for(overlay.scene, batch.shape, asked > 0, len(rows))
             asked[at] -= room
             if (asked > 0).any():
                 return None
-        seats |= _seat_rows(floor, party, rows)
-    return seats
+        assigned |= _assign_rows(overlay, batch, rows)
+    return assigned
 
 
 def _is_hopeless(task: AssignmentTask) -> bool:
-    """Whether a plain count shows that there is no room for as many as needed."""
-    ground, possible = task.floor.scene.ground, 0
-    useful = np.zeros(len(task.floor), dtype=bool)
+    """Whether a count of resources already shows that fewer pods fit than needed."""
+    node_snapshot, possible = task.overlay.scene.ground, 0
+    useful = np.zeros(len(task.overlay), dtype=bool)
     total: dict[str, int] = {}
-    for party in task.parties:
-        rows, counts = most_of(task.floor, party.shape, task.within, len(party.keys))
-        possible += min(len(party.keys), int(counts.sum()), _together_at_most(task, party))
+    for batch in task.batches:
+        rows, counts = most_pods(task.overlay, batch.shape, task.allowed_nodes, len(batch.keys))
+        possible += min(len(batch.keys), int(counts.sum()), _together_at_most(task, batch))
         useful[rows] = True
-        for name, amount in party.shape.amounts:
-            total[name] = total.get(name, 0) + amount * len(party.keys)
+        for name, amount in batch.shape.amounts:
+            total[name] = total.get(name, 0) + amount * len(batch.keys)
     if possible < task.need:
         return True
     if task.need < task.asked:
         return False
     return any(
-        amount > int(np.maximum(ground.free[ground.resources[name]][useful], 0).sum())
+        amount > int(np.maximum(node_snapshot.free[node_snapshot.resources[name]][useful], 0).sum())
         for name, amount in total.items()
-        if name in ground.resources
+        if name in node_snapshot.resources
     )
 
 
-def _together_at_most(task: AssignmentTask, party: PodBatch) -> int:
-    """If its pods can only be near each other: how many the best place holds."""
-    if len(task.parties) > 1 or not needs_its_own(task.floor, party.shape):
-        return len(party.keys)
-    rooms = [_room_by_value(task, (party,), term.key)[1] for term in party.shape.neighbours.near]
+def _together_at_most(task: AssignmentTask, batch: PodBatch) -> int:
+    """How many pods the best domain holds, if the pods of the batch have affinity only to each other."""
+    if len(task.batches) > 1 or not needs_own_batch(task.overlay, batch.shape):
+        return len(batch.keys)
+    rooms = [_room_by_value(task, (batch,), term.key)[1] for term in batch.shape.neighbours.near]
     return min(int(room.max(initial=0)) for room in rooms)
 
 
-def _other_ways(task: AssignmentTask) -> Iterator[tuple[tuple[PodBatch, ...], Bools | None]]:
-    """Parties in another order; then, if some must be near each other, one domain after the other."""
-    tied = tuple(sorted(task.parties, key=lambda party: is_free(party.shape)))
-    for way in dict.fromkeys((tied, task.parties[::-1])):
-        if way != task.parties:
-            yield way, task.within
-    for key in dict.fromkeys(term.key for party in task.parties for term in party.shape.neighbours.near):
-        value, room = _room_by_value(task, task.parties, key)
+def _other_orders(task: AssignmentTask) -> Iterator[tuple[tuple[PodBatch, ...], Bools | None]]:
+    """Batches in other orders; then, for pods with required affinity, one domain at a time."""
+    constrained_first = tuple(sorted(task.batches, key=lambda batch: is_free(batch.shape)))
+    for order in dict.fromkeys((constrained_first, task.batches[::-1])):
+        if order != task.batches:
+            yield order, task.allowed_nodes
+    for key in dict.fromkeys(term.key for batch in task.batches for term in batch.shape.neighbours.near):
+        value, room = _room_by_value(task, task.batches, key)
         for domain in np.argsort(-room, kind="stable")[:DOMAINS_TRIED_MAX].tolist():
             if room[domain]:
-                here = value == domain
-                yield task.parties, here if task.within is None else here & task.within
+                in_domain = value == domain
+                yield (
+                    task.batches,
+                    in_domain if task.allowed_nodes is None else in_domain & task.allowed_nodes,
+                )
 
 
-def _room_by_value(task: AssignmentTask, parties: Sequence[PodBatch], key: str) -> tuple[Ints, Ints]:
-    """The number of each node's value of a label, and by number how many pods could sit there at best."""
-    value, size = values_of(task.floor.scene.ground.land, key)
+def _room_by_value(task: AssignmentTask, batches: Sequence[PodBatch], key: str) -> tuple[Ints, Ints]:
+    """The code of each node's value of a label, and by code how many pods fit there at most."""
+    value, size = values_of(task.overlay.scene.ground.land, key)
     room = np.zeros(size, dtype=np.int64)
-    for party in parties:
-        rows, counts = most_of(task.floor, party.shape, task.within, len(party.keys))
+    for batch in batches:
+        rows, counts = most_pods(task.overlay, batch.shape, task.allowed_nodes, len(batch.keys))
         labelled = value[rows] != ABSENT
-        there = np.bincount(value[rows][labelled], weights=counts[labelled], minlength=size).astype(np.int64)
-        room += np.minimum(there, len(party.keys))
+        per_value = np.bincount(value[rows][labelled], weights=counts[labelled], minlength=size).astype(
+            np.int64
+        )
+        room += np.minimum(per_value, len(batch.keys))
     return value, room

@@ -1,4 +1,4 @@
-"""The words of seating: parties of equal pods, and who got which seat."""
+"""Batches of identical pods, and the result of an assignment: which pod got which node."""
 
 from __future__ import annotations
 
@@ -13,56 +13,61 @@ from bayplan.placement.overlay.node_overlay import NodeOverlay
 
 @dataclass(frozen=True, slots=True)
 class PodBatch:
-    """Equal pods, in the order in which they get their seats."""
+    """Identical pods, in the order in which they are assigned."""
 
     shape: PodSignature
     keys: tuple[PodKey, ...]
-    own: tuple[PodSignature, ...] = ()  # by key, if they differ in labels that nobody looks at
+    own: tuple[PodSignature, ...] = ()  # by key, if they differ in labels that no selector uses
 
     def part(self, first: int, stop: int | None = None) -> PodBatch:
-        """Some of them."""
+        """The pods in a range of positions."""
         return PodBatch(self.shape, self.keys[first:stop], self.own[first:stop])
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAssignment:
-    """Who sits where (rows of the floor), who was left over and why, in the order of the parties."""
+    """The row (in the overlay) of each assigned pod, and why the others fit nowhere, in batch order."""
 
     seats: Mapping[PodKey, int] = field(default_factory=dict)
     left: Mapping[PodKey, FilterFailure] = field(default_factory=dict)
-    unsure: bool = False  # there are fewer than needed, yet more might have been possible: not all was tried
+    unsure: bool = False  # fewer than needed, but not every way was tried: more might fit
 
 
-def parties_of(floor: NodeOverlay, pods: Iterable[Pod]) -> tuple[PodBatch, ...]:
-    """Pods by shape, in the order in which the shapes first appear. Labels nobody looks at do not count."""
-    waiting = tuple(pods)
-    exact: dict[PodSignature, list[PodKey]] = {}
-    for pod in waiting:
-        exact.setdefault(pod.wants.shape, []).append(pod.key)
-    if len(exact) <= 1:
-        return tuple(PodBatch(shape, tuple(keys)) for shape, keys in exact.items())
-    telling = _signatures(floor, exact)
-    alike: dict[PodSignature, list[tuple[PodKey, PodSignature]]] = {}
-    for pod in waiting:
+def parties_of(overlay: NodeOverlay, pods: Iterable[Pod]) -> tuple[PodBatch, ...]:
+    """Group pods by signature, in the order in which signatures first appear.
+
+    Labels that no selector uses do not count.
+    """
+    pods_given = tuple(pods)
+    by_shape: dict[PodSignature, list[PodKey]] = {}
+    for pod in pods_given:
+        by_shape.setdefault(pod.wants.shape, []).append(pod.key)
+    if len(by_shape) <= 1:
+        return tuple(PodBatch(shape, tuple(keys)) for shape, keys in by_shape.items())
+    signatures = _signatures(overlay, by_shape)
+    by_signature: dict[PodSignature, list[tuple[PodKey, PodSignature]]] = {}
+    for pod in pods_given:
         shape = pod.wants.shape
-        alike.setdefault(telling[shape], []).append((pod.key, shape))
-    return tuple(_party(shape, members) for shape, members in alike.items())
+        by_signature.setdefault(signatures[shape], []).append((pod.key, shape))
+    return tuple(_batch(shape, members) for shape, members in by_signature.items())
 
 
-def _signatures(floor: NodeOverlay, shapes: Iterable[PodSignature]) -> Mapping[PodSignature, PodSignature]:
-    """Shapes without labels that nobody looks at. One floor is asked about the same pods again and again."""
-    known: dict[PodSignature, frozenset[str]] = floor.remembered.setdefault("labels looked at", {})
+def _signatures(overlay: NodeOverlay, shapes: Iterable[PodSignature]) -> Mapping[PodSignature, PodSignature]:
+    """Signatures without the labels that no selector uses; cached, as an overlay sees the same pods often."""
+    known: dict[PodSignature, frozenset[str]] = overlay.remembered.setdefault("own selector labels", {})
     for shape in shapes:
         if shape not in known:
             known[shape] = shape.own_keys()
-    looked_at = frozenset(floor.scene.index.keys).union(*set(map(known.__getitem__, shapes)))
-    telling: dict[PodSignature, PodSignature] = floor.remembered.setdefault(("signatures", looked_at), {})
+    used_labels = frozenset(overlay.scene.index.keys).union(*set(map(known.__getitem__, shapes)))
+    signatures: dict[PodSignature, PodSignature] = overlay.remembered.setdefault(
+        ("signatures", used_labels), {}
+    )
     for shape in shapes:
-        if shape not in telling:
-            telling[shape] = shape.signature(looked_at)
-    return telling
+        if shape not in signatures:
+            signatures[shape] = shape.signature(used_labels)
+    return signatures
 
 
-def _party(signature: PodSignature, members: list[tuple[PodKey, PodSignature]]) -> PodBatch:
+def _batch(signature: PodSignature, members: list[tuple[PodKey, PodSignature]]) -> PodBatch:
     keys, own = tuple(key for key, _ in members), tuple(shape for _, shape in members)
     return PodBatch(own[0], keys) if len(set(own)) == 1 else PodBatch(signature, keys, own)

@@ -1,4 +1,4 @@
-"""How pods of one shape get in each other's way, and how many of them nodes hold by a plain count."""
+"""How pods of one signature constrain each other, and how many of them each node holds by resources."""
 
 from __future__ import annotations
 
@@ -17,89 +17,91 @@ from bayplan.placement.numa.snapshot import copies_of, minds
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 
 COUNT_MAX = 2**31 - 1
-COMPANIONS_HELP = (FilterReason.NOT_NEAR, FilterReason.SPREAD)
-"""Causes that other pods of the same gang may remove by coming."""
+CURED_BY_PEERS = (FilterReason.NOT_NEAR, FilterReason.SPREAD)
+"""Filter reasons that other pods of the same gang may remove once they are assigned."""
 
 
 def is_plain(shape: PodSignature) -> bool:
-    """Whether nodes that take a pod, and how well it is there, change only by the room that others take."""
+    """Whether other pods change neither the nodes that fit nor their scores except by using resources."""
     return not (shape.ports or shape.claims or shape.disks or shape.neighbours or shape.spread)
 
 
 def is_free(shape: PodSignature) -> bool:
-    """The same, but only as to whether they take it."""
+    """Whether other pods change the nodes that fit only by using resources; scores may change otherwise."""
     neighbours = shape.neighbours
     if shape.ports or shape.claims or shape.disks or neighbours.near or neighbours.apart:
         return False
     return not any(spread.must for spread in shape.spread)
 
 
-def repels_itself(scene: FilterInput, shape: PodSignature) -> tuple[str, ...] | None:
-    """The labels within whose value one pod keeps all others of its shape away; "" means the node.
+def repels_itself(filter_input: FilterInput, shape: PodSignature) -> tuple[str, ...] | None:
+    """The label keys in whose domains one pod repels all others of its signature; "" means the node.
 
-    None if they get in each other's way otherwise, too.
+    None if the pods constrain each other in other ways too.
     """
     neighbours = shape.neighbours
-    others = shape.claims or shape.disks or neighbours.near
-    if others or any(spread.must for spread in shape.spread):
+    other_constraints = shape.claims or shape.disks or neighbours.near
+    if other_constraints or any(spread.must for spread in shape.spread):
         return None
     keys = [""] if shape.ports else []
-    about, labels = scene.index.namespaces.get(shape.namespace, {}), dict(shape.labels)
+    about, labels = filter_input.index.namespaces.get(shape.namespace, {}), dict(shape.labels)
     keys += [term.key for term in neighbours.apart if term.means(shape.namespace, about, labels)]
     return tuple(dict.fromkeys(keys))
 
 
-def follows(scene: FilterInput, shape: PodSignature) -> bool:
-    """Whether, once one such pod sits, the nodes open to the next change only by the room that they take.
+def follows_first_pod(filter_input: FilterInput, shape: PodSignature) -> bool:
+    """Whether the nodes that fit change only by resource use once the first such pod is assigned.
 
-    They must be near somebody, perhaps each other, and keep nobody of their own away.
+    Such pods have required affinity, perhaps to each other, and no anti-affinity among themselves.
     """
     if not shape.neighbours.near or shape.neighbours.rather_near or shape.neighbours.rather_apart:
         return False
     bare = replace(shape, neighbours=replace(shape.neighbours, near=()))
-    return not shape.spread and repels_itself(scene, bare) == ()
+    return not shape.spread and repels_itself(filter_input, bare) == ()
 
 
-def needs_its_own(floor: NodeOverlay, shape: PodSignature) -> bool:
-    """Whether such pods must be near each other, and nobody else is there to be near to."""
-    index, terms = floor.scene.index, shape.neighbours.near
-    question = PodQuery(tuple((index.spaces(term), term.selector) for term in terms))
-    if not terms or not question.means(shape.namespace, dict(shape.labels)):
+def needs_own_batch(overlay: NodeOverlay, shape: PodSignature) -> bool:
+    """Whether such pods have required affinity to each other, and no running pod matches it yet."""
+    index, terms = overlay.scene.index, shape.neighbours.near
+    query = PodQuery(tuple((index.spaces(term), term.selector) for term in terms))
+    if not terms or not query.means(shape.namespace, dict(shape.labels)):
         return False
-    land = floor.scene.ground.land
-    there = index.count(question)[land.slots] > 0
-    return not any(bool((values_of(land, term.key)[0][there] != ABSENT).any()) for term in terms)
+    node_index = overlay.scene.ground.land
+    has_match = index.count(query)[node_index.slots] > 0
+    return not any(bool((values_of(node_index, term.key)[0][has_match] != ABSENT).any()) for term in terms)
 
 
-def room_for(scene: FilterInput, shape: PodSignature, where: Bools, most: int) -> tuple[Ints, Ints]:
-    """The rows among these that hold such pods by what they ask for, and how many (no more than `most`)."""
-    ground = scene.ground
+def room_for(filter_input: FilterInput, shape: PodSignature, where: Bools, limit: int) -> tuple[Ints, Ints]:
+    """The rows among these with enough resources for such pods, and how many fit (at most `limit`)."""
+    node_snapshot = filter_input.ground
     rows = np.flatnonzero(where)
-    counts = np.full(len(rows), min(most, COUNT_MAX), dtype=np.int64)
+    counts = np.full(len(rows), min(limit, COUNT_MAX), dtype=np.int64)
     for resource, amount in shape.amounts:
         if amount > 0:
-            at = ground.resources.get(resource)
+            at = node_snapshot.resources.get(resource)
             if at is None:
                 return rows[:0], counts[:0]
-            np.minimum(counts, ground.free[at][rows] // amount, out=counts)
-    wants = minds(scene.zones, shape)
-    if wants is not None and scene.zones is not None:
-        np.minimum(counts, copies_of(scene.zones, wants, most, where)[rows], out=counts)
-    good = counts > 0
-    return rows[good], counts[good]
+            np.minimum(counts, node_snapshot.free[at][rows] // amount, out=counts)
+    numa_request = minds(filter_input.zones, shape)
+    if numa_request is not None and filter_input.zones is not None:
+        np.minimum(counts, copies_of(filter_input.zones, numa_request, limit, where)[rows], out=counts)
+    nonzero = counts > 0
+    return rows[nonzero], counts[nonzero]
 
 
-def most_of(floor: NodeOverlay, shape: PodSignature, within: Bools | None, most: int) -> tuple[Ints, Ints]:
-    """The rows that could take such pods, if not now then once others of their gang have come; and how many.
+def most_pods(
+    overlay: NodeOverlay, shape: PodSignature, allowed_nodes: Bools | None, limit: int
+) -> tuple[Ints, Ints]:
+    """The rows that fit such pods, now or once other pods of the gang are assigned, and how many fit.
 
-    No way to seat them has more on any of these rows.
+    The counts are upper bounds for every assignment.
     """
-    verdict = floor.judge(shape)
-    where = verdict.fits.copy()
-    for (cause, _), refused in verdict.refusals.items():
-        if cause in COMPANIONS_HELP:
+    filter_result = overlay.judge(shape)
+    where = filter_result.fits.copy()
+    for (cause, _), refused in filter_result.refusals.items():
+        if cause in CURED_BY_PEERS:
             where |= refused
-    if within is not None:
-        where &= within
+    if allowed_nodes is not None:
+        where &= allowed_nodes
     one_each = bool(shape.ports)
-    return room_for(floor.scene, shape, where, 1 if one_each else most)
+    return room_for(overlay.scene, shape, where, 1 if one_each else limit)

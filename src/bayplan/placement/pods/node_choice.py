@@ -1,4 +1,4 @@
-"""Which of the nodes that fit is taken: the best in rank for one pod, an order of nodes for many."""
+"""Chooses among the nodes that fit: the best score for one pod, an order of nodes for many."""
 
 from __future__ import annotations
 
@@ -21,192 +21,204 @@ from bayplan.placement.pods.counting import is_plain
 
 NO_ROWS = np.zeros(0, dtype=np.int64)
 UNFIT = -(1 << 40)
-REFRESHED_MAX = 256  # with more rows changed than that, everything is looked at again
+REFRESHED_MAX = 256  # with more changed rows than that, all nodes are scored again
 
 
 @dataclass(slots=True, eq=False)
 class NodeScores:
-    """What nodes were worth to a shape when so many steps had been taken."""
+    """Cached node scores for a signature, as of `seen` overlay steps."""
 
     seen: int
     fits: Bools
-    may_fit: Bools  # as far as room has no say
-    worth: Ints
-    settled: Ints  # the part of it that room has no say in
-    compares: bool  # that part depends on which other nodes fit
-    zoned: Ints  # the part that zones decide; nothing if they have no say
+    may_fit: Bools  # apart from resources
+    scores: Ints
+    fixed: Ints  # the part of the score that does not depend on free resources
+    compares: bool  # that part is normalised over the nodes that fit
+    numa: Ints  # the NUMA part of the score; empty if NUMA does not matter
 
 
 @dataclass(slots=True, eq=False)
 class CapacityScores:
-    """The part of the worth that room decides."""
+    """Cached resource part of the node scores, as of `seen` overlay steps."""
 
     seen: int
-    worth: Ints
+    scores: Ints
 
 
-def choose(floor: NodeOverlay, shape: PodSignature, within: Bools | None) -> int:
-    """The row that is best for one more pod, ties by name; ABSENT if none fits."""
-    scene, land = floor.scene, floor.scene.ground.land
-    if within is None and is_plain(shape) and next(scene.index.stances_towards(shape), None) is None:
-        known = kept(floor, shape)
-        even = evenness(land, scene.index, shape, known.fits)
-        worth = known.worth if even is None else known.worth + WEIGHTS["spread"] * even
-        return _first(floor, worth, known.fits)
-    verdict = floor.judge(shape)
-    fitting = verdict.fits if within is None else verdict.fits & within
+def choose(overlay: NodeOverlay, shape: PodSignature, allowed_nodes: Bools | None) -> int:
+    """The row with the best score for one more pod, ties by name; ABSENT if none fits."""
+    filter_input, node_index = overlay.scene, overlay.scene.ground.land
+    if (
+        allowed_nodes is None
+        and is_plain(shape)
+        and next(filter_input.index.stances_towards(shape), None) is None
+    ):
+        cached = scores_of(overlay, shape)
+        even = evenness(node_index, filter_input.index, shape, cached.fits)
+        scores = cached.scores if even is None else cached.scores + WEIGHTS["spread"] * even
+        return _best_row(overlay, scores, cached.fits)
+    filter_result = overlay.judge(shape)
+    fitting = filter_result.fits if allowed_nodes is None else filter_result.fits & allowed_nodes
     if not fitting.any():
         return ABSENT
-    worth = _room_worth(floor, shape) + other_worth(scene, shape, fitting)
-    return _first(floor, np.where(fitting, worth, -1), fitting)
+    scores = _capacity_score(overlay, shape) + other_worth(filter_input, shape, fitting)
+    return _best_row(overlay, np.where(fitting, scores, -1), fitting)
 
 
-def _first(floor: NodeOverlay, worth: Ints, fitting: Bools) -> int:
-    if not len(worth):
+def _best_row(overlay: NodeOverlay, scores: Ints, fitting: Bools) -> int:
+    if not len(scores):
         return ABSENT
-    order = by_name(floor.scene.ground.land)
-    at = int(worth.argmax()) if order is None else int(order[worth[order].argmax()])
+    order = by_name(overlay.scene.ground.land)
+    at = int(scores.argmax()) if order is None else int(order[scores[order].argmax()])
     return at if fitting[at] else ABSENT
 
 
-def by_name(land: NodeIndex) -> Ints | None:
-    """Rows in the order of their names; None if that is how they stand."""
-    return land.remember("by name", lambda: _by_name(land))
+def by_name(node_index: NodeIndex) -> Ints | None:
+    """Rows ordered by node name; None if they are in that order already."""
+    return node_index.remember("by name", lambda: _by_name(node_index))
 
 
-def _by_name(land: NodeIndex) -> Ints | None:
-    names = [node.name for node in land.table.nodes]
+def _by_name(node_index: NodeIndex) -> Ints | None:
+    names = [node.name for node in node_index.table.nodes]
     order = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
     return None if (order == np.arange(len(names))).all() else order
 
 
-# ── remembered worth ───────────────────────────────────────────────────────────────────────────────
+# ── cached scores ──────────────────────────────────────────────────────────────────────────────────
 
 
-def kept(floor: NodeOverlay, shape: PodSignature) -> NodeScores:
-    """What is remembered of a shape, brought up to date where anything happened."""
-    known: NodeScores | None = floor.remembered.get(shape)
-    if known is None:  # nobody looks at its labels: all that differ in nothing else share one answer
+def scores_of(overlay: NodeOverlay, shape: PodSignature) -> NodeScores:
+    """The cached scores for a signature, refreshed on the rows that changed."""
+    cached: NodeScores | None = overlay.remembered.get(shape)
+    if cached is None:  # no selector uses its labels: signatures that differ only in them share scores
         bare = replace(shape, labels=())
-        known = floor.remembered.get(bare)
-        if known is None:
-            known = floor.remembered[bare] = _afresh(floor, shape)
-        floor.remembered[shape] = known
-    rows = _changed(floor, known.seen)
-    if rows is None or (len(rows) and not _refresh(floor, shape, known, rows)):
-        _look_again(floor, shape, known)
-    known.seen = len(floor.touched)
-    return known
+        cached = overlay.remembered.get(bare)
+        if cached is None:
+            cached = overlay.remembered[bare] = _score_all(overlay, shape)
+        overlay.remembered[shape] = cached
+    rows = _changed(overlay, cached.seen)
+    if rows is None or (len(rows) and not _refresh(overlay, shape, cached, rows)):
+        _rescore(overlay, shape, cached)
+    cached.seen = len(overlay.touched)
+    return cached
 
 
-def _changed(floor: NodeOverlay, seen: int) -> Ints | None:
-    """The rows in which anything happened since; None if they are too many to look at each."""
-    news = floor.touched[seen:]
-    if not news:
+def _changed(overlay: NodeOverlay, seen: int) -> Ints | None:
+    """The rows that changed since; None if there are too many to refresh one by one."""
+    changed = overlay.touched[seen:]
+    if not changed:
         return NO_ROWS
-    rows = news[0] if len(news) == 1 and len(news[0]) <= 1 else np.unique(np.concatenate(news))
+    rows = changed[0] if len(changed) == 1 and len(changed[0]) <= 1 else np.unique(np.concatenate(changed))
     return rows if len(rows) <= REFRESHED_MAX else None
 
 
-def _afresh(floor: NodeOverlay, shape: PodSignature) -> NodeScores:
-    land, nowhere = floor.scene.ground.land, NO_ROWS > 0
-    compares = bool(shape.rules.preferred) or bool(aversions(land, shape.rules.tolerations).any())
-    known = NodeScores(len(floor.touched), nowhere, nowhere, NO_ROWS, NO_ROWS, compares, NO_ROWS)
-    _look_again(floor, shape, known)
-    return known
+def _score_all(overlay: NodeOverlay, shape: PodSignature) -> NodeScores:
+    node_index, nowhere = overlay.scene.ground.land, NO_ROWS > 0
+    compares = bool(shape.rules.preferred) or bool(aversions(node_index, shape.rules.tolerations).any())
+    cached = NodeScores(len(overlay.touched), nowhere, nowhere, NO_ROWS, NO_ROWS, compares, NO_ROWS)
+    _rescore(overlay, shape, cached)
+    return cached
 
 
-def _look_again(floor: NodeOverlay, shape: PodSignature, known: NodeScores) -> None:
-    verdict = floor.judge(shape)
-    known.fits, known.may_fit = verdict.fits.copy(), verdict.fits.copy()
-    for (cause, _), where in verdict.refusals.items():
+def _rescore(overlay: NodeOverlay, shape: PodSignature, cached: NodeScores) -> None:
+    filter_result = overlay.judge(shape)
+    cached.fits, cached.may_fit = filter_result.fits.copy(), filter_result.fits.copy()
+    for (cause, _), where in filter_result.refusals.items():
         if cause in (FilterReason.LACKING, FilterReason.UNALIGNED):
-            known.may_fit |= where
-    settled = other_views(floor.scene, shape, known.fits)
-    settled.pop("spread", None)  # changes with every pod
-    known.zoned = WEIGHTS["zones"] * settled.pop("zones", NO_ROWS)
-    known.settled = weighed(settled, len(floor))
-    worth = known.settled + _room_worth(floor, shape)
-    known.worth = np.where(known.fits, worth + known.zoned if len(known.zoned) else worth, UNFIT)
+            cached.may_fit |= where
+    fixed = other_views(overlay.scene, shape, cached.fits)
+    fixed.pop("spread", None)  # changes with every pod
+    cached.numa = WEIGHTS["zones"] * fixed.pop("zones", NO_ROWS)
+    cached.fixed = weighed(fixed, len(overlay))
+    scores = cached.fixed + _capacity_score(overlay, shape)
+    cached.scores = np.where(cached.fits, scores + cached.numa if len(cached.numa) else scores, UNFIT)
 
 
-def _refresh(floor: NodeOverlay, shape: PodSignature, known: NodeScores, rows: Ints) -> bool:
-    """Look at these rows again; False if the others would have to be looked at, too."""
-    fits = known.may_fit[rows]
-    for short in lacking(part(floor.scene.ground, rows), shape).values():
+def _refresh(overlay: NodeOverlay, shape: PodSignature, cached: NodeScores, rows: Ints) -> bool:
+    """Rescore these rows; False if the scores of the other rows would change too."""
+    fits = cached.may_fit[rows]
+    for short in lacking(part(overlay.scene.ground, rows), shape).values():
         fits = fits & ~short
-    fits = _refresh_zones(floor, shape, known, rows, fits)
-    if known.compares and bool((fits != known.fits[rows]).any()):
+    fits = _refresh_zones(overlay, shape, cached, rows, fits)
+    if cached.compares and bool((fits != cached.fits[rows]).any()):
         return False
-    known.fits[rows] = fits
-    worth = known.settled[rows] + _room_worth(floor, shape)[rows]
-    known.worth[rows] = np.where(fits, worth + known.zoned[rows] if len(known.zoned) else worth, UNFIT)
+    cached.fits[rows] = fits
+    scores = cached.fixed[rows] + _capacity_score(overlay, shape)[rows]
+    cached.scores[rows] = np.where(fits, scores + cached.numa[rows] if len(cached.numa) else scores, UNFIT)
     return True
 
 
 def _refresh_zones(
-    floor: NodeOverlay, shape: PodSignature, known: NodeScores, rows: Ints, fits: Bools
+    overlay: NodeOverlay, shape: PodSignature, cached: NodeScores, rows: Ints, fits: Bools
 ) -> Bools:
-    """Which of these rows can still align the pod; how well they do is noted."""
-    zones = floor.scene.zones
+    """Which of these rows can still align the pod; their NUMA scores are updated."""
+    zones = overlay.scene.zones
     if zones is None or shape.zones is None:
         return fits
-    some = few(zones, shape.zones, rows)
-    known.zoned[rows] = WEIGHTS["zones"] * scored(some, shape.zones)
-    return fits if minds(zones, shape) is None else fits & aligned(some.columns, shape.zones, some.rules).good
+    subset = few(zones, shape.zones, rows)
+    cached.numa[rows] = WEIGHTS["zones"] * scored(subset, shape.zones)
+    return (
+        fits
+        if minds(zones, shape) is None
+        else fits & aligned(subset.columns, shape.zones, subset.rules).good
+    )
 
 
-def _room_worth(floor: NodeOverlay, shape: PodSignature) -> Ints:
-    """The part of the rank that room decides, for every node, whether the pod fits it or not."""
+def _capacity_score(overlay: NodeOverlay, shape: PodSignature) -> Ints:
+    """The resource part of the score of every node, whether the pod fits it or not."""
     key = ("room", shape.amounts, shape.weighs)
-    known: CapacityScores | None = floor.remembered.get(key)
-    scene = floor.scene
-    rows = None if known is None else _changed(floor, known.seen)
-    if known is None or rows is None:
-        worth = room_worth(scene.ground, scene.index.weight_of(scene.ground.land.slots), shape)
-        known = floor.remembered[key] = CapacityScores(len(floor.touched), worth)
+    cached: CapacityScores | None = overlay.remembered.get(key)
+    filter_input = overlay.scene
+    rows = None if cached is None else _changed(overlay, cached.seen)
+    if cached is None or rows is None:
+        scores = room_worth(
+            filter_input.ground, filter_input.index.weight_of(filter_input.ground.land.slots), shape
+        )
+        cached = overlay.remembered[key] = CapacityScores(len(overlay.touched), scores)
     elif len(rows):
-        some = part(scene.ground, rows)
-        known.worth[rows] = room_worth(some, scene.index.weight_of(some.land.slots), shape)
-        known.seen = len(floor.touched)
-    return known.worth
+        subset = part(filter_input.ground, rows)
+        cached.scores[rows] = room_worth(subset, filter_input.index.weight_of(subset.land.slots), shape)
+        cached.seen = len(overlay.touched)
+    return cached.scores
 
 
-def part(ground: NodeSnapshot, rows: Ints) -> NodeSnapshot:
-    """A few rows, for those who only look at room."""
-    land = ground.land
-    few = NodeIndex(land.table, land.slots[rows], land.known, land.cordoned[rows])
-    return NodeSnapshot(few, ground.resources, ground.free[:, rows], ground.allocatable[:, rows])
+def part(node_snapshot: NodeSnapshot, rows: Ints) -> NodeSnapshot:
+    """A subset of the rows, with resources only."""
+    node_index = node_snapshot.land
+    subset = NodeIndex(node_index.table, node_index.slots[rows], node_index.known, node_index.cordoned[rows])
+    return NodeSnapshot(
+        subset, node_snapshot.resources, node_snapshot.free[:, rows], node_snapshot.allocatable[:, rows]
+    )
 
 
-# ── many at once ───────────────────────────────────────────────────────────────────────────────────
+# ── node order ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def packed_order(floor: NodeOverlay, shape: PodSignature, rows: Ints) -> Ints:
-    """These rows, those that the pod's node preferences like best first, then the fullest, then by name."""
-    ground = floor.scene.ground
-    land = ground.land
-    room = _room_left(ground, shape, rows)
-    liked = preference(land, shape.rules)[rows]
-    disliked = aversions(land, shape.rules.tolerations)[rows]
-    order = by_name(land)
+def packed_order(overlay: NodeOverlay, shape: PodSignature, rows: Ints) -> Ints:
+    """These rows by the pod's node preferences, then the fullest first, then by name."""
+    node_snapshot = overlay.scene.ground
+    node_index = node_snapshot.land
+    room = _room_left(node_snapshot, shape, rows)
+    preferred = preference(node_index, shape.rules)[rows]
+    avoided = aversions(node_index, shape.rules.tolerations)[rows]
+    order = by_name(node_index)
     if order is not None:
-        place = np.empty(len(land), dtype=np.int64)
-        place[order] = np.arange(len(land))
-        return rows[np.lexsort((place[rows], room, -liked, disliked))]
-    return rows[np.lexsort((room, -liked, disliked))]
+        position = np.empty(len(node_index), dtype=np.int64)
+        position[order] = np.arange(len(node_index))
+        return rows[np.lexsort((position[rows], room, -preferred, avoided))]
+    return rows[np.lexsort((room, -preferred, avoided))]
 
 
-def ranked_order(floor: NodeOverlay, shape: PodSignature, fitting: Bools, rows: Ints) -> Ints:
-    """These rows, the best in rank first, then by name."""
-    worth = rank(floor.scene, shape, fitting)
-    order = by_name(floor.scene.ground.land)
+def ranked_order(overlay: NodeOverlay, shape: PodSignature, fitting: Bools, rows: Ints) -> Ints:
+    """These rows by score, best first, then by name."""
+    scores = rank(overlay.scene, shape, fitting)
+    order = by_name(overlay.scene.ground.land)
     if order is not None:
         rows = order[np.isin(order, rows)]
-    return rows[np.argsort(-worth[rows], kind="stable")]
+    return rows[np.argsort(-scores[rows], kind="stable")]
 
 
-def _room_left(ground: NodeSnapshot, shape: PodSignature, rows: Ints) -> Ints:
-    """What is free of what counts most for the pod: what is left over on large nodes is of more use."""
-    at = ground.resources.get(leading(name for name, amount in shape.amounts if amount > 0))
-    return np.zeros(len(rows), np.int64) if at is None else ground.free[at][rows]
+def _room_left(node_snapshot: NodeSnapshot, shape: PodSignature, rows: Ints) -> Ints:
+    """The free amount of the pod's leading resource, by row: less free means a fuller node."""
+    at = node_snapshot.resources.get(leading(name for name, amount in shape.amounts if amount > 0))
+    return np.zeros(len(rows), np.int64) if at is None else node_snapshot.free[at][rows]

@@ -1,4 +1,4 @@
-"""Seats for a gang whose pods stay together: within one value of a node label."""
+"""Assigns a gang to one topology domain: the nodes with one value of a node label."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from bayplan.placement.cluster.node_index import domains as values_of
 from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.overlay.node_overlay import NodeOverlay
-from bayplan.placement.pods.assign import left_over, seat_all
+from bayplan.placement.pods.assign import seat_all, unassigned
 from bayplan.placement.pods.batches import NodeAssignment, PodBatch
-from bayplan.placement.pods.counting import most_of
+from bayplan.placement.pods.counting import most_pods
 
 TRIES_MAX = 64
 NOT_COUNTED = (PODS, "ephemeral-storage")
@@ -29,108 +29,116 @@ class Domain:
 
     value: str
     nodes: Bools
-    most: int  # pods that it could take by a plain count
+    most: int  # pods that fit by resources
 
 
 @dataclass(frozen=True, slots=True)
 class OneDomainAssignment:
-    """The answer for one domain: the best. The misfit says how many fit where, if fewer than needed do."""
+    """The assignment in the best domain; the misfit says how many pods fit if fewer than needed."""
 
     seated: NodeAssignment
-    domain: str = ""  # the value of the label; empty: there was none to try
+    domain: str = ""  # the value of the label; empty if no domain was tried
     misfit: Misfit | None = None
 
 
 def domains(
-    floor: NodeOverlay, parties: Sequence[PodBatch], key: str, standing: Iterable[int] = (), *, need: int,
+    overlay: NodeOverlay, batches: Sequence[PodBatch], key: str, bound_rows: Iterable[int] = (), *, need: int,
     within: Bools | None = None,
 ) -> list[Domain]:  # fmt: skip
-    """The domains of label `key` that could take `need` pods by a plain count, best first.
+    """The domains of label `key` that could hold `need` pods by resources, best first.
 
-    If pods stand already (rows), only their domains. To be tried one by one: `seat_all(within=domain.nodes)`.
+    If pods of the gang are bound already (`bound_rows`), only their domains are returned.
     """
-    return [domain for domain in _best(floor, parties, key, standing, within)[0] if domain.most >= need]
+    return [domain for domain in _best(overlay, batches, key, bound_rows, within)[0] if domain.most >= need]
 
 
 def _best(
-    floor: NodeOverlay, parties: Sequence[PodBatch], key: str, standing: Iterable[int], within: Bools | None
+    overlay: NodeOverlay,
+    batches: Sequence[PodBatch],
+    key: str,
+    bound_rows: Iterable[int],
+    allowed_nodes: Bools | None,
 ) -> tuple[list[Domain], int]:
-    """Those that could take most first, then those that would be fullest, then by value.
+    """The candidate domains: most pods first, then the fullest, then by value; at most TRIES_MAX.
 
-    If they are many, not all: how many pods the best of the others could take.
+    Also the number of pods that the best of the domains left out could hold.
     """
-    land = floor.scene.ground.land
-    value, size = values_of(land, key)
-    value = value if within is None else np.where(within, value, ABSENT)
-    most = _most(floor, parties, value, size)
-    open_to = np.bincount(value[value != ABSENT], minlength=size) > 0
-    stands = {int(land.table.column(key)[row]) for row in standing if row != ABSENT} - {ABSENT}
-    if stands:
-        open_to &= np.isin(np.arange(size), list(stands))
-    numbers = np.flatnonzero(open_to).tolist()
-    full = _fullness(floor, parties, value, size)
-    names = list(land.table.codes(key))
-    numbers.sort(key=lambda number: (-most[number], -full[number], names[number]))
-    found = [Domain(names[number], value == number, int(most[number])) for number in numbers[:TRIES_MAX]]
-    return found, int(most[numbers[TRIES_MAX]]) if len(numbers) > TRIES_MAX else 0
+    node_index = overlay.scene.ground.land
+    value, size = values_of(node_index, key)
+    value = value if allowed_nodes is None else np.where(allowed_nodes, value, ABSENT)
+    max_pods = _max_pods(overlay, batches, value, size)
+    eligible = np.bincount(value[value != ABSENT], minlength=size) > 0
+    bound_domains = {int(node_index.table.column(key)[row]) for row in bound_rows if row != ABSENT} - {ABSENT}
+    if bound_domains:
+        eligible &= np.isin(np.arange(size), list(bound_domains))
+    numbers = np.flatnonzero(eligible).tolist()
+    fullness = _fullness(overlay, batches, value, size)
+    names = list(node_index.table.codes(key))
+    numbers.sort(key=lambda number: (-max_pods[number], -fullness[number], names[number]))
+    candidates = [
+        Domain(names[number], value == number, int(max_pods[number])) for number in numbers[:TRIES_MAX]
+    ]
+    return candidates, int(max_pods[numbers[TRIES_MAX]]) if len(numbers) > TRIES_MAX else 0
 
 
-def _most(floor: NodeOverlay, parties: Sequence[PodBatch], value: Ints, size: int) -> Ints:
-    """By domain: how many pods it could take at best."""
+def _max_pods(overlay: NodeOverlay, batches: Sequence[PodBatch], value: Ints, size: int) -> Ints:
+    """By domain: an upper bound of the pods it holds."""
     total = np.zeros(size, dtype=np.int64)
     inside = value != ABSENT
-    for party in parties:
-        rows, counts = most_of(floor, party.shape, inside, len(party.keys))
-        there = np.bincount(value[rows], weights=counts, minlength=size).astype(np.int64)
-        total += np.minimum(there, len(party.keys))
+    for batch in batches:
+        rows, counts = most_pods(overlay, batch.shape, inside, len(batch.keys))
+        per_domain = np.bincount(value[rows], weights=counts, minlength=size).astype(np.int64)
+        total += np.minimum(per_domain, len(batch.keys))
     return total
 
 
-def _fullness(floor: NodeOverlay, parties: Sequence[PodBatch], value: Ints, size: int) -> NDArray[np.float64]:
-    """By domain: the share in use of what it has, if all pods were there; the mean over resources."""
-    ground, inside = floor.scene.ground, value != ABSENT
+def _fullness(
+    overlay: NodeOverlay, batches: Sequence[PodBatch], value: Ints, size: int
+) -> NDArray[np.float64]:
+    """By domain: the share of its resources in use with all pods added; the mean over resources."""
+    node_snapshot, inside = overlay.scene.ground, value != ABSENT
     asked: dict[str, int] = {}
-    for party in parties:
-        for name, amount in party.shape.amounts:
-            asked[name] = asked.get(name, 0) + amount * len(party.keys)
-    shares, kinds = np.zeros(size), np.zeros(size)
-    for name, at in ground.resources.items():
+    for batch in batches:
+        for name, amount in batch.shape.amounts:
+            asked[name] = asked.get(name, 0) + amount * len(batch.keys)
+    shares, resources = np.zeros(size), np.zeros(size)
+    for name, at in node_snapshot.resources.items():
         if name not in NOT_COUNTED:
-            whole = np.bincount(value[inside], weights=ground.allocatable[at][inside], minlength=size)
-            free = np.bincount(value[inside], weights=ground.free[at][inside], minlength=size)
-            shares += np.where(whole > 0, (whole - free + asked.get(name, 0)) / np.maximum(whole, 1), 0.0)
-            kinds += whole > 0
-    return np.round(shares / np.maximum(kinds, 1), 9)
+            total = np.bincount(value[inside], weights=node_snapshot.allocatable[at][inside], minlength=size)
+            free = np.bincount(value[inside], weights=node_snapshot.free[at][inside], minlength=size)
+            shares += np.where(total > 0, (total - free + asked.get(name, 0)) / np.maximum(total, 1), 0.0)
+            resources += total > 0
+    return np.round(shares / np.maximum(resources, 1), 9)
 
 
 def seat_in_domain(
-    floor: NodeOverlay, parties: Sequence[PodBatch], key: str, standing: Iterable[int] = (), *, need: int,
+    overlay: NodeOverlay, batches: Sequence[PodBatch], key: str, bound_rows: Iterable[int] = (), *, need: int,
     profile: Profile, within: Bools | None = None,
 ) -> OneDomainAssignment:  # fmt: skip
-    """Seat as many as possible within one value of node label `key`: most pods, then fullest, then name."""
-    mark, asked = floor.mark(), sum(len(party.keys) for party in parties)
+    """Assign as many pods as possible in one domain of label `key`: most pods, then fullest, then name."""
+    checkpoint, asked = overlay.mark(), sum(len(batch.keys) for batch in batches)
     best: tuple[NodeAssignment, Domain] | None = None
-    open_to, others = _best(floor, parties, key, standing, within)
-    unsure = others >= need > 0
-    for domain in open_to:
+    eligible, best_left_out = _best(overlay, batches, key, bound_rows, within)
+    unsure = best_left_out >= need > 0
+    for domain in eligible:
         if best is not None and domain.most <= len(best[0].seats):
             break
-        seated = seat_all(floor, parties, need=need, profile=profile, within=domain.nodes)
-        unsure |= seated.unsure
-        if len(seated.seats) == asked:
-            return OneDomainAssignment(seated, domain.value)
-        floor.undo(mark)
-        if best is None or len(seated.seats) > len(best[0].seats):
-            best = seated, domain
+        attempt = seat_all(overlay, batches, need=need, profile=profile, within=domain.nodes)
+        unsure |= attempt.unsure
+        if len(attempt.seats) == asked:
+            return OneDomainAssignment(attempt, domain.value)
+        overlay.undo(checkpoint)
+        if best is None or len(attempt.seats) > len(best[0].seats):
+            best = attempt, domain
     if best is None:
-        nobody = NodeAssignment({}, left_over(floor, parties, {}, within), False)
-        return OneDomainAssignment(nobody, "", Misfit(Code.NO_DOMAINS, (), level=key, asked=need))
+        none_assigned = NodeAssignment({}, unassigned(overlay, batches, {}, within), False)
+        return OneDomainAssignment(none_assigned, "", Misfit(Code.NO_DOMAINS, (), level=key, asked=need))
     domain = best[1]
-    again = seat_all(floor, parties, need=need, profile=profile, within=domain.nodes)
-    fit = len(again.seats)
+    assignment = seat_all(overlay, batches, need=need, profile=profile, within=domain.nodes)
+    fit = len(assignment.seats)
     if fit >= need:
-        return OneDomainAssignment(NodeAssignment(again.seats, again.left), domain.value)
+        return OneDomainAssignment(NodeAssignment(assignment.seats, assignment.left), domain.value)
     nearest = NearMiss((domain.value,), key, fit, need - fit)
     misfit = Misfit(Code.NO_ROOM, (), level=key, fit=fit, asked=need, nearest=nearest)
-    left = again.left if fit else left_over(floor, parties, {}, within)  # no domain is nearer than another
-    return OneDomainAssignment(NodeAssignment(again.seats, left, unsure), domain.value, misfit)
+    left = assignment.left if fit else unassigned(overlay, batches, {}, within)  # no domain comes closest
+    return OneDomainAssignment(NodeAssignment(assignment.seats, left, unsure), domain.value, misfit)

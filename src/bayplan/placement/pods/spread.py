@@ -1,4 +1,4 @@
-"""Equal pods that choose their nodes one after the other: what nodes are worth to the next is foreseen."""
+"""Assigns many identical pods one by one at low cost, by computing node scores several pods ahead."""
 
 from __future__ import annotations
 
@@ -13,42 +13,44 @@ from bayplan.placement.numa.score import zone_scores
 from bayplan.placement.numa.snapshot import minds
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.counting import is_plain
-from bayplan.placement.pods.node_choice import UNFIT, NodeScores, by_name, kept, part
+from bayplan.placement.pods.node_choice import UNFIT, NodeScores, by_name, part, scores_of
 
-CASES_MAX = 4096  # nodes with so many pods more, each of them a case, that are worked out together
+CASES_MAX = 4096  # (node, number of pods added) pairs that are scored in one call
 
 
-def best_rows(floor: NodeOverlay, shape: PodSignature, within: Bools | None, wanted: int) -> Ints | None:
-    """A row per pod, as far as they go: what `choose` says to one after the other. Nobody is seated yet.
+def best_rows(
+    overlay: NodeOverlay, shape: PodSignature, allowed_nodes: Bools | None, wanted: int
+) -> Ints | None:
+    """A row for each pod that fits, as `choose` would return pod by pod; the overlay is not changed.
 
-    None if what a node is worth depends on more than how many of them it has.
+    None if the score of a node depends on more than how many of these pods it has.
     """
     company = shape.company is not None and bool(shape.company.requirements)
-    if not is_plain(shape) or company or next(floor.scene.index.stances_towards(shape), None) is not None:
+    if not is_plain(shape) or company or next(overlay.scene.index.stances_towards(shape), None) is not None:
         return None
-    known = kept(floor, shape)
-    if known.compares:
+    cached = scores_of(overlay, shape)
+    if cached.compares:
         return None
-    return _Foresight(floor, shape, known, within).best(wanted)
+    return _ScoreLookahead(overlay, shape, cached, allowed_nodes).best(wanted)
 
 
-class _Foresight:
-    """What each node is worth to the next pod, and to some of those after it."""
+class _ScoreLookahead:
+    """The score of each node for the next pod, and for some of the pods after it."""
 
     def __init__(
-        self, floor: NodeOverlay, shape: PodSignature, known: NodeScores, within: Bools | None
+        self, overlay: NodeOverlay, shape: PodSignature, cached: NodeScores, allowed_nodes: Bools | None
     ) -> None:
-        self.floor, self.shape, self.known = floor, shape, known
-        order = by_name(floor.scene.ground.land)
-        self.order: Ints = np.arange(len(floor)) if order is None else order
-        worth = known.worth if within is None else np.where(within, known.worth, UNFIT)
-        self.now: Ints = worth[self.order]  # to the next pod, in the order of names
-        self.depth = np.zeros(len(floor), dtype=np.int64)  # so many pods more were thought of
-        self.full = np.zeros(len(floor), dtype=bool)  # with as many as were thought of, there is no room
-        self.ahead: dict[int, list[int]] = {}  # what it will be worth to those after the next, the last first
+        self.overlay, self.shape, self.known = overlay, shape, cached
+        order = by_name(overlay.scene.ground.land)
+        self.order: Ints = np.arange(len(overlay)) if order is None else order
+        scores = cached.scores if allowed_nodes is None else np.where(allowed_nodes, cached.scores, UNFIT)
+        self.now: Ints = scores[self.order]  # score for the next pod, in name order
+        self.depth = np.zeros(len(overlay), dtype=np.int64)  # how many further pods were scored
+        self.full = np.zeros(len(overlay), dtype=bool)  # no capacity beyond the pods scored so far
+        self.ahead: dict[int, list[int]] = {}  # scores for the pods after the next, last first
 
     def best(self, wanted: int) -> Ints:
-        """The rows in the order in which they are chosen."""
+        """The chosen rows, in order."""
         found: list[int] = []
         while len(found) < wanted and len(self.now):
             at = int(self.now.argmax())
@@ -56,43 +58,43 @@ class _Foresight:
                 break
             found.append(at)
             if not self.ahead.get(at) and len(found) < wanted:
-                self._think_further(at, wanted - len(found))
+                self._look_ahead(at, wanted - len(found))
             self.now[at] = self.ahead[at].pop() if self.ahead.get(at) else UNFIT
         return self.order[np.array(found, dtype=np.int64)]
 
-    def _think_further(self, at: int, left: int) -> None:
-        """Twice as far for this node, and for others that may be chosen and are no better known."""
+    def _look_ahead(self, at: int, left: int) -> None:
+        """Score twice as many further pods for this node, and for likely other nodes scored no further."""
         deeper = min(max(int(self.depth[at]), 1), left)
         size = max(min(left, CASES_MAX // deeper, len(self.now)), 1)
         best = np.argpartition(-self.now, size - 1)[:size]
-        some = (self.now[best] != UNFIT) & ~self.full[best] & (self.depth[best] <= self.depth[at])
-        nodes = np.union1d(best[some], [at])
+        subset = (self.now[best] != UNFIT) & ~self.full[best] & (self.depth[best] <= self.depth[at])
+        nodes = np.union1d(best[subset], [at])
         cases = np.repeat(nodes, deeper)
         counts = self.depth[cases] + np.tile(np.arange(1, deeper + 1), len(nodes))
-        worth = self._worth(self.order[cases], counts).reshape(len(nodes), deeper)
+        scores = self._scores(self.order[cases], counts).reshape(len(nodes), deeper)
         self.depth[nodes] += deeper
-        self.full[nodes] = worth[:, -1] == UNFIT
-        for node, values in zip(nodes.tolist(), worth[:, ::-1].tolist(), strict=True):
+        self.full[nodes] = scores[:, -1] == UNFIT
+        for node, values in zip(nodes.tolist(), scores[:, ::-1].tolist(), strict=True):
             self.ahead[node] = values + self.ahead.get(node, [])
 
-    def _worth(self, rows: Ints, counts: Ints) -> Ints:
-        """What rows are worth once so many such pods came to each."""
-        floor, shape, known = self.floor, self.shape, self.known
-        ground, weighs = floor.scene.ground, np.array(shape.weighs, dtype=np.int64)[:, None]
-        some = part(ground, rows)
+    def _scores(self, rows: Ints, counts: Ints) -> Ints:
+        """The scores of rows after so many such pods were added to each."""
+        overlay, shape, cached = self.overlay, self.shape, self.known
+        node_snapshot, weighs = overlay.scene.ground, np.array(shape.weighs, dtype=np.int64)[:, None]
+        subset = part(node_snapshot, rows)
         for resource, amount in shape.amounts:
-            if resource in ground.resources:
-                some.free[ground.resources[resource]] -= amount * counts
-        fits = known.may_fit[rows]
-        for short in lacking(some, shape).values():
+            if resource in node_snapshot.resources:
+                subset.free[node_snapshot.resources[resource]] -= amount * counts
+        fits = cached.may_fit[rows]
+        for short in lacking(subset, shape).values():
             fits &= ~short
-        weight = floor.scene.index.weight_of(some.land.slots) + weighs * counts
-        worth = known.settled[rows] + room_worth(some, weight, shape)
-        zones, wants = floor.zones, shape.zones
-        if zones is not None and wants is not None:
-            cares = minds(zones.ground, shape) is not None
-            columns = zones.found_after(wants, rows, counts if cares else counts * 0)
-            worth += WEIGHTS["zones"] * zone_scores(columns, wants, zones.ground.rules)
-            if cares:
-                fits &= aligned(columns, wants, zones.ground.rules).good
-        return np.where(fits, worth, UNFIT)
+        weight = overlay.scene.index.weight_of(subset.land.slots) + weighs * counts
+        scores = cached.fixed[rows] + room_worth(subset, weight, shape)
+        zones, numa_request = overlay.zones, shape.zones
+        if zones is not None and numa_request is not None:
+            needs_alignment = minds(zones.ground, shape) is not None
+            columns = zones.found_after(numa_request, rows, counts if needs_alignment else counts * 0)
+            scores += WEIGHTS["zones"] * zone_scores(columns, numa_request, zones.ground.rules)
+            if needs_alignment:
+                fits &= aligned(columns, numa_request, zones.ground.rules).good
+        return np.where(fits, scores, UNFIT)

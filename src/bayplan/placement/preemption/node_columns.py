@@ -1,4 +1,4 @@
-"""What single nodes would have for one more pod without some of those that run there."""
+"""Free amounts of single nodes for one more pod if some of their running pods were removed."""
 
 from __future__ import annotations
 
@@ -10,47 +10,51 @@ from bayplan.model.pod import Pod
 from bayplan.model.pod_spec import PodSignature
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.overlay.node_overlay import NodeOverlay
-from bayplan.placement.preemption.removals import LeavingPods, VictimMatrix, asked_rows, counts, usable
+from bayplan.placement.preemption.removals import LeavingPods, VictimMatrix, counts, requested_rows, usable
 
 
 class Columns:
-    """What is free on nodes beyond what one pod asks for, node by node. For pods that mind nobody."""
+    """Free amounts beyond one pod's requests, node by node. For pods without inter-pod constraints."""
 
     def __init__(
-        self, floor: NodeOverlay, shape: PodSignature, within: Bools | None, gone: LeavingPods
+        self, overlay: NodeOverlay, shape: PodSignature, allowed_nodes: Bools | None, terminating: LeavingPods
     ) -> None:
-        self.floor, self.gone = floor, gone
-        self.asked = asked_rows(floor, shape)
+        self.floor, self.gone = overlay, terminating
+        self.requested = requested_rows(overlay, shape)
         self.names = [name for name, amount in shape.amounts if amount > 0]
-        self.good = usable(floor, shape, within)
+        self.good = usable(overlay, shape, allowed_nodes)
         self.known: dict[int, tuple[PodSignature, list[int]]] = {}
-        self.free: Ints = floor.scene.ground.free
+        self.free: Ints = overlay.scene.ground.free
 
     def refresh(self) -> None:
-        """Read the floor again, as if those on the way out were gone."""
+        """Read the overlay again, as if terminating pods were removed."""
         self.free = self.floor.scene.ground.free + self.gone.gain
 
     def rows_without(self, pods: Iterable[Pod]) -> list[int]:
-        """The nodes that would have room without these pods; those that lack least come first."""
-        if self.asked is None:
+        """The nodes that would fit the pod without these pods, smallest shortage first."""
+        if self.requested is None:
             return []
         free = VictimMatrix(self.floor, [tuple(pods)], self.gone).free
-        rows = np.flatnonzero(self.good & (counts(free, self.asked) > 0))
-        lack = np.zeros(len(rows))
-        for at, amount in self.asked:
-            np.maximum(lack, (amount - self.free[at][rows]) / amount, out=lack)
-        found: list[int] = rows[np.lexsort((rows, lack))].tolist()
-        return found
+        rows = np.flatnonzero(self.good & (counts(free, self.requested) > 0))
+        shortage = np.zeros(len(rows))
+        for at, amount in self.requested:
+            np.maximum(shortage, (amount - self.free[at][rows]) / amount, out=shortage)
+        ordered: list[int] = rows[np.lexsort((rows, shortage))].tolist()
+        return ordered
 
     def room(self, row: int) -> list[int]:
-        """By resource: what would be left on a node, below zero if it is too little."""
-        assert self.asked is not None
-        return [int(self.free[at, row]) - amount for at, amount in self.asked]
+        """By resource: what the pod would leave free on a node, negative if it does not fit."""
+        assert self.requested is not None
+        return [int(self.free[at, row]) - amount for at, amount in self.requested]
 
     def taken(self, shapes: Iterable[PodSignature]) -> list[int]:
-        """What pods of these shapes take together, by the resources asked for."""
-        found = [self._one(shape) for shape in shapes]
-        return found[0] if len(found) == 1 else [sum(amounts) for amounts in zip(*found, strict=True)]
+        """The total amounts of pods of these signatures, by requested resource."""
+        amounts_by_shape = [self._one(shape) for shape in shapes]
+        return (
+            amounts_by_shape[0]
+            if len(amounts_by_shape) == 1
+            else [sum(amounts) for amounts in zip(*amounts_by_shape, strict=True)]
+        )
 
     def _one(self, shape: PodSignature) -> list[int]:
         known = self.known.get(id(shape))
@@ -60,8 +64,8 @@ class Columns:
         return known[1]
 
 
-def curable_rows(floor: NodeOverlay, shape: PodSignature, within: Bools | None) -> list[int]:
-    """The nodes that a pod might fit if others left."""
-    curable = floor.judge(shape).curable
-    found: list[int] = np.flatnonzero(curable if within is None else curable & within).tolist()
-    return found
+def curable_rows(overlay: NodeOverlay, shape: PodSignature, allowed_nodes: Bools | None) -> list[int]:
+    """The nodes that a pod may fit after preemption."""
+    curable = overlay.judge(shape).curable
+    rows: list[int] = np.flatnonzero(curable if allowed_nodes is None else curable & allowed_nodes).tolist()
+    return rows

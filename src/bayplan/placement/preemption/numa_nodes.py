@@ -1,4 +1,4 @@
-"""Pods that could go from nodes with zones, as arrays: who of them can stay, on all nodes at once."""
+"""Victims on single nodes with NUMA zones: which candidates can be reprieved, on all nodes at once."""
 
 from __future__ import annotations
 
@@ -17,106 +17,110 @@ from bayplan.placement.numa.evictions import freed
 from bayplan.placement.numa.reports import RunningPod
 from bayplan.placement.numa.snapshot import NumaSnapshot, few
 from bayplan.placement.overlay.node_overlay import NodeOverlay
-from bayplan.placement.preemption.removals import asked_rows
+from bayplan.placement.preemption.removals import requested_rows
 
 NOTHING = NumaRequest(QosClass.BEST_EFFORT, ())
 Units = Sequence[Sequence[Pod]]
-"""Pods of one node that go or stay together."""
+"""Units of pods of one node; the pods of a unit are preempted together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Ballot:
-    """What leaving means: by turn and row, what a unit takes of the node, and what it frees in zones."""
+class _UnitArrays:
+    """By turn and row, what a unit uses of the node and what its removal frees in zones."""
 
-    takes: Ints  # turn, resource, row
+    uses: Ints  # turn, resource, row
     frees: Ints  # turn, resource of zones, place, row
-    there: Bools  # turn, row
+    present: Bools  # turn, row
 
 
 def who_goes(
-    floor: NodeOverlay,
+    overlay: NodeOverlay,
     shape: PodSignature,
-    wants: NumaRequest,
+    request: NumaRequest,
     rows: Sequence[int],
     units: Sequence[Units],
 ) -> list[list[int] | None]:
-    """By row, which of its units have to go for a pod to fit; None if even all would not do.
+    """By row, which of its units must be preempted for a pod to fit; None if all together are not enough.
 
-    Units are given by row in the order in which they are asked back: whoever can stay does. Pods that were
-    seated while the decision is made are taken for what they take in zones now.
+    The units of a row are given in the order of reprieve: a unit that can stay does. Pods that the overlay
+    added count with the zones that they have now.
     """
-    zones, asked = floor.scene.zones, asked_rows(floor, shape)
-    if zones is None or asked is None or not rows:
+    zones, requested = overlay.scene.zones, requested_rows(overlay, shape)
+    if zones is None or requested is None or not rows:
         return [None] * len(rows)
     at = np.array(rows, dtype=np.int64)
-    ground = few(zones, wants, at)
-    ballot, knows, top = _ballot(floor, zones, ground.columns, asked, rows, units)
-    need = np.array([amount for _, amount in asked], dtype=np.int64)[:, None]
-    free = floor.scene.ground.free[[row for row, _ in asked]][:, at] + ballot.takes.sum(axis=0)
-    room = ground.columns.available + ballot.frees.sum(axis=0)
-    leaving = ballot.there.sum(axis=0)
+    snapshot = few(zones, request, at)
+    unit_arrays, zones_known, zone_limit = _arrays_of(
+        overlay, zones, snapshot.columns, requested, rows, units
+    )
+    need = np.array([amount for _, amount in requested], dtype=np.int64)[:, None]
+    free = overlay.scene.ground.free[[row for row, _ in requested]][:, at] + unit_arrays.uses.sum(axis=0)
+    available = snapshot.columns.available + unit_arrays.frees.sum(axis=0)
+    removed = unit_arrays.present.sum(axis=0)
 
-    def fits(free: Ints, room: Ints, leaving: Ints) -> Bools:
-        """Upstream's rule: whoever leaves must free something, and no zone may have more than it can have."""
-        gained = room - ground.columns.available
-        odd = (gained == 0).all(axis=(0, 1)) | ((gained > 0) & (room > top)).any(axis=(0, 1))
-        thinkable = ~knows | (leaving == 0) | ~odd
-        good = aligned(replace(ground.columns, available=room), wants, ground.rules).good
-        found: Bools = (free >= need).all(axis=0) & good & thinkable
-        return found
+    def fits(free: Ints, available: Ints, removed: Ints) -> Bools:
+        """Upstream's rule: victims must free something, and no zone may exceed its allocatable amount."""
+        gained = available - snapshot.columns.available
+        implausible = (gained == 0).all(axis=(0, 1)) | ((gained > 0) & (available > zone_limit)).any(
+            axis=(0, 1)
+        )
+        plausible = ~zones_known | (removed == 0) | ~implausible
+        good = aligned(replace(snapshot.columns, available=available), request, snapshot.rules).good
+        good_rows: Bools = (free >= need).all(axis=0) & good & plausible
+        return good_rows
 
-    able = fits(free, room, leaving)
-    goes = np.zeros_like(ballot.there)
-    for turn in range(len(ballot.there)):
-        there = ballot.there[turn] & able
-        if not there.any():
+    feasible = fits(free, available, removed)
+    preempted = np.zeros_like(unit_arrays.present)
+    for turn in range(len(unit_arrays.present)):
+        present = unit_arrays.present[turn] & feasible
+        if not present.any():
             continue
-        less_free, less_room = free - ballot.takes[turn], room - ballot.frees[turn]
-        stays = there & fits(less_free, less_room, leaving - there)
-        goes[turn] = there & ~stays
-        free, room = np.where(stays, less_free, free), np.where(stays, less_room, room)
-        leaving = leaving - stays
-    return [np.flatnonzero(goes[:, n]).tolist() if able[n] else None for n in range(len(rows))]
+        less_free, less_available = free - unit_arrays.uses[turn], available - unit_arrays.frees[turn]
+        reprieved = present & fits(less_free, less_available, removed - present)
+        preempted[turn] = present & ~reprieved
+        free, available = np.where(reprieved, less_free, free), np.where(reprieved, less_available, available)
+        removed = removed - reprieved
+    return [np.flatnonzero(preempted[:, n]).tolist() if feasible[n] else None for n in range(len(rows))]
 
 
-def _ballot(
-    floor: NodeOverlay, zones: NumaSnapshot, columns: NumaColumns, asked: Sequence[tuple[int, int]],
+def _arrays_of(
+    overlay: NodeOverlay, zones: NumaSnapshot, columns: NumaColumns, requested: Sequence[tuple[int, int]],
     rows: Sequence[int], units: Sequence[Units],
-) -> tuple[_Ballot, Bools, Ints]:  # fmt: skip
-    """The ballot, the rows whose zones can be thought through, and the most that their zones can have."""
+) -> tuple[_UnitArrays, Bools, Ints]:  # fmt: skip
+    """The units as arrays, the rows with known container zones, and the allocatable amounts of zones."""
     turns = max(map(len, units), default=0)
-    names = {at: name for name, at in floor.scene.ground.resources.items()}
-    order = {names[row]: at for at, (row, _) in enumerate(asked)}
-    takes = np.zeros((turns, len(asked), len(rows)), dtype=np.int64)
+    names = {at: name for name, at in overlay.scene.ground.resources.items()}
+    order = {names[row]: at for at, (row, _) in enumerate(requested)}
+    uses = np.zeros((turns, len(requested), len(rows)), dtype=np.int64)
     frees = np.zeros((turns, *columns.available.shape), dtype=np.int64)
-    there = np.zeros((turns, len(rows)), dtype=bool)
-    knows = np.zeros(len(rows), dtype=bool)
-    top = np.zeros_like(columns.available)
+    present = np.zeros((turns, len(rows)), dtype=bool)
+    zones_known = np.zeros(len(rows), dtype=bool)
+    zone_limit = np.zeros_like(columns.available)
     for n, row in enumerate(rows):
-        name = floor.node(row)
+        name = overlay.node(row)
         report = zones.believed.get(name) if zones.care.thinks_ahead else None
-        seats = zones.seats(name) if report is not None else None
-        knows[n] = seats is not None
+        container_zones = zones.seats(name) if report is not None else None
+        zones_known[n] = container_zones is not None
         places = {zone.number: at for at, zone in enumerate(report.zones)} if report is not None else {}
         for place, zone in enumerate(report.zones if report is not None else ()):
             for resource, amount in zone.allocatable.items():
                 if resource in columns.resources:
-                    top[columns.resources[resource], place, n] = amount
+                    zone_limit[columns.resources[resource], place, n] = amount
         for turn, pods in enumerate(units[n]):
-            there[turn, n] = True
+            present[turn, n] = True
             for pod in pods:
                 for resource, amount in pod.wants.shape.amounts:
                     if resource in order:
-                        takes[turn, order[resource], n] += amount
-            if report is None or seats is None:
+                        uses[turn, order[resource], n] += amount
+            if report is None or container_zones is None:
                 continue
             victims = [_running(pod) for pod in pods]
-            for number, amounts in freed(report, victims, seats).items():
+            for number, amounts in freed(report, victims, container_zones).items():
                 for resource, amount in amounts.items():
                     at = columns.resources.get(resource)
                     if at is not None and number in places and columns.available[at, places[number], n] >= 0:
                         frees[turn, at, places[number], n] += amount
-    return _Ballot(takes, frees, there), knows, top
+    return _UnitArrays(uses, frees, present), zones_known, zone_limit
 
 
 def _running(pod: Pod) -> RunningPod:

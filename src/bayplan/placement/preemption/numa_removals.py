@@ -1,6 +1,6 @@
-"""Pods that could go from nodes with zones, as arrays: what zones would hold, and how many pods they align.
+"""Candidate victims on nodes with NUMA zones, as arrays: zone amounts and alignment after their removal.
 
-For pods to which nothing matters but room and zones.
+For pods that are constrained only by resources and zones.
 """
 
 from __future__ import annotations
@@ -18,227 +18,259 @@ from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.numa.capacity import aligned_counts
 from bayplan.placement.numa.columns import NumaColumns, narrowed
-from bayplan.placement.numa.releases import SILENT, NumaRelease
+from bayplan.placement.numa.releases import UNKNOWN_ZONES, NumaRelease
 from bayplan.placement.numa.snapshot import minds
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.overlay.numa_overlay import NumaOverlay
 from bayplan.placement.preemption.removals import (
-    BEFORE,
+    ALREADY_REMOVED,
     LeavingPods,
     VictimMatrix,
-    asked_rows,
     counts,
-    picked,
+    pods_of_units,
+    requested_rows,
 )
 
-Leaver = tuple[int, int, int]
-"""Unit, row, and the number of the gift."""
+VictimRow = tuple[int, int, int]
+"""Unit, row, and the number of the release."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Loss:
-    """What the zones of some rows would have got from those who leave: amounts, and counts of pods."""
+class _Released:
+    """What removed pods release in the zones of some rows: amounts, and counts of pods."""
 
     freed: Ints  # resource, zone, row
-    leave: Ints
-    give: Ints  # of those who leave, the ones that give anything back
-    spoil: Ints  # of those who leave, the ones that give nothing to a zone that has too much already
+    removed: Ints
+    releasing: Ints  # of the removed pods, those that release anything
+    exceeding: Ints  # of the removed pods, those that release nothing to a zone above its limit
 
-    def on(self, rows: Ints) -> _Loss:
-        return _Loss(self.freed[:, :, rows], self.leave[rows], self.give[rows], self.spoil[rows])
+    def on(self, rows: Ints) -> _Released:
+        return _Released(
+            self.freed[:, :, rows], self.removed[rows], self.releasing[rows], self.exceeding[rows]
+        )
 
-    def copy(self) -> _Loss:
-        return _Loss(self.freed.copy(), self.leave.copy(), self.give.copy(), self.spoil.copy())
+    def copy(self) -> _Released:
+        return _Released(self.freed.copy(), self.removed.copy(), self.releasing.copy(), self.exceeding.copy())
 
-    def without(self, less: _Loss) -> _Loss:
-        return _Loss(
-            self.freed - less.freed, self.leave - less.leave, self.give - less.give, self.spoil - less.spoil
+    def without(self, less: _Released) -> _Released:
+        return _Released(
+            self.freed - less.freed,
+            self.removed - less.removed,
+            self.releasing - less.releasing,
+            self.exceeding - less.exceeding,
         )
 
 
 class NumaVictims:
-    """Those of a crowd whose going means something to zones; at first all of them are gone."""
+    """The victims of a matrix whose removal changes zones; at first all of them are removed."""
 
-    def __init__(self, crowd: VictimMatrix, zones: NumaOverlay, table: Ints) -> None:
-        self.crowd, self.zones, self.columns, self.table = crowd, zones, zones.before, table
+    def __init__(self, victims: VictimMatrix, zones: NumaOverlay, table: Ints) -> None:
+        self.crowd, self.zones, self.columns, self.table = victims, zones, zones.before, table
         self.unit: Ints = table[:, 0]  # of each pod, ascending
         self.row: Ints = table[:, 1]
-        self._unwrap(table[:, 2], list(zones.ground.gifts.numbers))
-        self.most = np.zeros(self.columns.available.shape, dtype=np.int64)  # that zones can have
-        self.most.reshape(-1, self.columns.rows)[self.cell, self.row[self.giver]] = self.share_most
-        over = self.columns.available.reshape(-1, self.columns.rows)[self.cell, self.row[self.giver]]
-        self.spoils = np.zeros(len(table), dtype=bool)
-        self.spoils[self.giver[(self.amount == 0) & (over > self.share_most)]] = True
-        self.now = self._loss(slice(0, len(table)), np.arange(self.columns.rows), self.columns.rows)
+        self._expand(table[:, 2], list(zones.ground.gifts.numbers))
+        self.zone_limits = np.zeros(self.columns.available.shape, dtype=np.int64)  # allocatable amounts
+        self.zone_limits.reshape(-1, self.columns.rows)[self.cell, self.row[self.pod_of_amount]] = (
+            self.amount_limits
+        )
+        over = self.columns.available.reshape(-1, self.columns.rows)[self.cell, self.row[self.pod_of_amount]]
+        self.exceeds = np.zeros(len(table), dtype=bool)
+        self.exceeds[self.pod_of_amount[(self.amount == 0) & (over > self.amount_limits)]] = True
+        self.now = self._released(slice(0, len(table)), np.arange(self.columns.rows), self.columns.rows)
 
-    def part(self, crowd: VictimMatrix, units: Sequence[int]) -> NumaVictims:
-        """Those of some units only, which are this crowd in this order; the others are not gone at all."""
-        at, unit = picked(self.unit, units, self.crowd.size)
-        return NumaVictims(crowd, self.zones, np.column_stack((unit, self.table[at, 1:])))
+    def part(self, victims: VictimMatrix, units: Sequence[int]) -> NumaVictims:
+        """The victims of some units only, which make up `victims` in this order; others are not removed."""
+        at, unit = pods_of_units(self.unit, units, self.crowd.size)
+        return NumaVictims(victims, self.zones, np.column_stack((unit, self.table[at, 1:])))
 
-    def _unwrap(self, gifts: Ints, kinds: Sequence[NumaRelease]) -> None:
-        """Every share of every gift: whose it is, the cell (resource and zone) it goes to, how much."""
+    def _expand(self, releases: Ints, kinds: Sequence[NumaRelease]) -> None:
+        """Expand every release into amounts: the pod, the cell (resource and zone), the amount."""
         resources, places = self.columns.resources, self.columns.places
-        shares = [share for gift in kinds for share in gift.shares]
-        sizes = np.array([len(gift.shares) for gift in kinds], dtype=np.int64)
+        amounts = [amount for release in kinds for amount in release.shares]
+        sizes = np.array([len(release.shares) for release in kinds], dtype=np.int64)
         starts = np.cumsum(sizes) - sizes
-        self.gives = np.array([gift.something for gift in kinds], dtype=bool)[gifts]
-        size = sizes[gifts]
-        self.giver: Ints = np.repeat(np.arange(len(gifts)), size)  # ascending
-        which = np.repeat(starts[gifts] - (np.cumsum(size) - size), size) + np.arange(len(self.giver))
-        cells = [resources[share.resource] * places + share.place for share in shares]
-        self.cell: Ints = np.array(cells, dtype=np.int64)[which]
-        self.amount: Ints = np.array([share.amount for share in shares], dtype=np.int64)[which]
-        self.share_most: Ints = np.array([share.most for share in shares], dtype=np.int64)[which]
+        self.releases_any = np.array([release.releases_any for release in kinds], dtype=bool)[releases]
+        size = sizes[releases]
+        self.pod_of_amount: Ints = np.repeat(np.arange(len(releases)), size)  # ascending
+        amount_index = np.repeat(starts[releases] - (np.cumsum(size) - size), size) + np.arange(
+            len(self.pod_of_amount)
+        )
+        cells = [resources[amount.resource] * places + amount.place for amount in amounts]
+        self.cell: Ints = np.array(cells, dtype=np.int64)[amount_index]
+        self.amount: Ints = np.array([amount.amount for amount in amounts], dtype=np.int64)[amount_index]
+        self.amount_limits: Ints = np.array([amount.limit for amount in amounts], dtype=np.int64)[
+            amount_index
+        ]
 
     def between(self, start: int, stop: int) -> slice:
         """The pods of some units."""
         first, last = np.searchsorted(self.unit, (start, stop))
         return slice(int(first), int(last))
 
-    def _loss(self, pods: slice, place: Ints, size: int) -> _Loss:
-        """What these pods give back to `size` rows; by row, its place among these, or `size` for others."""
-        at = place[self.row[pods]]
-        first, last = np.searchsorted(self.giver, (pods.start, pods.stop))
-        given = slice(int(first), int(last))
+    def _released(self, pods: slice, place: Ints, size: int) -> _Released:
+        """What these pods release in `size` rows. `place` maps rows to positions, others to `size`."""
+        position = place[self.row[pods]]
+        first, last = np.searchsorted(self.pod_of_amount, (pods.start, pods.stop))
+        entries = slice(int(first), int(last))
         freed = np.zeros((len(self.columns.resources) * self.columns.places, size + 1), dtype=np.int64)
-        np.add.at(freed, (self.cell[given], place[self.row[self.giver[given]]]), self.amount[given])
-        return _Loss(
+        np.add.at(
+            freed, (self.cell[entries], place[self.row[self.pod_of_amount[entries]]]), self.amount[entries]
+        )
+        return _Released(
             freed[:, :size].copy().reshape(-1, self.columns.places, size),
             *(
                 np.bincount(some, minlength=size + 1)[:size]
-                for some in (at, at[self.gives[pods]], at[self.spoils[pods]])
+                for some in (position, position[self.releases_any[pods]], position[self.exceeds[pods]])
             ),
         )
 
     def zones_if(self, start: int, stop: int, rows: Ints) -> NumaColumns:
-        """The zones of some rows if units stay, too, before anybody is seated; rows are given once."""
-        now = self.now if len(rows) == self.columns.rows else self.now.on(rows)
+        """The zones of unique rows if these units stay, too, before any pod is added."""
+        released = self.now if len(rows) == self.columns.rows else self.now.on(rows)
         if stop > start:
             place = np.full(self.columns.rows, len(rows), dtype=np.int64)
             place[rows] = np.arange(len(rows))
-            now = now.without(self._loss(self.between(start, stop), place, len(rows)))
+            released = released.without(self._released(self.between(start, stop), place, len(rows)))
         part = narrowed(self.columns, rows)
-        room = part.available + now.freed
-        too_much = ((now.freed > 0) & (room > self.most[:, :, rows])).any(axis=(0, 1))
-        odd = (now.leave > 0) & ((now.give == 0) | (now.spoil > 0) | too_much)
-        return replace(part, available=room, fresh=part.fresh & ~odd)
+        available = part.available + released.freed
+        too_much = ((released.freed > 0) & (available > self.zone_limits[:, :, rows])).any(axis=(0, 1))
+        implausible = (released.removed > 0) & (
+            (released.releasing == 0) | (released.exceeding > 0) | too_much
+        )
+        return replace(part, available=available, fresh=part.fresh & ~implausible)
 
     def stay(self, start: int, stop: int) -> None:
-        """Units of these numbers are not gone after all."""
+        """Reprieve the units of these numbers."""
         pods = self.between(start, stop)
-        rows, now = self.row[pods], self.now
-        first, last = np.searchsorted(self.giver, (pods.start, pods.stop))
-        given = slice(int(first), int(last))
-        freed = now.freed.reshape(-1, self.columns.rows)
-        np.subtract.at(freed, (self.cell[given], self.row[self.giver[given]]), self.amount[given])
-        np.subtract.at(now.leave, rows, 1)
-        np.subtract.at(now.give, rows[self.gives[pods]], 1)
-        np.subtract.at(now.spoil, rows[self.spoils[pods]], 1)
+        rows, released = self.row[pods], self.now
+        first, last = np.searchsorted(self.pod_of_amount, (pods.start, pods.stop))
+        entries = slice(int(first), int(last))
+        freed = released.freed.reshape(-1, self.columns.rows)
+        np.subtract.at(
+            freed, (self.cell[entries], self.row[self.pod_of_amount[entries]]), self.amount[entries]
+        )
+        np.subtract.at(released.removed, rows, 1)
+        np.subtract.at(released.releasing, rows[self.releases_any[pods]], 1)
+        np.subtract.at(released.exceeding, rows[self.exceeds[pods]], 1)
 
     def floor_if(self, start: int, stop: int) -> NodeOverlay:
-        """A floor as it is if these units stay, too; close it."""
-        scene, crowd = self.crowd.floor.scene, self.crowd
+        """An overlay in which these units stay, too. The caller closes it."""
+        filter_input, victims = self.crowd.floor.scene, self.crowd
         columns = self.zones_if(start, stop, np.arange(self.columns.rows))
-        ground = replace(scene.ground, free=crowd.free_if(start, stop), memory={})
-        found = NodeOverlay(replace(scene, ground=ground, zones=replace(self.zones.ground, columns=columns)))
-        found.before = crowd.floor.before
-        assert found.zones is not None
-        found.zones.take_in(self.zones)
-        return found
+        node_snapshot = replace(filter_input.ground, free=victims.free_if(start, stop), memory={})
+        overlay = NodeOverlay(
+            replace(filter_input, ground=node_snapshot, zones=replace(self.zones.ground, columns=columns))
+        )
+        overlay.before = victims.floor.before
+        assert overlay.zones is not None
+        overlay.zones.copy_added(self.zones)
+        return overlay
 
 
-def leavers(crowd: VictimMatrix, zones: NumaOverlay, units: Sequence[Sequence[Pod]]) -> NumaVictims:
-    """Those of a crowd that is made of these units."""
-    found = list(_leavers(crowd.floor, zones, units, crowd.gone)) if zones.ground.care.thinks_ahead else []
-    return NumaVictims(crowd, zones, np.array(found, dtype=np.int64).reshape(-1, 3))
+def leavers(victims: VictimMatrix, zones: NumaOverlay, units: Sequence[Sequence[Pod]]) -> NumaVictims:
+    """The victims of a matrix built of these units whose removal changes zones."""
+    rows = (
+        list(_victim_rows(victims.floor, zones, units, victims.gone))
+        if zones.ground.care.thinks_ahead
+        else []
+    )
+    return NumaVictims(victims, zones, np.array(rows, dtype=np.int64).reshape(-1, 3))
 
 
-def _leavers(
-    floor: NodeOverlay, zones: NumaOverlay, units: Sequence[Sequence[Pod]], gone: LeavingPods
-) -> Iterator[Leaver]:
-    """Everybody who is gone, or might go, in the order of units. A pod that is gone already counts once."""
-    ground, scene = zones.ground, floor.scene
-    land, number = scene.ground.land, ground.gift_number
+def _victim_rows(
+    overlay: NodeOverlay, zones: NumaOverlay, units: Sequence[Sequence[Pod]], terminating: LeavingPods
+) -> Iterator[VictimRow]:
+    """All removed pods and candidate victims, in the order of units; a removed pod counts once."""
+    snapshot, filter_input = zones.ground, overlay.scene
+    node_index, number = filter_input.ground.land, snapshot.gift_number
     seen: set[PodKey] = set()
-    before = [(key, row, wants) for row, pods in zones.left.items() for key, wants in pods.items()]
-    rows = land.rows()
-    for key in gone.keys:
-        running = scene.index.pods.get(key)
-        wants = None if running is None else minds(ground, running.shape)
-        if running is not None and wants is not None and running.node < len(rows):
-            before.append((key, int(rows[running.node]), wants))
-    for key, row, wants in before:
+    already_removed = [
+        (key, row, request) for row, pods in zones.removed_pods.items() for key, request in pods.items()
+    ]
+    rows = node_index.rows()
+    for key in terminating.keys:
+        running = filter_input.index.pods.get(key)
+        request = None if running is None else minds(snapshot, running.shape)
+        if running is not None and request is not None and running.node < len(rows):
+            already_removed.append((key, int(rows[running.node]), request))
+    for key, row, request in already_removed:
         if row == ABSENT or key in seen:
             continue
         seen.add(key)
-        gift = number(floor.node(row), key, wants)
-        if gift != SILENT:
-            yield BEFORE, row, gift
-    by_name = land.remember("row by name", lambda: {n.name: row for row, n in enumerate(land.table.nodes)})
-    asks: dict[int, NumaRequest | None] = {}  # by identity of the shape
+        release = number(overlay.node(row), key, request)
+        if release != UNKNOWN_ZONES:
+            yield ALREADY_REMOVED, row, release
+    rows_by_name = node_index.remember(
+        "row by name", lambda: {n.name: row for row, n in enumerate(node_index.table.nodes)}
+    )
+    requests_by_shape: dict[int, NumaRequest | None] = {}  # by identity of the shape
     for unit, pods in enumerate(units):
         for pod in pods:
-            shape, row = pod.wants.shape, by_name.get(pod.node, ABSENT)
-            if id(shape) not in asks:
-                asks[id(shape)] = minds(ground, shape)
-            wants = asks[id(shape)]
-            if wants is None or row == ABSENT or (seen and pod.key in seen):
+            shape, row = pod.wants.shape, rows_by_name.get(pod.node, ABSENT)
+            if id(shape) not in requests_by_shape:
+                requests_by_shape[id(shape)] = minds(snapshot, shape)
+            request = requests_by_shape[id(shape)]
+            if request is None or row == ABSENT or (seen and pod.key in seen):
                 continue
-            gift = number(pod.node, pod.key, wants)
-            if gift != SILENT:
-                yield unit, row, gift
+            release = number(pod.node, pod.key, request)
+            if release != UNKNOWN_ZONES:
+                yield unit, row, release
 
 
 class AlignedCapacity:
-    """How many of some equal pods have a place, with more and more of those who were gone staying."""
+    """How many equal pods fit while victims are reprieved one after the other."""
 
     def __init__(
-        self, leavers: NumaVictims, shape: PodSignature, wants: NumaRequest, wanted: int, within: Bools | None
+        self,
+        numa_victims: NumaVictims,
+        shape: PodSignature,
+        request: NumaRequest,
+        wanted: int,
+        allowed_nodes: Bools | None,
     ) -> None:
-        self.leavers, self.wants, self.wanted = leavers, wants, wanted
-        self.asked = asked_rows(leavers.crowd.floor, shape)
-        self.good = _usable(leavers.crowd.floor, shape, within)
-        self.room = np.zeros(len(self.good), dtype=np.int64)
+        self.leavers, self.request, self.wanted = numa_victims, request, wanted
+        self.requested = requested_rows(numa_victims.crowd.floor, shape)
+        self.good = _usable(numa_victims.crowd.floor, shape, allowed_nodes)
+        self.fitting = np.zeros(len(self.good), dtype=np.int64)
         rows = np.flatnonzero(self.good)
-        if self.asked and len(rows):
-            self.room[rows] = self._counts(0, 0, rows)
+        if self.requested and len(rows):
+            self.fitting[rows] = self._counts(0, 0, rows)
 
     def if_stay(self, start: int, stop: int) -> int:
-        """The count if these units stay, too."""
+        """The number of pods that fit if these units stay, too."""
         rows = self._rows(start, stop)
-        elsewhere = int(self.room.sum() - self.room[rows].sum())
+        elsewhere = int(self.fitting.sum() - self.fitting[rows].sum())
         if elsewhere >= self.wanted or not len(rows):
             return min(self.wanted, elsewhere)
         return min(self.wanted, elsewhere + int(self._counts(start, stop, rows).sum()))
 
     def stay(self, start: int, stop: int) -> None:
-        """They do; the leavers have not heard of it yet."""
+        """Reprieve these units. The NUMA victims are updated separately."""
         rows = self._rows(start, stop)
         if len(rows):
-            self.room[rows] = self._counts(start, stop, rows)
+            self.fitting[rows] = self._counts(start, stop, rows)
 
     def _rows(self, start: int, stop: int) -> Ints:
-        crowd = self.leavers.crowd
+        victims = self.leavers.crowd
         touched = np.zeros(len(self.good), dtype=bool)
-        touched[crowd.row[crowd.between(start, stop)]] = True
+        touched[victims.row[victims.between(start, stop)]] = True
         return np.flatnonzero(touched & self.good)
 
     def _counts(self, start: int, stop: int, rows: Ints) -> Ints:
-        leavers, zones = self.leavers, self.leavers.zones
-        assert self.asked is not None
-        found = counts(leavers.crowd.free_if(start, stop, rows), self.asked)
-        part = leavers.zones_if(start, stop, rows)
-        columns = zones.found_in(part, self.wants, rows, np.zeros(len(rows), dtype=np.int64))
-        copies = aligned_counts(columns, self.wants, zones.ground.rules, self.wanted)
-        return np.minimum(np.minimum(found, copies), self.wanted)
+        numa_victims, zones = self.leavers, self.leavers.zones
+        assert self.requested is not None
+        fitting = counts(numa_victims.crowd.free_if(start, stop, rows), self.requested)
+        part = numa_victims.zones_if(start, stop, rows)
+        columns = zones.columns_within(part, self.request, rows, np.zeros(len(rows), dtype=np.int64))
+        copies = aligned_counts(columns, self.request, zones.ground.rules, self.wanted)
+        return np.minimum(np.minimum(fitting, copies), self.wanted)
 
 
-def _usable(floor: NodeOverlay, shape: PodSignature, within: Bools | None) -> Bools:
-    """The nodes that refuse such a pod for want of room or of zones at most."""
-    verdict = floor.judge(shape)
-    good = verdict.fits.copy()
-    for (cause, _), where in verdict.refusals.items():
-        if cause in (FilterReason.LACKING, FilterReason.UNALIGNED):
-            good |= where
-    return good if within is None else good & within
+def _usable(overlay: NodeOverlay, shape: PodSignature, allowed_nodes: Bools | None) -> Bools:
+    """The nodes that reject such a pod for nothing but resources or zones."""
+    result = overlay.judge(shape)
+    good = result.fits.copy()
+    for (reason, _), nodes in result.refusals.items():
+        if reason in (FilterReason.LACKING, FilterReason.UNALIGNED):
+            good |= nodes
+    return good if allowed_nodes is None else good & allowed_nodes

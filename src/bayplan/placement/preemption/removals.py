@@ -1,4 +1,4 @@
-"""Pods that could go, as arrays: what nodes would have without some of them, and who of them can stay."""
+"""Candidate victims as arrays: free amounts of nodes after their removal, and which can be reprieved."""
 
 from __future__ import annotations
 
@@ -18,29 +18,32 @@ from bayplan.placement.numa.snapshot import minds
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.counting import is_free
 
-BEFORE = -1  # the unit of those who are gone in any case
+ALREADY_REMOVED = -1  # the unit of pods that are removed in any case
 
 
-def minds_nobody(scene: FilterInput, shape: PodSignature) -> bool:
-    """Whether nothing but room matters to such pods: no other pod, whoever it is, helps or hinders them."""
-    if not is_free(shape) or minds(scene.zones, shape) is not None:
+def minds_nobody(filter_input: FilterInput, shape: PodSignature) -> bool:
+    """Whether only resources constrain such pods: no other pod affects where they may run."""
+    if not is_free(shape) or minds(filter_input.zones, shape) is not None:
         return False
-    return not any(stance.must and stance.weight < 0 for stance, _ in scene.index.stances_towards(shape))
+    return not any(
+        term_entry.must and term_entry.weight < 0
+        for term_entry, _ in filter_input.index.stances_towards(shape)
+    )
 
 
 class LeavingPods:
-    """Pods that are on their way out in any case, and what they leave behind."""
+    """Terminating pods, and the amounts that they will free."""
 
-    def __init__(self, floor: NodeOverlay, keys: Iterable[PodKey] = ()) -> None:
-        self.floor = floor
+    def __init__(self, overlay: NodeOverlay, keys: Iterable[PodKey] = ()) -> None:
+        self.floor = overlay
         self.keys: set[PodKey] = set()
-        self.gain: Ints = np.zeros_like(floor.scene.ground.free)  # same axes
+        self.gain: Ints = np.zeros_like(overlay.scene.ground.free)  # same axes
         self.add(keys)
 
     def add(self, keys: Iterable[PodKey]) -> None:
-        """More go. Whoever is gone already leaves nothing behind."""
-        ground, pods = self.floor.scene.ground, self.floor.scene.index.pods
-        rows = ground.land.rows()
+        """Add terminating pods. A pod that is already removed frees nothing."""
+        node_snapshot, pods = self.floor.scene.ground, self.floor.scene.index.pods
+        rows = node_snapshot.land.rows()
         for key in keys:
             running = pods.get(key)
             if running is None or key in self.keys:
@@ -48,35 +51,40 @@ class LeavingPods:
             self.keys.add(key)
             row = int(rows[running.node]) if running.node < len(rows) else ABSENT
             for resource, amount in running.shape.amounts if row != ABSENT else ():
-                at = ground.resources.get(resource)
-                if at is not None:
-                    self.gain[at, row] += amount
+                resource_row = node_snapshot.resources.get(resource)
+                if resource_row is not None:
+                    self.gain[resource_row, row] += amount
 
     def in_all(self) -> dict[str, int]:
-        """What is free on all nodes together without them, by resource."""
-        ground = self.floor.scene.ground
-        free = np.maximum(ground.free + self.gain, 0).sum(axis=1).tolist()
-        return {resource: free[at] for resource, at in ground.resources.items()}
+        """The total free amount of all nodes without them, by resource."""
+        node_snapshot = self.floor.scene.ground
+        free = np.maximum(node_snapshot.free + self.gain, 0).sum(axis=1).tolist()
+        return {resource: free[at] for resource, at in node_snapshot.resources.items()}
 
-    def makes_room(self, shape: PodSignature, within: Bools | None) -> int:
-        """How many pods of a shape that minds nobody would have a place then."""
-        asked = asked_rows(self.floor, shape)
-        if not asked:
+    def makes_room(self, shape: PodSignature, allowed_nodes: Bools | None) -> int:
+        """How many pods of an unconstrained signature would fit then."""
+        requested = requested_rows(self.floor, shape)
+        if not requested:
             return 0
         free = self.floor.scene.ground.free + self.gain
-        return int(counts(free, asked)[usable(self.floor, shape, within)].sum())
+        return int(counts(free, requested)[usable(self.floor, shape, allowed_nodes)].sum())
 
 
 class VictimMatrix:
-    """Running pods in units that go or stay together, by number. At first all of them are gone."""
+    """Running pods in numbered units that are preempted together. At first all of them are removed."""
 
-    def __init__(self, floor: NodeOverlay, units: Sequence[Sequence[Pod]], gone: LeavingPods) -> None:
-        self.floor, self.gone, self.size = floor, gone, len(units)
-        land = floor.scene.ground.land
-        rows = land.remember("row by name", lambda: {n.name: row for row, n in enumerate(land.table.nodes)})
-        numbers: dict[int, int] = {}  # by identity: many pods share a shape, and comparing shapes takes long
+    def __init__(
+        self, overlay: NodeOverlay, units: Sequence[Sequence[Pod]], terminating: LeavingPods
+    ) -> None:
+        self.floor, self.gone, self.size = overlay, terminating, len(units)
+        node_index = overlay.scene.ground.land
+        rows = node_index.remember(
+            "row by name", lambda: {n.name: row for row, n in enumerate(node_index.table.nodes)}
+        )
+        # by identity: many pods share a signature, and comparing signatures is slow
+        numbers: dict[int, int] = {}
         shapes: list[PodSignature] = []
-        found: list[tuple[int, int, int]] = []
+        entries: list[tuple[int, int, int]] = []
         for unit, pods in enumerate(units):
             for pod in pods:
                 shape = pod.wants.shape
@@ -84,31 +92,31 @@ class VictimMatrix:
                 if number is None:
                     number = numbers[id(shape)] = len(shapes)
                     shapes.append(shape)
-                found.append((unit, rows.get(pod.node, ABSENT), number))
-        table = np.array(found, dtype=np.int64).reshape(-1, 3)
+                entries.append((unit, rows.get(pod.node, ABSENT), number))
+        table = np.array(entries, dtype=np.int64).reshape(-1, 3)
         table = table[table[:, 1] != ABSENT]
         self.unit: Ints = table[:, 0]  # of each pod, ascending
         self.row: Ints = table[:, 1]
         self.shape: Ints = table[:, 2]
-        self.amounts = _amounts(floor, shapes)  # by resource and shape
-        self._all_go()
+        self.amounts = _amounts(overlay, shapes)  # by resource and shape
+        self._remove_all()
 
-    def _all_go(self) -> None:
+    def _remove_all(self) -> None:
         self.stays = np.zeros(self.size, dtype=bool)
-        self.free: Ints = self.floor.scene.ground.free + self.gone.gain + self._taken(slice(None))
+        self.free: Ints = self.floor.scene.ground.free + self.gone.gain + self._usage(slice(None))
 
     def part(self, units: Sequence[int]) -> VictimMatrix:
-        """Some of the units only, in this order, all gone; the others are where they are."""
-        found = copy(self)
-        at, found.unit = picked(self.unit, units, self.size)
-        found.row, found.shape, found.size = self.row[at], self.shape[at], len(units)
-        found._all_go()
-        return found
+        """A matrix of some units only, in this order, all removed; the others stay on their nodes."""
+        part = copy(self)
+        positions, part.unit = pods_of_units(self.unit, units, self.size)
+        part.row, part.shape, part.size = self.row[positions], self.shape[positions], len(units)
+        part._remove_all()
+        return part
 
     def free_if(self, start: int, stop: int, rows: Ints | None = None) -> Ints:
-        """What is free, perhaps only on some rows, if these units stay, too."""
+        """The free amounts, optionally of some rows only, if these units stay, too."""
         if rows is None:
-            return self.free - self._taken(self.between(start, stop)) if stop > start else self.free
+            return self.free - self._usage(self.between(start, stop)) if stop > start else self.free
         free: Ints = self.free[:, rows]
         if stop > start:
             pods = self.between(start, stop)
@@ -122,8 +130,8 @@ class VictimMatrix:
                     column -= taken[:-1]
         return free
 
-    def _taken(self, pods: Bools | slice) -> Ints:
-        """What these pods take; same axes as the free amounts."""
+    def _usage(self, pods: Bools | slice) -> Ints:
+        """The usage of these pods; same axes as the free amounts."""
         total = np.zeros_like(self.floor.scene.ground.free)
         row, shape = self.row[pods], self.shape[pods]
         for at, amounts in enumerate(self.amounts):
@@ -137,209 +145,213 @@ class VictimMatrix:
         return slice(int(first), int(last))
 
     def stay(self, start: int, stop: int) -> None:
-        """Units of these numbers are not gone after all."""
-        self.free = self.free - self._taken(self.between(start, stop))
+        """Reprieve the units of these numbers."""
+        self.free = self.free - self._usage(self.between(start, stop))
         self.stays[start:stop] = True
 
     def leave(self, units: Iterable[int]) -> None:
-        """These units, which were to stay, go."""
-        gone = np.zeros_like(self.stays)
-        gone[list(units)] = True
-        self.free = self.free + self._taken(gone[self.unit])
-        self.stays &= ~gone
+        """Remove these units again, which were reprieved."""
+        removed = np.zeros_like(self.stays)
+        removed[list(units)] = True
+        self.free = self.free + self._usage(removed[self.unit])
+        self.stays &= ~removed
 
-    def stay_beside(self, floor: NodeOverlay, start: int, seats: Iterable[int]) -> None:
-        """From this number on, whoever has room on a floor where the gang has its seats stays, one by one.
+    def stay_beside(self, overlay: NodeOverlay, start: int, rows: Iterable[int]) -> None:
+        """Reprieve, one by one from unit `start` on, the units that still fit beside the gang on an overlay.
 
-        Away from the seats nobody is in the way, even where there is less than pods have.
+        Only rows of the gang are checked: on other nodes a unit is not in the way, even if they are overused.
         """
-        taken = frozenset(seats)
-        free = [column.tolist() for column in floor.scene.ground.free]
-        takes = self.amounts.T.tolist()
-        late = self.between(start, self.size)
-        where: dict[int, list[tuple[int, int]]] = {}
+        gang_rows = frozenset(rows)
+        free = [column.tolist() for column in overlay.scene.ground.free]
+        amounts = self.amounts.T.tolist()
+        pods_from_start = self.between(start, self.size)
+        pods_by_unit: dict[int, list[tuple[int, int]]] = {}
         for unit, row, number in zip(
-            *(column[late].tolist() for column in (self.unit, self.row, self.shape)), strict=True
+            *(column[pods_from_start].tolist() for column in (self.unit, self.row, self.shape)), strict=True
         ):
-            where.setdefault(unit, []).append((row, number))
+            pods_by_unit.setdefault(unit, []).append((row, number))
         for unit in range(start, self.size):
-            pods = where.get(unit, ())
+            pods = pods_by_unit.get(unit, ())
             for row, number in pods:
-                for column, amount in zip(free, takes[number], strict=True):
+                for column, amount in zip(free, amounts[number], strict=True):
                     column[row] -= amount
-            if all(column[row] >= 0 for row, _ in pods if row in taken for column in free):
+            if all(column[row] >= 0 for row, _ in pods if row in gang_rows for column in free):
                 self.stay(unit, unit + 1)
                 continue
             for row, number in pods:
-                for column, amount in zip(free, takes[number], strict=True):
+                for column, amount in zip(free, amounts[number], strict=True):
                     column[row] += amount
 
     def floor_if(self, start: int = 0, stop: int = 0) -> NodeOverlay:
-        """A floor with the room there is if these units stay, too. For pods that mind nobody; close it."""
-        scene = self.floor.scene
+        """An overlay in which these units stay, too, for unconstrained pods. The caller closes it."""
+        filter_input = self.floor.scene
         free = self.free_if(start, stop)
-        found = NodeOverlay(replace(scene, ground=replace(scene.ground, free=free, memory={})))
-        found.before = self.floor.before
-        return found
+        overlay = NodeOverlay(
+            replace(filter_input, ground=replace(filter_input.ground, free=free, memory={}))
+        )
+        overlay.before = self.floor.before
+        return overlay
 
     def leaving(self) -> list[int]:
-        """The units that are gone."""
+        """The units that are removed."""
         return np.flatnonzero(~self.stays).tolist()
 
     def on(self, nodes: Bools) -> list[int]:
         """The units that have pods on these nodes, in order."""
-        found: list[int] = np.unique(self.unit[nodes[self.row]]).tolist()
-        return found
+        units: list[int] = np.unique(self.unit[nodes[self.row]]).tolist()
+        return units
 
     def on_rows(self, rows: Iterable[int]) -> list[int]:
-        """The same, with the nodes given one by one."""
+        """The units that have pods on the nodes of these rows, in order."""
         nodes = np.zeros(len(self.floor), dtype=bool)
         nodes[list(rows)] = True
         return self.on(nodes)
 
 
-def picked(unit: Ints, units: Sequence[int], size: int) -> tuple[Ints, Ints]:
-    """Of pods whose units are given, those of some units, in the order of these, and the units' new numbers.
+def pods_of_units(unit: Ints, units: Sequence[int], size: int) -> tuple[Ints, Ints]:
+    """The pods of some units in the order of these, by position, and the new numbers of their units.
 
-    Those who are gone in any case are always among them.
+    Pods that are removed in any case are always included.
     """
-    number = np.full(size + 1, BEFORE - 1, dtype=np.int64)
+    number = np.full(size + 1, ALREADY_REMOVED - 1, dtype=np.int64)
     number[list(units)] = np.arange(len(units))
-    number[BEFORE] = BEFORE
+    number[ALREADY_REMOVED] = ALREADY_REMOVED
     new = number[unit]
-    at = np.flatnonzero(new >= BEFORE)
+    at = np.flatnonzero(new >= ALREADY_REMOVED)
     at = at[np.argsort(new[at], kind="stable")]
     return at, new[at]
 
 
-def _amounts(floor: NodeOverlay, shapes: Sequence[PodSignature]) -> Ints:
-    resources = floor.scene.ground.resources
-    found = np.zeros((len(resources), len(shapes)), np.int64)
+def _amounts(overlay: NodeOverlay, shapes: Sequence[PodSignature]) -> Ints:
+    resources = overlay.scene.ground.resources
+    amounts = np.zeros((len(resources), len(shapes)), np.int64)
     for number, shape in enumerate(shapes):
         for resource, amount in shape.amounts:
-            at = resources.get(resource)
-            if at is not None:
-                found[at, number] = amount
-    return found
+            row = resources.get(resource)
+            if row is not None:
+                amounts[row, number] = amount
+    return amounts
 
 
-def usable(floor: NodeOverlay, shape: PodSignature, within: Bools | None = None) -> Bools:
-    """The nodes that refuse such a pod for want of room at most."""
-    verdict = floor.judge(shape)
-    good = verdict.fits.copy()
-    for (cause, _), where in verdict.refusals.items():
-        if cause is FilterReason.LACKING:
-            good |= where
-    return good if within is None else good & within
+def usable(overlay: NodeOverlay, shape: PodSignature, allowed_nodes: Bools | None = None) -> Bools:
+    """The nodes that reject such a pod for nothing but resources."""
+    result = overlay.judge(shape)
+    good = result.fits.copy()
+    for (reason, _), nodes in result.refusals.items():
+        if reason is FilterReason.LACKING:
+            good |= nodes
+    return good if allowed_nodes is None else good & allowed_nodes
 
 
-def asked_rows(floor: NodeOverlay, shape: PodSignature) -> list[tuple[int, int]] | None:
-    """What a pod takes, by row of its resource; None if no node has one of them."""
-    resources = floor.scene.ground.resources
+def requested_rows(overlay: NodeOverlay, shape: PodSignature) -> list[tuple[int, int]] | None:
+    """A pod's requests by row of the resource; None if no node has one of the resources."""
+    resources = overlay.scene.ground.resources
     wanted = [(name, amount) for name, amount in shape.amounts if amount > 0]
     if any(name not in resources for name, _ in wanted):
         return None
     return [(resources[name], amount) for name, amount in wanted]
 
 
-def counts(free: Ints, asked: Sequence[tuple[int, int]]) -> Ints:
-    """How many equal pods fit each node."""
-    found = np.full(free.shape[1], 2**31 - 1, dtype=np.int64)
-    for at, amount in asked:
-        np.minimum(found, free[at] // amount, out=found)
-    return np.maximum(found, 0)
+def counts(free: Ints, requested: Sequence[tuple[int, int]]) -> Ints:
+    """How many equal pods fit on each node."""
+    fitting = np.full(free.shape[1], 2**31 - 1, dtype=np.int64)
+    for at, amount in requested:
+        np.minimum(fitting, free[at] // amount, out=fitting)
+    return np.maximum(fitting, 0)
 
 
-def let_stay(crowd: VictimMatrix, shape: PodSignature, wanted: int, within: Bools | None) -> int:
-    """How many of `wanted` equal pods, which mind nobody, get seats; the units that can stay then do.
+def let_stay(victims: VictimMatrix, shape: PodSignature, wanted: int, allowed_nodes: Bools | None) -> int:
+    """How many of `wanted` equal unconstrained pods fit; units that need not be preempted are reprieved.
 
-    Units are asked in their order whether they can stay: the first are the last to go.
+    Units are reprieved in their order: the first units are the last to be preempted.
     """
-    floor = crowd.floor
-    asked = asked_rows(floor, shape)
-    if not asked:
+    overlay = victims.floor
+    requested = requested_rows(overlay, shape)
+    if not requested:
         return 0
-    good = usable(floor, shape, within)
-    seats = min(wanted, int(counts(crowd.free, asked)[good].sum()))
-    first = _first_to_go(crowd, asked, good, seats)
-    crowd.stay(0, first)
-    room = np.where(good, counts(crowd.free, asked), 0)
-    late = crowd.between(first, crowd.size)
-    inside = good[crowd.row[late]]
-    columns = (column[late][inside].tolist() for column in (crowd.unit, crowd.row, crowd.shape))
-    where: dict[int, list[tuple[int, int]]] = {}
+    good = usable(overlay, shape, allowed_nodes)
+    places = min(wanted, int(counts(victims.free, requested)[good].sum()))
+    first = _first_not_reprieved(victims, requested, good, places)
+    victims.stay(0, first)
+    fitting = np.where(good, counts(victims.free, requested), 0)
+    later_pods = victims.between(first, victims.size)
+    inside = good[victims.row[later_pods]]
+    columns = (column[later_pods][inside].tolist() for column in (victims.unit, victims.row, victims.shape))
+    pods_by_unit: dict[int, list[tuple[int, int]]] = {}
     for unit, row, number in zip(*columns, strict=True):
-        where.setdefault(unit, []).append((row, number))
-    go = _who_goes(
-        [crowd.free[at].tolist() for at, _ in asked],
-        [amount for _, amount in asked],
-        list(zip(*(crowd.amounts[at].tolist() for at, _ in asked), strict=True)),
-        room.tolist(),
-        where,
-        int(room.sum()) - seats,
+        pods_by_unit.setdefault(unit, []).append((row, number))
+    preempted = _units_to_preempt(
+        [victims.free[at].tolist() for at, _ in requested],
+        [amount for _, amount in requested],
+        list(zip(*(victims.amounts[at].tolist() for at, _ in requested), strict=True)),
+        fitting.tolist(),
+        pods_by_unit,
+        int(fitting.sum()) - places,
     )
-    crowd.stay(first, crowd.size)
-    crowd.leave(go)
-    return seats
+    victims.stay(first, victims.size)
+    victims.leave(preempted)
+    return places
 
 
-def _first_to_go(crowd: VictimMatrix, asked: Sequence[tuple[int, int]], good: Bools, seats: int) -> int:
-    """The first unit that cannot stay if all before it do."""
-    low, high = 0, crowd.size + 1  # all before low can stay, not all before high
+def _first_not_reprieved(
+    victims: VictimMatrix, requested: Sequence[tuple[int, int]], good: Bools, places: int
+) -> int:
+    """The first unit that cannot be reprieved if all before it are."""
+    low, high = 0, victims.size + 1  # all before low can stay, not all before high
     while high - low > 1:
         middle = (low + high) // 2
-        free = crowd.free - crowd._taken(crowd.between(0, middle))
-        if int(counts(free, asked)[good].sum()) >= seats:
+        free = victims.free - victims._usage(victims.between(0, middle))
+        if int(counts(free, requested)[good].sum()) >= places:
             low = middle
         else:
             high = middle
     return low
 
 
-def _who_goes(
-    left: list[list[int]], sizes: list[int], takes: list[tuple[int, ...]], room: list[int],
-    where: dict[int, list[tuple[int, int]]], slack: int,
+def _units_to_preempt(
+    free: list[list[int]], pod_amounts: list[int], amounts: list[tuple[int, ...]], fitting: list[int],
+    pods_by_unit: dict[int, list[tuple[int, int]]], slack: int,
 ) -> list[int]:  # fmt: skip
-    """Plain numbers, since it goes pod by pod: `slack` is how many seats may be lost to those who stay."""
-    resources = range(len(sizes))
-    go: list[int] = []
-    for unit, pods in where.items():
+    """The units to preempt, on plain numbers: `slack` is how many free places reprieved units may take."""
+    resources = range(len(pod_amounts))
+    preempted: list[int] = []
+    for unit, pods in pods_by_unit.items():
         lost = 0
         before = []
         for row, number in pods:
-            taken = takes[number]
+            used = amounts[number]
             for at in resources:
-                left[at][row] -= taken[at]
-            fit = max(0, min([left[at][row] // sizes[at] for at in resources]))
-            before.append((row, room[row]))
-            lost += room[row] - fit
-            room[row] = fit
+                free[at][row] -= used[at]
+            fit = max(0, min([free[at][row] // pod_amounts[at] for at in resources]))
+            before.append((row, fitting[row]))
+            lost += fitting[row] - fit
+            fitting[row] = fit
         if lost <= slack:
             slack -= lost
             continue
-        go.append(unit)
+        preempted.append(unit)
         for row, fit in reversed(before):
-            room[row] = fit
+            fitting[row] = fit
         for row, number in pods:
             for at in resources:
-                left[at][row] += takes[number][at]
-    return go
+                free[at][row] += amounts[number][at]
+    return preempted
 
 
 def emptiest_first(free: Ints, emptied: NodeOverlay, shapes: Sequence[PodSignature]) -> list[Bools]:
-    """More and more nodes, twice as many each time, beginning with those where the least has to end.
+    """Masks of 1, 2, 4, … nodes, beginning with the nodes where the fewest pods have to be preempted.
 
-    `free` is what is free now.
+    `free` is the amount that is free now.
     """
     nodes = len(emptied)
-    most = np.zeros(nodes, dtype=np.int64)
-    have = np.zeros(nodes, dtype=np.int64)
+    capacity = np.zeros(nodes, dtype=np.int64)
+    current = np.zeros(nodes, dtype=np.int64)
     for shape in dict.fromkeys(shapes):
-        asked = asked_rows(emptied, shape)
-        if asked:
-            most += counts(emptied.scene.ground.free, asked)
-            have += counts(free, asked)
-    order = np.lexsort((np.arange(nodes), -most, most - have, most == 0))
+        requested = requested_rows(emptied, shape)
+        if requested:
+            capacity += counts(emptied.scene.ground.free, requested)
+            current += counts(free, requested)
+    order = np.lexsort((np.arange(nodes), -capacity, capacity - current, capacity == 0))
     masks = []
     size = 1
     while True:

@@ -1,4 +1,4 @@
-"""Rows in the order of a topology, with the room left on them for each kind of pod of one gang."""
+"""Free capacity by row, in topology order, for each kind of pod of one gang."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ COUNT_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class AffinityPull:
-    """Pods that would rather be in one domain of a level, which cannot be: they use few of them."""
+    """A preferred locality that no single domain satisfies: the pods use as few domains as possible."""
 
     level: int
-    mates: tuple[int, ...] = ()  # rows where others of them stand: they go there first
+    placed_peers: tuple[int, ...] = ()  # rows of bound pods of the same preference; their domains come first
 
 
 class TopologyCapacity:
-    """Rows of the topology first, then those outside of it. What is taken is taken here only."""
+    """Free amounts and pod counts by row: rows of the topology first, then the rows outside of it.
+
+    A working copy: `take` does not change the overlay.
+    """
 
     def __init__(
         self, tree: Tree, free: Ints, needs: Ints, allowed: Bools, names: tuple[str, ...] = ()
@@ -42,13 +45,13 @@ class TopologyCapacity:
         self.leads = [_lead(need, names) for need in needs]
 
     def amount(self, kind: int) -> Ints:
-        """By row, what is free of what counts most for a kind."""
+        """By row: the free amount of the leading resource of a kind."""
         free: Ints = np.maximum(self.free[self.leads[kind]], 0)
         return free
 
     @property
     def rows_level(self) -> int:
-        """The level below all others, of single rows."""
+        """The level of single rows, below all levels of the topology."""
         return len(self.starts) - 1
 
     def span(self, area: Area) -> tuple[int, int]:
@@ -67,17 +70,17 @@ class TopologyCapacity:
         return low, high
 
     def at(self, level: int, row: int) -> int | None:
-        """The domain that a row is in."""
+        """The domain of a level that a row is in."""
         if row >= self.inside:
             return None
         return int(np.searchsorted(self.starts[level], row, side="right")) - 1
 
     def above(self, level: int, domains: Ints, target: int) -> Ints:
-        """For domains of a level, those of a level above that they are in."""
+        """The domains of a higher level that contain these domains."""
         return np.searchsorted(self.starts[target], self.starts[level][domains], side="right") - 1
 
     def summed(self, values: Ints, level: int) -> Ints:
-        """Something by row as sums by domain: rows are the last axis."""
+        """Sum values by row (the last axis) over the domains of a level."""
         if level < 0:
             everything: Ints = values.sum(axis=-1, keepdims=True)
             return everything
@@ -87,7 +90,7 @@ class TopologyCapacity:
         return sums
 
     def gathered(self, values: Ints, level: int, target: int) -> Ints:
-        """Something by domain of a level as sums by domain of a level above."""
+        """Sum values by domain of a level over the domains of a higher level."""
         if target < 0:
             everything: Ints = values.sum(keepdims=True)
             return everything
@@ -100,7 +103,7 @@ class TopologyCapacity:
         return int(self.caps[kind, low:high].sum())
 
     def take(self, kind: int, rows: Ints, pods: Ints | int = 1) -> None:
-        """Pods of a kind come to rows (each given once), or leave them if the number is negative."""
+        """Subtract pods of a kind from rows (each given once), or add them back if the number is negative."""
         self.free[:, rows] -= self.needs[kind][:, None] * pods
         self.caps[:, rows] = self._count(rows)
 
@@ -113,7 +116,7 @@ class TopologyCapacity:
                 np.minimum(counts[kind], left // amount if amount > 1 else left, out=counts[kind])
         return np.where(self.allowed[:, rows], np.maximum(counts, 0), 0)
 
-    # ── sharing out ────────────────────────────────────────────────────────────────────────────────
+    # ── distribution ───────────────────────────────────────────────────────────────────────────────
 
     def spread(
         self,
@@ -122,31 +125,41 @@ class TopologyCapacity:
         domains: Ints,
         pods: Ints,
         strategy: Strategy,
-        pull: AffinityPull | None = None,
+        affinity: AffinityPull | None = None,
     ) -> tuple[Ints, Ints]:
-        """Rows and pods on them, for so many pods in each of some domains; there is room.
+        """Distribute so many pods over the rows of each of some domains; they must fit.
 
-        Going down level by level, as few domains as possible are used. Rows are in the order of the topology,
-        with a pull in the order in which its domains are filled, so that pods in the order of ranks are near
-        each other; of hosts that are in one domain the fullest come first, as they do anywhere.
+        Each level uses as few domains as possible. Rows are returned in topology order, or with an affinity
+        in the order in which its domains are filled, so that consecutive ranks are near each other; among
+        hosts of one domain the fullest come first.
         """
-        strategy = plain(strategy)
+        strategy = single_pass(strategy)
         if level >= 0:
-            return self._down(kind, level, domains, pods, strategy, pull)
+            return self._down(kind, level, domains, pods, strategy, affinity)
         asked = int(pods.sum())
-        if pull is None:
+        if affinity is None:
             return self._anywhere(kind, asked, strategy)
         near = min(int(self.caps[kind, : self.inside].sum()), asked)
-        rows, there = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        rows, counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
         if near:
-            rows, there = self._down(kind, level, np.zeros(1, np.int64), np.array([near]), strategy, pull)
-        beyond, others = self._among(kind, np.arange(self.inside, self.size), asked - near, strategy)
-        return np.concatenate((rows, beyond)), np.concatenate((there, others))
+            rows, counts = self._down(
+                kind, level, np.zeros(1, np.int64), np.array([near]), strategy, affinity
+            )
+        outside_rows, outside_counts = self._among(
+            kind, np.arange(self.inside, self.size), asked - near, strategy
+        )
+        return np.concatenate((rows, outside_rows)), np.concatenate((counts, outside_counts))
 
     def _down(
-        self, kind: int, level: int, domains: Ints, pods: Ints, strategy: Strategy, pull: AffinityPull | None
+        self,
+        kind: int,
+        level: int,
+        domains: Ints,
+        pods: Ints,
+        strategy: Strategy,
+        affinity: AffinityPull | None,
     ) -> tuple[Ints, Ints]:
-        """From domains of a level down to rows."""
+        """Distribute pods from the domains of a level down to rows."""
         for below in range(level + 1, self.rows_level + 1):
             units, amounts = self.summed(self.caps[kind], below), self.summed(self.amount(kind), below)
             edges = self._edges(below)
@@ -154,35 +167,35 @@ class TopologyCapacity:
             spans = edges[domains + 1] - first
             owner = np.repeat(np.arange(len(domains)), spans)
             inner = first[owner] + np.arange(len(owner)) - np.repeat(np.cumsum(spans) - spans, spans)
-            if pull is not None and below <= pull.level:
-                mates = self._mates(below, pull)
-                last = inner[::-1], units, -amounts  # of equals the last
-                inner = ranked(*last, strategy, mates, owner[::-1])
-                shared = fill(inner, owner, units, pods, is_tight(strategy), mates)
+            if affinity is not None and below <= affinity.level:
+                placed_peers = self._peers(below, affinity)
+                last = inner[::-1], units, -amounts  # ties: the last one
+                inner = ranked(*last, strategy, placed_peers, owner[::-1])
+                shared = fill(inner, owner, units, pods, is_tight(strategy), placed_peers)
                 domains, pods = shared.domains, shared.units
                 continue
-            shared = _few_and_full(inner, owner, units, amounts, pods, strategy)
+            shared = _fewest_and_fullest(inner, owner, units, amounts, pods, strategy)
             hosts = len(self.starts[below]) == self.inside
             order = self._by_owner(below, shared, domains, amounts if hosts else None)
             domains, pods = shared.domains[order], shared.units[order]
         return domains, pods
 
     def _edges(self, level: int) -> Ints:
-        """Where the domains of a level begin, by domain of the level above; and where the last one ends."""
+        """The first domain of a level in each domain of the level above; and the end of the last."""
         if level == 0:
             return np.array([0, len(self.starts[0])])
         return np.searchsorted(self.starts[level], np.append(self.starts[level - 1], self.inside))
 
-    def _mates(self, level: int, pull: AffinityPull) -> Ints | None:
-        """By domain of a level, how many mates stand there."""
-        rows = np.array([row for row in pull.mates if row < self.inside], np.int64)
+    def _peers(self, level: int, affinity: AffinityPull) -> Ints | None:
+        """By domain of a level: how many bound peers it has."""
+        rows = np.array([row for row in affinity.placed_peers if row < self.inside], np.int64)
         if not len(rows):
             return None
         owners = np.searchsorted(self.starts[level], rows, side="right") - 1
         return np.bincount(owners, minlength=len(self.starts[level])).astype(np.int64)
 
     def _by_owner(self, level: int, shared: Shared, owners: Ints, amounts: Ints | None) -> Ints:
-        """Positions in the order of the domains above, as these are given; inside each by amount, or path."""
+        """Positions ordered by the domains above, as given, and inside each by free amount or path."""
         rank = np.zeros(len(self._edges(level)) - 1, np.int64)
         rank[owners] = np.arange(len(owners))
         above = self.above(level, shared.domains, level - 1) if level else np.zeros_like(shared.domains)
@@ -190,57 +203,59 @@ class TopologyCapacity:
         return np.lexsort((shared.domains, first, rank[above]))
 
     def _anywhere(self, kind: int, pods: int, strategy: Strategy) -> tuple[Ints, Ints]:
-        """Rows outside of the topology first: they are of no use to those who need it."""
+        """Distribute pods over all rows, first those outside of the topology, which localities cannot use."""
         outside = min(int(self.caps[kind, self.inside :].sum()), pods)
-        rows, there = self._among(kind, np.arange(self.inside), pods - outside, strategy)
-        beyond, others = self._among(kind, np.arange(self.inside, self.size), outside, strategy)
-        return np.concatenate((rows, beyond)), np.concatenate((there, others))
+        rows, counts = self._among(kind, np.arange(self.inside), pods - outside, strategy)
+        outside_rows, outside_counts = self._among(kind, np.arange(self.inside, self.size), outside, strategy)
+        return np.concatenate((rows, outside_rows)), np.concatenate((counts, outside_counts))
 
     def _among(self, kind: int, rows: Ints, pods: int, strategy: Strategy) -> tuple[Ints, Ints]:
-        """So many pods on some rows, which ascend."""
+        """Distribute so many pods over some ascending rows."""
         if not pods:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         caps = self.caps[kind]
         chosen = ranked(rows[caps[rows] > 0], caps, self.amount(kind), strategy, None)
-        nobody = np.zeros(len(chosen), np.int64)
-        shared = fill(chosen, nobody, caps, np.array([pods]), is_tight(strategy), None)
+        owner = np.zeros(len(chosen), np.int64)
+        shared = fill(chosen, owner, caps, np.array([pods]), is_tight(strategy), None)
         return shared.domains, shared.units
 
 
 def _lead(need: Ints, names: tuple[str, ...]) -> int:
-    """The resource that counts most for a kind of pod."""
+    """The leading resource of a kind of pod."""
     asked = [names[at] for at in np.flatnonzero(need).tolist() if at < len(names)]
     return names.index(leading(asked)) if asked else 0
 
 
-def _few_and_full(
+def _fewest_and_fullest(
     inner: Ints, owner: Ints, units: Ints, amounts: Ints, need: Ints, strategy: Strategy
 ) -> Shared:
-    """As the strategy says; of several ways with equally few domains, the one that takes the fullest."""
-    found = fill(ranked(inner, units, amounts, strategy, None, owner), owner, units, need,
+    """Fill as the strategy says; among ways with equally few domains take the one with the fullest."""
+    shared = fill(ranked(inner, units, amounts, strategy, None, owner), owner, units, need,
                  is_tight(strategy), None)  # fmt: skip
     if not is_tight(strategy):
-        return found
+        return shared
     full = ranked(inner, units, amounts, Strategy.LEAST_FREE, None, owner)
     fuller = fill(full, owner, units, need, False, None)
     owners = np.zeros(len(units), np.int64)
     owners[inner] = owner
-    mine, theirs = owners[found.domains], owners[fuller.domains]
-    as_few = np.bincount(theirs, minlength=len(need)) <= np.bincount(mine, minlength=len(need))
-    keep, take = ~as_few[mine], as_few[theirs]
+    shared_owners, fuller_owners = owners[shared.domains], owners[fuller.domains]
+    as_few = np.bincount(fuller_owners, minlength=len(need)) <= np.bincount(
+        shared_owners, minlength=len(need)
+    )
+    keep, take = ~as_few[shared_owners], as_few[fuller_owners]
     return Shared(
-        np.concatenate((found.domains[keep], fuller.domains[take])),
-        np.concatenate((found.units[keep], fuller.units[take])),
+        np.concatenate((shared.domains[keep], fuller.domains[take])),
+        np.concatenate((shared.units[keep], fuller.units[take])),
     )
 
 
-def plain(strategy: Strategy) -> Strategy:
-    """The strategy next of kin that goes one way only."""
+def single_pass(strategy: Strategy) -> Strategy:
+    """The nearest strategy that a single pass can follow."""
     known = (Strategy.LEAST_FREE, Strategy.MOST_FREE, Strategy.BEST_FIT)
     return strategy if strategy in known else Strategy.BEST_FIT
 
 
-def common_domain(terrain: TopologyCapacity, level: int, rows: Sequence[int]) -> int | None:
-    """The domain of a level that all these rows are in, if it is one; domains are runs of rows."""
-    first, last = terrain.at(level, min(rows)), terrain.at(level, max(rows))
+def common_domain(capacity: TopologyCapacity, level: int, rows: Sequence[int]) -> int | None:
+    """The one domain of a level that contains all these rows, if there is one."""
+    first, last = capacity.at(level, min(rows)), capacity.at(level, max(rows))
     return first if first == last else None

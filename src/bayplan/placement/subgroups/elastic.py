@@ -1,4 +1,4 @@
-"""Pods beyond what a gang cannot do without: as many as have a place, the neediest pod set first."""
+"""Elastic pods beyond the minimums: assigns as many as fit, to the pod set furthest below its share first."""
 
 from __future__ import annotations
 
@@ -22,167 +22,182 @@ Path = tuple[ConstraintNode, ...]
 
 @dataclass(slots=True, eq=False)
 class ElasticPodSet:
-    """A pod set of which more may come, leaf by leaf: its segments, or itself."""
+    """A pod set that may grow, leaf by leaf: its segments, or the pod set itself."""
 
     minimum: int
     placed: int
-    leaves: list[tuple[Path, list[Pod]]]  # the next one last; of each, the pods that may come
+    leaves: list[tuple[Path, list[Pod]]]  # the next leaf last; each with the pods that may be added
 
     @property
     def ratio(self) -> Fraction:
-        """What it has of what it needs."""
+        """Assigned pods relative to the minimum."""
         return Fraction(self.placed, max(self.minimum, 1))
 
 
-def share_out(
-    growers: Sequence[ElasticPodSet], limit: int | None, seat: Callable[[Path, list[Pod], int], int]
+def grow_evenly(
+    elastic_sets: Sequence[ElasticPodSet], limit: int | None, assign: Callable[[Path, list[Pod], int], int]
 ) -> None:
-    """Up to so many pods more, each time for the pod set that has least of what it needs.
+    """Assign up to `limit` more pods, each time to the pod set with the lowest ratio to its minimum.
 
-    `seat` is given the first pods of a leaf, and how many may ever come there; it tells how many it seated.
+    `assign` gets the first pods of a leaf and the most that the leaf may ever have; it returns how many it
+    assigned.
     """
-    left = sum(len(pods) for one in growers for _, pods in one.leaves)
+    left = sum(len(pods) for elastic_set in elastic_sets for _, pods in elastic_set.leaves)
     left = left if limit is None else min(left, limit)
-    line = [(one.ratio, at, one) for at, one in enumerate(growers) if one.leaves]
-    heapify(line)
-    while line and left > 0:
-        _, at, grower = heappop(line)
-        path, pods = grower.leaves[-1]
-        together = not line or path[-1].segment
+    queue = [
+        (elastic_set.ratio, at, elastic_set)
+        for at, elastic_set in enumerate(elastic_sets)
+        if elastic_set.leaves
+    ]
+    heapify(queue)
+    while queue and left > 0:
+        _, at, elastic_set = heappop(queue)
+        path, pods = elastic_set.leaves[-1]
+        together = not queue or path[-1].segment
         tried = pods[: left if together else 1]
-        seated = seat(path, tried, max(len(pods), path[-1].size))
-        grower.placed += seated
-        left -= seated
-        del pods[:seated]
-        if seated < len(tried) or not pods:
-            grower.leaves.pop()
-        if grower.leaves:
-            heappush(line, (grower.ratio, at, grower))
+        placed = assign(path, tried, max(len(pods), path[-1].size))
+        elastic_set.placed += placed
+        left -= placed
+        del pods[:placed]
+        if placed < len(tried) or not pods:
+            elastic_set.leaves.pop()
+        if elastic_set.leaves:
+            heappush(queue, (elastic_set.ratio, at, elastic_set))
 
 
-def neediest(growers: Sequence[ElasticPodSet], limit: int | None) -> set[PodKey]:
-    """Who comes first, if there is room for everybody."""
-    found: set[PodKey] = set()
+def first_to_grow(elastic_sets: Sequence[ElasticPodSet], limit: int | None) -> set[PodKey]:
+    """The pods that would be assigned first if all fitted."""
+    keys: set[PodKey] = set()
 
-    def seat(_: Path, pods: list[Pod], __: int) -> int:
-        found.update(pod.key for pod in pods)
+    def assign(_: Path, pods: list[Pod], __: int) -> int:
+        keys.update(pod.key for pod in pods)
         return len(pods)
 
-    share_out(growers, limit, seat)
-    return found
+    grow_evenly(elastic_sets, limit, assign)
+    return keys
 
 
 @dataclass(slots=True, eq=False)
 class ElasticGrowth:
-    """Goes on where a search ended: on its terrain, with what each knot has chosen."""
+    """Adds elastic pods after a search, with its capacity and the areas that it chose."""
 
-    terrain: TopologyCapacity
+    capacity: TopologyCapacity
     places: dict[int, Area]
     kinds: Mapping[PodKey, int]
     profile: Profile
-    seats: list[tuple[Pod, int]] = field(default_factory=list)
+    assigned: list[tuple[Pod, int]] = field(default_factory=list)
 
-    def grow(self, growers: Sequence[ElasticPodSet], limit: int | None) -> None:
-        """Seat up to so many pods more."""
-        share_out(growers, limit, self._seat)
+    def grow(self, elastic_sets: Sequence[ElasticPodSet], limit: int | None) -> None:
+        """Assign up to `limit` more pods."""
+        grow_evenly(elastic_sets, limit, self._assign)
 
-    def _seat(self, path: Path, pods: list[Pod], coming: int) -> int:
-        """Seat the first of these pods of one leaf, as many as there is room for. How many?
+    def _assign(self, path: Path, pods: list[Pod], coming: int) -> int:
+        """Assign as many of these pods of one leaf as fit, in order; returns how many.
 
-        `coming` are all that may ever come, some of them perhaps later: a domain is chosen for them.
+        `coming` is the most that the leaf may ever have: the domain is chosen to hold that many.
         """
-        seated = 0
-        for kind, alike in groupby(pods, key=lambda pod: self.kinds[pod.key]):
-            mine = list(alike)
-            areas = self._areas(path, kind, max(coming - seated, len(mine)))
-            done = 0
+        placed = 0
+        for kind, group in groupby(pods, key=lambda pod: self.kinds[pod.key]):
+            identical = list(group)
+            areas = self._areas(path, kind, max(coming - placed, len(identical)))
+            placed_here = 0
             for area in areas:
-                done += self._put(kind, area, mine[done:])
-            seated += done
-            if done < len(mine):
+                placed_here += self._assign_in(kind, area, identical[placed_here:])
+            placed += placed_here
+            if placed_here < len(identical):
                 break
-        return seated
+        return placed
 
-    def _put(self, kind: int, area: Area, pods: Sequence[Pod]) -> int:
-        count = min(len(pods), self.terrain.room(kind, area))
+    def _assign_in(self, kind: int, area: Area, pods: Sequence[Pod]) -> int:
+        count = min(len(pods), self.capacity.room(kind, area))
         if count:
             strategy = self.profile.unconstrained if area[0] < 0 else self.profile.required
             domain, asked = np.array([area[1]]), np.array([count])
-            rows, many = self.terrain.spread(kind, area[0], domain, asked, strategy)
-            self.terrain.take(kind, rows, many)
-            self.seats += zip(pods, np.repeat(rows, many).tolist(), strict=False)
+            rows, counts = self.capacity.spread(kind, area[0], domain, asked, strategy)
+            self.capacity.take(kind, rows, counts)
+            self.assigned += zip(pods, np.repeat(rows, counts).tolist(), strict=False)
         return count
 
-    # ── where they belong ──────────────────────────────────────────────────────────────────────────
+    # ── areas ──────────────────────────────────────────────────────────────────────────────────────
 
     def _areas(self, path: Path, kind: int, count: int) -> list[Area]:
-        """The areas that pods of a leaf may be in, the best one first; the choices it takes are made."""
-        area, wished = EVERYWHERE, EVERYWHERE
-        for depth, knot in enumerate(path):
-            if knot.bond is LocalityStrength.NONE:
+        """The areas for pods of a leaf, the best first; domains not chosen yet are chosen."""
+        area, preferred = EVERYWHERE, EVERYWHERE
+        for depth, constraint in enumerate(path):
+            if constraint.strength is LocalityStrength.NONE:
                 continue
-            known = self.places.get(id(knot)) or self._where_it_stands(knot, area)
-            if known is None and knot.bond is not LocalityStrength.WISH:
-                if knot.standing:
-                    return []  # they are apart already: nobody can be with all of them
-                known = self._choose(path[depth:], area, wished, kind, count)
-                if known is None:
+            chosen = self.places.get(id(constraint)) or self._bound_area(constraint, area)
+            if chosen is None and constraint.strength is not LocalityStrength.PREFERRED:
+                if constraint.bound_rows:
+                    return []  # the bound pods are in several domains: no pod can join all of them
+                chosen = self._choose(path[depth:], area, preferred, kind, count)
+                if chosen is None:
                     return []
-                self.places[id(knot)] = known
-            elif known is None and not knot.standing:
-                known = self._choose((knot,), area, wished, kind, count, whole=True)
-            if known is None:
+                self.places[id(constraint)] = chosen
+            elif chosen is None and not constraint.bound_rows:
+                chosen = self._choose((constraint,), area, preferred, kind, count, whole=True)
+            if chosen is None:
                 continue
-            if knot.bond is LocalityStrength.MUST and known[0] > knot.level:  # a wish around it was narrower
-                known = knot.level, int(self.terrain.above(known[0], np.array([known[1]]), knot.level)[0])
-            if knot.bond is not LocalityStrength.WISH and known[0] > area[0]:
-                area = known
-            if known[0] > wished[0] or not self._is_inside(wished, area):
-                wished = known
-        return [area] if wished[0] <= area[0] else [wished, area]
+            if constraint.strength is LocalityStrength.REQUIRED and chosen[0] > constraint.level:
+                # A preference around it was narrower.
+                domains = self.capacity.above(chosen[0], np.array([chosen[1]]), constraint.level)
+                chosen = constraint.level, int(domains[0])
+            if constraint.strength is not LocalityStrength.PREFERRED and chosen[0] > area[0]:
+                area = chosen
+            if chosen[0] > preferred[0] or not self._is_inside(preferred, area):
+                preferred = chosen
+        return [area] if preferred[0] <= area[0] else [preferred, area]
 
     def _is_inside(self, inner: Area, outer: Area) -> bool:
-        first, last = self.terrain.span(inner)
-        low, high = self.terrain.span(outer)
+        first, last = self.capacity.span(inner)
+        low, high = self.capacity.span(outer)
         return low <= first and last <= high
 
-    def _where_it_stands(self, knot: ConstraintNode, area: Area) -> Area | None:
-        if not knot.standing:
+    def _bound_area(self, constraint: ConstraintNode, area: Area) -> Area | None:
+        if not constraint.bound_rows:
             return None
-        levels = (knot.level,) if knot.bond is LocalityStrength.MUST else range(knot.level, area[0], -1)
+        levels = (
+            (constraint.level,)
+            if constraint.strength is LocalityStrength.REQUIRED
+            else range(constraint.level, area[0], -1)
+        )
         for level in levels:
             if level <= area[0]:
                 return area
-            domain = common_domain(self.terrain, level, knot.standing)
+            domain = common_domain(self.capacity, level, constraint.bound_rows)
             if domain is not None:
                 return level, domain
         return None
 
     def _choose(
-        self, path: Path, area: Area, wished: Area, kind: int, count: int, *, whole: bool = False
+        self, path: Path, area: Area, preferred: Area, kind: int, count: int, *, whole: bool = False
     ) -> Area | None:
-        """A domain for a knot that has none: the tightest that holds all, else the one that holds most."""
+        """A domain for a constraint without one: the tightest that holds all pods, else the largest."""
         level = path[0].level
         if level <= area[0]:
             return area
-        deepest = max(knot.level for knot in path if knot.bond is not LocalityStrength.NONE)
+        deepest = max(
+            constraint.level for constraint in path if constraint.strength is not LocalityStrength.NONE
+        )
         room = self._room(kind, level, max(deepest, level))
-        for around in (wished, area) if wished[0] > area[0] else (area,):
-            first, last = self.terrain.domains(level, around)
-            here = room[first:last]
-            if (here >= count).any():
-                return level, first + int(np.argmin(np.where(here >= count, here, np.iinfo(np.int64).max)))
-        first, last = self.terrain.domains(level, area)
-        here = room[first:last]
-        if whole or not len(here) or not here.max():
+        for around in (preferred, area) if preferred[0] > area[0] else (area,):
+            first, last = self.capacity.domains(level, around)
+            capacity_here = room[first:last]
+            if (capacity_here >= count).any():
+                return level, first + int(
+                    np.argmin(np.where(capacity_here >= count, capacity_here, np.iinfo(np.int64).max))
+                )
+        first, last = self.capacity.domains(level, area)
+        capacity_here = room[first:last]
+        if whole or not len(capacity_here) or not capacity_here.max():
             return None
-        return level, first + int(np.argmax(here))
+        return level, first + int(np.argmax(capacity_here))
 
     def _room(self, kind: int, level: int, deepest: int) -> Ints:
-        """By domain of a level: the most pods that one domain of a deeper level in it holds."""
-        room = self.terrain.summed(self.terrain.caps[kind], deepest)
+        """By domain of a level: the most pods that one domain of a deeper level inside it holds."""
+        room = self.capacity.summed(self.capacity.caps[kind], deepest)
         if deepest == level:
             return room
-        starts = np.searchsorted(self.terrain.starts[deepest], self.terrain.starts[level])
+        starts = np.searchsorted(self.capacity.starts[deepest], self.capacity.starts[level])
         most: Ints = np.maximum.reduceat(room, starts)
         return most

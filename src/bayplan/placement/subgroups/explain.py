@@ -1,4 +1,4 @@
-"""Why a gang with minima has no place: the part that lacks one, and the domain that came closest."""
+"""Explains why a gang with minimums does not fit: the part that does not, and the closest domain."""
 
 from __future__ import annotations
 
@@ -18,128 +18,136 @@ from bayplan.placement.subgroups.backtracking import DomainSearch
 from bayplan.placement.subgroups.capacity import EVERYWHERE, Area, TopologyCapacity, common_domain
 from bayplan.placement.subgroups.constraint_tree import ConstraintNode, LocalityStrength
 
-DOMAINS_TOLD = 10
+DOMAINS_LISTED = 10
 
 
 @dataclass(frozen=True, slots=True)
 class TreeMisfit:
-    """The facts. A part that is the whole gang has no name."""
+    """Why a gang does not fit. `part` is empty if it is the whole gang."""
 
     misfit: Misfit | None = None
     part: str = ""
     minimum: int = 0  # of the part
-    fit: int = 0  # pods that would have a place
-    pod: Pod | None = None  # the first of the part
-    resource: str = ""  # what runs out first, if nobody asked for a domain
+    fit: int = 0  # pods that would fit
+    pod: Pod | None = None  # the first pod of the part
+    resource: str = ""  # what runs out first, if no locality was requested
     unsure: bool = False
 
 
-def shortage(
-    terrain: TopologyCapacity, supply: CapacitySnapshot, tree: Group, search: DomainSearch, *, unsure: bool = False,
-    among_extras: bool = False,
+def explain_misfit(
+    capacity: TopologyCapacity, snapshot: CapacitySnapshot, tree: Group, search: DomainSearch, *,
+    unsure: bool = False, among_extras: bool = False,
 ) -> TreeMisfit:  # fmt: skip
-    """Who is to blame: the first part that has no place even by itself, else the one nobody got beyond."""
+    """Report the first part that does not fit even alone, else the part where the search got stuck."""
     root = search.root
-    names = {one.name: one.minimum for one in tree.pod_sets()}
+    names = {pod_set.name: pod_set.minimum for pod_set in tree.pod_sets()}
     if unsure:
-        everyone = Misfit(Code.NOT_DECIDED, tuple(names), topology=supply.tree.topology.name)
-        return TreeMisfit(everyone, pod=_first_pod(root), unsure=True)
+        undecided = Misfit(Code.NOT_DECIDED, tuple(names), topology=snapshot.tree.topology.name)
+        return TreeMisfit(undecided, pod=_first_pod(root), unsure=True)
     if among_extras:
         return TreeMisfit(pod=_first_extra(root))
     before = 0
-    for knot, area in _alone(terrain, root, EVERYWHERE):
-        near, fit, asked = _closest(terrain, knot, area)
+    for constraint, area in _alone(capacity, root, EVERYWHERE):
+        near, fit, asked = _closest(capacity, constraint, area)
         if fit < asked:
             break
-        if not knot.children:
+        if not constraint.children:
             before += asked
     else:
-        knot = search.order[min(search.furthest, len(search.order) - 1)].knot if search.order else root
-        near, fit, asked = _closest(terrain, knot, EVERYWHERE)
+        constraint = (
+            search.order[min(search.furthest, len(search.order) - 1)].constraint if search.order else root
+        )
+        near, fit, asked = _closest(capacity, constraint, EVERYWHERE)
         before = int(root.need.sum()) - asked
         fit = min(fit, asked - 1)
-    below = tuple(one for one in names if one in _parts(knot))
-    whole = knot is root or set(below) == set(names)
-    misfit = _misfit(terrain, supply, knot, below, near, (fit, asked))
+    part_names = tuple(name for name in names if name in _parts(constraint))
+    is_whole_gang = constraint is root or set(part_names) == set(names)
+    misfit = _misfit(capacity, snapshot, constraint, part_names, near, (fit, asked))
     return TreeMisfit(
         misfit,
-        "" if whole else knot.part,
-        0 if whole else sum(names[one] for one in below),
-        fit if knot.children else before + fit,
-        _first_pod(knot),
-        "" if misfit is not None else _scarcest(terrain, knot, EVERYWHERE)[0],
+        "" if is_whole_gang else constraint.part,
+        0 if is_whole_gang else sum(names[name] for name in part_names),
+        fit if constraint.children else before + fit,
+        _first_pod(constraint),
+        "" if misfit is not None else _scarcest(capacity, constraint, EVERYWHERE)[0],
     )
 
 
 def _misfit(
-    terrain: TopologyCapacity,
-    supply: CapacitySnapshot,
-    knot: ConstraintNode,
+    capacity: TopologyCapacity,
+    snapshot: CapacitySnapshot,
+    constraint: ConstraintNode,
     names: tuple[str, ...],
     area: Area,
     held: tuple[int, int],
 ) -> Misfit | None:
-    """In words of domains; None if nobody asked for one."""
-    cut = next((child for child in knot.children if child.segment), None)
-    bound = knot if knot.bond in (LocalityStrength.MUST, LocalityStrength.SOME) else cut
-    if bound is None:
+    """The misfit in terms of domains; None if no locality was requested."""
+    segment = next((child for child in constraint.children if child.segment), None)
+    constrained = (
+        constraint if constraint.strength in (LocalityStrength.REQUIRED, LocalityStrength.AUTO) else segment
+    )
+    if constrained is None:
         return None
-    tree, (fit, asked) = supply.tree, held
+    tree, (fit, asked) = snapshot.tree, held
     if not tree.rows:
-        level = tree.levels[bound.level]
+        level = tree.levels[constrained.level]
         return Misfit(Code.NO_DOMAINS, names, topology=tree.topology.name, level=level, asked=asked)
-    unit = int(cut.need.sum()) if cut is not None and not cut.children and cut.need.any() else 1
+    unit = (
+        int(segment.need.sum()) if segment is not None and not segment.children and segment.need.any() else 1
+    )
     near, holds, lacking = None, tuple[DomainFit, ...](), tuple[tuple[str, int], ...]()
-    if bound is knot and area[0] >= 0:
-        holds, lacking = _by_domain(terrain, supply, knot, area[0])
-        near = _near(terrain, supply, knot, area, held)
-    elif cut is not None and cut.need.any() and not fit:  # there is no place for a single segment
-        best, most, size = _closest(terrain, cut, area)
-        near = _near(terrain, supply, cut, best, (most, size)) if most < size and best[0] >= 0 else None
+    if constrained is constraint and area[0] >= 0:
+        holds, lacking = _by_domain(capacity, snapshot, constraint, area[0])
+        near = _near(capacity, snapshot, constraint, area, held)
+    elif segment is not None and segment.need.any() and not fit:  # not even one segment fits
+        best, most, size = _closest(capacity, segment, area)
+        near = (
+            _near(capacity, snapshot, segment, best, (most, size)) if most < size and best[0] >= 0 else None
+        )
     return Misfit(
         Code.NO_ROOM,
         names,
         topology=tree.topology.name,
-        level=tree.levels[bound.level],
+        level=tree.levels[constrained.level],
         fit=fit // unit,
         asked=-(-asked // unit),
         unit=unit,
         nearest=near,
         holds=holds,
         lacking=lacking,
-        in_all=int(_held(terrain, knot, EVERYWHERE[0])[0]),
+        in_all=int(_held(capacity, constraint, EVERYWHERE[0])[0]),
     )
 
 
 def _near(
-    terrain: TopologyCapacity,
-    supply: CapacitySnapshot,
-    knot: ConstraintNode,
+    capacity: TopologyCapacity,
+    snapshot: CapacitySnapshot,
+    constraint: ConstraintNode,
     area: Area,
     held: tuple[int, int],
 ) -> NearMiss:
-    resource, amount = _scarcest(terrain, knot, area)
+    resource, amount = _scarcest(capacity, constraint, area)
     short = held[1] - held[0]
-    level = supply.tree.levels[area[0]]
-    lacks = _lacks_at(_lacks(terrain, knot, area[0]), area[1])
+    level = snapshot.tree.levels[area[0]]
+    lacks = _lacks_at(_lacks(capacity, constraint, area[0]), area[1])
     lacking = short * amount
     if lacks:
         resource, lacking = lacks[0].resource, lacks[0].asked - lacks[0].free
-    return NearMiss(supply.tree.path(*area), level, held[0], short, resource, lacking, lacks)
+    return NearMiss(snapshot.tree.path(*area), level, held[0], short, resource, lacking, lacks)
 
 
 def _by_domain(
-    terrain: TopologyCapacity, supply: CapacitySnapshot, knot: ConstraintNode, level: int
+    capacity: TopologyCapacity, snapshot: CapacitySnapshot, constraint: ConstraintNode, level: int
 ) -> tuple[tuple[DomainFit, ...], tuple[tuple[str, int], ...]]:
-    """What each domain of a level holds of a knot; if they are too many to tell, how many lack what.
+    """What each domain of a level holds of a constraint; for many domains, how many lack each resource.
 
-    Nothing if one is set.
+    Empty if bound pods fix the domain.
     """
-    if knot.standing:
+    if constraint.bound_rows:
         return (), ()
-    held, lacks = _held(terrain, knot, level).tolist(), _lacks(terrain, knot, level)
-    if len(held) <= DOMAINS_TOLD:
-        path = supply.tree.path
+    held, lacks = _held(capacity, constraint, level).tolist(), _lacks(capacity, constraint, level)
+    if len(held) <= DOMAINS_LISTED:
+        path = snapshot.tree.path
         return tuple(DomainFit(path(level, at), fit, _lacks_at(lacks, at)) for at, fit in enumerate(held)), ()
     if not lacks or not np.any([free < asked for _, asked, free in lacks], axis=0).all():
         return (), ()
@@ -148,83 +156,92 @@ def _by_domain(
 
 
 Lacks = list[tuple[str, int, Ints]]
-"""What pods ask for together of resources, and what is free of them by domain."""
+"""By resource: its name, the total request, and the free amount by domain."""
 
 
-def _lacks(terrain: TopologyCapacity, knot: ConstraintNode, level: int) -> Lacks:
-    """What weighs most comes first; nothing if all pods ask for the same resources, as they are counted then.
+def _lacks(capacity: TopologyCapacity, constraint: ConstraintNode, level: int) -> Lacks:
+    """Requests and free amounts, the most important resource first.
 
-    They all run on processors and in memory, whether they ask for them or not.
+    Empty if all pods request the same resources: a count of pods says it all then. CPU and memory do not
+    count as a difference.
     """
-    asking = {name: {bool(terrain.needs[kind, row]) for kind in np.flatnonzero(knot.need).tolist()}
-              for row, name in enumerate(terrain.names) if name not in (CPU, MEMORY)}  # fmt: skip
-    if not any(len(one) > 1 for one in asking.values()):
+    asking = {name: {bool(capacity.needs[kind, row]) for kind in np.flatnonzero(constraint.need).tolist()}
+              for row, name in enumerate(capacity.names) if name not in (CPU, MEMORY)}  # fmt: skip
+    if not any(len(requested) > 1 for requested in asking.values()):
         return []
-    found = {name: (asked, free) for name, asked, free in _totals(terrain, knot, level)}
-    return [(name, *found[name]) for name in by_weight(found)]
+    totals = {name: (asked, free) for name, asked, free in _totals(capacity, constraint, level)}
+    return [(name, *totals[name]) for name in by_weight(totals)]
 
 
 def _lacks_at(lacks: Lacks, domain: int) -> tuple[Lack, ...]:
     return tuple(Lack(name, asked, int(free[domain])) for name, asked, free in lacks if free[domain] < asked)
 
 
-def _totals(terrain: TopologyCapacity, knot: ConstraintNode, level: int) -> Lacks:
-    """What is free counts only where one of those who ask for it may be."""
-    found = []
-    for row, name in enumerate(terrain.names):
-        asked = sum(map(mul, knot.need.tolist(), terrain.needs[:, row].tolist()))
+def _totals(capacity: TopologyCapacity, constraint: ConstraintNode, level: int) -> Lacks:
+    """Requests and free amounts by resource; only nodes allowed to a requesting pod count as free."""
+    totals = []
+    for row, name in enumerate(capacity.names):
+        asked = sum(map(mul, constraint.need.tolist(), capacity.needs[:, row].tolist()))
         if asked:
-            welcome = terrain.allowed[(knot.need > 0) & (terrain.needs[:, row] > 0)].any(axis=0)
-            free = np.where(welcome, np.maximum(terrain.free[row], 0), 0)
-            found.append((name, asked, terrain.summed(free, level)))
-    return found
+            allowed = capacity.allowed[(constraint.need > 0) & (capacity.needs[:, row] > 0)].any(axis=0)
+            free = np.where(allowed, np.maximum(capacity.free[row], 0), 0)
+            totals.append((name, asked, capacity.summed(free, level)))
+    return totals
 
 
-def _scarcest(terrain: TopologyCapacity, knot: ConstraintNode, area: Area) -> tuple[str, int]:
-    """The resource that holds the fewest pods of a knot in an area, and how much one of them takes."""
-    low, high = terrain.span(area)
-    kind = int(np.argmax(knot.need))
-    open_rows = np.flatnonzero(terrain.allowed[kind, low:high]) + low
-    found: list[tuple[int, str, int]] = []
-    for row, name in enumerate(terrain.names):
-        amount = int(terrain.needs[kind, row])
+def _scarcest(capacity: TopologyCapacity, constraint: ConstraintNode, area: Area) -> tuple[str, int]:
+    """The resource that limits the pods of a constraint in an area most, and the request of one pod."""
+    low, high = capacity.span(area)
+    kind = int(np.argmax(constraint.need))
+    open_rows = np.flatnonzero(capacity.allowed[kind, low:high]) + low
+    by_resource: list[tuple[int, str, int]] = []
+    for row, name in enumerate(capacity.names):
+        amount = int(capacity.needs[kind, row])
         if amount:
-            held = int(np.maximum(terrain.free[row, open_rows] // amount, 0).sum())
-            found.append((held, name, amount))
-    return min(found)[1:] if found else ("", 0)
+            held = int(np.maximum(capacity.free[row, open_rows] // amount, 0).sum())
+            by_resource.append((held, name, amount))
+    return min(by_resource)[1:] if by_resource else ("", 0)
 
 
 def _alone(
-    terrain: TopologyCapacity, knot: ConstraintNode, area: Area
+    capacity: TopologyCapacity, constraint: ConstraintNode, area: Area
 ) -> Iterator[tuple[ConstraintNode, Area]]:
-    """Every knot that lacks pods, with the area it has to be in by those who stand.
+    """Every constraint with pods to place, with the area that bound pods fix for it.
 
-    Who has to be in one domain comes before those inside, any other after them: as long as all of them have
-    no place together, it is no help to know of a part.
+    A required constraint comes before those inside it, any other after them: while its pods do not fit
+    together, naming a part of it does not help.
     """
-    if not knot.need.any():
+    if not constraint.need.any():
         return
     inner = area
-    if knot.standing and knot.bond is LocalityStrength.MUST and knot.level > area[0]:
-        domain = common_domain(terrain, knot.level, knot.standing)
-        inner = area if domain is None else (knot.level, domain)
-    if knot.bond is LocalityStrength.MUST:
-        yield knot, area
-    for child in knot.children:
+    if (
+        constraint.bound_rows
+        and constraint.strength is LocalityStrength.REQUIRED
+        and constraint.level > area[0]
+    ):
+        domain = common_domain(capacity, constraint.level, constraint.bound_rows)
+        inner = area if domain is None else (constraint.level, domain)
+    if constraint.strength is LocalityStrength.REQUIRED:
+        yield constraint, area
+    for child in constraint.children:
         if not child.segment:
-            yield from _alone(terrain, child, inner)
-    if knot.bond is not LocalityStrength.MUST:
-        yield knot, area
+            yield from _alone(capacity, child, inner)
+    if constraint.strength is not LocalityStrength.REQUIRED:
+        yield constraint, area
 
 
-def _closest(terrain: TopologyCapacity, knot: ConstraintNode, area: Area) -> tuple[Area, int, int]:
-    """The domain that holds most of a knot, how many pods that are, and how many are asked for."""
-    asked = int(knot.need.sum())
-    level = knot.level if knot.bond is LocalityStrength.MUST and knot.level > area[0] else area[0]
-    held = _held(terrain, knot, level)
-    first, last = terrain.domains(level, area) if level > area[0] else (area[1], area[1] + 1)
-    if knot.standing and level > area[0]:
-        domain = common_domain(terrain, level, knot.standing)
+def _closest(capacity: TopologyCapacity, constraint: ConstraintNode, area: Area) -> tuple[Area, int, int]:
+    """The domain that holds most pods of a constraint, how many it holds, and how many are requested."""
+    asked = int(constraint.need.sum())
+    level = (
+        constraint.level
+        if constraint.strength is LocalityStrength.REQUIRED and constraint.level > area[0]
+        else area[0]
+    )
+    held = _held(capacity, constraint, level)
+    first, last = capacity.domains(level, area) if level > area[0] else (area[1], area[1] + 1)
+    if constraint.bound_rows and level > area[0]:
+        domain = common_domain(capacity, level, constraint.bound_rows)
         first, last = (0, 0) if domain is None else (domain, domain + 1)
     if first >= last:
         return EVERYWHERE, 0, asked
@@ -232,39 +249,39 @@ def _closest(terrain: TopologyCapacity, knot: ConstraintNode, area: Area) -> tup
     return (level, best), int(held[best]), asked
 
 
-def _held(terrain: TopologyCapacity, knot: ConstraintNode, level: int) -> Ints:
-    """By domain of a level: how many pods of a knot it holds, if nobody else comes."""
-    cut = [child for child in knot.children if child.segment and child.need.any()]
-    if cut and not cut[0].children and cut[0].level > level:
-        size = int(cut[0].need.sum())
-        kind = int(np.argmax(cut[0].need))
-        room = terrain.summed(terrain.caps[kind], cut[0].level) // size * size
-        return np.minimum(terrain.gathered(room, cut[0].level, level), int(knot.need.sum()))
-    total: Ints = np.zeros(1 if level < 0 else len(terrain.starts[level]), np.int64)
-    kinds = np.flatnonzero(knot.need).tolist()
+def _held(capacity: TopologyCapacity, constraint: ConstraintNode, level: int) -> Ints:
+    """By domain of a level: how many pods of a constraint it holds without any other pods."""
+    segments = [child for child in constraint.children if child.segment and child.need.any()]
+    if segments and not segments[0].children and segments[0].level > level:
+        size = int(segments[0].need.sum())
+        kind = int(np.argmax(segments[0].need))
+        room = capacity.summed(capacity.caps[kind], segments[0].level) // size * size
+        return np.minimum(capacity.gathered(room, segments[0].level, level), int(constraint.need.sum()))
+    total: Ints = np.zeros(1 if level < 0 else len(capacity.starts[level]), np.int64)
+    kinds = np.flatnonzero(constraint.need).tolist()
     for kind in kinds:
-        total = total + np.minimum(terrain.summed(terrain.caps[kind], level), knot.need[kind])
+        total = total + np.minimum(capacity.summed(capacity.caps[kind], level), constraint.need[kind])
     if (
-        len(kinds) > 1 and knot.bond is LocalityStrength.MUST
-    ):  # each kind may have room where not all of them have
-        for _, asked, free in _totals(terrain, knot, level):
-            total = np.where(free < asked, np.minimum(total, knot.need.sum() - 1), total)
+        len(kinds) > 1 and constraint.strength is LocalityStrength.REQUIRED
+    ):  # each kind may fit alone where all together do not
+        for _, asked, free in _totals(capacity, constraint, level):
+            total = np.where(free < asked, np.minimum(total, constraint.need.sum() - 1), total)
     return total
 
 
-def _parts(knot: ConstraintNode) -> set[str]:
-    if not knot.children:
-        return {knot.part}
-    return {name for child in knot.children for name in _parts(child)}
+def _parts(constraint: ConstraintNode) -> set[str]:
+    if not constraint.children:
+        return {constraint.part}
+    return {name for child in constraint.children for name in _parts(child)}
 
 
-def _first_pod(knot: ConstraintNode) -> Pod | None:
-    if knot.pods:
-        return knot.pods[0]
-    return next((pod for child in knot.children if (pod := _first_pod(child)) is not None), None)
+def _first_pod(constraint: ConstraintNode) -> Pod | None:
+    if constraint.pods:
+        return constraint.pods[0]
+    return next((pod for child in constraint.children if (pod := _first_pod(child)) is not None), None)
 
 
-def _first_extra(knot: ConstraintNode) -> Pod | None:
-    if knot.extras:
-        return knot.extras[0]
-    return next((pod for child in knot.children if (pod := _first_extra(child)) is not None), None)
+def _first_extra(constraint: ConstraintNode) -> Pod | None:
+    if constraint.extras:
+        return constraint.extras[0]
+    return next((pod for child in constraint.children if (pod := _first_extra(child)) is not None), None)

@@ -1,4 +1,4 @@
-"""The pods of a gang with minima, by kind and tied into knots: worked out once for many attempts."""
+"""The pods of a gang with minimums, by kind and as a constraint tree; built once for many attempts."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Ints
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.batches import PodBatch, parties_of
-from bayplan.placement.subgroups.constraint_tree import ConstraintNode, GangPods, knots_of, lacking
+from bayplan.placement.subgroups.constraint_tree import ConstraintNode, GangPods, build_constraints, lacking
 from bayplan.placement.subgroups.elastic import ElasticPodSet, Path
 from bayplan.placement.subgroups.whole_gang import rows_in
 
 
 @dataclass(frozen=True, slots=True)
 class GangWithMinimums:
-    """A gang with minima, and who of it is there."""
+    """A gang with minimums, and its pending and bound pods."""
 
     tree: Group
-    waiting: Sequence[Pod]  # in the order of pod sets and ranks
-    standing: Sequence[Pod] = ()
-    extra: int | None = None  # how many more than it lacks of its minima; None: as many as fit
-    brief: bool = False  # nobody will read why there is no place
+    pending: Sequence[Pod]  # in the order of pod sets and ranks
+    bound: Sequence[Pod] = ()
+    extra: int | None = None  # elastic pods to assign beyond the minimums; None: as many as fit
+    brief: bool = False  # no explanation is needed if the gang does not fit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopologyRows:
-    """Rows of a topology, then all others, as rows of the floor; and the other way round."""
+    """Maps rows of a topology, then all other rows, to rows of the overlay; and back."""
 
     at: Ints
     back: Ints
@@ -42,122 +42,128 @@ class TopologyRows:
 
 @dataclass(slots=True, eq=False)
 class GangMembers:
-    """The pods of a gang on one floor. What kind each party is may change from attempt to attempt."""
+    """The pods of a gang in one overlay. The kind of each batch may differ from attempt to attempt."""
 
-    wanted: GangWithMinimums
-    supply: CapacitySnapshot
-    labels: frozenset[str]  # that anybody looks at
-    parties: tuple[PodBatch, ...]
-    standing: Mapping[str, Sequence[tuple[int, int]]]
+    gang: GangWithMinimums
+    snapshot: CapacitySnapshot
+    labels: frozenset[str]  # used by selectors
+    batches: tuple[PodBatch, ...]
+    bound: Mapping[str, Sequence[tuple[int, int]]]
     by_set: Mapping[str, Sequence[Pod]]
-    rolls: dict[tuple[int, ...], GangPods] = field(default_factory=dict)
-    knots: dict[tuple[tuple[int, ...], bool], ConstraintNode | Misfit] = field(default_factory=dict)
+    gang_pods_by_kinds: dict[tuple[int, ...], GangPods] = field(default_factory=dict)
+    constraints: dict[tuple[tuple[int, ...], bool], ConstraintNode | Misfit] = field(default_factory=dict)
 
-    def roll(self, kinds: tuple[int, ...]) -> GangPods:
-        """Who is there, given the kind of each party."""
-        if kinds not in self.rolls:
+    def gang_pods(self, kinds: tuple[int, ...]) -> GangPods:
+        """The pods of the gang, given the kind of each batch."""
+        if kinds not in self.gang_pods_by_kinds:
             of_pod: dict[PodKey, int] = {}
-            for party, kind in zip(self.parties, kinds, strict=True):
-                of_pod |= dict.fromkeys(party.keys, kind)
-            self.rolls[kinds] = GangPods(self.by_set, self.standing, of_pod)
-        return self.rolls[kinds]
+            for batch, kind in zip(self.batches, kinds, strict=True):
+                of_pod |= dict.fromkeys(batch.keys, kind)
+            self.gang_pods_by_kinds[kinds] = GangPods(self.by_set, self.bound, of_pod)
+        return self.gang_pods_by_kinds[kinds]
 
-    def knot(self, kinds: tuple[int, ...], *, whole: bool = False) -> ConstraintNode | Misfit:
-        """The same as knots; if it is to be whole, with everybody as one it cannot do without."""
-        if (kinds, whole) not in self.knots:
-            roll = replace(self.roll(kinds), whole=whole)
-            self.knots[kinds, whole] = knots_of(self.wanted.tree, self.supply.tree.topology, roll)
-        return self.knots[kinds, whole]
+    def constraint(self, kinds: tuple[int, ...], *, whole: bool = False) -> ConstraintNode | Misfit:
+        """The constraint tree; if `whole`, all pending pods have to fit."""
+        if (kinds, whole) not in self.constraints:
+            gang_pods = replace(self.gang_pods(kinds), whole=whole)
+            self.constraints[kinds, whole] = build_constraints(
+                self.gang.tree, self.snapshot.tree.topology, gang_pods
+            )
+        return self.constraints[kinds, whole]
 
     def lacks(self) -> dict[str, int]:
-        """By pod set, how many of those who wait have to have a place."""
-        return _lacks(self.wanted.tree, self.by_set, self.standing)
+        """By pod set: how many pending pods have to fit."""
+        return _lacks(self.gang.tree, self.by_set, self.bound)
 
-    def growers(self, root: ConstraintNode) -> list[ElasticPodSet]:
-        """The pod sets of which more may come."""
+    def elastic_sets(self, root: ConstraintNode) -> list[ElasticPodSet]:
+        """The pod sets that may grow beyond their minimum."""
         lacks = self.lacks()
         leaves: dict[str, list[tuple[Path, list[Pod]]]] = {}
         _leaves(root, (), leaves)
         return [
             ElasticPodSet(
-                one.minimum,
-                len(self.standing.get(one.name, ())) + lacks[one.name],
-                leaves.get(one.name, [])[::-1],
+                pod_set.minimum,
+                len(self.bound.get(pod_set.name, ())) + lacks[pod_set.name],
+                leaves.get(pod_set.name, [])[::-1],
             )
-            for one in self.wanted.tree.pod_sets()
+            for pod_set in self.gang.tree.pod_sets()
         ]
 
 
 def members_of(
-    floor: NodeOverlay, supply: CapacitySnapshot, places: TopologyRows, wanted: GangWithMinimums
+    overlay: NodeOverlay, snapshot: CapacitySnapshot, places: TopologyRows, gang: GangWithMinimums
 ) -> GangMembers:
-    """Those of this very gang that were worked out before on this floor, or else now."""
-    key = ("members", id(wanted.waiting), id(wanted.standing))
-    known: GangMembers | None = floor.remembered.get(key)
-    labels = frozenset(floor.scene.index.keys)
+    """The members of this gang, from the cache of the overlay if it has them."""
+    key = ("members", id(gang.pending), id(gang.bound))
+    cached: GangMembers | None = overlay.remembered.get(key)
+    labels = frozenset(overlay.scene.index.keys)
     if (
-        known is not None
-        and known.labels == labels
-        and known.supply is supply
-        and _same(known.wanted, wanted)
+        cached is not None
+        and cached.labels == labels
+        and cached.snapshot is snapshot
+        and _same(cached.gang, gang)
     ):
-        return known
+        return cached
     by_set: dict[str, list[Pod]] = {}
-    for pod in wanted.waiting:
+    for pod in gang.pending:
         by_set.setdefault(pod.pod_set, []).append(pod)
-    stands: dict[str, list[tuple[int, int]]] = {}
-    for pod in wanted.standing:
-        row = int(places.back[floor.row(pod.node)]) if pod.node else ABSENT
-        stands.setdefault(pod.pod_set, []).append((pod.rank, row))
-    made = GangMembers(wanted, supply, labels, parties_of(floor, wanted.waiting), stands, by_set)
-    floor.remembered[key] = made
-    return made
+    bound_by_set: dict[str, list[tuple[int, int]]] = {}
+    for pod in gang.bound:
+        row = int(places.back[overlay.row(pod.node)]) if pod.node else ABSENT
+        bound_by_set.setdefault(pod.pod_set, []).append((pod.rank, row))
+    members = GangMembers(gang, snapshot, labels, parties_of(overlay, gang.pending), bound_by_set, by_set)
+    overlay.remembered[key] = members
+    return members
 
 
 def _same(one: GangWithMinimums, other: GangWithMinimums) -> bool:
-    """Whether they are about the very same pods; objects are kept alive by being remembered."""
-    return one.waiting is other.waiting and one.standing is other.standing and one.tree is other.tree
+    """Whether both hold the very same pod objects; the cache keeps these alive, so identity is enough."""
+    return one.pending is other.pending and one.bound is other.bound and one.tree is other.tree
 
 
-def lacking_in(tree: Group, waiting: Sequence[Pod], standing: Sequence[Pod]) -> int:
-    """How many of those who wait have to have a place."""
+def lacking_in(tree: Group, pending: Sequence[Pod], bound: Sequence[Pod]) -> int:
+    """How many pending pods of a gang have to fit."""
     by_set: dict[str, list[Pod]] = {}
-    for pod in waiting:
+    for pod in pending:
         by_set.setdefault(pod.pod_set, []).append(pod)
-    stands: dict[str, list[tuple[int, int]]] = {}
-    for pod in standing:
-        stands.setdefault(pod.pod_set, []).append((pod.rank, ABSENT))
-    return sum(_lacks(tree, by_set, stands).values())
+    bound_by_set: dict[str, list[tuple[int, int]]] = {}
+    for pod in bound:
+        bound_by_set.setdefault(pod.pod_set, []).append((pod.rank, ABSENT))
+    return sum(_lacks(tree, by_set, bound_by_set).values())
 
 
-def layout(supply: CapacitySnapshot, land: NodeIndex) -> TopologyRows:
-    """Where the rows of a topology are on the floor."""
-    return land.remember(("places of", supply.tree), lambda: _laid_out(supply, land))
+def layout(snapshot: CapacitySnapshot, node_index: NodeIndex) -> TopologyRows:
+    """The mapping between rows of a topology and rows of the overlay."""
+    return node_index.remember(("places of", snapshot.tree), lambda: _layout(snapshot, node_index))
 
 
-def _laid_out(supply: CapacitySnapshot, land: NodeIndex) -> TopologyRows:
-    inside = rows_in(supply, land)
-    others = np.ones(len(land), bool)
+def _layout(snapshot: CapacitySnapshot, node_index: NodeIndex) -> TopologyRows:
+    inside = rows_in(snapshot, node_index)
+    others = np.ones(len(node_index), bool)
     others[inside[inside != ABSENT]] = False
     at = np.concatenate((inside, np.flatnonzero(others)))
-    back = np.full(len(land) + 1, ABSENT, np.int64)  # the last is for rows that are not there
+    back = np.full(len(node_index) + 1, ABSENT, np.int64)  # the last entry is for ABSENT
     back[at] = np.arange(len(at))
     back[ABSENT] = ABSENT
     return TopologyRows(at, back)
 
 
 def _lacks(
-    tree: Group, waiting: Mapping[str, Sequence[Pod]], standing: Mapping[str, Sequence[tuple[int, int]]]
+    tree: Group, pending: Mapping[str, Sequence[Pod]], bound: Mapping[str, Sequence[tuple[int, int]]]
 ) -> dict[str, int]:
     return {
-        one.name: lacking(one, waiting.get(one.name, ()), [rank for rank, _ in standing.get(one.name, ())])
-        for one in tree.pod_sets()
+        pod_set.name: lacking(
+            pod_set, pending.get(pod_set.name, ()), [rank for rank, _ in bound.get(pod_set.name, ())]
+        )
+        for pod_set in tree.pod_sets()
     }
 
 
-def _leaves(knot: ConstraintNode, above: Path, found: dict[str, list[tuple[Path, list[Pod]]]]) -> None:
-    path = (*above, knot)
-    if knot.extras:
-        found.setdefault(knot.part, []).append((path, list(knot.extras)))
-    for child in knot.children:
-        _leaves(child, path, found)
+def _leaves(
+    constraint: ConstraintNode, above: Path, by_pod_set: dict[str, list[tuple[Path, list[Pod]]]]
+) -> None:
+    path = (*above, constraint)
+    if constraint.extras:
+        by_pod_set.setdefault(constraint.part, []).append((path, list(constraint.extras)))
+    for child in constraint.children:
+        _leaves(child, path, by_pod_set)

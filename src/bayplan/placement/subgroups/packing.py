@@ -1,4 +1,4 @@
-"""Pods on rows, once it is settled which domain they belong in."""
+"""Assigns pods to rows once the domain of each is chosen."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from bayplan.placement.subgroups.constraint_tree import ConstraintNode
 
 @dataclass(slots=True)
 class StepBudget:
-    """How much may still be tried."""
+    """Search steps that are left."""
 
     left: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackingJob:
-    """The pods of a leaf, and the area that they belong in."""
+    """The pods of a leaf of the constraint tree, and their area."""
 
-    knot: ConstraintNode
+    constraint: ConstraintNode
     area: Area
-    wish: ConstraintNode | None = None  # which would rather have them nearer to each other
+    preference: ConstraintNode | None = None  # a narrower preferred locality that was not satisfied
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodLot:
-    """Pods of one kind that belong in one area."""
+    """Pods of one kind for one area."""
 
     kind: int
     area: Area
@@ -41,99 +41,99 @@ class PodLot:
 
 
 Turn = tuple[int, AffinityPull | None]
-"""Whose turn it is in an area, and what draws them: those of one turn are dealt with together."""
+"""An order within an area, and the preferred locality: lots of one turn are distributed together."""
 
 
 def pack(
-    terrain: TopologyCapacity, jobs: Sequence[PackingJob], steps: StepBudget, profile: Profile
+    capacity: TopologyCapacity, jobs: Sequence[PackingJob], steps: StepBudget, profile: Profile
 ) -> list[tuple[Pod, int]] | None:
-    """A row for every pod, taken on the terrain; None if there is none, or the steps ran out.
+    """A row for every pod, subtracted from the capacity; None if they do not fit or the steps ran out.
 
-    Narrow areas come first: who may be anywhere in a wide one fits around the others. Pods that are all
-    alike always find their rows that way; others are tried one by one if they do not.
+    Narrow areas come first: pods of wide areas fit around them. For identical pods this always succeeds;
+    otherwise pods are tried one by one.
     """
-    lots = _lots(terrain, jobs)
-    seats: list[tuple[Pod, int]] = []
+    lots = _lots(capacity, jobs)
+    assigned: list[tuple[Pod, int]] = []
     taken: list[tuple[int, Ints, Ints]] = []
-    for batch in _batches(lots):
-        kind, level = batch[0].kind, batch[0].area[0]
-        if not _has_room(terrain, batch):
+    for group in _lot_groups(lots):
+        kind, level = group[0].kind, group[0].area[0]
+        if not _has_room(capacity, group):
             for undone, rows, pods in reversed(taken):
-                terrain.take(undone, rows, -pods)
-            steps.left -= len(lots)  # this was more than one step
-            return _one_by_one(terrain, lots, steps)
-        domains, counts = _wanted(batch)
-        pull = batch[0].turn[1]
+                capacity.take(undone, rows, -pods)
+            steps.left -= len(lots)  # it took more than one step
+            return _one_by_one(capacity, lots, steps)
+        domains, counts = _wanted(group)
+        affinity = group[0].turn[1]
         strategy = profile.unconstrained if level < 0 else profile.required
-        if pull is not None:
+        if affinity is not None:
             strategy = profile.preferred
-        rows, pods = terrain.spread(kind, level, domains, counts, strategy, pull)
-        terrain.take(kind, rows, pods)
+        rows, pods = capacity.spread(kind, level, domains, counts, strategy, affinity)
+        capacity.take(kind, rows, pods)
         taken.append((kind, rows, pods))
-        everyone = [pod for lot in batch for pod in lot.pods]
-        seats += zip(everyone, np.repeat(rows, pods).tolist(), strict=True)
-    return seats
+        pods_of_group = [pod for lot in group for pod in lot.pods]
+        assigned += zip(pods_of_group, np.repeat(rows, pods).tolist(), strict=True)
+    return assigned
 
 
-def _lots(terrain: TopologyCapacity, jobs: Sequence[PackingJob]) -> list[PodLot]:
-    """Narrow areas first, then the kinds that fewest rows have room for, those with a wish, by topology."""
+def _lots(capacity: TopologyCapacity, jobs: Sequence[PackingJob]) -> list[PodLot]:
+    """Order lots: narrow areas, then the kinds that fit fewest, then preferences, then by topology."""
     lots: list[PodLot] = []
     turns = _turns(jobs)
     for job in jobs:
         kinds: dict[int, list[Pod]] = {}
-        for pod, kind in zip(job.knot.pods, job.knot.kinds, strict=True):
+        for pod, kind in zip(job.constraint.pods, job.constraint.kinds, strict=True):
             kinds.setdefault(kind, []).append(pod)
-        turn = NOBODY if job.wish is None else turns[id(job.wish), job.area]
+        turn = NO_TURN if job.preference is None else turns[id(job.preference), job.area]
         lots += (PodLot(kind, job.area, pods, turn) for kind, pods in kinds.items())
-    room = terrain.caps.sum(axis=1).tolist()
+    room = capacity.caps.sum(axis=1).tolist()
     lots.sort(key=lambda lot: (-lot.area[0], room[lot.kind], lot.kind, lot.turn[0], lot.area[1]))
     return lots
 
 
-NOBODY: Turn = (2**31, None)
+NO_TURN: Turn = (2**31, None)
 
 
 def _turns(jobs: Sequence[PackingJob]) -> dict[tuple[int, Area], Turn]:
-    """For every wish, by identity, and area. Wishes in different areas have the same turn if they are alike;
-    of several in one area each has its own, as have those whose mates say where to go."""
-    found: dict[tuple[int, Area], Turn] = {}
+    """The turn of every preference (by identity) and area. Equal preferences in different areas share a turn;
+    several in one area have one each, as have those with different bound pods."""
+    turns: dict[tuple[int, Area], Turn] = {}
     numbers: dict[object, int] = {}
-    waiting: dict[tuple[Area, AffinityPull], int] = {}
+    seen: dict[tuple[Area, AffinityPull], int] = {}
     for job in jobs:
-        if job.wish is None or (id(job.wish), job.area) in found:
+        if job.preference is None or (id(job.preference), job.area) in turns:
             continue
-        pull = AffinityPull(job.wish.level, tuple(job.wish.standing))
-        before = waiting.get((job.area, pull), 0)
-        waiting[job.area, pull] = before + 1
-        number = numbers.setdefault((pull, before), len(numbers))
-        found[id(job.wish), job.area] = number, pull
-    return found
+        affinity = AffinityPull(job.preference.level, tuple(job.preference.bound_rows))
+        before = seen.get((job.area, affinity), 0)
+        seen[job.area, affinity] = before + 1
+        number = numbers.setdefault((affinity, before), len(numbers))
+        turns[id(job.preference), job.area] = number, affinity
+    return turns
 
 
-def _batches(lots: Sequence[PodLot]) -> list[list[PodLot]]:
-    """Lots of one kind, level and turn together."""
-    batches: list[list[PodLot]] = []
+def _lot_groups(lots: Sequence[PodLot]) -> list[list[PodLot]]:
+    """Group consecutive lots of one kind, level and turn."""
+    groups: list[list[PodLot]] = []
     for lot in lots:
-        last = batches[-1][0] if batches else None
+        last = groups[-1][0] if groups else None
         sort = lot.kind, lot.area[0], lot.turn[0]
         if last is not None and (last.kind, last.area[0], last.turn[0]) == sort:
-            batches[-1].append(lot)
+            groups[-1].append(lot)
         else:
-            batches.append([lot])
-    return batches
+            groups.append([lot])
+    return groups
 
 
-def _wanted(batch: Sequence[PodLot]) -> tuple[Ints, Ints]:
-    """The domains of a batch, ascending, and the pods for each."""
-    domains = np.array([lot.area[1] for lot in batch], np.int64)
-    counts = np.array([len(lot.pods) for lot in batch], np.int64)
-    found, where = np.unique(domains, return_inverse=True)
-    return found, np.bincount(where, weights=counts).astype(np.int64)
+def _wanted(group: Sequence[PodLot]) -> tuple[Ints, Ints]:
+    """The domains of a group of lots, ascending, and the pods for each."""
+    domains = np.array([lot.area[1] for lot in group], np.int64)
+    counts = np.array([len(lot.pods) for lot in group], np.int64)
+    unique, where = np.unique(domains, return_inverse=True)
+    return unique, np.bincount(where, weights=counts).astype(np.int64)
 
 
-def _has_room(terrain: TopologyCapacity, batch: Sequence[PodLot]) -> bool:
-    domains, counts = _wanted(batch)
-    room = terrain.summed(terrain.caps[batch[0].kind], batch[0].area[0])
+def _has_room(capacity: TopologyCapacity, group: Sequence[PodLot]) -> bool:
+    domains, counts = _wanted(group)
+    room = capacity.summed(capacity.caps[group[0].kind], group[0].area[0])
     return bool((room[domains] >= counts).all())
 
 
@@ -141,49 +141,49 @@ def _has_room(terrain: TopologyCapacity, batch: Sequence[PodLot]) -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class _Seat:
-    """A pod that is being tried on one row after the other."""
+class _Trial:
+    """A pod that is tried on one row after the other."""
 
     lot: int
-    rows: list[int]  # still to be tried, the last first
+    rows: list[int]  # not tried yet, the last first
     row: int = -1
 
 
 def _one_by_one(
-    terrain: TopologyCapacity, lots: Sequence[PodLot], steps: StepBudget
+    capacity: TopologyCapacity, lots: Sequence[PodLot], steps: StepBudget
 ) -> list[tuple[Pod, int]] | None:
-    """Every pod on every row it fits, until all sit. Equal pods of one area sit in the order of rows."""
+    """Try every pod on every row that fits, until all have one. Identical pods of an area go in row order."""
     queue = [(number, pod) for number, lot in enumerate(lots) for pod in lot.pods]
-    seats: list[_Seat] = []
-    while len(seats) < len(queue):
-        number = queue[len(seats)][0]
-        before = seats[-1] if seats and seats[-1].lot == number else None
-        seats.append(_Seat(number, _rows_for(terrain, lots[number], 0 if before is None else before.row)))
-        while seats and not _moves_on(terrain, lots, seats[-1]):
-            seats.pop()
+    trials: list[_Trial] = []
+    while len(trials) < len(queue):
+        number = queue[len(trials)][0]
+        before = trials[-1] if trials and trials[-1].lot == number else None
+        trials.append(_Trial(number, _rows_for(capacity, lots[number], 0 if before is None else before.row)))
+        while trials and not _moves_on(capacity, lots, trials[-1]):
+            trials.pop()
         steps.left -= 1
-        if not seats or steps.left < 0:
-            for seat in seats:
-                terrain.take(lots[seat.lot].kind, np.array([seat.row]), -1)
+        if not trials or steps.left < 0:
+            for trial in trials:
+                capacity.take(lots[trial.lot].kind, np.array([trial.row]), -1)
             return None
-    return [(pod, seat.row) for (_, pod), seat in zip(queue, seats, strict=True)]
+    return [(pod, trial.row) for (_, pod), trial in zip(queue, trials, strict=True)]
 
 
-def _rows_for(terrain: TopologyCapacity, lot: PodLot, start: int) -> list[int]:
-    low, high = terrain.span(lot.area)
+def _rows_for(capacity: TopologyCapacity, lot: PodLot, start: int) -> list[int]:
+    low, high = capacity.span(lot.area)
     low = max(low, start)
-    rows = np.flatnonzero(terrain.caps[lot.kind, low:high]) + low
-    found: list[int] = rows[::-1].tolist()
-    return found
+    rows = np.flatnonzero(capacity.caps[lot.kind, low:high]) + low
+    descending: list[int] = rows[::-1].tolist()
+    return descending
 
 
-def _moves_on(terrain: TopologyCapacity, lots: Sequence[PodLot], seat: _Seat) -> bool:
-    kind = lots[seat.lot].kind
-    if seat.row >= 0:
-        terrain.take(kind, np.array([seat.row]), -1)
-        seat.row = -1
-    if not seat.rows:
+def _moves_on(capacity: TopologyCapacity, lots: Sequence[PodLot], trial: _Trial) -> bool:
+    kind = lots[trial.lot].kind
+    if trial.row >= 0:
+        capacity.take(kind, np.array([trial.row]), -1)
+        trial.row = -1
+    if not trial.rows:
         return False
-    seat.row = seat.rows.pop()
-    terrain.take(kind, np.array([seat.row]))
+    trial.row = trial.rows.pop()
+    capacity.take(kind, np.array([trial.row]))
     return True

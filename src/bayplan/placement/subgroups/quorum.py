@@ -1,8 +1,8 @@
-"""Seats for a gang that does with some of its members: a quorum or nobody, then whoever else has a place.
+"""Assigns a gang that may start with some of its members: a quorum or nothing, then further members that fit.
 
-A member of a group is whole or stays behind with all of its pods. If there are places for all members, they
-all come. Otherwise those are left out that would have no place even if they came alone; then a quorum is
-sought, the smallest members first, and others are added as long as everybody keeps a place.
+A member of a group reaches its minimum or none of its pods is assigned. If all members fit, all are assigned.
+Otherwise members that do not fit even alone are left out; then a quorum is searched, the smallest members
+first, and further members are added as long as all of them fit together.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from fractions import Fraction
 from itertools import combinations, islice, product
 
 from bayplan.model.assignment import Code, Misfit
-from bayplan.model.gang import Group, PodSet
-from bayplan.model.gang_minimum import fewest_more, is_whole, short_part
+from bayplan.model.gang import Group, PodSet, fewest_more, is_whole, short_part
 from bayplan.model.pod import Pod
 from bayplan.model.pod_spec import PodSignature
 from bayplan.model.profile import Profile
@@ -28,99 +27,102 @@ from bayplan.placement.subgroups.members import GangWithMinimums
 from bayplan.placement.subgroups.minimums import minima_seats
 
 NOWHERE = -1
-TRIES_MAX = 64  # searches for places, in one attempt
-WAYS_FIRST = 4  # in which a group may be whole, that those above it choose from at first
+TRIES_MAX = 64  # searches in one attempt
+WAYS_FIRST = 4  # ways to complete a group that the groups above choose from at first
 COMBINATIONS_MAX = 500
 Parts = frozenset[str]
-"""Pod sets."""
+"""Names of pod sets."""
 
 
 def quorum_seats(
-    floor: NodeOverlay,
-    supply: CapacitySnapshot,
-    wanted: GangWithMinimums,
+    overlay: NodeOverlay,
+    snapshot: CapacitySnapshot,
+    gang: GangWithMinimums,
     *,
     profile: Profile,
     within: Bools | None = None,
 ) -> NodeAssignment | TreeMisfit:
-    """Seat the members that have a place together, if they are enough; else nobody."""
-    ordered = replace(wanted, waiting=_easiest_first(floor, wanted.waiting))
-    return _Choosing(floor, supply, ordered, profile, within).run()
+    """Assign the members that fit together if they are a quorum; else none."""
+    ordered = replace(gang, pending=_easiest_first(overlay, gang.pending))
+    return _QuorumSearch(overlay, snapshot, ordered, profile, within).run()
 
 
 @dataclass(slots=True, eq=False)
-class _Choosing:
-    """One attempt."""
+class _QuorumSearch:
+    """One attempt to assign a quorum."""
 
-    floor: NodeOverlay
-    supply: CapacitySnapshot
-    wanted: GangWithMinimums
+    overlay: NodeOverlay
+    snapshot: CapacitySnapshot
+    gang: GangWithMinimums
     profile: Profile
-    within: Bools | None
-    there: Counter[str] = field(default_factory=Counter)
-    standing: Counter[str] = field(default_factory=Counter)
-    waiting: dict[str, list[Pod]] = field(default_factory=dict)
+    allowed_nodes: Bools | None
+    present: Counter[str] = field(default_factory=Counter)
+    bound: Counter[str] = field(default_factory=Counter)
+    pending: dict[str, list[Pod]] = field(default_factory=dict)
     ways: dict[int, list[Parts]] = field(default_factory=dict)  # by member (identity)
-    ways_most: int = WAYS_FIRST  # of each member
-    maybe_more: bool = False  # some member may have more ways than were looked at
-    known: dict[object, bool] = field(default_factory=dict)  # of what is alike, whether it has a place
+    ways_limit: int = WAYS_FIRST  # of each member
+    maybe_more: bool = False  # some member may have more ways than were tried
+    known: dict[object, bool] = field(default_factory=dict)  # whether equivalent sets of pod sets fit
     tries: int = 0
     cut_short: bool = False
 
     def __post_init__(self) -> None:
-        for pod in self.wanted.waiting:
-            self.waiting.setdefault(pod.pod_set, []).append(pod)
-        self.standing.update(pod.pod_set for pod in self.wanted.standing)
-        self.there.update(self.standing)
-        self.there.update(pod.pod_set for pod in self.wanted.waiting)
+        for pod in self.gang.pending:
+            self.pending.setdefault(pod.pod_set, []).append(pod)
+        self.bound.update(pod.pod_set for pod in self.gang.bound)
+        self.present.update(self.bound)
+        self.present.update(pod.pod_set for pod in self.gang.pending)
 
     def run(self) -> NodeAssignment | TreeMisfit:
-        tree = self.wanted.tree
-        torn = self._torn(tree)
-        if torn is not None:
-            return TreeMisfit(torn)
+        tree = self.gang.tree
+        misfit = self._split_member(tree)
+        if misfit is not None:
+            return TreeMisfit(misfit)
         able = frozenset(self._able(tree))
-        if not any(name in able for name in self.waiting):
-            part = short_part(tree, self.there) or self._unable(tree)
+        if not any(name in able for name in self.pending):
+            part = short_part(tree, self.present) or self._unable(tree)
             return TreeMisfit() if part is None else TreeMisfit(part=part.name, minimum=part.minimum)
-        found = self._seats(able, brief=self.wanted.brief)
-        if isinstance(found, NodeAssignment) or self._cost(able) == fewest_more(tree, self.standing):
-            return found  # or nobody can be left out
+        result = self._assign(able, brief=self.gang.brief)
+        if isinstance(result, NodeAssignment) or self._cost(able) == fewest_more(tree, self.bound):
+            return result  # or no member can be left out
         way = self._first_way(tree)
         if way is None:
-            return replace(found, unsure=found.unsure or self.cut_short)
-        some = frozenset(self._placeable(tree))
-        if some != able:
-            better = self._seats(some, brief=self.wanted.brief)
+            return replace(result, unsure=result.unsure or self.cut_short)
+        placeable = frozenset(self._placeable(tree))
+        if placeable != able:
+            better = self._assign(placeable, brief=self.gang.brief)
             if isinstance(better, NodeAssignment):
                 return better
-        final = self._seats(self._more(tree, way), brief=self.wanted.brief)
-        return final if isinstance(final, NodeAssignment) else replace(found, unsure=self.cut_short)
+        final = self._assign(self._more(tree, way), brief=self.gang.brief)
+        return final if isinstance(final, NodeAssignment) else replace(result, unsure=self.cut_short)
 
-    def _torn(self, member: Group | PodSet) -> Misfit | None:
-        """The first that should be in one domain, and stands in several or outside of all."""
+    def _split_member(self, member: Group | PodSet) -> Misfit | None:
+        """The first member with a required domain whose bound pods are in several domains or in none."""
         names = (member.name,) if isinstance(member, PodSet) else tuple(p.name for p in member.pod_sets())
         level = member.locality.required
         if level is not None:
-            nodes, rows = self.floor.scene.ground.land.table.nodes, self._rows(names)
+            nodes, rows = self.overlay.scene.ground.land.table.nodes, self._rows(names)
             values = {nodes[row].labels.get(level) if row != NOWHERE else None for row in rows}
             if len(values) > 1 or None in values:
                 return Misfit(
-                    Code.STALE_ASSIGNMENT, names, topology=self.supply.tree.topology.name, level=level
+                    Code.STALE_ASSIGNMENT, names, topology=self.snapshot.tree.topology.name, level=level
                 )
         inner = () if isinstance(member, PodSet) else member.members
-        return next((found for one in inner if (found := self._torn(one)) is not None), None)
+        return next(
+            (misfit for inner_member in inner if (misfit := self._split_member(inner_member)) is not None),
+            None,
+        )
 
     def _rows(self, names: tuple[str, ...]) -> list[int]:
-        """Where pods of these pod sets stand."""
-        mine = (pod for pod in self.wanted.standing if pod.node and pod.pod_set in names)
-        return [self.floor.row(pod.node) for pod in mine]
+        """The rows of the bound pods of these pod sets."""
+        mine = (pod for pod in self.gang.bound if pod.node and pod.pod_set in names)
+        return [self.overlay.row(pod.node) for pod in mine]
 
-    # ── who could come at all ──────────────────────────────────────────────────────────────────────
+    # ── members with enough pods ───────────────────────────────────────────────────────────────────
 
     def _able(self, member: Group | PodSet) -> Iterator[str]:
-        """Pod sets of members that have as many pods as it takes."""
-        if not is_whole(member, self.there):
+        """The pod sets of the members that have enough pods."""
+        if not is_whole(member, self.present):
             return
         if isinstance(member, PodSet):
             yield member.name
@@ -129,38 +131,38 @@ class _Choosing:
             yield from self._able(inner)
 
     def _unable(self, member: Group | PodSet) -> Group | PodSet | None:
-        """The first part with pods that wait in vain, for others that are not there."""
+        """The first part whose pending pods lack other pods of the gang."""
         if isinstance(member, PodSet):
             return None
         for inner in member.members:
             parts = {inner.name} if isinstance(inner, PodSet) else {one.name for one in inner.pod_sets()}
-            if parts & self.waiting.keys():
-                return short_part(inner, self.there) or self._unable(inner)
+            if parts & self.pending.keys():
+                return short_part(inner, self.present) or self._unable(inner)
         return None
 
-    # ── ways to be whole ───────────────────────────────────────────────────────────────────────────
+    # ── ways to a quorum ───────────────────────────────────────────────────────────────────────────
 
     def _first_way(self, tree: Group) -> Parts | None:
-        """A quorum. If none is found among a few ways of each member, more and more of them are looked at."""
+        """A quorum that fits. If a few ways of each member do not suffice, more of them are tried."""
         while True:
-            found = next(self._ways_of(tree), None)
-            if found is not None or self.cut_short or not self.maybe_more:
-                self.ways[id(tree)] = [] if found is None else [found]
-                return found
+            quorum = next(self._ways_of(tree), None)
+            if quorum is not None or self.cut_short or not self.maybe_more:
+                self.ways[id(tree)] = [] if quorum is None else [quorum]
+                return quorum
             self.ways.clear()
-            self.ways_most, self.maybe_more = 4 * self.ways_most, False
+            self.ways_limit, self.maybe_more = 4 * self.ways_limit, False
 
     def _ways(self, member: Group | PodSet) -> list[Parts]:
-        """A few sets of pod sets with which a member is whole, if nobody else comes; the smallest first."""
+        """A few sets of pod sets that complete a member and fit alone, the smallest first."""
         if id(member) not in self.ways:
-            found = self._ways_of_leaf(member) if isinstance(member, PodSet) else self._ways_of(member)
-            self.ways[id(member)] = list(islice(found, self.ways_most))
-            self.maybe_more |= len(self.ways[id(member)]) == self.ways_most
+            ways = self._ways_of_leaf(member) if isinstance(member, PodSet) else self._ways_of(member)
+            self.ways[id(member)] = list(islice(ways, self.ways_limit))
+            self.maybe_more |= len(self.ways[id(member)]) == self.ways_limit
         return self.ways[id(member)]
 
     def _ways_of_leaf(self, pod_set: PodSet) -> Iterator[Parts]:
         way = frozenset({pod_set.name})
-        if self.there[pod_set.name] >= pod_set.minimum and self._fits(way):
+        if self.present[pod_set.name] >= pod_set.minimum and self._fits(way):
             yield way
 
     def _ways_of(self, group: Group) -> Iterator[Parts]:
@@ -178,7 +180,7 @@ class _Choosing:
                     yield way
 
     def _placeable(self, member: Group | PodSet) -> Iterator[str]:
-        """Pod sets of members that would have a place if nobody else came."""
+        """The pod sets of the members that fit alone."""
         if not self._ways(member):
             return
         if isinstance(member, PodSet):
@@ -188,7 +190,7 @@ class _Choosing:
             yield from self._placeable(inner)
 
     def _more(self, member: Group | PodSet, chosen: Parts) -> Parts:
-        """With others that may come besides, one after the other."""
+        """Add further members that fit, one after the other."""
         if isinstance(member, PodSet):
             return chosen
         for inner in member.members:
@@ -200,98 +202,102 @@ class _Choosing:
                 chosen = self._more(inner, chosen)
         return chosen
 
-    # ── trying ─────────────────────────────────────────────────────────────────────────────────────
+    # ── attempts ───────────────────────────────────────────────────────────────────────────────────
 
     def _fits(self, parts: Parts) -> bool:
-        """Whether these have places together, with whoever stands."""
+        """Whether these pod sets fit together, beside the bound pods."""
         if not self._cost(parts):
             return True
-        key = self._likeness(parts)
+        key = self._equivalence(parts)
         if key not in self.known:
             if self.tries >= TRIES_MAX:
                 self.cut_short = True
                 return False
             self.tries += 1
-            mark = self.floor.mark()
-            self.known[key] = isinstance(self._seats(parts, brief=True), NodeAssignment)
-            self.floor.undo(mark)
+            checkpoint = self.overlay.mark()
+            self.known[key] = isinstance(self._assign(parts, brief=True), NodeAssignment)
+            self.overlay.undo(checkpoint)
         return self.known[key]
 
-    def _seats(self, parts: Parts, *, brief: bool) -> NodeAssignment | TreeMisfit:
-        waiting, cut = self.wanted.waiting, self.wanted
-        if not parts >= self.waiting.keys():
-            waiting = tuple(pod for pod in waiting if pod.pod_set in parts)
-        if not parts >= {one.name for one in cut.tree.pod_sets()}:
-            cut = replace(cut, tree=_cut(cut.tree, parts))
-        cut = replace(cut, waiting=waiting, brief=brief)
-        mark = self.floor.mark()
-        found = minima_seats(self.floor, self.supply, cut, profile=self.profile, within=self.within)
-        if not isinstance(found, NodeAssignment):
-            return found
-        counts = self.standing + Counter(pod.pod_set for pod in waiting if pod.key in found.seats)
-        if not all(counts[one.name] >= one.minimum for one in cut.tree.pod_sets()):
-            self.floor.undo(mark)  # they are in each other's way
-            return TreeMisfit(pod=waiting[0], unsure=True)
+    def _assign(self, parts: Parts, *, brief: bool) -> NodeAssignment | TreeMisfit:
+        pending, reduced = self.gang.pending, self.gang
+        if not parts >= self.pending.keys():
+            pending = tuple(pod for pod in pending if pod.pod_set in parts)
+        if not parts >= {one.name for one in reduced.tree.pod_sets()}:
+            reduced = replace(reduced, tree=_only_parts(reduced.tree, parts))
+        reduced = replace(reduced, pending=pending, brief=brief)
+        checkpoint = self.overlay.mark()
+        assignment = minima_seats(
+            self.overlay, self.snapshot, reduced, profile=self.profile, within=self.allowed_nodes
+        )
+        if not isinstance(assignment, NodeAssignment):
+            return assignment
+        counts = self.bound + Counter(pod.pod_set for pod in pending if pod.key in assignment.seats)
+        if not all(counts[one.name] >= one.minimum for one in reduced.tree.pod_sets()):
+            self.overlay.undo(checkpoint)  # their constraints conflict
+            return TreeMisfit(pod=pending[0], unsure=True)
         left = {
-            pod.key: self.floor.judge(pod.wants.shape).why
-            for pod in (() if brief else self.wanted.waiting)
-            if pod.key not in found.seats and pod.key not in found.left
+            pod.key: self.overlay.judge(pod.wants.shape).why
+            for pod in (() if brief else self.gang.pending)
+            if pod.key not in assignment.seats and pod.key not in assignment.left
         }
-        return replace(found, left={**found.left, **left})
+        return replace(assignment, left={**assignment.left, **left})
 
     def _cost(self, parts: Parts) -> int:
-        """How many pods have to have a place for these to be whole."""
-        minima = {one.name: one.minimum for one in self.wanted.tree.pod_sets()}
-        return sum(max(minima[name] - self.standing[name], 0) for name in parts)
+        """How many pods have to fit for these pod sets to reach their minimums."""
+        minimums = {one.name: one.minimum for one in self.gang.tree.pod_sets()}
+        return sum(max(minimums[name] - self.bound[name], 0) for name in parts)
 
-    def _likeness(self, parts: Parts) -> object:
-        """What sets of pod sets have in common of which one has places if the other has."""
+    def _equivalence(self, parts: Parts) -> object:
+        """A key that is equal for equivalent sets of pod sets: if one fits, so does the other."""
         return frozenset(Counter(map(self._kind, parts)).items())
 
     def _kind(self, name: str) -> object:
-        if self.standing[name]:
+        if self.bound[name]:
             return name
-        shapes = Counter(pod.wants.shape for pod in self.waiting.get(name, ()))
-        return self._home(self.wanted.tree, name), frozenset(shapes.items())
+        shapes = Counter(pod.wants.shape for pod in self.pending.get(name, ()))
+        return self._home(self.gang.tree, name), frozenset(shapes.items())
 
     def _home(self, group: Group, name: str) -> object:
-        """The group that a pod set is a member of, with what is asked of the pod set."""
+        """The group that a pod set is a member of, with the minimum and locality of the pod set."""
         for member in group.members:
             if isinstance(member, Group):
-                found = self._home(member, name)
-                if found is not None:
-                    return found
+                home = self._home(member, name)
+                if home is not None:
+                    return home
             elif member.name == name:
                 return id(group), member.minimum, member.locality
         return None
 
 
-def _cut(group: Group, parts: Parts) -> Group:
-    """The same tree, where nothing is asked for other pod sets than these."""
+def _only_parts(group: Group, parts: Parts) -> Group:
+    """The tree with the minimums of all other pod sets set to zero."""
 
-    def cut(member: Group | PodSet) -> Group | PodSet:
+    def reduced(member: Group | PodSet) -> Group | PodSet:
         if isinstance(member, Group):
-            return _cut(member, parts)
+            return _only_parts(member, parts)
         return member if member.name in parts else replace(member, minimum=0)
 
-    return replace(group, members=tuple(cut(member) for member in group.members))
+    return replace(group, members=tuple(reduced(member) for member in group.members))
 
 
-def _easiest_first(floor: NodeOverlay, waiting: Sequence[Pod]) -> tuple[Pod, ...]:
-    """Pods of each pod set in the order in which they come, but of unlike ones the easiest to place first.
+def _easiest_first(overlay: NodeOverlay, pending: Sequence[Pod]) -> tuple[Pod, ...]:
+    """Pods of each pod set in order, but among different signatures the easiest to place first.
 
-    Those have most nodes to choose from, and take least. A pod set needs so many, whichever they are.
+    Those fit most nodes and request least. Any pods of a pod set count towards its minimum.
     """
-    shapes = {pod.wants.shape for pod in waiting}
+    shapes = {pod.wants.shape for pod in pending}
     if len(shapes) < 2:
-        return tuple(waiting)
-    ease = {shape: (-int(floor.judge(shape).fits.sum()), _share(floor, shape)) for shape in shapes}
-    return tuple(sorted(waiting, key=lambda pod: (pod.pod_set, *ease[pod.wants.shape])))
+        return tuple(pending)
+    ease = {shape: (-int(overlay.judge(shape).fits.sum()), _share(overlay, shape)) for shape in shapes}
+    return tuple(sorted(pending, key=lambda pod: (pod.pod_set, *ease[pod.wants.shape])))
 
 
-def _share(floor: NodeOverlay, shape: PodSignature) -> Fraction:
-    """What a pod takes of the resource that it takes most of, as a share of all there is."""
-    ground = floor.scene.ground
-    totals = {name: int(ground.allocatable[row].sum()) for name, row in ground.resources.items()}
+def _share(overlay: NodeOverlay, shape: PodSignature) -> Fraction:
+    """The dominant share of a pod: its largest request relative to the total."""
+    node_snapshot = overlay.scene.ground
+    totals = {
+        name: int(node_snapshot.allocatable[row].sum()) for name, row in node_snapshot.resources.items()
+    }
     asked = ((amount, totals.get(name, 0)) for name, amount in shape.amounts)
     return max((Fraction(amount, total) for amount, total in asked if total), default=Fraction(0))

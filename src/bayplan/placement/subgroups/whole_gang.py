@@ -1,4 +1,4 @@
-"""Seats for a gang that has a tree of pod sets: counted by topology, then held against each node."""
+"""Assigns a gang with a tree of pod sets as a whole: placed by topology, then checked on each node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bayplan.placement.cluster.node_index import NodeIndex
 from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Bools, Ints
-from bayplan.placement.domains.node_caps import fenced
+from bayplan.placement.domains.node_caps import with_node_caps
 from bayplan.placement.domains.scope import Located, scope_of
 from bayplan.placement.gang.complete import complete
 from bayplan.placement.gang.place import place_in
@@ -28,190 +28,194 @@ from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.batches import NodeAssignment, parties_of
 from bayplan.placement.pods.counting import COUNT_MAX, is_free, repels_itself, room_for
 
-COUNTED_ANYWAY = (FilterReason.LACKING, FilterReason.TAINT, FilterReason.AFFINITY, FilterReason.CORDONED)
-"""What the count by topology knows itself."""
-HELPED = (FilterReason.NOT_NEAR, FilterReason.SPREAD)
-"""What other pods of the gang may cure; looked at when they sit."""
+COUNTED_BY_TOPOLOGY = (FilterReason.LACKING, FilterReason.TAINT, FilterReason.AFFINITY, FilterReason.CORDONED)
+"""Filter reasons that the placement by topology checks itself."""
+CURED_BY_PEERS = (FilterReason.NOT_NEAR, FilterReason.SPREAD)
+"""Filter reasons that other pods of the gang may remove; checked on assignment."""
 SHAPES_MAX = 8
-NOBODY = Ref("", "", "", "")
+NO_OWNER = Ref("", "", "", "")
 
 
 def tree_seats(
-    floor: NodeOverlay, supply: CapacitySnapshot, tree: Group, waiting: Sequence[Pod], standing: Sequence[Pod], *,
-    profile: Profile, within: Bools | None = None,
+    overlay: NodeOverlay, snapshot: CapacitySnapshot, tree: Group, pending: Sequence[Pod],
+    bound: Sequence[Pod], *, profile: Profile, within: Bools | None = None,
 ) -> NodeAssignment | Misfit:  # fmt: skip
-    """Seat a gang that has a tree, whole: pods in rank order onto hosts in rank order.
+    """Assign all pods of a gang that has a tree: pods in rank order to hosts in rank order.
 
-    `supply` is that of its topology as it was when the floor was opened; what has happened on the floor
-    since is taken into account. A gang that runs in part is completed where its pods stand.
-    If pods then get in each other's way, nobody is seated and the answer is unsure.
+    `snapshot` is that of its topology when the overlay was created; the steps of the overlay since then are
+    applied. A gang that runs in part is completed next to its bound pods. If the constraints between its pods
+    then conflict, no pod is assigned and the answer is unsure.
     """
     by_set: dict[str, list[Pod]] = {}
-    for pod in waiting:
+    for pod in pending:
         by_set.setdefault(pod.pod_set, []).append(pod)
-    rows = rows_in(supply, floor.scene.ground.land)
-    here = _as_on(floor, supply, rows, within)
-    here, tree = _fenced(floor, here, rows, tree, by_set)
-    found = _place(here, tree, by_set, standing, profile)
-    if isinstance(found, Misfit):
-        return found
-    wanted: list[tuple[Pod, int]] = []
-    for name, located in found.items():
+    rows = rows_in(snapshot, overlay.scene.ground.land)
+    current = _as_in_overlay(overlay, snapshot, rows, within)
+    current, tree = _with_caps(overlay, current, rows, tree, by_set)
+    located_by_set = _place(current, tree, by_set, bound, profile)
+    if isinstance(located_by_set, Misfit):
+        return located_by_set
+    targets: list[tuple[Pod, int]] = []
+    for name, located in located_by_set.items():
         places = rows[np.repeat(located.leaves, located.pods)].tolist()
-        wanted += zip(by_set.get(name, ()), places, strict=False)
-    return take_seats(floor, waiting, wanted)
+        targets += zip(by_set.get(name, ()), places, strict=False)
+    return assign_rows(overlay, pending, targets)
 
 
 def _place(
-    supply: CapacitySnapshot,
+    snapshot: CapacitySnapshot,
     tree: Group,
-    waiting: Mapping[str, Sequence[Pod]],
-    standing: Sequence[Pod],
+    pending: Mapping[str, Sequence[Pod]],
+    bound: Sequence[Pod],
     profile: Profile,
 ) -> dict[str, Located] | Misfit:
-    gang, scope = Gang(NOBODY, tree), scope_of(supply, profile)
-    missing = {name: len(pods) for name, pods in waiting.items()}
+    gang, scope = Gang(NO_OWNER, tree), scope_of(snapshot, profile)
+    missing = {name: len(pods) for name, pods in pending.items()}
     asked = sum(pod_set.count for pod_set in tree.pod_sets())
-    if sum(missing.values()) == asked and not any(pod.did_its_part for pod in standing):
+    if sum(missing.values()) == asked and not any(pod.did_its_part for pod in bound):
         return place_in(scope, gang)
-    stands: dict[str, list[str]] = {}
-    for pod in standing:
-        stands.setdefault(pod.pod_set, []).append(pod.node)
-    return complete(scope, gang, stands, Counter(missing))
+    bound_nodes: dict[str, list[str]] = {}
+    for pod in bound:
+        bound_nodes.setdefault(pod.pod_set, []).append(pod.node)
+    return complete(scope, gang, bound_nodes, Counter(missing))
 
 
-# ── the room that the topology counts ──────────────────────────────────────────────────────────────
+# ── capacity by topology ───────────────────────────────────────────────────────────────────────────
 
 
-def rows_in(supply: CapacitySnapshot, land: NodeIndex) -> Ints:
-    """The row on the floor of each row of a topology."""
-    return land.remember(("rows of", supply.tree), lambda: _rows_by_name(supply, land))
+def rows_in(snapshot: CapacitySnapshot, node_index: NodeIndex) -> Ints:
+    """The row in the overlay of each row of a topology."""
+    return node_index.remember(("rows of", snapshot.tree), lambda: _rows_by_name(snapshot, node_index))
 
 
-def _rows_by_name(supply: CapacitySnapshot, land: NodeIndex) -> Ints:
-    nodes, numbers = supply.tree.nodes, land.known.numbers
+def _rows_by_name(snapshot: CapacitySnapshot, node_index: NodeIndex) -> Ints:
+    nodes, numbers = snapshot.tree.nodes, node_index.known.numbers
     names = [node.name for node in nodes]
     slots = np.fromiter(map(numbers.get, names, repeat(ABSENT)), np.int64, len(names))
-    rows = np.append(land.rows(), ABSENT)  # the last is for names never heard of
+    rows = np.append(node_index.rows(), ABSENT)  # the last entry is for unknown names
     return np.where(slots < len(rows) - 1, rows[np.minimum(slots, len(rows) - 1)], ABSENT)
 
 
-def _as_on(
-    floor: NodeOverlay, supply: CapacitySnapshot, rows: Ints, within: Bools | None
+def _as_in_overlay(
+    overlay: NodeOverlay, snapshot: CapacitySnapshot, rows: Ints, allowed_nodes: Bools | None
 ) -> CapacitySnapshot:
-    """The supply with what has happened on the floor, and without nodes that are out of bounds."""
-    active, free = supply.active & (rows != ABSENT), supply.free
-    if within is not None:
-        active = active & within[rows]
-    ground = floor.scene.ground
+    """The snapshot with the steps of the overlay applied, and only the allowed nodes active."""
+    active, free = snapshot.active & (rows != ABSENT), snapshot.free
+    if allowed_nodes is not None:
+        active = active & allowed_nodes[rows]
+    node_snapshot = overlay.scene.ground
     free = free.copy()
-    for name, at in supply.resources.items():
-        mine = ground.resources.get(name)
+    for name, at in snapshot.resources.items():
+        mine = node_snapshot.resources.get(name)
         if mine is not None:
-            free[at] += np.where(rows != ABSENT, (ground.free[mine] - floor.before[mine])[rows], 0)
-    return replace(supply, free=free, active=active, memory={})
+            free[at] += np.where(rows != ABSENT, (node_snapshot.free[mine] - overlay.before[mine])[rows], 0)
+    return replace(snapshot, free=free, active=active, memory={})
 
 
-def _fenced(
-    floor: NodeOverlay,
-    supply: CapacitySnapshot,
+def _with_caps(
+    overlay: NodeOverlay,
+    snapshot: CapacitySnapshot,
     rows: Ints,
     tree: Group,
-    waiting: Mapping[str, Sequence[Pod]],
+    pending: Mapping[str, Sequence[Pod]],
 ) -> tuple[CapacitySnapshot, Group]:
-    """Nodes closed to a pod set for reasons that counts know nothing of, as a resource that they lack."""
+    """Express filters that resource counts do not cover as an additional resource per pod set."""
     caps: dict[str, Ints] = {}
-    for name, pods in waiting.items():
-        cap = cap_beside(floor, tuple(party.shape for party in parties_of(floor, pods)))
+    for name, pods in pending.items():
+        cap = pod_caps(overlay, tuple(batch.shape for batch in parties_of(overlay, pods)))
         if cap is not None:
             caps[name] = np.where(rows != ABSENT, cap[rows], 0)
-    return fenced(supply, tree, caps, "room beside other pods")
+    return with_node_caps(snapshot, tree, caps, "room beside other pods")
 
 
-def cap_beside(
-    floor: NodeOverlay, shapes: Sequence[PodSignature], known: Collection[FilterReason] = COUNTED_ANYWAY
+def pod_caps(
+    overlay: NodeOverlay,
+    shapes: Sequence[PodSignature],
+    known: Collection[FilterReason] = COUNTED_BY_TOPOLOGY,
 ) -> Ints | None:
-    """How many pods each node may have besides what room says; None if nothing else has a say.
+    """The most pods of these signatures on each node, apart from resources; None if there is no such limit.
 
-    `known` are the causes that need not be told.
+    `known` are the filter reasons that the caller checks itself.
     """
     cap: Ints | None = None
     for shape in shapes[:SHAPES_MAX]:
-        verdict = floor.judge(shape)
-        closed = [w for (cause, _), w in verdict.refusals.items() if cause not in (*known, *HELPED)]
-        alone = not is_free(shape) and bool(_repels_on_node(floor, shape))
-        wants = minds(floor.scene.zones, shape)
-        if not closed and not alone and verdict.why.bar is None and wants is None:
+        filter_result = overlay.judge(shape)
+        closed = [
+            w for (cause, _), w in filter_result.refusals.items() if cause not in (*known, *CURED_BY_PEERS)
+        ]
+        alone = not is_free(shape) and bool(_repels_on_node(overlay, shape))
+        numa_request = minds(overlay.scene.zones, shape)
+        if not closed and not alone and filter_result.why.bar is None and numa_request is None:
             continue
-        mine = np.full(len(floor), 1 if alone else COUNT_MAX, dtype=np.int64)
-        if wants is not None and floor.scene.zones is not None:
-            mine = np.minimum(mine, copies_of(floor.scene.zones, wants, COUNT_MAX))
+        limit = np.full(len(overlay), 1 if alone else COUNT_MAX, dtype=np.int64)
+        if numa_request is not None and overlay.scene.zones is not None:
+            limit = np.minimum(limit, copies_of(overlay.scene.zones, numa_request, COUNT_MAX))
         for where in closed:
-            mine[where] = 0
-        if verdict.why.bar is not None:
-            mine[:] = 0
-        cap = mine if cap is None else np.minimum(cap, mine)
+            limit[where] = 0
+        if filter_result.why.bar is not None:
+            limit[:] = 0
+        cap = limit if cap is None else np.minimum(cap, limit)
     return cap
 
 
-def _repels_on_node(floor: NodeOverlay, shape: PodSignature) -> bool:
+def _repels_on_node(overlay: NodeOverlay, shape: PodSignature) -> bool:
     bare = replace(shape, claims=(), disks=(), neighbours=replace(shape.neighbours, near=()), spread=())
-    land = floor.scene.ground.land
+    node_index = overlay.scene.ground.land
     return any(
-        not key or bool((land.table.column(key) != ABSENT).all())
-        for key in repels_itself(floor.scene, bare) or ()
+        not key or bool((node_index.table.column(key) != ABSENT).all())
+        for key in repels_itself(overlay.scene, bare) or ()
     )
 
 
-# ── taking the seats ───────────────────────────────────────────────────────────────────────────────
+# ── assignment ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def take_seats(
-    floor: NodeOverlay, waiting: Sequence[Pod], wanted: Sequence[tuple[Pod, int]]
+def assign_rows(
+    overlay: NodeOverlay, pending: Sequence[Pod], targets: Sequence[tuple[Pod, int]]
 ) -> NodeAssignment:
-    """Everybody sits where the count says, if the nodes agree; who needs others nearby sits after them."""
-    mark = floor.mark()
+    """Assign the rows if the filters of each node pass; pods with affinity come after the pods they need."""
+    checkpoint = overlay.mark()
     left: dict[PodKey, FilterFailure] = {}
-    if all(is_free(pod.wants.shape) for pod, _ in wanted):
-        left = _seat_blindly(floor, wanted)
+    if all(is_free(pod.wants.shape) for pod, _ in targets):
+        left = _assign_all(overlay, targets)
         if left:
-            floor.undo(mark)
-            with floor.in_order():
-                left = _seat_blindly(floor, wanted)
+            overlay.undo(checkpoint)
+            with overlay.in_order():
+                left = _assign_all(overlay, targets)
         if left:
-            floor.undo(mark)
+            overlay.undo(checkpoint)
             return NodeAssignment({}, left, unsure=True)
     else:
-        late = list(wanted)
-        while late:
-            still = [(pod, row) for pod, row in late if not _sits(floor, pod, row)]
-            if len(still) == len(late):
-                left = {pod.key: floor.judge(pod.wants.shape).why for pod, _ in still}
-                floor.undo(mark)
+        remaining = list(targets)
+        while remaining:
+            still = [(pod, row) for pod, row in remaining if not _assign_one(overlay, pod, row)]
+            if len(still) == len(remaining):
+                left = {pod.key: overlay.judge(pod.wants.shape).why for pod, _ in still}
+                overlay.undo(checkpoint)
                 return NodeAssignment({}, left, unsure=True)
-            late = still
-    seats = {pod.key: row for pod, row in wanted}
-    left = {pod.key: floor.judge(pod.wants.shape).why for pod in waiting if pod.key not in seats}
-    return NodeAssignment(seats, left)
+            remaining = still
+    assigned = {pod.key: row for pod, row in targets}
+    left = {pod.key: overlay.judge(pod.wants.shape).why for pod in pending if pod.key not in assigned}
+    return NodeAssignment(assigned, left)
 
 
-def _seat_blindly(floor: NodeOverlay, wanted: Sequence[tuple[Pod, int]]) -> dict[PodKey, FilterFailure]:
-    """Seat everybody; only zones may still object, if pods that differ share a node: then to whom."""
-    places = {pod.key: row for pod, row in wanted}
-    for number, party in enumerate(parties_of(floor, (pod for pod, _ in wanted))):
-        rows = np.array([places[key] for key in party.keys], dtype=np.int64)
-        if number and minds(floor.scene.zones, party.shape) is not None:
-            asked = np.bincount(rows, minlength=len(floor))
-            at, room = room_for(floor.scene, party.shape, asked > 0, len(rows))
+def _assign_all(overlay: NodeOverlay, targets: Sequence[tuple[Pod, int]]) -> dict[PodKey, FilterFailure]:
+    """Assign all pods without filters; returns the pods for which NUMA alignment on a shared node fails."""
+    rows_by_pod = {pod.key: row for pod, row in targets}
+    for number, batch in enumerate(parties_of(overlay, (pod for pod, _ in targets))):
+        rows = np.array([rows_by_pod[key] for key in batch.keys], dtype=np.int64)
+        if number and minds(overlay.scene.zones, batch.shape) is not None:
+            asked = np.bincount(rows, minlength=len(overlay))
+            at, room = room_for(overlay.scene, batch.shape, asked > 0, len(rows))
             asked[at] -= room
             if (asked > 0).any():
-                return dict.fromkeys(party.keys, floor.judge(party.shape).why)
-        floor.seat_many(party.shape, party.keys, rows, party.own)
+                return dict.fromkeys(batch.keys, overlay.judge(batch.shape).why)
+        overlay.seat_many(batch.shape, batch.keys, rows, batch.own)
     return {}
 
 
-def _sits(floor: NodeOverlay, pod: Pod, row: int) -> bool:
-    fits = bool(floor.judge(pod.wants.shape).fits[row])
+def _assign_one(overlay: NodeOverlay, pod: Pod, row: int) -> bool:
+    fits = bool(overlay.judge(pod.wants.shape).fits[row])
     if fits:
-        floor.seat(pod.key, pod.wants.shape, row)
+        overlay.seat(pod.key, pod.wants.shape, row)
     return fits

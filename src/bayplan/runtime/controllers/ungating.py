@@ -1,4 +1,4 @@
-"""The ungating role: pods of admitted gangs lose their gate, each once its slot is known to be its own."""
+"""The ungating controller: removes the scheduling gate of pods of admitted gangs, one slot per pod."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from bayplan.runtime.core.backoff import Backoff
 from bayplan.runtime.core.controller import Reconciler
 
 BATCH_SECONDS = 1.0
-"""How long pods of one gang are gathered before it is looked at, unless all are there."""
+"""How long pods of one gang are batched before they are ungated, unless all of them exist."""
 RETRY_SECONDS = 5.0
 NEVER = float("inf")
 Object = dict[str, Any]
 Removed = Callable[[str, bool, float], None]
-"""Told the queue, whether it was a pod group's, and the seconds since admission."""
+"""Called with the queue, whether it was a pod group, and the seconds since admission."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class UngateWriteTag:
     key: Key
     ungating: PodUngating
     queue: str
-    since: float  # of the admission
+    since: float  # time of the admission
 
     @property
     def uid(self) -> str:
@@ -43,39 +43,44 @@ class UngateWriteTag:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseWriteTag:
-    """The tag of a write that gives back places."""
+    """The tag of a write that releases slots."""
 
     key: Key
 
 
 @dataclass(slots=True)
 class GatedGang:
-    """A gang as this role sees it: its Workloads (more than one while it changes size), and its pods."""
+    """A gang and its gated pods: its Workloads (several while it is resized) and its pods."""
 
     workloads: dict[str, Object] = field(default_factory=dict)  # by name
-    read: dict[str, AdmittedPlacement | None] = field(
+    placements: dict[str, AdmittedPlacement | None] = field(
         default_factory=dict
-    )  # what they say, once somebody asked
+    )  # decoded placement, on first use
     pods: dict[str, PodWire] = field(default_factory=dict)  # by name
-    gated: set[str] = field(default_factory=set)  # uids
-    expected: dict[str, UngateWriteTag] = field(default_factory=dict)  # by uid, until seen without their gate
-    doubtful: set[str] = field(default_factory=set)  # uids: nobody knows whether they were ungated
-    again: dict[str, float] = field(default_factory=dict)  # by uid: when a doubtful one is sent again
-    put_off: dict[str, float] = field(default_factory=dict)  # by uid: may not be ungated as it is
-    told: str = ""  # the trouble that was announced last
+    gated: set[str] = field(default_factory=set)  # uids of gated pods
+    # by uid, until the pod is seen without its gate
+    expected: dict[str, UngateWriteTag] = field(default_factory=dict)
+    doubtful: set[str] = field(default_factory=set)  # uids of pods whose patch had no answer
+    again: dict[str, float] = field(default_factory=dict)  # by uid: when a doubtful patch is sent again
+    put_off: dict[str, float] = field(default_factory=dict)  # by uid: when a refused patch is tried again
+    reported: str = ""  # the last problem that was published
 
     def admitted(self) -> tuple[Object, AdmittedPlacement] | None:
-        """The Workload that counts: of those that are admitted, the last one made."""
+        """The current Workload: the newest of those that are admitted."""
         for name, workload in self.workloads.items():
-            if name not in self.read:
-                self.read[name] = ungating.placed(workload)
-        found = [(self.workloads[name], places) for name, places in self.read.items() if places is not None]
+            if name not in self.placements:
+                self.placements[name] = ungating.placed(workload)
+        found = [
+            (self.workloads[name], placement)
+            for name, placement in self.placements.items()
+            if placement is not None
+        ]
         past = {ungating.replaces(workload)[1] for workload, _ in found}
         heirs = [one for one in found if one[0]["metadata"]["name"] not in past]
         return max(heirs or found, key=lambda one: _age(one[0]), default=None)
 
     def forget(self, uid: str) -> None:
-        """A pod holds nothing any more, and is nothing to wait for."""
+        """Forget a pod: it holds no slot, and no write of it is in flight."""
         self.expected.pop(uid, None)
         self.doubtful.discard(uid)
         self.again.pop(uid, None)
@@ -86,9 +91,9 @@ class GatedGang:
 
 
 class UngatingController(Reconciler):
-    """Looks at a gang once its Workload changes or its last pod is there, else a moment after its pods do.
+    """Reconciles a gang when its Workload changes or all pods exist, else shortly after its pods change.
 
-    All that matters is in the API: whoever takes over reads from the pods which slots are taken.
+    All state is in the API: a new leader reads from the pods which slots are taken.
     """
 
     name = "ungating"
@@ -97,10 +102,10 @@ class UngatingController(Reconciler):
     def __init__(self, batch_seconds: float = BATCH_SECONDS, removed: Removed | None = None) -> None:
         self.batch_seconds = batch_seconds
         self.removed = removed or (lambda queue, is_group, seconds: None)
-        self.troops: dict[Key, GatedGang] = {}
-        self.homes: dict[Key, Key] = {}  # of every pod: its gang
-        self.stirred: dict[Key, bool] = {}  # since the last round; whether it should not wait
-        self.grown: set[Key] = set()  # those of them with a pod that waits for its slot
+        self.gangs: dict[Key, GatedGang] = {}
+        self.gang_of: dict[Key, Key] = {}  # pod → its gang
+        self.changed: dict[Key, bool] = {}  # changed since the last step; value: whether to reconcile at once
+        self.with_gated_pods: set[Key] = set()  # those of them with a gated pod
         self.due: dict[Key, float] = {}
         self.backoff: Backoff[Key] = Backoff()
 
@@ -114,169 +119,173 @@ class UngatingController(Reconciler):
         return iter(())
 
     def keep(self, now: float) -> Iterator[Write]:
-        """Ungate the pods of the gangs whose turn it is."""
-        for key, at_once in self.stirred.items():
+        """Ungate the pods of the gangs that are due."""
+        for key, at_once in self.changed.items():
             complete = at_once
             with self.containment.unit("reconcile", api_kinds.WORKLOADS.kind, _titled(key)):
                 complete = at_once or self._is_complete(key)
             self.due[key] = min(now if complete else now + self.batch_seconds, self.due.get(key, NEVER))
-        self.stirred.clear()
-        self.grown.clear()
+        self.changed.clear()
+        self.with_gated_pods.clear()
         for key in [key for key, when in self.due.items() if when <= now]:
             del self.due[key]
-            if key in self.troops:
-                work = self._round(key, self.troops[key], now)
+            if key in self.gangs:
+                work = self._round(key, self.gangs[key], now)
                 writes, done = self.containment.attempt(
                     work, "reconcile", api_kinds.WORKLOADS.kind, _titled(key)
                 )
                 if done:
-                    self.backoff.worked(key)
+                    self.backoff.succeeded(key)
                 else:
-                    self._call(key, self.backoff.failed(key, now))
+                    self._schedule(key, self.backoff.failed(key, now))
                 yield from writes
 
     def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
-        """Take note of how a patch ended; what was done stays expected until it is seen."""
+        """Handle the outcome of a patch; a pod counts as ungated until its update is seen."""
         sent = outcome.write.tag
         if isinstance(sent, ReleaseWriteTag) and outcome.ended not in (Ended.DONE, Ended.GONE):
-            self._call(sent.key, now + RETRY_SECONDS)
+            self._schedule(sent.key, now + RETRY_SECONDS)
         if not isinstance(sent, UngateWriteTag):
             return
         if outcome.ended is Ended.DONE:
             self.removed(sent.queue, ungating.is_of_pod_group(sent.ungating.pod), max(0.0, now - sent.since))
-        troop = self.troops.get(sent.key)
-        if troop is None or troop.expected.get(sent.uid) is not sent or outcome.ended is Ended.DONE:
+        gang = self.gangs.get(sent.key)
+        if gang is None or gang.expected.get(sent.uid) is not sent or outcome.ended is Ended.DONE:
             return
         if outcome.ended is Ended.GONE:
-            self._drop(sent.key, troop, sent.ungating.pod)
-        elif outcome.ended is Ended.TIMED_OUT or sent.uid in troop.doubtful:
-            troop.doubtful.add(sent.uid)
-            troop.again[sent.uid] = now + RETRY_SECONDS
+            self._drop(sent.key, gang, sent.ungating.pod)
+        elif outcome.ended is Ended.TIMED_OUT or sent.uid in gang.doubtful:
+            gang.doubtful.add(sent.uid)
+            gang.again[sent.uid] = now + RETRY_SECONDS
         else:
-            troop.forget(sent.uid)
-            troop.put_off[sent.uid] = now + (RETRY_SECONDS if outcome.ended is Ended.REFUSED else 0.0)
-        self._call(sent.key, min(now + self.batch_seconds, troop.next_due()))
+            gang.forget(sent.uid)
+            gang.put_off[sent.uid] = now + (RETRY_SECONDS if outcome.ended is Ended.REFUSED else 0.0)
+        self._schedule(sent.key, min(now + self.batch_seconds, gang.next_due()))
         yield from ()
 
     def next_due(self, now: float) -> float:
         return min(self.due.values(), default=NEVER)
 
-    # ── what is seen ───────────────────────────────────────────────────────────────────────────────
+    # ── events ─────────────────────────────────────────────────────────────────────────────────────
 
     def _note_pod(self, pod: PodWire, gone: bool) -> None:
         key, name, uid = ungating.gang_of_pod(pod), pod.metadata.name, pod.metadata.uid
         which = (pod.metadata.namespace or "default", name)
-        home = self.homes.get(which)
-        if home is not None and home != key and home in self.troops:  # it was told to belong elsewhere
-            self._drop(home, self.troops[home], self.troops[home].pods.get(name, pod))
-            self.stirred.setdefault(home, False)
+        gang_key = self.gang_of.get(which)
+        if (
+            gang_key is not None and gang_key != key and gang_key in self.gangs
+        ):  # the pod moved to another gang
+            self._drop(gang_key, self.gangs[gang_key], self.gangs[gang_key].pods.get(name, pod))
+            self.changed.setdefault(gang_key, False)
         if key is None:
-            self.homes.pop(which, None)
+            self.gang_of.pop(which, None)
             return
-        troop, self.homes[which] = self.troops.setdefault(key, GatedGang()), key
-        before = troop.pods.get(name)
+        gang, self.gang_of[which] = self.gangs.setdefault(key, GatedGang()), key
+        before = gang.pods.get(name)
         if before is not None and before.metadata.uid != uid:
-            if gone:  # news of one that another has replaced already
-                troop.forget(uid)
+            if gone:  # the deletion of a pod that was replaced already
+                gang.forget(uid)
                 return
-            troop.forget(before.metadata.uid)
-            troop.gated.discard(before.metadata.uid)
+            gang.forget(before.metadata.uid)
+            gang.gated.discard(before.metadata.uid)
         if gone:
-            self._drop(key, troop, pod)
-            del self.homes[which]
+            self._drop(key, gang, pod)
+            del self.gang_of[which]
         else:
-            troop.pods[name] = pod
-            self._see(troop, pod)
-            if uid in troop.gated and uid not in troop.expected:
-                self.grown.add(key)
-        self.stirred.setdefault(key, False)
+            gang.pods[name] = pod
+            self._update_pod(gang, pod)
+            if uid in gang.gated and uid not in gang.expected:
+                self.with_gated_pods.add(key)
+        self.changed.setdefault(key, False)
 
-    def _see(self, troop: GatedGang, pod: PodWire) -> None:
+    def _update_pod(self, gang: GatedGang, pod: PodWire) -> None:
         uid = pod.metadata.uid
-        troop.put_off.pop(uid, None)
+        gang.put_off.pop(uid, None)
         if ungating.is_gated(pod):
-            troop.gated.add(uid)
+            gang.gated.add(uid)
         else:
-            troop.gated.discard(uid)
-            troop.forget(uid)
+            gang.gated.discard(uid)
+            gang.forget(uid)
 
     def _note_workload(self, workload: Object, gone: bool) -> None:
         key, name = ungating.gang_of_workload(workload), workload["metadata"]["name"]
-        troop = self.troops.setdefault(key, GatedGang())
-        troop.read.pop(name, None)
+        gang = self.gangs.setdefault(key, GatedGang())
+        gang.placements.pop(name, None)
         if gone:
-            troop.workloads.pop(name, None)
-            self._tidy(key, troop)
+            gang.workloads.pop(name, None)
+            self._remove_if_empty(key, gang)
         else:
-            troop.workloads[name] = workload
-            self.stirred[key] = True
+            gang.workloads[name] = workload
+            self.changed[key] = True
 
     def _is_complete(self, key: Key) -> bool:
-        """Whether nobody is missing any more, and somebody waits: then there is nothing to gather."""
-        if key not in self.grown or key not in self.troops:
+        """Whether all pods exist and some are gated: then there is nothing to wait for."""
+        if key not in self.with_gated_pods or key not in self.gangs:
             return False
-        found = self.troops[key].admitted()
-        return found is not None and ungating.is_complete(found[1], self.troops[key].pods.values())
+        found = self.gangs[key].admitted()
+        return found is not None and ungating.is_complete(found[1], self.gangs[key].pods.values())
 
-    def _drop(self, key: Key, troop: GatedGang, pod: PodWire) -> None:
-        """A pod is no more."""
+    def _drop(self, key: Key, gang: GatedGang, pod: PodWire) -> None:
+        """A pod was deleted."""
         name, uid = pod.metadata.name, pod.metadata.uid
-        troop.forget(uid)
-        troop.gated.discard(uid)
-        if name in troop.pods and troop.pods[name].metadata.uid == uid:
-            del troop.pods[name]
-        self._tidy(key, troop)
+        gang.forget(uid)
+        gang.gated.discard(uid)
+        if name in gang.pods and gang.pods[name].metadata.uid == uid:
+            del gang.pods[name]
+        self._remove_if_empty(key, gang)
 
-    def _tidy(self, key: Key, troop: GatedGang) -> None:
-        if not troop.pods and not troop.workloads:
-            self.troops.pop(key, None)
+    def _remove_if_empty(self, key: Key, gang: GatedGang) -> None:
+        if not gang.pods and not gang.workloads:
+            self.gangs.pop(key, None)
 
-    # ── what is done ───────────────────────────────────────────────────────────────────────────────
+    # ── writes ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _round(self, key: Key, troop: GatedGang, now: float) -> Iterator[Write]:
-        for uid in [uid for uid, when in troop.put_off.items() if when <= now]:
-            del troop.put_off[uid]
-        yield from self._shrink(key, troop)
-        if troop.gated:
-            found = troop.admitted()
-            yield from self._once_more(troop, found[1] if found else None, now)
-            if found is not None and troop.gated - troop.expected.keys():
-                yield from self._ungate(key, troop, *found, now)
-        self._call(key, troop.next_due())
+    def _round(self, key: Key, gang: GatedGang, now: float) -> Iterator[Write]:
+        for uid in [uid for uid, when in gang.put_off.items() if when <= now]:
+            del gang.put_off[uid]
+        yield from self._release_slots(key, gang)
+        if gang.gated:
+            found = gang.admitted()
+            yield from self._once_more(gang, found[1] if found else None, now)
+            if found is not None and gang.gated - gang.expected.keys():
+                yield from self._ungate(key, gang, *found, now)
+        self._schedule(key, gang.next_due())
 
-    def _shrink(self, key: Key, troop: GatedGang) -> Iterator[Write]:
-        """Give back the places that a gang does not need any more, once it is known who stands where."""
-        found = troop.admitted() if not troop.expected else None
-        status = shrunk_places(found[0], list(troop.pods.values())) if found is not None else None
+    def _release_slots(self, key: Key, gang: GatedGang) -> Iterator[Write]:
+        """Release slots that a gang no longer needs, once the slot of every pod is known."""
+        found = gang.admitted() if not gang.expected else None
+        status = shrunk_places(found[0], list(gang.pods.values())) if found is not None else None
         if found is not None and status is not None:
             yield replace(with_status(found[0], status).write, tag=ReleaseWriteTag(key))
 
     def _ungate(
-        self, key: Key, troop: GatedGang, workload: Object, places: AdmittedPlacement, now: float
+        self, key: Key, gang: GatedGang, workload: Object, placement: AdmittedPlacement, now: float
     ) -> Iterator[Write]:
-        under_way = {uid: sent.ungating.place for uid, sent in troop.expected.items()}
-        answer = ungating.ungatings(places, troop.pods.values(), under_way, troop.put_off)
-        yield from _announced(troop, workload, answer.trouble, now)
+        under_way = {uid: sent.ungating.place for uid, sent in gang.expected.items()}
+        answer = ungating.ungatings(placement, gang.pods.values(), under_way, gang.put_off)
+        yield from _announced(gang, workload, answer.trouble, now)
         for one in answer.pods:
-            sent = UngateWriteTag(key, one, places.queue, places.since)
-            troop.expected[sent.uid] = sent
+            sent = UngateWriteTag(key, one, placement.queue, placement.since)
+            gang.expected[sent.uid] = sent
             yield ungating.ungating_write(one, sent)
 
-    def _once_more(self, troop: GatedGang, places: AdmittedPlacement | None, now: float) -> Iterator[Write]:
-        """Send again what may not have arrived: to the same place, so it makes no difference if it did."""
-        late = [uid for uid, when in troop.again.items() if when <= now]
+    def _once_more(self, gang: GatedGang, placement: AdmittedPlacement | None, now: float) -> Iterator[Write]:
+        """Send doubtful patches again, to the same slot: applying one twice changes nothing."""
+        late = [uid for uid, when in gang.again.items() if when <= now]
         slots = (
-            {(part.name, slot) for part in places.parts for slot in part.slots} if late and places else set()
+            {(part.name, slot) for part in placement.parts for slot in part.slots}
+            if late and placement
+            else set()
         )
         for uid in late:
-            del troop.again[uid]
-            sent = troop.expected[uid]
+            del gang.again[uid]
+            sent = gang.expected[uid]
             if (ungating.part_of(sent.ungating.pod), sent.ungating.place) in slots:
                 yield ungating.ungating_write(sent.ungating, sent)
-            else:  # its gang has moved on since
-                troop.forget(uid)
+            else:  # the gang was admitted again since
+                gang.forget(uid)
 
-    def _call(self, key: Key, when: float) -> None:
+    def _schedule(self, key: Key, when: float) -> None:
         if when < self.due.get(key, NEVER):
             self.due[key] = when
 
@@ -285,13 +294,13 @@ def _titled(key: Key) -> str:
     return "/".join(map(str, key))
 
 
-def _announced(troop: GatedGang, workload: Object, trouble: str, now: float) -> Iterator[Write]:
-    """Say what is wrong, once."""
-    if trouble and trouble != troop.told:
+def _announced(gang: GatedGang, workload: Object, problem: str, now: float) -> Iterator[Write]:
+    """Publish a problem, once."""
+    if problem and problem != gang.reported:
         meta = workload["metadata"]
         named = (meta.get("namespace", "default"), meta["name"], meta.get("uid", ""))
-        yield notice_write(WorkloadEvent(*named, WARNING, "UngatingFailed", trouble), now)
-    troop.told = trouble
+        yield notice_write(WorkloadEvent(*named, WARNING, "UngatingFailed", problem), now)
+    gang.reported = problem
 
 
 def _age(workload: Object) -> tuple[str, str]:

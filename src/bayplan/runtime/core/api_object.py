@@ -1,4 +1,4 @@
-"""One object of the API, read and written whole under its resourceVersion, over any function that can ask."""
+"""One named API object, read and replaced whole under its resourceVersion, over any request function."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ SECRET = Kind("", "v1", "Secret", "secrets")
 
 
 class ApiCall(Protocol):
-    """Asks the API server and gives status and body; raises Trouble if there is no answer in time."""
+    """Sends a request to the API server; returns status and body, or raises ApiError on a timeout."""
 
     def __call__(self, method: str, path: str, body: bytes, seconds: float, /) -> tuple[int, bytes]: ...
 
 
 class WriteConflict(Exception):
-    """Somebody else wrote the object first, created it, or removed it."""
+    """Another client wrote, created or deleted the object first."""
 
 
 class NamedObject(Protocol):
-    """An object that several replicas share. Every call ends within its seconds."""
+    """An object shared by several replicas. Every call ends within its seconds."""
 
     def get(self, seconds: float) -> dict[str, Any] | None:
         """The object as it is, or None if there is none."""
 
     def create(self, body: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """Make it; Taken if it is there."""
+        """Create it; WriteConflict if it exists."""
 
     def update(self, body: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """Replace it; Taken if it is not of the resourceVersion in the body."""
+        """Replace it; WriteConflict if its resourceVersion is not the one in the body."""
 
 
 class ApiObject:
-    """A named object behind an API server."""
+    """A named object on an API server."""
 
     def __init__(self, request: ApiCall, kind: Kind, namespace: str, name: str) -> None:
         self._request = request
@@ -62,7 +62,9 @@ class ApiObject:
         return self._read(status, answer)
 
     def update(self, body: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        assert body["metadata"]["resourceVersion"], "an update without a precondition overwrites others"
+        assert body["metadata"]["resourceVersion"], (
+            "an update without a resourceVersion overwrites concurrent changes"
+        )
         data = msgspec.json.encode({**self._identity, **body})
         status, answer = self._request("PUT", self._path, data, seconds)
         if status == 409 or (status == 404 and not _path_unknown(answer)):
@@ -73,7 +75,7 @@ class ApiObject:
         if 200 <= status < 300:
             try:
                 return msgspec.json.decode(body, type=dict[str, Any])
-            except (msgspec.DecodeError, UnicodeDecodeError):  # somebody on the way answered, not the server
+            except (msgspec.DecodeError, UnicodeDecodeError):  # a proxy answered, not the API server
                 raise Unreachable(f"{self._path}: {status}, but no object: {_message(body)}") from None
         kinds: dict[int, type[ApiError]] = {401: Unauthorised, 403: Forbidden, 404: NotServed}
         raise kinds.get(status, Unreachable)(f"{self._path}: {status} {_message(body)}")
@@ -87,7 +89,7 @@ def _message(body: bytes) -> str:
 
 
 def _path_unknown(body: bytes) -> bool:
-    """Whether the resource does not exist at all, rather than just this object of it."""
+    """Whether the resource type does not exist, rather than just this object of it."""
     try:
         return not msgspec.json.decode(body).get("details", {}).get("name")
     except (msgspec.DecodeError, UnicodeDecodeError, AttributeError):

@@ -1,4 +1,4 @@
-"""When a unit of work that failed is tried again: each time twice as late, up to a limit."""
+"""Exponential backoff of failed work, by key."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ PAUSE_MAX = 300.0
 
 
 class Backoff(Generic[K]):
-    """Counts failures by key. Work that succeeds is forgotten, so this stays empty while all is well."""
+    """Counts failures by key. Keys that succeed are removed, so this is empty while all is well."""
 
-    def __init__(self, first: float = PAUSE_FIRST, most: float = PAUSE_MAX) -> None:
-        self.first, self.most = first, most
+    def __init__(self, first: float = PAUSE_FIRST, limit: float = PAUSE_MAX) -> None:
+        self.first, self.limit = first, limit
         self._pauses: dict[K, float] = {}
 
     def failed(self, key: K, now: float) -> float:
-        """When to try again."""
+        """Count a failure; returns when to try again."""
         before = self._pauses.get(key)
-        pause = self._pauses[key] = self.first if before is None else min(2 * before, self.most)
+        pause = self._pauses[key] = self.first if before is None else min(2 * before, self.limit)
         return now + pause
 
-    def worked(self, key: K) -> None:
-        """The next failure is a first one again."""
+    def succeeded(self, key: K) -> None:
+        """Reset the backoff of a key."""
         if self._pauses:
             self._pauses.pop(key, None)

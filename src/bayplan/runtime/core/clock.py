@@ -1,4 +1,4 @@
-"""The only reader of time: a clock that runs, and one that moves when it is told to."""
+"""The only reader of time: the system clock, and a virtual clock for simulations and tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Protocol
 if sys.platform == "linux":
 
     def _monotonic() -> float:
-        # Goes on while the machine sleeps: whoever wakes up must find that his lease ran out.
+        # Counts while the machine is suspended: a leader that resumes must find its lease expired.
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 else:
@@ -19,13 +19,13 @@ else:
 
 
 class Clock(Protocol):
-    """Where the runtime gets its time from."""
+    """Where the runtime reads the time."""
 
     def monotonic(self) -> float:
-        """Seconds since some moment; never goes back. For everything that is compared."""
+        """Seconds since some moment; never goes back. For all comparisons."""
 
     def wall(self) -> float:
-        """Seconds since 1970. For everything that people or other machines read."""
+        """Seconds since 1970. For all that people or other machines read."""
 
     def sleep(self, seconds: float) -> None:
         """Let that much time pass."""
@@ -45,7 +45,7 @@ class SystemClock:
 
 
 class VirtualClock:
-    """A time that stands still until somebody moves it; both readings move together."""
+    """A clock that only moves when it is advanced; both readings move together."""
 
     def __init__(self, monotonic: float = 0.0, wall: float = 1_700_000_000.0) -> None:
         self._now = monotonic
@@ -61,29 +61,29 @@ class VirtualClock:
         self.advance(max(0.0, seconds))
 
     def advance(self, seconds: float) -> float:
-        """Move on, and return the new time."""
+        """Advance, and return the new time."""
         assert seconds >= 0, f"time does not go back ({seconds})"
         self._now += seconds
         return self._now
 
     def advance_to(self, moment: float) -> float:
-        """Move on to a moment; a moment that has passed changes nothing."""
+        """Advance to a moment; a moment in the past changes nothing."""
         self._now = max(self._now, moment)
         return self._now
 
 
 def timestamp(wall: float) -> str:
-    """Wall time as Kubernetes writes it, to the second."""
+    """Wall time in the format of Kubernetes, to the second."""
     return _utc(wall).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def micro_timestamp(wall: float) -> str:
-    """Wall time as Kubernetes writes it where it counts microseconds, as in a Lease."""
+    """Wall time in the format of Kubernetes with microseconds, as in a Lease."""
     return _utc(wall).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def timer(clock: Clock) -> Callable[[], float]:
-    """A stopwatch: each call gives the seconds since it was made."""
+    """A stopwatch: each call returns the seconds since it was made."""
     began = clock.monotonic()
     return lambda: clock.monotonic() - began
 

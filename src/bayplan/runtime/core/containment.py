@@ -12,8 +12,8 @@ from typing import Protocol, TypeVar
 
 from bayplan.runtime.core.clock import Clock
 
-REMEMBERED_MAX = 1000  # failures that were logged and are not logged again
-SLOW_SECONDS = 1.0  # a unit of work that takes longer is named in the log
+REMEMBERED_MAX = 1000  # failures that are remembered as logged
+SLOW_SECONDS = 1.0  # a unit of work that takes longer is logged
 RESTART_SECONDS_FIRST = 1.0
 RESTART_SECONDS_MAX = 60.0
 
@@ -22,23 +22,23 @@ T = TypeVar("T")
 
 
 class ErrorReport(Protocol):
-    """Told of a contained error that was not logged before."""
+    """Called with each contained error that was not logged before."""
 
     def __call__(self, sentence: str, error: BaseException, **facts: str) -> None: ...
 
 
 def _unreported(sentence: str, error: BaseException, **facts: str) -> None:
-    """Nobody reads it."""
+    """The default report: none."""
 
 
 class SlowWorkReport(Protocol):
-    """Told of a unit of work that took long."""
+    """Called with each unit of work that was slow."""
 
     def __call__(self, seconds: float, where: str, kind: str, name: str) -> None: ...
 
 
 def _unnoticed(seconds: float, where: str, kind: str, name: str) -> None:
-    """Nobody reads it."""
+    """The default report: none."""
 
 
 class Containment:
@@ -57,7 +57,7 @@ class Containment:
     ) -> None:
         self._report, self._count, self._slow = report, count, slow
         self._time = clock.monotonic if clock is not None else lambda: 0.0
-        self.last = ""  # the id of the last failure
+        self.last = ""  # id of the last failure
         self._logged: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -86,21 +86,21 @@ class Containment:
             self.failed(error, where, kind, name)
 
     def attempt(self, work: Iterable[T], where: str, kind: str = "", name: str = "") -> tuple[list[T], bool]:
-        """What the work gives, and whether it came to its end. What it gave before it failed is kept."""
-        began, found = self._time(), list[T]()
+        """The items that the work yields, and whether it completed. Items before a failure are kept."""
+        began, items = self._time(), list[T]()
         try:
-            found += work
+            items += work
         except Exception as error:
             self.failed(error, where, kind, name)
-            return found, False
+            return items, False
         finally:
             if (seconds := self._time() - began) > SLOW_SECONDS:
                 self._slow(seconds, where, kind, name)
-        return found, True
+        return items, True
 
 
 class Uncontained(Containment):
-    """Lets every error through, for those who want to see it where it happens."""
+    """Raises every error again, for callers that want to see it where it happens."""
 
     def failed(self, error: Exception, where: str, kind: str = "", name: str = "") -> str:
         raise error
@@ -118,7 +118,7 @@ def error_id(error: BaseException, where: str, kind: str, name: str) -> str:
 
 
 class SupervisedThread:
-    """A thread that is started again when its work raises, each time after a longer pause."""
+    """A thread that is restarted when its work raises, after a growing pause."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What the loop does its rounds for: a role reads events, decides on a frozen view, says what to write."""
+"""The controller interface: decode events, decide on a snapshot, and encode the writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bayplan.runtime.core.containment import UNCONTAINED, Containment
 
 
 class Recorder(Protocol):
-    """Where every change, plan, failure and outcome is noted."""
+    """Records every change, plan, failure and outcome."""
 
     def record(self, now: float, what: str, body: object, role: str = "") -> None: ...
 
@@ -30,17 +30,17 @@ class Settled:
 
 
 class UnreadObjects(Protocol):
-    """Objects that are there and could not be read; those unknown before must not be taken for gone."""
+    """Objects that exist and could not be decoded; they must not count as deleted."""
 
     def __contains__(self, what: object) -> bool:
-        """Whether it is one of them: kind, namespace and name."""
+        """Whether the object of this kind, namespace and name is one of them."""
 
     def has_any(self, kind: str, namespace: str) -> bool:
-        """Whether any of a kind is one of them."""
+        """Whether any object of a kind in a namespace is one of them."""
 
 
 class _NothingUnread:
-    """All is read."""
+    """Every object was decoded."""
 
     def __contains__(self, what: object) -> bool:
         return False
@@ -54,81 +54,81 @@ NOTHING_UNREAD: UnreadObjects = _NothingUnread()
 
 @dataclass(frozen=True, slots=True)
 class DecisionFault:
-    """Why a gang could not be decided on: an error with an id, or it took longer than it may."""
+    """Why no decision was made on a gang: an error with an id, or the time budget ran out."""
 
     id: str = ""
-    seconds: float = 0.0  # the budget that ran out
-    so_far: object = None  # what had been found then
+    seconds: float = 0.0  # the time budget that ran out
+    so_far: object = None  # the result so far
 
 
 class Controller(Protocol):
-    """One job of Bayplan. `look` freezes what `decide` may see; the rest happens around it."""
+    """One controller of Bayplan. `look` takes the snapshot that `decide` reads; the rest surrounds it."""
 
     name: str
     kinds: tuple[Kind, ...]
-    believes: bool  # changes are folded into a state; else it only keeps objects
+    believes: bool  # applies changes to a state; otherwise it only caches objects
     containment: Containment  # set by the loop; every object, action or key is a unit of work of its own
-    unread: UnreadObjects  # set by the loop; objects that are there and could not be read
+    unread: UnreadObjects  # set by the loop; objects that exist and could not be decoded
 
     def decode(self, event: Event) -> Iterator[Change]:
-        """What an event means to this role."""
+        """The changes that an event means for this controller."""
 
     def gathered(self) -> Iterable[Change]:
-        """What only all events since the last time mean together."""
+        """Changes that follow from all events since the last call together."""
 
     def fold(self, changes: Iterable[Change]) -> None:
-        """Believe what happened."""
+        """Apply changes to the state."""
 
     def look(self, now: float) -> Any:
-        """A frozen view for the gangs whose turn it is, or None if it is nobody's."""
+        """A snapshot for the gangs to decide on now, or None if there are none."""
 
     def decide(self, view: Any, now: float, watchdog: Watchdog | None = None) -> Plan:
-        """Pure: what to do, given the view."""
+        """The plan for a snapshot. A pure function."""
 
     def budget(self, view: Any) -> float:
-        """For how many seconds a decision may go on about one gang."""
+        """Time budget in seconds for the decision on one gang."""
 
     def asking(self, view: Any) -> tuple[Ref, ...]:
-        """The gangs that are decided on, in the order of their turns."""
+        """The gangs to decide on, in order."""
 
     def only(self, view: Any, gangs: Collection[Ref]) -> Any:
-        """The same view, in which nobody but these gangs is decided on."""
+        """The same snapshot with only these gangs to decide on."""
 
     def refusal(self, view: Any, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
-        """What is done about a gang that could not be decided on."""
+        """The actions for a gang on which no decision could be made."""
 
     def is_intact(self) -> bool:
-        """Whether a decision that failed has left nothing behind."""
+        """Whether a failed decision left the state unchanged."""
 
     def assume(self, plan: Plan, now: float) -> None:
-        """Believe the plan until the API says otherwise."""
+        """Assume the plan until the API server confirms or denies it."""
 
     def encode(self, plan: Plan, now: float) -> Iterable[Write]:
-        """How the plan is carried out."""
+        """The writes that carry out the plan."""
 
     def take_unwritten(self) -> list[Action]:
-        """Actions that could not be encoded since the last time; the loop settles them as refused."""
+        """Actions that could not be encoded since the last call; the loop settles them as refused."""
 
     def keep(self, now: float) -> Iterable[Write]:
-        """Housekeeping that needs no decision."""
+        """Reconcile: writes that need no decision."""
 
     def settle(self, settled: Settled, now: float) -> None:
-        """Believe how a write ended."""
+        """Apply the outcome of an action's write to the state."""
 
     def follow_up(self, outcome: WriteOutcome, now: float) -> Iterable[Write]:
-        """What is to be written once a write has ended."""
+        """Writes that follow from the outcome of a write."""
 
     def under_way(self) -> Plan:
-        """What was decided and is not known to have happened."""
+        """Decided actions whose outcome is not known yet."""
 
     def next_due(self, now: float) -> float:
-        """When something has to be done even if nothing happens."""
+        """When the controller has work even if no event arrives."""
 
 
 class Reconciler:
-    """A role that decides nothing: it keeps objects in step with what others decided.
+    """A controller without decisions: it reconciles objects with what other controllers decided.
 
-    What it has to know it notes when events are decoded.
+    It caches what it needs when events are decoded.
     """
 
     believes = False
@@ -139,7 +139,7 @@ class Reconciler:
         return ()
 
     def fold(self, changes: Iterable[Change]) -> None:
-        """Events are decoded while this is read."""
+        """Events are decoded while the changes are consumed."""
         for _ in changes:
             continue
 
@@ -159,7 +159,7 @@ class Reconciler:
         return view
 
     def refusal(self, view: Any, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
-        raise AssertionError(f"{gang} is decided on by nobody here")
+        raise AssertionError(f"{gang} is not decided on by a reconciler")
 
     def is_intact(self) -> bool:
         return True
@@ -168,7 +168,7 @@ class Reconciler:
         return Plan()
 
     def assume(self, plan: Plan, now: float) -> None:
-        """There are no plans."""
+        """A reconciler makes no plans."""
 
     def encode(self, plan: Plan, now: float) -> Iterable[Write]:
         return ()
@@ -177,4 +177,4 @@ class Reconciler:
         return []
 
     def settle(self, settled: Settled, now: float) -> None:
-        """There are no actions."""
+        """A reconciler has no actions."""

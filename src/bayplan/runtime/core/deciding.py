@@ -1,8 +1,8 @@
-"""Decides with one view. A gang that makes deciding fail, or take too long, is refused; the others go on.
+"""Makes the plan for one snapshot; rejects a gang whose decision fails or takes too long.
 
-The gang whose turn it was is taken out, and the rest is decided on afresh, as if it did not ask. If no gang
-had its turn, the first with which deciding fails is sought. A gang whose actions could not be written down is
-not decided on for a while, each time a longer one: else others might leave for its sake again and again.
+The failing gang is removed from the snapshot, and the decision is repeated without it. If it is unknown which
+gang failed, it is found by bisection. A gang whose actions could not be encoded is muted for a growing time:
+otherwise pods might be preempted for it again and again.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.controller import Controller, DecisionFault, Recorder
 
 TRACEBACK_MAX = 20_000  # characters
-MUTED_SECONDS, MUTED_SECONDS_MAX = 5.0, 3600.0  # after actions of a gang could not be written down
+MUTED_SECONDS, MUTED_SECONDS_MAX = 5.0, 3600.0  # after actions of a gang could not be encoded
 MUTED_MAX = 1000  # gangs
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An entry of the journal: a gang that could not be decided on, and how that ended."""
+    """A journal entry: a gang on which no decision could be made, and how that ended."""
 
     id: str
     gang: Ref
@@ -35,7 +35,7 @@ class Failure:
 
 
 class Deciding:
-    """Makes plans, whatever happens on the way."""
+    """Makes plans and contains failures of single gangs."""
 
     def __init__(
         self,
@@ -50,112 +50,116 @@ class Deciding:
             stopwatch,
             watched,
         )
-        self.muted: dict[tuple[str, Ref], tuple[float, str]] = {}  # by role and gang: until when, and why
+        # by controller and gang: until when, and the error id
+        self.muted: dict[tuple[str, Ref], tuple[float, str]] = {}
         self.backoff: Backoff[tuple[str, Ref]] = Backoff(MUTED_SECONDS, MUTED_SECONDS_MAX)
 
-    def written(self, role: Controller, plan: Plan, unwritten: Sequence[Action], now: float) -> None:
-        """The plan was encoded, but for some actions."""
+    def written(self, controller: Controller, plan: Plan, unwritten: Sequence[Action], now: float) -> None:
+        """Note that a plan was encoded, except for these actions; mute their gangs."""
         failed = {action.gang for action in unwritten}
         for gang in failed:
-            key = role.name, gang
+            key = controller.name, gang
             self.muted[key] = self.backoff.failed(key, now), self.containment.last
             if len(self.muted) > MUTED_MAX:
-                self.backoff.worked(oldest := next(iter(self.muted)))
+                self.backoff.succeeded(oldest := next(iter(self.muted)))
                 del self.muted[oldest]
         if self.muted:
             for gang in {action.gang for action in plan.actions} - failed:
-                key = role.name, gang
+                key = controller.name, gang
                 if key in self.muted and self.muted[key][0] <= now:
                     del self.muted[key]
-                    self.backoff.worked(key)
+                    self.backoff.succeeded(key)
 
-    def plan(self, role: Controller, view: Any, now: float) -> Plan:
-        """What the role decides, and a refusal for each gang that it cannot decide on."""
-        every = role.asking(view)
+    def plan(self, controller: Controller, view: Any, now: float) -> Plan:
+        """The plan of the controller, with a rejection for each gang it could not decide on."""
+        every = controller.asking(view)
         asking, refusals = list(every), list[Action]()
-        for gang in [gang for gang in every if self.muted.get((role.name, gang), (now, ""))[0] > now]:
-            refusals += role.refusal(view, gang, DecisionFault(self.muted[role.name, gang][1]))
+        for gang in [gang for gang in every if self.muted.get((controller.name, gang), (now, ""))[0] > now]:
+            refusals += controller.refusal(view, gang, DecisionFault(self.muted[controller.name, gang][1]))
             asking.remove(gang)
         if every and not asking:
             return Plan(tuple(refusals))
         while True:
-            seen = view if len(asking) == len(every) else role.only(view, asking)
-            watchdog = self._watchdog(role, view)
+            seen = view if len(asking) == len(every) else controller.only(view, asking)
+            watchdog = self._watchdog(controller, view)
             try:
-                plan = role.decide(seen, now, watchdog)
+                plan = controller.decide(seen, now, watchdog)
             except OutOfTime:
                 assert watchdog.gang is not None
-                return self._too_slow(role, view, watchdog, refusals, asking)
+                return self._too_slow(controller, view, watchdog, refusals, asking)
             except Exception as error:
                 culprit = watchdog.gang
                 if culprit is None or culprit not in asking:
-                    culprit, asking, error = self._sought(role, view, asking, now, error)
+                    culprit, asking, error = self._bisect(controller, view, asking, now, error)
                 if culprit is not None:
-                    refusals += self._refused(role, view, culprit, error, now)
+                    refusals += self._refused(controller, view, culprit, error, now)
                     asking.remove(culprit)
-                if not role.is_intact() or not asking:
+                if not controller.is_intact() or not asking:
                     return Plan(tuple(refusals), left=tuple(asking))
             else:
-                return _put_together(plan, refusals, [gang for gang in every if gang not in asking])
+                return _merged(plan, refusals, [gang for gang in every if gang not in asking])
             finally:
                 watchdog.end_turn()
                 self.watched(watchdog, watchdog.elapsed())
 
-    def _watchdog(self, role: Controller, view: Any) -> Watchdog:
-        return Watchdog(self.stopwatch(), role.budget(view))
+    def _watchdog(self, controller: Controller, view: Any) -> Watchdog:
+        return Watchdog(self.stopwatch(), controller.budget(view))
 
     def _refused(
-        self, role: Controller, view: Any, gang: Ref, error: Exception, now: float
+        self, controller: Controller, view: Any, gang: Ref, error: Exception, now: float
     ) -> tuple[Action, ...]:
         name = f"{gang.namespace}/{gang.name}"
         identity = self.containment.failed(error, "decide", gang.kind, name)
         text = "".join(traceback.format_exception(error))[-TRACEBACK_MAX:]
         failure = Failure(identity, gang, f"{type(error).__name__}: {error}"[:TRACEBACK_MAX], text)
-        self.journal.record(now, "failure", failure, role.name)
-        return role.refusal(view, gang, DecisionFault(identity))
+        self.journal.record(now, "failure", failure, controller.name)
+        return controller.refusal(view, gang, DecisionFault(identity))
 
     def _too_slow(
-        self, role: Controller, view: Any, watchdog: Watchdog, refusals: list[Action], asking: list[Ref]
+        self, controller: Controller, view: Any, watchdog: Watchdog, refusals: list[Action], asking: list[Ref]
     ) -> Plan:
-        """The gang is told what was found so far. All others have their turn in the next decision."""
+        """Reject the gang with the result so far. All other gangs are left for the next cycle."""
         gang = watchdog.gang
         assert gang is not None
         so_far = None if watchdog.so_far is None else watchdog.so_far()
-        refusal = role.refusal(view, gang, DecisionFault(seconds=watchdog.budget, so_far=so_far))
+        refusal = controller.refusal(view, gang, DecisionFault(seconds=watchdog.budget, so_far=so_far))
         left = tuple(one for one in asking if one != gang)
         return Plan((*refusals, *refusal), left=left)
 
-    def _sought(
-        self, role: Controller, view: Any, asking: list[Ref], now: float, error: Exception
+    def _bisect(
+        self, controller: Controller, view: Any, asking: list[Ref], now: float, error: Exception
     ) -> tuple[Ref | None, list[Ref], Exception]:
-        """The gang that makes deciding fail, if it does so alone; else only those before it are asking."""
-        low, high = 0, len(asking)  # so many gangs do not fail, and so many do
+        """The gang that fails by itself; None if it only fails together with gangs before it.
+
+        `asking` is then reduced to those gangs.
+        """
+        low, high = 0, len(asking)  # the first `low` gangs do not fail, the first `high` do
         while high - low > 1:
             middle = (low + high) // 2
-            found = self._error(role, view, asking[:middle], now)
+            found = self._error(controller, view, asking[:middle], now)
             if found is None:
                 low = middle
             else:
                 high, error = middle, found
-            if not role.is_intact():
+            if not controller.is_intact():
                 break
         if not asking:
             raise error
         culprit = asking[high - 1]
-        alone = self._error(role, view, [culprit], now) if role.is_intact() else error
-        if alone is None:  # it is so only together with others before it: they come first
+        alone = self._error(controller, view, [culprit], now) if controller.is_intact() else error
+        if alone is None:  # it only fails together with gangs before it: they are decided on first
             return None, asking[: high - 1], error
         return culprit, asking, alone
 
-    def _error(self, role: Controller, view: Any, gangs: list[Ref], now: float) -> Exception | None:
+    def _error(self, controller: Controller, view: Any, gangs: list[Ref], now: float) -> Exception | None:
         try:
-            role.decide(role.only(view, gangs), now, self._watchdog(role, view))
+            controller.decide(controller.only(view, gangs), now, self._watchdog(controller, view))
         except Exception as error:
             return error
         return None
 
 
-def _put_together(plan: Plan, refusals: list[Action], others: Sequence[Ref]) -> Plan:
+def _merged(plan: Plan, refusals: list[Action], others: Sequence[Ref]) -> Plan:
     if not refusals and not others:
         return plan
     refused = {action.gang for action in refusals}

@@ -1,8 +1,8 @@
-"""How events become what a role believes. One object that cannot be read or folded in harms no other.
+"""Applies events to the state of one controller; an object that cannot be decoded affects no other.
 
-An event that cannot be decoded changes nothing: what was known of its object before still counts. A change
-that cannot be folded in may leave the state half changed, so the state is then built anew from the newest
-change of every other object, and assumes again what was decided and is not known to have happened.
+An event that cannot be decoded changes nothing: the last known state of its object still counts. A change
+that cannot be applied may leave the state half changed, so the state is then rebuilt from the latest change
+of every other object, and assumes again the plans in flight.
 """
 
 from __future__ import annotations
@@ -17,104 +17,104 @@ from bayplan.model.pod import PodKey
 from bayplan.model.subject import Subject, is_loss, is_start, subject_of
 from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.controller import Controller, Recorder
-from bayplan.runtime.core.quarantine import Quarantine, bare, least_known, named, title
+from bayplan.runtime.core.quarantine import Quarantine, deletion_by_name, named, title, usage_change
 
-GATHERED_MAX = 1000  # failures in one step; each takes its object off what is to be gathered
+FLUSH_FAILURES_MAX = 1000  # failures in one step; each removes its object from the batch
 
 
 class EventIntake:
-    """The way in for one role."""
+    """The event intake of one controller."""
 
     def __init__(self, role: Controller, journal: Recorder, containment: Containment) -> None:
-        self.role, self.journal, self.containment = role, journal, containment
+        self.controller, self.journal, self.containment = role, journal, containment
         self.quarantine = Quarantine()
-        self.latest: dict[Subject, Change] = {}  # of every object, in the order in which they came
-        self.rejected: dict[Subject, Change] = {}  # changes that could not be folded in
+        self.latest: dict[Subject, Change] = {}  # latest change of every object, in order of arrival
+        self.rejected: dict[Subject, Change] = {}  # changes that could not be applied
 
-    def take_in(self, events: Iterable[Event], now: float) -> None:
-        """Decode, journal and fold."""
+    def apply_events(self, events: Iterable[Event], now: float) -> None:
+        """Decode events, record and apply the changes."""
         changes: list[Change] = []
         if self.quarantine:
             for event in self.quarantine.due(now):
                 self._decode(event, now, changes)
-        kinds = self.role.kinds
+        kinds = self.controller.kinds
         for event in events:
             if event.kind in kinds:
                 self._decode(event, now, changes)
-        self._gather(changes)
+        self._flush(changes)
         if changes:
             self._record(changes, now)
-        self._fold(changes, now)
+        self._apply(changes, now)
 
     # ── decoding ───────────────────────────────────────────────────────────────────────────────────
 
     def _decode(self, event: Event, now: float, changes: list[Change]) -> None:
         try:
-            changes += self.role.decode(event)  # each change made before a failure is true by itself
+            changes += self.controller.decode(event)  # changes made before a failure are valid by themselves
         except Exception as error:
             self.containment.failed(error, "decode", event.kind.kind, title(event.object))
             if event.happened is Happened.GONE:
                 self._decode_loss(event, now, changes)
             else:
                 self.quarantine.put(event, now)
-                self._count_least(event, changes)
+                self._decode_usage(event, changes)
             return
         if self.quarantine:
             self.quarantine.release(event)
 
-    def _count_least(self, event: Event, changes: list[Change]) -> None:
-        if self.role.believes and isinstance(event.object, PodWire):
+    def _decode_usage(self, event: Event, changes: list[Change]) -> None:
+        if self.controller.believes and isinstance(event.object, PodWire):
             known = self.latest.get(("Pod", _pod_key(event)))
             with self.containment.unit("decode", event.kind.kind, title(event.object)):
-                least = least_known(event, known if isinstance(known, PodSeen) else None)
+                least = usage_change(event, known if isinstance(known, PodSeen) else None)
                 changes += (least,) if least is not None else ()
 
     def _decode_loss(self, event: Event, now: float, changes: list[Change]) -> None:
-        """What is gone must not count any longer, whatever is wrong with it."""
+        """A deleted object must not count any longer, even if it cannot be decoded."""
         try:
-            changes += self.role.decode(bare(event))
+            changes += self.controller.decode(deletion_by_name(event))
             self.quarantine.release(event)
         except Exception as error:
             self.containment.failed(error, "decode", event.kind.kind, title(event.object))
             self.quarantine.put(event, now)
-            if self.role.believes and isinstance(event.object, PodWire):
+            if self.controller.believes and isinstance(event.object, PodWire):
                 changes.append(PodLost(_pod_key(event)))
 
-    def _gather(self, changes: list[Change]) -> None:
-        for _ in range(GATHERED_MAX):
+    def _flush(self, changes: list[Change]) -> None:
+        for _ in range(FLUSH_FAILURES_MAX):
             try:
-                changes += self.role.gathered()
+                changes += self.controller.gathered()
                 return
             except Exception as error:
-                self.containment.failed(error, "gather", self.role.name)
+                self.containment.failed(error, "gather", self.controller.name)
 
-    # ── folding ────────────────────────────────────────────────────────────────────────────────────
+    # ── applying ───────────────────────────────────────────────────────────────────────────────────
 
     def _record(self, changes: Iterable[Change], now: float) -> None:
         for change in changes:
             try:
-                self.journal.record(now, "change", change, self.role.name)
+                self.journal.record(now, "change", change, self.controller.name)
             except Exception as error:
                 self.containment.failed(error, "journal", *_titled(change))
 
-    def _fold(self, changes: Sequence[Change], now: float) -> None:
+    def _apply(self, changes: Sequence[Change], now: float) -> None:
         if self.rejected:
             changes = [change for change in changes if not self._is_rejected(change)]
         try:
-            self.role.fold(changes)
+            self.controller.fold(changes)
         except Exception as error:
-            self._fold_apart(changes, error, now)
+            self._apply_one_by_one(changes, error, now)
         else:
             self._note(changes)
 
     def rebuild(self, now: float) -> None:
-        """Build the state anew: something was left in it that does not belong there."""
+        """Rebuild the state: a failed decision changed it."""
         under_way = self._under_way()
         self._build(now)
         self._assume(under_way, now)
 
-    def _fold_apart(self, changes: Sequence[Change], error: Exception, now: float) -> None:
-        """Build the state anew, then fold the changes one by one, without those that cannot be folded."""
+    def _apply_one_by_one(self, changes: Sequence[Change], error: Exception, now: float) -> None:
+        """Rebuild the state, then apply the changes one by one, without those that fail."""
         under_way = self._under_way()
         if len(changes) == 1:
             self._reject(changes[0], error)
@@ -123,7 +123,7 @@ class EventIntake:
         for change in changes:
             self._record((change,), now)
             try:
-                self.role.fold((change,))
+                self.controller.fold((change,))
             except Exception as failure:
                 self._reject(change, failure)
                 self._build(now)
@@ -133,38 +133,38 @@ class EventIntake:
 
     def _assume(self, plan: Plan, now: float) -> None:
         if plan.actions:
-            with self.containment.unit("assume", self.role.name):
-                self.journal.record(now, "assumed", plan, self.role.name)
-                self.role.assume(plan, now)
+            with self.containment.unit("assume", self.controller.name):
+                self.journal.record(now, "assumed", plan, self.controller.name)
+                self.controller.assume(plan, now)
 
     def _build(self, now: float) -> None:
-        """Forget everything, and fold the newest change of every object."""
+        """Reset the state and apply the latest change of every object."""
         known = [Started(), *self.latest.values()]
         self._record(known, now)
         try:
-            self.role.fold(known)
-        except Exception as error:  # not of one object alone, then: fold what can be folded
-            self.containment.failed(error, "fold", self.role.name)
+            self.controller.fold(known)
+        except Exception as error:  # not caused by one object alone: apply what can be applied
+            self.containment.failed(error, "fold", self.controller.name)
             for change in known:
                 with self.containment.unit("fold", *_titled(change)):
-                    self.role.fold((change,))
+                    self.controller.fold((change,))
 
     def _under_way(self) -> Plan:
         try:
-            return self.role.under_way()
+            return self.controller.under_way()
         except Exception as error:
-            self.containment.failed(error, "assume", self.role.name)
+            self.containment.failed(error, "assume", self.controller.name)
             return Plan()
 
     def _reject(self, change: Change, error: Exception) -> None:
         self.containment.failed(error, "fold", *_titled(change))
         if is_loss(change):
-            self.latest.pop(subject_of(change), None)  # a state built without it has lost it
+            self.latest.pop(subject_of(change), None)  # the rebuilt state lacks the object
         else:
             self.rejected[subject_of(change)] = change
 
     def _is_rejected(self, change: Change) -> bool:
-        """Whether a change was tried before, in vain. A newer one of the same object is tried."""
+        """Whether this change failed before. A newer change of the same object is tried."""
         subject = subject_of(change)
         if self.rejected.get(subject) == change:
             return True

@@ -1,7 +1,7 @@
 """The journal: every change, plan and outcome in order, one JSON line each, so that a run can be replayed.
 
-A journal is a folder. Each file in it is named by the sequence number of its first entry; the last one is
-written to, and when it is full a new one begins and the oldest goes. The same entries give the same bytes.
+A journal is a folder. Each file is named by the sequence number of its first entry; the last file is appended
+to, and when it is full a new one begins and the oldest is deleted. Equal entries give equal bytes.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ SIZE_MAX = 64 * 1024 * 1024
 FILES_MAX = 8
 LINE_MAX = 256 * 1024 * 1024
 WAITING_MAX = 16 * 1024 * 1024
-"""Bytes that wait in memory for a disk that takes nothing."""
+"""Bytes buffered in memory while the disk accepts no writes."""
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
-"""A journal tells who runs what and where, which is not for everybody on the machine."""
+"""File mode: a journal shows who runs what and where, which not every user of the machine may read."""
 _PREFIX, _SUFFIX = "journal-", ".jsonl"
 
 
@@ -35,29 +35,29 @@ class EntryKind(StrEnum):
     CHANGE = "change"
     PLAN = "plan"
     OUTCOME = "outcome"
-    FAILURE = "failure"  # an error while deciding on a gang, just before the plan that refuses it
-    ASSUMED = "assumed"  # what a state that was built anew assumes again, as a plan
+    FAILURE = "failure"  # an error while deciding on a gang, just before the plan that rejects it
+    ASSUMED = "assumed"  # the plan that a rebuilt state assumes again
 
 
 class Sync(StrEnum):
-    """When an entry is safe even if the machine stops. If only the process stops, it is safe at once."""
+    """When an entry survives a crash of the machine. It survives a crash of the process at once."""
 
     FILES = "files"  # when its file is full, or the journal is closed
-    PLANS = "plans"  # a plan and everything before it, before `record` returns
-    ENTRIES = "entries"  # always, before `record` returns
+    PLANS = "plans"  # a plan and all entries before it, before `record` returns
+    ENTRIES = "entries"  # every entry, before `record` returns
 
 
 class JournalEntry(msgspec.Struct, frozen=True):
-    """One thing that happened, and when."""
+    """One recorded change, plan or outcome, and its time."""
 
     sequence: int
     now: float
     kind: EntryKind
     body: Any = None  # plain JSON values once read back
-    role: str = ""  # whose entry it is
+    role: str = ""  # the controller that it belongs to
 
     def body_as(self, shape: Any) -> Any:
-        """The body as the value that it was made from; `shape` is its type or a union of types.
+        """The body as the value it was made from; `shape` is its type or a union of types.
 
         Raises Damaged if it is none, as in a journal of another version.
         """
@@ -65,14 +65,14 @@ class JournalEntry(msgspec.Struct, frozen=True):
             if self.body is None:
                 raise Unrestorable("it is empty")
             return restore(self.body, shape)
-        except Unrestorable as trouble:
+        except Unrestorable as error:
             raise Damaged(
-                f"entry {self.sequence} ({self.kind}) cannot be read: {trouble}; is it of another version?"
+                f"entry {self.sequence} ({self.kind}) cannot be read: {error}; is it of another version?"
             ) from None
 
 
 class Damaged(Exception):
-    """A journal cannot be read on; the message names the file and the line."""
+    """The journal cannot be read further; the message names the file and the line."""
 
 
 class InUse(Exception):
@@ -83,17 +83,17 @@ class Journal(Protocol):
     """Where the loop records what it does."""
 
     def record(self, now: float, what: str, body: object, role: str = "") -> None:
-        """Add an entry about a change, a plan or an outcome."""
+        """Append an entry about a change, a plan or an outcome."""
 
     def flush(self) -> None:
-        """Try again to hand over what the disk did not take."""
+        """Write again what the disk did not accept."""
 
     def close(self) -> None:
-        """Save everything, and let go."""
+        """Save all entries and release the folder."""
 
 
 class MemoryJournal:
-    """A journal that lasts as long as the process; the very bytes that would be in the files."""
+    """A journal in memory; the same bytes that the files would hold."""
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
@@ -113,15 +113,15 @@ class MemoryJournal:
         pass
 
     def entries(self) -> Iterator[JournalEntry]:
-        """Everything recorded, read back."""
+        """All entries, read back."""
         return _entries(self.lines, "memory")
 
 
 class FileJournal:
     """A journal in a folder, bounded by `files_max` files of about `size_max` bytes.
 
-    A disk that takes nothing does not stop the scheduler: what is recorded waits in memory, then is lost, and
-    who reads the journal later is told where.
+    A full disk does not stop the scheduler: entries are buffered in memory, then lost, and a reader of the
+    journal sees where.
     """
 
     def __init__(
@@ -141,8 +141,8 @@ class FileJournal:
         self._waiting = bytearray()
         self._sequence, self._size = _resume(folder)
         files = _files(folder)
-        for path in files:  # an earlier version left them open to the group
-            with suppress(PermissionError):  # another account wrote it
+        for path in files:  # files of an earlier version were readable by the group
+            with suppress(PermissionError):  # another account owns the file
                 path.chmod(FILE_MODE)
         self._file = os.open(files[-1] if files else _path(folder, 1), _OPEN, FILE_MODE)
 
@@ -172,7 +172,7 @@ class FileJournal:
         os.close(self._lock)
 
     def _hand_over(self) -> None:
-        while self._waiting:  # what the disk did not take stays here, and the next call goes on with it
+        while self._waiting:  # what the disk did not accept stays here for the next call
             del self._waiting[: os.write(self._file, self._waiting)]
 
     def _save(self) -> None:
@@ -192,16 +192,16 @@ class FileJournal:
         try:
             save()
             self._trouble = ""
-        except OSError as trouble:
-            if str(trouble) != self._trouble:  # say it once, not for every entry
-                self._trouble = str(trouble)
-                self._note(f"the journal in {self._folder} cannot be written: {trouble}")
+        except OSError as error:
+            if str(error) != self._trouble:  # log it once, not for every entry
+                self._trouble = str(error)
+                self._note(f"the journal in {self._folder} cannot be written: {error}")
 
 
 def replay(path: Path) -> Iterator[JournalEntry]:
-    """Everything in a journal (its folder, or one of its files), oldest first.
+    """All entries of a journal (its folder, or one of its files), oldest first.
 
-    A last line that was never finished is passed over. Anything else that is no entry is damage.
+    An incomplete last line is skipped. Anything else that is not an entry is damage.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         raise Damaged(f"{path} is a device or a pipe; name the folder of a journal, or a file of it")
@@ -225,7 +225,7 @@ _decoder = msgspec.json.Decoder(JournalEntry)
 
 
 def _line(sequence: int, now: float, kind: EntryKind, role: str, body: object) -> bytes:
-    # Put together by hand: the parts in reading order, everything inside the body sorted.
+    # Assembled by hand: the parts in reading order, everything inside the body sorted.
     return b'{"sequence":%d,"now":%s,"kind":"%s","role":%s,"body":%s}\n' % (
         sequence,
         _encoder.encode(float(now)),
@@ -243,8 +243,8 @@ def _entries(
             return
         try:
             entry = _decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as trouble:
-            raise Damaged(f"{source}, line {number}: this is not an entry of a journal ({trouble})") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Damaged(f"{source}, line {number}: this is not an entry of a journal ({error})") from None
         if after is not None and entry.sequence != after + 1:
             raise Damaged(f"{source}, line {number}: entry {entry.sequence} follows entry {after}")
         after = entry.sequence
@@ -265,7 +265,7 @@ def _path(folder: Path, first: int) -> Path:
 
 
 def _make_private(folder: Path) -> None:
-    """Make the folder for ourselves alone. One that was there keeps its mode: it may hold other things."""
+    """Create the folder for this account only. An existing folder keeps its mode: it may hold other files."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         folder.mkdir(mode=FOLDER_MODE)
@@ -287,7 +287,7 @@ def _lock(folder: Path) -> int:
 
 
 def _resume(folder: Path) -> tuple[int, int]:
-    """The last sequence number and the size of the last file, once the unreadable end of it is cut off."""
+    """The last sequence number and the size of the last file, after its unreadable end is cut off."""
     files = _files(folder)
     if not files:
         return 0, 0

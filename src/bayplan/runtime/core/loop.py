@@ -1,7 +1,7 @@
 """The loop: watch, decode, apply, decide, journal, assume, commit, settle.
 
-Every role's part in a step is a unit of work: should it fail as a whole, the other roles go on, and the role
-rests before it tries again. Within a part, each object, gang and write is a unit of its own.
+Every controller's part in a step is a unit of work: if it fails as a whole, the other controllers go on, and
+the controller pauses before it tries again. Within it, each object, gang and write is a unit of its own.
 """
 
 from __future__ import annotations
@@ -19,167 +19,169 @@ from bayplan.runtime.core.controller import Controller, Recorder, Settled
 from bayplan.runtime.core.deciding import Deciding
 from bayplan.runtime.core.intake import EventIntake
 
-REST = 2.0  # times as long as a round took: what happens meanwhile is decided on together
+PAUSE_FACTOR = 2.0  # times the duration of a cycle: events that arrive meanwhile are decided on together
 
 
 class Observer:
-    """Sees what a decision cost; this one has no stopwatch, as virtual time has none."""
+    """Observes the cost of decisions; this one has no stopwatch, as virtual time has none."""
 
     def stopwatch(self) -> Callable[[], float]:
-        """A function that gives the seconds since it was made."""
+        """A function that returns the seconds since it was made."""
         return lambda: 0.0
 
     def decided(self, plan: Plan, snapshot_seconds: float, decision_seconds: float) -> None:
         """A plan was made."""
 
     def watched(self, watchdog: Watchdog, seconds: float) -> None:
-        """A decision took so long, whatever came of it."""
+        """A decision took this long, whatever its result."""
 
 
 class Loop:
-    """One thread calls `step`, in real time or in virtual time; there is no other scheduler.
+    """One thread calls `step`, in real or in virtual time.
 
-    Unless a containment is given, every error is let through.
+    Without a containment every error is raised.
     """
 
     def __init__(
         self,
         backend: Backend,
-        roles: Sequence[Controller],
+        controllers: Sequence[Controller],
         journal: Recorder,
         may_write: Callable[[float], bool] = lambda now: True,
         observer: Observer | None = None,
         containment: Containment | None = None,
     ) -> None:
         self.backend = backend
-        self.roles = tuple(roles)
+        self.roles = tuple(controllers)
         self.journal = journal
         self.may_write = may_write
         self.observer = observer or Observer()
         self.containment = containment or UNCONTAINED
-        self.intakes = {role.name: EventIntake(role, journal, self.containment) for role in self.roles}
+        self.intakes = {
+            controller.name: EventIntake(controller, journal, self.containment) for controller in self.roles
+        }
         self.deciding = Deciding(journal, self.containment, self.observer.stopwatch, self.observer.watched)
         self.started = False
-        self.rests: dict[str, float] = {}  # by role: until when nothing is decided
+        self.paused_until: dict[str, float] = {}  # by controller: until when it does not decide
         self.backoff: Backoff[str] = Backoff()
-        for role in self.roles:
-            role.containment = self.containment
-            role.unread = self.intakes[role.name].quarantine
-        kinds = {kind for role in self.roles for kind in role.kinds}
-        self.unsynced = set(kinds)  # of a kind that the cluster lacks, we hear that there is nothing
-        backend.watch(sorted(kinds, key=_in_order))
+        for controller in self.roles:
+            controller.containment = self.containment
+            controller.unread = self.intakes[controller.name].quarantine
+        kinds = {kind for controller in self.roles for kind in controller.kinds}
+        self.unsynced = set(kinds)  # a kind that the cluster does not serve is reported as empty
+        backend.watch(sorted(kinds, key=_watch_order))
 
     @property
     def synced(self) -> bool:
-        """Whether everything that existed at the start is known."""
+        """Whether all objects that existed at the start are known."""
         return not self.unsynced
 
     def step(self, now: float) -> float:
-        """Do one round of work; return when to be called next."""
+        """Run one step; returns when to call it next."""
         self.take_in(now)
         self.settle_all(now)
         if not self.synced or not self.may_write(now):
             return now + 1.0
         again = min((intake.quarantine.next_due() for intake in self.intakes.values()), default=now)
-        return min(again, *(self._round(role, now) for role in self.roles))
+        return min(again, *(self._round(controller, now) for controller in self.roles))
 
     def take_in(self, now: float) -> None:
-        """Fold in what happened since the last time."""
+        """Apply the events since the last step."""
         if not self.started:
             self.started = True
-            for role in self.roles:
-                self.journal.record(now, "change", Started(), role.name)
+            for controller in self.roles:
+                self.journal.record(now, "change", Started(), controller.name)
         events = list(self.backend.events())
         for event in events:
             if event.happened is Happened.SYNCED:
                 self.unsynced.discard(event.kind)
-        for role in self.roles:
-            with self.containment.unit("take in", role.name):
-                self.intakes[role.name].take_in(events, now)
+        for controller in self.roles:
+            with self.containment.unit("take in", controller.name):
+                self.intakes[controller.name].apply_events(events, now)
 
     def settle_all(self, now: float) -> None:
-        """Fold in how writes ended since the last time."""
+        """Apply the outcomes of writes since the last step."""
         for outcome in self.backend.outcomes():
             self._settle(outcome, now)
 
-    def _round(self, role: Controller, now: float) -> float:
-        elapsed, rest = self.observer.stopwatch(), self.rests.get(role.name, now)
+    def _round(self, controller: Controller, now: float) -> float:
+        elapsed, rest = self.observer.stopwatch(), self.paused_until.get(controller.name, now)
         if rest <= now:
             try:
-                if self._decide(role, now, elapsed):
-                    rest = self.rests[role.name] = now + (1 + REST) * elapsed()
-                self.backoff.worked(role.name)
+                if self._decide(controller, now, elapsed):
+                    rest = self.paused_until[controller.name] = now + (1 + PAUSE_FACTOR) * elapsed()
+                self.backoff.succeeded(controller.name)
             except Exception as error:
-                self.containment.failed(error, "round", role.name)
-                rest = self.rests[role.name] = self.backoff.failed(role.name, now)
-        kept, _ = self.containment.attempt(_lazily(role.keep, now), "reconcile", role.name)
+                self.containment.failed(error, "round", controller.name)
+                rest = self.paused_until[controller.name] = self.backoff.failed(controller.name, now)
+        kept, _ = self.containment.attempt(_lazily(controller.keep, now), "reconcile", controller.name)
         if kept:
             self.backend.submit(kept)
-        due = self._next_due(role, now)
+        due = self._next_due(controller, now)
         return rest if due <= now < rest else due
 
-    def _decide(self, role: Controller, now: float, elapsed: Callable[[], float]) -> bool:
-        """Whether there was anything to decide."""
-        view = role.look(now)
+    def _decide(self, controller: Controller, now: float, elapsed: Callable[[], float]) -> bool:
+        """Whether there was a gang to decide on."""
+        view = controller.look(now)
         if view is None:
             return False
         taken = elapsed()
-        plan = self.deciding.plan(role, view, now)
+        plan = self.deciding.plan(controller, view, now)
         self.observer.decided(plan, taken, elapsed() - taken)
-        if not role.is_intact():
-            self.intakes[role.name].rebuild(now)
-            role.look(now)  # whose turn it was has to be known to those who are refused
-        self.journal.record(now, "plan", plan, role.name)
+        if not controller.is_intact():
+            self.intakes[controller.name].rebuild(now)
+            controller.look(now)  # rejected gangs must count as tried in this cycle
+        self.journal.record(now, "plan", plan, controller.name)
         try:
-            role.assume(plan, now)
+            controller.assume(plan, now)
         except Exception:
-            self.intakes[role.name].rebuild(now)
+            self.intakes[controller.name].rebuild(now)
             raise
-        writes, _ = self.containment.attempt(_lazily(role.encode, plan, now), "encode", role.name)
+        writes, _ = self.containment.attempt(_lazily(controller.encode, plan, now), "encode", controller.name)
         self.backend.submit(writes)
-        self._settle_unwritten(role, plan, now)
+        self._settle_unwritten(controller, plan, now)
         return True
 
-    def _settle_unwritten(self, role: Controller, plan: Plan, now: float) -> None:
-        """What could not be encoded has failed: it is not assumed any longer."""
-        unwritten = role.take_unwritten()
-        self.deciding.written(role, plan, unwritten, now)
+    def _settle_unwritten(self, controller: Controller, plan: Plan, now: float) -> None:
+        """Settle actions that could not be encoded as refused: they are not assumed any longer."""
+        unwritten = controller.take_unwritten()
+        self.deciding.written(controller, plan, unwritten, now)
         for action in unwritten:
-            settled = Settled(Ended.REFUSED, "it could not be written down", action)
-            self._settle_one(role, settled, now)
+            settled = Settled(Ended.REFUSED, "the action could not be encoded", action)
+            self._settle_one(controller, settled, now)
 
-    def _next_due(self, role: Controller, now: float) -> float:
+    def _next_due(self, controller: Controller, now: float) -> float:
         try:
-            return role.next_due(now)
+            return controller.next_due(now)
         except Exception as error:
-            self.containment.failed(error, "reconcile", role.name)
+            self.containment.failed(error, "reconcile", controller.name)
             return now + 1.0
 
     def _settle(self, outcome: WriteOutcome, now: float) -> None:
         action = outcome.write.tag
-        for role in self.roles:
+        for controller in self.roles:
             if isinstance(action, Action):
-                self._settle_one(role, Settled(outcome.ended, outcome.message, action), now)
+                self._settle_one(controller, Settled(outcome.ended, outcome.message, action), now)
             write = outcome.write
             name = f"{write.namespace}/{write.name}" if write.namespace else write.name
-            follows = _lazily(role.follow_up, outcome, now)
+            follows = _lazily(controller.follow_up, outcome, now)
             more, _ = self.containment.attempt(follows, "settle", write.kind.kind, name)
             if more:
                 self.backend.submit(more)
 
-    def _settle_one(self, role: Controller, settled: Settled, now: float) -> None:
+    def _settle_one(self, controller: Controller, settled: Settled, now: float) -> None:
         gang = settled.action.gang
         with self.containment.unit("settle", gang.kind, f"{gang.namespace}/{gang.name}"):
-            self.journal.record(now, "outcome", settled, role.name)
-            role.settle(settled, now)
+            self.journal.record(now, "outcome", settled, controller.name)
+            controller.settle(settled, now)
 
 
 def _lazily(work: Callable[..., Iterable[Write]], *arguments: Any) -> Iterator[Write]:
-    """The writes that the work gives, worked out while they are read, where errors are caught."""
+    """The writes that the work yields, computed while they are consumed, where errors are caught."""
     yield from work(*arguments)
 
 
-def _in_order(kind: Kind) -> tuple[str, ...]:
-    """The same order in every process; some kinds are watched twice, in parts or in other words."""
+def _watch_order(kind: Kind) -> tuple[str, ...]:
+    """Sort key, equal in every process; some kinds are watched twice, with other selectors or types."""
     wire = kind.wire.__name__ if kind.wire else ""
     return kind.path(), kind.label_selector, kind.field_selector, wire, str(kind.optional)

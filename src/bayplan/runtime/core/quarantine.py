@@ -1,7 +1,7 @@
-"""Objects that could not be read: the newest event of each, and when it is tried again.
+"""Quarantine: objects that could not be decoded, with their newest event and the time of the next attempt.
 
-An object leaves when it is read, changes or is deleted. Meanwhile what was known of it before still counts,
-and the room that a pod takes on its node counts in any case. Nobody may take it for gone.
+An object leaves when it is decoded, changes or is deleted. Meanwhile its last known state still counts, and
+the capacity that a pod uses on its node counts in any case. It must not count as deleted.
 """
 
 from __future__ import annotations
@@ -19,57 +19,57 @@ from bayplan.model.node import PODS
 from bayplan.model.pod import Pod, PodKey
 from bayplan.runtime.core.backoff import Backoff
 
-KEPT_MAX = 1000  # objects; the one that has been here longest is then only tried again when it changes
-AGAIN_SECONDS = 60.0
-AGAIN_SECONDS_MAX = 3600.0
+QUARANTINE_MAX = 1000  # objects; beyond this the oldest is only tried again when it changes
+RETRY_SECONDS = 60.0
+RETRY_SECONDS_MAX = 3600.0
 
 Key = tuple[Kind, str, str]
 
 
 class Quarantine:
-    """Empty while every object can be read."""
+    """Empty while every object can be decoded."""
 
     def __init__(self) -> None:
         self._events: OrderedDict[Key, tuple[float, Event]] = OrderedDict()
-        self._backoff: Backoff[Key] = Backoff(AGAIN_SECONDS, AGAIN_SECONDS_MAX)
+        self._backoff: Backoff[Key] = Backoff(RETRY_SECONDS, RETRY_SECONDS_MAX)
 
     def __len__(self) -> int:
         return len(self._events)
 
     def __contains__(self, what: object) -> bool:
-        """Whether an object is here; it is named by kind, namespace and name."""
+        """Whether the object of this kind, namespace and name is in quarantine."""
         return bool(self._events) and what in {(kind.kind, *key) for kind, *key in self._events}
 
     def has_any(self, kind: str, namespace: str) -> bool:
-        """Whether any object of a kind is here from a namespace."""
+        """Whether any object of a kind in a namespace is in quarantine."""
         return any(of.kind == kind and where == namespace for of, where, _ in self._events)
 
     def put(self, event: Event, now: float) -> None:
-        """An event could not be read; each time the same one cannot, it waits longer."""
+        """Add an event that could not be decoded; if the same one fails again, it waits longer."""
         key = _key(event)
         if key in self._events and self._events[key][1] is not event:
-            self._backoff.worked(key)
+            self._backoff.succeeded(key)
         self._events[key] = self._backoff.failed(key, now), event
-        while len(self._events) > KEPT_MAX:
-            self._backoff.worked(self._events.popitem(last=False)[0])
+        while len(self._events) > QUARANTINE_MAX:
+            self._backoff.succeeded(self._events.popitem(last=False)[0])
 
     def release(self, event: Event) -> None:
-        """A newer event of an object was read."""
+        """Remove an object: a newer event of it was decoded."""
         if self._events and self._events.pop(key := _key(event), None) is not None:
-            self._backoff.worked(key)
+            self._backoff.succeeded(key)
 
     def due(self, now: float) -> list[Event]:
-        """Events to be tried again."""
+        """Events to decode again."""
         return [event for due, event in self._events.values() if due <= now]
 
     def next_due(self) -> float:
         return min((due for due, _ in self._events.values()), default=float("inf"))
 
 
-def named(found: Any) -> tuple[str, str]:
-    """Namespace and name of an object, however little it resembles one."""
+def named(obj: Any) -> tuple[str, str]:
+    """Namespace and name of an object, however malformed it is."""
     try:
-        meta = found["metadata"] if isinstance(found, dict) else found.metadata
+        meta = obj["metadata"] if isinstance(obj, dict) else obj.metadata
         if isinstance(meta, dict):
             return str(meta.get("namespace") or ""), str(meta.get("name") or "")
         return str(meta.namespace or ""), str(meta.name or "")
@@ -77,26 +77,26 @@ def named(found: Any) -> tuple[str, str]:
         return "", ""
 
 
-def title(found: Any) -> str:
-    """The same in one word, for people."""
-    return "/".join(part for part in named(found) if part)
+def title(obj: Any) -> str:
+    """The same as one string, for messages."""
+    return "/".join(part for part in named(obj) if part)
 
 
-def bare(event: Event) -> Event:
-    """A deletion by name alone: nothing else in the object can keep it from being read."""
-    found = event.object
-    namespace, name = named(found)
+def deletion_by_name(event: Event) -> Event:
+    """A deletion event by name alone, so that no other field can make decoding fail."""
+    obj = event.object
+    namespace, name = named(obj)
     meta = {"name": name, **({"namespace": namespace} if namespace else {})}
-    if isinstance(found, dict):
-        uid = found["metadata"].get("uid", "") if isinstance(found.get("metadata"), dict) else ""
+    if isinstance(obj, dict):
+        uid = obj["metadata"].get("uid", "") if isinstance(obj.get("metadata"), dict) else ""
         whole = {"apiVersion": event.kind.api_version, "kind": event.kind.kind}
         return Event(Happened.GONE, event.kind, {**whole, "metadata": {**meta, "uid": uid}}, event.version)
-    meta["uid"] = str(getattr(found.metadata, "uid", "") or "")
-    return Event(Happened.GONE, event.kind, msgspec.convert({"metadata": meta}, type(found)), event.version)
+    meta["uid"] = str(getattr(obj.metadata, "uid", "") or "")
+    return Event(Happened.GONE, event.kind, msgspec.convert({"metadata": meta}, type(obj)), event.version)
 
 
-def least_known(event: Event, known: PodSeen | None) -> PodSeen | None:
-    """The room that a pod takes, if its object says so and nothing else of it can be read."""
+def usage_change(event: Event, known: PodSeen | None) -> PodSeen | None:
+    """A change for the capacity that a pod uses, if that is all that can be decoded."""
     wire = event.object
     if not isinstance(wire, PodWire):
         return None

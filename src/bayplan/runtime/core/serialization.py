@@ -1,4 +1,4 @@
-"""Frozen values as plain data and back; every dataclass carries its name, to tell unions apart."""
+"""Frozen values to plain data and back; every dataclass carries its name, to tell union members apart."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _TEXT = frozenset((str,))
 
 
 def plain(value: object) -> Any:
-    """The value in dicts, lists and scalars. Equal values give equal data, however they were made."""
+    """The value as dicts, lists and scalars. Equal values give equal data."""
     kind: Any = type(value)
     if kind in _ATOMS:
         return value
     if (names := _fields(kind)) is not None:
-        found = {MARK: kind.__name__}
+        data = {MARK: kind.__name__}
         for name in names:
-            found[name] = plain(getattr(value, name))
-        return found
+            data[name] = plain(getattr(value, name))
+        return data
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
     if isinstance(value, Mapping):
@@ -40,13 +40,13 @@ def plain(value: object) -> Any:
 
 
 class Unrestorable(ValueError):
-    """Data that `plain` did not make from such a value; the message says what is wrong with it."""
+    """Data that `plain` did not produce from such a value; the message says what is wrong."""
 
 
 def restore(data: Any, shape: Any) -> Any:
     """The value that `plain` made the data from; `shape` is its type, a union of types, or Any.
 
-    Raises Unrestorable, for instance if the data is of a version that has other fields.
+    Raises Unrestorable, for instance if the data is of a version with other fields.
     """
     try:
         return _restored(data, shape)
@@ -54,10 +54,8 @@ def restore(data: Any, shape: Any) -> Any:
         raise
     except RecursionError:
         raise Unrestorable("it is nested too deeply") from None
-    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError) as trouble:
-        raise Unrestorable(
-            f"it holds a value that makes no sense ({type(trouble).__name__}: {trouble})"
-        ) from None
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError) as error:
+        raise Unrestorable(f"it holds an invalid value ({type(error).__name__}: {error})") from None
 
 
 def _restored(data: Any, shape: Any) -> Any:
@@ -102,7 +100,7 @@ def _plain_mapping(value: Mapping[Any, Any]) -> Any:
 
 
 def _chosen(data: Any, shapes: tuple[Any, ...]) -> Any:
-    """The member of a union that the data is of: by its mark, or else by what it looks like."""
+    """The union member that the data belongs to: by its mark, or else by its JSON type."""
     if isinstance(data, dict) and MARK in data:
         found = [shape for shape in shapes if getattr(shape, "__name__", "") == data[MARK]]
         if not found:
@@ -111,21 +109,21 @@ def _chosen(data: Any, shapes: tuple[Any, ...]) -> Any:
     unmarked = [shape for shape in shapes if not is_dataclass(shape) and shape is not type(None)]
     exact = [shape for shape in unmarked if shape is type(data)]
     if not unmarked:
-        raise Unrestorable(f"{str(data)[:40]!r} does not say what it is")
+        raise Unrestorable(f"{str(data)[:40]!r} has no type mark")
     return (exact or unmarked)[0]
 
 
 @cache
 def _fields(kind: Any) -> tuple[str, ...] | None:
-    """The fields that make a value; what is only worked out from them is left out."""
+    """The fields that define a value; derived fields are left out."""
     return tuple(field.name for field in fields(kind) if field.init) if is_dataclass(kind) else None
 
 
 @cache
 def _needed(kind: Any) -> frozenset[str]:
     """The fields without a default."""
-    found = (one for one in fields(kind) if one.init)
-    return frozenset(one.name for one in found if one.default is MISSING and one.default_factory is MISSING)
+    data = (one for one in fields(kind) if one.init)
+    return frozenset(one.name for one in data if one.default is MISSING and one.default_factory is MISSING)
 
 
 @cache

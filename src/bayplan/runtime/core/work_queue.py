@@ -1,4 +1,4 @@
-"""What is to be looked after, and when: most of it now, some of it later."""
+"""A work queue of keys to reconcile, now or at a later time."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ K = TypeVar("K", bound=Hashable)
 
 
 class WorkQueue(Generic[K]):
-    """Keys with a time each. Looking for what is due does not cost a walk through what is not."""
+    """Keys with a due time each. Finding the due keys does not scan the others."""
 
     def __init__(self) -> None:
-        self._now: dict[K, None] = {}  # in order of coming
+        self._now: dict[K, None] = {}  # in order of arrival
         self._later: dict[K, float] = {}
-        self._heap: list[tuple[float, int, K]] = []  # of those; some are out of date
+        self._heap: list[tuple[float, int, K]] = []  # entries of `_later`; some are out of date
         self._count = 0
 
     def __iter__(self) -> Iterator[K]:
         return chain(self._now, self._later)
 
     def put(self, key: K, due: float = 0.0) -> None:
-        """Look after it then, whatever was said before."""
+        """Reconcile the key at this time, replacing any earlier time."""
         self.drop(key)
         if due <= 0.0:
             self._now[key] = None
@@ -35,35 +35,35 @@ class WorkQueue(Generic[K]):
         heapq.heappush(self._heap, (due, self._count, key))
 
     def put_all(self, keys: Iterable[K]) -> None:
-        """Look after all of them soon."""
+        """Reconcile all of these keys now."""
         for key in keys:
             if key not in self._now:
                 self.put(key)
 
     def put_early(self, key: K, due: float) -> None:
-        """Look after it then, if it is not due before."""
+        """Reconcile the key at this time, unless it is due earlier."""
         if key not in self._now and due < self._later.get(key, NEVER):
             self.put(key, due)
 
     def drop(self, key: K) -> None:
-        """It needs no looking after."""
+        """Remove a key."""
         self._now.pop(key, None)
         self._later.pop(key, None)
 
     def take(self, now: float, busy: Container[K] = ()) -> list[K]:
-        """Those that are due and not busy; they are no longer on the agenda."""
+        """Remove and return the keys that are due and not busy."""
         while self._heap and self._heap[0][0] <= now:
             due, _, key = heapq.heappop(self._heap)
             if self._later.get(key) == due:
                 del self._later[key]
                 self._now[key] = None
-        found = [key for key in self._now if key not in busy]
-        for key in found:
+        due_keys = [key for key in self._now if key not in busy]
+        for key in due_keys:
             del self._now[key]
-        return found
+        return due_keys
 
     def next_due(self, busy: Container[K] = ()) -> float:
-        """When the next one is due."""
+        """When the next key is due."""
         if any(key not in busy for key in self._now):
             return 0.0
         while self._heap and self._later.get(self._heap[0][2]) != self._heap[0][0]:

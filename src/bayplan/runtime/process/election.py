@@ -1,7 +1,7 @@
-"""Leader election with a Lease: at most one replica believes that it leads, however long any of them sleeps.
+"""Leader election with a Lease: at most one replica leads at a time, even if a process is suspended.
 
-A leader counts its time from before it asks to renew; the others count theirs from after they saw the
-renewal, and for longer. So it stops believing before anybody else may begin, without comparing clocks.
+A leader counts its time from before its renewal request; the others count from after they saw the renewal,
+and for longer. So it stops before another replica may start, without comparing clocks.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from bayplan.runtime.core.containment import UNCONTAINED, Containment, Supervise
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds. Clocks may run at different speeds, up to the ratio of lease and renew."""
+    """Durations in seconds. Clocks may run at different speeds, up to the ratio of lease and renew."""
 
-    lease_seconds: int = 15  # others take over that long after the last renewal they saw
-    renew_seconds: float = 10.0  # the leader stops that long after the start of its last renewal
+    lease_seconds: int = 15  # other replicas take over this long after the last renewal they saw
+    renew_seconds: float = 10.0  # the leader stops this long after the start of its last renewal
     retry_seconds: float = 2.0  # between attempts
-    call_seconds: float = 5.0  # for one call to the API
+    call_seconds: float = 5.0  # timeout of one API call
 
     def __post_init__(self) -> None:
         assert self.lease_seconds > self.renew_seconds > self.retry_seconds * (1 + JITTER), self
@@ -32,17 +32,17 @@ class Timing:
 
     @property
     def write_seconds(self) -> float:
-        """How long a write may take that was begun while leading: until then nobody else begins."""
+        """The timeout of a write that starts while leading: no other replica leads before it ends."""
         return self.lease_seconds - self.renew_seconds
 
 
 JITTER = 0.2
-"""Attempts are up to this share of `retry_seconds` further apart."""
+"""Attempts are up to this fraction of `retry_seconds` further apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderTerm:
-    """A time of leading without a gap, on the monotonic clock."""
+    """A period of leading without a gap, on the monotonic clock."""
 
     number: int
     since: float
@@ -51,7 +51,7 @@ class LeaderTerm:
 
 @dataclass(frozen=True, slots=True)
 class LeaseSeen:
-    """The Lease as it was last seen to change, and when that was."""
+    """The Lease at its last observed change, and the time of that."""
 
     lease: Mapping[str, Any]
     at: float
@@ -65,13 +65,13 @@ class LeaseSeen:
         return str(self.lease["metadata"].get("resourceVersion", ""))
 
     def expires(self, timing: Timing) -> float:
-        """When its holder may be replaced; the holder's own word counts, as it relies on it."""
+        """When its holder may be replaced, by the duration that the holder itself wrote and relies on."""
         duration = self.lease.get("spec", {}).get("leaseDurationSeconds") or timing.lease_seconds
         return self.at + float(duration)
 
 
 class Election:
-    """One replica's part. `step` and `release` belong to one thread; `is_leader` may be asked by any."""
+    """One replica's part. `step` and `release` belong to one thread; `is_leader` may be called from any."""
 
     def __init__(
         self,
@@ -92,37 +92,37 @@ class Election:
 
     @property
     def term(self) -> LeaderTerm | None:
-        """The last time of leading; it may be over."""
+        """The last term; it may be over."""
         return self._term
 
     @property
     def holder(self) -> str:
-        """Who led when we last looked; empty if nobody."""
+        """The last known leader; empty if there is none."""
         return self._seen.holder if self._seen else ""
 
     def is_leader(self, now: float) -> bool:
-        """Whether this replica leads at a moment of the monotonic clock. Ask before every batch of writes."""
+        """Whether this replica leads at a monotonic time. Check before every batch of writes."""
         term = self._term
         return term is not None and now < term.until
 
     def step(self) -> float:
-        """Try once to renew or to acquire; return in how many seconds to try again."""
+        """Try once to renew or acquire; returns the seconds until the next attempt."""
         self._notice_loss()
         try:
             self._attempt()
             self._trouble = ""
         except WriteConflict:
-            pass  # the next attempt looks who it was
-        except Exception as trouble:  # whatever it is: who stops trying never leads again, and nobody notices
-            told = str(trouble) if isinstance(trouble, ApiError) else repr(trouble)
-            if told != self._trouble:  # say it once, not every two seconds
-                self._trouble = told
-                self._note(f"cannot reach the lease: {told}")
+            pass  # the next attempt reads the Lease again
+        except Exception as error:  # any error: a replica that stops trying never leads again, unnoticed
+            message = str(error) if isinstance(error, ApiError) else repr(error)
+            if message != self._trouble:  # log it once, not every two seconds
+                self._trouble = message
+                self._note(f"cannot reach the lease: {message}")
         self._notice_loss()
         return self.timing.retry_seconds * (1 + JITTER * self._jitter())
 
     def release(self) -> None:
-        """Stop leading and say so, that another need not wait. Call it when all writes have ended."""
+        """Stop leading and release the Lease. Call it when all writes have ended."""
         led, self._term = self._term is not None, None
         seen = self._seen
         if not led or seen is None or seen.holder != self.identity:
@@ -131,17 +131,17 @@ class Election:
         try:
             self._lease.update(body, self.timing.call_seconds)
             self._note("released the lease")
-        except (WriteConflict, ApiError) as trouble:
-            self._note(f"could not release the lease; it runs out by itself ({trouble})")
+        except (WriteConflict, ApiError) as error:
+            self._note(f"could not release the lease; it expires by itself ({error})")
 
     def _attempt(self) -> None:
         began = self._clock.monotonic()
         if self.is_leader(began) and self._seen is not None:
-            try:  # one call is enough as long as nobody else wrote
+            try:  # one call is enough as long as no other replica wrote
                 return self._write(self._lease.update, {}, self._seen.lease, began)
             except WriteConflict:
                 pass
-        self._look()
+        self._read()
         seen, began = self._seen, self._clock.monotonic()
         if (
             seen is not None
@@ -150,10 +150,10 @@ class Election:
             and began < seen.expires(self.timing)
         ):
             return None
-        return self._take(seen, began)
+        return self._acquire(seen, began)
 
-    def _look(self) -> None:
-        """Get the Lease. A change restarts its time; if it was removed, its holder's time still counts."""
+    def _read(self) -> None:
+        """Read the Lease. A change restarts its expiry; after a deletion the old expiry still counts."""
         found = self._lease.get(self._seconds())
         now = self._clock.monotonic()
         if found is None:
@@ -162,7 +162,7 @@ class Election:
         elif self._seen is None or self._seen.version != found["metadata"].get("resourceVersion"):
             self._seen = LeaseSeen(found, now)
 
-    def _take(self, seen: LeaseSeen | None, began: float) -> None:
+    def _acquire(self, seen: LeaseSeen | None, began: float) -> None:
         spec = {"holderIdentity": self.identity, "leaseDurationSeconds": self.timing.lease_seconds}
         if seen is None or not seen.version:
             return self._write(self._lease.create, {**spec, "leaseTransitions": 0}, {}, began)
@@ -177,7 +177,7 @@ class Election:
         over: Mapping[str, Any],
         began: float,
     ) -> None:
-        """Write the Lease in our name; if that works, we lead from now on and until long after `began`."""
+        """Write the Lease in our name; on success this replica leads from `began` on."""
         now = micro_timestamp(self._clock.wall())
         acquired = {"acquireTime": now} if spec else {}
         written = call(self._body({"renewTime": now, **acquired, **spec}, over), self._seconds())
@@ -196,7 +196,7 @@ class Election:
         return {**over, "spec": {**over.get("spec", {}), **spec}}
 
     def _seconds(self) -> float:
-        """How long a call may take: no longer than we lead, for then it is over anyway."""
+        """The timeout of a call: not beyond the current term."""
         term, now = self._term, self._clock.monotonic()
         left = term.until - now if term is not None and now < term.until else self.timing.call_seconds
         return min(left, self.timing.call_seconds)
@@ -208,7 +208,7 @@ class Election:
 
 
 class ElectionThread:
-    """Keeps an election going until it is stopped."""
+    """Runs an election until it is stopped."""
 
     def __init__(
         self, election: Election, containment: Containment = UNCONTAINED, clock: Clock | None = None
@@ -221,7 +221,7 @@ class ElectionThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Release the lease and end. Call it when all writes have ended."""
+        """Release the Lease and end. Call it when all writes have ended."""
         self._stop.set()
         self._thread.join()
         self._election.release()

@@ -1,4 +1,4 @@
-"""The loop as a service: measured, journalled, elected, and stopped in order."""
+"""The loop as a service: metered, journalled, elected, and shut down in order."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from bayplan.runtime.telemetry.metrics import Metrics
 WAIT_SECONDS_MAX = 1.0
 REST_SECONDS_MIN = 0.004
 REST_SECONDS_MAX = 0.02
-PAUSE_FIRST, PAUSE_MAX = 1.0, 10.0  # seconds after a step that failed
-COUNT_SECONDS = 1.0  # everyone in line is counted this often, not at every step
+PAUSE_FIRST, PAUSE_MAX = 1.0, 10.0  # seconds after a failed step
+COUNT_SECONDS = 1.0  # queue lengths are counted this often, not at every step
 
 
 class Metered:
-    """A backend that counts what goes through it."""
+    """A backend that counts events, writes and outcomes."""
 
     def __init__(self, inner: Backend, metrics: Metrics) -> None:
         self.inner, self.metrics = inner, metrics
@@ -67,17 +67,17 @@ class Shadow(Metered):
         self.never: list[Write] = []
 
     def submit(self, writes: Sequence[Write]) -> None:
-        """Let them be."""
+        """Drop the writes."""
         self.never += writes
 
     def outcomes(self) -> Iterable[WriteOutcome]:
-        """As if nobody knew: what was decided is believed for a while, and then decided again."""
+        """No outcomes: decisions are assumed for a while, and then made again."""
         ended, self.never = [WriteOutcome(write, Ended.TIMED_OUT) for write in self.never], []
         return ended
 
 
 class Meter(Observer):
-    """Measures decisions and counts what they say."""
+    """Measures decisions and counts their results."""
 
     def __init__(
         self,
@@ -117,33 +117,33 @@ def _title(gang: Ref) -> str:
 
 
 class Service:
-    """Calls `step` when something happened or something is due, until it is told to stop."""
+    """Calls `step` when an event arrives or work is due, until it is stopped."""
 
     def __init__(self, loop: Loop, clock: Clock, metrics: Metrics, stop: threading.Event) -> None:
         assert isinstance(loop.backend, Metered)
-        self.edge = loop.backend
+        self.backend = loop.backend
         self.loop, self.clock, self.metrics, self.stop = loop, clock, metrics, stop
         self.last_step = clock.monotonic()
         self.counted = -COUNT_SECONDS
         self.backoff: Backoff[str] = Backoff(PAUSE_FIRST, PAUSE_MAX)
 
     def run(self) -> None:
-        """Work until stopped. A step that fails as a whole is tried again after a pause.
+        """Run until stopped. A failed step is repeated after a pause.
 
-        `last_step` is when a step last came to its end: if none does for long, the liveness probe fails.
+        `last_step` is the time of the last completed step: if it is long ago, the liveness probe fails.
         """
         while not self.stop.is_set():
             try:
-                self._turn()
-                self.backoff.worked("step")
+                self._step()
+                self.backoff.succeeded("step")
             except Misconfigured:
-                raise  # trying again cannot mend that
+                raise  # trying again cannot help
             except Exception as error:
                 self.loop.containment.failed(error, "step")
                 now = self.clock.monotonic()
                 self.stop.wait(self.backoff.failed("step", now) - now)
 
-    def _turn(self) -> None:
+    def _step(self) -> None:
         elapsed = timer(self.clock)
         due = self.loop.step(self.clock.wall())
         spent = elapsed()
@@ -153,21 +153,21 @@ class Service:
             self.counted = self.last_step
             self.metrics.queues(self._lengths())
         self.loop.backend.wait(max(min(due - self.clock.wall(), WAIT_SECONDS_MAX), 0.0))
-        self.stop.wait(self._rest(spent))
+        self.stop.wait(self._batch_seconds(spent))
 
-    def _rest(self, spent: float) -> float:
-        """How long to let news gather: what comes in bursts is taken in together, a lone one at once."""
+    def _batch_seconds(self, spent: float) -> float:
+        """How long to batch events: bursts are handled together, a single event at once."""
         burst = self.clock.monotonic() - self.last_step < REST_SECONDS_MIN
         return min(max(spent, REST_SECONDS_MIN if burst else 0.0), REST_SECONDS_MAX)
 
     def finish(self, seconds: float) -> None:
-        """Wait for the writes under way, and take note of how they ended."""
+        """Wait for the writes in flight, and handle their outcomes."""
         end = self.clock.monotonic() + seconds
-        while self.edge.in_flight and self.clock.monotonic() < end:
+        while self.backend.in_flight and self.clock.monotonic() < end:
             self.loop.settle_all(self.clock.wall())
-            self.edge.wait(0.1)
+            self.backend.wait(0.1)
 
     def _lengths(self) -> dict[tuple[str, str], int]:
-        roles = [role for role in self.loop.roles if isinstance(role, SchedulerController)]
-        entries = [entry for role in roles for entry in role.state.entries()]
+        schedulers = [one for one in self.loop.roles if isinstance(one, SchedulerController)]
+        entries = [entry for scheduler in schedulers for entry in scheduler.state.entries()]
         return dict(Counter((entry.ref.namespace, str(entry.place)) for entry in entries))

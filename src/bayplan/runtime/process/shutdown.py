@@ -1,4 +1,4 @@
-"""A graceful end: a signal asks for it, then everything that was opened is closed in order, within a time."""
+"""Graceful shutdown: a signal starts it, then all resources are closed in order, within a time limit."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from bayplan.runtime.core.clock import Clock
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 GRACE_SECONDS = 25.0
-"""A kubelet kills 30 s after it asked."""
+"""A kubelet sends SIGKILL 30 s after SIGTERM."""
 
 Close = Callable[[float], None]
-"""Closes one thing; is told how many seconds are left."""
+"""Closes one resource; gets the seconds left."""
 
 
 @contextmanager
 def stop_on_signal(stop: threading.Event) -> Iterator[None]:
     """Set `stop` on the first SIGTERM or SIGINT; end the process at once on the second.
 
-    A handler runs in between two steps of the main thread, which may just then hold the lock of `stop`;
-    so the handler only leaves word, with the one put that never waits, and a thread sets the event.
+    A signal handler runs between two steps of the main thread, which may hold the lock of `stop`; so the
+    handler only puts a message, which never blocks, and a thread sets the event.
     """
     asked = queue.SimpleQueue[bool]()
     numbers = list[int]()
@@ -53,7 +53,7 @@ def stop_on_signal(stop: threading.Event) -> Iterator[None]:
 
 
 class ShutdownStack:
-    """What has to be closed, in the opposite order of opening. Nothing keeps the rest from being closed."""
+    """Resources to close, in reverse order of opening. A failure does not stop the others."""
 
     def __init__(
         self, clock: Clock, note: Callable[[str], None], grace_seconds: float = GRACE_SECONDS
@@ -62,20 +62,20 @@ class ShutdownStack:
         self._open: list[tuple[str, Close]] = []
 
     def opened(self, name: str, close: Close) -> None:
-        """Remember to close this, before everything opened earlier."""
+        """Close this resource before all that were opened earlier."""
         self._open.append((name, close))
 
     def close(self) -> bool:
-        """Close everything; whether all of it went well."""
+        """Close all resources; returns whether all of them succeeded."""
         end = self._clock.monotonic() + self._grace
         well = True
         while self._open:
             name, close = self._open.pop()
             try:
                 close(max(0.0, end - self._clock.monotonic()))
-            except Exception as trouble:
+            except Exception as error:
                 well = False
-                self._note(f"{name} did not close well: {trouble!r}")
+                self._note(f"{name} was not closed cleanly: {error!r}")
         if self._clock.monotonic() > end:
             well = False
             self._note(f"closing took longer than {self._grace:g} s")

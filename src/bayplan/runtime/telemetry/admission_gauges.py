@@ -1,7 +1,7 @@
-"""Summaries as samples of gauges: their names and labels, and how many there may be.
+"""Queue summaries as gauge samples: names, labels, and a bound on the number of series.
 
-Whoever watches the queueing family has dashboards for these names. At most `NAMES_MAX` queues, entrances
-and shared quota nodes go by name, the busiest first; all others are `other`, summed up where that makes
+The names are those of Kueue's metrics, for existing dashboards. At most `NAMES_MAX` queues, namespace queues
+and cohorts have series of their own, the busiest first; all others are `other`, summed where a sum makes
 sense.
 """
 
@@ -26,9 +26,9 @@ Samples = dict[str, dict[Labels, float]]
 
 @dataclass(frozen=True, slots=True)
 class Gauged:
-    """What a gauge says, by which labels; `adds` if a sum over several label sets means something."""
+    """The help and labels of a gauge; `adds` if its sum over several label sets is meaningful."""
 
-    says: str
+    help: str
     labels: Labels
     adds: bool = True
 
@@ -39,38 +39,44 @@ _WAY_CELL = (*_WAY, "flavor", "resource")
 _LEVEL = ("topology", "level")
 
 GAUGES = {
-    "pending_workloads": Gauged("Gangs in line: tried (active), or parked.", (*_QUEUE, "status")),
-    "pending_scheduling_hashes": Gauged("How many different requests are in line.", (*_QUEUE, "status")),
+    "pending_workloads": Gauged(
+        "Pending gangs: active, or inadmissible until an event may help.", (*_QUEUE, "status")
+    ),
+    "pending_scheduling_hashes": Gauged("Pending gangs with different requests.", (*_QUEUE, "status")),
     "unadmitted_workloads": Gauged(
-        "Gangs that may not start, by what they wait for.", (*_QUEUE, "reason", "underlying_cause")
+        "Gangs that are not admitted, by what they wait for.", (*_QUEUE, "reason", "underlying_cause")
     ),
-    "reserving_active_workloads": Gauged("Gangs that have quota.", _QUEUE),
-    "admitted_active_workloads": Gauged("Gangs that may run.", _QUEUE),
-    "cluster_queue_status": Gauged("1 for the one status that a queue has.", (*_QUEUE, "status")),
+    "reserving_active_workloads": Gauged("Gangs with quota reserved.", _QUEUE),
+    "admitted_active_workloads": Gauged("Admitted gangs.", _QUEUE),
+    "cluster_queue_status": Gauged("1 for the current status of a queue.", (*_QUEUE, "status")),
     "cluster_queue_info": Gauged(
-        "Always 1; the labels say where a queue hangs.", (*_QUEUE, "parent_cohort", "root_cohort"), adds=False
+        "Always 1; the labels name the parents of a queue.",
+        (*_QUEUE, "parent_cohort", "root_cohort"),
+        adds=False,
     ),
-    "cluster_queue_resource_reservation": Gauged("Quota that gangs have.", _CELL),
-    "cluster_queue_resource_usage": Gauged("Quota that admitted gangs have.", _CELL),
-    "cluster_queue_resource_pending": Gauged("What gangs in line ask for.", (*_QUEUE, "resource")),
-    "cluster_queue_nominal_quota": Gauged("Quota of a queue's own.", _CELL),
-    "cluster_queue_borrowing_limit": Gauged("How much a queue may borrow; +Inf: without limit.", _CELL),
-    "cluster_queue_lending_limit": Gauged("How much a queue lends; +Inf: without limit.", _CELL),
+    "cluster_queue_resource_reservation": Gauged("Quota reserved by gangs.", _CELL),
+    "cluster_queue_resource_usage": Gauged("Quota used by admitted gangs.", _CELL),
+    "cluster_queue_resource_pending": Gauged("Quota requested by pending gangs.", (*_QUEUE, "resource")),
+    "cluster_queue_nominal_quota": Gauged("Nominal quota of a queue.", _CELL),
+    "cluster_queue_borrowing_limit": Gauged("Borrowing limit of a queue; +Inf: unlimited.", _CELL),
+    "cluster_queue_lending_limit": Gauged("Lending limit of a queue; +Inf: unlimited.", _CELL),
     "cluster_queue_weighted_share": Gauged(
-        "How far a queue is above its quota, in thousandths of what it could borrow; NaN: weight 0.",
+        "Usage of a queue above its quota, in thousandths of what it could borrow; NaN: weight 0.",
         ("cluster_queue", "cohort"),
         adds=False,
     ),
     "cohort_weighted_share": Gauged("The same for a cohort.", ("cohort",), adds=False),
-    "cohort_subtree_quota": Gauged("Quota of a cohort and all below it.", ("cohort", "flavor", "resource")),
+    "cohort_subtree_quota": Gauged(
+        "Quota of a cohort and all its descendants.", ("cohort", "flavor", "resource")
+    ),
     "cohort_subtree_resource_reservations": Gauged(
-        "Quota that gangs of all queues below have.", ("cohort", "flavor", "resource")
+        "Quota reserved by gangs of all queues of a cohort.", ("cohort", "flavor", "resource")
     ),
     "cohort_subtree_admitted_active_workloads": Gauged(
-        "Gangs of all queues below that may run.", ("cohort",)
+        "Admitted gangs of all queues of a cohort.", ("cohort",)
     ),
     "cohort_info": Gauged(
-        "Always 1; the labels say where a cohort hangs.",
+        "Always 1; the labels name the parents of a cohort.",
         ("cohort", "parent_cohort", "root_cohort"),
         adds=False,
     ),
@@ -80,40 +86,42 @@ GAUGES = {
     ),
     "local_queue_reserving_active_workloads": Gauged("As above, by local queue.", _WAY),
     "local_queue_admitted_active_workloads": Gauged("As above, by local queue.", _WAY),
-    "local_queue_status": Gauged("1 for the one answer whether it is active.", (*_WAY, "active")),
+    "local_queue_status": Gauged("1 for the current status, active or not.", (*_WAY, "active")),
     "local_queue_resource_reservation": Gauged("As above, by local queue.", _WAY_CELL),
     "local_queue_resource_usage": Gauged("As above, by local queue.", _WAY_CELL),
 }
 TOPOLOGY_GAUGES = {
     "topology_domains": Gauged("Domains of a level that have a usable node.", _LEVEL),
-    "topology_free": Gauged("What is free on usable nodes.", (*_LEVEL, "resource")),
+    "topology_free": Gauged("Free capacity of usable nodes.", (*_LEVEL, "resource")),
     "topology_largest_gang": Gauged(
-        "The most that a gang within one domain of the level can have.", (*_LEVEL, "resource"), adds=False
+        "Largest free capacity of one domain of the level.", (*_LEVEL, "resource"), adds=False
     ),
     "topology_fragmentation": Gauged(
-        "By which part that is less than if the free room lay together.", (*_LEVEL, "resource"), adds=False
+        "Fragmentation: the fraction by which that is less than if the free capacity were contiguous.",
+        (*_LEVEL, "resource"),
+        adds=False,
     ),
 }
 
 
 def samples(summaries: Summaries) -> Samples:
-    """Every sample of the moment."""
+    """All samples at this moment."""
     found: Samples = {name: {} for name in GAUGES}
     put = _Sums(found)
     busy = {name: _busyness(queue.counts) for name, queue in summaries.queues.items()}
     shown = busiest(busy)
     for queue in summaries.queues.values():
         _queue(put, queue, queue.name in shown)
-    ways = {key: _busyness(way.counts) for key, way in summaries.entrances.items()}
+    ways = {key: _busyness(namespace_queue.counts) for key, namespace_queue in summaries.entrances.items()}
     shown_ways = busiest(ways)
-    for key, way in summaries.entrances.items():
-        _entrance(put, way, key in shown_ways, way.queue in shown)
+    for key, namespace_queue in summaries.entrances.items():
+        _entrance(put, namespace_queue, key in shown_ways, namespace_queue.queue in shown)
     _shared(put, summaries)
     return {name: bounded(values, GAUGES[name].adds) for name, values in found.items()}
 
 
 def topology_samples(summaries: Summaries) -> Samples:
-    """Every sample about room."""
+    """All samples of topology capacity."""
     found: Samples = {name: {} for name in TOPOLOGY_GAUGES}
     for level in summaries.levels:
         labels = (level.topology, level.level)
@@ -126,31 +134,31 @@ def topology_samples(summaries: Summaries) -> Samples:
     return {name: bounded(values, TOPOLOGY_GAUGES[name].adds) for name, values in found.items()}
 
 
-def busiest(counts: Mapping[T, int], most: int = NAMES_MAX) -> set[T]:
-    """Those that go by name."""
-    if len(counts) <= most:
+def busiest(counts: Mapping[T, int], limit: int = NAMES_MAX) -> set[T]:
+    """The names with series of their own."""
+    if len(counts) <= limit:
         return set(counts)
-    return set(sorted(counts, key=lambda name: (-counts[name], str(name)))[:most])
+    return set(sorted(counts, key=lambda name: (-counts[name], str(name)))[:limit])
 
 
-def bounded(values: dict[Labels, float], adds: bool, most: int = SETS_MAX) -> dict[Labels, float]:
-    """No more label sets than there may be: the largest stay, the others are one, or none."""
-    if len(values) <= most:
+def bounded(values: dict[Labels, float], adds: bool, limit: int = SETS_MAX) -> dict[Labels, float]:
+    """At most `limit` label sets: the largest stay, the others are summed, or dropped."""
+    if len(values) <= limit:
         return values
     ranked = sorted(values, key=lambda labels: (-values[labels] if values[labels] > 0 else 0.0, labels))
-    kept = {labels: values[labels] for labels in ranked[: most - 1]}
+    kept = {labels: values[labels] for labels in ranked[: limit - 1]}
     if adds:
-        kept[(OTHER,) * len(ranked[0])] = sum(values[labels] for labels in ranked[most - 1 :])
+        kept[(OTHER,) * len(ranked[0])] = sum(values[labels] for labels in ranked[limit - 1 :])
     return kept
 
 
 def amount(resource: str, value: int) -> float:
-    """An amount in the unit that people use: CPUs, not thousandths of them."""
+    """An amount in the unit of users: CPUs, not millicores."""
     return value / 1000 if resource == "cpu" else float(value)
 
 
 class _Sums:
-    """Adds samples up. What may not be added is left out for those without a name."""
+    """Adds up samples. For unnamed label sets, gauges that cannot be summed are left out."""
 
     def __init__(self, found: Samples) -> None:
         self.found = found
@@ -197,9 +205,9 @@ def _queue(put: Put, queue: QueueSummary, shown: bool) -> None:
         put("cluster_queue_weighted_share", (name, parent), nan if isinf(queue.share) else queue.share)
 
 
-def _entrance(put: Put, way: NamespaceQueueSummary, shown: bool, queue_shown: bool) -> None:
-    name, namespace = (way.name, way.namespace) if shown else (OTHER, OTHER)
-    queue, counts = way.queue if queue_shown else OTHER, way.counts
+def _entrance(put: Put, namespace_queue: NamespaceQueueSummary, shown: bool, queue_shown: bool) -> None:
+    name, namespace = (namespace_queue.name, namespace_queue.namespace) if shown else (OTHER, OTHER)
+    queue, counts = namespace_queue.queue if queue_shown else OTHER, namespace_queue.counts
     put("local_queue_pending_workloads", (name, namespace, "active"), counts.ready)
     put("local_queue_pending_workloads", (name, namespace, "inadmissible"), counts.parked)
     put("local_queue_reserving_active_workloads", (name, namespace), counts.reserving)
@@ -207,8 +215,8 @@ def _entrance(put: Put, way: NamespaceQueueSummary, shown: bool, queue_shown: bo
     for why, cause, number in _unadmitted(counts):
         put("local_queue_unadmitted_workloads", (name, namespace, queue, why, cause), number)
     for answer in ("True", "False", "Unknown"):
-        put("local_queue_status", (name, namespace, answer), answer == str(way.active))
-    for cell in way.cells:
+        put("local_queue_status", (name, namespace, answer), answer == str(namespace_queue.active))
+    for cell in namespace_queue.cells:
         labels = (name, namespace, cell.flavor, cell.resource)
         put("local_queue_resource_reservation", labels, amount(cell.resource, cell.reserved))
         put("local_queue_resource_usage", labels, amount(cell.resource, cell.used))
@@ -231,7 +239,7 @@ def _shared(put: Put, summaries: Summaries) -> None:
 
 
 def _unadmitted(counts: GangCounts) -> Iterator[tuple[str, str, int]]:
-    """Gangs by what they wait for: the reason of one condition, and of the other that is its cause."""
+    """Pending gangs by the reason of one condition, and the reason of its underlying cause."""
     for token, number in counts.refused.items():
         yield "NoReservation", reason(token), number
     yield from _if_any("UnsatisfiedAdmissionChecks", counts.unchecked)

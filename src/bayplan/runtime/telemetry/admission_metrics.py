@@ -1,6 +1,6 @@
-"""Metrics of admission: how decisions went, how long gangs waited, and how queues and topologies stand.
+"""Admission metrics: decisions, waiting times, and the state of queues and topologies.
 
-Names and labels are those that operators of the queueing family know; only what is said of topologies is new.
+Names and labels are those of Kueue; only the topology metrics are new.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bayplan.runtime.telemetry.admission_gauges import (
 from bayplan.runtime.telemetry.metrics import Children
 
 PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
-"""The label of a demand that names its priority class."""
+"""The label of a queued gang that names its priority class."""
 
 STANDALONE, LEADER, FOLLOWER = "standalone", "leader", "follower"
 _QUEUE, _WAY = ("cluster_queue",), ("name", "namespace")
@@ -37,23 +37,23 @@ _PRIORITY = ("priority_class",)
 ROLE = "replica_role"
 SKIPS = (
     "admission_cycle_preemption_skips",
-    Gauged("Gangs whose victims others took in the last round.", _QUEUE),
+    Gauged("Gangs whose victims other gangs took in the last cycle.", _QUEUE),
 )
 
 COUNTERS = {
-    "admission_attempts": ("Rounds that admitted somebody (success), and that did not.", ("result",)),
-    "quota_reserved_workloads": ("Gangs that got quota.", _QUEUE + _PRIORITY),
-    "admitted_workloads": ("Gangs that were allowed to start.", _QUEUE + _PRIORITY),
+    "admission_attempts": ("Admission cycles, by whether they admitted a gang (success).", ("result",)),
+    "quota_reserved_workloads": ("Gangs that got a quota reservation.", _QUEUE + _PRIORITY),
+    "admitted_workloads": ("Gangs that were admitted.", _QUEUE + _PRIORITY),
     "evicted_workloads": (
-        "Gangs that had to leave.",
+        "Gangs that were evicted.",
         (*_QUEUE, "reason", "underlying_cause", *_PRIORITY),
     ),
     "preempted_workloads": (
-        "Gangs that had to leave for another's sake.",
+        "Gangs that were preempted.",
         ("preempting_cluster_queue", "reason"),
     ),
     "cohort_subtree_admitted_workloads": (
-        "Gangs of all queues below that were allowed to start.",
+        "Gangs of all queues of a cohort that were admitted.",
         ("cohort", *_PRIORITY),
     ),
     "local_queue_quota_reserved_workloads": ("As above, by local queue.", _WAY + _PRIORITY),
@@ -64,12 +64,15 @@ COUNTERS = {
     ),
 }
 HISTOGRAMS = {
-    "admission_attempt_duration_seconds": ("How long a round took.", ("result",)),
-    "quota_reserved_wait_time_seconds": ("From joining the line to quota.", _QUEUE + _PRIORITY),
-    "admission_wait_time_seconds": ("From joining the line to admission.", _QUEUE + _PRIORITY),
-    "admission_checks_wait_time_seconds": ("From quota to admission.", _QUEUE + _PRIORITY),
+    "admission_attempt_duration_seconds": ("Duration of an admission cycle.", ("result",)),
+    "quota_reserved_wait_time_seconds": ("Time from queueing to the quota reservation.", _QUEUE + _PRIORITY),
+    "admission_wait_time_seconds": ("Time from queueing to admission.", _QUEUE + _PRIORITY),
+    "admission_checks_wait_time_seconds": (
+        "Time from the quota reservation to admission.",
+        _QUEUE + _PRIORITY,
+    ),
     "pod_scheduling_gate_removal_seconds": (
-        "From admission to a pod without its gate.",
+        "Time from admission to the ungating of a pod.",
         ("name", *_QUEUE, "is_group"),
     ),
     "local_queue_quota_reserved_wait_time_seconds": ("As above, by local queue.", _WAY + _PRIORITY),
@@ -78,7 +81,7 @@ HISTOGRAMS = {
 }
 BUILD = ("git_version", "git_commit", "build_date", "go_version", "compiler", "platform")
 
-# Seconds: a round takes milliseconds, waiting takes up to hours.
+# Seconds: a cycle takes milliseconds, waiting takes up to hours.
 _ROUND_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _MOMENT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _WAIT_BUCKETS = (1.0, *(2.5 * 2**power for power in range(13)))
@@ -91,30 +94,32 @@ _BUCKETS = {
 
 
 class AdmissionMetrics:
-    """Counts what decisions did and shows how things stand, in a registry that others share."""
+    """Counts decisions and shows queue state, in a shared registry."""
 
     def __init__(self, registry: CollectorRegistry, version: str = "", *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._role = STANDALONE
-        self._paths: dict[str, Labels] = {}  # of queues: their ancestors
+        self._paths: dict[str, Labels] = {}  # queues: their ancestors
         self._counters = {
-            name: Children(Counter(f"kueue_{name}", says, (*labels, ROLE), registry=registry), SETS_MAX)
-            for name, (says, labels) in COUNTERS.items()
+            name: Children(Counter(f"kueue_{name}", help_text, (*labels, ROLE), registry=registry), SETS_MAX)
+            for name, (help_text, labels) in COUNTERS.items()
         }
         self._histograms = {
-            name: Children(_histogram(registry, name, says, (*labels, ROLE)))
-            for name, (says, labels) in HISTOGRAMS.items()
+            name: Children(_histogram(registry, name, help_text, (*labels, ROLE)))
+            for name, (help_text, labels) in HISTOGRAMS.items()
         }
         self._skips = _Board(registry, "kueue_", *SKIPS)
-        self._gauges = {name: _Board(registry, "kueue_", name, told) for name, told in GAUGES.items()}
+        self._gauges = {name: _Board(registry, "kueue_", name, gauge) for name, gauge in GAUGES.items()}
         self._levels = {
-            name: _Board(registry, "bayplan_", name, told) for name, told in TOPOLOGY_GAUGES.items()
+            name: _Board(registry, "bayplan_", name, gauge) for name, gauge in TOPOLOGY_GAUGES.items()
         }
-        build = Gauge("kueue_build_info", "Always 1; the labels say what runs.", BUILD, registry=registry)
+        build = Gauge(
+            "kueue_build_info", "Always 1; the labels name the version that runs.", BUILD, registry=registry
+        )
         build.labels(version, "", "", "", "", "").set(1)
 
     def leads(self, leading: bool) -> None:
-        """Whether this replica leads now; one that does not knows nothing of how things stand."""
+        """Whether this replica leads now; a standby shows no queue state."""
         self._role = LEADER if leading else FOLLOWER
         for board in (self._skips, *self._gauges.values(), *self._levels.values()):
             board.show({}, ())
@@ -122,7 +127,7 @@ class AdmissionMetrics:
     # ── decisions ──────────────────────────────────────────────────────────────────────────────────
 
     def decided(self, plan: Plan, seconds: float) -> None:
-        """A round came to a plan."""
+        """A cycle produced a plan."""
         result = "success" if any(isinstance(action, Admit) for action in plan.actions) else "inadmissible"
         self._inc("admission_attempts", result)
         self._observe("admission_attempt_duration_seconds", seconds, result)
@@ -134,41 +139,41 @@ class AdmissionMetrics:
                     self._evict(action)
         self._show_skips(action for action in plan.actions if isinstance(action, ReportNotAdmitted))
 
-    def admitted(self, demand: QueuedGang, queue: str) -> None:
-        """A gang may start: at once, or when its checks and places have come."""
-        now, which = self._clock.wall(), demand.labels.get(PRIORITY_CLASS, "")
-        waited = max(0.0, now - demand.queued)
-        since = max(0.0, now - demand.reserved) if demand.reserved else 0.0
-        for prefix, names in _places(demand, queue):
+    def admitted(self, queued_gang: QueuedGang, queue: str) -> None:
+        """A gang is fully admitted: at once, or when its checks and placement are complete."""
+        now, which = self._clock.wall(), queued_gang.labels.get(PRIORITY_CLASS, "")
+        waited = max(0.0, now - queued_gang.queued)
+        since = max(0.0, now - queued_gang.reserved) if queued_gang.reserved else 0.0
+        for prefix, names in _places(queued_gang, queue):
             self._inc(f"{prefix}admitted_workloads", *names, which)
             self._observe(f"{prefix}admission_wait_time_seconds", waited, *names, which)
-            if demand.verdicts:
+            if queued_gang.verdicts:
                 self._observe(f"{prefix}admission_checks_wait_time_seconds", since, *names, which)
         for cohort in self._paths.get(queue, ()):
             self._inc("cohort_subtree_admitted_workloads", cohort, which)
 
-    def evicted(self, demand: QueuedGang, reason: str, cause: str = "") -> None:
-        """A gang has to leave, by a decision or for a reason that none gave."""
-        queue = demand.admission.queue if demand.admission is not None else ""
-        which = demand.labels.get(PRIORITY_CLASS, "")
-        for prefix, names in _places(demand, queue):
+    def evicted(self, queued_gang: QueuedGang, reason: str, cause: str = "") -> None:
+        """A gang is evicted, by a decision or by another controller."""
+        queue = queued_gang.admission.queue if queued_gang.admission is not None else ""
+        which = queued_gang.labels.get(PRIORITY_CLASS, "")
+        for prefix, names in _places(queued_gang, queue):
             self._inc(f"{prefix}evicted_workloads", *names, reason, cause, which)
 
     def gate_removed(self, queue: str, is_group: bool, seconds: float) -> None:
-        """A pod was let go, so long after its gang was admitted."""
+        """A pod was ungated, this long after its gang was admitted."""
         labels = (TOPOLOGY_GATE, queue, str(is_group).lower())
         self._observe("pod_scheduling_gate_removal_seconds", seconds, *labels)
 
     def _admit(self, action: Admit) -> None:
-        demand, queue = action.demand, action.admission.queue
-        if demand.admission is None:
-            waited = max(0.0, self._clock.wall() - demand.queued)
-            which = demand.labels.get(PRIORITY_CLASS, "")
-            for prefix, names in _places(demand, queue):
+        queued_gang, queue = action.demand, action.admission.queue
+        if queued_gang.admission is None:
+            waited = max(0.0, self._clock.wall() - queued_gang.queued)
+            which = queued_gang.labels.get(PRIORITY_CLASS, "")
+            for prefix, names in _places(queued_gang, queue):
                 self._inc(f"{prefix}quota_reserved_workloads", *names, which)
                 self._observe(f"{prefix}quota_reserved_wait_time_seconds", waited, *names, which)
         if _may_start(action):
-            self.admitted(demand, queue)
+            self.admitted(queued_gang, queue)
 
     def _evict(self, action: EvictGang) -> None:
         self.evicted(action.demand, eviction_reason(action))
@@ -179,10 +184,10 @@ class AdmissionMetrics:
         skipped = Numbers(action.refusal.queue for action in declined if _is_skip(action))
         self._skips.show({(queue,): number for queue, number in skipped.items()}, (self._role,))
 
-    # ── how things stand ───────────────────────────────────────────────────────────────────────────
+    # ── queue state ────────────────────────────────────────────────────────────────────────────────
 
     def summarised(self, summaries: Summaries) -> None:
-        """This is how things stand now; what is not there any more is not shown any more."""
+        """Show the current summaries; series that no longer exist are removed."""
         self._paths = {name: queue.path for name, queue in summaries.queues.items()}
         for name, values in samples(summaries).items():
             self._gauges[name].show(values, (self._role,))
@@ -197,11 +202,11 @@ class AdmissionMetrics:
 
 
 class _Board:
-    """A gauge that shows exactly what it was told last."""
+    """A gauge that shows exactly the last values."""
 
-    def __init__(self, registry: CollectorRegistry, prefix: str, name: str, told: Gauged) -> None:
-        labels = (*told.labels, ROLE) if prefix == "kueue_" else told.labels
-        gauge = Gauge(prefix + name, told.says, labels, registry=registry)
+    def __init__(self, registry: CollectorRegistry, prefix: str, name: str, spec: Gauged) -> None:
+        labels = (*spec.labels, ROLE) if prefix == "kueue_" else spec.labels
+        gauge = Gauge(prefix + name, spec.help, labels, registry=registry)
         self._children = Children(gauge, SETS_MAX)
 
     def show(self, values: dict[Labels, float], more: Labels) -> None:
@@ -211,19 +216,19 @@ class _Board:
             self._children.of(*labels).set(value)
 
 
-def _histogram(registry: CollectorRegistry, name: str, says: str, labels: Labels) -> Histogram:
+def _histogram(registry: CollectorRegistry, name: str, help_text: str, labels: Labels) -> Histogram:
     buckets = _BUCKETS.get(name, _WAIT_BUCKETS)
-    return Histogram(f"kueue_{name}", says, labels, buckets=buckets, registry=registry)
+    return Histogram(f"kueue_{name}", help_text, labels, buckets=buckets, registry=registry)
 
 
-def _places(demand: QueuedGang, queue: str) -> tuple[tuple[str, Labels], tuple[str, Labels]]:
-    """Where something about a gang is counted: under its queue, and under its entrance."""
-    namespace, name = demand.entrance
+def _places(queued_gang: QueuedGang, queue: str) -> tuple[tuple[str, Labels], tuple[str, Labels]]:
+    """The label sets of a gang: its queue, and its namespace queue."""
+    namespace, name = queued_gang.entrance
     return ("", (queue,)), ("local_queue_", (name, namespace))
 
 
 def _may_start(action: Admit) -> bool:
-    """Whether nothing is missing any more that was missing before."""
+    """Whether this admission completes what was missing before."""
     ready = {verdict.check for verdict in action.demand.verdicts if verdict.state is CheckState.READY}
     return (
         not action.demand.admitted
@@ -233,7 +238,7 @@ def _may_start(action: Admit) -> bool:
 
 
 def _is_skip(action: ReportNotAdmitted) -> bool:
-    """Whether a gang would have displaced others, had nobody else come first in the round."""
+    """Whether a gang had victims but other gangs of the cycle came first."""
     refusal = action.refusal
     if refusal.remark is AdmissionRemark.OVERTAKEN:
         best = (

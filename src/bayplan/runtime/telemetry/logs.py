@@ -1,4 +1,4 @@
-"""Structured logs: one line per happening, as JSON for machines or coloured text for people."""
+"""Structured logs: one line per event, as JSON for machines or coloured text for people."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def set_up(
     stream: TextIO | None = None,
     clock: Clock | None = None,
 ) -> None:
-    """Send everything, that of the libraries too, to one stream in one form."""
+    """Send all log records, those of libraries too, to one stream in one format."""
     assert level in LEVELS, level
     number = logging.getLevelNamesMapping()[level.upper()]
     stream = stream or sys.stderr
@@ -55,11 +55,11 @@ def set_up(
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(max(number, logging.WARNING))  # what libraries do when all is well is no news
+    root.setLevel(max(number, logging.WARNING))  # library records below warnings are not interesting
 
 
 def logger(part: str, **bound: object) -> FilteringBoundLogger:
-    """The logger of one part of the program. Bind once what every line of it shares."""
+    """The logger of one part of the program. Bind once what all its lines share."""
     found: FilteringBoundLogger = structlog.get_logger().bind(part=part, **bound)
     return found
 
@@ -88,7 +88,7 @@ def _rendering(style: Format, stream: TextIO) -> list[Processor]:
 
 
 def _cleaned(_: Any, __: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
-    """Names and messages of others must not steer the terminal that somebody reads the log in."""
+    """Names and messages from outside must not control the terminal of the reader."""
     return {
         name: clean(value if isinstance(value, str) else repr(value)) if name not in _LEFT else value
         for name, value in event.items()

@@ -1,4 +1,4 @@
-"""Prometheus metrics: one method per thing that can happen. Labels are bounded, and looked up once."""
+"""Prometheus metrics: one method per event to count. Labels are bounded, and looked up once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from bayplan.dialects.api import Event, WriteOutcome
 
 OTHER = "other"
-"""What every label says once a metric has as many children as it may have."""
+"""The value of every label once a metric has reached its limit of children."""
 
 CHILDREN_MAX = 200
 
@@ -32,7 +32,7 @@ Queue = tuple[str, str]
 
 
 class Children(Generic[M]):
-    """A metric's children by label values, found in one lookup. Past the limit, all share one: `other`."""
+    """Children of a metric by label values, found in one lookup. Beyond the limit all share `other`."""
 
     def __init__(self, metric: M, children_max: int = CHILDREN_MAX) -> None:
         self._metric = metric
@@ -48,67 +48,74 @@ class Children(Generic[M]):
         return known
 
     def keep(self, wanted: Iterable[tuple[str, ...]]) -> None:
-        """Forget all children but these."""
+        """Remove all children but these."""
         for labels in self._known.keys() - set(wanted):
             del self._known[labels]
             self._metric.remove(*labels)
 
 
 class Metrics:
-    """Everything that is measured, in a registry of its own. May be called from any thread."""
+    """All metrics, in a registry of their own. May be called from any thread."""
 
     def __init__(self, version: str = "", *, of_process: bool = True) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which nobody reads
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter, never read
         self.registry = CollectorRegistry()
         if of_process:
             ProcessCollector(registry=self.registry)
-        build = self._gauge("bayplan_build_info", "Always 1; the label says which version runs.", "version")
+        build = self._gauge(
+            "bayplan_build_info", "Always 1; the label names the version that runs.", "version"
+        )
         build.labels(version).set(1)
         self._leading = False
         self._make_loop_metrics()
         self._make_edge_metrics()
 
     def _make_loop_metrics(self) -> None:
-        self._step = self._histogram("bayplan_step_seconds", "How long a step of the loop took.")
-        self._last_step = self._gauge("bayplan_last_step_timestamp_seconds", "When a step last ended.")
-        self._snapshot = self._histogram("bayplan_snapshot_seconds", "How long making a snapshot took.")
-        self._decision = self._histogram("bayplan_decision_seconds", "How long deciding on a plan took.")
-        self._actions = Children(
-            self._counter("bayplan_plan_actions", "Actions that plans were made of.", "action")
+        self._step = self._histogram("bayplan_step_seconds", "Duration of a step of the loop.")
+        self._last_step = self._gauge(
+            "bayplan_last_step_timestamp_seconds", "Time of the last completed step."
         )
+        self._snapshot = self._histogram("bayplan_snapshot_seconds", "Duration of making a snapshot.")
+        self._decision = self._histogram("bayplan_decision_seconds", "Duration of a decision.")
+        self._actions = Children(self._counter("bayplan_plan_actions", "Actions of plans.", "action"))
         self._refusals = Children(
-            self._counter("bayplan_placement_refusals", "Gangs that found no place, by reason.", "code")
+            self._counter("bayplan_placement_refusals", "Rejected gangs, by reason.", "code")
         )
         self._contained = Children(
             self._counter(
-                "bayplan_contained_errors", "Errors kept within one object, gang or thread.", "where", "kind"
+                "bayplan_contained_errors",
+                "Errors contained within one object, gang or thread.",
+                "where",
+                "kind",
             )
         )
         self._queues = Children(
-            self._gauge("bayplan_queue_gangs", "Gangs in a queue, by what they wait for.", "queue", "state")
+            self._gauge("bayplan_queue_gangs", "Gangs in a queue, by state.", "queue", "state")
         )
 
     def _make_edge_metrics(self) -> None:
         self._events = Children(
-            self._counter("bayplan_events", "Watch events by kind and by what happened.", "kind", "happened")
+            self._counter("bayplan_events", "Watch events by kind and type.", "kind", "happened")
         )
         self._restarts = Children(
-            self._counter("bayplan_watch_restarts", "Watches that had to begin again.", "kind", "reason")
+            self._counter("bayplan_watch_restarts", "Watches that were restarted.", "kind", "reason")
         )
         self._writes = Children(
-            self._counter("bayplan_writes", "Writes by how they ended.", "verb", "kind", "ended")
+            self._counter("bayplan_writes", "Writes by outcome.", "verb", "kind", "ended")
         )
-        self._in_flight = self._gauge("bayplan_writes_in_flight", "Writes submitted that have not ended.")
+        self._in_flight = self._gauge("bayplan_writes_in_flight", "Writes in flight.")
         self._leader = self._gauge("bayplan_leader", "1 while this replica leads, else 0.")
-        self._terms = self._counter("bayplan_leader_terms", "How often this replica began to lead.")
+        self._terms = self._counter("bayplan_leader_terms", "How often this replica became the leader.")
         self._reviews = Children(
-            self._counter("bayplan_webhook_reviews", "Reviews answered.", "review", "resource", "answer")
+            self._counter(
+                "bayplan_webhook_reviews", "Webhook reviews answered.", "review", "resource", "answer"
+            )
         )
         self._review = Children(
-            self._histogram("bayplan_webhook_seconds", "How long answering a review took.", "review")
+            self._histogram("bayplan_webhook_seconds", "Duration of a webhook review.", "review")
         )
         self._expiry = self._gauge(
-            "bayplan_certificate_expiry_timestamp_seconds", "When the webhook certificate ends."
+            "bayplan_certificate_expiry_timestamp_seconds", "Expiry of the webhook certificate."
         )
 
     # ── the loop ───────────────────────────────────────────────────────────────────────────────────
@@ -122,7 +129,7 @@ class Metrics:
         self._snapshot.observe(seconds)
 
     def decided(self, seconds: float, actions: Mapping[str, int]) -> None:
-        """A plan was made, of so many actions of each sort."""
+        """A plan was made, with this many actions of each kind."""
         self._decision.observe(seconds)
         for action, count in actions.items():
             self._actions.of(action).inc(count)
@@ -132,11 +139,11 @@ class Metrics:
         self._refusals.of(code).inc()
 
     def contained(self, where: str, kind: str) -> None:
-        """An error was kept within the unit of work that caused it."""
+        """An error was contained in the unit of work that caused it."""
         self._contained.of(where, kind).inc()
 
     def queues(self, lengths: Mapping[Queue, int]) -> None:
-        """How long all queues are now; the longest are shown by name, the rest as one."""
+        """The length of all queues now; the longest are shown by name, the rest as one."""
         ranked = sorted(lengths, key=lambda queue: (-lengths[queue], queue))
         shown = {queue: lengths[queue] for queue in ranked[: CHILDREN_MAX - 1]}
         for _, state in ranked[CHILDREN_MAX - 1 :]:
@@ -147,7 +154,7 @@ class Metrics:
         for queue, length in shown.items():
             self._queues.of(*queue).set(length)
 
-    # ── the edges ──────────────────────────────────────────────────────────────────────────────────
+    # ── watches, writes and webhooks ───────────────────────────────────────────────────────────────
 
     def event_seen(self, event: Event) -> None:
         self._events.of(event.kind.kind, event.happened).inc()
@@ -170,7 +177,7 @@ class Metrics:
         self._leader.set(leading)
 
     def reviewed(self, review: str, resource: str, answer: str, seconds: float) -> None:
-        """A webhook answered."""
+        """A webhook responded."""
         self._reviews.of(review, resource, answer).inc()
         self._review.of(review).observe(seconds)
 
@@ -178,20 +185,20 @@ class Metrics:
         self._expiry.set(wall)
 
     def text(self) -> bytes:
-        """Everything, as Prometheus reads it."""
+        """All metrics in the Prometheus text format."""
         return generate_latest(self.registry)
 
     def described(self) -> dict[str, str]:
-        """The names of Bayplan's own metrics, each with its sentence."""
+        """The names of Bayplan's own metrics, each with its help."""
         families = [family for family in self.registry.collect() if family.name.startswith("bayplan_")]
         suffixes = {"counter": "_total"}
         return {family.name + suffixes.get(family.type, ""): family.documentation for family in families}
 
-    def _counter(self, name: str, says: str, *labels: str) -> Counter:
-        return Counter(name, says, labels, registry=self.registry)
+    def _counter(self, name: str, help_text: str, *labels: str) -> Counter:
+        return Counter(name, help_text, labels, registry=self.registry)
 
-    def _gauge(self, name: str, says: str, *labels: str) -> Gauge:
-        return Gauge(name, says, labels, registry=self.registry)
+    def _gauge(self, name: str, help_text: str, *labels: str) -> Gauge:
+        return Gauge(name, help_text, labels, registry=self.registry)
 
-    def _histogram(self, name: str, says: str, *labels: str) -> Histogram:
-        return Histogram(name, says, labels, buckets=_BUCKETS, registry=self.registry)
+    def _histogram(self, name: str, help_text: str, *labels: str) -> Histogram:
+        return Histogram(name, help_text, labels, buckets=_BUCKETS, registry=self.registry)

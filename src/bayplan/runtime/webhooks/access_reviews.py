@@ -1,6 +1,6 @@
-"""Who may read: the cluster is asked whose a token is, and whether they have the right to a path.
+"""Authorizes readers: asks the cluster who a token belongs to, and whether that user may read a path.
 
-As controllers of Kubernetes do it, with a TokenReview and a SubjectAccessReview. Answers are kept a while, so
+As Kubernetes controllers do, with a TokenReview and a SubjectAccessReview. Answers are cached for a while, so
 that neither scrapes nor wrong tokens load the API server.
 """
 
@@ -22,17 +22,17 @@ from bayplan.runtime.core.clock import Clock
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 CALL_SECONDS = 5.0
-ALLOWED_SECONDS = 60.0  # how long an answer is kept
+ALLOWED_SECONDS = 60.0  # how long an answer is cached
 REFUSED_SECONDS = 10.0
-KEPT_MAX = 1000
+CACHE_MAX = 1000
 TOKEN_MAX = 16 * 1024
 
 
 class PathPermission(Enum):
-    """What somebody may."""
+    """The permission of a user for a path."""
 
     ALLOWED = 200
-    UNKNOWN = 401  # nobody knows whose token that is
+    UNKNOWN = 401  # the token is not valid
     FORBIDDEN = 403
     UNDECIDED = 503  # the cluster did not answer
 
@@ -42,30 +42,30 @@ class AccessReviews:
 
     def __init__(self, request: ApiCall, clock: Clock) -> None:
         self._request, self._clock = request, clock
-        self._kept: OrderedDict[bytes, tuple[PathPermission, float]] = OrderedDict()
+        self._cache: OrderedDict[bytes, tuple[PathPermission, float]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def known(self, token: str, path: str) -> PathPermission | None:
-        """The answer, if it is still kept."""
+    def cached(self, token: str, path: str) -> PathPermission | None:
+        """The cached answer, if there is one."""
         with self._lock:
-            found, until = self._kept.get(_key(token, path), (None, 0.0))
+            found, until = self._cache.get(_key(token, path), (None, 0.0))
         return found if found is not None and self._clock.monotonic() < until else None
 
     def ask(self, token: str, path: str, verb: str = "get") -> PathPermission:
-        """Whether whoever has the token may read the path. Blocks until the cluster has answered."""
-        known = self.known(token, path)
+        """Whether the owner of the token may read the path. Blocks until the cluster has answered."""
+        known = self.cached(token, path)
         if known is not None:
             return known
         try:
             found = self._reviewed(token, path, verb)
         except ApiError:
-            return PathPermission.UNDECIDED  # not kept: it may be over at once
+            return PathPermission.UNDECIDED  # not cached: it may end at any time
         seconds = ALLOWED_SECONDS if found is PathPermission.ALLOWED else REFUSED_SECONDS
         if found is not PathPermission.UNDECIDED:
             with self._lock:
-                self._kept[_key(token, path)] = (found, self._clock.monotonic() + seconds)
-                while len(self._kept) > KEPT_MAX:
-                    self._kept.popitem(last=False)
+                self._cache[_key(token, path)] = (found, self._clock.monotonic() + seconds)
+                while len(self._cache) > CACHE_MAX:
+                    self._cache.popitem(last=False)
         return found
 
     def _reviewed(self, token: str, path: str, verb: str) -> PathPermission:
@@ -90,7 +90,7 @@ class AccessReviews:
         return PathPermission.ALLOWED if may.get("allowed") is True else PathPermission.FORBIDDEN
 
     def _post(self, path: str, version: str, kind: str, spec: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The status of a review; None if the cluster did not take it, for instance for want of the right."""
+        """The status of a review; None if the cluster refused it, for instance for lack of permission."""
         body = msgspec.json.encode({"apiVersion": version, "kind": kind, "spec": spec})
         status, answer = self._request("POST", path, body, CALL_SECONDS)
         if not 200 <= status < 300:
@@ -103,5 +103,5 @@ class AccessReviews:
 
 
 def _key(token: str, path: str) -> bytes:
-    """Tokens are not kept, only what tells them apart."""
+    """Cache key: a hash, as tokens are not stored."""
     return hashlib.sha256(f"{path}\0{token}".encode(errors="replace")).digest()

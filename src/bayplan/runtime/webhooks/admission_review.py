@@ -1,9 +1,9 @@
-"""What an API server asks a webhook, and what it is answered: plain functions in, AdmissionReview and back.
+"""AdmissionReview and ConversionReview: calls plain handler functions and encodes their answers.
 
-The functions know neither HTTP nor reviews. They are registered by group, resource and operation, and the
-embedded backend calls the same ones in process. What one of them raises is contained: logged and counted with
-the object. Then either the function counts as not asked, if no write depends on it (`fail_open`), or the one
-write is refused with an id to search the log for; an optional review is allowed all the same.
+The handlers know neither HTTP nor reviews. They are registered by group, resource and operation, and the
+embedded backend calls the same ones in process. An exception in a handler is contained: logged and counted
+with the object. Then either the handler is skipped, if no write depends on it (`fail_open`), or the one write
+is refused with an error id; an optional review is allowed all the same.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from bayplan.runtime.core.containment import Containment
 
 Object = dict[str, Any]
 Mutate = Callable[[Object, Object | None], Object]
-"""The object as it should be, given the new and the old one. Doing it twice is doing it once."""
+"""The object with defaults applied, given the new and the old one. Must be idempotent."""
 Validate = Callable[[Object | None, Object | None], Sequence[FieldError]]
-"""Everything wrong with a change, given the new object (None: deleted) and the old one (None: created)."""
+"""All problems of a change, given the new object (None: deleted) and the old one (None: created)."""
 Advise = Callable[[Object], Sequence[str]]
-"""What is odd about an object, though it is accepted; the user is warned."""
+"""Warnings about an accepted object, shown to the user."""
 Convert = Callable[[Object, str], Object]
 """The object in another version of its API, given the apiVersion wanted."""
 
@@ -35,16 +35,16 @@ Key = tuple[str, str, str]
 """Group, resource (or resource/subresource) and operation."""
 
 OBJECT_BYTES = 8 * 1024 * 1024
-"""What is decoded at once: an API server takes objects of up to 3 MiB, and a review holds two of them."""
+"""Bytes decoded at once: an API server accepts objects of up to 3 MiB, and a review holds two of them."""
 WHERE = "webhook"
 T = TypeVar("T")
 Failed = Callable[[Exception], object]
-"""Told what an optional handler raised."""
+"""Called with the exception of an optional handler."""
 _UNREPORTED = Containment()
 
 
 def _unreported(error: Exception) -> None:
-    """It stays with the one who asked."""
+    """The default report: none."""
 
 
 REASONS = {
@@ -56,31 +56,31 @@ REASONS = {
     FieldErrorType.TOO_LONG: "FieldValueTooLong",
     FieldErrorType.TOO_MANY: "FieldValueTooMany",
 }
-"""What clients are told about a field; anything else about it is just invalid."""
+"""Reasons that clients get for a field error; any other error is `FieldValueInvalid`."""
 
 
 class Late(Exception):
-    """There is no time left to answer a review."""
+    """No time is left to answer a review."""
 
 
 class Malformed(Exception):
-    """This is no review; the message says where it went wrong."""
+    """This is not a review; the message says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """Who is asked about one sort of write."""
+    """The handlers for one kind of write."""
 
     mutate: tuple[Mutate, ...] = ()
     validate: tuple[Validate, ...] = ()
     advise: tuple[Advise, ...] = ()
-    fail_open: bool = False  # a bug in a handler lets the write pass, instead of refusing it
-    optional: frozenset[Callable[..., Any]] = frozenset()  # those that a write does not depend on
+    fail_open: bool = False  # an exception in a handler lets the write pass, instead of refusing it
+    optional: frozenset[Callable[..., Any]] = frozenset()  # handlers that a write does not depend on
 
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """All handlers. Made once, before anybody asks."""
+    """All handlers. Built once, before the first request."""
 
     admission: dict[Key, Handlers] = field(default_factory=dict)
     conversion: dict[tuple[str, str], Convert] = field(default_factory=dict)  # by group and kind
@@ -92,7 +92,7 @@ class Registry:
         handlers: Handlers,
         operations: Iterable[str] = ("CREATE", "UPDATE"),
     ) -> None:
-        """Ask these handlers too, after those that are already asked."""
+        """Add handlers, after those already registered."""
         for operation in operations:
             known = self.admission.get((group, resource, operation), Handlers(fail_open=True))
             strict = frozenset((*known.mutate, *known.validate)) - known.optional
@@ -107,7 +107,7 @@ class Registry:
             )
 
     def mutated(self, key: Key, new: Object, old: Object | None, failed: Failed = _unreported) -> Object:
-        """The object as all mutating handlers together want it; the one given is not changed."""
+        """The object after all mutating handlers; the given object is not changed."""
         handlers = self.admission.get(key)
         if handlers is None or not handlers.mutate:
             return new
@@ -127,7 +127,7 @@ class Registry:
         old: Object | None,
         failed: Failed = _unreported,
     ) -> list[FieldError]:
-        """Everything that any validating handler complains about."""
+        """All problems that the validating handlers report."""
         handlers = self.admission.get(key, Handlers())
         found: list[FieldError] = []
         for validate in handlers.validate:
@@ -137,7 +137,7 @@ class Registry:
         return found
 
     def advice(self, key: Key, new: Object | None, failed: Failed = _unreported) -> list[str]:
-        """What is odd about an object that nobody complains about."""
+        """Warnings about an object without problems."""
         found: list[str] = []
         if new is None:
             return found
@@ -152,7 +152,7 @@ def _copied(obj: Object) -> Object:
 
 
 def _optional(ask: Callable[[], T], failed: Failed) -> T | None:
-    """The answer, or None if there was an error: then this handler counts as not asked."""
+    """The result of the handler, or None if it raised: then it is skipped."""
     try:
         return ask()
     except Exception as error:
@@ -175,7 +175,7 @@ class ReviewResponse:
 
     body: Object
     resource: str
-    said: Literal["allowed", "patched", "denied", "failed", "converted"]
+    verdict: Literal["allowed", "patched", "denied", "failed", "converted"]
     failure: BaseException | None = None
 
 
@@ -187,13 +187,13 @@ def admit(
     optional: bool = False,
     containment: Containment = _UNREPORTED,
 ) -> ReviewResponse:
-    """Answer an AdmissionReview; an optional one is allowed whatever goes wrong on our side."""
+    """Answer an AdmissionReview; an optional one is allowed whatever fails here."""
     asked = _decoded(body, _AdmissionReview).request
     resource = (
         f"{asked.resource.resource}/{asked.subResource}" if asked.subResource else asked.resource.resource
     )
     key = (asked.resource.group, resource, asked.operation)
-    failures: list[tuple[str, Exception]] = []  # a sentence for users, and what it is about
+    failures: list[tuple[str, Exception]] = []  # a sentence for users, and the exception
 
     def failed(error: Exception) -> None:
         failures.append((_failure(asked, resource, error, containment), error))
@@ -206,8 +206,8 @@ def admit(
         answer = _allowed(asked, key) if opens else _refused(asked, key, failures[-1][0])
     response = answer.body["response"]
     if failures and response["allowed"]:
-        response["warnings"] = [*response.get("warnings", ()), *(told[:250] for told, _ in failures)]
-        answer = replace(answer, said="failed")
+        response["warnings"] = [*response.get("warnings", ()), *(text[:250] for text, _ in failures)]
+        answer = replace(answer, verdict="failed")
     return replace(answer, failure=failures[-1][1]) if failures else answer
 
 
@@ -217,9 +217,9 @@ def convert(
     containment: Containment = _UNREPORTED,
     late: Callable[[], bool] = lambda: False,
 ) -> ReviewResponse:
-    """Answer a ConversionReview: all objects, or none and why. Only one of them is decoded at a time.
+    """Answer a ConversionReview: all objects, or an error. Only one object is decoded at a time.
 
-    Raises Late as soon as nobody waits for the answer any more.
+    Raises Late as soon as the client no longer waits for the answer.
     """
     asked = _decoded(body, _ConversionReview).request
     found: list[msgspec.Raw] = []
@@ -235,8 +235,10 @@ def convert(
             name = called(obj)
             identity = containment.failed(bug, WHERE, kind, name)
             why = str(bug) if isinstance(bug, ValueError) else f"internal error {type(bug).__name__}"
-            told = f"{kind} {name} to {asked.desiredAPIVersion}: {why} (id {identity} in the log of bayplan)"
-            result = {"status": "Failure", "message": told}
+            message = (
+                f"{kind} {name} to {asked.desiredAPIVersion}: {why} (id {identity} in the log of bayplan)"
+            )
+            result = {"status": "Failure", "message": message}
             return ReviewResponse(_converted_review(asked.uid, [], result), kind, "failed", bug)
     return ReviewResponse(_converted_review(asked.uid, found, {"status": "Success"}), kind, "converted")
 
@@ -270,10 +272,10 @@ def _validated(asked: _Asked, registry: Registry, key: Key, failed: Failed) -> R
 
 
 def _failure(asked: _Asked, resource: str, error: Exception, containment: Containment) -> str:
-    """A handler raised: a bug of ours. What it was is for the log; users get the id of it."""
+    """A handler raised: a bug in Bayplan. The log has the details; users get its id."""
     name = "/".join(part for part in (asked.namespace, asked.name) if part) or called(asked.object)
     identity = containment.failed(error, WHERE, resource, name)
-    return f'bayplan could not look at {resource} "{name}": internal error {identity}, see the log of bayplan'
+    return f'bayplan could not review {resource} "{name}": internal error {identity}, see the log of bayplan'
 
 
 def _allowed(asked: _Asked, key: Key) -> ReviewResponse:
@@ -291,14 +293,14 @@ def _converted(obj: Object, version: str, registry: Registry) -> Object:
         return obj
     change = registry.conversion.get((version.partition("/")[0], kind))
     if change is None or current.partition("/")[0] != version.partition("/")[0]:
-        raise ValueError(f"there is no way from {current}")
+        raise ValueError(f"there is no conversion from {current}")
     found = change(obj, version)
     assert found["apiVersion"] == version, found["apiVersion"]
     return found | {"metadata": _kept(obj["metadata"], found["metadata"])}
 
 
 def _kept(old: Object, new: Object) -> Object:
-    """Of the metadata, a conversion may only touch labels and annotations."""
+    """A conversion may only change labels and annotations of the metadata."""
     touched = ("labels", "annotations")
     kept = {name: value for name, value in old.items() if name not in touched}
     return kept | {name: new[name] for name in touched if name in new}
@@ -320,7 +322,7 @@ def _converted_review(uid: str, objects: list[msgspec.Raw], result: Object) -> O
     }
 
 
-# ── what is read of a review ───────────────────────────────────────────────────────────────────────
+# ── decoded parts of a review ──────────────────────────────────────────────────────────────────────
 
 
 class _Kind(msgspec.Struct):
@@ -368,17 +370,17 @@ class _ConversionReview(msgspec.Struct):
 def _decoded(body: bytes | bytearray, shape: Any) -> Any:
     try:
         return bounded_json(body, shape)
-    except UnreadableJSON as trouble:
-        raise Malformed(f"this is no {shape.__name__.strip('_')}: it {trouble}") from None
+    except UnreadableJSON as error:
+        raise Malformed(f"this is no {shape.__name__.strip('_')}: it {error}") from None
 
 
 def _object(raw: msgspec.Raw) -> Object:
-    """One object of a ConversionReview; the depth of the whole review has been looked at before."""
+    """One object of a ConversionReview; the nesting depth of the whole review was checked before."""
     size = len(memoryview(raw))
     if size > OBJECT_BYTES:
         raise Malformed(f"this is no ConversionReview: an object in it has {size} bytes, over {OBJECT_BYTES}")
     try:
         found: Object = msgspec.json.decode(raw, type=dict[str, Any])
-    except (msgspec.DecodeError, ValueError, RecursionError) as trouble:
-        raise Malformed(f"this is no ConversionReview: an object in it cannot be read: {trouble}") from None
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise Malformed(f"this is no ConversionReview: an object in it cannot be read: {error}") from None
     return found

@@ -1,4 +1,4 @@
-"""Keeps the webhook certificate good: in the Secrets that replicas share, in the server, in the caBundles."""
+"""Rotates the webhook certificate: in the Secrets shared by replicas, in the server, in the caBundles."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DEFINITION = Kind(
     label_selector=OURS,
 )
 TRUSTING = (MUTATING, VALIDATING, DEFINITION)
-"""The kinds that hold a caBundle. Watch them, and give what is seen to `trusting`."""
+"""The kinds that hold a caBundle. Watch them, and pass the objects to `trusting`."""
 
 LOOK_SECONDS = 3600.0
 CALL_SECONDS = 10.0
@@ -50,10 +50,10 @@ RETRY_SECONDS = 10.0
 
 
 class CertificateKeeper:
-    """One per replica; they agree through two Secrets. `use` is called with the first and each later one.
+    """One per replica; they coordinate through two Secrets. `use` is called with each new certificate.
 
-    One Secret holds what is served. The other holds the authorities with the keys that they sign with, and is
-    read only by a replica that renews.
+    One Secret holds what is served. The other holds the CAs with their private keys, and is read only by a
+    replica that renews.
     """
 
     def __init__(
@@ -70,34 +70,34 @@ class CertificateKeeper:
         self.current: Served | None = None
 
     def step(self) -> float:
-        """Look, renew if it is time, use what is new; return in how many seconds to look again."""
+        """Read the Secrets, renew if due, use what is new; returns the seconds until the next check."""
         try:
-            found = self._agreed()
+            found = self._current_certificates()
         except WriteConflict:
-            return 1.0  # another replica was renewing too: take what it made
-        except ApiError as trouble:
-            self._note(f"the webhook certificate was not looked after: {trouble}")
+            return 1.0  # another replica renewed at the same time: use its certificate
+        except ApiError as error:
+            self._note(f"the webhook certificate could not be checked: {error}")
             return RETRY_SECONDS
         if self.current is None or found.data() != self.current.data():
             self.current = found
             self._use(found)
         return LOOK_SECONDS
 
-    def _agreed(self) -> Served:
+    def _current_certificates(self) -> Served:
         secret = self._secret.get(CALL_SECONDS)
         known = (secret or {}).get("data") or {}
         served = read(secret)
         if served is None and known:
-            self._note("the Secret of the webhook certificate is unreadable; it is made anew")
+            self._note("the Secret of the webhook certificate is unreadable; a new certificate is made")
         now = self._clock.wall()
         if served is not None and AUTHORITY_KEY not in known and not is_due(served, self._names, now):
             return served
         return self._renewed(secret, served, now)
 
     def _renewed(self, secret: dict[str, Any] | None, served: Served | None, now: float) -> Served:
-        """Renew, and write what has changed: the authorities first, so that each one served is kept."""
+        """Renew, and write what has changed: the CAs first, so that each one served is stored."""
         kept = self._authority.get(CALL_SECONDS)
-        # An earlier version kept the key beside what it served; it goes to its own Secret.
+        # An earlier version kept the CA key beside the served certificate; it moves to its own Secret.
         pairs = {one.pem: one for one in (*read_authorities(secret), *read_authorities(kept))}
         current = Certificates(tuple(pairs.values()), served.serving if served else None)
         wanted = renewed(current, self._names, now)
@@ -118,7 +118,7 @@ class CertificateKeeper:
 
 
 def trusting(kind: Kind, obj: Mapping[str, Any], bundle: bytes) -> Write | None:
-    """The write that puts our bundle into an object of ours; None if it is there already."""
+    """The write that puts the CA bundle into one of our objects; None if it is there already."""
     encoded = base64.b64encode(bundle).decode()
     if kind.kind == DEFINITION.kind:
         changed = _definition(obj, encoded)

@@ -1,9 +1,9 @@
-"""The webhook server's certificate: signed by an authority of our own, kept in Secrets, renewed in time.
+"""The webhook server's certificate: signed by our own CA, stored in Secrets, renewed in time.
 
-The key that signs is kept apart from what is served: a replica that serves reads it only when it renews.
+The CA key is stored apart from what is served: a serving replica reads it only when it renews.
 
-A new authority is published long before it signs anything, and an old one stays published until it
-expires: whoever holds a bundle that is a day old can still verify whoever serves a certificate of today.
+A new CA is published long before it signs, and an old one stays published until it expires: a client with a
+bundle that is a day old can still verify a certificate served today.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ AUTHORITY_DAYS = timedelta(days=730)
 SERVING_DAYS = timedelta(days=90)
 RENEW_BEFORE = timedelta(days=30)
 SETTLE = timedelta(days=1)
-"""How long a new authority is published before it signs."""
+"""How long a new CA is published before it signs."""
 BACKDATED = timedelta(minutes=5)
-"""The clock of whoever verifies may be slow."""
+"""The clock of the client may be slow."""
 
 AUTHORITY_KEY = "ca.key"
 _SERVED = ("ca.crt", "tls.crt", "tls.key")
@@ -61,7 +61,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a replica serves, with the authorities that clients are to trust, the newest first."""
+    """What a replica serves, with the CAs that clients trust, the newest first."""
 
     trusted: tuple[x509.Certificate, ...]
     serving: Pair
@@ -73,7 +73,7 @@ class Served:
 
     @property
     def expires(self) -> float:
-        """When the serving certificate ends, in seconds since 1970."""
+        """When the serving certificate expires, in seconds since 1970."""
         return self.serving.ends.timestamp()
 
     def data(self) -> dict[str, str]:
@@ -83,26 +83,26 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """What is served, and the authorities with the keys that they sign with, the newest first."""
+    """What is served, and the CAs with their private keys, the newest first."""
 
     authorities: tuple[Pair, ...]
     serving: Pair | None
 
     @property
     def served(self) -> Served:
-        """Without the keys of the authorities."""
+        """Without the keys of the CAs."""
         assert self.serving is not None
         return Served(tuple(one.certificate for one in self.authorities), self.serving)
 
     def data(self) -> dict[str, str]:
-        """The authorities as the `data` of a Secret."""
+        """The CAs as the `data` of a Secret."""
         bundle = b"".join(authority.pem for authority in self.authorities)
         keys = b"".join(authority.key_pem for authority in self.authorities)
         return _encoded(_SIGNING, (bundle, keys))
 
 
 def read(secret: Mapping[str, Any] | None) -> Served | None:
-    """What a Secret holds to be served; None if there is none, or nothing usable in it."""
+    """The served certificate in a Secret; None if there is none, or nothing usable."""
     try:
         bundle, certificate, key = _decoded(secret, _SERVED)
         trusted = tuple(x509.load_pem_x509_certificates(bundle))
@@ -112,7 +112,7 @@ def read(secret: Mapping[str, Any] | None) -> Served | None:
 
 
 def read_authorities(secret: Mapping[str, Any] | None) -> tuple[Pair, ...]:
-    """The authorities that a Secret holds with their keys; none if there is nothing usable in it."""
+    """The CAs with their keys in a Secret; none if there is nothing usable."""
     try:
         bundle, keys = _decoded(secret, _SIGNING)
         found = x509.load_pem_x509_certificates(bundle)
@@ -122,7 +122,7 @@ def read_authorities(secret: Mapping[str, Any] | None) -> tuple[Pair, ...]:
 
 
 def is_due(served: Served, names: Sequence[str], now: float) -> bool:
-    """Whether something has to be renewed, as far as can be told without the keys of the authorities."""
+    """Whether a renewal is due, as far as can be told without the keys of the CAs."""
     moment = _moment(now)
     trusted = [one for one in served.trusted if one.not_valid_after_utc > moment]
     if len(trusted) != len(served.trusted) or _is_late(trusted, moment):
@@ -131,7 +131,7 @@ def is_due(served: Served, names: Sequence[str], now: float) -> bool:
 
 
 def renewed(current: Certificates | None, names: Sequence[str], now: float) -> Certificates:
-    """The certificates to use from now on; the very same if nothing is due. `now` is wall time."""
+    """The certificates to use from now on; the same object if nothing is due. `now` is wall time."""
     moment = _moment(now)
     authorities = [one for one in (current.authorities if current else ()) if one.ends > moment]
     if _is_late([one.certificate for one in authorities], moment):
@@ -155,8 +155,8 @@ def server_context(certificates: Served) -> ssl.SSLContext:
 
 
 def reload(context: ssl.SSLContext, certificates: Served) -> None:
-    """Serve others from the next connection on; connections that are open keep what they have."""
-    with tempfile.TemporaryDirectory(prefix="bayplan-") as folder:  # mode 0700, and gone in a moment
+    """Serve new certificates from the next connection on; open connections keep theirs."""
+    with tempfile.TemporaryDirectory(prefix="bayplan-") as folder:  # mode 0700, and deleted at once
         path = Path(folder) / "serving.pem"
         path.write_bytes(certificates.serving.pem + certificates.serving.key_pem)
         context.load_cert_chain(path)
@@ -167,12 +167,12 @@ def _moment(now: float) -> datetime:
 
 
 def _is_late(authorities: Sequence[x509.Certificate], moment: datetime) -> bool:
-    """Whether a new authority has to be published."""
+    """Whether a new CA has to be published."""
     return not authorities or authorities[0].not_valid_after_utc < moment + SERVING_DAYS + 2 * SETTLE
 
 
 def _signer(authorities: Iterable[x509.Certificate], moment: datetime) -> x509.Certificate:
-    """The newest that all clients know by now, or else the oldest."""
+    """The newest CA that all clients know by now, or else the oldest."""
     listed = list(authorities)
     settled = [one for one in listed if one.not_valid_before_utc <= moment - SETTLE - BACKDATED]
     return settled[0] if settled else listed[-1]
@@ -190,7 +190,7 @@ def _good(serving: Pair, signer: x509.Certificate, names: Sequence[str], moment:
 def _authority(moment: datetime) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
-    name = _name(f"bayplan webhooks {serial % 16**8:08x}")  # two authorities must not look alike
+    name = _name(f"bayplan webhooks {serial % 16**8:08x}")  # two CAs must not have the same name
     builder = _builder(name, name, key, (moment - BACKDATED, moment + AUTHORITY_DAYS)).serial_number(serial)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)

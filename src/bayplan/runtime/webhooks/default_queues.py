@@ -1,4 +1,4 @@
-"""What webhooks need to know of other objects: default queues by namespace, and the levels of topologies."""
+"""Objects that webhooks look up: default queues by namespace, and the levels of topologies."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from bayplan.runtime.core.containment import UNCONTAINED, Containment, Supervise
 from bayplan.runtime.core.quarantine import title
 
 WATCHED = replace(LOCAL_QUEUES, field_selector=f"metadata.name={DEFAULT_QUEUE}", optional=True)
-"""Only queues of this name, so that nothing else of them need be shown to us."""
+"""Only queues of this name, so that no permission for others is needed."""
 LEVELS = replace(TOPOLOGIES, optional=True)
 WAIT_SECONDS = 1.0
-FIRST_SECONDS = 5.0  # a queue that was there before us should count from the first review on
+FIRST_SECONDS = 5.0  # a queue that existed before should count from the first review on
 
 
 class DefaultQueues:
-    """Reads a backend of its own in a thread; reviews must not wait for an API server that waits for them."""
+    """Watches with a backend of its own: a review must not wait for the API server that waits for it."""
 
     def __init__(
         self,
@@ -38,14 +38,14 @@ class DefaultQueues:
         self._known, self._stop = threading.Event(), threading.Event()
         backend.watch([WATCHED, LEVELS])
         self._thread = SupervisedThread(
-            "default-queues", self._keep, containment, self._stop, clock or SystemClock()
+            "default-queues", self._watch, containment, self._stop, clock or SystemClock()
         )
         self._thread.start()
         if not self._known.wait(FIRST_SECONDS):
-            note("it is not known yet which namespaces have a default queue")
+            note("default queues are not known yet")
 
     def find(self, kind: str, namespace: str, name: str) -> object:
-        """The queue for jobs that name none, as far as it matters that there is one."""
+        """The default queue of a namespace, reduced to its name."""
         there = (kind, name) == (WATCHED.kind, DEFAULT_QUEUE) and namespace in self._namespaces
         return {"metadata": {"namespace": namespace, "name": name}} if there else None
 
@@ -54,19 +54,19 @@ class DefaultQueues:
         return frozenset().union(*list(self._levels.values()))
 
     def stop(self) -> None:
-        """Look no longer."""
+        """Stop watching."""
         self._stop.set()
         self._thread.join()
         self._backend.close(0)
 
-    def _keep(self) -> None:
+    def _watch(self) -> None:
         while not self._stop.is_set():
             try:
                 for event in self._backend.events():
                     with self._containment.unit("decode", event.kind.kind, title(event.object)):
                         self._take(event)
-            except ApiError as trouble:
-                self._note(f"nobody tells which namespaces have a default queue: {trouble}")
+            except ApiError as error:
+                self._note(f"cannot watch default queues: {error}")
                 self._known.set()
                 return
             self._backend.wait(WAIT_SECONDS)

@@ -1,4 +1,4 @@
-"""An HTTP server in a thread of its own, with limits on what a client may send and how long it may take."""
+"""An HTTP server in its own thread, with limits on request size, duration and connections."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a client may ask of a server."""
+    """Limits for clients of a server."""
 
     body_bytes: int = 16 * 1024
-    seconds: float = 5.0  # for a request, from its last header to the last byte of the answer
+    seconds: float = 5.0  # for a request, from its last header to the last byte of the response
     idle_seconds: float = 30.0  # for a connection, until its next request
-    connections: int = 512  # at the same time; one more is closed at once
+    connections: int = 512  # at the same time; further ones are closed at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class Address:
     """Where a server listens."""
 
     host: str = LOOPBACK
-    port: int = 0  # 0: any free one
+    port: int = 0  # 0: any free port
 
     @staticmethod
     def parse(text: str) -> Address:
-        """Read host:port, [host]:port or :port; without a host it is loopback."""
+        """Parse host:port, [host]:port or :port; without a host it is loopback."""
         host, separator, port = text.rpartition(":")
         if not separator or not port.isdecimal() or int(port) > 65535:
             raise ValueError(f'an address is written host:port; "{text}" is not')
@@ -69,7 +69,7 @@ class Server:
         self._started.wait()
 
     def stop(self) -> None:
-        """Finish the requests under way, then close; safe to call twice."""
+        """Finish the requests in progress, then close; safe to call twice."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
@@ -79,7 +79,7 @@ class Server:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._serve(routes, limits, tls))
         finally:
-            self._started.set()  # if it never came to that, nobody must wait for it
+            self._started.set()  # after a failed start the constructor must not wait
 
     async def _serve(self, routes: list[web.RouteDef], limits: Limits, tls: ssl.SSLContext | None) -> None:
         app = web.Application(middlewares=[_within(limits.seconds)], client_max_size=limits.body_bytes)
@@ -106,7 +106,7 @@ class Server:
         await runner.cleanup()
         for transport in open_ones:
             if transport is not None:
-                transport.abort()  # a TLS client that says no goodbye is not waited for
+                transport.abort()  # do not wait for TLS clients that do not close
         await asyncio.sleep(0.01)  # until they have noticed
 
 
@@ -116,7 +116,7 @@ def _listen(address: Address) -> socket.socket:
 
 
 class _Closed(asyncio.Protocol):
-    """A connection too many."""
+    """A connection beyond the limit."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -124,7 +124,7 @@ class _Closed(asyncio.Protocol):
 
 
 def _counted(server: web.Server, limits: Limits) -> Callable[[], asyncio.BaseProtocol]:
-    """Makes what speaks with a client; a client that asks nothing for long loses its connection."""
+    """A protocol factory that counts connections; idle connections are closed."""
 
     def connect() -> asyncio.BaseProtocol:
         return _Closed() if len(server.connections) >= limits.connections else server()
@@ -133,11 +133,11 @@ def _counted(server: web.Server, limits: Limits) -> Callable[[], asyncio.BasePro
 
 
 class Busy(Exception):
-    """There is more to do than a budget allows."""
+    """The budget is exhausted."""
 
 
 class RequestBudget:
-    """How many requests are worked on, and how many bytes they hold, at the same time. For one event loop."""
+    """Limits concurrent requests and their total bytes. For one event loop."""
 
     def __init__(self, bytes_max: int, requests_max: int, wait_seconds: float) -> None:
         self._bytes_max, self._requests_max, self._wait = bytes_max, requests_max, wait_seconds
@@ -146,7 +146,7 @@ class RequestBudget:
 
     @asynccontextmanager
     async def hold(self, size: int) -> AsyncIterator[None]:
-        """Wait a while for room, and keep it for the block. Raises Busy if there is none."""
+        """Wait a while for the budget, and hold it for the block. Raises Busy if it stays exhausted."""
         assert size <= self._bytes_max
         try:
             async with asyncio.timeout(self._wait), self._freed:
@@ -175,13 +175,13 @@ def _within(seconds: float) -> Middleware:
                 await response.prepare(request)
                 await response.write_eof()
         except TimeoutError:
-            if response is not None:  # the client does not take the answer
+            if response is not None:  # the client does not accept the response
                 if request.transport is not None:
                     request.transport.abort()
                 return response
             response = web.Response(status=408, text=f"not done within {seconds:g} s\n")
             response.force_close()
-        except ConnectionError:  # the client is gone, perhaps killed: there is nobody to answer
+        except ConnectionError:  # the client disconnected
             response = response or web.Response(status=400)
             response.force_close()
         return response

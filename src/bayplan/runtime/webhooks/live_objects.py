@@ -1,7 +1,7 @@
-"""What a review has to know about other objects: asked of the API server when needed, and kept for a while.
+"""Objects that a review depends on: read from the API server when needed, and cached for a while.
 
-A review must not wait long for an API server that waits for the review. Each call has a short limit, and
-after one that failed none is made for a while: then nothing is known, and references are believed.
+A review must not wait long for an API server that waits for the review. Each call has a short timeout, and
+after a failure no call is made for a while: then nothing is known, and references are assumed valid.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Object = dict[str, Any]
 Key = tuple[str, str, str, str]
 
 CALL_SECONDS = 0.5
-REST_SECONDS = 10.0
-"""How long the API server is not asked again after it failed to answer."""
-KEPT_SECONDS = 60.0
-KEPT_MAX = 10_000
+PAUSE_SECONDS = 10.0
+"""How long the API server is not called again after a failure."""
+CACHE_SECONDS = 60.0
+CACHE_MAX = 10_000
 
 CONTROLLERS = {
     **{(kind.group, name): Kind(kind.group, kind.version, name, kind.plural) for name, kind in KINDS.items()},
@@ -39,20 +39,20 @@ LOOKED_UP = (*CONTROLLERS.values(), *CLASSES)
 
 
 class LiveObjects:
-    """Looks objects up. What was found is believed for a minute; what was not found is asked for again."""
+    """Looks up objects. Found objects are cached for a minute; missing ones are not."""
 
     def __init__(self, request: ApiCall, clock: Clock) -> None:
         self._request, self._clock = request, clock
-        self._found: OrderedDict[Key, tuple[float, Object]] = OrderedDict()
-        self._rests_until = 0.0
+        self._cache: OrderedDict[Key, tuple[float, Object]] = OrderedDict()
+        self._paused_until = 0.0
 
     def controller(self, group: str, kind: str, namespace: str, name: str) -> Object | None:
-        """An owner; None if there is none. Raises Unknown if the API server does not say."""
+        """An owner; None if there is none. Raises OwnerUnknown if the API server does not answer."""
         known = CONTROLLERS.get((group, kind))
         return None if known is None else self._get(known, namespace, name)
 
     def has_class(self, kind: str, name: str) -> bool:
-        """Whether there is a priority class; assumed if the API server does not say."""
+        """Whether a priority class exists; assumed if the API server does not answer."""
         known = next((one for one in CLASSES if one.kind == kind), None)
         try:
             return known is None or self._get(known, "", name) is not None
@@ -61,40 +61,40 @@ class LiveObjects:
 
     def _get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         if subdomain_problems(name) or (kind.namespaced and subdomain_problems(namespace)):
-            return None  # no object can be called so, and it must not become part of a path
+            return None  # not a valid object name, and it must not become part of a path
         key = (kind.group, kind.kind, namespace, name)
         now = self._clock.monotonic()
-        until, found = self._found.get(key, (0.0, {}))
+        until, found = self._cache.get(key, (0.0, {}))
         if now < until:
             return found
-        if now < self._rests_until:
+        if now < self._paused_until:
             raise OwnerUnknown
         try:
             status, body = self._request("GET", kind.path(namespace, name), b"", CALL_SECONDS)
-        except ApiError as trouble:
-            self._rests_until = self._clock.monotonic() + REST_SECONDS
-            raise OwnerUnknown from trouble
+        except ApiError as error:
+            self._paused_until = self._clock.monotonic() + PAUSE_SECONDS
+            raise OwnerUnknown from error
         if status == 404:
-            self._found.pop(key, None)
+            self._cache.pop(key, None)
             return None
         if status != 200:
-            self._rests_until = now + REST_SECONDS
+            self._paused_until = now + PAUSE_SECONDS
             raise OwnerUnknown
         try:
-            return self._keep(key, _essence(body), now)
+            return self._store(key, _essence(body), now)
         except RecursionError:
-            return None  # its author nested it so deeply; it must not be believed for that
+            return None  # nested too deeply by its author: it must not count as valid for that
 
-    def _keep(self, key: Key, found: Object, now: float) -> Object:
-        self._found[key] = (now + KEPT_SECONDS, found)
-        self._found.move_to_end(key)
-        while len(self._found) > KEPT_MAX:
-            self._found.popitem(last=False)
+    def _store(self, key: Key, found: Object, now: float) -> Object:
+        self._cache[key] = (now + CACHE_SECONDS, found)
+        self._cache.move_to_end(key)
+        while len(self._cache) > CACHE_MAX:
+            self._cache.popitem(last=False)
         return found
 
 
 def _essence(body: bytes) -> Object:
-    """What matters of an owner: its uid, its own owners, and which pods it selects."""
+    """The relevant fields of an owner: its uid, its own owners, and its selector."""
     try:
         obj = msgspec.json.decode(body, type=dict[str, Any])
         metadata, spec = obj["metadata"], obj.get("spec")

@@ -1,4 +1,4 @@
-"""/metrics over HTTPS, for those only to whom the cluster gives the right to it."""
+"""/metrics over HTTPS, for clients with permission from the cluster."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from bayplan.runtime.webhooks.certificates import Served, reload, renewed, serve
 from bayplan.runtime.webhooks.http_server import Address, Busy, Limits, RequestBudget, Server
 
 PATH = "/metrics"
-REVIEWS_MAX = 4  # tokens that the cluster is asked about at the same time
+REVIEWS_MAX = 4  # tokens reviewed at the same time
 WAIT_SECONDS = 2.0
-RENEW_SECONDS = 86400.0 * 7  # before the end of a certificate of our own
+RENEW_SECONDS = 86400.0 * 7  # before the expiry of a self-signed certificate
 _LIMITS = Limits(body_bytes=1024, seconds=15.0, connections=64)
 _WORDS = {
     PathPermission.UNKNOWN: "give a bearer token that the cluster knows\n",
-    PathPermission.FORBIDDEN: f"the owner of this token may not get {PATH}; bind a ClusterRole with that right\n",
-    PathPermission.UNDECIDED: "the cluster did not say whether you may read this; try again\n",
+    PathPermission.FORBIDDEN: f"the owner of this token may not get {PATH}; bind a ClusterRole for it\n",
+    PathPermission.UNDECIDED: "the cluster did not answer whether you may read this; try again\n",
 }
 
 
 class OwnCertificate:
-    """A certificate that nobody has signed but ourselves, made at the start and renewed in time."""
+    """A self-signed certificate, made at the start and renewed in time."""
 
     def __init__(self, names: tuple[str, ...], clock: Clock) -> None:
         self._names, self._clock = names, clock
@@ -36,14 +36,14 @@ class OwnCertificate:
         self.context = server_context(self._current)
 
     def refresh(self) -> None:
-        """Serve a certificate that is good for a while."""
+        """Renew the certificate if it expires soon."""
         if self._clock.wall() > self._current.expires - RENEW_SECONDS:
             self._current = renewed(None, self._names, self._clock.wall()).served
             reload(self.context, self._current)
 
 
 class CertificateFiles:
-    """A certificate and a key out of files, read again when somebody replaces them."""
+    """A certificate and a key from files, reloaded when they change."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self._files = (certificate, key)
@@ -53,11 +53,11 @@ class CertificateFiles:
         self.context.load_cert_chain(*self._files)
 
     def refresh(self) -> None:
-        """Serve what is in the files now; as long as they do not fit together, what was in them before."""
+        """Load the files; as long as they do not match, keep the previous ones."""
         try:
             state = self._state()
             if state != self._seen:
-                tried = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # one of the two may not be there yet
+                tried = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # one of the two may not be replaced yet
                 tried.load_cert_chain(*self._files)
                 self.context.load_cert_chain(*self._files)
                 self._seen = state
@@ -74,7 +74,7 @@ def serve_metrics(
     certificate: OwnCertificate | CertificateFiles,
     address: Address = Address(),  # noqa: B008 - it is frozen
 ) -> Server:
-    """Start to answer those who may."""
+    """Start the server."""
     budget = RequestBudget(REVIEWS_MAX, REVIEWS_MAX, WAIT_SECONDS)
 
     async def page(request: web.Request) -> web.Response:
@@ -83,7 +83,7 @@ def serve_metrics(
         try:
             access = await _access(reviews, token, budget) if token else PathPermission.UNKNOWN
         except Busy:
-            return web.Response(status=429, text="too many are asking\n", headers={"Retry-After": "1"})
+            return web.Response(status=429, text="too many requests\n", headers={"Retry-After": "1"})
         if access is PathPermission.ALLOWED:
             return web.Response(body=metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
         headers = {"WWW-Authenticate": "Bearer"} if access is PathPermission.UNKNOWN else {}
@@ -93,7 +93,7 @@ def serve_metrics(
 
 
 async def _access(reviews: AccessReviews, token: str, budget: RequestBudget) -> PathPermission:
-    known = reviews.known(token, PATH)
+    known = reviews.cached(token, PATH)
     if known is not None:
         return known
     async with budget.hold(1):

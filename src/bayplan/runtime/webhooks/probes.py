@@ -1,4 +1,4 @@
-"""/metrics, /healthz and /readyz: what a kubelet and Prometheus ask, answered from a thread of its own."""
+"""/metrics, /healthz and /readyz for kubelet and Prometheus, served from a thread of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bayplan.runtime.telemetry.metrics import Metrics
 from bayplan.runtime.webhooks.http_server import Address, Limits, Server
 
 Check = Callable[[], str]
-"""Gives an empty text if all is well, else what is wrong. Called from another thread than the loop's."""
+"""Returns an empty text if healthy, else what is wrong. Called from another thread than the loop's."""
 
 _LIMITS = Limits(body_bytes=1024, seconds=10.0)
 
@@ -26,10 +26,10 @@ def serve_health(
     *,
     with_metrics: bool = True,
 ) -> Server:
-    """Start to answer; alive or not decides about a restart, ready or not about traffic and roll-outs.
+    """Start the server; liveness decides about restarts, readiness about traffic and rollouts.
 
-    As with Kubernetes' own, a check is left out by `?exclude=NAME`: the standbys of a Deployment are as
-    ready as they can be, and a roll-out must not wait until they lead.
+    As in Kubernetes, a check is skipped by `?exclude=NAME`: standby replicas of a Deployment never lead, and
+    a rollout must not wait for that.
     """
 
     async def metrics_page(_: web.Request) -> web.Response:
@@ -42,27 +42,27 @@ def serve_health(
         return _report({**alive, **ready}, request)
 
     routes = [web.get("/healthz", healthz), web.get("/readyz", readyz)]
-    if with_metrics:  # otherwise they are served elsewhere, to those only who may read them
+    if with_metrics:  # otherwise they are served elsewhere, with authorization
         routes.append(web.get("/metrics", metrics_page))
     return Server("health", routes, address, _LIMITS)
 
 
 def steps(clock: Clock, last_step: Callable[[], float], seconds_max: float = 60.0) -> Check:
-    """The loop must have ended a step lately; `last_step` gives the monotonic time of it."""
+    """The loop must have completed a step recently; `last_step` returns its monotonic time."""
 
     def check() -> str:
         silent = clock.monotonic() - last_step()
-        return f"the loop has not ended a step for {silent:.0f} s" if silent > seconds_max else ""
+        return f"the loop has not completed a step for {silent:.0f} s" if silent > seconds_max else ""
 
     return check
 
 
 def synced(unsynced: Callable[[], Iterable[Kind]]) -> Check:
-    """All that existed at the start must be known."""
+    """All objects that existed at the start must be known."""
 
     def check() -> str:
         missing = sorted(kind.plural for kind in unsynced())
-        return f"not everything is known yet of {', '.join(missing)}" if missing else ""
+        return f"not synced yet: {', '.join(missing)}" if missing else ""
 
     return check
 
@@ -79,7 +79,7 @@ def leading(clock: Clock, is_leader: Callable[[float], bool]) -> Check:
 def _report(checks: Mapping[str, Check], request: web.Request) -> web.Response:
     excluded = request.query.getall("exclude", [])
     found = {name: _outcome(check) for name, check in checks.items() if name not in excluded}
-    lines = [f"[-] {name}: {wrong}" if wrong else f"[+] {name}" for name, wrong in found.items()]
+    lines = [f"[-] {name}: {problem}" if problem else f"[+] {name}" for name, problem in found.items()]
     bad = any(found.values())
     return web.Response(status=503 if bad else 200, text="\n".join([*lines, "failed" if bad else "ok", ""]))
 
@@ -87,5 +87,5 @@ def _report(checks: Mapping[str, Check], request: web.Request) -> web.Response:
 def _outcome(check: Check) -> str:
     try:
         return check()
-    except Exception as trouble:  # a broken check is an answer too
-        return f"the check itself failed ({trouble!r})"
+    except Exception as error:  # a broken check counts as failed
+        return f"the check itself failed ({error!r})"

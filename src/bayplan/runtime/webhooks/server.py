@@ -1,9 +1,8 @@
-"""The webhook server: HTTPS around the answers of `reviews`, with a certificate that can be replaced.
+"""The webhook server: HTTPS around the handlers, with a certificate that can be replaced.
 
-An API server asks at /mutate, /validate and /convert; an error of ours then refuses the write that is asked
-about. Webhooks that must never block a write (`failurePolicy: Ignore`) ask at /mutate/optional and
-/validate/optional, where an error of ours is answered with `allowed`. Bodies that are read at the same time
-have a budget of bytes.
+An API server calls /mutate, /validate and /convert; an internal error then refuses the write. Webhooks that
+must never block a write (`failurePolicy: Ignore`) use /mutate/optional and /validate/optional, where an
+internal error is answered with `allowed`. Concurrent request bodies have a byte budget.
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ from bayplan.runtime.webhooks.admission_review import (
 from bayplan.runtime.webhooks.http_server import Address, Busy, Limits, RequestBudget, Server
 
 OPTIONAL = "/optional"
-"""Ends the address of a webhook that must never block."""
+"""The path suffix of a webhook that must never block."""
 ADMISSION_BYTES = OBJECT_BYTES
-"""An API server takes objects of up to 3 MiB, and a review holds the new and the old one."""
+"""An API server accepts objects of up to 3 MiB, and a review holds the new and the old one."""
 CONVERSION_BYTES = 64 * 1024 * 1024
-"""A review holds a whole page of a list."""
+"""A conversion review holds a whole page of a list."""
 ADMISSION_BYTES_TOTAL = 32 * 1024 * 1024
 CONVERSION_BYTES_TOTAL = 96 * 1024 * 1024
-"""Of all bodies at the same time; conversions have a budget of their own, not to hold up writes."""
+"""Bytes of all concurrent bodies; conversions have their own budget, so that they do not delay writes."""
 REQUESTS_MAX = 128
-WAIT_SECONDS = 0.5  # for room in the budget
+WAIT_SECONDS = 0.5  # to wait for the budget
 RETRY_SECONDS = 1
-ANSWER_SECONDS = 8.0  # after which an answer would come too late
+ANSWER_SECONDS = 8.0  # after this the response would come too late
 LIMITS = Limits(body_bytes=CONVERSION_BYTES, seconds=10.0, idle_seconds=90.0)
 
 Note = Callable[[str, BaseException | None], None]
@@ -52,13 +51,14 @@ Note = Callable[[str, BaseException | None], None]
 
 @dataclass(frozen=True, slots=True)
 class _Route:
-    """What is asked at an address, how large it may be, and out of which budget."""
+    """A path, the size limit of its bodies, and its budget."""
 
     path: str
     body_bytes: int
     budget: RequestBudget
-    thread: ThreadPoolExecutor  # not the one that speaks with clients, so that a long answer holds up few
-    answer: Callable[[bytearray, Callable[[], bool]], ReviewResponse]  # the second: whether it is too late
+    thread: ThreadPoolExecutor  # not the thread that talks to clients, so that a long review delays few
+    # the second argument: whether it is too late
+    answer: Callable[[bytearray, Callable[[], bool]], ReviewResponse]
 
     @property
     def review(self) -> str:
@@ -74,7 +74,7 @@ def serve_webhooks(
     address: Address = Address(),  # noqa: B008 - it is frozen
     note: Note = lambda sentence, bug: None,
 ) -> Server:
-    """Start to answer. To renew the certificate, reload the context."""
+    """Start the server. To renew the certificate, reload the context."""
 
     def report(sentence: str, error: BaseException, **facts: str) -> None:
         note(f"{sentence} (id {facts['id']})", error)
@@ -117,18 +117,18 @@ def serve_webhooks(
 
 
 class _Watch:
-    """Tells metrics and log how one review went."""
+    """Reports one review to metrics and log."""
 
     def __init__(self, review: str, clock: Clock, metrics: Metrics, note: Note) -> None:
         self._review, self._metrics, self._note = review, metrics, note
         self._elapsed = timer(clock)
 
     def late(self) -> bool:
-        """Whether an answer would come too late."""
+        """Whether a response would come too late."""
         return self._elapsed() > ANSWER_SECONDS
 
     def answered(self, answer: ReviewResponse) -> None:
-        self._metrics.reviewed(self._review, answer.resource, answer.said, self._elapsed())
+        self._metrics.reviewed(self._review, answer.resource, answer.verdict, self._elapsed())
 
     def refused(self, why: str) -> None:
         self._metrics.reviewed(self._review, "", "malformed", self._elapsed())
@@ -140,17 +140,17 @@ async def _handle(request: web.Request, route: _Route, watch: _Watch) -> web.Res
     if request.content_type != "application/json":
         return _status(415, f"a review is application/json, not {request.content_type}", watch)
     if size is None:
-        return _status(411, "a review must say its length", watch)
+        return _status(411, "a review must have a Content-Length", watch)
     if size > route.body_bytes:
         return _status(413, f"a review holds at most {route.body_bytes} bytes, not {size}", watch)
     try:
         async with route.budget.hold(size):
             response = await _answered(request, route, watch)
-            await response.prepare(request)  # a client that is slow to take it does so within its budget
+            await response.prepare(request)  # a slow client reads it within its budget
             await response.write_eof()
             return response
     except Busy:
-        return _status(429, "too many reviews are under way; ask again", watch)
+        return _status(429, "too many reviews are in progress; try again", watch)
 
 
 async def _answered(request: web.Request, route: _Route, watch: _Watch) -> web.Response:
@@ -160,15 +160,15 @@ async def _answered(request: web.Request, route: _Route, watch: _Watch) -> web.R
     try:
         running = asyncio.get_running_loop().run_in_executor(route.thread, _said, route, body, watch)
         return web.Response(body=await running, content_type="application/json")
-    except Malformed as trouble:
-        return _status(400, str(trouble), watch)
+    except Malformed as error:
+        return _status(400, str(error), watch)
     except Late:
         raise Busy from None
 
 
 def _said(route: _Route, body: bytearray, watch: _Watch) -> bytes:
-    """The answer in bytes; from the thread of its route."""
-    if watch.late():  # it waited for others
+    """The response in bytes; runs in the thread of its route."""
+    if watch.late():  # it waited for other reviews
         raise Late
     found = route.answer(body, watch.late)
     watch.answered(found)
@@ -198,5 +198,5 @@ def _status(code: int, message: str, watch: _Watch) -> web.Response:
         status=code, body=msgspec.json.encode(body), content_type="application/json", headers=retry
     )
     if code != 400:
-        found.force_close()  # the body was not read, and is not going to be
+        found.force_close()  # the body was not read, and will not be
     return found

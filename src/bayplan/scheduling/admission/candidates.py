@@ -1,4 +1,4 @@
-"""Gangs that yield to others: in which order, on what grounds, and when enough of them have."""
+"""Preemption candidates of one admission cycle: their order, the policies that allow it, and the reprieve."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from bayplan.scheduling.admission.simulation import AdmissionSimulation
 from bayplan.state.admission.quota_tree import QuotaAccount
 from bayplan.state.admission.usage import PlacedPods
 
-TRIED_MAX = 16
-"""So many victims are put back one by one, each time with a new search for a place."""
+REPRIEVE_MAX = 16
+"""At most this many victims are reprieved one by one: each one takes a new placement search."""
 
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A gang that has to yield, and why."""
+    """An admitted gang to evict, and the reason."""
 
     demand: QueuedGang
     why: EvictionReason
@@ -26,129 +26,145 @@ class Victim:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreemptionRequest:
-    """What the gang lacks: cells where quota is short, all it asks for, and whether a place is found."""
+    """What a pending gang lacks: cells short of quota, all quota it requests, and its placement."""
 
-    demand: QueuedGang
+    queued_gang: QueuedGang
     queue: Queue
     cells: frozenset[Cell]
     quota: Mapping[Cell, int]
-    find: Callable[[], Sequence[PlacedPods] | None]  # where it would stand as things are
-    has_place: Callable[[], bool]  # whether it would stand anywhere, which is known sooner
-    level: tuple[str, str] | None = None  # a flavor, and the level of one domain of it that must hold all
-    ground: tuple[str, frozenset[int]] | None = None  # a flavor, and the only leaves of it that matter
+    # the pods' placement in the simulation as it is now, or None
+    find: Callable[[], Sequence[PlacedPods] | None]
+    has_place: Callable[[], bool]  # whether any placement exists; cheaper than `find`
+    level: tuple[str, str] | None = None  # a flavor, and the level at which one domain must hold all pods
+    # a flavor, and the only leaf domains whose capacity matters
+    leaf_domains: tuple[str, frozenset[int]] | None = None
 
 
 def lowest_fit(account: QuotaAccount, cell: Cell, amount: int) -> tuple[int, bool]:
-    """The height of the lowest subtree whose own quota holds so much more; and whether that is not all."""
+    """The height of the lowest subtree whose quota covers the amount, and whether it has a parent."""
     if account.parent is None or not account.borrows(cell, amount):
         return 0, account.parent is not None
-    left = amount - account.kept_free(cell)
+    remaining = amount - account.kept_free(cell)
     for above in account.ancestors():
-        if not above.borrows(cell, left):
+        if not above.borrows(cell, remaining):
             return above.height(), above.parent is not None
-        left -= above.kept_free(cell)
+        remaining -= above.kept_free(cell)
     return account.root().height(), False
 
 
-def yields(preemptor: QueuedGang, other: QueuedGang, rule: VictimPolicy) -> bool:
-    """Whether a rule lets one gang displace another."""
-    mine, theirs = preemptor.gang.priority, other.gang.priority
+def may_preempt(preemptor: QueuedGang, other: QueuedGang, rule: VictimPolicy) -> bool:
+    """Whether a policy allows the preemptor to preempt the other gang."""
+    mine, other_priority = preemptor.gang.priority, other.gang.priority
     match rule:
         case VictimPolicy.LOWER:
-            return theirs < mine
+            return other_priority < mine
         case VictimPolicy.LOWER_OR_NEWER:
-            return theirs < mine or (theirs == mine and preemptor.queued < other.queued)
+            return other_priority < mine or (other_priority == mine and preemptor.queued < other.queued)
         case VictimPolicy.ANY:
             return True
         case _:
             return False
 
 
-def uses(demand: QueuedGang, cells: frozenset[Cell]) -> bool:
-    """Whether a gang's going would free any of the cells."""
-    given = demand.admission.given if demand.admission else ()
-    return any((flavor, name) in cells for part in given for name, flavor in part.flavors.items())
+def uses(queued_gang: QueuedGang, cells: frozenset[Cell]) -> bool:
+    """Whether evicting the gang would free any of the cells."""
+    pod_sets = queued_gang.admission.given if queued_gang.admission else ()
+    return any((flavor, name) in cells for part in pod_sets for name, flavor in part.flavors.items())
 
 
-def importance(demand: QueuedGang, queue: str) -> tuple[bool, bool, int, float, str]:
-    """Order of yielding: those on their way out, other queues, low priority, newest, then by identity."""
-    own = demand.admission is not None and demand.admission.queue == queue
-    identity = demand.gang.uid or f"{demand.gang.source.namespace}/{demand.gang.source.name}"
-    return (not demand.evicted, own, demand.gang.priority, -demand.reserved, identity)
+def candidate_order(queued_gang: QueuedGang, queue: str) -> tuple[bool, bool, int, float, str]:
+    """Sort key of candidates: evicted gangs first, then other queues, low priority, newest, and identity."""
+    own = queued_gang.admission is not None and queued_gang.admission.queue == queue
+    identity = queued_gang.gang.uid or f"{queued_gang.gang.source.namespace}/{queued_gang.gang.source.name}"
+    return (not queued_gang.evicted, own, queued_gang.gang.priority, -queued_gang.reserved, identity)
 
 
-def in_the_way(round_: AdmissionSimulation, need: PreemptionRequest, demand: QueuedGang) -> bool:
-    """Whether a gang stands where the one in need could; if it does not, its going makes no room."""
-    if need.ground is None:
+def overlaps_request(
+    simulation: AdmissionSimulation, request: PreemptionRequest, queued_gang: QueuedGang
+) -> bool:
+    """Whether the gang uses leaf domains that the preemptor could use; if not, evicting it does not help."""
+    if request.leaf_domains is None:
         return True
-    flavor, leaves = need.ground
-    return not leaves.isdisjoint(round_.rooms.leaves(flavor, [s.place for s in round_.load_of(demand).spots]))
+    flavor, leaves = request.leaf_domains
+    return not leaves.isdisjoint(
+        simulation.overlay.leaves(flavor, [s.place for s in simulation.load_of(queued_gang).spots])
+    )
 
 
-def is_within(account: QuotaAccount, cells: frozenset[Cell]) -> bool:
-    """Whether a node uses no more than it brings in."""
+def within_quota(account: QuotaAccount, cells: frozenset[Cell]) -> bool:
+    """Whether an account uses no more than its own quota of these cells."""
     return not any(account.borrows(cell) for cell in cells)
 
 
-def fits(round_: AdmissionSimulation, need: PreemptionRequest, borrowing: bool) -> bool:
-    """Whether the gang could be admitted as things are."""
-    return fits_quota(round_, need, borrowing) and need.has_place()
+def fits(simulation: AdmissionSimulation, request: PreemptionRequest, borrowing: bool) -> bool:
+    """Whether quota and placement of the gang fit in the simulation as it is now."""
+    return fits_quota(simulation, request, borrowing) and request.has_place()
 
 
-def fits_quota(round_: AdmissionSimulation, need: PreemptionRequest, borrowing: bool) -> bool:
-    """Whether its quota is free."""
-    account = round_.account(need.queue.name)
-    for cell, amount in need.quota.items():
+def fits_quota(simulation: AdmissionSimulation, request: PreemptionRequest, borrowing: bool) -> bool:
+    """Whether the requested quota is available, with or without borrowing."""
+    account = simulation.account(request.queue.name)
+    for cell, amount in request.quota.items():
         if (not borrowing and account.borrows(cell, amount)) or amount > account.available(cell):
             return False
     return True
 
 
-def put_back(
-    round_: AdmissionSimulation, need: PreemptionRequest, removed: Sequence[QueuedGang], borrowing: bool
+def reprieve(
+    simulation: AdmissionSimulation,
+    request: PreemptionRequest,
+    removed: Sequence[QueuedGang],
+    borrowing: bool,
 ) -> list[QueuedGang]:
-    """Of those removed, the ones that have to stay away. The last one removed was needed."""
-    kept = list(removed)
-    if len(kept) > TRIED_MAX:
-        kept = _beside(round_, need, kept, borrowing)
-    if len(kept) > TRIED_MAX:
-        return kept
-    return _returned(round_, kept, lambda: fits(round_, need, borrowing))
+    """Reprieve removed gangs that the preemptor fits beside; returns the victims.
+
+    The gang removed last is always needed: without its removal the preemptor did not fit.
+    """
+    victims = list(removed)
+    if len(victims) > REPRIEVE_MAX:
+        victims = _reprieve_disjoint(simulation, request, victims, borrowing)
+    if len(victims) > REPRIEVE_MAX:
+        return victims
+    return _reprieve_one_by_one(simulation, victims, lambda: fits(simulation, request, borrowing))
 
 
-def _beside(
-    round_: AdmissionSimulation, need: PreemptionRequest, kept: list[QueuedGang], borrowing: bool
+def _reprieve_disjoint(
+    simulation: AdmissionSimulation, request: PreemptionRequest, victims: list[QueuedGang], borrowing: bool
 ) -> list[QueuedGang]:
-    """Put back all that the place found now stands beside: no other place is sought."""
-    spots = need.find()
-    assert spots is not None, "it was found before"
-    mine = [(spot.flavor, round_.rooms.leaves(spot.flavor, (spot.place,))) for spot in spots]
-    apart = [demand for demand in kept[:-1] if _stands_apart(round_, demand, mine)]
-    round_.restore(apart)
-    if fits_quota(round_, need, borrowing):
-        beside = {demand.gang.source for demand in apart}
-        kept = [demand for demand in kept if demand.gang.source not in beside]
+    """Reprieve every gang that does not overlap the placement found now, without another placement search."""
+    placed = request.find()
+    assert placed is not None, "it was found before"
+    mine = [(pods.flavor, simulation.overlay.leaves(pods.flavor, (pods.place,))) for pods in placed]
+    disjoint = [queued_gang for queued_gang in victims[:-1] if _is_disjoint(simulation, queued_gang, mine)]
+    simulation.restore(disjoint)
+    if fits_quota(simulation, request, borrowing):
+        reprieved = {queued_gang.gang.source for queued_gang in disjoint}
+        victims = [queued_gang for queued_gang in victims if queued_gang.gang.source not in reprieved]
     else:
-        round_.remove(apart)
-    return _returned(round_, kept, lambda: fits_quota(round_, need, borrowing) and round_.fits_spots(spots))
+        simulation.remove(disjoint)
+    return _reprieve_one_by_one(
+        simulation,
+        victims,
+        lambda: fits_quota(simulation, request, borrowing) and simulation.fits_placed(placed),
+    )
 
 
-def _stands_apart(
-    round_: AdmissionSimulation, demand: QueuedGang, mine: Sequence[tuple[str, frozenset[int]]]
+def _is_disjoint(
+    simulation: AdmissionSimulation, queued_gang: QueuedGang, mine: Sequence[tuple[str, frozenset[int]]]
 ) -> bool:
-    """Whether no pod of a gang stands on any of the leaves, which are told by flavor."""
-    places = [spot.place for spot in round_.load_of(demand).spots]
-    return all(leaves.isdisjoint(round_.rooms.leaves(flavor, places)) for flavor, leaves in mine)
+    """Whether no pod of the gang uses any of these leaf domains, which are given by flavor."""
+    places = [pods.place for pods in simulation.load_of(queued_gang).spots]
+    return all(leaves.isdisjoint(simulation.overlay.leaves(flavor, places)) for flavor, leaves in mine)
 
 
-def _returned(
-    round_: AdmissionSimulation, kept: list[QueuedGang], still_fits: Callable[[], bool]
+def _reprieve_one_by_one(
+    simulation: AdmissionSimulation, victims: list[QueuedGang], still_fits: Callable[[], bool]
 ) -> list[QueuedGang]:
-    for index in range(len(kept) - 2, -1, -1):
-        demand = kept[index]
-        round_.restore((demand,))
+    for index in range(len(victims) - 2, -1, -1):
+        queued_gang = victims[index]
+        simulation.restore((queued_gang,))
         if still_fits():
-            del kept[index]
+            del victims[index]
         else:
-            round_.remove((demand,))
-    return kept
+            simulation.remove((queued_gang,))
+    return victims

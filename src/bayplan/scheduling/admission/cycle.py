@@ -1,4 +1,4 @@
-"""One round of admission: every queue's first gang is admitted, makes room, or is told why not."""
+"""One admission cycle: the head of every queue is admitted, preempts other gangs, or gets a rejection."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from bayplan.model.watchdog import Watchdog
 from bayplan.placement.overlay.topology_numa_overlay import TopologyNumaOverlay
 from bayplan.placement.overlay.topology_overlay import TopologyOverlay
 from bayplan.scheduling.admission.candidates import Victim
-from bayplan.scheduling.admission.evaluate import assess, may_set_aside
+from bayplan.scheduling.admission.evaluate import evaluate, may_set_aside
 from bayplan.scheduling.admission.offer import Mode, net_load
-from bayplan.scheduling.admission.order import CycleEntry, in_turn
+from bayplan.scheduling.admission.order import CycleEntry, in_order
 from bayplan.scheduling.admission.simulation import AdmissionSimulation, GangLoad
 from bayplan.state.admission.quota_tree import QuotaAccount
 from bayplan.state.admission.snapshot import AdmissionSnapshot, QueueHead
@@ -26,14 +26,14 @@ from bayplan.state.admission.snapshot import AdmissionSnapshot, QueueHead
 def decide_admissions(
     snapshot: AdmissionSnapshot, profile: Profile, now: float, watchdog: Watchdog | None = None
 ) -> Plan:
-    """Decide on all heads; whoever comes later sees what those before it took.
+    """Decide on the heads of all queues; each gang sees what the gangs before it in the cycle took.
 
-    Those whose turn has not come when the time is up are left for the next decision.
+    Gangs that were not reached when the time budget ran out are left for the next cycle.
     """
-    zones = TopologyNumaOverlay(snapshot.zones, profile.zones) if snapshot.zones else None
-    round_ = AdmissionSimulation(
+    numa_overlay = TopologyNumaOverlay(snapshot.zones, profile.zones) if snapshot.zones else None
+    simulation = AdmissionSimulation(
         snapshot.books,
-        TopologyOverlay(snapshot.supplies, snapshot.flavors, snapshot.known, zones),
+        TopologyOverlay(snapshot.supplies, snapshot.flavors, snapshot.known, numa_overlay),
         snapshot.queues,
         snapshot.flavors,
         snapshot.checks,
@@ -42,194 +42,200 @@ def decide_admissions(
         now,
         snapshot.closed,
         snapshot.reserved,
-        holdings=snapshot.holdings,
+        usage=snapshot.holdings,
         watchdog=watchdog or Watchdog(),
     )
-    return _Decision(round_).run(snapshot.heads)
+    return _Decision(simulation).run(snapshot.heads)
 
 
 class _Decision:
-    def __init__(self, round_: AdmissionSimulation) -> None:
-        self.round = round_
+    def __init__(self, simulation: AdmissionSimulation) -> None:
+        self.simulation = simulation
         self.actions: list[Action] = []
-        self.leaving: dict[Ref, QueuedGang] = {}  # gangs that this round makes yield
-        self.set_aside: list[int] = []  # priorities of gangs for which room is kept
-        self.promised: list[tuple[str, GangLoad]] = []  # by queue: what nobody has yet, but shall get
+        self.preempted: dict[Ref, QueuedGang] = {}  # gangs that this cycle preempts
+        self.set_aside: list[int] = []  # priorities of gangs for which quota is set aside
+        # by queue: the load of gangs that wait for their victims to leave
+        self.reserved_loads: list[tuple[str, GangLoad]] = []
 
     def run(self, heads: Iterable[QueueHead]) -> Plan:
         entries: list[CycleEntry] = []
         left: list[Ref] = []
-        watchdog = self.round.watchdog
+        watchdog = self.simulation.watchdog
         for head in heads:
             if watchdog.is_over:
                 left.append(head.demand.gang.source)
                 continue
             watchdog.turn(head.demand.gang.source)
-            refusal = self._barred(head)
-            if refusal is not None:
-                self._decline(self._put_off(ReportNotAdmitted(head.demand, refusal), head.tries), head.alike)
+            rejection = self._precheck(head)
+            if rejection is not None:
+                self._report(
+                    self._requeue_or_evict(ReportNotAdmitted(head.demand, rejection), head.tries), head.alike
+                )
                 continue
-            found = assess(self.round, head.demand, head.queue, head.progress)
-            entries.append(CycleEntry(head.demand, head.queue, found, head.alike, head.tries, head.made_room))
+            assessment = evaluate(self.simulation, head.demand, head.queue, head.progress)
+            entries.append(
+                CycleEntry(head.demand, head.queue, assessment, head.alike, head.tries, head.made_room)
+            )
         watchdog.end_turn()
-        for entry in in_turn(self.round, entries, self._load):
-            watchdog.turn(entry.demand.gang.source)
+        for entry in in_order(self.simulation, entries, self._load):
+            watchdog.turn(entry.queued_gang.gang.source)
             self._process(entry)
             if not entry.done:
-                declined = replace(_declined(entry), reserves=self._reserves(entry))
-                self._decline(self._put_off(declined, entry.tries), entry.alike)
+                declined = replace(_rejection(entry), reserves=self._reserves(entry))
+                self._report(self._requeue_or_evict(declined, entry.tries), entry.alike)
         watchdog.end_turn()
         return Plan(tuple(self.actions), tuple(left))
 
     def _reserves(self, entry: CycleEntry) -> tuple[str, Path] | None:
-        """The domain that a gang nearly fits, if room is all it lacks."""
-        if not self.round.profile.reserve or entry.demand.admission is not None:
+        """The topology and domain to reserve for a gang that lacks nothing but capacity there."""
+        if not self.simulation.profile.reserve or entry.queued_gang.admission is not None:
             return None
-        obstacles = [o for part in entry.found.offer.parts for o in part.obstacles]
+        obstacles = [o for part in entry.assessment.offer.parts for o in part.obstacles]
         lacks = [o for o in obstacles if isinstance(o, Misfit)]
-        if entry.found.offer.mode is Mode.NO_FIT or len(lacks) < len(obstacles) or not lacks:
+        if entry.assessment.offer.mode is Mode.NO_FIT or len(lacks) < len(obstacles) or not lacks:
             return None
         near = lacks[0].nearest
         return None if near is None or not near.domain else (lacks[0].topology, near.domain)
 
-    def _put_off(self, action: ReportNotAdmitted, tries: int) -> ReportNotAdmitted | EvictGang:
-        """A gang that has quota keeps it while a place is sought, but not for ever."""
-        profile, demand = self.round.profile, action.demand
-        if demand.admission is None:
+    def _requeue_or_evict(self, action: ReportNotAdmitted, tries: int) -> ReportNotAdmitted | EvictGang:
+        """Requeue a gang that holds quota without a placement; evict it after the time limit."""
+        profile, queued_gang = self.simulation.profile, action.demand
+        if queued_gang.admission is None:
             return action
-        first, most = profile.place_first, profile.place_limit
-        if demand.failed_nodes:
-            first, most = profile.replace_first, profile.replace_limit
+        first, limit = profile.place_first, profile.place_limit
+        if queued_gang.failed_nodes:
+            first, limit = profile.replace_first, profile.replace_limit
         seconds = first * 2.0 ** min(tries, 64)
-        if seconds > most and not demand.failed_nodes:
-            return EvictGang(demand, EvictionReason.NO_PLACE_IN_TIME)
-        return replace(action, again=Requeue.AFTER_A_WHILE, seconds=min(seconds, most))
+        if seconds > limit and not queued_gang.failed_nodes:
+            return EvictGang(queued_gang, EvictionReason.NO_PLACE_IN_TIME)
+        return replace(action, again=Requeue.AFTER_A_WHILE, seconds=min(seconds, limit))
 
-    def _decline(self, action: ReportNotAdmitted | EvictGang, alike: Iterable[QueuedGang]) -> None:
-        """Say why not; what can only be helped by some event goes for all gangs of the same shape."""
+    def _report(self, action: ReportNotAdmitted | EvictGang, alike: Iterable[QueuedGang]) -> None:
+        """Report the rejection; one that only an event can resolve applies to all gangs of the same shape."""
         self.actions.append(action)
         if isinstance(action, ReportNotAdmitted) and action.again is Requeue.WHEN_IT_MAY_HELP:
-            self.actions += [replace(action, demand=demand, reserves=None) for demand in alike]
+            self.actions += [replace(action, demand=queued_gang, reserves=None) for queued_gang in alike]
 
-    def _barred(self, head: QueueHead) -> AdmissionRejection | None:
-        """Reasons that need no look at what is free."""
+    def _precheck(self, head: QueueHead) -> AdmissionRejection | None:
+        """Reasons to reject a head that do not depend on free quota or capacity."""
         bad = (CheckState.RETRY, CheckState.REJECTED)
         if any(verdict.state in bad for verdict in head.demand.verdicts):
             return AdmissionRejection(AdmissionReason.TO_BE_EVALUATED, AdmissionRemark.CHECKS_FAILED)
-        if head.queue in self.round.closed:
+        if head.queue in self.simulation.closed:
             return AdmissionRejection(AdmissionReason.CLOSED, AdmissionRemark.QUEUE_CLOSED, queue=head.queue)
-        if head.queue not in self.round.queues or head.queue not in self.round.books.queues:
+        if head.queue not in self.simulation.queues or head.queue not in self.simulation.books.queues:
             return AdmissionRejection(
                 AdmissionReason.MISCONFIGURED, AdmissionRemark.QUEUE_MISSING, queue=head.queue
             )
         return head.barred
 
     def _load(self, entry: CycleEntry) -> GangLoad:
-        shapes = {pod_set.name: pod_set for pod_set in entry.demand.gang.root.pod_sets()}
-        return net_load(entry.found.offer, entry.demand, shapes, self.round)
+        shapes = {pod_set.name: pod_set for pod_set in entry.queued_gang.gang.root.pod_sets()}
+        return net_load(entry.assessment.offer, entry.queued_gang, shapes, self.simulation)
 
     def _process(self, entry: CycleEntry) -> None:
         load, fits = self._refreshed(entry)
-        offer, profile = entry.found.offer, self.round.profile
-        if entry.demand.failed_nodes and profile.replace_fast and offer.mode is not Mode.FIT:
-            self.actions.append(EvictGang(entry.demand, EvictionReason.NODES_FAILED))
+        offer, profile = entry.assessment.offer, self.simulation.profile
+        if entry.queued_gang.failed_nodes and profile.replace_fast and offer.mode is not Mode.FIT:
+            self.actions.append(EvictGang(entry.queued_gang, EvictionReason.NODES_FAILED))
             entry.done = True
             return
         match offer.mode:
             case Mode.NO_FIT:
-                entry.token = offer.token or AdmissionReason.TO_BE_EVALUATED
+                entry.reason = offer.token or AdmissionReason.TO_BE_EVALUATED
                 return
-            case Mode.PREEMPT if not entry.found.victims:
-                entry.token = AdmissionReason.NO_QUOTA_NOW
+            case Mode.PREEMPT if not entry.assessment.victims:
+                entry.reason = AdmissionReason.NO_QUOTA_NOW
                 self._set_aside(entry)
                 return
             case Mode.LATER:
-                entry.token, entry.remark = (
+                entry.reason, entry.remark = (
                     AdmissionReason.VICTIMS_LEAVING,
                     AdmissionRemark.SAME_VICTIMS_WILL_FIT,
                 )
-                entry.again, entry.keeps_progress = Requeue.AT_ONCE, False
-                self._promise(entry.queue, load)
+                entry.requeue, entry.keeps_progress = Requeue.AT_ONCE, False
+                self._reserve_load(entry.queue, load)
                 return
-        if self._overlaps(entry.found.victims) or not fits:
-            overlaps = self._overlaps(entry.found.victims)
+        if self._overlaps(entry.assessment.victims) or not fits:
+            overlaps = self._overlaps(entry.assessment.victims)
             entry.remark = AdmissionRemark.SAME_VICTIMS if overlaps else AdmissionRemark.OVERTAKEN
-            entry.token, entry.again, entry.keeps_progress = (
+            entry.reason, entry.requeue, entry.keeps_progress = (
                 AdmissionReason.NO_QUOTA_NOW,
                 Requeue.AT_ONCE,
                 False,
             )
             return
-        self.leaving |= {v.demand.gang.source: v.demand for v in entry.found.victims}
+        self.preempted |= {v.demand.gang.source: v.demand for v in entry.assessment.victims}
         if offer.mode is Mode.PREEMPT:
-            self._promise(entry.queue, load)
-            self._make_room(entry)
+            self._reserve_load(entry.queue, load)
+            self._evict_victims(entry)
         else:
-            self.round.apply(entry.queue, load)
+            self.simulation.apply(entry.queue, load)
             self._admit(entry)
 
     def _refreshed(self, entry: CycleEntry) -> tuple[GangLoad, bool]:
-        """What the gang takes, and whether that fits; a place or victims lost to others are sought anew."""
+        """The load of the gang, and whether it fits; what other gangs took is searched again."""
         load = self._load(entry)
         quota_fits, spots_fit = self._fits(entry, load)
-        overlaps = self._overlaps(entry.found.victims)
-        if not overlaps and not (quota_fits and not spots_fit and self.round.profile.recompute):
+        overlaps = self._overlaps(entry.assessment.victims)
+        if not overlaps and not (quota_fits and not spots_fit and self.simulation.profile.recompute):
             return load, quota_fits and spots_fit
         pinned = {
             part.name: {resource: choice.flavor for resource, choice in part.choices.items()}
-            for part in entry.found.offer.parts
+            for part in entry.assessment.offer.parts
         }
-        gone = list(self.leaving.values()) if overlaps else []
-        self.round.remove(gone)
-        self.round.absent = {demand.gang.source for demand in gone}
-        entry.found = assess(self.round, entry.demand, entry.queue, (), pinned)
-        entry.crowded = bool(self.set_aside)
-        if any(priority < entry.demand.gang.priority for priority in self.set_aside):
-            entry.again, entry.keeps_progress = Requeue.AT_ONCE, False  # it need not wait for those
-        entry.outrun = any(isinstance(action, Admit) for action in self.actions)
-        self.round.absent = set()
-        self.round.restore(gone)
-        if overlaps and entry.found.offer.mode is Mode.FIT:
-            entry.found.offer.set_mode(Mode.LATER)
+        removed = list(self.preempted.values()) if overlaps else []
+        self.simulation.remove(removed)
+        self.simulation.removed = {queued_gang.gang.source for queued_gang in removed}
+        entry.assessment = evaluate(self.simulation, entry.queued_gang, entry.queue, (), pinned)
+        entry.blocked_by_set_aside = bool(self.set_aside)
+        if any(priority < entry.queued_gang.gang.priority for priority in self.set_aside):
+            # it need not wait for these victims to leave
+            entry.requeue, entry.keeps_progress = Requeue.AT_ONCE, False
+        entry.overtaken = any(isinstance(action, Admit) for action in self.actions)
+        self.simulation.removed = set()
+        self.simulation.restore(removed)
+        if overlaps and entry.assessment.offer.mode is Mode.FIT:
+            entry.assessment.offer.set_mode(Mode.LATER)
         load = self._load(entry)
         quota_fits, spots_fit = self._fits(entry, load)
         return load, quota_fits and spots_fit
 
     def _fits(self, entry: CycleEntry, load: GangLoad) -> tuple[bool, bool]:
-        """Whether quota and spots are free once everyone who yields in this round has left.
+        """Whether quota and placement fit once all gangs preempted in this cycle have left.
 
-        Whoever is admitted now must fit while they are still there, too.
+        A gang that is admitted now must also fit while those victims still run.
         """
-        victims = {v.demand.gang.source: v.demand for v in entry.found.victims}
-        gone = list((self.leaving | victims).values())
-        self.round.remove(gone)
-        fits = self._fits_as_it_is(entry.queue, load)
-        self.round.restore(gone)
-        if not gone or not all(fits) or entry.found.offer.mode is not Mode.FIT:
+        victims = {v.demand.gang.source: v.demand for v in entry.assessment.victims}
+        removed = list((self.preempted | victims).values())
+        self.simulation.remove(removed)
+        fits = self._fits_now(entry.queue, load)
+        self.simulation.restore(removed)
+        if not removed or not all(fits) or entry.assessment.offer.mode is not Mode.FIT:
             return fits
-        for queue, promised in self.promised:
-            self.round.apply(queue, promised, -1)
-        fits = self._fits_as_it_is(entry.queue, load)
-        for queue, promised in self.promised:
-            self.round.apply(queue, promised)
+        for queue, reserved_load in self.reserved_loads:
+            self.simulation.apply(queue, reserved_load, -1)
+        fits = self._fits_now(entry.queue, load)
+        for queue, reserved_load in self.reserved_loads:
+            self.simulation.apply(queue, reserved_load)
         return fits
 
-    def _fits_as_it_is(self, queue: str, load: GangLoad) -> tuple[bool, bool]:
-        return self.round.fits_quota(queue, load.quota), self.round.fits_spots(load.spots)
+    def _fits_now(self, queue: str, load: GangLoad) -> tuple[bool, bool]:
+        return self.simulation.fits_quota(queue, load.quota), self.simulation.fits_placed(load.spots)
 
-    def _promise(self, queue: str, load: GangLoad) -> None:
-        """Keep for a gang what it shall get once others have left."""
-        self.round.apply(queue, load)
-        self.promised.append((queue, load))
+    def _reserve_load(self, queue: str, load: GangLoad) -> None:
+        """Count the load of a gang that waits for its victims, so that no other gang takes it."""
+        self.simulation.apply(queue, load)
+        self.reserved_loads.append((queue, load))
 
     def _overlaps(self, victims: Sequence[Victim]) -> bool:
-        return any(victim.demand.gang.source in self.leaving for victim in victims)
+        return any(victim.demand.gang.source in self.preempted for victim in victims)
 
     def _set_aside(self, entry: CycleEntry) -> None:
-        """Keep others from what a gang waits for that has nobody to displace, up to what is its own."""
-        if not may_set_aside(self.round.queues[entry.queue]):
+        """Set aside quota, up to the queue's own, for a gang that found no victims to preempt."""
+        if not may_set_aside(self.simulation.queues[entry.queue]):
             return
-        load, account, offer = self._load(entry), self.round.account(entry.queue), entry.found.offer
+        load, account, offer = self._load(entry), self.simulation.account(entry.queue), entry.assessment.offer
         quota: dict[tuple[str, str], int] = {}
         for cell, amount in load.quota.items():
             rules, used = account.quota(cell), account.usage.get(cell, 0)
@@ -239,46 +245,51 @@ class _Decision:
                 quota[cell] = amount
             else:
                 quota[cell] = min(amount, rules.nominal + rules.borrowing - used)
-        self._promise(entry.queue, replace(load, quota=quota))
-        self.set_aside.append(entry.demand.gang.priority)
+        self._reserve_load(entry.queue, replace(load, quota=quota))
+        self.set_aside.append(entry.queued_gang.gang.priority)
 
-    def _make_room(self, entry: CycleEntry) -> None:
-        path = _path(self.round.account(entry.queue))
-        for victim in entry.found.victims:
+    def _evict_victims(self, entry: CycleEntry) -> None:
+        path = _path(self.simulation.account(entry.queue))
+        for victim in entry.assessment.victims:
             if victim.demand.evicted:
                 continue
             assert victim.demand.admission is not None
-            theirs = _path(self.round.account(victim.demand.admission.queue))
-            self.actions.append(EvictGang(victim.demand, victim.why, entry.demand, theirs, path))
-        entry.token, entry.remark = AdmissionReason.VICTIMS_LEAVING, AdmissionRemark.LEAVING
-        entry.again, entry.keeps_progress = Requeue.AT_ONCE, False
-        entry.victims = len(entry.found.victims)
+            victim_path = _path(self.simulation.account(victim.demand.admission.queue))
+            self.actions.append(EvictGang(victim.demand, victim.why, entry.queued_gang, victim_path, path))
+        entry.reason, entry.remark = AdmissionReason.VICTIMS_LEAVING, AdmissionRemark.LEAVING
+        entry.requeue, entry.keeps_progress = Requeue.AT_ONCE, False
+        entry.victims = len(entry.assessment.victims)
 
     def _admit(self, entry: CycleEntry) -> None:
-        offer, queue = entry.found.offer, self.round.queues[entry.queue]
+        offer, queue = entry.assessment.offer, self.simulation.queues[entry.queue]
         flavors = {choice.flavor for part in offer.parts for choice in part.choices.values()}
         checks = tuple(
             name for name, only in sorted(queue.checks.items()) if not only or flavors.intersection(only)
         )
-        self.actions.append(Admit(entry.demand, offer.admission(entry.queue), checks, offer.tried()))
+        self.actions.append(Admit(entry.queued_gang, offer.admission(entry.queue), checks, offer.tried()))
         entry.done = True
 
 
-def _declined(entry: CycleEntry) -> ReportNotAdmitted:
-    offer = entry.found.offer
-    refusal = AdmissionRejection(
-        entry.token or AdmissionReason.TO_BE_EVALUATED,
+def _rejection(entry: CycleEntry) -> ReportNotAdmitted:
+    offer = entry.assessment.offer
+    rejection = AdmissionRejection(
+        entry.reason or AdmissionReason.TO_BE_EVALUATED,
         entry.remark,
         offer.tried(),
         entry.victims,
         entry.queue,
     )
     progress = offer.progress() if entry.keeps_progress else ()
-    again = entry.again
+    again = entry.requeue
     if any(index >= 0 for part in progress for index in part.values()):
-        again = Requeue.AT_ONCE  # there are flavors that were not tried yet
+        again = Requeue.AT_ONCE  # some flavors were not tried yet
     return ReportNotAdmitted(
-        entry.demand, refusal, again, progress, crowded=entry.crowded, outrun=entry.outrun
+        entry.queued_gang,
+        rejection,
+        again,
+        progress,
+        crowded=entry.blocked_by_set_aside,
+        outrun=entry.overtaken,
     )
 
 

@@ -1,4 +1,4 @@
-"""Who has to yield for fairness: whoever is furthest above their share, as long as it makes things fairer."""
+"""Fair-sharing preemption: evict from the queue furthest above its share while that makes shares fairer."""
 
 from __future__ import annotations
 
@@ -11,136 +11,138 @@ from bayplan.model.quota import VictimPolicy
 from bayplan.scheduling.admission.candidates import (
     PreemptionRequest,
     Victim,
+    candidate_order,
     fits,
-    importance,
-    put_back,
+    may_preempt,
+    reprieve,
     uses,
-    yields,
 )
 from bayplan.scheduling.admission.simulation import AdmissionSimulation, GangLoad, is_over
 from bayplan.state.admission.quota_tree import QuotaAccount, share
 
 
-def victims_by_share(round_: AdmissionSimulation, need: PreemptionRequest) -> list[Victim]:
-    """Take from the largest share while the gang's own stays smaller; what it fits beside stays."""
-    candidates = _candidates(round_, need)
+def victims_by_share(simulation: AdmissionSimulation, request: PreemptionRequest) -> list[Victim]:
+    """Evict from the largest share while the gang's own share stays smaller, then reprieve."""
+    candidates = _candidates(simulation, request)
     if not candidates:
         return []
-    load = GangLoad(need.quota)
-    round_.apply(need.queue.name, load)  # shares are compared with the gang in
-    search = _FairSearch(round_, need, load)
-    rules = round_.profile.fair_rules
+    load = GangLoad(request.quota)
+    simulation.apply(request.queue.name, load)  # shares are compared with the gang included
+    search = _FairSearch(simulation, request, load)
+    rules = simulation.profile.fair_rules
     found = search.first(candidates, rules[0])
     if not found and len(rules) > 1:
         found = search.second()
-    round_.apply(need.queue.name, load, -1)
+    simulation.apply(request.queue.name, load, -1)
     removed = [victim.demand for victim in search.victims]
     if not found:
-        round_.restore(removed)
+        simulation.restore(removed)
         return []
-    kept = put_back(round_, need, removed, borrowing=True)
-    round_.restore(kept)
-    staying = {demand.gang.source for demand in kept}
+    kept = reprieve(simulation, request, removed, borrowing=True)
+    simulation.restore(kept)
+    staying = {queued_gang.gang.source for queued_gang in kept}
     return [victim for victim in search.victims if victim.demand.gang.source in staying]
 
 
-def _candidates(round_: AdmissionSimulation, need: PreemptionRequest) -> list[QueuedGang]:
-    rules, account = need.queue.preemption, round_.account(need.queue.name)
+def _candidates(simulation: AdmissionSimulation, request: PreemptionRequest) -> list[QueuedGang]:
+    rules, account = request.queue.preemption, simulation.account(request.queue.name)
     found: list[QueuedGang] = []
 
     def collect(queue: str, rule: VictimPolicy) -> None:
         found.extend(
-            demand
-            for demand in round_.gangs_of(queue)
-            if uses(demand, need.cells) and yields(need.demand, demand, rule)
+            queued_gang
+            for queued_gang in simulation.gangs_of(queue)
+            if uses(queued_gang, request.cells) and may_preempt(request.queued_gang, queued_gang, rule)
         )
 
-    collect(need.queue.name, rules.within)
+    collect(request.queue.name, rules.within)
     if account.parent is not None and rules.reclaim is not VictimPolicy.NEVER:
         for other in account.root().queues():
-            if other is not account and any(other.borrows(cell) for cell in need.cells):
+            if other is not account and any(other.borrows(cell) for cell in request.cells):
                 collect(other.name, rules.reclaim)
-    return sorted(found, key=lambda demand: importance(demand, need.queue.name))
+    return sorted(found, key=lambda queued_gang: candidate_order(queued_gang, request.queue.name))
 
 
 class _FairSearch:
-    """Goes from the root to the queue with the largest share, again and again."""
+    """Descends from the root to the queue with the largest share, repeatedly."""
 
-    def __init__(self, round_: AdmissionSimulation, need: PreemptionRequest, load: GangLoad) -> None:
-        self.round, self.need, self.load = round_, need, load
-        self.own = round_.account(need.queue.name)
+    def __init__(self, simulation: AdmissionSimulation, request: PreemptionRequest, load: GangLoad) -> None:
+        self.simulation, self.request, self.load = simulation, request, load
+        self.own = simulation.account(request.queue.name)
         self.victims: list[Victim] = []
         self.retry: list[QueuedGang] = []
         self.left: dict[str, list[QueuedGang]] = {}
         self.dropped: set[int] = set()
 
     def first(self, candidates: list[QueuedGang], rule: FairRule) -> bool:
-        """Evict while the gang's share does not exceed the share that is left to the victim's side."""
+        """First strategy: evict while the gang's share is at most the share left to the victim's side."""
         self._begin(candidates)
-        entitled = not any(self.own.borrows(cell) for cell in self.need.cells)
+        entitled = not any(self.own.borrows(cell) for cell in self.request.cells)
         for queue in self._largest():
             if queue is self.own or entitled:
                 why = EvictionReason.PRIORITY if queue is self.own else EvictionReason.RECLAIM
                 if self._evict(self.left[queue.name].pop(0), why):
                     return True
                 continue
-            mine, theirs = self._sides(queue)
+            mine, victim_side = self._sides(queue)
             while self.left[queue.name]:
-                demand = self.left[queue.name].pop(0)
-                after = self._share_without(demand, theirs)
-                fair = share(mine) <= after if rule is FairRule.FINAL_SHARE else share(mine) < share(theirs)
+                queued_gang = self.left[queue.name].pop(0)
+                after = self._share_without(queued_gang, victim_side)
+                fair = (
+                    share(mine) <= after if rule is FairRule.FINAL_SHARE else share(mine) < share(victim_side)
+                )
                 if not fair:
-                    self.retry.append(demand)
+                    self.retry.append(queued_gang)
                     continue
-                if self._evict(demand, EvictionReason.FAIR_SHARE):
+                if self._evict(queued_gang, EvictionReason.FAIR_SHARE):
                     return True
-                break  # shares have changed
+                break  # the shares have changed: choose the queue again
         return False
 
     def second(self) -> bool:
-        """Once per queue: evict where the gang's share is below the share that the victim's side has now."""
+        """Second strategy, once per queue: evict if the gang's share is below the victim side's share now."""
         self._begin(self.retry)
         for queue in self._largest():
-            mine, theirs = self._sides(queue)
-            demand = self.left[queue.name].pop(0)
-            if share(mine) < share(theirs) and self._evict(demand, EvictionReason.FAIR_SHARE):
+            mine, victim_side = self._sides(queue)
+            queued_gang = self.left[queue.name].pop(0)
+            if share(mine) < share(victim_side) and self._evict(queued_gang, EvictionReason.FAIR_SHARE):
                 return True
             self.dropped.add(id(queue))
         return False
 
     def _begin(self, candidates: list[QueuedGang]) -> None:
         self.left, self.dropped = {}, set()
-        for demand in candidates:
-            assert demand.admission is not None
-            self.left.setdefault(demand.admission.queue, []).append(demand)
+        for queued_gang in candidates:
+            assert queued_gang.admission is not None
+            self.left.setdefault(queued_gang.admission.queue, []).append(queued_gang)
 
-    def _evict(self, demand: QueuedGang, why: EvictionReason) -> bool:
-        self.round.remove((demand,))
-        self.victims.append(Victim(demand, why))
-        self.round.apply(self.need.queue.name, self.load, -1)
-        enough = fits(self.round, self.need, borrowing=True)
-        self.round.apply(self.need.queue.name, self.load)
+    def _evict(self, queued_gang: QueuedGang, why: EvictionReason) -> bool:
+        self.simulation.remove((queued_gang,))
+        self.victims.append(Victim(queued_gang, why))
+        self.simulation.apply(self.request.queue.name, self.load, -1)
+        enough = fits(self.simulation, self.request, borrowing=True)
+        self.simulation.apply(self.request.queue.name, self.load)
         return enough
 
-    def _share_without(self, demand: QueuedGang, side: QuotaAccount) -> tuple[bool, object, object]:
-        self.round.remove((demand,))
+    def _share_without(self, queued_gang: QueuedGang, side: QuotaAccount) -> tuple[bool, object, object]:
+        self.simulation.remove((queued_gang,))
         after = share(side)
-        self.round.restore((demand,))
+        self.simulation.restore((queued_gang,))
         return after
 
     def _sides(self, queue: QuotaAccount) -> tuple[QuotaAccount, QuotaAccount]:
-        """The two nodes below the lowest one that the gang's queue and the other share."""
+        """The children of the lowest common ancestor on the paths to the gang's queue and to the other."""
         above = list(self.own.ancestors())
-        theirs = queue
+        victim_side = queue
         for common in queue.ancestors():
             if common in above:
                 break
-            theirs = common
+            victim_side = common
         position = above.index(common)
-        return (above[position - 1] if position else self.own), theirs
+        return (above[position - 1] if position else self.own), victim_side
 
     def _largest(self) -> Iterator[QuotaAccount]:
-        """Queues that have candidates, the largest share first; asked again after every change."""
+        """Queues that have candidates, largest share first; computed again after every change."""
         if self.own.parent is None:
             while self.left.get(self.own.name) and id(self.own) not in self.dropped:
                 yield self.own
@@ -152,7 +154,7 @@ class _FairSearch:
                 yield found
 
     def _below(self, top: QuotaAccount) -> QuotaAccount | None:
-        """The queue to take from next; None if this look only found nodes that are done with."""
+        """The queue to evict from next; None if this descent only reached exhausted nodes."""
         queues = [q for q in top.children if q.is_queue and self._has_victims(q)]
         nodes = [n for n in top.children if not n.is_queue and self._is_open(n)]
         if not queues and not nodes:
@@ -163,7 +165,7 @@ class _FairSearch:
         if nodes and (best is None or share(nodes[-1]) >= best):
             return self._below(nodes[-1])
         tied = [queue for queue in queues if share(queue) == best]
-        return min(tied, key=lambda q: importance(self.left[q.name][0], self.need.queue.name))
+        return min(tied, key=lambda q: candidate_order(self.left[q.name][0], self.request.queue.name))
 
     def _has_victims(self, queue: QuotaAccount) -> bool:
         if id(queue) in self.dropped:

@@ -1,4 +1,4 @@
-"""Which flavor each resource of a gang comes from: the first that fits, or the cheapest to make fit."""
+"""Flavor assignment: for each resource of a gang the first flavor that fits, or the cheapest to make fit."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from bayplan.scheduling.admission.offer import (
     Offer,
     PodSetOffer,
     add_part,
-    graver,
     mode_of,
-    settle_token,
+    more_severe,
+    settle_reason,
 )
-from bayplan.scheduling.admission.preemption import chance_of
+from bayplan.scheduling.admission.preemption import preemption_prospect
 from bayplan.scheduling.admission.simulation import AdmissionSimulation
 from bayplan.state.admission.quota_tree import QuotaAccount
 
@@ -49,42 +49,42 @@ NOWHERE_BORROW = 1 << 30
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlavorQuery:
-    """One gang that asks one queue, with what narrows the search."""
+    """One gang that requests quota from one queue, with the limits of the search."""
 
     round: AdmissionSimulation
-    demand: QueuedGang
+    queued_gang: QueuedGang
     queue: Queue
-    counts: Mapping[str, int]  # pods per pod set, if fewer than asked for would do
-    pinned: Mapping[str, Mapping[str, str]]  # flavors that an earlier look in this round settled
-    progress: Sequence[Mapping[str, int]]  # where the last search for flavors ended
+    counts: Mapping[str, int]  # pods per pod set, if partial admission is tried
+    pinned: Mapping[str, Mapping[str, str]]  # flavors that an earlier search in this cycle chose
+    progress: Sequence[Mapping[str, int]]  # where the last flavor search of this gang ended
     before: QueuedGang | None = None  # an earlier version of the gang, which this one replaces
 
     @property
     def account(self) -> QuotaAccount:
         return self.round.account(self.queue.name)
 
-    def given(self, pod_set: str) -> PodSetAdmission | None:
-        """What a pod set has already."""
-        return self.demand.admission.of(pod_set) if self.demand.admission is not None else None
+    def admission_of(self, pod_set: str) -> PodSetAdmission | None:
+        """The admission that a pod set already has."""
+        return self.queued_gang.admission.of(pod_set) if self.queued_gang.admission is not None else None
 
-    def had(self, pod_set: str) -> PodSetAdmission | None:
-        """What the earlier version of a pod set has."""
+    def previous_admission_of(self, pod_set: str) -> PodSetAdmission | None:
+        """The admission of the same pod set in the earlier version of the gang."""
         return self.before.admission.of(pod_set) if self.before and self.before.admission else None
 
 
-def quota_offer(inquiry: FlavorQuery) -> Offer:
-    """The best flavors by quota alone."""
+def quota_offer(query: FlavorQuery) -> Offer:
+    """The best flavors by quota alone, before any placement."""
     offer = Offer()
-    asks = {ask.name: (index, ask) for index, ask in enumerate(inquiry.demand.asks)}
-    for members in _together(inquiry.demand):
-        group = [_Member(*asks[p.name], p, _part(inquiry, asks[p.name][1])) for p in members]
-        _choose(inquiry, offer, group)
+    asks = {ask.name: (index, ask) for index, ask in enumerate(query.queued_gang.asks)}
+    for members in _flavor_groups(query.queued_gang):
+        group = [_Member(*asks[p.name], p, _part(query, asks[p.name][1])) for p in members]
+        _choose(query, offer, group)
         for member in group:
-            had = inquiry.had(member.part.name)
+            had = query.previous_admission_of(member.part.name)
             add_part(offer, member.part, had.usage if had else {})
         if any(_failed(member.part) for member in group):
             break
-    settle_token(offer, inquiry.queue)
+    settle_reason(offer, query.queue)
     return offer
 
 
@@ -100,29 +100,29 @@ def _failed(part: PodSetOffer) -> bool:
     return part.fatal is not None or bool(part.asked and not part.choices)
 
 
-def _together(demand: QueuedGang) -> Iterator[list[PodSet]]:
-    """Pod sets that have to come from the same flavors: groups, and all others one by one."""
-    for member in demand.gang.root.members:
+def _flavor_groups(queued_gang: QueuedGang) -> Iterator[list[PodSet]]:
+    """Groups of pod sets that must use the same flavors; every other pod set by itself."""
+    for member in queued_gang.gang.root.members:
         yield list(member.pod_sets()) if isinstance(member, Group) else [member]
 
 
-def _part(inquiry: FlavorQuery, ask: QuotaRequest) -> PodSetOffer:
-    given = inquiry.given(ask.name)
+def _part(query: FlavorQuery, ask: QuotaRequest) -> PodSetOffer:
+    given = query.admission_of(ask.name)
     if given is not None:
         choices = {resource: FlavorChoice(flavor, Mode.FIT) for resource, flavor in given.flavors.items()}
         part = PodSetOffer(
             ask.name, given.count, dict(given.usage), choices, delayed=given.delayed, place=given.place
         )
     else:
-        count = inquiry.counts.get(ask.name, ask.count)
+        count = query.counts.get(ask.name, ask.count)
         part = PodSetOffer(ask.name, count, {name: each * count for name, each in ask.each.items()})
-    if inquiry.queue.group_of(PODS) is not None:
+    if query.queue.group_of(PODS) is not None:
         part.asked[PODS] = part.count
     return part
 
 
-def _choose(inquiry: FlavorQuery, offer: Offer, group: list[_Member]) -> None:
-    """Flavors for everything that a group of pod sets asks for."""
+def _choose(query: FlavorQuery, offer: Offer, group: list[_Member]) -> None:
+    """Flavors for all resources that a group of pod sets requests."""
     asked: dict[str, int] = {}
     for member in group:
         for name, amount in member.part.asked.items():
@@ -134,14 +134,14 @@ def _choose(inquiry: FlavorQuery, offer: Offer, group: list[_Member]) -> None:
     attempts: dict[str, FlavorAttempt] = {}
     failed = False
     for resource in sorted(asked):
-        covering = inquiry.queue.group_of(resource)
-        ignored = not asked[resource] or inquiry.round.profile.ignore_uncovered
+        covering = query.queue.group_of(resource)
+        ignored = not asked[resource] or query.round.profile.ignore_uncovered
         if resource in chosen or (covering is None and ignored):
             continue
         if covering is None:
             obstacles, failed = [Obstacle(ObstacleKind.NOT_COVERED, resource=resource)], True
             break
-        search = _Search(inquiry, group, covering, resource, asked, offer.quota)
+        search = _Search(query, group, covering, resource, asked, offer.quota)
         found, hindered = search.run()
         _merge(attempts, search.attempts, covering, resource)
         if not found:
@@ -149,31 +149,31 @@ def _choose(inquiry: FlavorQuery, offer: Offer, group: list[_Member]) -> None:
             break
         chosen |= found
         obstacles += hindered
-    told = tuple(attempts[name] for name in sorted(attempts))
+    tried = tuple(attempts[name] for name in sorted(attempts))
     for member in group:
-        member.part.choices = {} if failed else _own_share(inquiry, member, group, chosen)
+        member.part.choices = {} if failed else _part_of_group(query, member, group, chosen)
         member.part.obstacles = list(obstacles)
-        member.part.attempts = told
+        member.part.attempts = tried
 
 
-def _own_share(
-    inquiry: FlavorQuery, member: _Member, group: list[_Member], chosen: Mapping[str, FlavorChoice]
+def _part_of_group(
+    query: FlavorQuery, member: _Member, group: list[_Member], chosen: Mapping[str, FlavorChoice]
 ) -> dict[str, FlavorChoice]:
-    """Of a group's flavors, those of the resources that a pod set asks for itself.
+    """Of the flavors of a group, those of the resources that one pod set requests.
 
-    One that asks for nothing still goes where its group goes.
+    A pod set that requests nothing still gets the flavor of its group.
     """
     if member.part.asked:
         return {name: replace(chosen[name]) for name in member.part.asked if name in chosen}
     if len(group) == 1:
         return {}
-    return {name: replace(c) for name, c in chosen.items() if inquiry.round.rooms.knows(c.flavor)}
+    return {name: replace(c) for name, c in chosen.items() if query.round.overlay.knows(c.flavor)}
 
 
 def _merge(
     known: dict[str, FlavorAttempt], more: list[FlavorAttempt], group: ResourceGroup, resource: str
 ) -> None:
-    """Several looks at a flavor, for several resources, as one: the worst counts."""
+    """Combine the attempts at one flavor for several resources: the worst result counts."""
     for attempt in more:
         old = known.get(attempt.flavor)
         if old is None:
@@ -185,32 +185,32 @@ def _merge(
             min(old.chance, attempt.chance, key=mode_of),
             max(old.borrow, attempt.borrow),
             (*old.obstacles, *(o for o in attempt.obstacles if o not in old.obstacles)),
-            graver(old.token, attempt.token),
+            more_severe(old.token, attempt.token),
             possible,
         )
 
 
 class _Search:
-    """One look through the flavors of a resource group."""
+    """One search through the flavors of a resource group."""
 
     def __init__(
         self,
-        inquiry: FlavorQuery,
+        query: FlavorQuery,
         group: list[_Member],
         covering: ResourceGroup,
         resource: str,
         asked: Mapping[str, int],
         used: Mapping[Cell, int],
     ) -> None:
-        self.inquiry, self.group, self.covering, self.used = inquiry, group, covering, used
+        self.query, self.group, self.covering, self.used = query, group, covering, used
         self.resource = resource
-        self.asked = {name: amount for name, amount in sorted(asked.items()) if name in covering.resources}
+        self.requests = {name: amount for name, amount in sorted(asked.items()) if name in covering.resources}
         self.attempts: list[FlavorAttempt] = []
         self.obstacles: list[RejectionDetail] = []
 
     def run(self) -> tuple[dict[str, FlavorChoice], list[RejectionDetail]]:
-        """The choices, and what stood in the way of something better."""
-        rules, flavors = self.inquiry.queue.fungibility, self.covering.flavors
+        """The flavor choices, and the obstacles of the flavors that were not chosen."""
+        rules, flavors = self.query.queue.fungibility, self.covering.flavors
         best: dict[str, FlavorChoice] = {}
         best_grade = (FlavorMode.NONE, NOWHERE_BORROW)
         last = -1
@@ -219,7 +219,7 @@ class _Search:
             if not self._is_pinned(flavors[index]) or not self._suits(flavors[index]):
                 continue
             choices, grade = self._price(flavors[index])
-            if not _looks_on(grade, rules):
+            if not _tries_next(grade, rules):
                 best, best_grade = choices, grade
                 break
             if _is_better(grade, best_grade, rules):
@@ -229,21 +229,21 @@ class _Search:
         return best, [] if best_grade[0] is FlavorMode.FIT else self.obstacles
 
     def _start(self) -> int:
-        """After the last flavor that was tried, if anything is left there."""
-        index, progress = self.group[0].index, self.inquiry.progress
+        """The flavor after the last one tried, if any is left."""
+        index, progress = self.group[0].index, self.query.progress
         return progress[index].get(self.resource, -1) + 1 if index < len(progress) else 0
 
     def _is_pinned(self, flavor: str) -> bool:
-        pinned = self.inquiry.pinned
+        pinned = self.query.pinned
         if not pinned or any(pinned.get(m.part.name, {}).get(self.resource) == flavor for m in self.group):
             return True
         self.obstacles.append(Obstacle(ObstacleKind.NOT_NOMINATED, flavor, self.resource))
         return False
 
     def _suits(self, flavor: str) -> bool:
-        """Whether the pods could stand on such nodes at all."""
+        """Whether the pods could run on nodes of the flavor at all: taints, affinity and topology."""
         for member in self.group:
-            hindrance = _unsuited(self.inquiry, member, flavor, self.covering)
+            hindrance = _unsuitable(self.query, member, flavor, self.covering)
             if hindrance is not None:
                 self.obstacles.append(hindrance)
                 self.attempts.append(
@@ -253,19 +253,19 @@ class _Search:
         return True
 
     def _price(self, flavor: str) -> tuple[dict[str, FlavorChoice], tuple[FlavorMode, int]]:
-        """What taking everything from this flavor would cost."""
-        rules = self.inquiry.queue.fungibility
+        """The mode and borrowing height if all resources came from this flavor."""
+        rules = self.query.queue.fungibility
         worst: tuple[FlavorMode, int] = (FlavorMode.FIT, 0)
         choices: dict[str, FlavorChoice] = {}
         hindrances: list[RejectionDetail] = []
-        token: AdmissionReason | None = None
-        most = 0
-        for name, amount in self.asked.items():
+        reason: AdmissionReason | None = None
+        limit = 0
+        for name, amount in self.requests.items():
             chance, borrow, hindrance, says = self._fit((flavor, name), amount - self._held(name))
-            most = max(most, borrow)
+            limit = max(limit, borrow)
             if hindrance is not None:
                 hindrances.append(hindrance)
-                token = graver(token, says)
+                reason = more_severe(reason, says)
             if _is_better(worst, (chance, borrow), rules):
                 worst = (chance, borrow)
             if worst[0] is not FlavorMode.NONE:
@@ -274,55 +274,55 @@ class _Search:
         possible = (
             worst[0] if worst[0] in (FlavorMode.NO_VICTIMS, FlavorMode.PREEMPT, FlavorMode.RECLAIM) else None
         )
-        self.attempts.append(FlavorAttempt(flavor, worst[0], most, tuple(hindrances), token, possible))
+        self.attempts.append(FlavorAttempt(flavor, worst[0], limit, tuple(hindrances), reason, possible))
         return choices, worst
 
     def _elsewhere_before(self, flavor: str, resource: str) -> Obstacle | None:
-        """A gang that grows stays with its flavors."""
+        """Whether a gang that grows uses another flavor for this resource already; it has to stay with it."""
         for member in self.group:
-            had = self.inquiry.had(member.part.name)
+            had = self.query.previous_admission_of(member.part.name)
             if had is not None and had.flavors.get(resource, "") != flavor:
                 was = had.flavors.get(resource, "")
                 return Obstacle(ObstacleKind.OTHER_FLAVOR_BEFORE, flavor, resource, flavors=(was,))
         return None
 
     def _held(self, resource: str) -> int:
-        given = (self.inquiry.had(member.part.name) for member in self.group)
+        given = (self.query.previous_admission_of(member.part.name) for member in self.group)
         return sum(had.usage.get(resource, 0) for had in given if had is not None)
 
     def _fit(
         self, cell: Cell, amount: int
     ) -> tuple[FlavorMode, int, RejectionDetail | None, AdmissionReason | None]:
-        """How this much of a cell can be had, from how far up, what is in the way, and the token for it."""
-        inquiry, account = self.inquiry, self.inquiry.account
+        """Mode in which the amount of a cell is available, borrowing height, obstacle and reason."""
+        query, account = self.query, self.query.account
         elsewhere = self._elsewhere_before(*cell)
         if elsewhere is not None:
             return FlavorMode.NONE, 0, elsewhere, AdmissionReason.NO_FLAVOR
         before = self.used.get(cell, 0)
-        wanted = before + amount
-        most = account.most(cell)
-        if wanted > most:
-            facts = (before, amount, most)
+        needs = before + amount
+        limit = account.most(cell)
+        if needs > limit:
+            facts = (before, amount, limit)
             hindrance = Obstacle(ObstacleKind.TOO_MUCH, *cell, amounts=facts)
             return FlavorMode.NONE, 0, hindrance, AdmissionReason.NEVER_ENOUGH_QUOTA
-        borrow, within = lowest_fit(account, cell, wanted)
+        borrow, within = lowest_fit(account, cell, needs)
         available = account.available(cell)
-        if wanted <= available:
+        if needs <= available:
             return FlavorMode.FIT, borrow, None, None
-        short = Obstacle(ObstacleKind.SHORT, *cell, amounts=(wanted - available,))
-        if account.quota(cell).nominal >= wanted or within or _borrows_by_force(inquiry.round, inquiry.queue):
-            chance, borrow = chance_of(inquiry.round, inquiry.demand, inquiry.queue, cell, wanted)
+        short = Obstacle(ObstacleKind.SHORT, *cell, amounts=(needs - available,))
+        if account.quota(cell).nominal >= needs or within or _borrows_by_force(query.round, query.queue):
+            chance, borrow = preemption_prospect(query.round, query.queued_gang, query.queue, cell, needs)
             return chance, borrow, short, None
         return FlavorMode.NONE, borrow, short, AdmissionReason.NO_QUOTA_NOW
 
 
-def _borrows_by_force(round_: AdmissionSimulation, queue: Queue) -> bool:
-    fair = round_.profile.fair_sharing and queue.preemption.reclaim is not VictimPolicy.NEVER
+def _borrows_by_force(simulation: AdmissionSimulation, queue: Queue) -> bool:
+    fair = simulation.profile.fair_sharing and queue.preemption.reclaim is not VictimPolicy.NEVER
     return queue.preemption.while_borrowing or fair
 
 
-def _looks_on(grade: tuple[FlavorMode, int], rules: Fungibility) -> bool:
-    """Whether a next flavor may be better."""
+def _tries_next(grade: tuple[FlavorMode, int], rules: Fungibility) -> bool:
+    """Whether the next flavor may be better, by the fungibility rules of the queue."""
     chance, borrow = grade
     if chance in (FlavorMode.NONE, FlavorMode.NO_VICTIMS):
         return True
@@ -335,7 +335,7 @@ def _looks_on(grade: tuple[FlavorMode, int], rules: Fungibility) -> bool:
 
 
 def _is_better(one: tuple[FlavorMode, int], other: tuple[FlavorMode, int], rules: Fungibility) -> bool:
-    """Whether a flavor is rather taken than another. One that cannot help now comes after all that can."""
+    """Whether one flavor is preferred to another. A flavor that does not fit now ranks below all that do."""
     if one[0] is FlavorMode.NONE or other[0] is FlavorMode.NONE:
         return one[0] is not FlavorMode.NONE
     idle = [grade[0] is FlavorMode.NO_VICTIMS for grade in (one, other)]
@@ -345,12 +345,12 @@ def _is_better(one: tuple[FlavorMode, int], other: tuple[FlavorMode, int], rules
     return left[::-1] > right[::-1] if rules.rather is FlavorPreference.PREEMPT else left > right
 
 
-def _unsuited(inquiry: FlavorQuery, member: _Member, name: str, covering: ResourceGroup) -> Obstacle | None:
-    """Why pods cannot stand on a flavor's nodes."""
-    flavor = inquiry.round.flavors.get(name)
+def _unsuitable(query: FlavorQuery, member: _Member, name: str, covering: ResourceGroup) -> Obstacle | None:
+    """Why the pods cannot run on nodes of the flavor."""
+    flavor = query.round.flavors.get(name)
     if flavor is None:
         return Obstacle(ObstacleKind.FLAVOR_UNKNOWN, name)
-    what = _topology_clash(inquiry, member, flavor, covering)
+    what = _topology_clash(query, member, flavor, covering)
     if what is not None:
         return Obstacle(what, name)
     rules = member.pod_set.rules
@@ -361,11 +361,11 @@ def _unsuited(inquiry: FlavorQuery, member: _Member, name: str, covering: Resour
 
 
 def _topology_clash(
-    inquiry: FlavorQuery, member: _Member, flavor: Flavor, covering: ResourceGroup
+    query: FlavorQuery, member: _Member, flavor: Flavor, covering: ResourceGroup
 ) -> ObstacleKind | None:
-    round_, rooms = inquiry.round, inquiry.round.rooms
+    simulation, rooms = query.round, query.round.overlay
     if not member.ask.topology:
-        if round_.topology_only(inquiry.queue):
+        if simulation.topology_only(query.queue):
             return None
         return ObstacleKind.ONLY_TOPOLOGY if flavor.topology else None
     if not flavor.topology:
@@ -378,13 +378,13 @@ def _topology_clash(
 
 
 def levels_of(pod_set: PodSet) -> set[str]:
-    """The levels that a pod set names, except those that any topology has."""
+    """The levels that a pod set names, except those that every topology has."""
     named = {pod_set.locality.required, pod_set.locality.preferred} | {s.level for s in pod_set.segments}
     return {level for level in named if level and level != AUTO}
 
 
 def _accepts(rules: NodeRules, flavor: Flavor) -> bool:
-    """Whether nodes of the flavor can satisfy the rules, as far as the flavor's own labels tell."""
+    """Whether nodes of the flavor can satisfy the rules, judged by the labels of the flavor alone."""
     labels = flavor.labels
     if any(labels[key] != value for key, value in rules.selector if key in labels):
         return False
@@ -392,6 +392,6 @@ def _accepts(rules: NodeRules, flavor: Flavor) -> bool:
     for term in rules.affinity or ():
         known = [r for r in term.requirements if not r.field and r.key in labels]
         if not known:
-            return True  # this alternative is silent about the flavor
+            return True  # this alternative does not mention labels of the flavor
         terms.append(known)
     return not terms or any(all(r.accepts(labels.get(r.key)) for r in known) for known in terms)

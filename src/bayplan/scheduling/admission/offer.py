@@ -1,4 +1,4 @@
-"""What a queue could give a gang: flavors pod set by pod set, at what price, and what stood in the way."""
+"""An offer of a queue to a gang: flavors by pod set, the mode of admission, and the obstacles."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ class Mode(IntEnum):
 
     NO_FIT = 0
     PREEMPT = 1
-    LATER = 2  # it fits once the victims of others have left
+    LATER = 2  # it fits once the victims of other gangs have left
     FIT = 3
 
 
 def mode_of(chance: FlavorMode) -> Mode:
-    """What a chance amounts to."""
+    """The admission mode that a flavor mode amounts to."""
     if chance is FlavorMode.FIT:
         return Mode.FIT
     return Mode.NO_FIT if chance is FlavorMode.NONE else Mode.PREEMPT
 
 
-def graver(one: AdmissionReason | None, other: AdmissionReason | None) -> AdmissionReason | None:
-    """The token that says more."""
+def more_severe(one: AdmissionReason | None, other: AdmissionReason | None) -> AdmissionReason | None:
+    """The more severe of two reasons."""
     if one is None or other is None:
         return one or other
     return one if SEVERITY.index(one) >= SEVERITY.index(other) else other
@@ -56,12 +56,12 @@ def graver(one: AdmissionReason | None, other: AdmissionReason | None) -> Admiss
 
 @dataclass(slots=True)
 class FlavorChoice:
-    """A flavor for one resource of a pod set."""
+    """The flavor chosen for one resource of a pod set."""
 
     flavor: str
     mode: Mode
     borrow: int = 0
-    tried: int = -1  # the last flavor looked at, -1 if all were
+    tried: int = -1  # index of the last flavor tried; -1 if all were tried
 
 
 @dataclass(slots=True)
@@ -93,41 +93,41 @@ class PodSetOffer:
 
 @dataclass(slots=True)
 class Offer:
-    """What the whole gang would get. A mode that was set outranks those of the parts."""
+    """What the whole gang would get. A mode set explicitly overrides the modes of the pod sets."""
 
     parts: list[PodSetOffer] = field(default_factory=list)
     quota: dict[Cell, int] = field(default_factory=dict)
     borrow: int = 0
-    set_to: Mode | None = None
+    explicit_mode: Mode | None = None
     token: AdmissionReason | None = None
 
     @property
     def mode(self) -> Mode:
         if not self.parts:
             return Mode.NO_FIT
-        return self.set_to if self.set_to is not None else min(part.mode for part in self.parts)
+        return self.explicit_mode if self.explicit_mode is not None else min(part.mode for part in self.parts)
 
     def part(self, name: str) -> PodSetOffer:
         return next(part for part in self.parts if part.name == name)
 
     def downgrade(self, name: str, mode: Mode) -> None:
-        """One pod set makes it worse for all."""
+        """Lower the mode of one pod set, and so of the whole gang."""
         self.part(name).set_mode(mode)
-        self.set_to = mode
+        self.explicit_mode = mode
 
     def set_mode(self, mode: Mode) -> None:
         for part in self.parts:
             part.set_mode(mode)
-        self.set_to = mode
+        self.explicit_mode = mode
 
     def tried(self) -> tuple[PodSetAttempts, ...]:
-        """The story so far."""
+        """The flavors tried so far, by pod set."""
         return tuple(
             PodSetAttempts(part.name, tuple(part.obstacles), part.fatal, part.attempts) for part in self.parts
         )
 
     def progress(self) -> tuple[Mapping[str, int], ...]:
-        """Where the search for flavors goes on next time."""
+        """Where the next flavor search continues."""
         return tuple(
             {resource: choice.tried for resource, choice in part.choices.items()} for part in self.parts
         )
@@ -150,9 +150,9 @@ class Offer:
 
 
 def add_part(offer: Offer, part: PodSetOffer, before: Mapping[str, int]) -> None:
-    """Take a pod set into the offer; `before` is what an earlier version of it holds already."""
+    """Add a pod set to the offer; `before` is the admission of its earlier version."""
     offer.parts.append(part)
-    offer.set_to = None
+    offer.explicit_mode = None
     for resource, choice in part.choices.items():
         offer.borrow = max(offer.borrow, choice.borrow)
         cell = (choice.flavor, resource)
@@ -160,8 +160,8 @@ def add_part(offer: Offer, part: PodSetOffer, before: Mapping[str, int]) -> None
         offer.quota[cell] = offer.quota.get(cell, 0) + more
 
 
-def settle_token(offer: Offer, queue: Queue) -> None:
-    """Find the dominant reason: of alternatives the mildest, of all that are needed the gravest."""
+def settle_reason(offer: Offer, queue: Queue) -> None:
+    """Choose the dominant reason: the mildest of alternatives, the most severe of requirements."""
     if offer.mode is not Mode.NO_FIT:
         return
     found: AdmissionReason | None = None
@@ -169,7 +169,7 @@ def settle_token(offer: Offer, queue: Queue) -> None:
         if part.mode is not Mode.NO_FIT:
             continue
         if not part.attempts:
-            found = graver(found, AdmissionReason.NO_FLAVOR)
+            found = more_severe(found, AdmissionReason.NO_FLAVOR)
             continue
         mildest: dict[int, AdmissionReason | None] = {}
         for number, attempt in enumerate(part.attempts):
@@ -179,23 +179,23 @@ def settle_token(offer: Offer, queue: Queue) -> None:
             for group in groups or [-1 - number]:
                 if group not in mildest or _rank(attempt.token) < _rank(mildest[group]):
                     mildest[group] = attempt.token
-        for token in mildest.values():
-            found = graver(found, token)
+        for reason in mildest.values():
+            found = more_severe(found, reason)
     offer.token = found
 
 
-def _rank(token: AdmissionReason | None) -> int:
-    return -1 if token is None else SEVERITY.index(token)
+def _rank(reason: AdmissionReason | None) -> int:
+    return -1 if reason is None else SEVERITY.index(reason)
 
 
-def new_spots(
-    offer: Offer, demand: QueuedGang, shapes: Mapping[str, PodSet], round_: AdmissionSimulation
+def new_placements(
+    offer: Offer, queued_gang: QueuedGang, shapes: Mapping[str, PodSet], simulation: AdmissionSimulation
 ) -> Iterator[PlacedPods]:
-    """Where pods would stand that do not stand there already."""
-    earlier = round_.earlier(demand)
-    held = demand.admission or (earlier.admission if earlier is not None else None)
+    """Placements of the pods that do not run there yet."""
+    earlier = simulation.previous_version(queued_gang)
+    held = queued_gang.admission or (earlier.admission if earlier is not None else None)
     for part in offer.parts:
-        flavor = topology_flavor(part, round_)
+        flavor = topology_flavor(part, simulation)
         if part.place is None or isinstance(flavor, Obstacle):
             continue
         before = held.of(part.name) if held is not None else None
@@ -215,7 +215,7 @@ def _counts(place: Assignment) -> dict[tuple[str, ...], int]:
 
 
 def _joined(place: Assignment) -> Assignment:
-    """The same with every domain named once."""
+    """The same assignment with every domain named once."""
     counts = _counts(place)
     if len(counts) == len(place.shares):
         return place
@@ -224,9 +224,9 @@ def _joined(place: Assignment) -> Assignment:
     )
 
 
-def topology_flavor(part: PodSetOffer, round_: AdmissionSimulation) -> str | Obstacle:
-    """The one flavor with a topology that a pod set was given."""
-    found = sorted({c.flavor for c in part.choices.values() if round_.rooms.knows(c.flavor)})
+def topology_flavor(part: PodSetOffer, simulation: AdmissionSimulation) -> str | Obstacle:
+    """The one flavor with a topology among those of a pod set."""
+    found = sorted({c.flavor for c in part.choices.values() if simulation.overlay.knows(c.flavor)})
     if not found:
         return Obstacle(ObstacleKind.NO_TOPOLOGY_FLAVOR)
     if len(found) > 1:
@@ -235,8 +235,8 @@ def topology_flavor(part: PodSetOffer, round_: AdmissionSimulation) -> str | Obs
 
 
 def net_load(
-    offer: Offer, demand: QueuedGang, shapes: Mapping[str, PodSet], round_: AdmissionSimulation
+    offer: Offer, queued_gang: QueuedGang, shapes: Mapping[str, PodSet], simulation: AdmissionSimulation
 ) -> GangLoad:
-    """What admitting the offer takes on top of what the gang holds."""
-    quota = {} if demand.admission is not None else offer.quota
-    return GangLoad(quota, tuple(new_spots(offer, demand, shapes, round_)))
+    """The load that admitting the offer adds to what the gang already uses."""
+    quota = {} if queued_gang.admission is not None else offer.quota
+    return GangLoad(quota, tuple(new_placements(offer, queued_gang, shapes, simulation)))

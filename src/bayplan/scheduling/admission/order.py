@@ -1,4 +1,4 @@
-"""Whose turn it is: gangs of different queues in the order in which they may take what is free."""
+"""The order in which gangs of different queues take free quota and capacity in one admission cycle."""
 
 from __future__ import annotations
 
@@ -15,63 +15,63 @@ from bayplan.state.admission.quota_tree import QuotaAccount, share
 
 @dataclass(slots=True)
 class CycleEntry:
-    """One gang of this round, and what becomes of it."""
+    """One gang in this cycle, and the outcome so far."""
 
-    demand: QueuedGang
+    queued_gang: QueuedGang
     queue: str
-    found: Assessment
+    assessment: Assessment
     alike: tuple[QueuedGang, ...] = ()
     tries: int = 0
-    made_room: bool = False  # others left for its sake: nobody may come in between
-    token: AdmissionReason | None = None
+    has_preempted: bool = False  # gangs were preempted for it: no other gang may take that capacity
+    reason: AdmissionReason | None = None
     remark: AdmissionRemark = AdmissionRemark.TRIED
-    again: Requeue = Requeue.WHEN_IT_MAY_HELP
+    requeue: Requeue = Requeue.WHEN_IT_MAY_HELP
     keeps_progress: bool = True
-    crowded: bool = False  # what is set aside for others may be all that is in its way
-    outrun: bool = False  # gangs admitted in this round took its place
+    blocked_by_set_aside: bool = False  # quota set aside for other gangs may be its only obstacle
+    overtaken: bool = False  # gangs admitted earlier in this cycle took its capacity
     victims: int = 0
-    done: bool = False  # admitted or evicted: nothing is left to say
+    done: bool = False  # admitted or evicted: no rejection is reported
 
     @property
     def rank(self) -> Rank:
-        """Among equals: more important first, then whoever waits longer."""
-        return self.demand.rank
+        """Sort key among equals: higher priority first, then the longer wait."""
+        return self.queued_gang.rank
 
 
 @dataclass(slots=True)
-class _Standing:
-    """The shares of a gang's side of the tree if it were admitted, and whether that side borrows for it."""
+class _PathShares:
+    """The shares on the gang's path through the tree if it were admitted, and whether that path borrows."""
 
     by_parent: dict[int, tuple[bool, tuple[object, ...]]] = field(default_factory=dict)
 
 
-def in_turn(
-    round_: AdmissionSimulation, entries: list[CycleEntry], load_of: Callable[[CycleEntry], GangLoad]
+def in_order(
+    simulation: AdmissionSimulation, entries: list[CycleEntry], load_of: Callable[[CycleEntry], GangLoad]
 ) -> Iterator[CycleEntry]:
-    """Those that have quota already, those that others made room for, then the rest."""
-    holding = [entry for entry in entries if entry.demand.admission is not None]
-    expected = [entry for entry in entries if entry.demand.admission is None and entry.made_room]
-    asking = [entry for entry in entries if entry.demand.admission is None and not entry.made_room]
+    """Gangs that hold quota first, then those whose victims were preempted, then the rest."""
+    holding = [entry for entry in entries if entry.queued_gang.admission is not None]
+    expected = [entry for entry in entries if entry.queued_gang.admission is None and entry.has_preempted]
+    asking = [entry for entry in entries if entry.queued_gang.admission is None and not entry.has_preempted]
     yield from sorted(holding, key=lambda entry: entry.rank)
     yield from sorted(expected, key=lambda entry: entry.rank)
-    if round_.profile.fair_sharing:
-        yield from _by_share(round_, asking, load_of)
+    if simulation.profile.fair_sharing:
+        yield from _by_share(simulation, asking, load_of)
     else:
-        yield from sorted(asking, key=lambda entry: (entry.found.offer.borrow, *entry.rank))
+        yield from sorted(asking, key=lambda entry: (entry.assessment.offer.borrow, *entry.rank))
 
 
 def _by_share(
-    round_: AdmissionSimulation, entries: list[CycleEntry], load_of: Callable[[CycleEntry], GangLoad]
+    simulation: AdmissionSimulation, entries: list[CycleEntry], load_of: Callable[[CycleEntry], GangLoad]
 ) -> Iterator[CycleEntry]:
-    """In each tree of queues, whoever would have the smallest share; asked again after each one's turn."""
+    """In each cohort tree the gang with the smallest share; computed again after every gang."""
     left = {entry.queue: entry for entry in sorted(entries, key=lambda e: e.rank, reverse=True)}
     for first in sorted(left):
         if first not in left:
             continue
-        root = round_.account(first).root()
+        root = simulation.account(first).root()
         while any(queue.name in left for queue in root.queues()):
             standings = {
-                name: _standing(round_, left[name], load_of(left[name]))
+                name: _shares_with(simulation, left[name], load_of(left[name]))
                 for name in (queue.name for queue in root.queues())
                 if name in left
             }
@@ -80,23 +80,23 @@ def _by_share(
             yield left.pop(winner.queue)
 
 
-def _standing(round_: AdmissionSimulation, entry: CycleEntry, load: GangLoad) -> _Standing:
-    """Shares on every level with the gang in."""
-    account = round_.account(entry.queue)
-    round_.books.use(entry.queue, load.quota)
-    found, node = _Standing(), account
+def _shares_with(simulation: AdmissionSimulation, entry: CycleEntry, load: GangLoad) -> _PathShares:
+    """The shares on every level with the gang included."""
+    account = simulation.account(entry.queue)
+    simulation.books.use(entry.queue, load.quota)
+    found, node = _PathShares(), account
     for above in account.ancestors():
         borrows = any(amount > 0 and node.borrows(cell) for cell, amount in load.quota.items())
         found.by_parent[id(above)] = (borrows, share(node))
         node = above
-    round_.books.use(entry.queue, load.quota, -1)
+    simulation.books.use(entry.queue, load.quota, -1)
     return found
 
 
 def _winner(
-    node: QuotaAccount, left: dict[str, CycleEntry], standings: dict[str, _Standing]
+    node: QuotaAccount, left: dict[str, CycleEntry], standings: dict[str, _PathShares]
 ) -> CycleEntry | None:
-    """The best below a node: of each child its best, then the one with the smallest share of this node."""
+    """The best gang below a node: the best of each child, then the smallest share of this node."""
     if node.is_queue:
         return left.get(node.name)
     best: CycleEntry | None = None

@@ -1,4 +1,4 @@
-"""Where the pods of an offer would stand: the placement engine, flavor by flavor."""
+"""Placement of the pods of an offer by the placement engine, flavor by flavor."""
 
 from __future__ import annotations
 
@@ -24,100 +24,113 @@ from bayplan.scheduling.admission.simulation import AdmissionSimulation
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacementNeed:
-    """Pod sets of one gang that need a place on one flavor's nodes."""
+    """Pod sets of one gang that need a placement on the nodes of one flavor."""
 
     flavor: str
     gang: Gang
-    held: dict[str, Assignment]  # where they stand already, if nodes failed or the gang grows
+    current: dict[str, Assignment]  # where their pods run already, if nodes failed or the gang grows
     grows: bool = False
 
 
-def wanted_places(inquiry: FlavorQuery, offer: Offer) -> list[PlacementNeed]:
-    """What has to be placed. A request that cannot be met at all is noted in the offer."""
-    round_, demand = inquiry.round, inquiry.demand
-    implied = round_.topology_only(inquiry.queue)
-    asks = {ask.name: ask for ask in demand.asks}
+def wanted_places(query: FlavorQuery, offer: Offer) -> list[PlacementNeed]:
+    """The placements an offer needs. A request that can never be met is noted as an obstacle."""
+    simulation, queued_gang = query.round, query.queued_gang
+    implied = simulation.topology_only(query.queue)
+    asks = {ask.name: ask for ask in queued_gang.asks}
     by_flavor: dict[str, dict[str, PodSet]] = {}
     held: dict[str, Assignment] = {}
-    for pod_set in demand.gang.root.pod_sets():
+    for pod_set in queued_gang.gang.root.pod_sets():
         part = next((part for part in offer.parts if part.name == pod_set.name), None)
-        if part is None or not (asks[pod_set.name].topology or implied) or not _is_open(part, demand):
+        if part is None or not (asks[pod_set.name].topology or implied) or not _is_open(part, queued_gang):
             continue
-        flavor = _flavor(inquiry, part, pod_set)
+        flavor = _flavor(query, part, pod_set)
         if isinstance(flavor, Obstacle):
-            part.fatal, offer.set_to = flavor, None
+            part.fatal, offer.explicit_mode = flavor, None
             continue
-        if _is_delayed(inquiry, flavor):
+        if _is_delayed(query, flavor):
             part.delayed = Delayed.PENDING
             continue
         if part.count != pod_set.count:
             pod_set = replace(pod_set, count=part.count, minimum=min(pod_set.minimum, part.count))
-        by_flavor.setdefault(flavor, {})[part.name] = _tweaked(pod_set, demand, round_.flavors[flavor])
-        had = inquiry.had(part.name)
+        by_flavor.setdefault(flavor, {})[part.name] = _with_updates(
+            pod_set, queued_gang, simulation.flavors[flavor]
+        )
+        had = query.previous_admission_of(part.name)
         before = part.place if part.place is not None else had.place if had is not None else None
         if before is not None:
             held[part.name] = before
     return [
-        PlacementNeed(name, _only(demand.gang, pod_sets), held, grows=inquiry.before is not None)
+        PlacementNeed(name, _only(queued_gang.gang, pod_sets), held, grows=query.before is not None)
         for name, pod_sets in sorted(by_flavor.items())
     ]
 
 
 def find_places(
-    round_: AdmissionSimulation,
-    demand: QueuedGang,
-    wanted: Iterable[PlacementNeed],
+    simulation: AdmissionSimulation,
+    queued_gang: QueuedGang,
+    needs: Iterable[PlacementNeed],
     *,
     empty: bool = False,
     brief: bool = False,
 ) -> dict[str, Assignment] | tuple[str, Misfit]:
-    """A place for every pod set, or the flavor where one has none, and why."""
-    round_.watchdog.check()
-    wanted = list(wanted)
-    if not demand.shape or not (empty or _is_fresh(round_, demand, wanted)):
-        return _find(round_, demand, wanted, empty=empty, brief=brief)
+    """A placement for every pod set, or the flavor on which one has none and the misfit."""
+    simulation.watchdog.check()
+    needs = list(needs)
+    if not queued_gang.shape or not (empty or _is_fresh(simulation, queued_gang, needs)):
+        return _find(simulation, queued_gang, needs, empty=empty, brief=brief)
     key = (
-        demand.shape,
-        *map(repr, demand.verdicts),  # what checks ask of the pods has no hash
-        *((w.flavor, tuple(p.count for p in w.gang.root.pod_sets())) for w in wanted),
-        None if empty else tuple(round_.kept_from(demand, w.flavor) for w in wanted),
+        queued_gang.shape,
+        *map(repr, queued_gang.verdicts),  # pod-set updates of checks are not hashable
+        *((w.flavor, tuple(p.count for p in w.gang.root.pod_sets())) for w in needs),
+        None if empty else tuple(simulation.reserved_domain(queued_gang, w.flavor) for w in needs),
         brief,
     )
-    if key not in round_.answers:
-        round_.answers[key] = _find(round_, demand, wanted, empty=empty, brief=brief)
-    answer: dict[str, Assignment] | tuple[str, Misfit] = round_.answers[key]
+    if key not in simulation.placement_cache:
+        simulation.placement_cache[key] = _find(simulation, queued_gang, needs, empty=empty, brief=brief)
+    answer: dict[str, Assignment] | tuple[str, Misfit] = simulation.placement_cache[key]
     return answer
 
 
-def has_places(round_: AdmissionSimulation, demand: QueuedGang, wanted: Sequence[PlacementNeed]) -> bool:
-    """Whether there is a place for every pod set; nobody asks where."""
-    round_.watchdog.check()
-    if len(wanted) == 1 and not wanted[0].grows and not demand.failed_nodes:
-        [want] = wanted
-        supply, columns = _supply(round_, demand, want.flavor), round_.rooms.columns(want.flavor)
+def has_places(
+    simulation: AdmissionSimulation, queued_gang: QueuedGang, needs: Sequence[PlacementNeed]
+) -> bool:
+    """Whether every pod set has a placement, without computing it."""
+    simulation.watchdog.check()
+    if len(needs) == 1 and not needs[0].grows and not queued_gang.failed_nodes:
+        [placement_need] = needs
+        supply, columns = (
+            _capacity(simulation, queued_gang, placement_need.flavor),
+            simulation.overlay.columns(placement_need.flavor),
+        )
         if columns is None:
-            return has_place(supply, want.gang, round_.profile, round_.watchdog.check)
-    return isinstance(find_places(round_, demand, wanted, brief=True), dict)
+            return has_place(supply, placement_need.gang, simulation.profile, simulation.watchdog.check)
+    return isinstance(find_places(simulation, queued_gang, needs, brief=True), dict)
 
 
-def _supply(
-    round_: AdmissionSimulation, demand: QueuedGang, flavor: str, *, empty: bool = False
+def _capacity(
+    simulation: AdmissionSimulation, queued_gang: QueuedGang, flavor: str, *, empty: bool = False
 ) -> CapacitySnapshot:
-    """The nodes that a gang may use."""
-    supply = round_.rooms.supply(flavor, empty=empty)
-    kept = None if empty else round_.kept_from(demand, flavor)
+    """The capacity snapshot of the nodes that a gang may use."""
+    supply = simulation.overlay.supply(flavor, empty=empty)
+    kept = None if empty else simulation.reserved_domain(queued_gang, flavor)
     return supply if kept is None else without_domain(supply, kept)
 
 
-def _is_fresh(round_: AdmissionSimulation, demand: QueuedGang, wanted: Iterable[PlacementNeed]) -> bool:
-    """Whether gangs of the same shape are asking for the very same: nothing moved, and none stands yet."""
-    return round_.rooms.untouched and not demand.failed_nodes and not any(want.held for want in wanted)
+def _is_fresh(
+    simulation: AdmissionSimulation, queued_gang: QueuedGang, needs: Iterable[PlacementNeed]
+) -> bool:
+    """Whether the answer for gangs of the same shape can be reused: no usage changed and no pod runs yet."""
+    return (
+        simulation.overlay.untouched
+        and not queued_gang.failed_nodes
+        and not any(placement_need.current for placement_need in needs)
+    )
 
 
 def _find(
-    round_: AdmissionSimulation,
-    demand: QueuedGang,
-    wanted: Iterable[PlacementNeed],
+    simulation: AdmissionSimulation,
+    queued_gang: QueuedGang,
+    needs: Iterable[PlacementNeed],
     *,
     empty: bool,
     brief: bool = False,
@@ -125,55 +138,66 @@ def _find(
     found: dict[str, Assignment] = {}
     taken: list[tuple[str, Assignment, PodSet]] = []
     failure: tuple[str, Misfit] | None = None
-    for want in wanted:
-        columns = round_.rooms.columns(want.flavor, empty=empty)
-        if want.grows and not empty:
-            _lift(round_, want, -1)
-        supply, rules = _supply(round_, demand, want.flavor, empty=empty), round_.profile.zones
-        find = partial(_answer, round_, demand, want, brief)
-        lifted = want.grows and not demand.failed_nodes
-        answer = place_aligned(supply, want.gang, columns, rules, find, want.held, lifted=lifted).placement
-        if want.grows and not empty:
-            _lift(round_, want, 1)
+    for placement_need in needs:
+        columns = simulation.overlay.columns(placement_need.flavor, empty=empty)
+        if placement_need.grows and not empty:
+            _free_current(simulation, placement_need, -1)
+        supply, rules = (
+            _capacity(simulation, queued_gang, placement_need.flavor, empty=empty),
+            simulation.profile.zones,
+        )
+        find = partial(_answer, simulation, queued_gang, placement_need, brief)
+        lifted = placement_need.grows and not queued_gang.failed_nodes
+        answer = place_aligned(
+            supply, placement_need.gang, columns, rules, find, placement_need.current, lifted=lifted
+        ).placement
+        if placement_need.grows and not empty:
+            _free_current(simulation, placement_need, 1)
         if answer.misfit is not None:
-            failure = want.flavor, answer.misfit
+            failure = placement_need.flavor, answer.misfit
             break
         found |= answer.assignments
-        for pod_set in want.gang.root.pod_sets():
+        for pod_set in placement_need.gang.root.pod_sets():
             if pod_set.name in answer.assignments and not empty:
-                taken.append((want.flavor, answer.assignments[pod_set.name], pod_set))
-                round_.rooms.take(*taken[-1][:2], pod_set.requests, 1, pod_set.zones)
+                taken.append((placement_need.flavor, answer.assignments[pod_set.name], pod_set))
+                simulation.overlay.take(*taken[-1][:2], pod_set.requests, 1, pod_set.zones)
     for flavor, assignment, pod_set in taken:
-        round_.rooms.take(flavor, assignment, pod_set.requests, -1, pod_set.zones)
+        simulation.overlay.take(flavor, assignment, pod_set.requests, -1, pod_set.zones)
     return failure or found
 
 
 def _answer(
-    round_: AdmissionSimulation,
-    demand: QueuedGang,
-    want: PlacementNeed,
+    simulation: AdmissionSimulation,
+    queued_gang: QueuedGang,
+    placement_need: PlacementNeed,
     brief: bool,
     supply: CapacitySnapshot,
     gang: Gang,
 ) -> Placement:
-    """What the engine says, be it to a new gang, to one that lost nodes, or to one that grows."""
-    profile = round_.profile
-    if demand.failed_nodes:
-        return replace_nodes(supply, gang, want.held, demand.failed_nodes, profile)
-    if want.grows:
-        return resize(supply, gang, want.held, profile)
-    return place(supply, gang, profile, brief=brief, check=round_.watchdog.check)
+    """The answer of the placement engine for a new gang, one that lost nodes, or one that grows."""
+    profile = simulation.profile
+    if queued_gang.failed_nodes:
+        return replace_nodes(supply, gang, placement_need.current, queued_gang.failed_nodes, profile)
+    if placement_need.grows:
+        return resize(supply, gang, placement_need.current, profile)
+    return place(supply, gang, profile, brief=brief, check=simulation.watchdog.check)
 
 
-def _lift(round_: AdmissionSimulation, want: PlacementNeed, sign: int) -> None:
-    """Leave the places where pods of a gang that grows stand to the gang (sign 1: as they were)."""
-    for pod_set in want.gang.root.pod_sets():
-        if pod_set.name in want.held:
-            round_.rooms.take(want.flavor, want.held[pod_set.name], pod_set.requests, sign, pod_set.zones)
+def _free_current(simulation: AdmissionSimulation, placement_need: PlacementNeed, sign: int) -> None:
+    """Free the capacity that a growing gang already uses, so that it can be assigned again (sign 1: undo)."""
+    for pod_set in placement_need.gang.root.pod_sets():
+        if pod_set.name in placement_need.current:
+            simulation.overlay.take(
+                placement_need.flavor,
+                placement_need.current[pod_set.name],
+                pod_set.requests,
+                sign,
+                pod_set.zones,
+            )
 
 
-def put_in(offer: Offer, found: dict[str, Assignment]) -> None:
-    """Note the places in the offer."""
+def set_places(offer: Offer, found: dict[str, Assignment]) -> None:
+    """Write the placements into the offer."""
     for name, assignment in found.items():
         part = offer.part(name)
         part.place = assignment
@@ -181,40 +205,40 @@ def put_in(offer: Offer, found: dict[str, Assignment]) -> None:
             part.delayed = Delayed.READY
 
 
-def _is_open(part: PodSetOffer, demand: QueuedGang) -> bool:
-    """Whether a pod set lacks a place, or stands on failed nodes."""
+def _is_open(part: PodSetOffer, queued_gang: QueuedGang) -> bool:
+    """Whether a pod set has no placement, or one on failed nodes."""
     if part.fatal is not None or not part.count:
         return False
     if part.place is None:
         return True
-    return any(share.values[-1] in demand.failed_nodes for share in part.place.shares)
+    return any(share.values[-1] in queued_gang.failed_nodes for share in part.place.shares)
 
 
-def _flavor(inquiry: FlavorQuery, part: PodSetOffer, pod_set: PodSet) -> str | Obstacle:
-    if inquiry.demand.elastic:
+def _flavor(query: FlavorQuery, part: PodSetOffer, pod_set: PodSet) -> str | Obstacle:
+    if query.queued_gang.elastic:
         if pod_set.locality.required:
             return Obstacle(ObstacleKind.GROWS_AND_REQUIRES)
         if pod_set.locality.preferred:
             return Obstacle(ObstacleKind.GROWS_AND_PREFERS)
-    if not any(inquiry.round.rooms.knows(name) for name in inquiry.queue.flavors()):
+    if not any(query.round.overlay.knows(name) for name in query.queue.flavors()):
         return Obstacle(ObstacleKind.NO_TOPOLOGY_AT_ALL)
-    return topology_flavor(part, inquiry.round)
+    return topology_flavor(part, query.round)
 
 
-def _is_delayed(inquiry: FlavorQuery, flavor: str) -> bool:
-    """Whether a place can only be found later, or elsewhere."""
-    round_, queue = inquiry.round, inquiry.queue
-    if any(round_.checks_of(queue, name, CheckKind.ELSEWHERE) for name in queue.flavors()):
+def _is_delayed(query: FlavorQuery, flavor: str) -> bool:
+    """Whether the placement is decided later, after a check, or by another cluster."""
+    simulation, queue = query.round, query.queue
+    if any(simulation.checks_of(queue, name, CheckKind.ELSEWHERE) for name in queue.flavors()):
         return True
-    fresh = inquiry.demand.admission is None
-    return fresh and round_.checks_of(queue, flavor, CheckKind.PROVISIONING)
+    fresh = query.queued_gang.admission is None
+    return fresh and simulation.checks_of(queue, flavor, CheckKind.PROVISIONING)
 
 
-def _tweaked(pod_set: PodSet, demand: QueuedGang, flavor: Flavor) -> PodSet:
-    """With what the flavor tolerates, and what checks ask of the pods."""
+def _with_updates(pod_set: PodSet, queued_gang: QueuedGang, flavor: Flavor) -> PodSet:
+    """The pod set with the tolerations of the flavor and the updates of the checks."""
     tweaks = [
         tweak
-        for verdict in demand.verdicts
+        for verdict in queued_gang.verdicts
         for tweak in (verdict.tweaks if verdict.state is CheckState.READY else ())
         if tweak.pod_set == pod_set.name
     ]
@@ -230,7 +254,7 @@ def _tweaked(pod_set: PodSet, demand: QueuedGang, flavor: Flavor) -> PodSet:
 
 
 def _only(gang: Gang, pod_sets: dict[str, PodSet]) -> Gang:
-    """The gang with no other pod sets than these."""
+    """The gang reduced to these pod sets."""
     if all(pod_sets.get(pod_set.name) is pod_set for pod_set in gang.root.pod_sets()):
         return gang
     members: list[Group | PodSet] = []

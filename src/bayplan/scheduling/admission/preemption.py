@@ -1,4 +1,4 @@
-"""Making room: who has to yield, and what the prospect of it is worth."""
+"""Preemption in the admission cycle: the gangs to evict, and the prospect of preemption for one cell."""
 
 from __future__ import annotations
 
@@ -11,22 +11,26 @@ from bayplan.scheduling.admission.reclaim import victims_by_priority
 from bayplan.scheduling.admission.simulation import AdmissionSimulation
 
 
-def find_victims(round_: AdmissionSimulation, need: PreemptionRequest) -> list[Victim]:
-    """The gangs to evict, or none if that does not help."""
-    return (victims_by_share if round_.profile.fair_sharing else victims_by_priority)(round_, need)
+def find_victims(simulation: AdmissionSimulation, request: PreemptionRequest) -> list[Victim]:
+    """The gangs to evict, or none if no set of them makes the gang fit."""
+    return (victims_by_share if simulation.profile.fair_sharing else victims_by_priority)(simulation, request)
 
 
-def chance_of(
-    round_: AdmissionSimulation, demand: QueuedGang, queue: Queue, cell: Cell, amount: int
+def preemption_prospect(
+    simulation: AdmissionSimulation, queued_gang: QueuedGang, queue: Queue, cell: Cell, amount: int
 ) -> tuple[FlavorMode, int]:
-    """Whether preempting could free so much of one cell, and from how far up it would come then."""
-    need = PreemptionRequest(demand, queue, frozenset((cell,)), {cell: amount}, lambda: (), lambda: True)
-    victims, account = find_victims(round_, need), round_.account(queue.name)
+    """Whether preemption could free the amount of one cell, and at which height of the tree."""
+    request = PreemptionRequest(
+        queued_gang, queue, frozenset((cell,)), {cell: amount}, lambda: (), lambda: True
+    )
+    victims, account = find_victims(simulation, request), simulation.account(queue.name)
     if not victims:
         return FlavorMode.NO_VICTIMS, lowest_fit(account, cell, amount)[0]
-    demands = [victim.demand for victim in victims]
-    round_.remove(demands)
+    queued_gangs = [victim.demand for victim in victims]
+    simulation.remove(queued_gangs)
     borrow = lowest_fit(account, cell, amount)[0]
-    round_.restore(demands)
-    own = any(demand.admission and demand.admission.queue == queue.name for demand in demands)
+    simulation.restore(queued_gangs)
+    own = any(
+        queued_gang.admission and queued_gang.admission.queue == queue.name for queued_gang in queued_gangs
+    )
     return (FlavorMode.PREEMPT if own else FlavorMode.RECLAIM), borrow

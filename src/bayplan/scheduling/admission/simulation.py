@@ -1,4 +1,4 @@
-"""One round of admission: the accounts, rooms and gangs that decisions are tried out on."""
+"""The simulation of one admission cycle: quota, capacity and admitted gangs, changed tentatively."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bayplan.state.admission.usage import GangUsage, PlacedPods, holding_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GangLoad:
-    """What a gang takes: quota by flavor and resource, and spots."""
+    """What a gang uses: quota by flavor and resource, and placed pods."""
 
     quota: Mapping[Cell, int]
     spots: tuple[PlacedPods, ...] = ()
@@ -28,97 +28,102 @@ class GangLoad:
 
 @dataclass(slots=True, eq=False)
 class AdmissionSimulation:
-    """Everything one decision looks at. Books and rooms are its own to try things on."""
+    """All inputs of one admission cycle. Quota tree and topology overlay are copies to change freely."""
 
     books: QuotaTree
-    rooms: TopologyOverlay
+    overlay: TopologyOverlay
     queues: Mapping[str, Queue]
     flavors: Mapping[str, Flavor]
     checks: Mapping[str, Check]
     admitted: Mapping[str, Mapping[Ref, QueuedGang]]  # by queue
     profile: Profile
     now: float
-    closed: frozenset[str] = frozenset()  # queues that admit nobody at present
+    closed: frozenset[str] = frozenset()  # queues that admit no gang at present
     reserved: Mapping[str, Reservation] = field(default_factory=dict)  # by topology
     loads: dict[Ref, GangLoad] = field(default_factory=dict)
-    answers: dict[object, Any] = field(default_factory=dict)  # places if empty or untouched, by shape
-    holdings: Mapping[Ref, GangUsage] = field(default_factory=dict)  # of admitted gangs
-    absent: set[Ref] = field(default_factory=set)  # admitted gangs taken for gone already
-    watchdog: Watchdog = field(default_factory=Watchdog)  # asked by whatever is tried often
+    # placements in the empty or unchanged cluster, by shape
+    placement_cache: dict[object, Any] = field(default_factory=dict)
+    usage: Mapping[Ref, GangUsage] = field(default_factory=dict)  # of admitted gangs
+    removed: set[Ref] = field(default_factory=set)  # admitted gangs that count as removed
+    watchdog: Watchdog = field(default_factory=Watchdog)  # checked in every loop that may run long
 
     def gangs_of(self, queue: str) -> Iterator[QueuedGang]:
-        """Admitted gangs of a queue that are still taken to be there."""
-        for ref, demand in self.admitted.get(queue, {}).items():
-            if ref not in self.absent:
-                yield demand
+        """Admitted gangs of a queue that do not count as removed."""
+        for ref, queued_gang in self.admitted.get(queue, {}).items():
+            if ref not in self.removed:
+                yield queued_gang
 
-    def earlier(self, demand: QueuedGang) -> QueuedGang | None:
+    def previous_version(self, queued_gang: QueuedGang) -> QueuedGang | None:
         """The admitted version of a gang that this one replaces."""
-        ref = replace(demand.gang.source, name=demand.replaces) if demand.replaces else None
+        ref = replace(queued_gang.gang.source, name=queued_gang.replaces) if queued_gang.replaces else None
         return next((gangs[ref] for gangs in self.admitted.values() if ref in gangs), None) if ref else None
 
-    def kept_from(self, demand: QueuedGang, flavor: str) -> Path | None:
-        """A domain of the flavor's topology that is kept for somebody before this gang."""
-        found = self.reserved.get(self.flavors[flavor].topology)
-        return found.domain if found is not None and found.binds(demand) else None
+    def reserved_domain(self, queued_gang: QueuedGang, flavor: str) -> Path | None:
+        """A domain of the flavor's topology that is reserved for a gang before this one."""
+        reservation = self.reserved.get(self.flavors[flavor].topology)
+        return reservation.domain if reservation is not None and reservation.binds(queued_gang) else None
 
     def account(self, queue: str) -> QuotaAccount:
         return self.books.queues[queue]
 
-    def load_of(self, demand: QueuedGang) -> GangLoad:
-        """What an admitted gang takes."""
-        ref = demand.gang.source
+    def load_of(self, queued_gang: QueuedGang) -> GangLoad:
+        """What an admitted gang uses."""
+        ref = queued_gang.gang.source
         if ref not in self.loads:
-            held = self.holdings.get(ref)
-            holding = held if held is not None and held.demand is demand else holding_of(demand, self.flavors)
-            self.loads[ref] = GangLoad(holding.quota, holding.spots)
+            usage = self.usage.get(ref)
+            current = (
+                usage
+                if usage is not None and usage.demand is queued_gang
+                else holding_of(queued_gang, self.flavors)
+            )
+            self.loads[ref] = GangLoad(current.quota, current.spots)
         return self.loads[ref]
 
     def apply(self, queue: str, load: GangLoad, sign: int = 1) -> None:
-        """Take what a gang takes (sign -1: give it back)."""
+        """Add the load of a gang (sign -1: remove it)."""
         self.watchdog.check()
         self.books.use(queue, load.quota, sign)
-        for spot in load.spots:
-            self.rooms.take(spot.flavor, spot.place, spot.requests, sign, spot.zones)
+        for pods in load.spots:
+            self.overlay.take(pods.flavor, pods.place, pods.requests, sign, pods.zones)
 
-    def remove(self, demands: Iterable[QueuedGang]) -> None:
-        """As if these admitted gangs were gone."""
-        for demand in demands:
-            assert demand.admission is not None
-            self.apply(demand.admission.queue, self.load_of(demand), -1)
+    def remove(self, queued_gangs: Iterable[QueuedGang]) -> None:
+        """Remove admitted gangs from the simulation."""
+        for queued_gang in queued_gangs:
+            assert queued_gang.admission is not None
+            self.apply(queued_gang.admission.queue, self.load_of(queued_gang), -1)
 
-    def restore(self, demands: Iterable[QueuedGang]) -> None:
-        """As if they were back."""
-        for demand in demands:
-            assert demand.admission is not None
-            self.apply(demand.admission.queue, self.load_of(demand), 1)
+    def restore(self, queued_gangs: Iterable[QueuedGang]) -> None:
+        """Restore removed gangs."""
+        for queued_gang in queued_gangs:
+            assert queued_gang.admission is not None
+            self.apply(queued_gang.admission.queue, self.load_of(queued_gang), 1)
 
     def fits_quota(self, queue: str, quota: Mapping[Cell, int]) -> bool:
         account = self.account(queue)
         return all(amount <= account.available(cell) for cell, amount in quota.items())
 
-    def fits_spots(self, wanted: Iterable[PlacedPods]) -> bool:
-        """Whether all of them fit together: pod sets of one gang may stand on the same host."""
+    def fits_placed(self, needs: Iterable[PlacedPods]) -> bool:
+        """Whether all of them fit together: pod sets of one gang may share a host."""
         taken: list[PlacedPods] = []
         fits = True
-        for spot in wanted:
-            for before in taken[-1:]:
-                self.rooms.take(before.flavor, before.place, before.requests, 1, before.zones)
-            taken.append(spot)
-            fits = self.rooms.fits(spot.flavor, spot.place, spot.requests, spot.zones)
+        for pods in needs:
+            for earlier in taken[-1:]:
+                self.overlay.take(earlier.flavor, earlier.place, earlier.requests, 1, earlier.zones)
+            taken.append(pods)
+            fits = self.overlay.fits(pods.flavor, pods.place, pods.requests, pods.zones)
             if not fits:
                 break
-        for before in taken[:-1]:
-            self.rooms.take(before.flavor, before.place, before.requests, -1, before.zones)
+        for earlier in taken[:-1]:
+            self.overlay.take(earlier.flavor, earlier.place, earlier.requests, -1, earlier.zones)
         return fits
 
     def topology_only(self, queue: Queue) -> bool:
-        """Whether every flavor of a queue has a topology, so that every gang in it is placed."""
+        """Whether every flavor of a queue has a topology, so that all its gangs are placed."""
         flavors = queue.flavors()
-        return bool(flavors) and all(self.rooms.knows(name) for name in flavors)
+        return bool(flavors) and all(self.overlay.knows(name) for name in flavors)
 
     def checks_of(self, queue: Queue, flavor: str, sort: CheckKind) -> bool:
-        """Whether a check of that sort stands before a flavor."""
+        """Whether the queue requires a check of that kind for the flavor."""
         return any(
             (not flavors or flavor in flavors) and name in self.checks and self.checks[name].sort is sort
             for name, flavors in queue.checks.items()
@@ -126,5 +131,5 @@ class AdmissionSimulation:
 
 
 def is_over(account: QuotaAccount) -> bool:
-    """Whether a node uses more than its subtree brings in, of anything."""
+    """Whether an account uses more of any cell than the quota of its subtree."""
     return account.parent is not None and any(account.borrows(cell) for cell in account.subtree)

@@ -1,4 +1,4 @@
-"""One attempt to seat the pods of a gang that wait, in whatever way its charter asks for."""
+"""One attempt to assign nodes to the pending pods of a gang, in the way its spec asks for."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from bayplan.model.assignment import Code, Misfit
 from bayplan.model.filter_failure import FilterFailure, FilterReason
-from bayplan.model.gang import AUTO, Group, PodSet
-from bayplan.model.gang_minimum import all_of, fewest_more
+from bayplan.model.gang import AUTO, Group, PodSet, all_of, fewest_more
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
@@ -28,202 +27,230 @@ NOWHERE = -1
 
 @dataclass(frozen=True, slots=True)
 class AttemptRequest:
-    """Who is to be seated, and beside whom."""
+    """The pods to assign, and what counts as success."""
 
     candidate: SchedulingCandidate
-    waiting: tuple[Pod, ...]  # of its pods, those that are tried
-    standing: int  # of its pods, those that have a place
-    need: int  # how many more seats make the attempt a success; at least one
-    extra: int | None = None  # of a tree: how many beyond what its minima lack; None: as many as fit
-    brief: bool = False  # nobody will read why there is no place
+    pending: tuple[Pod, ...]  # the pending pods of the gang that are tried
+    bound: int  # number of its bound pods
+    need: int  # number of further assignments that make the attempt a success; at least one
+    extra: int | None = None  # of a tree: pods to place beyond the minimums; None: as many as fit
+    without_reason: bool = False  # the reason for a failure is not needed
 
     @property
-    def lone(self) -> bool:
-        """A pod by itself, not a gang."""
-        return is_lone(self.candidate)
+    def is_single_pod(self) -> bool:
+        """Whether this is a single pod, not a gang."""
+        return is_single_pod(self.candidate)
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """Who got which row; who did not, and why."""
+    """The row of every assigned pod, and the reason for every other pod."""
 
-    seats: Mapping[PodKey, int] = field(default_factory=dict)
-    left: Mapping[PodKey, FilterFailure] = field(default_factory=dict)
+    rows: Mapping[PodKey, int] = field(default_factory=dict)
+    unassigned: Mapping[PodKey, FilterFailure] = field(default_factory=dict)
     misfit: Misfit | None = None
     unsure: bool = False
-    part: str = ""  # the pod set, or the group of them, that lacks places
-    minimum: int = 0  # of that part
-    fit: int = 0  # of those without a seat, how many would have had one
+    part: str = ""  # the pod set or group that lacks capacity
+    minimum: int = 0  # the minimum of that part
+    fit: int = 0  # how many of the unassigned pods would have fitted
 
 
-def is_lone(candidate: SchedulingCandidate) -> bool:
-    """Whether it is a pod by itself."""
+def is_single_pod(candidate: SchedulingCandidate) -> bool:
+    """Whether the candidate is a single pod, not a gang."""
     pods = candidate.waiting or candidate.standing
     return len(pods) == 1 and pods[0].gang is None
 
 
-def asked_of(candidate: SchedulingCandidate) -> AttemptRequest:
-    """All that wait, with as many as its minimum lacks."""
-    standing, charter = len(candidate.standing), candidate.charter
-    lack = charter.minimum - standing
-    if charter.has_minima and charter.tree is not None:
-        lack = lacking_in(charter.tree, candidate.waiting, candidate.standing)
-        if charter.quorum:
-            lack = fewest_more(charter.tree, Counter(pod.pod_set for pod in candidate.standing)) or 0
-    return AttemptRequest(candidate, candidate.waiting, standing, max(lack, 1))
+def request_for(candidate: SchedulingCandidate) -> AttemptRequest:
+    """A request for all pending pods that succeeds with as many as the minimum lacks."""
+    standing, spec = len(candidate.standing), candidate.charter
+    missing = spec.minimum - standing
+    if spec.has_minima and spec.tree is not None:
+        missing = lacking_in(spec.tree, candidate.waiting, candidate.standing)
+        if spec.quorum:
+            missing = fewest_more(spec.tree, Counter(pod.pod_set for pod in candidate.standing)) or 0
+    return AttemptRequest(candidate, candidate.waiting, standing, max(missing, 1))
 
 
-def rest_of(asked: AttemptRequest, seats: Mapping[PodKey, int], floor: NodeOverlay) -> AttemptRequest:
-    """Those left over once the others have their seats: each counts by itself, beside those."""
-    left = tuple(pod for pod in asked.waiting if pod.key not in seats)
-    candidate = asked.candidate
+def request_for_rest(
+    request: AttemptRequest, rows: Mapping[PodKey, int], overlay: NodeOverlay
+) -> AttemptRequest:
+    """A request for the remaining pods once the others are assigned: each of them counts by itself."""
+    left = tuple(pod for pod in request.pending if pod.key not in rows)
+    candidate = request.candidate
     if candidate.charter.has_minima:
-        seated = (pod for pod in asked.waiting if pod.key in seats)
-        stands = tuple(replace(pod, node=floor.node(seats[pod.key])) for pod in seated)
-        candidate = replace(candidate, waiting=left, standing=candidate.standing + stands)
-    return AttemptRequest(candidate, left, asked.standing + len(seats), 1)
+        assigned = (pod for pod in request.pending if pod.key in rows)
+        placed = tuple(replace(pod, node=overlay.node(rows[pod.key])) for pod in assigned)
+        candidate = replace(candidate, waiting=left, standing=candidate.standing + placed)
+    return AttemptRequest(candidate, left, request.bound + len(rows), 1)
 
 
-def narrowed(asked: AttemptRequest, seats: Mapping[PodKey, int]) -> AttemptRequest:
-    """The same for those who got seats, if that was a choice: from now on it needs all of them."""
-    candidate, tree = asked.candidate, asked.candidate.charter.tree
+def narrowed_to(request: AttemptRequest, rows: Mapping[PodKey, int]) -> AttemptRequest:
+    """The request reduced to the pods of a chosen quorum, which from now on are all needed."""
+    candidate, tree = request.candidate, request.candidate.charter.tree
     if not candidate.charter.quorum or tree is None:
-        return asked
-    waiting = tuple(pod for pod in asked.waiting if pod.key in seats)
+        return request
+    waiting = tuple(pod for pod in request.pending if pod.key in rows)
     counts = Counter(pod.pod_set for pod in (*waiting, *candidate.standing))
-    charter = replace(candidate.charter, tree=all_of(tree, counts))
-    candidate = replace(candidate, charter=charter, waiting=waiting)
-    return replace(asked, candidate=candidate, waiting=waiting, need=max(len(waiting), 1), brief=True)
+    spec = replace(candidate.charter, tree=all_of(tree, counts))
+    candidate = replace(candidate, charter=spec, waiting=waiting)
+    return replace(
+        request, candidate=candidate, pending=waiting, need=max(len(waiting), 1), without_reason=True
+    )
 
 
 def attempt(
-    look: SchedulingSnapshot, floor: NodeOverlay, asked: AttemptRequest, profile: Profile, within: Bools | None = None,
-    beside: Sequence[int] = (), *, single: bool = False,
-) -> AttemptResult:  # fmt: skip
-    """Seat as many as possible on the floor.
+    snapshot: SchedulingSnapshot,
+    overlay: NodeOverlay,
+    request: AttemptRequest,
+    profile: Profile,
+    allowed_nodes: Bools | None = None,
+    placed_rows: Sequence[int] = (),
+    *,
+    single: bool = False,
+) -> AttemptResult:
+    """Assign as many pods as possible in the overlay.
 
-    `beside`: rows of its pods that got their seats just now. `single`: `within` is one domain already.
+    `placed_rows`: rows of pods of the gang assigned just before. `single`: `allowed_nodes` is one domain.
     """
-    charter = asked.candidate.charter
-    if charter.tree is not None:
-        return _as_tree(look, floor, asked, charter.tree, profile, within)
-    parties = parties_of(floor, asked.waiting)
-    key = charter.locality.required or charter.locality.preferred
+    spec = request.candidate.charter
+    if spec.tree is not None:
+        return _as_tree(snapshot, overlay, request, spec.tree, profile, allowed_nodes)
+    batches = parties_of(overlay, request.pending)
+    key = spec.locality.required or spec.locality.preferred
     if key is not None and not single:
-        rows = rows_it_holds(floor, asked.candidate, key)
+        rows = rows_it_holds(overlay, request.candidate, key)
         if rows is None:
-            return AttemptResult(misfit=Misfit(Code.STALE_ASSIGNMENT, (), level=key, asked=asked.need))
-        rows += beside
-        found = seat_in_domain(floor, parties, key, rows, need=asked.need, profile=profile, within=within)
-        seated = found.seated
-        enough = len(seated.seats) >= asked.need
-        if enough or charter.locality.required:
-            return AttemptResult(seated.seats, seated.left, None if enough else found.misfit, seated.unsure)
-        floor.lift_many(seated.seats)
-    seated = seat_all(floor, parties, need=asked.need, profile=profile, within=within, lone=asked.lone)
-    return AttemptResult(seated.seats, seated.left, None, seated.unsure)
+            return AttemptResult(misfit=Misfit(Code.STALE_ASSIGNMENT, (), level=key, asked=request.need))
+        rows += placed_rows
+        found = seat_in_domain(
+            overlay, batches, key, rows, need=request.need, profile=profile, within=allowed_nodes
+        )
+        assigned = found.seated
+        enough = len(assigned.seats) >= request.need
+        if enough or spec.locality.required:
+            return AttemptResult(
+                assigned.seats, assigned.left, None if enough else found.misfit, assigned.unsure
+            )
+        overlay.lift_many(assigned.seats)
+    assigned = seat_all(
+        overlay, batches, need=request.need, profile=profile, within=allowed_nodes, lone=request.is_single_pod
+    )
+    return AttemptResult(assigned.seats, assigned.left, None, assigned.unsure)
 
 
 def domains_for(
-    floor: NodeOverlay,
-    asked: AttemptRequest,
+    overlay: NodeOverlay,
+    request: AttemptRequest,
     profile: Profile,
-    within: Bools | None,
-    beside: Sequence[int],
-    most: int,
+    allowed_nodes: Bools | None,
+    placed_rows: Sequence[int],
+    limit: int,
 ) -> tuple[list[Domain], str]:
-    """The domains that could take the gang, the best ones only if there are many, and the best of all."""
-    key = asked.candidate.charter.locality.required
+    """The domains that could hold the gang, at most `limit` of them, and the name of the best one."""
+    key = request.candidate.charter.locality.required
     assert key is not None
-    rows = rows_it_holds(floor, asked.candidate, key)
+    rows = rows_it_holds(overlay, request.candidate, key)
     if rows is None:
         return [], ""
-    rows += beside
-    parties = parties_of(floor, asked.waiting)
-    areas = domains(floor, parties, key, rows, need=asked.need, within=within)
+    rows += placed_rows
+    batches = parties_of(overlay, request.pending)
+    areas = domains(overlay, batches, key, rows, need=request.need, within=allowed_nodes)
     if len(areas) < 2:
         return areas, ""
-    mark = floor.mark()
-    found = seat_in_domain(floor, parties, key, rows, need=asked.need, profile=profile, within=within)
-    floor.undo(mark)
-    return areas[:most], found.domain
+    checkpoint = overlay.mark()
+    found = seat_in_domain(
+        overlay, batches, key, rows, need=request.need, profile=profile, within=allowed_nodes
+    )
+    overlay.undo(checkpoint)
+    return areas[:limit], found.domain
 
 
-def rows_it_holds(floor: NodeOverlay, candidate: SchedulingCandidate, key: str) -> list[int] | None:
-    """Where its pods stand; None if that is not one domain, so that no other pod can be with all of them."""
-    rows = [floor.row(pod.node) for pod in candidate.standing if pod.node]
-    values = {_label(floor, row, key) if row != NOWHERE else None for row in rows}
+def rows_it_holds(overlay: NodeOverlay, candidate: SchedulingCandidate, key: str) -> list[int] | None:
+    """The rows of its bound pods; None if they are not all in one domain."""
+    rows = [overlay.row(pod.node) for pod in candidate.standing if pod.node]
+    values = {_label(overlay, row, key) if row != NOWHERE else None for row in rows}
     return rows if len(values) < 2 and None not in values else None
 
 
-def _label(floor: NodeOverlay, row: int, key: str) -> str | None:
-    labels: Mapping[str, str] = floor.scene.ground.land.table.nodes[row].labels
+def _label(overlay: NodeOverlay, row: int, key: str) -> str | None:
+    labels: Mapping[str, str] = overlay.scene.ground.land.table.nodes[row].labels
     return labels.get(key)
 
 
 def _as_tree(
-    look: SchedulingSnapshot,
-    floor: NodeOverlay,
-    asked: AttemptRequest,
+    snapshot: SchedulingSnapshot,
+    overlay: NodeOverlay,
+    request: AttemptRequest,
     tree: Group,
     profile: Profile,
-    within: Bools | None,
+    allowed_nodes: Bools | None,
 ) -> AttemptResult:
-    candidate = asked.candidate
+    candidate = request.candidate
     if candidate.charter.has_minima:
-        return _by_minima(look, floor, asked, tree, profile, within)
-    supply = supply_of(look, candidate, tree)
-    found = tree_seats(floor, supply, tree, asked.waiting, candidate.standing, profile=profile, within=within)
+        return _by_minimums(snapshot, overlay, request, tree, profile, allowed_nodes)
+    capacity = capacity_of(snapshot, candidate, tree)
+    found = tree_seats(
+        overlay, capacity, tree, request.pending, candidate.standing, profile=profile, within=allowed_nodes
+    )
     if not isinstance(found, Misfit):
         return AttemptResult(found.seats, found.left, None, found.unsure)
-    left = {pod.key: floor.judge(pod.wants.shape).why for pod in asked.waiting[:1] if floor.zones is not None}
-    return AttemptResult(left=left, misfit=found, unsure=found.code is Code.NOT_DECIDED)
+    left = {
+        pod.key: overlay.judge(pod.wants.shape).why
+        for pod in request.pending[:1]
+        if overlay.zones is not None
+    }
+    return AttemptResult(unassigned=left, misfit=found, unsure=found.code is Code.NOT_DECIDED)
 
 
-def _by_minima(
-    look: SchedulingSnapshot,
-    floor: NodeOverlay,
-    asked: AttemptRequest,
+def _by_minimums(
+    snapshot: SchedulingSnapshot,
+    overlay: NodeOverlay,
+    request: AttemptRequest,
     tree: Group,
     profile: Profile,
-    within: Bools | None,
+    allowed_nodes: Bools | None,
 ) -> AttemptResult:
-    supply = supply_of(look, asked.candidate, tree)
-    wanted = GangWithMinimums(tree, asked.waiting, asked.candidate.standing, asked.extra, asked.brief)
-    seats = quorum_seats if asked.candidate.charter.quorum else minima_seats
-    found = seats(floor, supply, wanted, profile=profile, within=within)
+    capacity = capacity_of(snapshot, request.candidate, tree)
+    wanted = GangWithMinimums(
+        tree, request.pending, request.candidate.standing, request.extra, request.without_reason
+    )
+    rows = quorum_seats if request.candidate.charter.quorum else minima_seats
+    found = rows(overlay, capacity, wanted, profile=profile, within=allowed_nodes)
     if isinstance(found, NodeAssignment):
         return AttemptResult(found.seats, found.left, None, found.unsure)
-    left = {} if found.pod is None else {found.pod.key: _why(floor, found.pod, found.resource)}
+    left = {} if found.pod is None else {found.pod.key: _why(overlay, found.pod, found.resource)}
     return AttemptResult({}, left, found.misfit, found.unsure, found.part, found.minimum, found.fit)
 
 
-def _why(floor: NodeOverlay, pod: Pod, resource: str) -> FilterFailure:
-    """Why a pod has no place; nodes that would take it alone are full with the others of its gang."""
-    verdict = floor.judge(pod.wants.shape)
-    room, why = int(verdict.fits.sum()), verdict.why
-    if not room or not resource:
+def _why(overlay: NodeOverlay, pod: Pod, resource: str) -> FilterFailure:
+    """Why a pod does not fit; nodes that would fit it alone are full with other pods of its gang."""
+    verdict = overlay.judge(pod.wants.shape)
+    fitting, why = int(verdict.fits.sum()), verdict.why
+    if not fitting or not resource:
         return why
-    lack = (FilterReason.LACKING, resource)
-    return replace(why, counts={**why.counts, lack: why.counts.get(lack, 0) + room})
+    missing = (FilterReason.LACKING, resource)
+    return replace(why, counts={**why.counts, missing: why.counts.get(missing, 0) + fitting})
 
 
-def supply_of(look: SchedulingSnapshot, candidate: SchedulingCandidate, tree: Group) -> CapacitySnapshot:
-    """The topology whose levels a gang names."""
-    return look.supplies.get(candidate.topology) or supply_for(look, tree)
+def capacity_of(
+    snapshot: SchedulingSnapshot, candidate: SchedulingCandidate, tree: Group
+) -> CapacitySnapshot:
+    """The capacity snapshot of the topology whose levels the gang names."""
+    return snapshot.supplies.get(candidate.topology) or capacity_for(snapshot, tree)
 
 
-def supply_for(look: SchedulingSnapshot, tree: Group) -> CapacitySnapshot:
-    """The first topology, by name, that has every level the gang names; all nodes if there is none."""
+def capacity_for(snapshot: SchedulingSnapshot, tree: Group) -> CapacitySnapshot:
+    """The first topology by name that has all levels the gang names; all nodes if there is none."""
     wanted = set(levels_of(tree)) - {AUTO}
-    for name in sorted(look.supplies):
-        if wanted <= set(look.supplies[name].tree.levels):
-            return look.supplies[name]
-    return look.supplies[min(look.supplies)] if look.supplies else look.supply
+    for name in sorted(snapshot.supplies):
+        if wanted <= set(snapshot.supplies[name].tree.levels):
+            return snapshot.supplies[name]
+    return snapshot.supplies[min(snapshot.supplies)] if snapshot.supplies else snapshot.supply
 
 
 def levels_of(member: Group | PodSet) -> list[str]:
-    """Every level that it names, or a part of it."""
+    """All levels that the member or its parts name."""
     found = [level for level in (member.locality.required, member.locality.preferred) if level]
     if isinstance(member, PodSet):
         return found + [segment.level for segment in member.segments]

@@ -1,12 +1,11 @@
-"""Room on nodes that is promised to pods which are not bound yet, as far as others have to respect it."""
+"""Capacity on nodes that is reserved for nominated pods which are not bound yet."""
 
 from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable, Mapping
 
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSnapshot
@@ -15,70 +14,70 @@ NOWHERE = -1
 
 
 class Nominations:
-    """Nominated pods on the floor: those that are at least as important as whoever is being seated.
+    """Nominated pods in the overlay: those of at least the priority of the gang that is tried.
 
-    The most important come first, so that the ones on the floor are always the first few.
+    They are sorted by priority, highest first, so that those in the overlay are always a prefix.
     """
 
-    def __init__(self, floor: NodeOverlay, look: SchedulingSnapshot) -> None:
-        self.floor = floor
-        self.charters: Mapping[Ref, GangSpec] = look.charters
+    def __init__(self, overlay: NodeOverlay, snapshot: SchedulingSnapshot) -> None:
+        self.overlay = overlay
+        self.specs: Mapping[Ref, GangSpec] = snapshot.charters
         self.order: list[tuple[int, str, PodKey]] = []
-        self.made: dict[PodKey, tuple[Pod, int]] = {}
-        self.seated = 0
-        for pod, node in look.nominations.values():
-            self.note(pod, node, pod_priority(pod, look.charters))
-        for candidate in look.candidates:
+        self.nominated: dict[PodKey, tuple[Pod, int]] = {}
+        self.in_overlay = 0
+        for pod, node in snapshot.nominations.values():
+            self.add(pod, node, pod_priority(pod, snapshot.charters))
+        for candidate in snapshot.candidates:
             waiting = {pod.key: pod for pod in candidate.waiting} if candidate.nominated else {}
             for key, node in candidate.nominated.items():
                 if key in waiting:
-                    self.note(waiting[key], node, priority_of(candidate))
+                    self.add(waiting[key], node, priority_of(candidate))
 
-    def note(self, pod: Pod, node: str, priority: int) -> None:
-        """From now on a pod has a claim to room on a node."""
-        row = self.floor.row(node)
-        if row == NOWHERE or pod.key in self.made or pod.key in self.floor.scene.index.pods:
+    def add(self, pod: Pod, node: str, priority: int) -> None:
+        """Nominate a pod for a node."""
+        row = self.overlay.row(node)
+        if row == NOWHERE or pod.key in self.nominated or pod.key in self.overlay.scene.index.pods:
             return
         entry = (-priority, str(pod.key), pod.key)
-        if self.seated and entry < self.order[self.seated - 1]:
-            self.floor.seat(pod.key, pod.wants.shape, row)
-            self.seated += 1
-        self.made[pod.key] = pod, row
+        if self.in_overlay and entry < self.order[self.in_overlay - 1]:
+            self.overlay.seat(pod.key, pod.wants.shape, row)
+            self.in_overlay += 1
+        self.nominated[pod.key] = pod, row
         insort(self.order, entry)
 
     def drop(self, keys: Iterable[PodKey]) -> None:
-        """Claims end: the pods are being seated anew."""
-        gone = {key for key in keys if key in self.made}
-        if not gone:
+        """Clear nominations: the pods are assigned again."""
+        dropped = {key for key in keys if key in self.nominated}
+        if not dropped:
             return
-        self.floor.lift_many(key for *_, key in self.order[: self.seated] if key in gone)
-        self.seated -= sum(key in gone for *_, key in self.order[: self.seated])
-        self.order = [entry for entry in self.order if entry[-1] not in gone]
-        for key in gone:
-            del self.made[key]
+        self.overlay.lift_many(key for *_, key in self.order[: self.in_overlay] if key in dropped)
+        self.in_overlay -= sum(key in dropped for *_, key in self.order[: self.in_overlay])
+        self.order = [entry for entry in self.order if entry[-1] not in dropped]
+        for key in dropped:
+            del self.nominated[key]
 
-    def hold(self, priority: int) -> None:
-        """Put those on the floor that a pod of this priority has to respect, and only those."""
-        while self.seated < len(self.order) and -self.order[self.seated][0] >= priority:
-            pod, row = self.made[self.order[self.seated][-1]]
-            self.floor.seat(pod.key, pod.wants.shape, row)
-            self.seated += 1
-        while self.seated and -self.order[self.seated - 1][0] < priority:
-            self.seated -= 1
-            self.floor.lift(self.order[self.seated][-1])
+    def respect(self, priority: int) -> None:
+        """Keep exactly those nominated pods in the overlay that a pod of this priority has to respect."""
+        while self.in_overlay < len(self.order) and -self.order[self.in_overlay][0] >= priority:
+            pod, row = self.nominated[self.order[self.in_overlay][-1]]
+            self.overlay.seat(pod.key, pod.wants.shape, row)
+            self.in_overlay += 1
+        while self.in_overlay and -self.order[self.in_overlay - 1][0] < priority:
+            self.in_overlay -= 1
+            self.overlay.lift(self.order[self.in_overlay][-1])
 
 
 def priority_of(candidate: SchedulingCandidate) -> int:
-    """What its charter says; else the highest of its pods."""
+    """The priority in the gang's spec, or else the highest priority of its pods."""
     if candidate.charter.priority is not None:
         return candidate.charter.priority
     pods = candidate.waiting or candidate.standing
     return max((pod.wants.priority for pod in pods), default=0)
 
 
-def pod_priority(pod: Pod, charters: Mapping[Ref, GangSpec]) -> int:
-    """That of its gang, if that says one."""
-    charter = charters.get(pod.gang) if pod.gang is not None else None
-    if charter is not None and charter.priority is not None:
-        return charter.priority
+def pod_priority(pod: Pod, specs: Mapping[Ref, GangSpec]) -> int:
+    """The priority in the gang's spec, if it has one, or else that of the pod."""
+    spec = specs.get(pod.gang) if pod.gang is not None else None
+    if spec is not None and spec.priority is not None:
+        return spec.priority
     return pod.wants.priority

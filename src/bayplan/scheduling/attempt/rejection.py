@@ -1,4 +1,4 @@
-"""What is said of a gang that did not get its places, read off the attempt."""
+"""The rejection of a gang, built from the result of the attempt."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from bayplan.placement.subgroups.members import lacking_in
 from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult
 
 
-def standstill(
-    hindrance: RejectionReason, asked: AttemptRequest, found: AttemptResult
+def rejection_for(
+    reason: RejectionReason, request: AttemptRequest, result: AttemptResult
 ) -> SchedulingRejection:
-    """The facts of a refusal."""
-    pod, unfit = _first_left(asked, found.left)
+    """The rejection that describes a failed attempt."""
+    pod, failure = _first_unassigned(request, result.unassigned)
     return SchedulingRejection(
-        hindrance,
-        found.minimum or asked.candidate.charter.minimum,
-        asked.standing + len(asked.waiting),
-        _standing(asked) + max(sum(one.key in found.seats for one in asked.waiting), found.fit),
+        reason,
+        result.minimum or request.candidate.charter.minimum,
+        request.bound + len(request.pending),
+        _counted_bound(request) + max(sum(one.key in result.rows for one in request.pending), result.fit),
         pod,
-        unfit,
-        found.misfit,
-        unsure=found.unsure,
-        part=found.part,
+        failure,
+        result.misfit,
+        unsure=result.unsure,
+        part=result.part,
     )
 
 
-def _standing(asked: AttemptRequest) -> int:
-    """Its pods that have a place; while some lack that it cannot do without, those beyond do not help."""
-    candidate, charter = asked.candidate, asked.candidate.charter
-    if not charter.has_minima or charter.tree is None:
-        return asked.standing
-    lack = lacking_in(charter.tree, candidate.waiting, candidate.standing)
-    return min(asked.standing, max(charter.minimum - lack, 0)) if lack else asked.standing
+def _counted_bound(request: AttemptRequest) -> int:
+    """Number of bound pods that count toward the minimum; surplus pods of a pod set do not."""
+    candidate, spec = request.candidate, request.candidate.charter
+    if not spec.has_minima or spec.tree is None:
+        return request.bound
+    missing = lacking_in(spec.tree, candidate.waiting, candidate.standing)
+    return min(request.bound, max(spec.minimum - missing, 0)) if missing else request.bound
 
 
-def _first_left(
-    asked: AttemptRequest, left: Mapping[PodKey, FilterFailure]
+def _first_unassigned(
+    request: AttemptRequest, unassigned: Mapping[PodKey, FilterFailure]
 ) -> tuple[PodKey | None, FilterFailure | None]:
-    for pod in asked.waiting:
-        if pod.key in left:
-            return pod.key, left[pod.key]
+    for pod in request.pending:
+        if pod.key in unassigned:
+            return pod.key, unassigned[pod.key]
     return None, None

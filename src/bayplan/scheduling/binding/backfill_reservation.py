@@ -1,4 +1,4 @@
-"""Room that is kept for a gang which has waited long: on which nodes no other gang may begin any more."""
+"""Backfill reservation: nodes reserved for a gang that has been pending long, closed to other new gangs."""
 
 from __future__ import annotations
 
@@ -16,85 +16,99 @@ from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSna
 
 
 class BackfillReservation:
-    """The nodes kept for one gang during one decision: at most one gang has nodes kept at a time."""
+    """The nodes reserved for one gang; at most one gang has a reservation at a time."""
 
-    def __init__(self, rooms: PreemptionSearch, now: float) -> None:
-        self.rooms, self.look, self.now = rooms, rooms.look, now
-        self.keeper: Ref | None = None
-        self.open_nodes: Bools | None = None  # all but the nodes kept; None if no node is
+    def __init__(self, search: PreemptionSearch, now: float) -> None:
+        self.preemption, self.snapshot, self.now = search, search.snapshot, now
+        self.reserved_for: Ref | None = None
+        self.unreserved_nodes: Bools | None = (
+            None  # all nodes but the reserved ones; None without a reservation
+        )
         self.priority = 0
-        if self.look.kept is not None:
-            self.keeper = self.look.kept[0]
-            self.open_nodes = rooms.floor.all_but(self.look.kept[1])
-            self.priority = _priority_of(self.keeper, self.look)
+        if self.snapshot.kept is not None:
+            self.reserved_for = self.snapshot.kept[0]
+            self.unreserved_nodes = search.overlay.all_but(self.snapshot.kept[1])
+            self.priority = _priority_of(self.reserved_for, self.snapshot)
 
     def allowed(self, candidate: SchedulingCandidate, priority: int) -> Bools | None:
-        """The nodes a gang may use: not those kept for one at least as important, unless nominated for it."""
-        if self.open_nodes is None or self.look.kept is None or candidate.charter.source == self.look.kept[0]:
+        """The nodes a gang may use: not those reserved for a gang of at least its priority.
+
+        Nodes it is nominated for stay allowed.
+        """
+        if (
+            self.unreserved_nodes is None
+            or self.snapshot.kept is None
+            or candidate.charter.source == self.snapshot.kept[0]
+        ):
             return None
         if priority > self.priority:
             return None
-        floor = self.rooms.floor
-        rows = [row for node in set(candidate.nominated.values()) if (row := floor.row(node)) >= 0]
+        overlay = self.preemption.overlay
+        rows = [row for node in set(candidate.nominated.values()) if (row := overlay.row(node)) >= 0]
         if not rows:
-            return self.open_nodes
-        allowed = self.open_nodes.copy()
-        allowed[rows] = True  # pods were preempted there for its sake
+            return self.unreserved_nodes
+        allowed = self.unreserved_nodes.copy()
+        allowed[rows] = True  # pods were preempted there for this gang
         return allowed
 
-    def keeps(self, asked: AttemptRequest) -> tuple[str, ...]:
-        """The nodes kept for a gang from now on; none if it has not waited long or another has some."""
-        candidate, after = asked.candidate, self.rooms.profile.keep_after_seconds
+    def reserve(self, request: AttemptRequest) -> tuple[str, ...]:
+        """The nodes to reserve for a gang from now on.
+
+        None if it is not pending long enough, or another gang has the reservation.
+        """
+        candidate, after = request.candidate, self.preemption.profile.keep_after_seconds
         ref = candidate.charter.source
-        if after <= 0 or self.now - candidate.since < after or self.keeper not in (None, ref):
+        if after <= 0 or self.now - candidate.since < after or self.reserved_for not in (None, ref):
             return ()
-        self.keeper = ref
-        before = self.look.kept[1] if self.look.kept is not None else frozenset()
-        return nodes_to_keep(self.rooms, asked, priority_of(candidate), before)
+        self.reserved_for = ref
+        before = self.snapshot.kept[1] if self.snapshot.kept is not None else frozenset()
+        return nodes_to_reserve(self.preemption, request, priority_of(candidate), before)
 
 
-def _priority_of(keeper: Ref, look: SchedulingSnapshot) -> int:
-    for candidate in look.candidates:
-        if candidate.charter.source == keeper:
+def _priority_of(gang: Ref, snapshot: SchedulingSnapshot) -> int:
+    for candidate in snapshot.candidates:
+        if candidate.charter.source == gang:
             return priority_of(candidate)
-    if look.kept_priority is not None:
-        return look.kept_priority
-    charter = look.charters.get(keeper)
-    return charter.priority if charter is not None and charter.priority is not None else 2**31
+    if snapshot.kept_priority is not None:
+        return snapshot.kept_priority
+    spec = snapshot.charters.get(gang)
+    return spec.priority if spec is not None and spec.priority is not None else 2**31
 
 
-def nodes_to_keep(
-    rooms: PreemptionSearch, asked: AttemptRequest, priority: int, before: Collection[str] = ()
+def nodes_to_reserve(
+    search: PreemptionSearch, request: AttemptRequest, priority: int, before: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Nodes that hold the gang once all that is not more important has ended there; none if nothing helps.
+    """Nodes that hold the gang once all pods of no higher priority have ended there; none if it never fits.
 
-    Those that are kept already, if they still do; else as few as possible of those that are emptiest now.
+    The nodes reserved already, if they still suffice; otherwise as few as possible of the emptiest nodes.
     """
-    trial = PreemptionTrial(rooms.context, asked, rooms.below(priority, asked.candidate, or_equal=True), None)
-    now = rooms.floor.scene.ground.free.copy()  # perhaps it is that floor which is emptied
-    with trial.emptied() as floor:
-        if before and _rows(rooms, floor, asked, floor.only(before)):
+    trial = PreemptionTrial(
+        search.context, request, search.below(priority, request.candidate, or_equal=True), None
+    )
+    now = search.overlay.scene.ground.free.copy()  # a copy: the trial may empty this overlay
+    with trial.emptied() as overlay:
+        if before and _rows(search, overlay, request, overlay.only(before)):
             return tuple(sorted(before))
-        found = _rows(rooms, floor, asked, None)
-        if not found:
+        result = _rows(search, overlay, request, None)
+        if not result:
             return ()
-        masks = emptiest_first(now, floor, [pod.wants.shape for pod in asked.waiting])
+        masks = emptiest_first(now, overlay, [pod.wants.shape for pod in request.pending])
         low, high = 0, len(masks) - 1
         while low < high:
             middle = (low + high) // 2
-            fitting = _rows(rooms, floor, asked, masks[middle])
+            fitting = _rows(search, overlay, request, masks[middle])
             if fitting:
-                high, found = middle, fitting
+                high, result = middle, fitting
             else:
                 low = middle + 1
-    return tuple(sorted({rooms.floor.node(row) for row in found}))
+    return tuple(sorted({search.overlay.node(row) for row in result}))
 
 
 def _rows(
-    rooms: PreemptionSearch, floor: NodeOverlay, asked: AttemptRequest, within: Bools | None
+    search: PreemptionSearch, overlay: NodeOverlay, request: AttemptRequest, allowed_nodes: Bools | None
 ) -> set[int]:
-    """Where the gang would be, if it has its minimum there."""
-    mark = floor.mark()
-    found = attempt(rooms.look, floor, asked, rooms.profile, within)
-    floor.undo(mark)
-    return set(found.seats.values()) if len(found.seats) >= asked.need else set()
+    """The rows of the gang if its minimum fits there, otherwise none."""
+    checkpoint = overlay.mark()
+    result = attempt(search.snapshot, overlay, request, search.profile, allowed_nodes)
+    overlay.undo(checkpoint)
+    return set(result.rows.values()) if len(result.rows) >= request.need else set()

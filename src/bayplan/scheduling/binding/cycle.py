@@ -1,4 +1,4 @@
-"""One decision: every gang and lone pod whose turn it is gets its nodes, makes room, or hears why not."""
+"""One binding cycle: every gang and single pod of the snapshot gets nodes, preempts pods, or is rejected."""
 
 from __future__ import annotations
 
@@ -11,9 +11,16 @@ from bayplan.model.scheduling_rejection import PreemptionSearchOutcome, Rejectio
 from bayplan.model.watchdog import Watchdog
 from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.placement.overlay.node_overlay import NodeOverlay
-from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult, asked_of, attempt, is_lone, rest_of
+from bayplan.scheduling.attempt.gang import (
+    AttemptRequest,
+    AttemptResult,
+    attempt,
+    is_single_pod,
+    request_for,
+    request_for_rest,
+)
 from bayplan.scheduling.attempt.nominations import priority_of
-from bayplan.scheduling.attempt.rejection import standstill
+from bayplan.scheduling.attempt.rejection import rejection_for
 from bayplan.scheduling.binding.fair_cycle import FairShareCycle
 from bayplan.scheduling.binding.plan_builder import PlanBuilder
 from bayplan.scheduling.preemption.search import PreemptionResult
@@ -21,129 +28,139 @@ from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSna
 
 
 def decide_gangs(
-    look: SchedulingSnapshot, profile: Profile, now: float, watchdog: Watchdog | None = None
+    snapshot: SchedulingSnapshot, profile: Profile, now: float, watchdog: Watchdog | None = None
 ) -> Plan:
-    """Whoever comes first chooses first; each sees what those before it took, and what they were promised.
+    """Decide in queue order; each gang sees the assignments and nominations of those before it.
 
-    Those whose turn has not come when the time is up are left for the next decision.
+    Gangs that were not reached when the time budget ran out are left for the next cycle.
     """
-    scene = look.scene
-    if scene.zones is not None:
-        scene = replace(scene, zones=replace(scene.zones, rules=profile.zones))
-    with NodeOverlay(scene, watchdog) as floor:
-        builder = PlanBuilder(look, profile, now, floor)
-        muster, turns = BindingCycle(builder), FairShareCycle(builder)
-        for candidate in look.candidates:
-            if floor.watchdog.is_over:
+    filter_input = snapshot.scene
+    if filter_input.zones is not None:
+        filter_input = replace(filter_input, zones=replace(filter_input.zones, rules=profile.zones))
+    with NodeOverlay(filter_input, watchdog) as overlay:
+        builder = PlanBuilder(snapshot, profile, now, overlay)
+        cycle, fair_cycle = BindingCycle(builder), FairShareCycle(builder)
+        for candidate in snapshot.candidates:
+            if overlay.watchdog.is_over:
                 break
-            if turns.has(candidate):
-                turns.next()
+            if fair_cycle.has(candidate):
+                fair_cycle.next()
             else:
-                floor.watchdog.turn(candidate.charter.source)
-                muster.turn(candidate)
-        turns.end()
-        floor.watchdog.end_turn()
+                overlay.watchdog.turn(candidate.charter.source)
+                cycle.decide(candidate)
+        fair_cycle.end()
+        overlay.watchdog.end_turn()
         return builder.plan()
 
 
 class BindingCycle:
-    """The turns of gangs that answer to no queue, and of those that are not to be tried."""
+    """Decides on gangs outside fair-share queues, and on all gangs that are rejected without an attempt."""
 
     def __init__(self, builder: PlanBuilder) -> None:
         self.builder = builder
-        self.look, self.profile, self.floor = builder.look, builder.profile, builder.floor
-        self.refused: dict[object, SchedulingRejection] = {}  # lone pods without a place, by all that matters
+        self.snapshot, self.profile, self.overlay = builder.snapshot, builder.profile, builder.overlay
+        self.rejections: dict[
+            object, SchedulingRejection
+        ] = {}  # rejections of single pods, by equivalence key
 
-    def turn(self, candidate: SchedulingCandidate) -> None:
-        """Decide about one."""
+    def decide(self, candidate: SchedulingCandidate) -> None:
+        """Decide on one gang or single pod."""
         self.builder.reached.add(candidate.charter.source)
-        asked = asked_of(candidate)
+        request = request_for(candidate)
         if candidate.hindrance is not None:
-            self.builder.take_back_promises(candidate, candidate.waiting)
-            self.builder.refuse(candidate, candidate.hindrance, candidate.waiting)
+            self.builder.clear_nominations(candidate, candidate.waiting)
+            self.builder.reject(candidate, candidate.hindrance, candidate.waiting)
             return
-        if candidate.stale:  # even if there is a place: it had time enough, and could not be bound
-            self._take_back(candidate)
+        if candidate.stale:  # even if it fits now: it exceeded its time limit and could not be bound
+            self._undo_partial_binding(candidate)
             return
         if not candidate.waiting:
-            self._nobody_waits(candidate)
+            self._mark_if_complete(candidate)
             return
         priority = priority_of(candidate)
-        twin = _twin(candidate, priority)
-        if twin is not None and twin in self.refused:
-            self.builder.refuse(candidate, replace(self.refused[twin], pod=candidate.waiting[0].key))
+        equivalence = _equivalence_key(candidate, priority)
+        if equivalence is not None and equivalence in self.rejections:
+            self.builder.reject(
+                candidate, replace(self.rejections[equivalence], pod=candidate.waiting[0].key)
+            )
             return
-        self.builder.promises.drop(candidate.nominated)
-        self.builder.promises.hold(priority)
-        within = self.builder.reservation.allowed(candidate, priority)
-        mark = self.floor.mark()
-        found = attempt(self.look, self.floor, asked, self.profile, within)
-        if len(found.seats) >= asked.need:
-            self.builder.bind(candidate, found)
-            if found.left:
-                rest = rest_of(asked, found.seats, self.floor)
-                self._make_room(rest, found, within, tuple(found.seats.values()))
+        self.builder.nominations.drop(candidate.nominated)
+        self.builder.nominations.respect(priority)
+        allowed_nodes = self.builder.reservation.allowed(candidate, priority)
+        checkpoint = self.overlay.mark()
+        result = attempt(self.snapshot, self.overlay, request, self.profile, allowed_nodes)
+        if len(result.rows) >= request.need:
+            self.builder.bind(candidate, result)
+            if result.unassigned:
+                rest = request_for_rest(request, result.rows, self.overlay)
+                self._preempt(rest, result, allowed_nodes, tuple(result.rows.values()))
             return
-        self.floor.undo(mark)
-        self.floor.watchdog.so_far = partial(standstill, RejectionReason.NO_ROOM, asked, found)
-        if self.builder.goes_on_making_room(asked, priority):
+        self.overlay.undo(checkpoint)
+        self.overlay.watchdog.so_far = partial(rejection_for, RejectionReason.NO_ROOM, request, result)
+        if self.builder.keeps_waiting_for_victims(request, priority):
             return
-        if within is not None and self.builder.fits(asked):
-            self.builder.take_back_promises(candidate, candidate.waiting)
-            self.builder.refuse(candidate, standstill(RejectionReason.KEPT_FREE, asked, found))
+        if allowed_nodes is not None and self.builder.fits(request):
+            self.builder.clear_nominations(candidate, candidate.waiting)
+            self.builder.reject(candidate, rejection_for(RejectionReason.KEPT_FREE, request, result))
         else:
-            self._make_room(asked, found, within, twin=twin)
+            self._preempt(request, result, allowed_nodes, equivalence=equivalence)
 
-    def _nobody_waits(self, candidate: SchedulingCandidate) -> None:
+    def _mark_if_complete(self, candidate: SchedulingCandidate) -> None:
         if len(candidate.standing) >= max(candidate.charter.minimum, 1):
-            self.builder.begin(candidate)
+            self.builder.mark_started(candidate)
 
-    # ── who makes room ─────────────────────────────────────────────────────────────────────────────
+    # ── preemption ─────────────────────────────────────────────────────────────────────────────────
 
-    def _make_room(
-        self, asked: AttemptRequest, found: AttemptResult, within: Bools | None, beside: tuple[int, ...] = (),
-        twin: object = None,
-    ) -> None:  # fmt: skip
-        """Look for others who could go; nobody goes unless the pods then have their places."""
-        candidate = asked.candidate
-        room = self.builder.rooms.find(asked, priority_of(candidate), within, beside)
-        if room.sought is not PreemptionSearchOutcome.FOUND:
-            room = self.builder.rooms.of_its_own(asked, within) or room
-        if room.sought is PreemptionSearchOutcome.FOUND:
-            self._nominate(asked, room, found)
+    def _preempt(
+        self,
+        request: AttemptRequest,
+        result: AttemptResult,
+        allowed_nodes: Bools | None,
+        placed_rows: tuple[int, ...] = (),
+        equivalence: object = None,
+    ) -> None:
+        """Search for victims; none is preempted unless the pods then fit."""
+        candidate = request.candidate
+        preemption = self.builder.preemption.find(request, priority_of(candidate), allowed_nodes, placed_rows)
+        if preemption.outcome is not PreemptionSearchOutcome.FOUND:
+            preemption = self.builder.preemption.preempt_own_surplus(request, allowed_nodes) or preemption
+        if preemption.outcome is PreemptionSearchOutcome.FOUND:
+            self._nominate(request, preemption, result)
             return
-        why = replace(standstill(RejectionReason.NO_ROOM, asked, found), sought=room.sought)
-        if twin is not None and self.builder.reservation.open_nodes is None:
-            self.refused[twin] = why
-        self.builder.take_back_promises(candidate, asked.waiting)
-        self.builder.refuse(candidate, why, asked.waiting, self.builder.reservation.keeps(asked))
+        rejection = replace(
+            rejection_for(RejectionReason.NO_ROOM, request, result), sought=preemption.outcome
+        )
+        if equivalence is not None and self.builder.reservation.unreserved_nodes is None:
+            self.rejections[equivalence] = rejection
+        self.builder.clear_nominations(candidate, request.pending)
+        self.builder.reject(candidate, rejection, request.pending, self.builder.reservation.reserve(request))
 
-    def _nominate(self, asked: AttemptRequest, room: PreemptionResult, found: AttemptResult) -> None:
-        """Some are sent away; their room is promised to the pods that wait."""
-        candidate = asked.candidate
-        whole = not is_lone(candidate)
-        for victim, together in room.pods:
-            self.builder.displace(victim, candidate.charter, whole=whole or together)
-        self.builder.promise(asked, room.seats, found, len(room.pods))
+    def _nominate(self, request: AttemptRequest, preemption: PreemptionResult, result: AttemptResult) -> None:
+        """Preempt the victims and nominate the pending pods for their nodes."""
+        candidate = request.candidate
+        whole = not is_single_pod(candidate)
+        for victim, together in preemption.pods:
+            self.builder.preempt(victim, candidate.charter, whole=whole or together)
+        self.builder.nominate(request, preemption.rows, result, len(preemption.pods))
 
-    # ── who goes without ───────────────────────────────────────────────────────────────────────────
+    # ── rejections ─────────────────────────────────────────────────────────────────────────────────
 
-    def _take_back(self, candidate: SchedulingCandidate) -> None:
-        """It has stood in part for too long: what runs of it gives its room to others."""
+    def _undo_partial_binding(self, candidate: SchedulingCandidate) -> None:
+        """Preempt the bound pods of a gang that was only partly bound for too long."""
         for pod in candidate.standing:
             if pod.takes_room and not pod.leaving:
-                self.builder.displace(pod, candidate.charter, whole=True, undoes=True)
-        self.builder.refuse(
-            candidate, standstill(RejectionReason.TAKEN_BACK, asked_of(candidate), AttemptResult())
+                self.builder.preempt(pod, candidate.charter, whole=True, undoes=True)
+        self.builder.reject(
+            candidate, rejection_for(RejectionReason.TAKEN_BACK, request_for(candidate), AttemptResult())
         )
 
 
-def _twin(candidate: SchedulingCandidate, priority: int) -> object:
-    """What lone pods have in common of which one is refused if the other was, a moment before.
+def _equivalence_key(candidate: SchedulingCandidate, priority: int) -> object:
+    """Equivalence key of single pods: if one is rejected, so is the other in the same cycle.
 
-    Not for those that may be helped by pods that came since.
+    None for pods that pods bound in this cycle could help.
     """
-    if not is_lone(candidate) or candidate.nominated:
+    if not is_single_pod(candidate) or candidate.nominated:
         return None
     wants = candidate.waiting[0].wants
     if wants.shape.neighbours.near or any(spread.must for spread in wants.shape.spread):

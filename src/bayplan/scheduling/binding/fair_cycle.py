@@ -1,4 +1,4 @@
-"""The turns of gangs that share nodes by queue: who fits comes first, then room is made for the others."""
+"""The fair-share part of a binding cycle: bind the gangs that fit, then preempt pods for the others."""
 
 from __future__ import annotations
 
@@ -14,118 +14,123 @@ from bayplan.model.scheduling_rejection import (
     SchedulingRejection,
 )
 from bayplan.placement.cluster.topology_tree import Bools
-from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult, asked_of, attempt
+from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult, attempt, request_for
 from bayplan.scheduling.attempt.nominations import priority_of
-from bayplan.scheduling.attempt.rejection import standstill
+from bayplan.scheduling.attempt.rejection import rejection_for
 from bayplan.scheduling.binding.plan_builder import PlanBuilder
 from bayplan.scheduling.fair_share.accounts import Accounts, amounts_of
 from bayplan.scheduling.fair_share.order import FairTurn, Order, turn_of
 from bayplan.scheduling.fair_share.preemption import FairPreemptionResult, FairPreemptionSearch
 from bayplan.state.scheduling.snapshot import SchedulingCandidate
 
-EVERYBODY = -(2**31)  # whatever is promised to anybody is respected
+LOWEST_PRIORITY = -(2**31)  # below every priority: all nominations are respected
 
 
 @dataclass(frozen=True, slots=True)
 class _Late:
-    """One that has no place yet."""
+    """A gang that did not fit in its first turn."""
 
     turn: FairTurn
-    asked: AttemptRequest
-    found: AttemptResult
-    within: Bools | None = None
+    request: AttemptRequest
+    result: AttemptResult
+    allowed_nodes: Bools | None = None
     excess: QuotaExcess | None = None
 
 
 class FairShareCycle:
-    """The part of one decision that is about queues. Who answers to none is not touched by it."""
+    """Decides on gangs of fair-share queues, in the order of their queues' shares."""
 
     def __init__(self, builder: PlanBuilder) -> None:
         self.builder = builder
         self.order: Order | None = None
         self.late: list[_Late] = []
-        look = builder.look
-        mine = [(number, one) for number, one in enumerate(look.candidates) if self.has(one)]
-        if not mine:
+        snapshot = builder.snapshot
+        fair_candidates = [
+            (number, late) for number, late in enumerate(snapshot.candidates) if self.has(late)
+        ]
+        if not fair_candidates:
             return
-        if look.fair is not None:
-            promised = [(look.charters[pod.gang], pod) for pod, _ in look.nominations.values()
-                        if pod.gang is not None and pod.gang in look.charters]  # fmt: skip
-            self.accounts = Accounts(look.fair, promised)
-            self.rooms = FairPreemptionSearch(builder.rooms.context, self.accounts, builder.now)
+        if snapshot.fair is not None:
+            nominated = [(snapshot.charters[pod.gang], pod) for pod, _ in snapshot.nominations.values()
+                        if pod.gang is not None and pod.gang in snapshot.charters]  # fmt: skip
+            self.accounts = Accounts(snapshot.fair, nominated)
+            self.preemption = FairPreemptionSearch(builder.preemption.context, self.accounts, builder.now)
             self.order = Order(self.accounts)
-        for number, candidate in mine:
-            builder.floor.watchdog.turn(candidate.charter.source)
+        for number, candidate in fair_candidates:
+            builder.overlay.watchdog.turn(candidate.charter.source)
             queue = candidate.charter.queue
             missing = queue if self.order is None else self.accounts.missing(queue)
             if self.order is None or missing is not None:
-                self._refuse(
-                    asked_of(candidate), SchedulingRejection(RejectionReason.NO_QUEUE, about=missing or queue)
+                self._reject(
+                    request_for(candidate),
+                    SchedulingRejection(RejectionReason.NO_QUEUE, about=missing or queue),
                 )
             else:
                 self.order.push(turn_of(candidate, number))
 
     @staticmethod
     def has(candidate: SchedulingCandidate) -> bool:
-        """Whether it has its turn here; one that is not to be tried has it with all others."""
+        """Whether this class decides on the gang; one rejected without an attempt is left to BindingCycle."""
         tried = candidate.hindrance is None and not candidate.stale and bool(candidate.waiting)
         return bool(candidate.charter.queue) and tried
 
     def next(self) -> None:
-        """The next one, whoever it is."""
+        """Decide on the next gang in fair-share order."""
         turn = self.order.pop() if self.order is not None else None
         if turn is not None:
             self._try(turn)
 
     def end(self) -> None:
-        """Let gangs grow as long as there is room, then make room for those that have none."""
+        """Grow gangs while capacity is free, then preempt for the gangs that did not fit."""
         if self.order is None:
             return
-        watchdog = self.builder.floor.watchdog
+        watchdog = self.builder.overlay.watchdog
         while not watchdog.is_over and (turn := self.order.pop()) is not None:
             self._try(turn)
-        self._make_room()
+        self._preempt_for_late()
 
-    # ── who has a place ────────────────────────────────────────────────────────────────────────────
+    # ── gangs that fit ─────────────────────────────────────────────────────────────────────────────
 
     def _try(self, turn: FairTurn) -> None:
-        builder, charter = self.builder, turn.candidate.charter
-        builder.reached.add(charter.source)
-        builder.floor.watchdog.turn(charter.source)
-        builder.promises.drop(turn.candidate.nominated)
-        asked = _asked(turn)
-        excess = self.accounts.beyond_quota(turn.queue, turn.amounts) if charter.lasting else None
+        builder, spec = self.builder, turn.candidate.charter
+        builder.reached.add(spec.source)
+        builder.overlay.watchdog.turn(spec.source)
+        builder.nominations.drop(turn.candidate.nominated)
+        request = _request_for(turn)
+        excess = self.accounts.beyond_quota(turn.queue, turn.amounts) if spec.lasting else None
         if excess is not None:
-            self._refuse(
-                asked, SchedulingRejection(RejectionReason.OVER_QUOTA, charter.minimum, excess=excess)
+            self._reject(
+                request, SchedulingRejection(RejectionReason.OVER_QUOTA, spec.minimum, excess=excess)
             )
             return
         excess = self.accounts.beyond_limit(turn.queue, turn.amounts)
         if excess is not None:
-            self.late.append(_Late(turn, asked, AttemptResult(), None, excess))
+            self.late.append(_Late(turn, request, AttemptResult(), None, excess))
             return
         priority = priority_of(turn.candidate)
-        builder.promises.hold(EVERYBODY)
-        within = builder.reservation.allowed(turn.candidate, priority)
-        mark = builder.floor.mark()
-        found = self._at_once(turn, asked, within)
-        if found is None:
-            found = attempt(builder.look, builder.floor, asked, builder.profile, within)
-        if found.seats and (turn.grows or len(found.seats) >= asked.need):
-            builder.bind(turn.candidate, found)
-            self._took(turn, found)
+        builder.nominations.respect(LOWEST_PRIORITY)
+        allowed_nodes = builder.reservation.allowed(turn.candidate, priority)
+        checkpoint = builder.overlay.mark()
+        result = self._grow_fully(turn, request, allowed_nodes)
+        if result is None:
+            result = attempt(builder.snapshot, builder.overlay, request, builder.profile, allowed_nodes)
+        if result.rows and (turn.grows or len(result.rows) >= request.need):
+            builder.bind(turn.candidate, result)
+            self._charge(turn, result)
             return
-        builder.floor.undo(mark)
-        builder.floor.watchdog.so_far = partial(standstill, RejectionReason.NO_ROOM, asked, found)
-        if builder.goes_on_making_room(asked, priority):
+        builder.overlay.undo(checkpoint)
+        builder.overlay.watchdog.so_far = partial(rejection_for, RejectionReason.NO_ROOM, request, result)
+        if builder.keeps_waiting_for_victims(request, priority):
             return
-        if within is not None and builder.fits(asked):
-            self._refuse(asked, standstill(RejectionReason.KEPT_FREE, asked, found))
-        elif not self._only_waits(turn, asked, found, within):
-            self.late.append(_Late(turn, asked, found, within))
+        if allowed_nodes is not None and builder.fits(request):
+            self._reject(request, rejection_for(RejectionReason.KEPT_FREE, request, result))
+        elif not self._waits_for_victims(turn, request, result, allowed_nodes):
+            self.late.append(_Late(turn, request, result, allowed_nodes))
 
-    def _at_once(self, turn: FairTurn, asked: AttemptRequest, within: Bools | None) -> AttemptResult | None:
-        """If nobody else waits, a gang grows as far as it can; None if it may not or there is no room."""
+    def _grow_fully(
+        self, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
+    ) -> AttemptResult | None:
+        """Grow a gang as far as possible if no other gang is pending; None if it may not or cannot."""
         candidate, builder = turn.candidate, self.builder
         if not turn.grows or len(candidate.waiting) == len(turn.pods) or self.order:
             return None
@@ -133,122 +138,125 @@ class FairShareCycle:
         beyond = self.accounts.beyond_quota(turn.queue, amounts) if candidate.charter.lasting else None
         if beyond is not None or self.accounts.beyond_limit(turn.queue, amounts) is not None:
             return None
-        wide = replace(asked, waiting=candidate.waiting, need=1, extra=None)
-        found = attempt(builder.look, builder.floor, wide, builder.profile, within)
-        return found if found.seats else None
+        wide = replace(request, pending=candidate.waiting, need=1, extra=None)
+        result = attempt(builder.snapshot, builder.overlay, wide, builder.profile, allowed_nodes)
+        return result if result.rows else None
 
-    def _took(self, turn: FairTurn, found: AttemptResult) -> None:
-        """Its queue has more now; what is left of it has another turn, after those that have less."""
-        candidate, floor = turn.candidate, self.builder.floor
-        rows, charter = found.seats, candidate.charter
-        seated = tuple(pod for pod in candidate.waiting if pod.key in rows)
-        self.rooms.serve(charter.source)
-        self.accounts.take(turn.queue, amounts_of(seated), lasting=charter.lasting)
+    def _charge(self, turn: FairTurn, result: AttemptResult) -> None:
+        """Charge the queue for the assigned pods; the remaining pods get a later turn."""
+        candidate, overlay = turn.candidate, self.builder.overlay
+        rows, spec = result.rows, candidate.charter
+        assigned = tuple(pod for pod in candidate.waiting if pod.key in rows)
+        self.preemption.protect(spec.source)
+        self.accounts.take(turn.queue, amounts_of(assigned), lasting=spec.lasting)
         rest = tuple(pod for pod in candidate.waiting if pod.key not in rows)
         if rest and self.order is not None:
-            started = replace(charter, started=True)
-            stands = tuple(replace(pod, node=floor.node(rows[pod.key])) for pod in seated)
-            grown = replace(candidate, charter=started, waiting=rest, standing=candidate.standing + stands)
+            started = replace(spec, started=True)
+            placed = tuple(replace(pod, node=overlay.node(rows[pod.key])) for pod in assigned)
+            grown = replace(candidate, charter=started, waiting=rest, standing=candidate.standing + placed)
             self.order.push(turn_of(grown, turn.number))
 
-    def _only_waits(
-        self, turn: FairTurn, asked: AttemptRequest, found: AttemptResult, within: Bools | None
+    def _waits_for_victims(
+        self, turn: FairTurn, request: AttemptRequest, result: AttemptResult, allowed_nodes: Bools | None
     ) -> bool:
-        """Whether those who leave anyway make room enough for it."""
-        room = self.builder.rooms.room_of_those_going(asked, within, ())
-        if room is None:
+        """Whether the pods that terminate anyway free enough capacity; if so, nominate."""
+        preemption = self.builder.preemption.wait_for_terminating(request, allowed_nodes, ())
+        if preemption is None:
             return False
-        self.builder.promise(asked, room.seats, found, 0)
-        self.rooms.serve(turn.candidate.charter.source)
-        seated = [pod for pod in asked.waiting if pod.key in room.seats]
-        self.accounts.take(turn.queue, amounts_of(seated), lasting=turn.candidate.charter.lasting)
+        self.builder.nominate(request, preemption.rows, result, 0)
+        self.preemption.protect(turn.candidate.charter.source)
+        assigned = [pod for pod in request.pending if pod.key in preemption.rows]
+        self.accounts.take(turn.queue, amounts_of(assigned), lasting=turn.candidate.charter.lasting)
         return True
 
-    # ── who has none ───────────────────────────────────────────────────────────────────────────────
+    # ── gangs that did not fit ─────────────────────────────────────────────────────────────────────
 
-    def _make_room(self) -> None:
-        """Room by one means or another for everybody in turn: who is first in line also chooses first."""
-        by_number = {one.turn.number: one for one in self.late}
-        order = Order(self.accounts, [one.turn for one in self.late])
-        watchdog = self.builder.floor.watchdog
-        while not (self.rooms.tired or watchdog.is_over) and (turn := order.pop()) is not None:
-            one = by_number[turn.number]
+    def _preempt_for_late(self) -> None:
+        """Preempt by each means for every gang, in fair-share order."""
+        by_number = {late.turn.number: late for late in self.late}
+        order = Order(self.accounts, [late.turn for late in self.late])
+        watchdog = self.builder.overlay.watchdog
+        while not (self.preemption.is_exhausted or watchdog.is_over) and (turn := order.pop()) is not None:
+            late = by_number[turn.number]
             watchdog.turn(turn.candidate.charter.source)
-            watchdog.so_far = partial(standstill, RejectionReason.NO_ROOM, one.asked, one.found)
-            self.builder.promises.hold(EVERYBODY)
-            room = self._find(one)
-            if room is None:
-                self._go_without(one)
+            watchdog.so_far = partial(rejection_for, RejectionReason.NO_ROOM, late.request, late.result)
+            self.builder.nominations.respect(LOWEST_PRIORITY)
+            preemption = self._find(late)
+            if preemption is None:
+                self._reject_late(late)
             else:
-                self._send_away(one, room)
+                self._preempt(late, preemption)
         if watchdog.is_over:
             while (turn := order.pop()) is not None:
                 self.builder.reached.discard(turn.candidate.charter.source)
 
-    def _find(self, one: _Late) -> FairPreemptionResult | None:
+    def _find(self, late: _Late) -> FairPreemptionResult | None:
         profile = self.builder.profile
-        charter = one.turn.candidate.charter
-        if not profile.displace or charter.source in self.rooms.sent:
+        spec = late.turn.candidate.charter
+        if not profile.displace or spec.source in self.preemption.losing_pods:
             return None
-        self.rooms.placeless = False
-        for means in profile.fair_means if charter.preempts is not False else ():
-            room = self.rooms.find(means, one.turn, one.asked, one.within)
-            if room is not None:
-                return room
-        return self.rooms.of_its_own(one.turn, one.asked, one.within)
+        self.preemption.lacks_placement = False
+        for means in profile.fair_means if spec.preempts is not False else ():
+            preemption = self.preemption.find(means, late.turn, late.request, late.allowed_nodes)
+            if preemption is not None:
+                return preemption
+        return self.preemption.preempt_own_surplus(late.turn, late.request, late.allowed_nodes)
 
-    def _send_away(self, one: _Late, room: FairPreemptionResult) -> None:
-        charter, floor = one.turn.candidate.charter, self.builder.floor
-        for pod, together in room.pods:
-            to = floor.node(room.moves[pod.key]) if pod.key in room.moves else ""
-            self.builder.displace(pod, charter, whole=together or len(one.turn.pods) > 1, to=to)
-        self.builder.promise(one.asked, room.seats, one.found, len(room.pods))
+    def _preempt(self, late: _Late, preemption: FairPreemptionResult) -> None:
+        spec, overlay = late.turn.candidate.charter, self.builder.overlay
+        for pod, together in preemption.pods:
+            target = overlay.node(preemption.moves[pod.key]) if pod.key in preemption.moves else ""
+            self.builder.preempt(pod, spec, whole=together or len(late.turn.pods) > 1, target=target)
+        self.builder.nominate(late.request, preemption.rows, late.result, len(preemption.pods))
 
-    def _go_without(self, one: _Late) -> None:
-        fair = self.accounts.within_share(one.turn.queue, one.turn.amounts)
-        again = self.rooms.again if self.rooms.again < inf else None
-        hopes = self._hopes(one, fair)
-        if one.excess is not None:
-            minimum = one.turn.candidate.charter.minimum
-            why = SchedulingRejection(
-                RejectionReason.OVER_LIMIT, minimum, excess=one.excess, again=again, hopes=hopes
+    def _reject_late(self, late: _Late) -> None:
+        fair = self.accounts.within_share(late.turn.queue, late.turn.amounts)
+        retry_at = self.preemption.retry_at if self.preemption.retry_at < inf else None
+        wakeups = self._wakeups(late, fair)
+        if late.excess is not None:
+            minimum = late.turn.candidate.charter.minimum
+            rejection = SchedulingRejection(
+                RejectionReason.OVER_LIMIT, minimum, excess=late.excess, again=retry_at, hopes=wakeups
             )
-            self._refuse(one.asked, why)
+            self._reject(late.request, rejection)
             return
-        sought = (
+        outcome = (
             PreemptionSearchOutcome.NO_HELP
-            if self.rooms.pieces.by_queue()
+            if self.preemption.victim_pool.by_queue()
             else PreemptionSearchOutcome.NOBODY
         )
-        if not hopes:
-            sought = PreemptionSearchOutcome.NEVER
-        why = standstill(RejectionReason.NO_ROOM, one.asked, one.found)
-        why = replace(why, sought=sought, again=again, hopes=hopes)
-        keeps = self.builder.reservation.keeps(one.asked) if fair else ()  # else nobody waits for it
-        self._refuse(one.asked, why, keeps)
+        if not wakeups:
+            outcome = PreemptionSearchOutcome.NEVER
+        rejection = rejection_for(RejectionReason.NO_ROOM, late.request, late.result)
+        rejection = replace(rejection, sought=outcome, again=retry_at, hopes=wakeups)
+        # over its share, the gang gets no reservation
+        reserved_nodes = self.builder.reservation.reserve(late.request) if fair else ()
+        self._reject(late.request, rejection, reserved_nodes)
 
-    def _hopes(self, one: _Late, fair: bool) -> frozenset[FairShareWakeup]:
-        """What may let it make others go at another time; nothing if it may not at all."""
-        if not self.builder.profile.displace or one.turn.candidate.charter.preempts is False:
+    def _wakeups(self, late: _Late, fair: bool) -> frozenset[FairShareWakeup]:
+        """The wakeups that may let it preempt later; none if it may never preempt."""
+        if not self.builder.profile.displace or late.turn.candidate.charter.preempts is False:
             return frozenset()
-        found = {FairShareWakeup.OTHERS}
+        result = {FairShareWakeup.OTHERS}
         if fair:
-            found.add(FairShareWakeup.EXCESS)
-        if one.excess is not None and self.rooms.placeless:
-            found.add(FairShareWakeup.PLACE)
-        return frozenset(found)
+            result.add(FairShareWakeup.EXCESS)
+        if late.excess is not None and self.preemption.lacks_placement:
+            result.add(FairShareWakeup.PLACE)
+        return frozenset(result)
 
-    def _refuse(self, asked: AttemptRequest, why: SchedulingRejection, keeps: tuple[str, ...] = ()) -> None:
-        """It hears why not; what was promised to it is no longer."""
-        builder, candidate = self.builder, asked.candidate
-        why = replace(why, there=asked.standing + len(candidate.waiting))
-        builder.take_back_promises(candidate, candidate.waiting)
-        builder.refuse(candidate, why, candidate.waiting, keeps)
+    def _reject(
+        self, request: AttemptRequest, rejection: SchedulingRejection, reserved_nodes: tuple[str, ...] = ()
+    ) -> None:
+        """Reject the gang and clear its nominations."""
+        builder, candidate = self.builder, request.candidate
+        rejection = replace(rejection, there=request.bound + len(candidate.waiting))
+        builder.clear_nominations(candidate, candidate.waiting)
+        builder.reject(candidate, rejection, candidate.waiting, reserved_nodes)
 
 
-def _asked(turn: FairTurn) -> AttemptRequest:
-    """What is sought in this turn, and no more."""
-    asked = replace(asked_of(turn.candidate), need=len(turn.pods))
+def _request_for(turn: FairTurn) -> AttemptRequest:
+    """The request for the pods of this turn only."""
+    request = replace(request_for(turn.candidate), need=len(turn.pods))
     if turn.candidate.charter.tree is None:
-        return replace(asked, waiting=turn.pods)
-    return replace(asked, extra=len(turn.pods) if turn.grows else 0)
+        return replace(request, pending=turn.pods)
+    return replace(request, extra=len(turn.pods) if turn.grows else 0)

@@ -1,20 +1,19 @@
-"""The plan of one decision in the making: the actions decided so far, and the overlay as it is then."""
+"""Builds the plan of one binding cycle: the actions so far, and the overlay they lead to."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.plan import Action, Bind, MarkStarted, Nominate, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
 from bayplan.model.scheduling_rejection import PreemptionSearchOutcome, RejectionReason, SchedulingRejection
 from bayplan.placement.overlay.node_overlay import NodeOverlay
-from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult, attempt, is_lone
+from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult, attempt, is_single_pod
 from bayplan.scheduling.attempt.nominations import Nominations, priority_of
-from bayplan.scheduling.attempt.rejection import standstill
+from bayplan.scheduling.attempt.rejection import rejection_for
 from bayplan.scheduling.binding.backfill_reservation import BackfillReservation
 from bayplan.scheduling.preemption.context import PreemptionContext
 from bayplan.scheduling.preemption.search import PreemptionSearch
@@ -22,145 +21,156 @@ from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSna
 
 
 class PlanBuilder:
-    """What is decided about each gang becomes actions here, in whatever order gangs have their turn."""
+    """Turns decisions about gangs into actions, in the order in which they are made."""
 
-    def __init__(self, look: SchedulingSnapshot, profile: Profile, now: float, floor: NodeOverlay) -> None:
-        self.look, self.profile, self.now, self.floor = look, profile, now, floor
+    def __init__(
+        self, snapshot: SchedulingSnapshot, profile: Profile, now: float, overlay: NodeOverlay
+    ) -> None:
+        self.snapshot, self.profile, self.now, self.overlay = snapshot, profile, now, overlay
         self.actions: list[Action] = []
-        self.reached: set[Ref] = set()  # gangs whose turn has come
-        self.promises = Nominations(floor, look)
-        self.rooms = PreemptionSearch(PreemptionContext(look, profile, floor))
-        self.reservation = BackfillReservation(self.rooms, now)
+        self.reached: set[Ref] = set()  # gangs that were decided on
+        self.nominations = Nominations(overlay, snapshot)
+        self.preemption = PreemptionSearch(PreemptionContext(snapshot, profile, overlay))
+        self.reservation = BackfillReservation(self.preemption, now)
 
     def plan(self) -> Plan:
-        """All that was decided, and the gangs left for the next decision."""
+        """All actions, and the gangs left for the next cycle."""
         return Plan(tuple(self.actions), self._left())
 
     def _left(self) -> tuple[Ref, ...]:
-        """Those whose turn has not come, if time was up before."""
-        if len(self.reached) == len(self.look.candidates):
+        """Gangs that were not reached before the time budget ran out."""
+        if len(self.reached) == len(self.snapshot.candidates):
             return ()
-        refs = (candidate.charter.source for candidate in self.look.candidates)
+        refs = (candidate.charter.source for candidate in self.snapshot.candidates)
         return tuple(ref for ref in refs if ref not in self.reached)
 
-    # ── gangs that have a place ────────────────────────────────────────────────────────────────────
+    # ── gangs that fit ─────────────────────────────────────────────────────────────────────────────
 
-    def bind(self, candidate: SchedulingCandidate, found: AttemptResult) -> None:
-        """The pods that have a node are bound; the gang has started then."""
+    def bind(self, candidate: SchedulingCandidate, result: AttemptResult) -> None:
+        """Bind the assigned pods; the gang counts as started."""
         gang = candidate.charter.source
-        hints = self._hints(candidate, found)
+        hints = self._numa_hints(candidate, result)
         for pod in candidate.waiting:
-            row = found.seats.get(pod.key)
+            row = result.rows.get(pod.key)
             if row is not None:
-                self.actions.append(Bind(gang, pod, self.floor.node(row), hints.get(pod.key, ())))
-        self.begin(candidate)
+                self.actions.append(Bind(gang, pod, self.overlay.node(row), hints.get(pod.key, ())))
+        self.mark_started(candidate)
 
-    def _hints(
-        self, candidate: SchedulingCandidate, found: AttemptResult
+    def _numa_hints(
+        self, candidate: SchedulingCandidate, result: AttemptResult
     ) -> Mapping[PodKey, tuple[tuple[str, int], ...]]:
-        """The zones that its pods are meant for, if they are to hear of it."""
-        if self.floor.zones is None or not self.profile.zone_hints:
+        """The NUMA nodes that the pods are meant for, if the profile publishes them."""
+        if self.overlay.zones is None or not self.profile.zone_hints:
             return {}
-        seats = [(pod.key, pod.wants.shape, found.seats.get(pod.key)) for pod in candidate.waiting]
-        return self.floor.zones.meant([(key, shape, row) for key, shape, row in seats if row is not None])
+        rows = [(pod.key, pod.wants.shape, result.rows.get(pod.key)) for pod in candidate.waiting]
+        return self.overlay.zones.meant([(key, shape, row) for key, shape, row in rows if row is not None])
 
-    def begin(self, candidate: SchedulingCandidate) -> None:
-        """Record that a gang has started, unless that is on record."""
-        charter = candidate.charter
-        if not charter.started and not is_lone(candidate):
-            self.actions.append(MarkStarted(charter.source, charter.uid))
+    def mark_started(self, candidate: SchedulingCandidate) -> None:
+        """Record that a gang has started, unless that is recorded already."""
+        spec = candidate.charter
+        if not spec.started and not is_single_pod(candidate):
+            self.actions.append(MarkStarted(spec.source, spec.uid))
 
-    # ── gangs that others are preempted for ────────────────────────────────────────────────────────
+    # ── preemption and nomination ──────────────────────────────────────────────────────────────────
 
-    def displace(
-        self, pod: Pod, charter: GangSpec, *, whole: bool, undoes: bool = False, to: str = ""
+    def preempt(
+        self, pod: Pod, spec: GangSpec, *, whole: bool, undoes: bool = False, target: str = ""
     ) -> None:
-        """Preempt a pod for the sake of this gang."""
-        self.actions.append(PreemptPod(pod, charter.source, charter.uid, whole=whole, undoes=undoes, to=to))
+        """Preempt a pod for this gang."""
+        self.actions.append(PreemptPod(pod, spec.source, spec.uid, whole=whole, undoes=undoes, to=target))
 
-    def promise(
-        self, asked: AttemptRequest, seats: Mapping[PodKey, int], found: AttemptResult, displaced: int
+    def nominate(
+        self, request: AttemptRequest, rows: Mapping[PodKey, int], result: AttemptResult, preempted: int
     ) -> None:
-        """Room is being made: these are the places that the pods will have."""
-        candidate = asked.candidate
+        """Nominate the pods for the nodes where the victims free capacity."""
+        candidate = request.candidate
         gang, priority = candidate.charter.source, priority_of(candidate)
-        for pod in asked.waiting:
-            row = seats.get(pod.key)
+        for pod in request.pending:
+            row = rows.get(pod.key)
             before = candidate.nominated.get(pod.key, "")
-            node = "" if row is None else self.floor.node(row)
+            node = "" if row is None else self.overlay.node(row)
             if node != before:
                 self.actions.append(Nominate(gang, pod, node))
             if node:
-                self.promises.note(pod, node, priority)
-        why = standstill(RejectionReason.MAKING_ROOM, asked, found)
-        fit = asked.standing + len(seats)
-        displaced += len(candidate.making_room)
-        why = replace(why, fit=fit, sought=PreemptionSearchOutcome.FOUND, displaced=displaced)
-        self.refuse(candidate, why, asked.waiting)
+                self.nominations.add(pod, node, priority)
+        rejection = rejection_for(RejectionReason.MAKING_ROOM, request, result)
+        fit = request.bound + len(rows)
+        preempted += len(candidate.making_room)
+        rejection = replace(rejection, fit=fit, sought=PreemptionSearchOutcome.FOUND, displaced=preempted)
+        self.reject(candidate, rejection, request.pending)
 
-    def goes_on_making_room(self, asked: AttemptRequest, priority: int) -> bool:
-        """Whether those who go for its sake still make all the room that was promised to it."""
-        candidate = asked.candidate
+    def keeps_waiting_for_victims(self, request: AttemptRequest, priority: int) -> bool:
+        """Whether its terminating victims still free enough for all nominated pods; if so, keep waiting."""
+        candidate = request.candidate
         if not candidate.nominated or not candidate.making_room:
             return False
-        rows = self.rooms.still_promised(candidate)
-        promised = sum(pod.key in candidate.nominated for pod in candidate.waiting)
-        if len(rows) < max(asked.need, promised):
+        rows = self.preemption.still_nominated(candidate)
+        nominated = sum(pod.key in candidate.nominated for pod in candidate.waiting)
+        if len(rows) < max(request.need, nominated):
             return False
         for pod in candidate.waiting:
             if pod.key in rows:
-                self.promises.note(pod, candidate.nominated[pod.key], priority)
-        why = SchedulingRejection(
+                self.nominations.add(pod, candidate.nominated[pod.key], priority)
+        rejection = SchedulingRejection(
             RejectionReason.MAKING_ROOM,
             candidate.charter.minimum,
-            asked.standing + len(asked.waiting),
-            asked.standing + len(rows),
+            request.bound + len(request.pending),
+            request.bound + len(rows),
             sought=PreemptionSearchOutcome.FOUND,
             displaced=len(candidate.making_room),
         )
-        self.refuse(candidate, why, asked.waiting)
+        self.reject(candidate, rejection, request.pending)
         return True
 
-    def take_back_promises(self, candidate: SchedulingCandidate, pods: Iterable[Pod]) -> None:
-        """No room is being made for these any more: others may have it."""
+    def clear_nominations(self, candidate: SchedulingCandidate, pods: Iterable[Pod]) -> None:
+        """Clear the nominations of these pods: no capacity is being freed for them any more."""
         for pod in pods:
             if candidate.nominated.get(pod.key):
                 self.actions.append(Nominate(candidate.charter.source, pod, ""))
 
     # ── gangs that stay pending ────────────────────────────────────────────────────────────────────
 
-    def refuse(
+    def reject(
         self,
         candidate: SchedulingCandidate,
-        why: SchedulingRejection,
+        rejection: SchedulingRejection,
         pods: tuple[Pod, ...] = (),
-        keeps: tuple[str, ...] = (),
+        reserved_nodes: tuple[str, ...] = (),
     ) -> None:
-        """Report that a gang, or these of its pods, got no node. `keeps`: nodes kept for it from now on."""
-        charter = candidate.charter
-        self.reached.add(charter.source)
-        news = _is_news(why, candidate.refused)
+        """Report that a gang, or these of its pods, got no node. `reserved_nodes`: for it."""
+        spec = candidate.charter
+        self.reached.add(spec.source)
+        changed = _is_changed(rejection, candidate.refused)
         pods = pods or candidate.waiting
-        self.actions.append(ReportUnschedulable(charter.source, why, pods, news, charter.uid, keeps))
+        self.actions.append(
+            ReportUnschedulable(spec.source, rejection, pods, changed, spec.uid, reserved_nodes)
+        )
 
-    def fits(self, asked: AttemptRequest) -> bool:
-        """Whether it would have its places if no room were kept."""
-        mark = self.floor.mark()
-        found = attempt(self.look, self.floor, asked, self.profile)
-        self.floor.undo(mark)
-        return len(found.seats) >= asked.need
-
-
-def _is_news(why: SchedulingRejection, before: SchedulingRejection | None) -> bool:
-    """Whether people should hear of it: another reason or number that fits, not other counts of nodes."""
-    return before is None or _gist(why) != _gist(before)
+    def fits(self, request: AttemptRequest) -> bool:
+        """Whether the gang would fit without the backfill reservation."""
+        checkpoint = self.overlay.mark()
+        result = attempt(self.snapshot, self.overlay, request, self.profile)
+        self.overlay.undo(checkpoint)
+        return len(result.rows) >= request.need
 
 
-def _gist(why: SchedulingRejection) -> tuple[object, ...]:
-    unfit, misfit = why.unfit, why.misfit
+def _is_changed(rejection: SchedulingRejection, before: SchedulingRejection | None) -> bool:
+    """Whether to publish the rejection: the reason or the number that fits changed, not just node counts."""
+    return before is None or _essentials(rejection) != _essentials(before)
+
+
+def _essentials(rejection: SchedulingRejection) -> tuple[object, ...]:
+    failure, misfit = rejection.unfit, rejection.misfit
     return (
-        why.hindrance, why.minimum, why.there, why.fit, why.sought, why.about, why.unsure, why.pod,
-        unfit and (frozenset(unfit.counts), unfit.bar, unfit.about),
+        rejection.hindrance,
+        rejection.minimum,
+        rejection.there,
+        rejection.fit,
+        rejection.sought,
+        rejection.about,
+        rejection.unsure,
+        rejection.pod,
+        failure and (frozenset(failure.counts), failure.bar, failure.about),
         misfit and (misfit.code, misfit.level, misfit.fit, misfit.asked, misfit.layers),
         misfit and (misfit.is_too_large, misfit.lacked),
-    )  # fmt: skip
+    )

@@ -1,24 +1,24 @@
-"""Every queue during one decision: what it may have, what it has by now, and how it ranks among others."""
+"""Usage and limits of every queue during one cycle, and how queues rank among their siblings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
-from bayplan.model.fair_queue import FairQueue
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec
 from bayplan.model.pod import Pod
+from bayplan.model.quota import FairQueue
 from bayplan.model.scheduling_rejection import QuotaExcess
 from bayplan.scheduling.fair_share.shares import NOTHING_SAID, children, fair_shares, is_rooted, resources_of
 from bayplan.state.scheduling.fair_usage import FairView
 
 Use = dict[str, int]
-NO_SHARE_WEIGHS = 1000.0  # what a queue has of something it has no share of
+NO_SHARE_RATIO = 1000.0  # dominant share of a queue that has no share of a resource it uses
 NONE: Mapping[str, int] = {}
 
 
 def amounts_of(pods: Iterable[Pod]) -> Use:
-    """What pods ask for together."""
+    """The total requests of pods."""
     total: Use = {}
     for pod in pods:
         for resource, amount in pod.amounts.items():
@@ -27,43 +27,43 @@ def amounts_of(pods: Iterable[Pod]) -> Use:
 
 
 class Accounts:
-    """Shares are those of the beginning; what queues have follows what is decided."""
+    """Fair shares are fixed for the cycle; usage follows the decisions."""
 
-    def __init__(self, view: FairView, promised: Iterable[tuple[GangSpec, Pod]] = ()) -> None:
+    def __init__(self, view: FairView, nominated: Iterable[tuple[GangSpec, Pod]] = ()) -> None:
         self.queues = view.queues
         self.below = children(view.queues)
         self.resources = resources_of(view.queues.values())
         self.capacity = view.capacity
         leaves = {*view.has, *view.wants}
-        asked = {name: _sum(view.has.get(name, NONE), view.wants.get(name, NONE)) for name in leaves}
-        self.shares = fair_shares(view.queues, asked, view.capacity)
+        request = {name: _sum(view.has.get(name, NONE), view.wants.get(name, NONE)) for name in leaves}
+        self.shares = fair_shares(view.queues, request, view.capacity)
         self.use: dict[str, Use] = {name: {} for name in view.queues}
-        self.lasting: dict[str, Use] = {name: {} for name in view.queues}
+        self.non_preemptible: dict[str, Use] = {name: {} for name in view.queues}
         self._ranks: dict[str, tuple[object, tuple[object, ...]]] = {}
         for name, amounts in view.has.items():
             self.take(name, amounts)
         for name, amounts in view.lasting.items():
-            self._count(self.lasting, name, amounts, 1)
-        for charter, pod in promised:
-            if charter.queue:
-                self.take(charter.queue, pod.amounts, lasting=charter.lasting)
+            self._count(self.non_preemptible, name, amounts, 1)
+        for spec, pod in nominated:
+            if spec.queue:
+                self.take(spec.queue, pod.amounts, lasting=spec.lasting)
 
     # ── the tree ───────────────────────────────────────────────────────────────────────────────────
 
     def missing(self, name: str) -> str | None:
-        """The queue that stands in the way of one that is named by a gang; None: it is as it should be.
+        """The queue that is missing or misplaced on the path of the named queue; None if the path is valid.
 
-        Gangs belong to leaves, and every queue up to the top has to be there. In a circle none is missing:
-        the one that is named stands for all of them.
+        Gangs belong to leaf queues, and every ancestor must exist. In a circle no queue is missing: the named
+        one is returned.
         """
         if name not in self.queues or name in self.below:
             return name
         if is_rooted(self.queues, name):
             return None
-        return next((at for at in self.up(name) if at not in self.queues), name)
+        return next((at for at in self.path_up(name) if at not in self.queues), name)
 
-    def up(self, name: str) -> Iterator[str]:
-        """A queue and all above it; ends at one that is not there, and before going round in a circle."""
+    def path_up(self, name: str) -> Iterator[str]:
+        """A queue and its ancestors; stops at a missing queue and before repeating a circle."""
         seen: set[str] = set()
         while name and name not in seen:
             yield name
@@ -71,39 +71,39 @@ class Accounts:
             queue = self.queues.get(name)
             name = queue.parent if queue is not None else ""
 
-    def part_ways(self, one: str, other: str) -> tuple[str, str]:
-        """Seen from the top, the first queues above two that are not the same; else the two themselves."""
-        mine, theirs = [*self.up(one)][::-1], [*self.up(other)][::-1]
+    def diverging(self, one: str, other: str) -> tuple[str, str]:
+        """The first ancestors, from the root, in which two queues differ; else the queues themselves."""
+        mine, theirs = [*self.path_up(one)][::-1], [*self.path_up(other)][::-1]
         found = one, other
         for found in zip(mine, theirs, strict=False):
             if found[0] != found[1]:
                 break
         return found
 
-    # ── what they have ─────────────────────────────────────────────────────────────────────────────
+    # ── usage ──────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, queue: str, amounts: Mapping[str, int], *, lasting: bool = False, sign: int = 1) -> None:
-        """A queue has that much more, or less."""
+        """Add amounts to the usage of a queue and its ancestors (sign -1: subtract)."""
         self._count(self.use, queue, amounts, sign)
         if lasting:
-            self._count(self.lasting, queue, amounts, sign)
+            self._count(self.non_preemptible, queue, amounts, sign)
 
     def _count(self, kept: dict[str, Use], queue: str, amounts: Mapping[str, int], sign: int) -> None:
         if queue not in self.queues or not is_rooted(self.queues, queue):
             return
-        for name in self.up(queue):
+        for name in self.path_up(queue):
             self._ranks.pop(name, None)
             for resource in self.resources:
                 kept[name][resource] = kept[name].get(resource, 0) + sign * amounts.get(resource, 0)
 
-    # ── what they may have ─────────────────────────────────────────────────────────────────────────
+    # ── quota, share and limit ─────────────────────────────────────────────────────────────────────
 
     def quota(self, name: str, resource: str) -> Fraction | None:
-        """What is a queue's own."""
+        """The quota of a queue."""
         return self.queues[name].entitlements.get(resource, NOTHING_SAID).quota
 
     def allowed(self, name: str, resource: str) -> Fraction | None:
-        """What nobody takes from a queue: its quota, or its fair share if that is more."""
+        """The amount that is never reclaimed from a queue: its quota, or its fair share if that is more."""
         said = self.queues[name].entitlements.get(resource, NOTHING_SAID)
         if said.quota is None:
             return said.limit
@@ -111,54 +111,54 @@ class Accounts:
         return most if said.limit is None else min(most, said.limit)
 
     def beyond_limit(self, queue: str, amounts: Mapping[str, int]) -> QuotaExcess | None:
-        """The first queue, from the leaf up, that would have more than it ever may."""
-        for name in self.up(queue):
+        """The first queue, from the leaf up, whose usage would exceed its limit."""
+        for name in self.path_up(queue):
             for resource in self.resources:
                 limit = self.queues[name].entitlements.get(resource, NOTHING_SAID).limit
-                used, asked = self.use[name].get(resource, 0), amounts.get(resource, 0)
-                if asked and limit is not None and used + asked > limit:
-                    return QuotaExcess(name, resource, limit, used, asked)
+                used, request = self.use[name].get(resource, 0), amounts.get(resource, 0)
+                if request and limit is not None and used + request > limit:
+                    return QuotaExcess(name, resource, limit, used, request)
         return None
 
     def beyond_quota(self, queue: str, amounts: Mapping[str, int]) -> QuotaExcess | None:
-        """The first queue, from the leaf up, that would have more that lasts than is its own."""
-        for name in self.up(queue):
+        """The first queue, from the leaf up, whose non-preemptible usage would exceed its quota."""
+        for name in self.path_up(queue):
             for resource in self.resources:
                 quota = self.quota(name, resource)
-                used, asked = self.lasting[name].get(resource, 0), amounts.get(resource, 0)
-                if asked and quota is not None and used + asked > quota:
-                    return QuotaExcess(name, resource, quota, used, asked)
+                used, request = self.non_preemptible[name].get(resource, 0), amounts.get(resource, 0)
+                if request and quota is not None and used + request > quota:
+                    return QuotaExcess(name, resource, quota, used, request)
         return None
 
     def within_share(self, queue: str, amounts: Mapping[str, int]) -> bool:
-        """Whether a queue has no more than its fair share with that, of anything."""
+        """Whether the queue's usage with these amounts stays within its fair share of every resource."""
         share, use = self.shares[queue], self.use[queue]
         return all(use.get(r, 0) + amounts.get(r, 0) <= share.get(r, 0) for r in self.resources)
 
     def within_quota(self, name: str, amounts: Mapping[str, int], use: Use | None = None) -> bool:
-        """Whether a queue has no more than its quota with that, of anything."""
+        """Whether the queue's usage with these amounts stays within its quota of every resource."""
         held = self.use[name] if use is None else use
         quotas = ((r, self.quota(name, r)) for r in self.resources)
         return all(quota is None or held.get(r, 0) + amounts.get(r, 0) <= quota for r, quota in quotas)
 
     def within_allowed(self, name: str, use: Use) -> bool:
-        """Whether a queue that has this has no more than nobody takes from it, of anything."""
+        """Whether this usage stays within what is never reclaimed from the queue, for every resource."""
         bounds = ((r, self.allowed(name, r)) for r in self.resources)
         return all(bound is None or use.get(r, 0) <= bound for r, bound in bounds)
 
-    # ── among siblings ─────────────────────────────────────────────────────────────────────────────
+    # ── order among siblings ───────────────────────────────────────────────────────────────────────
 
     def rank(
         self, name: str, key: object, more: Mapping[str, int], less: Mapping[str, int]
     ) -> tuple[object, ...]:
-        """Sorts first whose turn it is, if that is what it gets, or loses, next. `key` stands for the two."""
+        """Sort key of siblings if the queue gains `more` or loses `less`; `key` identifies the amounts."""
         known = self._ranks.get(name)
         if known is None or known[0] != key:
             known = self._ranks[name] = key, self._rank(name, more, less)
         return known[1]
 
     def _rank(self, name: str, more: Mapping[str, int], less: Mapping[str, int]) -> tuple[object, ...]:
-        """Below share, below quota, important, with a share at all, the smallest part of it, the oldest."""
+        """Below share, below quota, priority, has a share at all, smallest dominant share, oldest."""
         queue, use, share = self.queues[name], self.use[name], self.shares[name]
         then = {r: use.get(r, 0) + more.get(r, 0) for r in self.resources}
         over = all(use.get(r, 0) > share.get(r, 0) for r in self.resources)
@@ -177,12 +177,12 @@ class Accounts:
         )
 
     def _dominant(self, allowed: Mapping[str, Fraction | None], use: Mapping[str, int]) -> float:
-        """The largest part of what it may have that it has of anything."""
+        """The dominant share: the largest ratio of usage to allowed amount over all resources."""
         most = 0.0
         for resource, bound in allowed.items():
             of = float(self.capacity.get(resource, 0) if bound is None else bound)
             have = use.get(resource, 0)
-            most = max(most, have / of if of else have * NO_SHARE_WEIGHS)
+            most = max(most, have / of if of else have * NO_SHARE_RATIO)
         return most
 
     def _of_capacity(self, resource: str, bound: Fraction | None) -> float:

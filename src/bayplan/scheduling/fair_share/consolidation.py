@@ -1,4 +1,4 @@
-"""Pods of queues that make room by moving: each of them has a place elsewhere before anybody is touched."""
+"""Consolidation: running pods move to free capacity; each has a new node before any is preempted."""
 
 from __future__ import annotations
 
@@ -8,138 +8,140 @@ from dataclasses import replace
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.placement.cluster.topology_tree import Bools
-from bayplan.scheduling.attempt.gang import AttemptRequest, asked_of, attempt
+from bayplan.scheduling.attempt.gang import AttemptRequest, attempt, request_for
 from bayplan.scheduling.fair_share.accounts import amounts_of
 from bayplan.scheduling.fair_share.victims import FairVictimUnit
 from bayplan.scheduling.preemption.context import PreemptionContext
 from bayplan.state.scheduling.snapshot import SchedulingCandidate
 
-PIECES_MAX = 256  # that are looked at
-TRIES_MAX = 32  # attempts to seat everybody again
+UNITS_MAX = 256  # victim units considered
+TRIES_MAX = 32  # attempts to place all pods again
 
 Seats = Mapping[PodKey, int]
 
 
 class Consolidation:
-    """New places on the floor of one decision."""
+    """Searches new nodes for running pods in the overlay of one cycle."""
 
     def __init__(self, context: PreemptionContext) -> None:
-        self.context, self.floor, self.look = context, context.floor, context.look
-        self.tries = 0  # of the last search
+        self.context, self.overlay, self.snapshot = context, context.overlay, context.snapshot
+        self.tries = 0  # attempts of the last search
 
-    def room(
-        self, asked: AttemptRequest, within: Bools | None, pieces: Iterable[FairVictimUnit]
+    def search(
+        self, request: AttemptRequest, allowed_nodes: Bools | None, fair_units: Iterable[FairVictimUnit]
     ) -> tuple[Seats, dict[PodKey, int], list[Pod]] | None:
-        """Seats for the gang if some of these move: also who, and where to. None if that is no help."""
+        """Rows of the gang if some units move, the new rows of moved pods, and these pods; or None."""
         self.tries = 0
-        if not self._enough_in_all(asked):
+        if not self._has_total_capacity(request):
             return None
-        asked = replace(asked, brief=True)
+        request = replace(request, without_reason=True)
         pool: list[FairVictimUnit] = []
-        for piece in pieces:
-            pool.append(piece)
-            for lifted in _together(pool):
+        for fair_unit in fair_units:
+            pool.append(fair_unit)
+            for removed in _removal_sets(pool):
                 self.tries += 1
-                found = self._all_move(lifted, asked, within)
+                found = self._all_move(removed, request, allowed_nodes)
                 if found is not None:
-                    return *found, [pod for pod in lifted if pod.key in found[1]]
-            if len(pool) >= PIECES_MAX or self.tries >= TRIES_MAX:
+                    return *found, [pod for pod in removed if pod.key in found[1]]
+            if len(pool) >= UNITS_MAX or self.tries >= TRIES_MAX:
                 break
         return None
 
-    def _enough_in_all(self, asked: AttemptRequest) -> bool:
-        """Whether all nodes together have room for it: who moves takes room elsewhere."""
-        pods = sorted(asked.waiting, key=_size)[: asked.need]
-        free = self.context.leaving.in_all()
+    def _has_total_capacity(self, request: AttemptRequest) -> bool:
+        """Whether the cluster as a whole has enough free capacity: moved pods use capacity elsewhere."""
+        pods = sorted(request.pending, key=_size)[: request.need]
+        free = self.context.terminating.in_all()
         return all(amount <= free.get(resource, 0) for resource, amount in amounts_of(pods).items())
 
-    def places(self, go: Sequence[FairVictimUnit], seats: Seats, asked: AttemptRequest) -> dict[PodKey, int]:
-        """Of those who have to go, the gangs that have room elsewhere, at least for their core."""
-        mark = self.floor.mark()
-        self.floor.lift_many(self.context.leaving.keys)
-        self.floor.lift_many(pod.key for piece in go for pod in piece.unit.pods)
-        for pod in asked.waiting:
-            if pod.key in seats:
-                self.floor.seat(pod.key, pod.wants.shape, seats[pod.key])
+    def new_rows(
+        self, victims: Sequence[FairVictimUnit], rows: Seats, request: AttemptRequest
+    ) -> dict[PodKey, int]:
+        """New rows for victims that fit elsewhere, gang by gang, at least with the core of the gang."""
+        checkpoint = self.overlay.mark()
+        self.overlay.lift_many(self.context.terminating.keys)
+        self.overlay.lift_many(pod.key for fair_unit in victims for pod in fair_unit.unit.pods)
+        for pod in request.pending:
+            if pod.key in rows:
+                self.overlay.seat(pod.key, pod.wants.shape, rows[pod.key])
         found: dict[PodKey, int] = {}
-        for gang in dict.fromkeys(piece.gang for piece in reversed(go)):
-            mine = [piece for piece in go if piece.gang == gang]
-            new = self._elsewhere(gang, [pod for piece in mine for pod in piece.unit.pods])
-            core = [pod for piece in mine if piece.core for pod in piece.unit.pods]
-            if new is None and 0 < len(core) < sum(len(piece.unit.pods) for piece in mine):
-                new = self._elsewhere(gang, core)
-            found |= new or {}
-        self.floor.undo(mark)
+        for gang in dict.fromkeys(fair_unit.gang for fair_unit in reversed(victims)):
+            mine = [fair_unit for fair_unit in victims if fair_unit.gang == gang]
+            new_rows = self._place_elsewhere(gang, [pod for fair_unit in mine for pod in fair_unit.unit.pods])
+            core = [pod for fair_unit in mine if fair_unit.core for pod in fair_unit.unit.pods]
+            if new_rows is None and 0 < len(core) < sum(len(fair_unit.unit.pods) for fair_unit in mine):
+                new_rows = self._place_elsewhere(gang, core)
+            found |= new_rows or {}
+        self.overlay.undo(checkpoint)
         return found
 
     def _all_move(
-        self, lifted: Sequence[Pod], asked: AttemptRequest, within: Bools | None
+        self, removed: Sequence[Pod], request: AttemptRequest, allowed_nodes: Bools | None
     ) -> tuple[Seats, dict[PodKey, int]] | None:
-        """The gang first; then whoever can stays where it is, and the others have to find room elsewhere.
+        """Assign the gang first, then keep every lifted pod that still fits on its node, and move the others.
 
-        The most important stay, or else the largest: those are the hardest to move.
+        Highest priority stays first; if that fails, the largest pods first: they are the hardest to move.
         """
-        mark = self.floor.mark()
+        checkpoint = self.overlay.mark()
         try:
-            self.floor.lift_many(self.context.leaving.keys)
-            self.floor.lift_many(pod.key for pod in lifted)
-            found = attempt(self.look, self.floor, asked, self.context.profile, within)
-            if len(found.seats) < asked.need:
+            self.overlay.lift_many(self.context.terminating.keys)
+            self.overlay.lift_many(pod.key for pod in removed)
+            found = attempt(self.snapshot, self.overlay, request, self.context.profile, allowed_nodes)
+            if len(found.rows) < request.need:
                 return None
-            seated = self.floor.mark()
-            for order in (lifted[::-1], sorted(lifted, key=_size, reverse=True)):
-                moves = self._again(order)
+            assigned = self.overlay.mark()
+            for order in (removed[::-1], sorted(removed, key=_size, reverse=True)):
+                moves = self._place_again(order)
                 if moves is not None:
-                    return found.seats, moves
-                self.floor.undo(seated)
+                    return found.rows, moves
+                self.overlay.undo(assigned)
             return None
         finally:
-            self.floor.undo(mark)
+            self.overlay.undo(checkpoint)
 
-    def _again(self, pods: Sequence[Pod]) -> dict[PodKey, int] | None:
-        """Places for all of them; only those who got another one are told."""
+    def _place_again(self, pods: Sequence[Pod]) -> dict[PodKey, int] | None:
+        """Rows for all pods; returns only the pods that move."""
         moving: dict[Ref, list[Pod]] = {}
         for pod in pods:
-            row = self.floor.row(pod.node)
-            if row >= 0 and self.floor.judge(pod.wants.shape).fits[row]:
-                self.floor.seat(pod.key, pod.wants.shape, row)
+            row = self.overlay.row(pod.node)
+            if row >= 0 and self.overlay.judge(pod.wants.shape).fits[row]:
+                self.overlay.seat(pod.key, pod.wants.shape, row)
             elif pod.gang is not None:
                 moving.setdefault(pod.gang, []).append(pod)
         moves: dict[PodKey, int] = {}
         for gang, some in moving.items():
-            new = self._elsewhere(gang, some)
-            if new is None:
+            new_rows = self._place_elsewhere(gang, some)
+            if new_rows is None:
                 return None
-            moves |= new
+            moves |= new_rows
         return moves
 
-    def _elsewhere(self, gang: Ref, pods: Sequence[Pod]) -> dict[PodKey, int] | None:
-        """Seats for these pods of a gang, all of them, beside those of it that stay."""
-        keys = {pod.key for pod in pods} | self.context.leaving.keys
-        mine = (self.look.pods.get(key) for key in self.look.members.get(gang, ()) if key not in keys)
+    def _place_elsewhere(self, gang: Ref, pods: Sequence[Pod]) -> dict[PodKey, int] | None:
+        """Rows for all of these pods of a gang, consistent with its pods that stay."""
+        keys = {pod.key for pod in pods} | self.context.terminating.keys
+        mine = (self.snapshot.pods.get(key) for key in self.snapshot.members.get(gang, ()) if key not in keys)
         standing = tuple(pod for pod in mine if pod is not None and not pod.leaving)
         waiting = tuple(
             replace(pod, node="") for pod in sorted(pods, key=lambda pod: (pod.pod_set, pod.rank))
         )
-        charter = self.look.charters[gang]
-        candidate = SchedulingCandidate(charter, waiting, standing, topology=charter.topology)
-        mark = self.floor.mark()
-        asked = replace(asked_of(candidate), need=len(waiting))
-        found = attempt(self.look, self.floor, asked, self.context.profile)
-        if len(found.seats) == len(waiting):
-            return dict(found.seats)
-        self.floor.undo(mark)
+        spec = self.snapshot.charters[gang]
+        candidate = SchedulingCandidate(spec, waiting, standing, topology=spec.topology)
+        checkpoint = self.overlay.mark()
+        request = replace(request_for(candidate), need=len(waiting))
+        found = attempt(self.snapshot, self.overlay, request, self.context.profile)
+        if len(found.rows) == len(waiting):
+            return dict(found.rows)
+        self.overlay.undo(checkpoint)
         return None
 
 
-def _together(pool: Sequence[FairVictimUnit]) -> list[list[Pod]]:
-    """The pods on each node of the last piece, the last node first; then everybody so far."""
-    everybody = [pod for piece in pool for pod in piece.unit.pods]
+def _removal_sets(pool: Sequence[FairVictimUnit]) -> list[list[Pod]]:
+    """Pods to lift together: by node of the last unit, last node first; then all pods of the pool."""
+    pods = [pod for fair_unit in pool for pod in fair_unit.unit.pods]
     nodes = dict.fromkeys(pod.node for pod in reversed(pool[-1].unit.pods))
-    found = [[pod for pod in everybody if pod.node == node] for node in nodes]
-    return found if everybody in found else [*found, everybody]
+    found = [[pod for pod in pods if pod.node == node] for node in nodes]
+    return found if pods in found else [*found, pods]
 
 
 def _size(pod: Pod) -> tuple[int, ...]:
-    """Larger pods sort last: by what is rarest first, as the names of resources tell nothing of that."""
+    """Sort key by size: the largest amount first, as resource names say nothing about scarcity."""
     return tuple(sorted((amount for amount in pod.amounts.values()), reverse=True))

@@ -1,4 +1,4 @@
-"""Whose turn it is among gangs of queues: first the queue furthest below its share, then by importance."""
+"""Fair-share order: first the queue furthest below its share, then the gangs of a queue by priority."""
 
 from __future__ import annotations
 
@@ -13,64 +13,64 @@ from bayplan.scheduling.attempt.nominations import priority_of
 from bayplan.scheduling.fair_share.accounts import NONE, Accounts, amounts_of
 from bayplan.state.scheduling.snapshot import SchedulingCandidate
 
-STEPS = 32  # in which a gang grows, at most
+STEPS = 32  # steps in which a gang grows, at most
 
 
 @dataclass(frozen=True, slots=True)
 class FairTurn:
-    """What a gang asks for next: all that its minimum lacks, or one pod more."""
+    """The next request of a gang: all pods that its minimum lacks, or one more pod."""
 
     candidate: SchedulingCandidate
     pods: tuple[Pod, ...]
     amounts: Mapping[str, int] = field(compare=False)
-    grows: bool  # it has its minimum
-    number: int  # as they were given: ties go to the first
+    grows: bool  # the gang has its minimum
+    number: int  # order of arrival; breaks ties
 
     @property
     def queue(self) -> str:
         return self.candidate.charter.queue
 
     def rank(self) -> tuple[object, ...]:
-        """Its place in its queue."""
-        charter = self.candidate.charter
-        return -priority_of(self.candidate), self._stage(), charter.created, self.number
+        """Sort key within its queue."""
+        spec = self.candidate.charter
+        return -priority_of(self.candidate), self._stage(), spec.created, self.number
 
     def _stage(self) -> int:
-        """Below its minimum, just there, or beyond."""
+        """0 below the minimum, 1 at the minimum, 2 beyond."""
         if not self.grows:
             return 0
         return 1 if len(self.candidate.standing) <= self.candidate.charter.minimum else 2
 
 
 def turn_of(candidate: SchedulingCandidate, number: int) -> FairTurn:
-    """What it asks for next."""
+    """The next request of a candidate."""
     first = _lacking(candidate)
     pods = first or _one_more(candidate)
     return FairTurn(candidate, pods, amounts_of(pods), not first, number)
 
 
 def _lacking(candidate: SchedulingCandidate) -> tuple[Pod, ...]:
-    """The pods that make up its minimum, or those of every pod set."""
-    charter, waiting = candidate.charter, candidate.waiting
-    if charter.tree is None:
-        return waiting[: max(charter.minimum - len(candidate.standing), 0)]
-    found: list[Pod] = []
-    for pod_set in charter.tree.pod_sets():
+    """The pending pods that complete the minimum, or the minimum of every pod set."""
+    spec, waiting = candidate.charter, candidate.waiting
+    if spec.tree is None:
+        return waiting[: max(spec.minimum - len(candidate.standing), 0)]
+    selected: list[Pod] = []
+    for pod_set in spec.tree.pod_sets():
         mine = [pod for pod in waiting if pod.pod_set == pod_set.name]
         ranks = [pod.rank for pod in candidate.standing if pod.pod_set == pod_set.name]
-        found += mine[: lacking(pod_set, mine, ranks)]
-    return tuple(found)
+        selected += mine[: lacking(pod_set, mine, ranks)]
+    return tuple(selected)
 
 
 def _one_more(candidate: SchedulingCandidate) -> tuple[Pod, ...]:
-    """The first of the pod set that has grown least; more at once if there are very many."""
-    charter, waiting = candidate.charter, candidate.waiting
+    """The first pod of the pod set that has grown least; several pods at once if very many are pending."""
+    spec, waiting = candidate.charter, candidate.waiting
     more = max(len(waiting) // STEPS, 1)
-    if charter.tree is None or len({pod.pod_set for pod in waiting}) == 1:
+    if spec.tree is None or len({pod.pod_set for pod in waiting}) == 1:
         return waiting[:more]
     grown = {
         pod_set.name: _standing_in(candidate, pod_set) / max(pod_set.minimum, 1)
-        for pod_set in charter.tree.pod_sets()
+        for pod_set in spec.tree.pod_sets()
     }
     return tuple(sorted(waiting, key=lambda pod: grown.get(pod.pod_set, 0.0))[:more])
 
@@ -80,12 +80,12 @@ def _standing_in(candidate: SchedulingCandidate, pod_set: PodSet) -> int:
 
 
 class Order:
-    """Turns by queue. Whoever is next is found anew each time: what queues have changes in between."""
+    """Pending turns by queue. The next one is computed at each pop, as usage changes in between."""
 
     def __init__(self, accounts: Accounts, turns: Iterable[FairTurn] = ()) -> None:
         self.accounts = accounts
         self.turns: dict[str, list[tuple[tuple[object, ...], FairTurn]]] = {}
-        self.inside: dict[str, int] = {}  # turns by queue, with all below
+        self.pending_below: dict[str, int] = {}  # pending turns by queue, including descendants
         for turn in turns:
             self.push(turn)
 
@@ -93,23 +93,23 @@ class Order:
         return sum(map(len, self.turns.values()))
 
     def push(self, turn: FairTurn) -> None:
-        """One more. Its queue is there."""
+        """Add a turn of an existing queue."""
         insort(self.turns.setdefault(turn.queue, []), (turn.rank(), turn), key=lambda entry: entry[0])
         self._count(turn.queue, 1)
 
     def pop(self) -> FairTurn | None:
-        """Whose turn it is now."""
-        found = self._first(self.accounts.below.get("", ()))
-        if found is None:
+        """Remove and return the next turn."""
+        selected = self._first(self.accounts.below.get("", ()))
+        if selected is None:
             return None
-        self.turns[found.queue].pop(0)
-        self._count(found.queue, -1)
-        return found
+        self.turns[selected.queue].pop(0)
+        self._count(selected.queue, -1)
+        return selected
 
     def _first(self, names: Iterable[str]) -> FairTurn | None:
-        """The best of some siblings; each is as good as what its best asks for."""
+        """The best turn of some siblings; a queue ranks by its own best turn."""
         best: tuple[tuple[object, ...], FairTurn] | None = None
-        some = [name for name in names if self.inside.get(name)]
+        some = [name for name in names if self.pending_below.get(name)]
         for name in some:
             below = self.accounts.below.get(name)
             turn = self._first(below) if below else self.turns[name][0][1]
@@ -121,5 +121,5 @@ class Order:
         return None if best is None else best[1]
 
     def _count(self, queue: str, more: int) -> None:
-        for name in self.accounts.up(queue):
-            self.inside[name] = self.inside.get(name, 0) + more
+        for name in self.accounts.path_up(queue):
+            self.pending_below[name] = self.pending_below.get(name, 0) + more

@@ -1,4 +1,4 @@
-"""Room for a gang of a queue: others move, queues give back what is beyond their share, or lesser ones go."""
+"""Preemption for gangs of fair-share queues: consolidation, reclaim above the fair share, and priority."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import PreemptionMeans
 from bayplan.placement.cluster.topology_tree import Bools
-from bayplan.scheduling.attempt.gang import AttemptRequest, supply_of
+from bayplan.scheduling.attempt.gang import AttemptRequest, capacity_of
 from bayplan.scheduling.attempt.nominations import priority_of
 from bayplan.scheduling.fair_share.accounts import Accounts, Use
 from bayplan.scheduling.fair_share.consolidation import Consolidation
@@ -20,48 +20,50 @@ from bayplan.scheduling.fair_share.victims import (
     FairVictimPool,
     FairVictims,
     FairVictimUnit,
-    piece_of,
-    rests_until,
+    fair_unit_of,
+    protected_until,
 )
 from bayplan.scheduling.preemption.context import PreemptionContext
-from bayplan.scheduling.preemption.self_preemption import fewest_go, spare_pods
+from bayplan.scheduling.preemption.self_preemption import fewest_victims, surplus_pods
 from bayplan.scheduling.preemption.trial import PreemptionTrial
 from bayplan.scheduling.preemption.victim_units import VictimUnit
 
-POOL_FIRST = 32  # of those who could go, how many are looked at first
-TRIES_BY_NODES = 200_000  # attempts to seat somebody in one decision, times the number of nodes
+POOL_FIRST = 32  # victim units tried first
+TRIES_BY_NODES = 200_000  # placement attempts in one cycle, times the number of nodes
 TRIES_LEAST = 64
-SOON = 1.0  # seconds
+RETRY_SECONDS = 1.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
 class FairPreemptionResult:
-    """Where the gang will be, who has to leave (and whether with its whole gang), and who only moves."""
+    """Rows of the gang, pods to preempt (and whether with their whole gang), new rows of moved pods."""
 
-    seats: Mapping[PodKey, int]
+    rows: Mapping[PodKey, int]
     pods: tuple[tuple[Pod, bool], ...] = ()
-    moves: Mapping[PodKey, int] = field(default_factory=dict)  # of those who leave: their new places
+    # of the preempted pods, those that move: their new rows
+    moves: Mapping[PodKey, int] = field(default_factory=dict)
 
 
 class FairPreemptionSearch:
-    """Everybody of queues who could go, during one decision. Whoever was chosen is gone for the others."""
+    """Searches victims among gangs of queues; victims count as removed for later searches of the cycle."""
 
     def __init__(self, context: PreemptionContext, accounts: Accounts, now: float) -> None:
         self.context, self.accounts, self.now = context, accounts, now
-        self.floor, self.look = context.floor, context.look
-        self.mover = Consolidation(context)
-        self._pieces: FairVictimPool | None = None
-        self.served: set[Ref] = set()  # gangs that got something
-        self.sent: set[Ref] = set()  # gangs of which somebody has to go
-        self.tries = max(TRIES_LEAST, TRIES_BY_NODES // (len(self.floor) + 1))
-        self.failed: dict[object, bool] = {}  # sought in vain since anything changed; if for want of a place
-        self.placeless = False  # whether a place is what the last one lacked, by any means so far
-        self.again = inf  # when somebody has run for long enough to go
+        self.overlay, self.snapshot = context.overlay, context.snapshot
+        self.consolidation = Consolidation(context)
+        self._victim_pool: FairVictimPool | None = None
+        self.protected: set[Ref] = set()  # gangs that got nodes or nominations
+        self.losing_pods: set[Ref] = set()  # gangs that lose pods
+        self.tries = max(TRIES_LEAST, TRIES_BY_NODES // (len(self.overlay) + 1))
+        # searches that failed since the last change; value: whether only placement failed
+        self.failed: dict[object, bool] = {}
+        self.lacks_placement = False  # whether the last gang lacked only a placement, by any means so far
+        self.retry_at = inf  # the earliest time at which a protected gang may be preempted
 
     def find(
-        self, means: PreemptionMeans, turn: FairTurn, asked: AttemptRequest, within: Bools | None
+        self, means: PreemptionMeans, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
     ) -> FairPreemptionResult | None:
-        """Room by one means; whoever leaves for it counts as gone from now on."""
+        """Free capacity by one means; the victims count as removed from now on."""
         by_means: Mapping[
             PreemptionMeans, Callable[[FairTurn, AttemptRequest, Bools | None], FairPreemptionResult | None]
         ] = {
@@ -69,194 +71,205 @@ class FairPreemptionSearch:
             PreemptionMeans.RECLAIM: self._reclaim,
             PreemptionMeans.PREEMPT: self._preempt,
         }
-        alike = means, _likeness(turn, within)
-        if alike in self.failed:
-            self.placeless |= self.failed[alike]
+        equivalence = means, _equivalence_key(turn, allowed_nodes)
+        if equivalence in self.failed:
+            self.lacks_placement |= self.failed[equivalence]
             return None
-        before, self.placeless = self.placeless, False
-        room = by_means[means](turn, asked, within)
-        if room is not None:
-            self._commit(turn, asked, room)
+        before, self.lacks_placement = self.lacks_placement, False
+        result = by_means[means](turn, request, allowed_nodes)
+        if result is not None:
+            self._commit(turn, request, result)
             self.failed.clear()
         elif not turn.candidate.standing:
-            self.failed[alike] = self.placeless
-        self.placeless |= before
-        return room
+            self.failed[equivalence] = self.lacks_placement
+        self.lacks_placement |= before
+        return result
 
-    def of_its_own(
-        self, turn: FairTurn, asked: AttemptRequest, within: Bools | None
+    def preempt_own_surplus(
+        self, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
     ) -> FairPreemptionResult | None:
-        """Pods of the gang go that it can do without, for those that it cannot."""
-        charter = turn.candidate.charter
-        spare = spare_pods(turn.candidate, self.context.leaving.keys)
-        if not spare or charter.tree is None:
+        """Preempt surplus pods of the gang itself for those that its minimum lacks."""
+        spec = turn.candidate.charter
+        surplus = surplus_pods(turn.candidate, self.context.terminating.keys)
+        if not surplus or spec.tree is None:
             return None
-        supply = supply_of(self.look, turn.candidate, charter.tree)
+        capacity = capacity_of(self.snapshot, turn.candidate, spec.tree)
 
         def sought(pods: Sequence[Pod]) -> FairPreemptionResult | None:
-            pool = [piece_of(charter, (pod,)) for pod in pods]
-            return self._room(turn, asked, pool, within, lambda _: True)
+            pool = [fair_unit_of(spec, (pod,)) for pod in pods]
+            return self._search(turn, request, pool, allowed_nodes, lambda _: True)
 
-        room = fewest_go(supply, charter.tree, spare, sought)
-        if room is not None:
-            self._commit(turn, asked, room)
+        result = fewest_victims(capacity, spec.tree, surplus, sought)
+        if result is not None:
+            self._commit(turn, request, result)
             self.failed.clear()
-        return room
+        return result
 
     @property
-    def tired(self) -> bool:
-        """Whether so much was tried in this decision that the others have to wait for the next."""
+    def is_exhausted(self) -> bool:
+        """Whether the attempts of this cycle are used up; the remaining gangs wait for the next cycle."""
         return self.tries <= 0
 
     @property
     def tries_each(self) -> int:
-        """How often one gang may be seated anew to find out who can stay; large clusters take longer."""
+        """Attempts per gang while reprieving victims; fewer in large clusters."""
         return min(max(self.tries // 4, 12), 100)
 
-    def serve(self, gang: Ref) -> None:
-        """A gang gets something: it is not taken from in the same decision, only in a later one."""
-        self.served.add(gang)
-        if self._pieces is not None and self._pieces.drop(gang):
-            self.again = min(self.again, self.now + SOON)
+    def protect(self, gang: Ref) -> None:
+        """Protect a gang that got capacity from preemption in the same cycle."""
+        self.protected.add(gang)
+        if self._victim_pool is not None and self._victim_pool.drop(gang):
+            self.retry_at = min(self.retry_at, self.now + RETRY_SECONDS)
 
     @property
-    def pieces(self) -> FairVictimPool:
-        """All that could go; worked out once it matters."""
-        if self._pieces is None:
-            self._pieces = FairVictimPool(self.look, self.accounts, self.context.leaving.keys)
-            for gang in self.served:
-                if self._pieces.drop(gang):
-                    self.again = min(self.again, self.now + SOON)
-        return self._pieces
+    def victim_pool(self) -> FairVictimPool:
+        """All victim units, computed on first use."""
+        if self._victim_pool is None:
+            self._victim_pool = FairVictimPool(self.snapshot, self.accounts, self.context.terminating.keys)
+            for gang in self.protected:
+                if self._victim_pool.drop(gang):
+                    self.retry_at = min(self.retry_at, self.now + RETRY_SECONDS)
+        return self._victim_pool
 
-    def _commit(self, turn: FairTurn, asked: AttemptRequest, room: FairPreemptionResult) -> None:
-        charter = turn.candidate.charter
-        self.serve(charter.source)
-        self.context.leaving.add(pod.key for pod, _ in room.pods)
-        for gang in {pod.gang for pod, _ in room.pods if pod.gang is not None}:
-            self.sent.add(gang)
-            self.pieces.renew(gang)
-        self.context.budgets.spend(pod for pod, _ in room.pods)
-        for pod, _ in room.pods:
-            if pod.key in room.moves:  # whatever takes its place is not known yet: hold it open
+    def _commit(self, turn: FairTurn, request: AttemptRequest, result: FairPreemptionResult) -> None:
+        spec = turn.candidate.charter
+        self.protect(spec.source)
+        self.context.terminating.add(pod.key for pod, _ in result.pods)
+        for gang in {pod.gang for pod, _ in result.pods if pod.gang is not None}:
+            self.losing_pods.add(gang)
+            self.victim_pool.rebuild(gang)
+        self.context.budgets.spend(pod for pod, _ in result.pods)
+        for pod, _ in result.pods:
+            if pod.key in result.moves:  # its replacement does not exist yet: reserve the node
                 stand_in = PodKey(pod.key.namespace, f"{pod.key.name} (moved)")
-                self.floor.seat(stand_in, pod.wants.shape, room.moves[pod.key])
+                self.overlay.seat(stand_in, pod.wants.shape, result.moves[pod.key])
             else:
                 self.accounts.take(self._queue_of(pod), pod.amounts, sign=-1)
-        seated = [pod for pod in asked.waiting if pod.key in room.seats]
-        for pod in seated:
-            self.accounts.take(charter.queue, pod.amounts, lasting=charter.lasting)
+        assigned = [pod for pod in request.pending if pod.key in result.rows]
+        for pod in assigned:
+            self.accounts.take(spec.queue, pod.amounts, lasting=spec.lasting)
 
     def _consolidate(
-        self, turn: FairTurn, asked: AttemptRequest, within: Bools | None
+        self, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
     ) -> FairPreemptionResult | None:
-        """Others move closer together: everybody has a new place, nobody has to wait."""
+        """Free capacity by moving running pods to other nodes: no gang stays pending for it."""
         if turn.candidate.charter.lasting:
             return None
-        return self._if_others_move(turn, asked, within, self.pieces.by_queue())
+        return self._move_pods(turn, request, allowed_nodes, self.victim_pool.by_queue())
 
-    def _if_others_move(
+    def _move_pods(
         self,
         turn: FairTurn,
-        asked: AttemptRequest,
-        within: Bools | None,
-        pieces: Mapping[str, Sequence[FairVictimUnit]],
+        request: AttemptRequest,
+        allowed_nodes: Bools | None,
+        fair_units: Mapping[str, Sequence[FairVictimUnit]],
     ) -> FairPreemptionResult | None:
         if self.accounts.beyond_limit(turn.queue, turn.amounts) is not None:
             return None
         gang = turn.candidate.charter.source
-        others = {name: [piece for piece in some if piece.gang != gang] for name, some in pieces.items()}
-        found = self.mover.room(asked, within, FairVictims(self.accounts, others))
-        self.tries -= self.mover.tries
+        others = {
+            name: [fair_unit for fair_unit in some if fair_unit.gang != gang]
+            for name, some in fair_units.items()
+        }
+        found = self.consolidation.search(request, allowed_nodes, FairVictims(self.accounts, others))
+        self.tries -= self.consolidation.tries
         if found is None:
             return None
-        seats, moves, pods = found
+        rows, moves, pods = found
         units = [VictimUnit((pod,), pod.wants.priority, True, pod.started) for pod in pods]
         if self.context.budgets.broken(units):
             return None
-        return FairPreemptionResult(seats, tuple((pod, False) for pod in pods), moves)
+        return FairPreemptionResult(rows, tuple((pod, False) for pod in pods), moves)
 
-    # ── who may be taken from ──────────────────────────────────────────────────────────────────────
+    # ── victims ────────────────────────────────────────────────────────────────────────────────────
 
     def _preempt(
-        self, turn: FairTurn, asked: AttemptRequest, within: Bools | None
+        self, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
     ) -> FairPreemptionResult | None:
-        """Less important gangs of its own queue go."""
-        accounts, charter = self.accounts, turn.candidate.charter
-        if charter.lasting and accounts.beyond_quota(turn.queue, turn.amounts) is not None:
+        """Preempt gangs of lower priority in the same queue."""
+        accounts, spec = self.accounts, turn.candidate.charter
+        if spec.lasting and accounts.beyond_quota(turn.queue, turn.amounts) is not None:
             return None
         priority = priority_of(turn.candidate)
         pool = [
-            piece
-            for piece in self.pieces.by_queue().get(turn.queue, ())
-            if piece.unit.priority < priority and piece.gang != charter.source
-            and not self._rests(piece, reclaim=False)
-        ]  # fmt: skip
-        return self._room(turn, asked, pool, within, lambda _: True)
+            fair_unit
+            for fair_unit in self.victim_pool.by_queue().get(turn.queue, ())
+            if fair_unit.unit.priority < priority
+            and fair_unit.gang != spec.source
+            and not self._is_protected(fair_unit, reclaim=False)
+        ]
+        return self._search(turn, request, pool, allowed_nodes, lambda _: True)
 
     def _reclaim(
-        self, turn: FairTurn, asked: AttemptRequest, within: Bools | None
+        self, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
     ) -> FairPreemptionResult | None:
-        """Queues that have more than is theirs give it back."""
-        accounts, charter = self.accounts, turn.candidate.charter
+        """Reclaim from queues above their fair share or quota."""
+        accounts, spec = self.accounts, turn.candidate.charter
         if not accounts.within_share(turn.queue, turn.amounts):
             return None
-        if charter.lasting and accounts.beyond_quota(turn.queue, turn.amounts) is not None:
+        if spec.lasting and accounts.beyond_quota(turn.queue, turn.amounts) is not None:
             return None
-        others = {name: some for name, some in self.pieces.by_queue().items() if name != turn.queue}
+        others = {name: some for name, some in self.victim_pool.by_queue().items() if name != turn.queue}
         pool: list[FairVictimUnit] = []
         left: dict[str, Use] = {}
         victims = FairVictims(accounts, others)
-        for piece in victims:
-            if not self._may_be_taken(turn, piece.queue, left):
-                victims.skip(piece.queue)  # it has even less from now on
-            elif not self._rests(piece):
-                self._subtract(left, piece.queue, piece.amounts)
-                pool.append(piece)
-        room = self._room(turn, asked, pool, within, lambda go: self._is_fair(turn, go))
-        if room is None and len(pool) < sum(map(len, others.values())):  # others may have to move for it
-            pool = [piece for piece in FairVictims(accounts, others) if not self._rests(piece)]
-            room = self._room(turn, asked, pool, within, lambda go: self._is_fair(turn, go))
-        return room
+        for fair_unit in victims:
+            if not self._is_reclaimable(turn, fair_unit.queue, left):
+                victims.skip(fair_unit.queue)  # its usage only decreases from here on
+            elif not self._is_protected(fair_unit):
+                self._subtract(left, fair_unit.queue, fair_unit.amounts)
+                pool.append(fair_unit)
+        result = self._search(turn, request, pool, allowed_nodes, lambda go: self._is_fair(turn, go))
+        # victims of other queues may have to move, too
+        if result is None and len(pool) < sum(map(len, others.values())):
+            pool = [
+                fair_unit for fair_unit in FairVictims(accounts, others) if not self._is_protected(fair_unit)
+            ]
+            result = self._search(turn, request, pool, allowed_nodes, lambda go: self._is_fair(turn, go))
+        return result
 
-    def _rests(self, piece: FairVictimUnit, *, reclaim: bool = True) -> bool:
-        """Whether it has not run for as long as it may before it has to go."""
-        until = rests_until(self.accounts, piece, self.now, reclaim=reclaim) if piece.core else 0.0
-        if self.now < until < self.again:
-            self.again = until
+    def _is_protected(self, fair_unit: FairVictimUnit, *, reclaim: bool = True) -> bool:
+        """Whether the gang is still within its guaranteed minimum runtime."""
+        until = (
+            protected_until(self.accounts, fair_unit, self.now, reclaim=reclaim) if fair_unit.core else 0.0
+        )
+        if self.now < until < self.retry_at:
+            self.retry_at = until
         return until > self.now
 
-    def _may_be_taken(self, turn: FairTurn, queue: str, left: Mapping[str, Use]) -> bool:
-        """Whether a queue has more than its share, or more than its quota while the other lacks quota."""
+    def _is_reclaimable(self, turn: FairTurn, queue: str, left: Mapping[str, Use]) -> bool:
+        """Whether a queue is above its share, or above quota while the reclaiming queue is within its own."""
         accounts = self.accounts
-        mine, theirs = accounts.part_ways(turn.queue, queue)
+        mine, theirs = accounts.diverging(turn.queue, queue)
         has = left.get(theirs, accounts.use[theirs])
         if not accounts.within_allowed(theirs, has):
             return True
         return accounts.within_quota(mine, turn.amounts) and not accounts.within_quota(theirs, {}, has)
 
     def _subtract(self, left: dict[str, Use], queue: str, amounts: Mapping[str, int]) -> None:
-        for name in self.accounts.up(queue):
+        for name in self.accounts.path_up(queue):
             use = left.setdefault(name, dict(self.accounts.use[name]))
             for resource in self.accounts.resources:
                 use[resource] = use.get(resource, 0) - amounts.get(resource, 0)
 
     def _queue_of(self, pod: Pod) -> str:
-        return self.look.charters[pod.gang].queue if pod.gang is not None else ""
+        return self.snapshot.charters[pod.gang].queue if pod.gang is not None else ""
 
-    def _is_fair(self, turn: FairTurn, go: Iterable[FairVictimUnit]) -> bool:
-        """Whether each could be taken when it was, and no taker has more of its share than givers then."""
+    def _is_fair(self, turn: FairTurn, victims: Iterable[FairVictimUnit]) -> bool:
+        """Whether each victim was reclaimable in turn, and no reclaimer ends above a victim's share ratio."""
         accounts = self.accounts
         left: dict[str, Use] = {}
         involved: dict[str, set[str]] = {}
-        for piece in go:
-            if not self._may_be_taken(turn, piece.queue, left):
+        for fair_unit in victims:
+            if not self._is_reclaimable(turn, fair_unit.queue, left):
                 return False
-            self._subtract(left, piece.queue, piece.amounts)
-            for name in accounts.up(piece.queue):
-                involved.setdefault(name, set()).update(r for r, amount in piece.amounts.items() if amount)
+            self._subtract(left, fair_unit.queue, fair_unit.amounts)
+            for name in accounts.path_up(fair_unit.queue):
+                involved.setdefault(name, set()).update(
+                    r for r, amount in fair_unit.amounts.items() if amount
+                )
         asks = {resource for resource, amount in turn.amounts.items() if amount}
-        for name in accounts.up(turn.queue):
+        for name in accounts.path_up(turn.queue):
             use = left.get(name, accounts.use[name])
             then = {r: use.get(r, 0) + turn.amounts.get(r, 0) for r in accounts.resources}
             siblings = accounts.below[accounts.queues[name].parent]
@@ -270,82 +283,100 @@ class FairPreemptionSearch:
                         return False
         return True
 
-    # ── who has to go ──────────────────────────────────────────────────────────────────────────────
+    # ── search ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _room(
-        self, turn: FairTurn, asked: AttemptRequest, pool: Sequence[FairVictimUnit], within: Bools | None,
+    def _search(
+        self,
+        turn: FairTurn,
+        request: AttemptRequest,
+        pool: Sequence[FairVictimUnit],
+        allowed_nodes: Bools | None,
         fair: Callable[[Sequence[FairVictimUnit]], bool],
-    ) -> FairPreemptionResult | None:  # fmt: skip
-        """Room if some of the pool go: of the first few if that is enough, else of more and more."""
+    ) -> FairPreemptionResult | None:
+        """Preempt from a prefix of the pool: a few units first, then more and more."""
         size = POOL_FIRST
         while pool:
-            room = self._room_of(turn, asked, pool[:size], within, fair)
-            if room is not None or size >= len(pool):
-                return room
+            result = self._search_pool(turn, request, pool[:size], allowed_nodes, fair)
+            if result is not None or size >= len(pool):
+                return result
             size *= 4
         return None
 
-    def _room_of(
-        self, turn: FairTurn, asked: AttemptRequest, pool: Sequence[FairVictimUnit], within: Bools | None,
+    def _search_pool(
+        self,
+        turn: FairTurn,
+        request: AttemptRequest,
+        pool: Sequence[FairVictimUnit],
+        allowed_nodes: Bools | None,
         fair: Callable[[Sequence[FairVictimUnit]], bool],
-    ) -> FairPreemptionResult | None:  # fmt: skip
-        """All of the pool go, and come back, most important first, as long as the gang keeps its seats."""
+    ) -> FairPreemptionResult | None:
+        """Remove all units of the pool, then reprieve them by priority as long as the gang keeps its rows."""
         forced = self._forced(turn, pool)
         if forced is None:
             return None
-        self.placeless = True
-        may_stay = [piece for piece in reversed(pool) if piece not in forced]
-        breaking, others = self.context.budgets.split([piece.unit for piece in may_stay])
-        mark = self.floor.mark()
-        self.floor.lift_many(pod.key for piece in forced for pod in piece.unit.pods)
-        trial = PreemptionTrial(self.context, asked, [*breaking, *others], within, tries_max=self.tries_each)
+        self.lacks_placement = True
+        may_stay = [fair_unit for fair_unit in reversed(pool) if fair_unit not in forced]
+        breaking, others = self.context.budgets.split([fair_unit.unit for fair_unit in may_stay])
+        checkpoint = self.overlay.mark()
+        self.overlay.lift_many(pod.key for fair_unit in forced for pod in fair_unit.unit.pods)
+        trial = PreemptionTrial(
+            self.context, request, [*breaking, *others], allowed_nodes, tries_max=self.tries_each
+        )
         with trial:
-            seats = trial.let_stay()
-            leaving = {id(unit) for unit in trial.who_goes()} if seats is not None else set()
+            rows = trial.reprieve()
+            leaving = {id(unit) for unit in trial.victims()} if rows is not None else set()
         self.tries -= trial.tries
-        self.floor.undo(mark)
-        if seats is None:
+        self.overlay.undo(checkpoint)
+        if rows is None:
             return None
-        broken = {piece.gang for piece in may_stay if id(piece.unit) in leaving and piece.core}
-        go = [p for p in pool if p in forced or id(p.unit) in leaving or p.gang in broken]
-        over = {piece.gang for piece in forced}  # its queue has no room for them, wherever they are
-        moves = self.mover.places([piece for piece in go if piece.gang not in over], seats, asked)
-        if not fair([piece for piece in go if any(pod.key not in moves for pod in piece.unit.pods)]):
+        broken = {
+            fair_unit.gang for fair_unit in may_stay if id(fair_unit.unit) in leaving and fair_unit.core
+        }
+        victims = [p for p in pool if p in forced or id(p.unit) in leaving or p.gang in broken]
+        over = {
+            fair_unit.gang for fair_unit in forced
+        }  # the queue is over its limit, wherever these pods run
+        moves = self.consolidation.new_rows(
+            [fair_unit for fair_unit in victims if fair_unit.gang not in over], rows, request
+        )
+        if not fair(
+            [fair_unit for fair_unit in victims if any(pod.key not in moves for pod in fair_unit.unit.pods)]
+        ):
             return None
-        return FairPreemptionResult(seats, tuple((pod, p.core) for p in go for pod in p.unit.pods), moves)
+        return FairPreemptionResult(rows, tuple((pod, p.core) for p in victims for pod in p.unit.pods), moves)
 
     def _forced(self, turn: FairTurn, pool: Sequence[FairVictimUnit]) -> list[FairVictimUnit] | None:
-        """Those who go in any case, so that no queue has more than its limit; None if that does not help."""
+        """Units to preempt so that every queue stays within its limit; None if all are not enough."""
         accounts, forced = self.accounts, list[FairVictimUnit]()
         try:
             while (excess := accounts.beyond_limit(turn.queue, turn.amounts)) is not None:
                 helps = (
-                    piece
-                    for piece in pool
-                    if piece not in forced and excess.queue in accounts.up(piece.queue)
-                    and piece.amounts.get(excess.resource)
+                    fair_unit
+                    for fair_unit in pool
+                    if fair_unit not in forced and excess.queue in accounts.path_up(fair_unit.queue)
+                    and fair_unit.amounts.get(excess.resource)
                 )  # fmt: skip
                 found = next(helps, None)
                 if found is None:
                     return None
-                for piece in pool:
-                    same = piece is found or (found.core and piece.gang == found.gang)
-                    if same and piece not in forced:
-                        forced.append(piece)
-                        accounts.take(piece.queue, piece.amounts, sign=-1)
+                for fair_unit in pool:
+                    same = fair_unit is found or (found.core and fair_unit.gang == found.gang)
+                    if same and fair_unit not in forced:
+                        forced.append(fair_unit)
+                        accounts.take(fair_unit.queue, fair_unit.amounts, sign=-1)
         finally:
-            for piece in forced:
-                accounts.take(piece.queue, piece.amounts)
+            for fair_unit in forced:
+                accounts.take(fair_unit.queue, fair_unit.amounts)
         return forced
 
 
-def _likeness(turn: FairTurn, within: Bools | None) -> object:
-    """What gangs have in common of which one finds no room if the other did not."""
-    charter = turn.candidate.charter
-    tree = "" if charter.tree is None else repr(replace(charter.tree, name=""))
-    asked = tuple((pod.pod_set, pod.wants.shape) for pod in turn.pods)
-    where = charter.locality, charter.topology, None if within is None else within.tobytes()
-    return turn.queue, priority_of(turn.candidate), charter.lasting, tree, where, asked
+def _equivalence_key(turn: FairTurn, allowed_nodes: Bools | None) -> object:
+    """Equivalence key of gangs: if the search fails for one, it fails for the other."""
+    spec = turn.candidate.charter
+    tree = "" if spec.tree is None else repr(replace(spec.tree, name=""))
+    request = tuple((pod.pod_set, pod.wants.shape) for pod in turn.pods)
+    where = spec.locality, spec.topology, None if allowed_nodes is None else allowed_nodes.tobytes()
+    return turn.queue, priority_of(turn.candidate), spec.lasting, tree, where, request
 
 
 def _ratio(has: int, share: Fraction | int) -> float:

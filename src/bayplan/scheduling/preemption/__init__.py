@@ -1,4 +1,4 @@
-"""Which pods leave so that a gang fits: search, trial, reprieve.
+"""Which pods are preempted so that a gang fits: search, trial, reprieve.
 
 May import: model, placement, state, scheduling.attempt.
 """

@@ -1,4 +1,4 @@
-"""What every search for pods to preempt in one decision starts from, and what earlier searches changed."""
+"""The shared inputs of all preemption searches of one cycle, and the victims chosen so far."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from bayplan.state.scheduling.snapshot import SchedulingSnapshot
 
 @dataclass(frozen=True, eq=False)
 class PreemptionContext:
-    """The snapshot, the profile and the overlay of one decision.
+    """The snapshot, the profile and the overlay of one cycle.
 
-    Terminating pods and disruption budgets are counted when the first search needs them: most decisions
-    preempt no pod. Every search adds the victims it chooses to both, so that later searches see them.
+    Terminating pods and disruption budgets are collected on first use: most cycles preempt no pod. Every
+    search adds its victims to both, so that later searches see them.
     """
 
-    look: SchedulingSnapshot
+    snapshot: SchedulingSnapshot
     profile: Profile
-    floor: NodeOverlay
+    overlay: NodeOverlay
 
     @cached_property
-    def leaving(self) -> LeavingPods:
-        """All pods that terminate or are being preempted, whatever the reason."""
-        terminating = [key for key, pod in self.look.pods.items() if pod.leaving]
-        victims = (key for candidate in self.look.candidates for key in candidate.making_room)
-        return LeavingPods(self.floor, (*terminating, *victims))
+    def terminating(self) -> LeavingPods:
+        """All pods that terminate or are being preempted, for any gang."""
+        terminating = [key for key, pod in self.snapshot.pods.items() if pod.leaving]
+        victims = (key for candidate in self.snapshot.candidates for key in candidate.making_room)
+        return LeavingPods(self.overlay, (*terminating, *victims))
 
     @cached_property
     def budgets(self) -> DisruptionBudgets:
         """How many more pods each disruption budget allows to preempt."""
-        return DisruptionBudgets(self.look.budgets)
+        return DisruptionBudgets(self.snapshot.budgets)

@@ -1,4 +1,4 @@
-"""Who has to go so that a gang has its places: as few and as unimportant as possible, or nobody at all."""
+"""The preemption search for a gang or a single pod: as few victims of as low a priority as possible."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from math import inf
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.scheduling_rejection import PreemptionSearchOutcome
 from bayplan.placement.cluster.topology_tree import Bools
-from bayplan.scheduling.attempt.gang import AttemptRequest, attempt, domains_for, supply_of
+from bayplan.scheduling.attempt.gang import AttemptRequest, attempt, capacity_of, domains_for
 from bayplan.scheduling.preemption.context import PreemptionContext
-from bayplan.scheduling.preemption.self_preemption import fewest_go, spare_pods
+from bayplan.scheduling.preemption.self_preemption import fewest_victims, surplus_pods
 from bayplan.scheduling.preemption.single_pod import VictimsByNode
 from bayplan.scheduling.preemption.trial import PreemptionTrial
 from bayplan.scheduling.preemption.victim_units import VictimUnit, units_of
@@ -24,196 +24,217 @@ DOMAINS_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class PreemptionResult:
-    """What came of it: who goes, and where the pods will be then."""
+    """The outcome of the search, the victims, and the rows of the pods once the victims are gone."""
 
-    sought: PreemptionSearchOutcome
+    outcome: PreemptionSearchOutcome
     victims: tuple[VictimUnit, ...] = ()
-    seats: Mapping[PodKey, int] = field(default_factory=dict)
+    rows: Mapping[PodKey, int] = field(default_factory=dict)
 
     @property
     def pods(self) -> list[tuple[Pod, bool]]:
-        """Everybody who goes, and whether it is with the whole gang."""
-        return [(pod, unit.whole) for unit in self.victims for pod in unit.pods]
+        """All pods to preempt, and whether each leaves with its whole gang."""
+        return [(pod, unit.leaves_together) for unit in self.victims for pod in unit.pods]
 
 
 class PreemptionSearch:
-    """Everybody who could go, during one decision. Whoever was chosen is gone for those who come later."""
+    """The preemption searches of one cycle; victims count as removed for later searches."""
 
     def __init__(self, context: PreemptionContext) -> None:
         self.context = context
-        self.look, self.profile, self.floor = context.look, context.profile, context.floor
+        self.snapshot, self.profile, self.overlay = context.snapshot, context.profile, context.overlay
         self.nodes: VictimsByNode | None = None
-        self.limit = 0  # the nodes know all units of a lower priority
+        self.limit = 0  # `nodes` holds all units below this priority
 
     def find(
-        self, asked: AttemptRequest, priority: int, within: Bools | None = None, beside: Sequence[int] = ()
+        self,
+        request: AttemptRequest,
+        priority: int,
+        allowed_nodes: Bools | None = None,
+        placed_rows: Sequence[int] = (),
     ) -> PreemptionResult:
-        """Look for those who could go; whoever is found counts as gone from now on."""
-        if not self.profile.displace or not _may(asked):
+        """Search for victims; those found count as removed from now on."""
+        if not self.profile.displace or not _may_preempt(request):
             return PreemptionResult(PreemptionSearchOutcome.NEVER)
-        waits = self.room_of_those_going(asked, within, beside)
-        if waits is not None:
-            return waits
+        waiting_result = self.wait_for_terminating(request, allowed_nodes, placed_rows)
+        if waiting_result is not None:
+            return waiting_result
         nodes = self._nodes(priority)
-        if asked.lone:
+        if request.is_single_pod:
             if not nodes.units or nodes.units[-1].priority >= priority:
                 return PreemptionResult(PreemptionSearchOutcome.NOBODY)
-            found = nodes.room_for(asked.waiting[0], priority, within)
-            room = (
+            found = nodes.victims_for(request.pending[0], priority, allowed_nodes)
+            result = (
                 PreemptionResult(PreemptionSearchOutcome.NO_HELP)
                 if found is None
                 else PreemptionResult(PreemptionSearchOutcome.FOUND, found[1], found[0])
             )
         else:
-            units = self.below(priority, asked.candidate)
+            units = self.below(priority, request.candidate)
             if not units:
                 return PreemptionResult(PreemptionSearchOutcome.NOBODY)
-            room = self._room_for_gang(asked, units, within, beside)
-        if room.victims:
-            nodes.sent.update(map(id, room.victims))
-            self.context.leaving.add(pod.key for pod, _ in room.pods)
-            self.context.budgets.spend(pod for pod, _ in room.pods)
-        return room
+            result = self._preempt_for_gang(request, units, allowed_nodes, placed_rows)
+        if result.victims:
+            nodes.preempted.update(map(id, result.victims))
+            self.context.terminating.add(pod.key for pod, _ in result.pods)
+            self.context.budgets.spend(pod for pod, _ in result.pods)
+        return result
 
-    def of_its_own(self, asked: AttemptRequest, within: Bools | None) -> PreemptionResult | None:
-        """Room for what a gang cannot do without, if pods go that it can do without."""
-        candidate = asked.candidate
-        spare, tree = spare_pods(candidate, self.context.leaving.keys), candidate.charter.tree
-        if not spare or tree is None or not self.profile.displace:
+    def preempt_own_surplus(
+        self, request: AttemptRequest, allowed_nodes: Bools | None
+    ) -> PreemptionResult | None:
+        """Preempt surplus pods of the gang itself for those that its minimum lacks."""
+        candidate = request.candidate
+        surplus, tree = surplus_pods(candidate, self.context.terminating.keys), candidate.charter.tree
+        if not surplus or tree is None or not self.profile.displace:
             return None
-        lacking, supply = replace(asked, extra=0), supply_of(self.look, candidate, tree)
+        lacking, capacity = replace(request, extra=0), capacity_of(self.snapshot, candidate, tree)
 
         def sought(pods: Sequence[Pod]) -> PreemptionResult | None:
             units = [
                 VictimUnit((pod,), pod.wants.priority, True, pod.started or inf) for pod in reversed(pods)
             ]
-            room, _ = self._room_within(lacking, units, within)
-            return room if room.sought is PreemptionSearchOutcome.FOUND else None
+            result, _ = self._preempt_within(lacking, units, allowed_nodes)
+            return result if result.outcome is PreemptionSearchOutcome.FOUND else None
 
-        room = fewest_go(supply, tree, spare, sought)
-        if room is not None:
-            self.context.leaving.add(pod.key for pod, _ in room.pods)
-            self.context.budgets.spend(pod for pod, _ in room.pods)
-            self.nodes = None  # what is left of the gang goes in other units
-        return room
+        result = fewest_victims(capacity, tree, surplus, sought)
+        if result is not None:
+            self.context.terminating.add(pod.key for pod, _ in result.pods)
+            self.context.budgets.spend(pod for pod, _ in result.pods)
+            self.nodes = None  # the rest of the gang forms other victim units
+        return result
 
     def below(
         self, priority: int, candidate: SchedulingCandidate, *, or_equal: bool = False
     ) -> list[VictimUnit]:
-        """Those less important than that, the most important first; never pods of the gang itself."""
+        """Units of lower priority, highest first, without pods of the gang itself."""
         nodes = self._nodes(priority + 1 if or_equal else priority)
         limit = -priority - 1 if or_equal else -priority
         start = bisect_right(nodes.units, limit, key=lambda unit: -unit.priority)
-        units, sent = list(nodes.units[start:]), nodes.sent
-        if sent:
-            units = [unit for unit in units if id(unit) not in sent]
+        units, preempted = list(nodes.units[start:]), nodes.preempted
+        if preempted:
+            units = [unit for unit in units if id(unit) not in preempted]
         gang = candidate.charter.source
-        if self.look.members.get(gang):
+        if self.snapshot.members.get(gang):
             units = [unit for unit in units if unit.pods[0].gang != gang]
         return units
 
     def _nodes(self, priority: int) -> VictimsByNode:
         if self.nodes is None or priority > self.limit:
-            gone = self.context.leaving.keys
-            pods = (pod for key, pod in self.look.pods.items() if key not in gone)
-            units = units_of(pods if gone else self.look.pods.values(), self.look.charters, priority)
+            removed = self.context.terminating.keys
+            pods = (pod for key, pod in self.snapshot.pods.items() if key not in removed)
+            units = units_of(
+                pods if removed else self.snapshot.pods.values(), self.snapshot.charters, priority
+            )
             self.limit = priority
-            self.nodes = VictimsByNode(self.floor, self.context.budgets, units, self.context.leaving)
+            self.nodes = VictimsByNode(self.overlay, self.context.budgets, units, self.context.terminating)
         return self.nodes
 
-    def still_promised(self, candidate: SchedulingCandidate) -> dict[PodKey, int]:
-        """Of the places promised to it, those that are good once everybody on the way out is gone."""
-        floor = self.floor
+    def still_nominated(self, candidate: SchedulingCandidate) -> dict[PodKey, int]:
+        """Of the nominated rows, those that fit once all terminating pods are gone."""
+        overlay = self.overlay
         found: dict[PodKey, int] = {}
-        with self._undone():
-            floor.lift_many(self.context.leaving.keys)
+        with self._rolled_back():
+            overlay.lift_many(self.context.terminating.keys)
             for pod in candidate.waiting:
-                row = floor.row(candidate.nominated.get(pod.key, ""))
-                if row >= 0 and floor.judge(pod.wants.shape).fits[row]:
-                    floor.seat(pod.key, pod.wants.shape, row)
+                row = overlay.row(candidate.nominated.get(pod.key, ""))
+                if row >= 0 and overlay.judge(pod.wants.shape).fits[row]:
+                    overlay.seat(pod.key, pod.wants.shape, row)
                     found[pod.key] = row
         return found
 
-    def room_of_those_going(
-        self, asked: AttemptRequest, within: Bools | None, beside: Sequence[int]
+    def wait_for_terminating(
+        self, request: AttemptRequest, allowed_nodes: Bools | None, placed_rows: Sequence[int]
     ) -> PreemptionResult | None:
-        """If those who leave anyway make room enough, it is only a matter of time."""
-        if not self.context.leaving.keys:
+        """The gang's rows if the pods that terminate anyway free enough capacity; None otherwise."""
+        if not self.context.terminating.keys:
             return None
-        trial = PreemptionTrial(self.context, asked, (), within)
-        if trial.plain and trial.shape and self.context.leaving.makes_room(trial.shape, within) < asked.need:
+        trial = PreemptionTrial(self.context, request, (), allowed_nodes)
+        if (
+            trial.is_unconstrained
+            and trial.signature
+            and self.context.terminating.makes_room(trial.signature, allowed_nodes) < request.need
+        ):
             return None
-        with trial.emptied() as floor:
-            found = attempt(self.look, floor, asked, self.profile, within, beside)
+        with trial.emptied() as overlay:
+            found = attempt(self.snapshot, overlay, request, self.profile, allowed_nodes, placed_rows)
         return (
-            PreemptionResult(PreemptionSearchOutcome.FOUND, (), found.seats)
-            if len(found.seats) >= asked.need
+            PreemptionResult(PreemptionSearchOutcome.FOUND, (), found.rows)
+            if len(found.rows) >= request.need
             else None
         )
 
-    def _room_for_gang(
-        self, asked: AttemptRequest, units: Sequence[VictimUnit], within: Bools | None, beside: Sequence[int]
+    def _preempt_for_gang(
+        self,
+        request: AttemptRequest,
+        units: Sequence[VictimUnit],
+        allowed_nodes: Bools | None,
+        placed_rows: Sequence[int],
     ) -> PreemptionResult:
-        if asked.candidate.charter.locality.required is None or asked.candidate.charter.tree is not None:
-            return self._room_within(asked, self._in_turn(units), within)[0]
+        if request.candidate.charter.locality.required is None or request.candidate.charter.tree is not None:
+            return self._preempt_within(request, self._reprieve_order(units), allowed_nodes)[0]
         best: tuple[tuple[object, ...], PreemptionResult] | None = None
-        trial = PreemptionTrial(self.context, asked, units, within)
-        with trial.emptied() as floor:
-            areas, first = domains_for(floor, asked, self.profile, within, beside, DOMAINS_MAX)
+        trial = PreemptionTrial(self.context, request, units, allowed_nodes)
+        with trial.emptied() as overlay:
+            areas, first = domains_for(
+                overlay, request, self.profile, allowed_nodes, placed_rows, DOMAINS_MAX
+            )
         turns: dict[int, int] = {}
-        if self.context.budgets.budgets and not trial.plain:
-            turns = {id(unit): turn for turn, unit in enumerate(self._in_turn(units))}
+        if self.context.budgets.budgets and not trial.is_unconstrained:
+            turns = {id(unit): turn for turn, unit in enumerate(self._reprieve_order(units))}
         for area in areas:
             near = trial.near(area.nodes)
-            near = sorted(near, key=lambda unit: turns[id(unit)]) if turns else self._in_turn(near)
-            room, worth = self._room_within(asked, near, area.nodes, among=trial)
+            near = sorted(near, key=lambda unit: turns[id(unit)]) if turns else self._reprieve_order(near)
+            result, worth = self._preempt_within(request, near, area.nodes, among=trial)
             order = (*worth, area.value != first, area.value)
-            if room.sought is PreemptionSearchOutcome.FOUND and (best is None or order < best[0]):
-                best = order, room
+            if result.outcome is PreemptionSearchOutcome.FOUND and (best is None or order < best[0]):
+                best = order, result
         return best[1] if best is not None else PreemptionResult(PreemptionSearchOutcome.NO_HELP)
 
-    def _room_within(
+    def _preempt_within(
         self,
-        asked: AttemptRequest,
+        request: AttemptRequest,
         units: Sequence[VictimUnit],
-        within: Bools | None,
+        allowed_nodes: Bools | None,
         *,
         among: PreemptionTrial | None = None,
     ) -> tuple[PreemptionResult, tuple[object, ...]]:
-        """The room, and what it costs: seats, broken budgets, the most important victim, how many.
+        """The result within the allowed nodes, and its cost.
 
-        `among`: a trial with all units; these are the ones of a single domain.
+        The cost is: assigned pods, violated budgets, highest priority of a victim, number of victims.
+        `among`: a trial with all units, of which these units are those of a single domain.
         """
-        trial = PreemptionTrial(self.context, asked, units, within, single=among is not None, among=among)
+        trial = PreemptionTrial(
+            self.context, request, units, allowed_nodes, single=among is not None, among=among
+        )
         with trial:
-            seats = trial.let_stay()
-            go = trial.who_goes() if seats is not None else []
-        if seats is None:
+            rows = trial.reprieve()
+            victims = trial.victims() if rows is not None else []
+        if rows is None:
             return PreemptionResult(PreemptionSearchOutcome.NO_HELP), ()
-        highest = max((unit.priority for unit in go), default=-(2**31))
-        broken, size = self.context.budgets.broken(go), sum(len(unit.pods) for unit in go)
-        return PreemptionResult(PreemptionSearchOutcome.FOUND, tuple(go), seats), (
-            -len(seats),
+        highest = max((unit.priority for unit in victims), default=-(2**31))
+        broken, size = self.context.budgets.broken(victims), sum(len(unit.pods) for unit in victims)
+        return PreemptionResult(PreemptionSearchOutcome.FOUND, tuple(victims), rows), (
+            -len(rows),
             broken,
             highest,
             size,
         )
 
-    def _in_turn(self, units: Sequence[VictimUnit]) -> list[VictimUnit]:
-        """In the order in which they are asked back."""
+    def _reprieve_order(self, units: Sequence[VictimUnit]) -> list[VictimUnit]:
+        """The order of reprieve: units that would violate a budget first."""
         breaking, others = self.context.budgets.split(units)
         return [*breaking, *others]
 
     @contextmanager
-    def _undone(self) -> Iterator[None]:
-        mark = self.floor.mark()
+    def _rolled_back(self) -> Iterator[None]:
+        checkpoint = self.overlay.mark()
         try:
             yield
         finally:
-            self.floor.undo(mark)
+            self.overlay.undo(checkpoint)
 
 
-def _may(asked: AttemptRequest) -> bool:
-    """Whether it may make others go: its charter says so, or all of its pods do."""
-    said = asked.candidate.charter.preempts
-    return said if said is not None else all(pod.wants.preempts for pod in asked.waiting)
+def _may_preempt(request: AttemptRequest) -> bool:
+    """Whether the gang may preempt: as its spec says, or else if all of its pods may."""
+    spec_preempts = request.candidate.charter.preempts
+    return spec_preempts if spec_preempts is not None else all(pod.wants.preempts for pod in request.pending)

@@ -1,4 +1,4 @@
-"""Room that a gang makes for itself: pods that it can do without go for those that it cannot."""
+"""Self-preemption: a gang preempts its own surplus pods for pods that its minimum lacks."""
 
 from __future__ import annotations
 
@@ -16,39 +16,40 @@ from bayplan.state.scheduling.snapshot import SchedulingCandidate
 
 
 class HasPods(Protocol):
-    """Room that was found."""
+    """The result of a search, with its victims."""
 
     @property
     def pods(self) -> Sequence[tuple[Pod, bool]]:
-        """Who goes for it, and whether with the whole gang."""
+        """The pods to preempt, and whether each leaves with its whole gang."""
 
 
 Found = TypeVar("Found", bound=HasPods)
-DOMAINS_MAX = 16  # of those whose pods are tried by themselves
+DOMAINS_MAX = 16  # domains whose pods are tried by themselves
 
 
-def spare_pods(candidate: SchedulingCandidate, gone: Collection[PodKey]) -> list[Pod]:
-    """Of a gang that stands in part, the pods beyond every minimum; who goes first comes first.
+def surplus_pods(candidate: SchedulingCandidate, removed: Collection[PodKey]) -> list[Pod]:
+    """The surplus pods of a partly bound gang, first victim first.
 
-    Nobody of a gang that lacks nothing, or of which others have to go already.
+    Empty if the minimum is complete, or pods of the gang are preempted already.
     """
-    charter, standing = candidate.charter, candidate.standing
-    tree = charter.tree
-    if tree is None or not charter.is_strict or charter.quorum or charter.leaves_whole:
+    spec, bound = candidate.charter, candidate.standing
+    tree = spec.tree
+    if tree is None or not spec.is_strict or spec.quorum or spec.leaves_whole:
         return []
-    if not lacking_in(tree, candidate.waiting, standing) or any(pod.key in gone for pod in standing):
+    if not lacking_in(tree, candidate.waiting, bound) or any(pod.key in removed for pod in bound):
         return []
     found: list[Pod] = []
     for pod_set in reversed(list(tree.pod_sets())):
-        mine = [pod for pod in standing if pod.pod_set == pod_set.name]
-        found += reversed(_beyond(pod_set, mine))
+        mine = [pod for pod in bound if pod.pod_set == pod_set.name]
+        found += reversed(_surplus(pod_set, mine))
     optional = {one.name for one in tree.pod_sets() if one.segments or not one.minimum}
-    found.sort(key=lambda pod: pod.pod_set not in optional)  # others are in one place with those who stay
+    # the other pod sets have to share a domain with the pods that stay
+    found.sort(key=lambda pod: pod.pod_set not in optional)
     return [pod for pod in found if pod.takes_room and not pod.leaving]
 
 
-def _beyond(pod_set: PodSet, standing: Sequence[Pod]) -> list[Pod]:
-    """The last ranks; of a pod set in segments, those in segments that it does not start without stay."""
+def _surplus(pod_set: PodSet, standing: Sequence[Pod]) -> list[Pod]:
+    """The pods of the highest ranks; pods in mandatory segments are never surplus."""
     ordered = sorted(standing, key=lambda pod: (pod.rank, pod.created, pod.key.namespace, pod.key.name))
     if pod_set.segments:
         bound = mandatory_ranks(pod_set)
@@ -56,42 +57,42 @@ def _beyond(pod_set: PodSet, standing: Sequence[Pod]) -> list[Pod]:
     return ordered[pod_set.minimum :]
 
 
-def fewest_go(
-    supply: CapacitySnapshot,
+def fewest_victims(
+    capacity: CapacitySnapshot,
     tree: Group,
-    spare: Sequence[Pod],
-    sought: Callable[[Sequence[Pod]], Found | None],
+    surplus: Sequence[Pod],
+    try_victims: Callable[[Sequence[Pod]], Found | None],
 ) -> Found | None:
-    """The best that is found if some of all of these go, or some of those in one domain; None if nothing is.
+    """The smallest result when preempting some of all surplus pods, or some of those of one domain.
 
-    Asking everybody back in order keeps the first ranks, but perhaps not the most pods: whoever loses a whole
-    domain may take another one, and it matters which.
+    Reprieve in rank order keeps the first ranks but not always the most pods: losing one domain entirely may
+    free another one, and it matters which.
     """
-    best = sought(spare)
+    best = try_victims(surplus)
     if best is None:
         return None
-    for some in _by_domain(supply, tree, spare):
+    for some in _by_domain(capacity, tree, surplus):
         if len(best.pods) < 2:
             break
-        few = len(best.pods) - 1
-        found = sought(some[:few]) or (sought(some) if len(some) > few else None)
-        if found is not None and len(found.pods) <= few:
+        limit = len(best.pods) - 1
+        found = try_victims(some[:limit]) or (try_victims(some) if len(some) > limit else None)
+        if found is not None and len(found.pods) <= limit:
             best = found
     return best
 
 
-def _by_domain(supply: CapacitySnapshot, tree: Group, spare: Sequence[Pod]) -> Iterator[list[Pod]]:
-    """The pods of each domain, at each level that somebody of the gang has to stay within.
+def _by_domain(capacity: CapacitySnapshot, tree: Group, surplus: Sequence[Pod]) -> Iterator[list[Pod]]:
+    """The pods of each domain, at each level that the gang or a part of it is constrained to.
 
-    Domains are told apart by their whole path: racks in two blocks may have the same name.
+    Domains are distinguished by their full path: racks in two blocks may have the same name.
     """
-    levels = supply.tree.levels
-    tried: list[list[Pod]] = [list(spare)]
+    levels = capacity.tree.levels
+    tried: list[list[Pod]] = [list(surplus)]
     named = set(levels_of(tree))
     for depth in (depth for depth, level in enumerate(levels, 1) if level in named or AUTO in named):
         domains: dict[Path, list[Pod]] = {}
-        for pod in spare:
-            path = supply.paths.get(pod.node)
+        for pod in surplus:
+            path = capacity.paths.get(pod.node)
             if path is not None:
                 domains.setdefault(path[:depth], []).append(pod)
         for some in domains.values():

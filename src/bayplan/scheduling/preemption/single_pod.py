@@ -1,4 +1,4 @@
-"""Who has to go so that one pod by itself has a place: node by node, then the node that costs least."""
+"""The preemption search for a single pod: victims node by node, then the node with the lowest cost."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from bayplan.placement.preemption.numa_nodes import who_goes
 from bayplan.placement.preemption.removals import LeavingPods, minds_nobody
 from bayplan.scheduling.preemption.victim_units import DisruptionBudgets, VictimUnit
 
-ROWS_MAX = 100  # nodes tried one by one for a pod that minds its neighbours
-SURE_MAX = 16  # nodes that are looked at again, with all that happened in the decision
-AT_ONCE = 256  # nodes whose cost is worked out together; the next ones if none of them will do
+ROWS_MAX = 100  # nodes tried one by one for a pod with inter-pod constraints
+SURE_MAX = 16  # nodes verified against the current overlay
+AT_ONCE = 256  # nodes whose cost is computed together; more if none of them fits
 WEIGHT = 2**31  # so that one victim less always counts, whatever its priority
 
 Cost = tuple[int, int, int, int, float]
@@ -30,96 +30,102 @@ Choice = tuple[Cost, str, int]
 
 
 class VictimsByNode:
-    """Units by node, during one decision. Those that were sent away already do not count."""
+    """Victim units by node, during one cycle. Units preempted already do not count."""
 
     def __init__(
-        self, floor: NodeOverlay, budgets: DisruptionBudgets, units: Sequence[VictimUnit], gone: LeavingPods
+        self,
+        overlay: NodeOverlay,
+        budgets: DisruptionBudgets,
+        units: Sequence[VictimUnit],
+        removed: LeavingPods,
     ) -> None:
-        self.floor, self.budgets, self.units, self.gone = floor, budgets, units, gone
-        self.sent: set[int] = set()  # units, by identity
+        self.overlay, self.budgets, self.units, self.terminating = overlay, budgets, units, removed
+        self.preempted: set[int] = set()  # units preempted already, by id()
         self.searches: dict[object, _Search] = {}
 
     @cached_property
     def by_row(self) -> dict[int, list[VictimUnit]]:
-        """The units that have pods on a node, the most important first."""
+        """The units with pods on a node, highest priority first."""
         found: dict[int, list[VictimUnit]] = {}
         rows: dict[str, int] = {}
         for unit in self.units:
             pods = unit.pods
             for node in {pod.node for pod in pods} if len(pods) > 1 else (pods[0].node,):
                 if node not in rows:
-                    rows[node] = self.floor.row(node)
+                    rows[node] = self.overlay.row(node)
                 found.setdefault(rows[node], []).append(unit)
         return found
 
-    def room_for(self, pod: Pod, priority: int, within: Bools | None) -> Found | None:
-        """The seat and who goes for it, if anybody's going helps."""
-        shape = pod.wants.shape
-        if not minds_nobody(self.floor.scene, shape):
-            wants = minds(self.floor.scene.zones, shape)
-            if wants is not None and minds_nobody(self.floor.scene, replace(shape, zones=None)):
-                return self._by_zones(pod, wants, priority, within)
-            return self._one_by_one(pod, priority, within)
-        key = (shape, priority, None if within is None else within.tobytes())
+    def victims_for(self, pod: Pod, priority: int, allowed_nodes: Bools | None) -> Found | None:
+        """The row of the pod and its victims; None if preemption does not help."""
+        signature = pod.wants.shape
+        if not minds_nobody(self.overlay.scene, signature):
+            numa_request = minds(self.overlay.scene.zones, signature)
+            if numa_request is not None and minds_nobody(self.overlay.scene, replace(signature, zones=None)):
+                return self._by_numa(pod, numa_request, priority, allowed_nodes)
+            return self._one_by_one(pod, priority, allowed_nodes)
+        key = (signature, priority, None if allowed_nodes is None else allowed_nodes.tobytes())
         if key not in self.searches:
-            self.searches[key] = _Search(self, shape, priority, within)
+            self.searches[key] = _Search(self, signature, priority, allowed_nodes)
         found = self.searches[key].cheapest()
         return None if found is None else ({pod.key: found[0]}, found[1])
 
     def below(self, row: int, priority: int) -> list[VictimUnit]:
-        """Those on a node that are less important, the most important first."""
-        return [u for u in self.by_row.get(row, ()) if u.priority < priority and id(u) not in self.sent]
+        """Units on a node below a priority, highest priority first."""
+        return [u for u in self.by_row.get(row, ()) if u.priority < priority and id(u) not in self.preempted]
 
     def cost(self, victims: Sequence[VictimUnit]) -> Cost:
-        """Fewest broken budgets, the least important victims, the fewest, those that ran the shortest."""
+        """Violated budgets, highest priority, sum of priorities, number of pods, latest start."""
         highest = max(unit.priority for unit in victims)
         total = sum((unit.priority + WEIGHT) * len(unit.pods) for unit in victims)
         started = min(unit.started for unit in victims if unit.priority == highest)
         size = sum(len(unit.pods) for unit in victims)
         return self.budgets.broken(victims), highest, total, size, -started
 
-    # ── with all that matters to the pod ───────────────────────────────────────────────────────────
+    # ── with all constraints of the pod ────────────────────────────────────────────────────────────
 
-    def _one_by_one(self, pod: Pod, priority: int, within: Bools | None) -> Found | None:
-        floor, shape = self.floor, pod.wants.shape
-        mark = floor.mark()
-        floor.lift_many(self.gone.keys)
-        rows = [row for row in curable_rows(floor, shape, within) if self.below(row, priority)]
+    def _one_by_one(self, pod: Pod, priority: int, allowed_nodes: Bools | None) -> Found | None:
+        overlay, signature = self.overlay, pod.wants.shape
+        checkpoint = overlay.mark()
+        overlay.lift_many(self.terminating.keys)
+        rows = [row for row in curable_rows(overlay, signature, allowed_nodes) if self.below(row, priority)]
         rows.sort(key=lambda row: (*self._worst(row, priority), row))
         best: tuple[Choice, tuple[VictimUnit, ...]] | None = None
         for row in rows[:ROWS_MAX]:
-            victims = self._victims_tried(shape, row, self.below(row, priority))
+            victims = self._victims_on(signature, row, self.below(row, priority))
             if victims:
-                choice = self.cost(victims), floor.node(row), row
+                choice = self.cost(victims), overlay.node(row), row
                 if best is None or choice < best[0]:
                     best = choice, victims
-        floor.undo(mark)
+        overlay.undo(checkpoint)
         return None if best is None else ({pod.key: best[0][-1]}, best[1])
 
-    def _by_zones(self, pod: Pod, wants: NumaRequest, priority: int, within: Bools | None) -> Found | None:
-        """The same where only room and zones matter: all nodes at once, then the best of them for sure."""
-        floor, shape = self.floor, pod.wants.shape
-        mark = floor.mark()
-        floor.lift_many(self.gone.keys)
-        rows = [row for row in curable_rows(floor, shape, within) if self.below(row, priority)]
-        units = [self._in_turn(self.below(row, priority)) for row in rows]
-        names = [floor.node(row) for row in rows]
+    def _by_numa(
+        self, pod: Pod, numa_request: NumaRequest, priority: int, allowed_nodes: Bools | None
+    ) -> Found | None:
+        """The same if only resources and NUMA alignment matter: all nodes at once, the best verified."""
+        overlay, signature = self.overlay, pod.wants.shape
+        checkpoint = overlay.mark()
+        overlay.lift_many(self.terminating.keys)
+        rows = [row for row in curable_rows(overlay, signature, allowed_nodes) if self.below(row, priority)]
+        units = [self._reprieve_order(self.below(row, priority)) for row in rows]
+        names = [overlay.node(row) for row in rows]
         there = [[_on(unit, name) for unit in mine] for name, mine in zip(names, units, strict=True)]
         choices: list[tuple[Cost, str, int]] = []
-        for n, go in enumerate(who_goes(floor, shape, wants, rows, there)):
+        for n, go in enumerate(who_goes(overlay, signature, numa_request, rows, there)):
             if go:
                 choices.append((self.cost([units[n][turn] for turn in go]), names[n], n))
         found: Found | None = None
         for _, _, n in sorted(choices)[:SURE_MAX]:
-            victims = self._victims_tried(shape, rows[n], units[n])
+            victims = self._victims_on(signature, rows[n], units[n])
             if victims:
                 found = {pod.key: rows[n]}, victims
                 break
-        floor.undo(mark)
+        overlay.undo(checkpoint)
         return found
 
-    def _in_turn(self, units: Sequence[VictimUnit]) -> list[VictimUnit]:
-        """In the order in which they are asked back."""
+    def _reprieve_order(self, units: Sequence[VictimUnit]) -> list[VictimUnit]:
+        """The order of reprieve: units that would violate a budget first."""
         breaking, others = self.budgets.split(units)
         return [*breaking, *others]
 
@@ -127,61 +133,61 @@ class VictimsByNode:
         units = self.below(row, priority)
         return max(unit.priority for unit in units), len(units)
 
-    def _victims_tried(
-        self, shape: PodSignature, row: int, units: Sequence[VictimUnit]
+    def _victims_on(
+        self, signature: PodSignature, row: int, units: Sequence[VictimUnit]
     ) -> tuple[VictimUnit, ...]:
-        floor = self.floor
-        mark = floor.mark()
-        floor.lift_many(pod.key for unit in units for pod in unit.pods)
+        overlay = self.overlay
+        checkpoint = overlay.mark()
+        overlay.lift_many(pod.key for unit in units for pod in unit.pods)
         victims = []
-        if floor.judge(shape).fits[row]:
+        if overlay.judge(signature).fits[row]:
             breaking, others = self.budgets.split(units)
             for unit in (*breaking, *others):
-                before = floor.mark()
-                floor.put_back(pod.key for pod in unit.pods)
-                if not floor.judge(shape).fits[row]:
-                    floor.undo(before)
+                before = overlay.mark()
+                overlay.put_back(pod.key for pod in unit.pods)
+                if not overlay.judge(signature).fits[row]:
+                    overlay.undo(before)
                     victims.append(unit)
-        floor.undo(mark)
+        overlay.undo(checkpoint)
         return tuple(victims)
 
 
 class _Search:
-    """The nodes where others could go for pods of one shape, the cheapest first, worked out bit by bit.
+    """Nodes where preemption helps pods of one signature, cheapest first, computed incrementally.
 
-    What a node costs is looked at again before it is used: others may have taken of its room since.
+    The cost of a node is computed again before it is used: other gangs may have used its capacity since.
     """
 
     def __init__(
-        self, nodes: VictimsByNode, shape: PodSignature, priority: int, within: Bools | None
+        self, nodes: VictimsByNode, signature: PodSignature, priority: int, allowed_nodes: Bools | None
     ) -> None:
         self.nodes, self.priority = nodes, priority
-        self.columns = Columns(nodes.floor, shape, within, nodes.gone)
+        self.columns = Columns(nodes.overlay, signature, allowed_nodes, nodes.terminating)
         self.columns.refresh()
         self.heap: list[Choice] = []
         self.more = self._rows()
         self.next = next(self.more, None)
 
     def _rows(self) -> Iterator[tuple[int, list[int]]]:
-        """Nodes in portions: first those where the least important will do, and who that is."""
+        """Nodes in batches: first those where victims of the lowest priority suffice, with that priority."""
         seen: set[int] = set()
         units = [u for u in reversed(self.nodes.units) if u.priority < self.priority]
         pods: list[Pod] = []
         for priority, level in groupby(units, key=lambda unit: unit.priority):
             pods += (pod for unit in level for pod in unit.pods)
             if self.nodes.budgets.budgets and len(pods) < sum(len(unit.pods) for unit in units):
-                continue  # a broken budget counts more than a higher priority: all at once
+                continue  # a violated budget outweighs a higher priority: all levels at once
             rows = iter([row for row in self.columns.rows_without(pods) if row not in seen])
             while portion := list(islice(rows, None if self.nodes.budgets.budgets else AT_ONCE)):
                 seen.update(portion)
                 yield priority, portion
 
     def cheapest(self) -> tuple[int, tuple[VictimUnit, ...]] | None:
-        """The best node, and who has to go from it."""
+        """The node of the lowest cost, and its victims."""
         self.columns.refresh()
         while self.heap or self.next is not None:
             if not self.heap or (self.next is not None and self.next[0] < self.heap[0][0][1]):
-                self._work_out_more()
+                self._compute_more()
                 continue
             cost, name, row = heappop(self.heap)
             victims = self._victims(row)
@@ -192,37 +198,37 @@ class _Search:
                     return row, victims
         return None
 
-    def _work_out_more(self) -> None:
+    def _compute_more(self) -> None:
         assert self.next is not None
         for row in self.next[1]:
             victims = self._victims(row)
             if victims:
-                heappush(self.heap, (self.nodes.cost(victims), self.nodes.floor.node(row), row))
+                heappush(self.heap, (self.nodes.cost(victims), self.nodes.overlay.node(row), row))
         self.next = next(self.more, None)
 
     def _victims(self, row: int) -> tuple[VictimUnit, ...]:
-        """Who has to go from a node; nobody if even all would not do."""
+        """The victims on a node; empty if even all of them are not enough."""
         units = self.nodes.below(row, self.priority)
         takes = {id(unit): self.columns.taken(self._on(unit, row)) for unit in units}
-        room = self.columns.room(row)
+        result = self.columns.room(row)
         for taken in takes.values():
-            room = [have + more for have, more in zip(room, taken, strict=True)]
-        if min(room, default=0) < 0:
+            result = [have + more for have, more in zip(result, taken, strict=True)]
+        if min(result, default=0) < 0:
             return ()
         breaking, others = self.nodes.budgets.split(units)
         victims = []
         for unit in (*breaking, *others):
-            less = [have - taken for have, taken in zip(room, takes[id(unit)], strict=True)]
+            less = [have - taken for have, taken in zip(result, takes[id(unit)], strict=True)]
             if min(less, default=0) >= 0:
-                room = less
+                result = less
             else:
                 victims.append(unit)
         return tuple(victims)
 
     def _on(self, unit: VictimUnit, row: int) -> Iterator[PodSignature]:
-        yield from (pod.wants.shape for pod in _on(unit, self.nodes.floor.node(row)))
+        yield from (pod.wants.shape for pod in _on(unit, self.nodes.overlay.node(row)))
 
 
 def _on(unit: VictimUnit, node: str) -> Sequence[Pod]:
     """The pods of a unit that are on a node."""
-    return [pod for pod in unit.pods if pod.node == node] if unit.whole else unit.pods[:1]
+    return [pod for pod in unit.pods if pod.node == node] if unit.leaves_together else unit.pods[:1]

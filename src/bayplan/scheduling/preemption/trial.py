@@ -1,4 +1,4 @@
-"""Trying who can stay: all who could go are gone, and come back as long as the gang keeps its seats."""
+"""A preemption trial: all candidate units are removed, then reprieved as long as the gang keeps its rows."""
 
 from __future__ import annotations
 
@@ -18,208 +18,241 @@ from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.counting import is_plain
 from bayplan.placement.preemption.numa_removals import AlignedCapacity, NumaVictims, leavers
 from bayplan.placement.preemption.removals import VictimMatrix, let_stay, minds_nobody
-from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult, attempt, narrowed
+from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult, attempt, narrowed_to
 from bayplan.scheduling.preemption.context import PreemptionContext
 from bayplan.scheduling.preemption.victim_units import VictimUnit
 
-TRIES_MAX = 400  # attempts to seat the gang again, each over all nodes
-MANY = 256  # units; from there on fewer attempts are made
+TRIES_MAX = 400  # attempts to place the gang, each over all nodes
+MANY_UNITS = 256  # units; above this number fewer attempts are made
 TRIES_OF_MANY = 24
 
 
 class PreemptionTrial:
-    """Units in the order in which they are asked back. For pods that mind nobody only room is counted.
+    """Removes units and reprieves them in order; without inter-pod constraints only capacity is counted.
 
-    If zones are all that matters besides, what they would hold is worked out for all nodes at once, too.
+    If NUMA alignment is the only other constraint, it is computed for all nodes at once as well.
     """
 
     def __init__(
-        self, context: PreemptionContext, asked: AttemptRequest, units: Sequence[VictimUnit], within: Bools | None, *,
-        single: bool = False, tries_max: int | None = None, among: PreemptionTrial | None = None,
-    ) -> None:  # fmt: skip
-        """`among`: a trial for the same pods with these units, and more, in which nothing was tried yet."""
-        self.context, self.asked, self.units, self.within, self.single = context, asked, units, within, single
-        self.floor = context.floor
-        shapes = dict.fromkeys(pod.wants.shape for pod in asked.waiting)
-        self.shape = next(iter(shapes)) if len(shapes) == 1 else None
-        self.plain = all(minds_nobody(self.floor.scene, shape) for shape in shapes)
-        self.zoned = not self.plain and self.floor.zones is not None and minds_zones_only(self.floor, shapes)
-        self.crowd, self.leavers = self._crowd() if among is None else among._part(units)
-        self.swift = self.zoned and self._is_swift(shapes)
-        self.counted = self._is_counted(single)
-        self.lifts = not (self.plain or (self.leavers is not None and (self.swift or self.counted)))
-        self.seats: AlignedCapacity | None = None
+        self,
+        context: PreemptionContext,
+        request: AttemptRequest,
+        units: Sequence[VictimUnit],
+        allowed_nodes: Bools | None,
+        *,
+        single: bool = False,
+        tries_max: int | None = None,
+        among: PreemptionTrial | None = None,
+    ) -> None:
+        """`among`: an untouched trial for the same pods with a superset of these units."""
+        self.context, self.request, self.units, self.allowed_nodes, self.single = (
+            context,
+            request,
+            units,
+            allowed_nodes,
+            single,
+        )
+        self.overlay = context.overlay
+        signatures = dict.fromkeys(pod.wants.shape for pod in request.pending)
+        self.signature = next(iter(signatures)) if len(signatures) == 1 else None
+        self.is_unconstrained = all(minds_nobody(self.overlay.scene, signature) for signature in signatures)
+        self.has_only_numa = (
+            not self.is_unconstrained
+            and self.overlay.zones is not None
+            and has_only_numa_constraints(self.overlay, signatures)
+        )
+        self.matrix, self.numa_victims = self._matrices() if among is None else among._part(units)
+        self.is_counted_by_numa = self.has_only_numa and self._is_swift(signatures)
+        self.is_counted = self._is_counted(single)
+        self.changes_overlay = not (
+            self.is_unconstrained
+            or (self.numa_victims is not None and (self.is_counted_by_numa or self.is_counted))
+        )
+        self.aligned_capacity: AlignedCapacity | None = None
         self.tries = 0
-        many = len(units) > MANY and not (self.counted and self.leavers is not None)
+        many = len(units) > MANY_UNITS and not (self.is_counted and self.numa_victims is not None)
         self.tries_max = tries_max or (TRIES_OF_MANY if many else TRIES_MAX)
-        self.mark = self.floor.mark()
+        self.checkpoint = self.overlay.mark()
 
-    def _crowd(self) -> tuple[VictimMatrix, NumaVictims | None]:
+    def _matrices(self) -> tuple[VictimMatrix, NumaVictims | None]:
         pods = [unit.pods for unit in self.units]
-        crowd, zones = VictimMatrix(self.floor, pods, self.context.leaving), self.floor.zones
-        return crowd, leavers(crowd, zones, pods) if self.zoned and zones is not None else None
+        matrix, numa_overlay = VictimMatrix(self.overlay, pods, self.context.terminating), self.overlay.zones
+        return matrix, leavers(
+            matrix, numa_overlay, pods
+        ) if self.has_only_numa and numa_overlay is not None else None
 
     def _part(self, units: Sequence[VictimUnit]) -> tuple[VictimMatrix, NumaVictims | None]:
         numbers = [self._numbers[id(unit)] for unit in units]
-        crowd = self.crowd.part(numbers)
-        return crowd, None if self.leavers is None else self.leavers.part(crowd, numbers)
+        matrix = self.matrix.part(numbers)
+        return matrix, None if self.numa_victims is None else self.numa_victims.part(matrix, numbers)
 
     @cached_property
     def _numbers(self) -> dict[int, int]:
         return {id(unit): number for number, unit in enumerate(self.units)}
 
     def _is_counted(self, single: bool) -> bool:
-        """Whether the gang has as many seats as all nodes together have room for, wherever its pods sit."""
-        charter = self.asked.candidate.charter
-        if self.shape is None or charter.tree is not None:
+        """Whether the number of rows the gang gets is just the sum of the capacity of all nodes."""
+        spec = self.request.candidate.charter
+        if self.signature is None or spec.tree is not None:
             return False
-        if not (single or charter.locality.required is None):
+        if not (single or spec.locality.required is None):
             return False
-        if not (self.plain or single or charter.locality.preferred is None):
-            return False  # with enough of them in one domain, the others are not seated elsewhere
-        zones, wants = self.floor.zones, self.shape.zones
-        if self.plain or self.swift or zones is None or wants is None:
+        if not (self.is_unconstrained or single or spec.locality.preferred is None):
+            return False  # with enough pods in one domain, the others are not placed elsewhere
+        numa_overlay, numa_request = self.overlay.zones, self.signature.zones
+        if self.is_unconstrained or self.is_counted_by_numa or numa_overlay is None or numa_request is None:
             return True
-        # by the plain rule the containers of one pod do not see each other, those of several pods do
-        return zones.ground.rules.fit is not FitRule.PLAIN or len(wants.containers) == 1
+        # under the plain rule the containers of one pod are checked independently, those of several pods are
+        # not
+        return numa_overlay.ground.rules.fit is not FitRule.PLAIN or len(numa_request.containers) == 1
 
-    def _is_swift(self, shapes: Collection[PodSignature]) -> bool:
-        """Whether nothing about those who go but room and zones has a say in where the gang's pods sit."""
-        packs = self.context.profile.gang_nodes is NodeChoice.PACK and not self.asked.lone
-        alike = len(shapes) == 1 or not self.floor.scene.index.keys
-        return packs and alike and all(map(is_plain, shapes))
+    def _is_swift(self, signatures: Collection[PodSignature]) -> bool:
+        """Whether only resources and NUMA zones of the victims affect where the pods are placed."""
+        packs = self.context.profile.gang_nodes is NodeChoice.PACK and not self.request.is_single_pod
+        alike = len(signatures) == 1 or not self.overlay.scene.index.keys
+        return packs and alike and all(map(is_plain, signatures))
 
     def __enter__(self) -> PreemptionTrial:
-        if self.lifts:
-            self.floor.lift_many(self.context.leaving.keys)
-            self.floor.lift_many(pod.key for unit in self.units for pod in unit.pods)
+        if self.changes_overlay:
+            self.overlay.lift_many(self.context.terminating.keys)
+            self.overlay.lift_many(pod.key for unit in self.units for pod in unit.pods)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.floor.undo(self.mark)
+        self.overlay.undo(self.checkpoint)
 
     @contextmanager
     def emptied(self) -> Iterator[NodeOverlay]:
-        """The floor without any of them."""
-        with self, self._floor_if(0, 0) as floor:
-            yield floor
+        """The overlay with all units removed."""
+        with self, self._overlay_if(0, 0) as overlay:
+            yield overlay
 
-    def let_stay(self) -> Mapping[PodKey, int] | None:
-        """Let everybody stay who can; returns the seats, or None if there are too few in any case."""
-        if self.counted and self.plain:
-            assert self.shape is not None
-            if let_stay(self.crowd, self.shape, len(self.asked.waiting), self.within) < self.asked.need:
+    def reprieve(self) -> Mapping[PodKey, int] | None:
+        """Reprieve all units that can stay; returns the gang's rows, or None if it does not fit at all."""
+        if self.is_counted and self.is_unconstrained:
+            assert self.signature is not None
+            if (
+                let_stay(self.matrix, self.signature, len(self.request.pending), self.allowed_nodes)
+                < self.request.need
+            ):
                 return None
-            return self._try(0, 0).seats
-        wants = minds(self.floor.scene.zones, self.shape) if self.shape is not None else None
-        if self.counted and self.leavers is not None and self.shape is not None and wants is not None:
-            self.seats = AlignedCapacity(
-                self.leavers, self.shape, wants, len(self.asked.waiting), self.within
+            return self._try(0, 0).rows
+        numa_request = minds(self.overlay.scene.zones, self.signature) if self.signature is not None else None
+        if (
+            self.is_counted
+            and self.numa_victims is not None
+            and self.signature is not None
+            and numa_request is not None
+        ):
+            self.aligned_capacity = AlignedCapacity(
+                self.numa_victims, self.signature, numa_request, len(self.request.pending), self.allowed_nodes
             )
-        found = self._try(0, 0).seats if self.seats is None else None
-        first = self._seats_if(0, 0) if found is None else len(found)
-        if first < self.asked.need:
+        found = self._try(0, 0).rows if self.aligned_capacity is None else None
+        first = self._count_if(0, 0) if found is None else len(found)
+        if first < self.request.need:
             return None
         if found is not None:
-            self.asked = narrowed(self.asked, found)
-        self._ask_back(first)
-        return self._try(0, 0).seats
+            self.request = narrowed_to(self.request, found)
+        self._reprieve_runs(first)
+        return self._try(0, 0).rows
 
-    def who_goes(self) -> list[VictimUnit]:
-        """Those who could not stay."""
-        return [self.units[number] for number in self.crowd.leaving()]
+    def victims(self) -> list[VictimUnit]:
+        """The units that could not be reprieved."""
+        return [self.units[number] for number in self.matrix.leaving()]
 
     def near(self, nodes: Bools) -> list[VictimUnit]:
-        """The units that matter on these nodes: if seats are only counted, those that have pods there."""
-        few = self.plain or (self.zoned and self._is_counted(single=True))
-        return [self.units[at] for at in self.crowd.on(nodes)] if few else list(self.units)
+        """The units that matter on these nodes: if capacity is only counted, those with pods there."""
+        limit = self.is_unconstrained or (self.has_only_numa and self._is_counted(single=True))
+        return [self.units[at] for at in self.matrix.on(nodes)] if limit else list(self.units)
 
-    def _ask_back(self, seats: int) -> None:
-        """Let as many in a row stay as can, pass over the one that cannot, and go on behind it."""
+    def _reprieve_runs(self, rows: int) -> None:
+        """Reprieve the longest run of units that can stay, skip the next unit, and continue."""
         at, size = 0, len(self.units)
         while at < size and self.tries < self.tries_max:
-            low, high, step = at, size + 1, 1  # up to low they can stay, up to high they cannot
+            low, high, step = at, size + 1, 1  # up to `low` the units can stay, up to `high` they cannot
             while low < size and high > low + 1:
                 middle = min(low + step, size) if high > size else (low + high) // 2
-                if self._seats_if(at, middle) >= seats:
+                if self._count_if(at, middle) >= rows:
                     low, step = middle, 2 * step
                 else:
                     high = middle
             if low > at:
-                self._stay(at, low)
+                self._keep(at, low)
             at = low + 1
         if at < size:
-            self._ask_back_roughly(at, seats)
+            self._reprieve_roughly(at, rows)
 
-    def _ask_back_roughly(self, at: int, seats: int) -> None:
-        """There are too many for that: the gang keeps its seats, and whoever is not in its way stays."""
-        if self.plain:
-            with self._floor_if(0, 0) as floor:
-                taken = self._seat(floor).seats
-                self.crowd.stay_beside(floor, at, taken.values())
+    def _reprieve_roughly(self, at: int, rows: int) -> None:
+        """For very many units: the gang keeps its rows, and every unit that is not on them stays."""
+        if self.is_unconstrained:
+            with self._overlay_if(0, 0) as overlay:
+                taken = self._attempt(overlay).rows
+                self.matrix.stay_beside(overlay, at, taken.values())
             return
-        near = [number for number in self.crowd.on_rows(self._try(0, 0).seats.values()) if number >= at]
-        mark = self.floor.mark()
+        near = [number for number in self.matrix.on_rows(self._try(0, 0).rows.values()) if number >= at]
+        checkpoint = self.overlay.mark()
         before = (
-            self.crowd.stays.copy(),
-            self.crowd.free,
-            None if self.leavers is None else self.leavers.now.copy(),
+            self.matrix.stays.copy(),
+            self.matrix.free,
+            None if self.numa_victims is None else self.numa_victims.now.copy(),
         )
         for start, stop in pairwise((at - 1, *near, len(self.units))):
-            self._stay(start + 1, stop)
-        if len(self._try(0, 0).seats) < seats:  # it is not that simple: nobody more stays
-            self.floor.undo(mark)
-            self.crowd.stays, self.crowd.free, now = before
-            if self.leavers is not None and now is not None:
-                self.leavers.now = now
+            self._keep(start + 1, stop)
+        if len(self._try(0, 0).rows) < rows:  # the estimate does not hold: no further unit stays
+            self.overlay.undo(checkpoint)
+            self.matrix.stays, self.matrix.free, now = before
+            if self.numa_victims is not None and now is not None:
+                self.numa_victims.now = now
 
-    def _seats_if(self, start: int, stop: int) -> int:
-        """How many seats there are if those units stay, too."""
-        if self.seats is None:
-            return len(self._try(start, stop).seats)
+    def _count_if(self, start: int, stop: int) -> int:
+        """The number of rows the gang gets if these units stay as well."""
+        if self.aligned_capacity is None:
+            return len(self._try(start, stop).rows)
         self.tries += 1
-        return self.seats.if_stay(start, stop)
+        return self.aligned_capacity.if_stay(start, stop)
 
     def _try(self, start: int, stop: int) -> AttemptResult:
-        """Seats if those units stay, too."""
+        """The attempt if these units stay as well."""
         self.tries += 1
-        with self._floor_if(start, stop) as floor:
-            return self._seat(floor)
+        with self._overlay_if(start, stop) as overlay:
+            return self._attempt(overlay)
 
-    def _seat(self, floor: NodeOverlay) -> AttemptResult:
+    def _attempt(self, overlay: NodeOverlay) -> AttemptResult:
         context = self.context
-        return attempt(context.look, floor, self.asked, context.profile, self.within, single=self.single)
+        return attempt(
+            context.snapshot, overlay, self.request, context.profile, self.allowed_nodes, single=self.single
+        )
 
     @contextmanager
-    def _floor_if(self, start: int, stop: int) -> Iterator[NodeOverlay]:
-        if self.plain:
-            with self.crowd.floor_if(start, stop) as floor:
-                yield floor
+    def _overlay_if(self, start: int, stop: int) -> Iterator[NodeOverlay]:
+        if self.is_unconstrained:
+            with self.matrix.floor_if(start, stop) as overlay:
+                yield overlay
             return
-        if self.swift and self.leavers is not None:
-            with self.leavers.floor_if(start, stop) as floor:
-                yield floor
+        if self.is_counted_by_numa and self.numa_victims is not None:
+            with self.numa_victims.floor_if(start, stop) as overlay:
+                yield overlay
             return
-        mark = self.floor.mark()
+        checkpoint = self.overlay.mark()
         try:
-            if not self.lifts:
-                self.floor.lift_many(self.context.leaving.keys)
-                self.floor.lift_many(pod.key for unit in self.who_goes() for pod in unit.pods)
-            self.floor.put_back(pod.key for unit in self.units[start:stop] for pod in unit.pods)
-            yield self.floor
+            if not self.changes_overlay:
+                self.overlay.lift_many(self.context.terminating.keys)
+                self.overlay.lift_many(pod.key for unit in self.victims() for pod in unit.pods)
+            self.overlay.put_back(pod.key for unit in self.units[start:stop] for pod in unit.pods)
+            yield self.overlay
         finally:
-            self.floor.undo(mark)
+            self.overlay.undo(checkpoint)
 
-    def _stay(self, start: int, stop: int) -> None:
-        if self.seats is not None:
-            self.seats.stay(start, stop)
-        if self.leavers is not None:
-            self.leavers.stay(start, stop)
-        self.crowd.stay(start, stop)
-        if self.lifts:
-            self.floor.put_back(pod.key for unit in self.units[start:stop] for pod in unit.pods)
+    def _keep(self, start: int, stop: int) -> None:
+        if self.aligned_capacity is not None:
+            self.aligned_capacity.stay(start, stop)
+        if self.numa_victims is not None:
+            self.numa_victims.stay(start, stop)
+        self.matrix.stay(start, stop)
+        if self.changes_overlay:
+            self.overlay.put_back(pod.key for unit in self.units[start:stop] for pod in unit.pods)
 
 
-def minds_zones_only(floor: NodeOverlay, shapes: Collection[PodSignature]) -> bool:
-    """Whether to such pods nothing matters but room and zones."""
-    return all(minds_nobody(floor.scene, replace(shape, zones=None)) for shape in shapes)
+def has_only_numa_constraints(overlay: NodeOverlay, signatures: Collection[PodSignature]) -> bool:
+    """Whether pods of these signatures have no constraints but resources and NUMA alignment."""
+    return all(minds_nobody(overlay.scene, replace(signature, zones=None)) for signature in signatures)

@@ -1,4 +1,4 @@
-"""Who could be made to go for others, in which units, and who of them is rather let stay."""
+"""Victim units: the running pods that may be preempted, grouped as they leave, and disruption budgets."""
 
 from __future__ import annotations
 
@@ -6,28 +6,27 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import DisruptionBudget, GangSpec
+from bayplan.model.gang import DisruptionBudget, GangSpec, Ref
 from bayplan.model.pod import Pod
 from bayplan.model.pod_spec import Labels
 
 
 class VictimUnit(NamedTuple):
-    """Pods that go or stay together: one, or all of a gang that cannot do with less."""
+    """Pods that are preempted or stay together: one pod, or the core of a gang."""
 
     pods: tuple[Pod, ...]
     priority: int
     of_gang: bool
-    started: float  # the earliest; a pod that has not started is the youngest
-    of_groups: bool = False  # a group of groups goes
+    started: float  # the earliest start; a pod that has not started counts as the youngest
+    of_groups: bool = False  # a group of pod groups, preempted as one
 
     @property
-    def whole(self) -> bool:
-        """Whether it is more than the pod that is in the way."""
+    def leaves_together(self) -> bool:
+        """Whether more than one pod leaves together."""
         return len(self.pods) > 1
 
     def rank(self) -> tuple[object, ...]:
-        """Sorts the most important first."""
+        """Sort key, most important first."""
         key = self.pods[0].key
         size = len(self.pods) if self.of_gang else 0
         return (
@@ -41,14 +40,14 @@ class VictimUnit(NamedTuple):
         )
 
 
-def units_of(pods: Iterable[Pod], charters: Mapping[Ref, GangSpec], below: int) -> list[VictimUnit]:
-    """All that run and are less important than that, the most important first.
+def units_of(pods: Iterable[Pod], specs: Mapping[Ref, GangSpec], below: int) -> list[VictimUnit]:
+    """All running units below a priority, most important first.
 
-    A gang that leaves whole, or does not last below its minimum, is as important as it says, whatever its
-    pods say. Of the latter the pods beyond the minimum go one by one.
+    A gang that leaves as a whole, or does not run below its minimum, has the priority of its spec, whatever
+    its pods say. Of the latter, the pods beyond the minimum are units of their own.
     """
     units: list[VictimUnit] = []
-    together: dict[Ref, list[Pod]] = {}
+    whole_gangs: dict[Ref, list[Pod]] = {}
     parts: dict[tuple[Ref, str], list[Pod]] = {}
     for pod in pods:
         gang = pod.gang
@@ -57,40 +56,40 @@ def units_of(pods: Iterable[Pod], charters: Mapping[Ref, GangSpec], below: int) 
             if priority < below and not pod.leaving and pod.node and not pod.over:
                 units.append(VictimUnit((pod,), priority, False, pod.started or inf))
         elif not pod.leaving and pod.takes_room:
-            charter = charters.get(gang)
-            if charter is not None and charter.lasting:
+            spec = specs.get(gang)
+            if spec is not None and spec.lasting:
                 continue
-            if charter is not None and (charter.leaves_whole or charter.is_strict):
-                together.setdefault(gang, []).append(pod)
-            elif charter is not None and pod.pod_set in charter.leave_together:
-                parts.setdefault((gang, charter.leave_together[pod.pod_set]), []).append(pod)
+            if spec is not None and (spec.leaves_whole or spec.is_strict):
+                whole_gangs.setdefault(gang, []).append(pod)
+            elif spec is not None and pod.pod_set in spec.leave_together:
+                parts.setdefault((gang, spec.leave_together[pod.pod_set]), []).append(pod)
             elif pod.wants.priority < below:
                 units.append(VictimUnit((pod,), pod.wants.priority, True, pod.started or inf))
-    for gang, members in together.items():
-        charter = charters[gang]
-        said = charter.priority
-        priority = said if said is not None else max(pod.wants.priority for pod in members)
+    for gang, members in whole_gangs.items():
+        spec = specs[gang]
+        spec_priority = spec.priority
+        priority = spec_priority if spec_priority is not None else max(pod.wants.priority for pod in members)
         if priority < below:
             members.sort(key=lambda pod: (pod.key.namespace, pod.key.name))
-            spare, core = ([], members) if charter.leaves_whole else beyond_minimum(charter, members)
+            surplus, core = ([], members) if spec.leaves_whole else beyond_minimum(spec, members)
             started = min(pod.started or inf for pod in members)
             some = [tuple(core)] if core else []
             units += [
-                VictimUnit(pods, priority, True, started) for pods in (*((one,) for one in spare), *some)
+                VictimUnit(pods, priority, True, started) for pods in (*((one,) for one in surplus), *some)
             ]
-    units += _parts_that_go(parts, charters, below)
+    units += _subgroup_units(parts, specs, below)
     units.sort(key=VictimUnit.rank)
     return units
 
 
-def _parts_that_go(
-    parts: Mapping[tuple[Ref, str], list[Pod]], charters: Mapping[Ref, GangSpec], below: int
+def _subgroup_units(
+    parts: Mapping[tuple[Ref, str], list[Pod]], specs: Mapping[Ref, GangSpec], below: int
 ) -> Iterator[VictimUnit]:
-    """Parts of gangs that go whole, as important as the gang is."""
+    """Subgroups that are preempted as a whole, with the priority of their gang."""
     for (gang, part), members in parts.items():
-        charter = charters[gang]
-        said = charter.priority
-        priority = said if said is not None else max(pod.wants.priority for pod in members)
+        spec = specs[gang]
+        spec_priority = spec.priority
+        priority = spec_priority if spec_priority is not None else max(pod.wants.priority for pod in members)
         if priority < below:
             members.sort(key=lambda pod: (pod.key.namespace, pod.key.name))
             started = min(pod.started or inf for pod in members)
@@ -98,68 +97,68 @@ def _parts_that_go(
             yield VictimUnit(tuple(members), priority, True, started, of_groups)
 
 
-def beyond_minimum(charter: GangSpec, pods: Iterable[Pod]) -> tuple[list[Pod], list[Pod]]:
-    """The pods that a gang can do without, what has grown most first; and the rest.
+def beyond_minimum(spec: GangSpec, pods: Iterable[Pod]) -> tuple[list[Pod], list[Pod]]:
+    """The pods beyond the minimum, from the pod set grown most; and the rest.
 
-    Of one that has less than it needs nobody can be spared.
+    A gang below its minimum has no surplus.
     """
-    minima = {"": charter.minimum}
-    if charter.tree is not None:
-        minima = {pod_set.name: pod_set.minimum for pod_set in charter.tree.pod_sets()}
+    minima = {"": spec.minimum}
+    if spec.tree is not None:
+        minima = {pod_set.name: pod_set.minimum for pod_set in spec.tree.pod_sets()}
     by_set: dict[str, list[Pod]] = {name: [] for name in minima}
     for pod in sorted(pods, key=lambda pod: (pod.rank, pod.created, pod.key.namespace, pod.key.name)):
         by_set[pod.pod_set if pod.pod_set in by_set else min(by_set)].append(pod)
-    spare: list[Pod] = []
+    surplus: list[Pod] = []
     if all(len(by_set[name]) >= least for name, least in minima.items()):
         while more := [name for name in by_set if len(by_set[name]) > minima[name]]:
             most = max(more, key=lambda name: len(by_set[name]) / max(minima[name], 0.5))
-            spare.append(by_set[most].pop())
-    return spare, [pod for some in by_set.values() for pod in some]
+            surplus.append(by_set[most].pop())
+    return surplus, [pod for some in by_set.values() for pod in some]
 
 
 class DisruptionBudgets:
-    """How many more may go of the pods that somebody wants to keep, and who would be one too many."""
+    """Disruption budgets: how many more pods may be preempted, and which units would violate a budget."""
 
     def __init__(self, budgets: Sequence[DisruptionBudget]) -> None:
         self.budgets = tuple(budgets)
         self.spent = [0] * len(self.budgets)
-        self.known: dict[tuple[str, Labels], tuple[int, ...]] = {}
+        self.matching: dict[tuple[str, Labels], tuple[int, ...]] = {}
 
     def spend(self, pods: Iterable[Pod]) -> None:
-        """These go for good: what may go besides them is less."""
+        """Count preempted pods against their budgets."""
         for pod in pods:
-            for at in self._meaning(pod):
+            for at in self._budgets_of(pod):
                 self.spent[at] += 1
 
     def split(self, units: Sequence[VictimUnit]) -> tuple[list[VictimUnit], list[VictimUnit]]:
-        """Those that would break a budget, and those that would not, if all went in their order."""
+        """Units that would violate a budget, and the others, if all were preempted in this order."""
         if not self.budgets:
             return [], list(units)
-        left = [budget.allowed - gone for budget, gone in zip(self.budgets, self.spent, strict=True)]
+        left = [budget.allowed - removed for budget, removed in zip(self.budgets, self.spent, strict=True)]
         breaking: list[VictimUnit] = []
         others: list[VictimUnit] = []
         for unit in units:
             broken = False
             for pod in unit.pods:
-                for at in self._meaning(pod):
+                for at in self._budgets_of(pod):
                     left[at] -= 1
                     broken |= left[at] < 0
             (breaking if broken else others).append(unit)
         return breaking, others
 
     def broken(self, units: Sequence[VictimUnit]) -> int:
-        """How many of these would break a budget."""
+        """How many of these units would violate a budget."""
         return len(self.split(units)[0])
 
-    def _meaning(self, pod: Pod) -> tuple[int, ...]:
-        """The budgets on whose account a pod would go; not those that it is counted for already."""
+    def _budgets_of(self, pod: Pod) -> tuple[int, ...]:
+        """The budgets that count a pod, without those that count it as disrupted already."""
         if not self.budgets:
             return ()
-        shape = pod.wants.shape
-        found = self.known.get((pod.key.namespace, shape.labels))
+        signature = pod.wants.shape
+        found = self.matching.get((pod.key.namespace, signature.labels))
         if found is None:
-            labels = dict(shape.labels)
-            found = self.known[pod.key.namespace, shape.labels] = tuple(
+            labels = dict(signature.labels)
+            found = self.matching[pod.key.namespace, signature.labels] = tuple(
                 at
                 for at, budget in enumerate(self.budgets)
                 if budget.namespace == pod.key.namespace and budget.selector.accepts(labels)

@@ -1,4 +1,4 @@
-"""What is believed about queues, quota and admitted gangs, and the snapshot admission decides on.
+"""State of admission: queues, quota, usage of admitted gangs, and the snapshot that admission decides on.
 
 May import: model, placement, state.cluster.
 """

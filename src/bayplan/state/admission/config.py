@@ -1,4 +1,4 @@
-"""What administrators defined for admission: flavors, quota nodes, queues, entrances, checks, namespaces."""
+"""Admission configuration: flavors, quota nodes, queues, namespace queues, checks and namespace labels."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from bayplan.model.summary import Flaw
 
 
 class ConfigChange(StrEnum):
-    """What a change of the rules means for gangs."""
+    """What a configuration change means for gangs."""
 
     NONE = "none"
-    ANSWERS = "answers"  # whoever was refused may get another answer
-    ACCOUNTS = "accounts"  # and what is held has to be counted anew
-    WAY_IN = "way_in"  # gangs may stand before another queue, or before none
+    REJECTIONS = "rejections"  # rejected gangs may get another answer
+    QUOTA = "quota"  # the usage of admitted gangs has to be counted again as well
+    ROUTING = "routing"  # gangs may belong to another queue now, or to none
 
 
 @dataclass(slots=True)
 class AdmissionConfig:
-    """All definitions by name."""
+    """All configured objects by name."""
 
     flavors: dict[str, Flavor] = field(default_factory=dict)
     shared: dict[str, QuotaNode] = field(default_factory=dict)
@@ -47,45 +47,48 @@ class AdmissionConfig:
     entrances: dict[tuple[str, str], NamespaceQueue] = field(default_factory=dict)
     checks: dict[str, Check] = field(default_factory=dict)
     namespaces: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    on: dict[str, tuple[str, ...]] = field(default_factory=dict)  # queues by topology, once asked for
+    on: dict[str, tuple[str, ...]] = field(default_factory=dict)  # queues by topology, filled on demand
 
     def apply(self, change: Change) -> ConfigChange:
-        """Fold a change in, and say what it means for gangs."""
+        """Apply a change and return what it means for gangs."""
         effect = self._fold(change)
-        if effect is ConfigChange.ACCOUNTS:
+        if effect is ConfigChange.QUOTA:
             self.on.clear()
         return effect
 
     def _fold(self, change: Change) -> ConfigChange:
         match change:
             case FlavorSeen(flavor):
-                return _put(self.flavors, flavor.name, flavor, ConfigChange.ACCOUNTS)
+                return _put(self.flavors, flavor.name, flavor, ConfigChange.QUOTA)
             case FlavorLost(name):
-                return _drop(self.flavors, name, ConfigChange.ACCOUNTS)
+                return _drop(self.flavors, name, ConfigChange.QUOTA)
             case QuotaNodeSeen(node):
-                return _put(self.shared, node.name, node, ConfigChange.ACCOUNTS)
+                return _put(self.shared, node.name, node, ConfigChange.QUOTA)
             case QuotaNodeLost(name):
-                return _drop(self.shared, name, ConfigChange.ACCOUNTS)
+                return _drop(self.shared, name, ConfigChange.QUOTA)
             case QueueSeen(queue):
                 known = self.queues.get(queue.name)
                 if known is not None and replace(known, unprotected=queue.unprotected) == queue:
                     self.queues[queue.name] = queue
-                    return ConfigChange.NONE  # its line learns of it
-                return _put(self.queues, queue.name, queue, ConfigChange.ACCOUNTS)
+                    return ConfigChange.NONE  # the pending queue of this queue handles it
+                return _put(self.queues, queue.name, queue, ConfigChange.QUOTA)
             case QueueLost(name):
-                return _drop(self.queues, name, ConfigChange.ACCOUNTS)
-            case NamespaceQueueSeen(entrance):
+                return _drop(self.queues, name, ConfigChange.QUOTA)
+            case NamespaceQueueSeen(namespace_queue):
                 return _put(
-                    self.entrances, (entrance.namespace, entrance.name), entrance, ConfigChange.WAY_IN
+                    self.entrances,
+                    (namespace_queue.namespace, namespace_queue.name),
+                    namespace_queue,
+                    ConfigChange.ROUTING,
                 )
             case NamespaceQueueLost(namespace, name):
-                return _drop(self.entrances, (namespace, name), ConfigChange.WAY_IN)
+                return _drop(self.entrances, (namespace, name), ConfigChange.ROUTING)
             case CheckSeen(check):
-                return _put(self.checks, check.name, check, ConfigChange.ANSWERS)
+                return _put(self.checks, check.name, check, ConfigChange.REJECTIONS)
             case CheckLost(name):
-                return _drop(self.checks, name, ConfigChange.ANSWERS)
+                return _drop(self.checks, name, ConfigChange.REJECTIONS)
             case NamespaceSeen(name, labels):
-                return _put(self.namespaces, name, labels, ConfigChange.ANSWERS)
+                return _put(self.namespaces, name, labels, ConfigChange.REJECTIONS)
             case NamespaceLost(name):
                 return _drop(self.namespaces, name, ConfigChange.NONE)
         return ConfigChange.NONE
@@ -93,7 +96,7 @@ class AdmissionConfig:
     def flaws(
         self, queue: Queue, topologies: Collection[str], cyclic: Collection[str]
     ) -> Iterator[tuple[Flaw, str]]:
-        """What keeps a queue from working, and the name of what is at fault."""
+        """Each problem that makes a queue inactive, with the name of the object at fault."""
         if queue.leaving:
             yield Flaw.LEAVING, queue.name
         if queue.stop is not StopPolicy.OPEN:
@@ -112,59 +115,59 @@ class AdmissionConfig:
         if queue.node.parent in cyclic:
             yield Flaw.CYCLE, queue.node.parent
 
-    def topologies_of(self, demand: QueuedGang) -> set[str]:
-        """Where a gang that has quota stands, or is to stand."""
-        given = demand.admission.given if demand.admission is not None else ()
+    def topologies_of(self, queued: QueuedGang) -> set[str]:
+        """The topologies in which an admitted gang is placed, or is to be placed."""
+        given = queued.admission.given if queued.admission is not None else ()
         named = {flavor for part in given for flavor in part.flavors.values()}
         return {self.flavors[name].topology for name in named if name in self.flavors}
 
     def queues_on(self, topology: str) -> tuple[str, ...]:
-        """Queues with a flavor that has the topology."""
+        """The queues with a flavor of the topology."""
         if topology not in self.on:
             mine = {name for name, flavor in self.flavors.items() if flavor.topology == topology}
             self.on[topology] = tuple(n for n, queue in self.queues.items() if mine & {*queue.flavors()})
         return self.on[topology]
 
     def may_reclaim(self, queue: str) -> bool:
-        """Whether gangs of other queues may have to yield to those of this one."""
-        found = self.queues.get(queue)
-        return found is not None and found.preemption.reclaim is not VictimPolicy.NEVER
+        """Whether gangs of this queue may preempt gangs of other queues."""
+        known = self.queues.get(queue)
+        return known is not None and known.preemption.reclaim is not VictimPolicy.NEVER
 
-    def queue_of(self, demand: QueuedGang) -> str:
-        """The queue that a gang's entrance leads to, if there is one."""
-        entrance = self.entrances.get(demand.entrance)
-        return entrance.queue if entrance is not None else ""
+    def queue_of(self, queued: QueuedGang) -> str:
+        """The queue that the gang's namespace queue points at; empty if there is none."""
+        namespace_queue = self.entrances.get(queued.entrance)
+        return namespace_queue.queue if namespace_queue is not None else ""
 
-    def shape_of(self, demand: QueuedGang, queue: str, rank: Hashable) -> Hashable:
-        """Gangs of one shape get one answer."""
-        found = self.queues.get(queue)
-        rules = (found.preemption.within, found.preemption.reclaim) if found is not None else ()
-        by_age = VictimPolicy.LOWER_OR_NEWER in rules
-        verdicts = tuple((verdict.check, verdict.state) for verdict in demand.verdicts)
-        counts = tuple(ask.count for ask in demand.asks)  # fewer if some pods are done
+    def shape_of(self, queued: QueuedGang, queue: str, rank: Hashable) -> Hashable:
+        """The equivalence key of a pending gang: gangs with the same key get the same answer."""
+        known = self.queues.get(queue)
+        policies = (known.preemption.within, known.preemption.reclaim) if known is not None else ()
+        by_age = VictimPolicy.LOWER_OR_NEWER in policies
+        statuses = tuple((status.check, status.state) for status in queued.verdicts)
+        counts = tuple(ask.count for ask in queued.asks)  # smaller once some pods have finished
         return (
-            queue, demand.gang.source.namespace, demand.shape, demand.gang.priority, verdicts, counts,
-            demand.elastic, self.is_shut(demand), rank if by_age or demand.replaces else (),
+            queue, queued.gang.source.namespace, queued.shape, queued.gang.priority, statuses, counts,
+            queued.elastic, self.is_stopped(queued), rank if by_age or queued.replaces else (),
         )  # fmt: skip
 
-    def is_shut(self, demand: QueuedGang) -> bool:
-        """Whether a gang's entrance lets nobody in."""
-        entrance = self.entrances.get(demand.entrance)
-        return entrance is not None and entrance.stop is not StopPolicy.OPEN
+    def is_stopped(self, queued: QueuedGang) -> bool:
+        """Whether the gang's namespace queue is stopped."""
+        namespace_queue = self.entrances.get(queued.entrance)
+        return namespace_queue is not None and namespace_queue.stop is not StopPolicy.OPEN
 
-    def barred(self, demand: QueuedGang, queue: str) -> AdmissionRejection | None:
-        """Why a gang may not enter a queue at all."""
-        entrance, found = self.entrances.get(demand.entrance), self.queues.get(queue)
-        if demand.admission is not None:
+    def barred(self, queued: QueuedGang, queue: str) -> AdmissionRejection | None:
+        """Why a gang may not enter a queue at all; None if it may."""
+        namespace_queue, known = self.entrances.get(queued.entrance), self.queues.get(queue)
+        if queued.admission is not None:
             return None
-        if entrance is not None and self.is_shut(demand):
+        if namespace_queue is not None and self.is_stopped(queued):
             return AdmissionRejection(
-                AdmissionReason.CLOSED, AdmissionRemark.ENTRANCE_CLOSED, queue=entrance.name
+                AdmissionReason.CLOSED, AdmissionRemark.ENTRANCE_CLOSED, queue=namespace_queue.name
             )
-        labels = self.namespaces.get(demand.gang.source.namespace)
-        if found is None or labels is None:
+        labels = self.namespaces.get(queued.gang.source.namespace)
+        if known is None or labels is None:
             return None
-        if found.namespaces is None or not all(r.accepts(labels.get(r.key)) for r in found.namespaces):
+        if known.namespaces is None or not all(r.accepts(labels.get(r.key)) for r in known.namespaces):
             return AdmissionRejection(AdmissionReason.MISCONFIGURED, AdmissionRemark.NAMESPACE, queue=queue)
         return None
 

@@ -1,6 +1,6 @@
-"""Zones as admission sees them: what nodes report, and pods of admitted gangs that reports cannot know yet.
+"""NUMA zones for admission: node reports, and pods of admitted gangs that the reports do not include yet.
 
-As long as no node reports any zones, nothing is kept and nothing costs anything.
+As long as no node reports zones, nothing is stored and nothing is computed.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from bayplan.state.cluster.numa_state import USUAL_CARE, NumaCache
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostPods:
-    """So many pods of one pod set that stand on a host, or shall."""
+    """Pods of one pod set that are, or will be, on a host."""
 
     gang: Ref
     pod_set: str
     wants: NumaRequest
     count: int
-    kept: object  # whatever has the ids in the key, so that they stay its own
+    kept: object  # keeps the objects alive whose ids form the key
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Layout:
-    """The zones under one topology as of the last look."""
+    """The zones of one topology as of the last snapshot."""
 
     nodes: NDArray[np.object_]
     names: list[str]
@@ -47,16 +47,16 @@ class _Layout:
 
 
 class NumaUsage:
-    """One book of reports, and who of the admitted gangs lodges on which host."""
+    """The cache of NUMA reports, and the pods of admitted gangs by host."""
 
-    def __init__(self, care: NumaStalenessPolicy = USUAL_CARE) -> None:
-        self.care = care
-        self._begin()
+    def __init__(self, policy: NumaStalenessPolicy = USUAL_CARE) -> None:
+        self.care = policy
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self.book = NumaCache(self.care)
-        self.guests: dict[str, dict[Key, HostPods]] = {}  # by host
-        self.stirred: set[str] = set()  # hosts or nodes where that may have changed
+        self.host_pods: dict[str, dict[Key, HostPods]] = {}  # by host
+        self.stirred: set[str] = set()  # hosts or nodes whose pods changed
         self.layouts: dict[str, _Layout] = {}
 
     @property
@@ -66,78 +66,78 @@ class NumaUsage:
 
     # ── what happens ───────────────────────────────────────────────────────────────────────────────
 
-    def report(self, report: NodeZones, pods: Iterable[Pod], holdings: Iterable[GangUsage]) -> bool:
-        """A node reports; the first time, all pods and gangs are taken in. Whether pods may fare better."""
+    def report(self, report: NodeZones, pods: Iterable[Pod], usages: Iterable[GangUsage]) -> bool:
+        """Store a report; the first one loads all pods and gangs. Returns whether pods may fit better."""
         if not self.active:
-            for holding in holdings:
-                self._lodge(holding, 1)
-        return self.book.report(report, map(_ours, pods))
+            for usage in usages:
+                self._count_gang(usage, 1)
+        return self.book.report(report, map(_as_ours, pods))
 
-    def silent(self, node: str) -> bool:
-        """A node reports no more."""
-        changed = self.book.silent(node)
+    def report_removed(self, node: str) -> bool:
+        """A node stopped reporting. Returns whether that changed anything."""
+        changed = self.book.report_removed(node)
         if changed and not self.active:
-            self._begin()
+            self._reset()
         return changed
 
     def follow(self, before: Pod | None, pod: Pod | None) -> None:
-        """A pod is on a node, or on its way there, or no more."""
+        """A pod was bound to a node, changed, or was removed from it."""
         if before is not None and (pod is None or (before.uid, before.node) != (pod.uid, pod.node)):
             self.book.left(before.key, before.node, was_there=before.up)
             self.stirred.add(before.node)
         if pod is not None:
-            self.book.came(_ours(pod), assumed=not pod.up)
+            self.book.came(_as_ours(pod), assumed=not pod.up)
             self.stirred.add(pod.node)
 
-    def lodge(self, holding: GangUsage, sign: int) -> None:
-        """A gang stands where its holding says, or leaves."""
+    def count_gang(self, usage: GangUsage, sign: int) -> None:
+        """Count the pods of a gang on the hosts of its usage (sign -1: remove them)."""
         if self.active:
-            self._lodge(holding, sign)
+            self._count_gang(usage, sign)
 
-    def _lodge(self, holding: GangUsage, sign: int) -> None:
-        """In wider domains than hosts nobody knows whose zones it is about."""
-        ref = holding.demand.family
-        for spot in holding.spots:
-            if spot.zones is None or spot.place.levels[-1] != HOSTNAME:
+    def _count_gang(self, usage: GangUsage, sign: int) -> None:
+        """Only placements on hosts count: in wider domains the zones of the pods are unknown."""
+        ref = usage.demand.family
+        for placement in usage.spots:
+            if placement.zones is None or placement.place.levels[-1] != HOSTNAME:
                 continue
-            key = (id(spot.place), id(spot.requests))
-            for share in spot.place.shares:
+            key = (id(placement.place), id(placement.requests))
+            for share in placement.place.shares:
                 host = share.values[-1]
                 self.stirred.add(host)
-                here = self.guests.setdefault(host, {})
+                here = self.host_pods.setdefault(host, {})
                 before = here.pop(key, None)
                 count = sign * share.count + (before.count if before is not None else 0)
                 if count > 0:
-                    here[key] = HostPods(ref, spot.pod_set, spot.zones, count, spot)
+                    here[key] = HostPods(ref, placement.pod_set, placement.zones, count, placement)
                 elif not here:
-                    del self.guests[host]
+                    del self.host_pods[host]
 
     def nodes_changed(self, names: Iterable[str]) -> None:
-        """Nodes came, went or changed."""
+        """Nodes were added, removed or changed."""
         if self.active:
             self.book.touched.update(names)
 
     def catch_up(self, now: float) -> bool:
-        """Trust newer reports that know of the very pods that are there. Whether that changed anything."""
+        """Accept newer reports that include exactly the pods of the node. Returns whether any changed."""
         return self.book.catch_up(now)
 
     def next_due(self) -> float:
-        """When there is something to look at again."""
+        """When the next check of outdated reports is due."""
         return self.book.next_due()
 
     # ── the view ───────────────────────────────────────────────────────────────────────────────────
 
     def stocks(self, supplies: Mapping[str, CapacitySnapshot]) -> dict[str, NumaStock]:
-        """The zones under every topology; nothing if nobody tells of any."""
+        """The zones of every topology; empty if no node reports any."""
         if not self.active:
             return {}
         touched, self.book.touched, self.stirred = self.book.touched | self.stirred, set(), set()
         before, self.layouts = self.layouts, {}
         for name, supply in supplies.items():
-            self.layouts[name] = self._laid_out(before.get(name), supply.tree.nodes, touched)
+            self.layouts[name] = self._layout(before.get(name), supply.tree.nodes, touched)
         return {name: layout.stock for name, layout in self.layouts.items()}
 
-    def _laid_out(self, before: _Layout | None, nodes: NDArray[np.object_], touched: set[str]) -> _Layout:
+    def _layout(self, before: _Layout | None, nodes: NDArray[np.object_], touched: set[str]) -> _Layout:
         if before is not None and before.nodes is nodes and not touched:
             return before
         names = [node.name for node in nodes]
@@ -161,31 +161,31 @@ class NumaUsage:
             changed = sorted(new | {rows[name] for name in touched if name in rows})
             now = self._told(nodes, changed, lodgers)
             columns = changed_rows(columns, now) if now else columns
-        stock = NumaStock(columns, lambda: self._whole(nodes), names, lodgers, self.book.seats)
-        return _Layout(nodes, names, lodgers, stock)
+        totals = NumaStock(columns, lambda: self._whole(nodes), names, lodgers, self.book.seats)
+        return _Layout(nodes, names, lodgers, totals)
 
     def _told(
         self, nodes: NDArray[np.object_], rows: Iterable[int], lodgers: dict[int, dict[Key, PendingPods]]
     ) -> list[tuple[int, Node, NodeZones | None, bool]]:
-        """What to make of nodes: row, node, zones, and whether they can be relied on. Lodgers are noted."""
+        """Per node: row, node, zones, and whether they are up to date. Updates the pending pods."""
         found = []
         for row in rows:
             node: Node = nodes[row]
-            belief = self.book.beliefs.get(node.name, reports.NOTHING_KNOWN)
-            here, settled = self._lodging(node, belief)
+            view = self.book.beliefs.get(node.name, reports.NOTHING_KNOWN)
+            here, settled = self._lodging(node, view)
             if here:
                 lodgers[row] = here
             else:
                 lodgers.pop(row, None)
             if settled:
-                left = {name: what for name, what in belief.reserved.items() if name not in settled}
-                belief = replace(belief, reserved=left)
-            found.append((row, node, *reports.believed(belief, self.book.care)))
+                left = {name: what for name, what in view.reserved.items() if name not in settled}
+                view = replace(view, reserved=left)
+            found.append((row, node, *reports.believed(view, self.book.care)))
         return found
 
-    def _lodging(self, node: Node, belief: NumaView) -> tuple[dict[Key, PendingPods], set[Name]]:
-        """Who lodges on a node, and which pods are theirs."""
-        guests = self.guests.get(node.labels.get(HOSTNAME, node.name), {})
+    def _lodging(self, node: Node, view: NumaView) -> tuple[dict[Key, PendingPods], set[Name]]:
+        """The pending pods of gangs on a node, and which pods are theirs."""
+        guests = self.host_pods.get(node.labels.get(HOSTNAME, node.name), {})
         pods = self.book.pods.get(node.name, {}).values() if guests else ()
         found: dict[Key, PendingPods] = {}
         theirs: set[Name] = set()
@@ -193,13 +193,13 @@ class NumaUsage:
             mine = [pod for pod in pods if pod.gang == guest.gang and pod.pod_set in (guest.pod_set, "")]
             names = {(pod.key.namespace, pod.key.name): pod for pod in mine}
             theirs |= names.keys()
-            counted = {name: pod for name, pod in names.items() if pod.up and name not in belief.reserved}
+            counted = {name: pod for name, pod in names.items() if pod.up and name not in view.reserved}
             running = tuple(sorted(name for name, pod in counted.items() if not pod.over))
             found[key] = PendingPods(guest.wants, max(guest.count - len(counted), 0), running)
         return found, theirs
 
     def _whole(self, nodes: NDArray[np.object_]) -> NumaColumns:
-        """The zones with nobody in them."""
+        """The zones without any pod."""
         told = {}
         for node in nodes:
             report = self.book.beliefs.get(node.name, reports.NOTHING_KNOWN).report
@@ -209,6 +209,6 @@ class NumaUsage:
         return zone_columns(nodes.tolist(), told)
 
 
-def _ours(pod: Pod) -> Pod:
-    """Whoever put it there: what a report cannot know of it yet is reserved."""
+def _as_ours(pod: Pod) -> Pod:
+    """The pod as one of ours: reserve what a report does not include yet, whatever its scheduler."""
     return replace(pod, ours=True)

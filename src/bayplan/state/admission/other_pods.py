@@ -1,8 +1,8 @@
-"""Pods that no gang accounts for where they are: those of others, surplus ones, and those left behind.
+"""Pods whose capacity no admission covers: pods of other schedulers, surplus pods, and pods left behind.
 
-A gang that holds places has so many slots for pods of each pod set in each domain. A pod that names the gang
-is accounted for if it is in such a domain and a slot is left for it; only what it takes beyond its slot is
-counted again. All other pods take room on their nodes by themselves, whatever they say about themselves.
+An admitted gang has a number of slots for pods of each pod set in each domain. A pod of the gang is covered
+if it is in such a domain and a slot is free; only what it uses beyond its slot is counted again. All other
+pods use capacity of their nodes by themselves, whatever gang they name.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ Slot = tuple[str, Levels, Path]
 
 @dataclass(slots=True)
 class GangVersions:
-    """All versions of one gang, the pods that name it, and the slots that those with a holding have."""
+    """All versions of one elastic gang, the pods that name it, and the slots of the admitted versions."""
 
     versions: dict[Ref, None] = field(default_factory=dict)
     slots: dict[Slot, int] = field(default_factory=dict)
-    each: dict[Slot, Mapping[str, int]] = field(default_factory=dict)  # what one pod takes there
+    each: dict[Slot, Mapping[str, int]] = field(default_factory=dict)  # requests of one pod
     levels: dict[str, dict[Levels, None]] = field(default_factory=dict)  # by pod set
     pods: dict[PodKey, Slot | None] = field(default_factory=dict)  # None: in no domain that has slots
     inside: dict[Slot, dict[PodKey, None]] = field(
         default_factory=dict
-    )  # those who came first have the slots
+    )  # in order of arrival: the first pods have the slots
 
 
 class UnmanagedPods:
-    """Claims of pods on nodes, beside what gangs hold."""
+    """Capacity that pods use on nodes beyond what admitted gangs hold."""
 
-    def __init__(self, holdings: AdmittedUsage) -> None:
-        self.holdings = holdings
+    def __init__(self, usages: AdmittedUsage) -> None:
+        self.holdings = usages
         self.ledger = Ledger()
         self.pods: dict[PodKey, Pod] = {}
         self.families: dict[Ref, GangVersions] = {}
-        self.family_of: dict[Ref, Ref] = {}  # of gangs that hold something
+        self.family_of: dict[Ref, Ref] = {}  # of gangs that hold usage
         self.on_node: dict[str, dict[PodKey, None]] = {}  # pods that name a gang
 
     def seen(self, pod: Pod) -> list[Shift]:
-        """A pod is there, or changed."""
+        """A pod was added or changed."""
         before = self.pods.get(pod.key)
         if before is not None and _weight(before) == _weight(pod):
             self.pods[pod.key] = pod
@@ -65,7 +65,7 @@ class UnmanagedPods:
         return shifts
 
     def gone(self, key: PodKey) -> list[Shift]:
-        """A pod is no more."""
+        """A pod was deleted."""
         pod = self.pods.pop(key, None)
         shifts = self.ledger.release(key)
         if pod is None or pod.gang is None:
@@ -77,11 +77,11 @@ class UnmanagedPods:
             self._forget(pod.gang, family)
         return shifts
 
-    def moved(self, ref: Ref, holding: GangUsage | None) -> list[Shift]:
-        """A gang stands elsewhere than before, or nowhere."""
-        name = self.family_of.pop(ref, ref) if holding is None else holding.demand.family
+    def moved(self, ref: Ref, usage: GangUsage | None) -> list[Shift]:
+        """A gang has another placement than before, or none."""
+        name = self.family_of.pop(ref, ref) if usage is None else usage.demand.family
         family = self.families.setdefault(name, GangVersions())
-        if holding is None:
+        if usage is None:
             family.versions.pop(ref, None)
         else:
             family.versions[ref], self.family_of[ref] = None, name
@@ -90,7 +90,7 @@ class UnmanagedPods:
         return shifts
 
     def nodes_changed(self, names: Iterable[str]) -> list[Shift]:
-        """Nodes have other labels than before: their pods may be in other domains."""
+        """Labels of nodes changed: their pods may be in other domains now."""
         shifts: list[Shift] = []
         for name in names:
             for key in list(self.on_node.get(name, ())):
@@ -101,16 +101,16 @@ class UnmanagedPods:
         return shifts
 
     def _renewed(self, family: GangVersions) -> list[Shift]:
-        """Work out the slots afresh, and who has them."""
+        """Recompute the slots and which pods have them."""
         family.slots, family.each, family.levels = {}, {}, {}
         found = (self.holdings.by_gang.get(ref) for ref in family.versions)
-        for spot in (spot for holding in found if holding is not None for spot in holding.spots):
-            levels = _levels(spot.place.levels)
-            family.levels.setdefault(spot.pod_set, {})[levels] = None
-            for share in spot.place.shares:
-                slot = (spot.pod_set, levels, share.values[-len(levels) :])
+        for placement in (placement for usage in found if usage is not None for placement in usage.spots):
+            levels = _levels(placement.place.levels)
+            family.levels.setdefault(placement.pod_set, {})[levels] = None
+            for share in placement.place.shares:
+                slot = (placement.pod_set, levels, share.values[-len(levels) :])
                 family.slots[slot] = family.slots.get(slot, 0) + share.count
-                family.each[slot] = spot.requests
+                family.each[slot] = placement.requests
         pods = [self.pods[key] for key in family.pods]
         family.pods, family.inside = {}, {}
         return [shift for pod in pods for shift in self._enter(family, pod)]
@@ -125,7 +125,7 @@ class UnmanagedPods:
         return self._settled(pod, family.each[slot] if has_slot else None)
 
     def _leave(self, family: GangVersions, key: PodKey) -> list[Shift]:
-        """A pod gives its slot to the first that has none."""
+        """Hand the slot of a pod to the first pod without one."""
         slot = family.pods.pop(key, None)
         if slot is None:
             return []
@@ -139,7 +139,7 @@ class UnmanagedPods:
         return self._settled(self.pods[order[count]], family.each[slot])
 
     def _settled(self, pod: Pod, slot: Mapping[str, int] | None) -> list[Shift]:
-        """What a pod takes beyond its slot, or all that it takes if it has none."""
+        """What a pod uses beyond its slot, or all that it uses if it has none."""
         if slot is None:
             return self.ledger.hold(_claim(pod))
         each = {**slot, PODS: slot.get(PODS, 0) + 1}
@@ -151,7 +151,7 @@ class UnmanagedPods:
         return self.ledger.release(pod.key)
 
     def _slot(self, family: GangVersions, pod: Pod) -> Slot | None:
-        """Where a pod stands, if its gang has slots for its pod set there."""
+        """The slot of a pod: its domain, if its gang has slots for its pod set there."""
         for pod_set in self._pod_sets(family, pod):
             for levels in family.levels[pod_set]:
                 domain = self._domain(pod.node, levels)
@@ -160,7 +160,7 @@ class UnmanagedPods:
         return None
 
     def _pod_sets(self, family: GangVersions, pod: Pod) -> Iterator[str]:
-        """That of the pod; if it does not say, the only one there is."""
+        """The pod set of the pod; if the pod names none, the only pod set there is."""
         if pod.pod_set in family.levels:
             yield pod.pod_set
         elif not pod.pod_set and len(family.levels) == 1:
@@ -180,12 +180,12 @@ class UnmanagedPods:
 
 
 def _levels(levels: Levels) -> Levels:
-    """A host is known by its name alone."""
+    """A host is identified by its name alone."""
     return levels[-1:] if levels[-1] == HOSTNAME else levels
 
 
 def _weight(pod: Pod) -> tuple[object, ...]:
-    """What of a pod decides where it takes how much."""
+    """The fields of a pod that decide where it uses how much."""
     return pod.uid, pod.gang, pod.pod_set, pod.node, pod.takes_room, pod.amounts
 
 

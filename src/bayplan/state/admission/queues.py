@@ -1,4 +1,4 @@
-"""Lines before queues: who is next, who was refused in which shape, and what may change that."""
+"""Pending queues of admission: the order of gangs, rejected equivalence classes, and what requeues them."""
 
 from __future__ import annotations
 
@@ -15,81 +15,81 @@ from bayplan.model.queued_gang import QueuedGang, Rank
 BACKOFF_FIRST = 1.0
 BACKOFF_MAX = 30.0
 NEVER = float("inf")
-_OF_ITS_OWN = (
+_OWN_REASONS = (
     AdmissionRemark.INTERNAL,
     AdmissionRemark.OUT_OF_TIME,
-)  # reasons that are not those of its like
+)  # reasons that do not hold for gangs of the same shape
 
 
 class QueueEntryState(StrEnum):
-    """Where a gang stands in a queue."""
+    """State of a gang in its queue."""
 
-    OUT = "out"  # inactive, or without a queue to wait in
+    INACTIVE = "inactive"  # inactive, or without a queue
     WAITING = "waiting"
-    BACKOFF = "backoff"  # put off until a certain time
-    COMMITTED = "committed"  # decided; the write is on its way
+    BACKOFF = "backoff"  # requeued after a delay
+    COMMITTED = "committed"  # decided; the write is in flight
     HOLDING = "holding"  # has quota
-    PLACING = "placing"  # has quota and waits for a place
+    PLACING = "placing"  # has quota and waits for a placement
 
 
 @dataclass(slots=True, eq=False)
 class QueueEntry:
-    """One gang's standing."""
+    """Queue entry of one gang."""
 
     demand: QueuedGang
     queue: str = ""
     shape: Hashable = None
-    place: QueueEntryState = QueueEntryState.OUT
+    place: QueueEntryState = QueueEntryState.INACTIVE
     due: float = NEVER
     tries: int = 0
-    told: Hashable = None  # why it waits
+    told: Hashable = None  # the reason it is pending, as reported last
     progress: tuple[Mapping[str, int], ...] = ()
-    asked: int = -1  # how often its line had been woken when the search for flavors ended there
-    searched: list[tuple[Mapping[str, int], ...]] = field(default_factory=list)  # where it ended since then
-    overtaken: int = -1  # the last state of things in which others of the round came first
-    ticket: int = 0  # which of its entries in a line is the true one
+    asked: int = -1  # value of `wakings` of its queue when the search for flavors stopped there
+    searched: list[tuple[Mapping[str, int], ...]] = field(default_factory=list)  # where it stopped since then
+    overtaken: int = -1  # generation in which other gangs of the cycle were last ahead of it
+    ticket: int = 0  # identifies its valid entry in the heap
 
-    rank: Rank = (0, 0.0, "", "")  # more important, then longer waiting first
+    rank: Rank = (0, 0.0, "", "")  # higher priority first, then longer pending
 
-    def put_in_order(self) -> None:
-        """Take the rank from what is asked for now."""
+    def update_rank(self) -> None:
+        """Update the rank from the current spec."""
         self.rank = self.demand.rank
 
 
 @dataclass(slots=True)
 class PendingQueue:
-    """Gangs that wait before one queue, by shape: of equal ones, only the first has to be tried."""
+    """Pending gangs of one queue, by shape: of gangs with the same shape only the first is tried."""
 
     strict: bool = False
     shapes: dict[Hashable, list[tuple[Rank, int, QueueEntry]]] = field(default_factory=dict)
     refused: set[Hashable] = field(default_factory=set)  # until something changes
-    short: set[Hashable] = field(default_factory=set)  # of these, the ones that only quota can help
-    barred: set[Hashable] = field(default_factory=set)  # of these, who may not enter: they hold up nobody
+    short: set[Hashable] = field(default_factory=set)  # of these, shapes that only more quota can help
+    barred: set[Hashable] = field(default_factory=set)  # of these, may not enter: they block no gang
     wakings: int = 0
-    sticky: QueueEntry | None = None  # others are leaving for its sake: nobody of this line overtakes it
-    untold: dict[Hashable, dict[Ref, QueueEntry]] = field(
+    sticky: QueueEntry | None = None  # victims are terminating for it: no gang of this queue overtakes it
+    unreported: dict[Hashable, dict[Ref, QueueEntry]] = field(
         default_factory=dict
-    )  # by shape: know no reason yet
-    said: dict[Hashable, Hashable] = field(default_factory=dict)  # by shape: the reason they were told
+    )  # by shape: entries whose reason was not reported yet
+    said: dict[Hashable, Hashable] = field(default_factory=dict)  # by shape: the reason reported last
     count: int = 0
-    idle: bool = False  # nobody's turn, and nothing changed since that was found
-    held: bool = False  # the queue must not admit yet; a matter of moments, of which gangs are not told
+    idle: bool = False  # no gang is to be tried, and nothing changed since
+    held: bool = False  # the queue may not admit yet; short-lived, so no reason is reported
 
-    def add(self, standing: QueueEntry) -> None:
+    def add(self, entry: QueueEntry) -> None:
         self.idle = False
         self.count += 1
-        standing.ticket = self.count
-        self.untold.setdefault(standing.shape, {})[standing.demand.gang.source] = standing
-        heap = self.shapes.setdefault(standing.shape, [])
-        heapq.heappush(heap, (standing.rank, self.count, standing))
+        entry.ticket = self.count
+        self.unreported.setdefault(entry.shape, {})[entry.demand.gang.source] = entry
+        heap = self.shapes.setdefault(entry.shape, [])
+        heapq.heappush(heap, (entry.rank, self.count, entry))
 
     def hold(self, held: bool) -> None:
-        """Keep every gang waiting, or no more."""
+        """Suspend or resume admission from this queue."""
         if held != self.held:
             self.held, self.idle = held, False
 
     def first(self) -> QueueEntry | None:
-        """Whose turn it is; nobody's if all were refused, or the first was and nobody may overtake."""
+        """The gang to try next; None if all shapes are rejected, or the first is and the queue is strict."""
         if self.held:
             return None
         if self.sticky is not None:
@@ -106,43 +106,41 @@ class PendingQueue:
         return None if best is None or best.shape in self.refused else best
 
     def refuse(self, shape: Hashable) -> bool:
-        """Gangs of this shape are not tried again before something happens; says whether that is new."""
+        """Do not try gangs of this shape until something changes. Returns whether that is new."""
         known = shape in self.refused
         self.refused.add(shape)
         return not known
 
     def is_ready(self) -> bool:
-        """Whether something changed since everyone here was refused."""
+        """Whether a gang is to be tried: something changed since all were rejected."""
         if not self.idle:
             first = self.first()
             self.idle = first is None or first.shape in self.refused
         return not self.idle
 
-    def alike(self, standing: QueueEntry, most: int) -> list[QueueEntry]:
-        """Others of the same shape that have not been told why they wait, first in line first."""
+    def alike(self, entry: QueueEntry, most: int) -> list[QueueEntry]:
+        """Other gangs of the same shape whose reason was not reported yet, in queue order."""
         found = (
             other
-            for other in self.untold.get(standing.shape, {}).values()
-            if other is not standing
-            and other.place is QueueEntryState.WAITING
-            and other.shape == standing.shape
+            for other in self.unreported.get(entry.shape, {}).values()
+            if other is not entry and other.place is QueueEntryState.WAITING and other.shape == entry.shape
         )
         return heapq.nsmallest(most, found, key=lambda other: other.rank)
 
-    def tell(self, standing: QueueEntry, reason: Hashable) -> None:
-        """A gang knows why it waits. If that is another reason than before, its like have to be told too."""
-        shape, ref = standing.shape, standing.demand.gang.source
+    def tell(self, entry: QueueEntry, reason: Hashable) -> None:
+        """Record the reported reason of a gang. A new reason has to be reported to its whole shape."""
+        shape, ref = entry.shape, entry.demand.gang.source
         if self.said.get(shape, reason) != reason:
-            self.untold[shape] = {o.demand.gang.source: o for _, _, o in self.shapes.get(shape, ())}
-        self.said[shape] = standing.told = reason
-        self.untold.get(shape, {}).pop(ref, None)
+            self.unreported[shape] = {o.demand.gang.source: o for _, _, o in self.shapes.get(shape, ())}
+        self.said[shape] = entry.told = reason
+        self.unreported.get(shape, {}).pop(ref, None)
 
     def waiting(self) -> Iterator[QueueEntry]:
-        """Everyone in line."""
+        """All pending gangs."""
         for shape, heap in self.shapes.items():
-            for _, ticket, standing in heap:
-                if _is_live(standing, shape, ticket):
-                    yield standing
+            for _, ticket, entry in heap:
+                if _is_live(entry, shape, ticket):
+                    yield entry
 
     def _top(self, shape: Hashable) -> QueueEntry | None:
         heap = self.shapes[shape]
@@ -150,162 +148,163 @@ class PendingQueue:
             heapq.heappop(heap)
         if not heap:
             del self.shapes[shape]
-            self.untold.pop(shape, None)
+            self.unreported.pop(shape, None)
             self.said.pop(shape, None)
             for known in (
                 self.refused,
                 self.short,
                 self.barred,
-            ):  # the next of its like is tried, and told why
+            ):  # the next gang of this shape is tried and gets its own reason
                 known.discard(shape)
             return None
         return heap[0][2]
 
 
-def _is_live(standing: QueueEntry, shape: Hashable, ticket: int) -> bool:
-    """Whether an entry of a heap still says the truth; what moved on is left there until it comes up."""
-    return standing.place is QueueEntryState.WAITING and standing.shape == shape and standing.ticket == ticket
+def _is_live(entry: QueueEntry, shape: Hashable, ticket: int) -> bool:
+    """Whether a heap entry is valid. Outdated entries stay in the heap until they reach its top."""
+    return entry.place is QueueEntryState.WAITING and entry.shape == shape and entry.ticket == ticket
 
 
 @dataclass(slots=True)
 class PendingQueues:
-    """All lines, and every gang's standing."""
+    """The pending queues of all queues, and the entry of every gang."""
 
     lines: dict[str, PendingQueue] = field(default_factory=dict)
     standings: dict[Ref, QueueEntry] = field(default_factory=dict)
-    timed: list[tuple[float, int, QueueEntry]] = field(default_factory=list)
-    holding: dict[Ref, QueueEntry] = field(default_factory=dict)  # those that wait for a place
-    crowded: bool = False  # somebody was refused for the sake of others that wait, too
+    delayed: list[tuple[float, int, QueueEntry]] = field(default_factory=list)
+    placing: dict[Ref, QueueEntry] = field(default_factory=dict)  # entries that wait for a placement
+    crowded: bool = False  # a gang was rejected because of capacity that other pending gangs are waiting for
     count: int = 0
 
     def line(self, queue: str) -> PendingQueue:
         return self.lines.setdefault(queue, PendingQueue())
 
     def drop_unused(self, queues: Container[str]) -> None:
-        """Forget the lines of queues that are gone and that no gang goes to."""
+        """Drop the pending queues of deleted queues that no gang belongs to."""
         gone = [name for name in self.lines if name not in queues]
-        named = {standing.queue for standing in self.standings.values()} if gone else set()
+        named = {entry.queue for entry in self.standings.values()} if gone else set()
         for name in gone:
             if name not in named:
                 del self.lines[name]
 
     def is_ready(self) -> bool:
-        """Whether it is anybody's turn."""
-        return any(line.is_ready() for line in self.lines.values())
+        """Whether any gang is to be tried."""
+        return any(pending.is_ready() for pending in self.lines.values())
 
-    def stir(self, queue: str) -> str:
-        """Somebody comes or goes: it may be another's turn there."""
+    def touch(self, queue: str) -> str:
+        """A gang enters or leaves the queue: another one may be first now."""
         if queue in self.lines:
             self.lines[queue].idle = False
         return queue
 
-    def move(self, standing: QueueEntry, place: QueueEntryState, due: float = NEVER) -> None:
-        """Put a gang elsewhere."""
-        again = place is QueueEntryState.WAITING and standing.place is not QueueEntryState.WAITING
-        self.stir(standing.queue)
-        standing.place, standing.due = place, due
+    def move(self, entry: QueueEntry, place: QueueEntryState, due: float = NEVER) -> None:
+        """Change the state of an entry."""
+        again = place is QueueEntryState.WAITING and entry.place is not QueueEntryState.WAITING
+        self.touch(entry.queue)
+        entry.place, entry.due = place, due
         if place is QueueEntryState.PLACING:
-            self.holding[standing.demand.gang.source] = standing
+            self.placing[entry.demand.gang.source] = entry
         else:
-            self.holding.pop(standing.demand.gang.source, None)
+            self.placing.pop(entry.demand.gang.source, None)
         if again:
-            self.line(standing.queue).add(standing)
+            self.line(entry.queue).add(entry)
         if due < NEVER:
             self.count += 1
-            heapq.heappush(self.timed, (due, self.count, standing))
+            heapq.heappush(self.delayed, (due, self.count, entry))
 
     def back_off(
-        self, standing: QueueEntry, place: QueueEntryState, now: float, first: float, most: float
+        self, entry: QueueEntry, place: QueueEntryState, now: float, first: float, most: float
     ) -> None:
-        """Try again later, each time twice as late."""
-        standing.tries += 1
-        self.move(standing, place, now + min(first * 2.0 ** (standing.tries - 1), most))
+        """Requeue with exponential backoff."""
+        entry.tries += 1
+        self.move(entry, place, now + min(first * 2.0 ** (entry.tries - 1), most))
 
-    def decline(self, standing: QueueEntry, action: ReportNotAdmitted, now: float) -> bool:
-        """A gang was not admitted; says whether that makes the next round another one."""
-        line, remark = self.line(standing.queue), action.refusal.remark
-        if standing.asked != line.wakings:
-            standing.searched = []
-        resumed = any(index >= 0 for part in standing.progress for index in part.values())
-        standing.progress, standing.asked = tuple(action.progress), line.wakings
+    def requeue(self, entry: QueueEntry, action: ReportNotAdmitted, now: float) -> bool:
+        """Requeue a gang that was not admitted. Returns whether the next cycle can end differently."""
+        pending, remark = self.line(entry.queue), action.refusal.remark
+        if entry.asked != pending.wakings:
+            entry.searched = []
+        resumed = any(index >= 0 for part in entry.progress for index in part.values())
+        entry.progress, entry.asked = tuple(action.progress), pending.wakings
         self.crowded = self.crowded or action.crowded
-        if standing.place is QueueEntryState.WAITING and remark not in _OF_ITS_OWN:
-            line.tell(standing, action.refusal.token)
+        if entry.place is QueueEntryState.WAITING and remark not in _OWN_REASONS:
+            pending.tell(entry, action.refusal.token)
         match action.again:
-            case Requeue.AFTER_A_WHILE if standing.place is QueueEntryState.WAITING:
-                self.give_up_turn(standing.queue, standing)
-                self.back_off(standing, QueueEntryState.BACKOFF, now, BACKOFF_FIRST, BACKOFF_MAX)
+            case Requeue.AFTER_A_WHILE if entry.place is QueueEntryState.WAITING:
+                self.clear_sticky(entry.queue, entry)
+                self.back_off(entry, QueueEntryState.BACKOFF, now, BACKOFF_FIRST, BACKOFF_MAX)
                 return True
             case Requeue.AFTER_A_WHILE:
-                standing.tries += standing.due > 0  # what an event made us try does not count
-                self.move(standing, QueueEntryState.PLACING, now + action.seconds)
+                entry.tries += entry.due > 0  # attempts caused by an event do not count
+                self.move(entry, QueueEntryState.PLACING, now + action.seconds)
             case Requeue.WHEN_IT_MAY_HELP:
                 if remark in (AdmissionRemark.NAMESPACE, AdmissionRemark.ENTRANCE_CLOSED):
-                    line.barred.add(standing.shape)
-                self.give_up_turn(standing.queue, standing)
-                # Fewer pods, or flavors that were looked at before, may have quota and lack room.
+                    pending.barred.add(entry.shape)
+                self.clear_sticky(entry.queue, entry)
+                # With fewer pods, or with flavors tried earlier, quota may suffice and capacity may not.
                 fewer = any(p.minimum < p.count for p in action.demand.gang.root.pod_sets())
                 if action.refusal.only_quota_helps() and not (fewer or resumed):
-                    line.short.add(standing.shape)
+                    pending.short.add(entry.shape)
                 else:
-                    line.short.discard(standing.shape)
-                return line.refuse(standing.shape)
+                    pending.short.discard(entry.shape)
+                return pending.refuse(entry.shape)
             case Requeue.AT_ONCE if remark in (
                 AdmissionRemark.LEAVING,
                 AdmissionRemark.SAME_VICTIMS_WILL_FIT,
             ):
-                line.sticky = standing
-                return line.refuse(standing.shape)  # until they have left
-            case Requeue.AT_ONCE if (
-                standing.progress in standing.searched
-            ):  # all of it was tried, in a circle
-                self.give_up_turn(standing.queue, standing)
-                return line.refuse(standing.shape)
+                pending.sticky = entry
+                return pending.refuse(entry.shape)  # until the victims are gone
+            case Requeue.AT_ONCE if entry.progress in entry.searched:  # every flavor was tried
+                self.clear_sticky(entry.queue, entry)
+                return pending.refuse(entry.shape)
             case Requeue.AT_ONCE if any(at >= 0 for part in action.progress for at in part.values()):
-                standing.searched.append(standing.progress)
+                entry.searched.append(entry.progress)
                 return True
         return False
 
-    def put_off(self, standing: QueueEntry, seen: int) -> bool:
-        """Others of the round came first. If that was so in this very state of things, it would go on so."""
-        before, standing.overtaken = standing.overtaken, seen
-        return before == seen and self.line(standing.queue).refuse(standing.shape)
+    def put_off(self, entry: QueueEntry, seen: int) -> bool:
+        """Other gangs of the cycle came first. Returns whether the shape is newly rejected.
 
-    def hurry(self, concerns: Callable[[QueueEntry], bool]) -> None:
-        """Something changed that may help gangs that wait for a place."""
-        for standing in list(self.holding.values()):
-            if standing.due > 0 and concerns(standing):
-                self.move(standing, QueueEntryState.PLACING, 0.0)
+        If that already happened in this generation, another cycle would end the same way.
+        """
+        before, entry.overtaken = entry.overtaken, seen
+        return before == seen and self.line(entry.queue).refuse(entry.shape)
+
+    def retry_placements(self, concerns: Callable[[QueueEntry], bool]) -> None:
+        """Retry gangs that wait for a placement: something changed that may help them."""
+        for entry in list(self.placing.values()):
+            if entry.due > 0 and concerns(entry):
+                self.move(entry, QueueEntryState.PLACING, 0.0)
 
     def due(self, now: float) -> Iterator[QueueEntry]:
-        """Those whose time has come."""
-        while self.timed and self.timed[0][0] <= now:
-            due, _, standing = heapq.heappop(self.timed)
-            if standing.due == due:
-                yield standing
+        """The entries whose delay has passed."""
+        while self.delayed and self.delayed[0][0] <= now:
+            due, _, entry = heapq.heappop(self.delayed)
+            if entry.due == due:
+                yield entry
 
     def next_due(self) -> float:
-        while self.timed and self.timed[0][2].due != self.timed[0][0]:
-            heapq.heappop(self.timed)
-        return self.timed[0][0] if self.timed else NEVER
+        while self.delayed and self.delayed[0][2].due != self.delayed[0][0]:
+            heapq.heappop(self.delayed)
+        return self.delayed[0][0] if self.delayed else NEVER
 
     def wake(self, queue: str, *, room: bool = False) -> None:
-        """Something changed that may help: whoever was refused is tried again.
+        """Retry rejected gangs: something changed that may help.
 
-        If only room came free, that does not help those who lack nothing but quota.
+        Freed capacity alone (`room`) does not help gangs that only lack quota.
         """
-        line = self.lines.get(queue)
-        if line is None:
+        pending = self.lines.get(queue)
+        if pending is None:
             return
-        kept = line.refused & line.short if room else set()
-        line.refused, line.short, line.barred = kept, set(kept), line.barred & kept
-        line.idle = False
-        line.wakings += 1
+        reserved = pending.refused & pending.short if room else set()
+        pending.refused, pending.short, pending.barred = reserved, set(reserved), pending.barred & reserved
+        pending.idle = False
+        pending.wakings += 1
 
-    def give_up_turn(self, queue: str, standing: QueueEntry) -> bool:
-        """Nobody leaves for a gang's sake any more; says whether somebody did."""
-        line = self.lines.get(queue)
-        if line is None or line.sticky is not standing:
+    def clear_sticky(self, queue: str, entry: QueueEntry) -> bool:
+        """No victims are terminating for a gang any more. Returns whether there were any."""
+        pending = self.lines.get(queue)
+        if pending is None or pending.sticky is not entry:
             return False
-        line.sticky, line.idle = None, False
+        pending.sticky, pending.idle = None, False
         return True

@@ -1,4 +1,4 @@
-"""Quota accounts: who holds how much, what is left, and how much more could ever be had."""
+"""The quota tree: usage of each node, what is available, and the maximum that could ever be available."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NONE = Quota(0)
 
 
 class QuotaAccount:
-    """One node of the quota tree. What its members use beyond what it keeps to itself counts above too."""
+    """One node of the quota tree. Usage beyond the quota it does not lend counts at its parent too."""
 
     __slots__ = ("children", "is_queue", "name", "node", "parent", "subtree", "usage")
 
@@ -21,14 +21,14 @@ class QuotaAccount:
         self.is_queue = is_queue
         self.parent: QuotaAccount | None = None
         self.children: list[QuotaAccount] = []
-        self.subtree: dict[Cell, int] = {}  # own and lent by children
+        self.subtree: dict[Cell, int] = {}  # its own quota and what its children lend
         self.usage: dict[Cell, int] = {}
 
     def quota(self, cell: Cell) -> Quota:
         return self.node.quotas.get(cell, NONE)
 
     def kept(self, cell: Cell) -> int:
-        """What is never lent to the parent."""
+        """The quota that is never lent to the parent."""
         lending = self.quota(cell).lending
         return 0 if lending is None else max(0, self.subtree.get(cell, 0) - lending)
 
@@ -36,22 +36,22 @@ class QuotaAccount:
         return max(0, self.kept(cell) - self.usage.get(cell, 0))
 
     def _left(self, cell: Cell) -> int:
-        """What is free, negative if more is used than there is."""
+        """Quota minus usage; negative if usage exceeds quota."""
         subtree, usage = self.subtree.get(cell, 0), self.usage.get(cell, 0)
         if self.parent is None:
             return subtree - usage
         above, limit = self.parent._left(cell), self.quota(cell).borrowing
-        kept = self.kept(cell)
+        unlent = self.kept(cell)
         if limit is not None:
-            above = min(above, subtree - kept - max(0, usage - kept) + limit)
-        return max(0, kept - usage) + above
+            above = min(above, subtree - unlent - max(0, usage - unlent) + limit)
+        return max(0, unlent - usage) + above
 
     def available(self, cell: Cell) -> int:
-        """What can be had now."""
+        """The quota available now, including what can be borrowed."""
         return max(0, self._left(cell))
 
     def most(self, cell: Cell) -> int:
-        """What could be had if nobody used anything."""
+        """The maximum available if the whole tree were unused."""
         subtree = self.subtree.get(cell, 0)
         if self.parent is None:
             return subtree
@@ -59,14 +59,14 @@ class QuotaAccount:
         return reachable if limit is None else min(reachable, subtree + limit)
 
     def add(self, cell: Cell, amount: int) -> None:
-        """Use more."""
+        """Add usage."""
         beyond = amount - self.kept_free(cell)
         self.usage[cell] = self.usage.get(cell, 0) + amount
         if self.parent is not None and beyond > 0:
             self.parent.add(cell, beyond)
 
     def remove(self, cell: Cell, amount: int) -> None:
-        """Use less."""
+        """Remove usage."""
         usage = self.usage.get(cell, 0)
         above = usage - self.kept(cell)
         self.usage[cell] = usage - amount
@@ -74,11 +74,11 @@ class QuotaAccount:
             self.parent.remove(cell, min(amount, above))
 
     def borrows(self, cell: Cell, more: int = 0) -> bool:
-        """Whether this much more use would exceed what the subtree brings in itself."""
+        """Whether this much more usage would exceed the quota of the subtree."""
         return self.subtree.get(cell, 0) < self.usage.get(cell, 0) + more
 
     def ancestors(self) -> Iterator[QuotaAccount]:
-        """From the parent to the root."""
+        """The ancestors from the parent to the root."""
         above = self.parent
         while above is not None:
             yield above
@@ -91,7 +91,7 @@ class QuotaAccount:
         return top
 
     def queues(self) -> Iterator[QuotaAccount]:
-        """Every queue below, or this one."""
+        """All queues of the subtree, including this one."""
         if self.is_queue:
             yield self
         for child in self.children:
@@ -103,14 +103,14 @@ class QuotaAccount:
 
 
 class QuotaTree:
-    """All accounts. Shared nodes and queues have names of their own; neither sees the other's."""
+    """All nodes of the quota tree. Shared nodes and queues have separate name spaces."""
 
     def __init__(self, shared: Iterable[QuotaNode] = (), queues: Iterable[QuotaNode] = ()) -> None:
         self.queues = {node.name: QuotaAccount(node, is_queue=True) for node in queues}
         self.shared = {node.name: QuotaAccount(node) for node in shared}
         for account in [*self.queues.values(), *self.shared.values()]:
             above = account.node.parent
-            if above and above not in self.shared:  # named by somebody, described by nobody
+            if above and above not in self.shared:  # referenced, but not defined
                 self.shared[above] = QuotaAccount(QuotaNode(above))
         self.cyclic = _cyclic(self.shared)
         for account in [*self.shared.values(), *self.queues.values()]:
@@ -123,25 +123,25 @@ class QuotaTree:
                 _sum_up(account)
 
     def copy(self) -> QuotaTree:
-        """The same accounts to try things on: what they hold is copied, their rules are shared."""
-        made = QuotaTree.__new__(QuotaTree)
-        made.cyclic = self.cyclic
-        made.queues = {name: _copied(account) for name, account in self.queues.items()}
-        made.shared = {name: _copied(account) for name, account in self.shared.items()}
-        for accounts, copies in ((self.queues, made.queues), (self.shared, made.shared)):
+        """A copy for simulation: usage is copied, configuration is shared."""
+        result = QuotaTree.__new__(QuotaTree)
+        result.cyclic = self.cyclic
+        result.queues = {name: _copied(account) for name, account in self.queues.items()}
+        result.shared = {name: _copied(account) for name, account in self.shared.items()}
+        for accounts, copies in ((self.queues, result.queues), (self.shared, result.shared)):
             for name, account in accounts.items():
                 if account.parent is not None:
-                    copies[name].parent = made.shared[account.parent.name]
+                    copies[name].parent = result.shared[account.parent.name]
         for name, account in self.shared.items():
-            made.shared[name].children = [
-                (made.queues if child.is_queue else made.shared)[child.name] for child in account.children
+            result.shared[name].children = [
+                (result.queues if child.is_queue else result.shared)[child.name] for child in account.children
             ]
-        return made
+        return result
 
     def use(self, queue: str, amounts: Mapping[Cell, int], sign: int = 1) -> None:
-        """A gang of a queue takes quota (sign -1: gives it back)."""
+        """Add the usage of a gang to a queue (sign -1: remove it)."""
         account = self.queues.get(queue)
-        if account is not None and account.parent is None:  # nobody above has to know
+        if account is not None and account.parent is None:  # no ancestor to update
             usage = account.usage
             for cell, amount in amounts.items():
                 usage[cell] = usage.get(cell, 0) + sign * amount
@@ -151,9 +151,10 @@ class QuotaTree:
 
 
 def share(account: QuotaAccount) -> tuple[bool, Fraction, Fraction]:
-    """How far a node is above its own quota, measured by what it could borrow: (infinite, weighted, plain).
+    """The dominant resource share of a node: (infinite, weighted, unweighted), in thousandths.
 
-    The largest ratio of any resource counts; a node of weight 0 that borrows has an infinite share.
+    Usage above quota relative to what can be lent, for the resource with the largest ratio. A node of weight
+    0 that borrows has an infinite share.
     """
     zero = (False, Fraction(0), Fraction(0))
     if account.parent is None:
@@ -180,13 +181,13 @@ def share(account: QuotaAccount) -> tuple[bool, Fraction, Fraction]:
 
 
 def _copied(account: QuotaAccount) -> QuotaAccount:
-    made = QuotaAccount(account.node, account.is_queue)
-    made.subtree, made.usage = account.subtree, dict(account.usage)
-    return made
+    copy = QuotaAccount(account.node, account.is_queue)
+    copy.subtree, copy.usage = account.subtree, dict(account.usage)
+    return copy
 
 
 def _sum_up(account: QuotaAccount) -> None:
-    """Count what each node can give, from the leaves up."""
+    """Compute the quota of each subtree from the leaves up."""
     account.subtree = {cell: quota.nominal for cell, quota in account.node.quotas.items()}
     for child in account.children:
         _sum_up(child)
@@ -195,7 +196,7 @@ def _sum_up(account: QuotaAccount) -> None:
 
 
 def _cyclic(shared: Mapping[str, QuotaAccount]) -> frozenset[str]:
-    """Nodes that are their own ancestors, or below one that is."""
+    """Nodes that are their own ancestors, and nodes below them."""
     sound: set[str] = set()
     bad: set[str] = set()
     for name in shared:

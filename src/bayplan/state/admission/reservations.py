@@ -1,4 +1,4 @@
-"""Room kept for a gang that waits for it, so that smaller ones do not take it away piece by piece."""
+"""Backfill reservations: a domain reserved for a pending gang, so that smaller gangs do not use it up."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 from bayplan.model.assignment import Path
 from bayplan.model.gang import Ref
-from bayplan.model.plan import Plan, reserving
+from bayplan.model.plan import Admit, EvictGang, Plan, ReportNotAdmitted, reservation_of
 from bayplan.model.queued_gang import QueuedGang
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A domain of one topology, and the gang that it is kept for."""
+    """A reserved domain of one topology, and the gang it is reserved for."""
 
     owner: Ref
     priority: int
@@ -20,7 +20,7 @@ class Reservation:
     domain: Path
 
     def binds(self, other: QueuedGang) -> bool:
-        """Whether another gang has to keep out: not if it is more important, or waits longer."""
+        """Whether another gang must not use the domain: it has lower priority, or is pending shorter."""
         if other.gang.source == self.owner or other.admission is not None:
             return False
         return (-other.gang.priority, other.queued) > (-self.priority, self.queued)
@@ -28,31 +28,31 @@ class Reservation:
 
 @dataclass(slots=True)
 class Reservations:
-    """At most one per topology: the most important gang's, and of equals the one's that waits longest."""
+    """At most one reservation per topology: the highest priority first, then the longest pending."""
 
     by_topology: dict[str, Reservation] = field(default_factory=dict)
 
     def fold(self, plan: Plan) -> bool:
-        """Take over what a plan reserves; says whether anything changed."""
+        """Apply the reservations of a plan. Returns whether anything changed."""
         before = dict(self.by_topology)
-        decided = {action.gang for action in plan.actions if hasattr(action, "demand")}
-        for topology, kept in before.items():
-            if kept.owner in decided:
+        decided = {a.gang for a in plan.actions if isinstance(a, Admit | EvictGang | ReportNotAdmitted)}
+        for topology, reserved in before.items():
+            if reserved.owner in decided:
                 del self.by_topology[topology]
         for action in plan.actions:
-            wanted = reserving(action)
+            wanted = reservation_of(action)
             if wanted is None:
                 continue
-            demand, (topology, domain) = wanted
+            queued, (topology, domain) = wanted
             known = self.by_topology.get(topology)
-            if known is None or not known.binds(demand):
-                gang = demand.gang
-                self.by_topology[topology] = Reservation(gang.source, gang.priority, demand.queued, domain)
+            if known is None or not known.binds(queued):
+                gang = queued.gang
+                self.by_topology[topology] = Reservation(gang.source, gang.priority, queued.queued, domain)
         return self.by_topology != before
 
     def drop(self, ref: Ref) -> bool:
-        """A gang waits no more; says whether anything was kept for it."""
-        mine = [topology for topology, kept in self.by_topology.items() if kept.owner == ref]
+        """A gang is no longer pending. Returns whether it had a reservation."""
+        mine = [topology for topology, reserved in self.by_topology.items() if reserved.owner == ref]
         for topology in mine:
             del self.by_topology[topology]
         return bool(mine)

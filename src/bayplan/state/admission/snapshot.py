@@ -1,4 +1,4 @@
-"""Whose turn it is in a round of admission, and the frozen view that the round decides on."""
+"""The heads of the pending queues, and the frozen snapshot that an admission cycle decides on."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from bayplan.state.admission.quota_tree import QuotaTree
 from bayplan.state.admission.reservations import Reservation
 from bayplan.state.admission.usage import GangUsage
 
-ALIKE_MAX = 1000  # told at once; the others of the shape the next time
+EQUIVALENTS_MAX = 1000  # per cycle; the remaining gangs of the shape follow in the next one
 
 
 @dataclass(frozen=True, slots=True)
 class QueueHead:
-    """A gang whose turn it is: its queue, where its last search for flavors ended, others just like it."""
+    """A gang to decide on, where its last search for flavors stopped, and gangs of the same shape."""
 
     demand: QueuedGang
     queue: str
     progress: tuple[Mapping[str, int], ...] = ()
-    barred: AdmissionRejection | None = None  # may not enter at all, for a reason that needs no look at quota
+    barred: AdmissionRejection | None = None  # it may not enter the queue, whatever quota is available
     alike: tuple[QueuedGang, ...] = ()
-    tries: int = 0  # how often a place was sought in vain since it has quota
-    made_room: bool = False  # others left, or are leaving, for its sake
+    tries: int = 0  # failed searches for a placement since it has quota
+    made_room: bool = False  # victims were evicted for it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AdmissionSnapshot:
-    """All that one decision looks at. Books are a copy; the rest is not changed by anybody."""
+    """The input of one admission cycle. The quota tree is a copy; everything else is read-only."""
 
     books: QuotaTree
     supplies: Mapping[str, CapacitySnapshot]
@@ -48,43 +48,41 @@ class AdmissionSnapshot:
     heads: tuple[QueueHead, ...]
     reserved: Mapping[str, Reservation] = field(default_factory=dict)  # by topology
     holdings: Mapping[Ref, GangUsage] = field(default_factory=dict)
-    known: KnownRows | None = None  # only what can be worked out anew at any time
-    zones: Mapping[str, NumaStock] = field(default_factory=dict)  # by topology; none if no node tells of any
+    known: KnownRows | None = None  # a cache of derived rows
+    zones: Mapping[str, NumaStock] = field(default_factory=dict)  # by topology; empty without NUMA reports
 
 
 Failed = Callable[[QueueEntry, Exception], None]
 
 
 def heads_of(
-    rules: AdmissionConfig, lines: PendingQueues, now: float, failed: Failed | None = None
+    config: AdmissionConfig, pending: PendingQueues, now: float, failed: Failed | None = None
 ) -> list[QueueHead]:
-    """The gangs that wait for a place, and the first of every line; `failed` is told of one that fails."""
-    turns = [standing for standing in lines.holding.values() if standing.due <= now]
-    if not turns and not lines.is_ready():
+    """The gangs that wait for a placement, and the head of every queue; errors of one gang go to `failed`."""
+    turns = [entry for entry in pending.placing.values() if entry.due <= now]
+    if not turns and not pending.is_ready():
         return []
-    firsts = (lines.lines[name].first() for name in sorted(lines.lines))
-    turns += [standing for standing in firsts if standing is not None]
+    firsts = (pending.lines[name].first() for name in sorted(pending.lines))
+    turns += [entry for entry in firsts if entry is not None]
     heads: list[QueueHead] = []
-    for standing in turns:
+    for entry in turns:
         try:
-            heads.append(head_of(rules, lines, standing))
+            heads.append(head_of(config, pending, entry))
         except Exception as error:
             if failed is None:
                 raise
-            failed(standing, error)
+            failed(entry, error)
     return heads
 
 
-def head_of(rules: AdmissionConfig, lines: PendingQueues, standing: QueueEntry) -> QueueHead:
-    """A gang as its turn comes."""
-    line = lines.lines.get(standing.queue)
+def head_of(config: AdmissionConfig, pending: PendingQueues, entry: QueueEntry) -> QueueHead:
+    """The head of a queue, from its entry."""
+    pending_queue = pending.lines.get(entry.queue)
     alike: Iterable[QueuedGang] = ()
-    if line is not None and standing.place is QueueEntryState.WAITING and not line.strict:
-        alike = (other.demand for other in line.alike(standing, ALIKE_MAX))
-    barred = rules.barred(standing.demand, standing.queue)
-    is_current = line is not None and standing.asked == line.wakings
-    progress = standing.progress if is_current else ()
-    made_room = line is not None and line.sticky is standing
-    return QueueHead(
-        standing.demand, standing.queue, progress, barred, tuple(alike), standing.tries, made_room
-    )
+    if pending_queue is not None and entry.place is QueueEntryState.WAITING and not pending_queue.strict:
+        alike = (other.demand for other in pending_queue.alike(entry, EQUIVALENTS_MAX))
+    barred = config.barred(entry.demand, entry.queue)
+    is_current = pending_queue is not None and entry.asked == pending_queue.wakings
+    progress = entry.progress if is_current else ()
+    made_room = pending_queue is not None and pending_queue.sticky is entry
+    return QueueHead(entry.demand, entry.queue, progress, barred, tuple(alike), entry.tries, made_room)

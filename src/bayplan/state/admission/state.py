@@ -1,4 +1,4 @@
-"""What admission believes now: quota trees, topologies, who holds what, and who waits in which line."""
+"""The state of admission: configuration, quota, topologies, usage of admitted gangs, and pending queues."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ from bayplan.state.admission.queues import (
 )
 from bayplan.state.admission.reservations import Reservations
 from bayplan.state.admission.snapshot import AdmissionSnapshot, Failed, QueueHead, heads_of
-from bayplan.state.admission.usage import AdmittedUsage, GangUsage, holding_of
+from bayplan.state.admission.usage import AdmittedUsage, holding_of
+from bayplan.state.admission.wakeups import AdmissionWakeups
 from bayplan.state.cluster.ledger import Shift
 from bayplan.state.cluster.numa_state import USUAL_CARE
 
@@ -52,27 +53,28 @@ ASSUMED_SECONDS = 60.0
 
 
 class AdmissionState:
-    """Folds changes; hands out heads and snapshots; believes plans until the API says otherwise."""
+    """Applies changes, returns heads and snapshots, and assumes plans until their writes end."""
 
     def __init__(self, zone_care: NumaStalenessPolicy = USUAL_CARE) -> None:
         self.zone_care = zone_care
         self.forget()
 
     def forget(self) -> None:
-        """Know nothing, as at the start."""
+        """Start empty."""
         self.rules = AdmissionConfig()
         self.zones = NumaUsage(self.zone_care)
-        self.holdings = AdmittedUsage(watcher=self.zones.lodge)
+        self.holdings = AdmittedUsage(watcher=self.zones.count_gang)
         self.strangers = UnmanagedPods(self.holdings)
         self.ledger = self.strangers.ledger
         self.lines = PendingQueues()
         self.reservations = Reservations()
+        self._wakeups = AdmissionWakeups(self.rules, self.holdings, self.lines)
         self.assumed: dict[Ref, Admission] = {}
-        self.leaving: set[Ref] = set()  # told to leave; the API does not say so yet
-        self.generation = 0  # grows with everything that may make a round end differently
+        self.leaving: set[Ref] = set()  # evictions in flight: the API does not show them yet
+        self.generation = 0  # grows with every change that can make a cycle end differently
 
     def apply(self, change: Change) -> None:
-        """Fold one change in."""
+        """Apply one change."""
         self.generation += 1
         match change:
             case Started():
@@ -91,39 +93,41 @@ class AdmissionState:
             case PodLost(key):
                 self._pod(key, None)
             case NumaReportSeen(report):
-                pods, holdings = self.strangers.pods.values(), self.holdings.by_gang.values()
-                better = self.zones.report(report, pods, holdings)
-                self._wake_topologies(self.holdings.clusters if better else ())
+                pods, usages = self.strangers.pods.values(), self.holdings.by_gang.values()
+                better = self.zones.report(report, pods, usages)
+                self._wakeups.capacity_freed(self.holdings.clusters if better else ())
             case NumaReportLost(name):
-                self._wake_topologies(self.holdings.clusters if self.zones.silent(name) else ())
-            case QueuedGangSeen(demand):
-                self._demand_seen(demand)
+                self._wakeups.capacity_freed(
+                    self.holdings.clusters if self.zones.report_removed(name) else ()
+                )
+            case QueuedGangSeen(queued):
+                self._gang_seen(queued)
             case QueuedGangLost(ref):
-                self._demand_lost(ref)
+                self._gang_lost(ref)
             case _:
-                self._rule_changed(change)
+                self._config_changed(change)
 
-    def _rule_changed(self, change: Change) -> None:
+    def _config_changed(self, change: Change) -> None:
         effect = self.rules.apply(change)
         match change:
             case QueueSeen(queue):
-                line = self.lines.line(queue.name)
-                line.strict = queue.strict
-                line.hold(queue.unprotected)
+                pending = self.lines.line(queue.name)
+                pending.strict = queue.strict
+                pending.hold(queue.unprotected)
                 if effect is not ConfigChange.NONE:
-                    self._stand_again(lambda standing: standing.queue == queue.name)
+                    self._update_entries(lambda entry: entry.queue == queue.name)
             case QueueLost(name):
-                self.lines.line(name).hold(False)  # its gangs are told that it is missing
+                self.lines.line(name).hold(False)  # its gangs get the reason that the queue is missing
             case NamespaceQueueSeen(NamespaceQueue(namespace, name)) | NamespaceQueueLost(namespace, name):
                 if effect is not ConfigChange.NONE:
-                    self._stand_again(lambda standing: standing.demand.entrance == (namespace, name))
-        if effect is ConfigChange.ACCOUNTS:
-            self._rules_changed()
+                    self._update_entries(lambda entry: entry.demand.entrance == (namespace, name))
+        if effect is ConfigChange.QUOTA:
+            self._rebuild_quota()
         elif effect is not ConfigChange.NONE:
-            self._wake_all()
+            self._wakeups.wake_all()
 
     def apply_all(self, changes: Iterable[Change]) -> None:
-        """Fold many changes in; nodes that arrive together are laid out together."""
+        """Apply many changes; nodes that arrive together are added together."""
         fresh: dict[str, Node] = {}
         for change in changes:
             if isinstance(change, NodeSeen):
@@ -137,8 +141,8 @@ class AdmissionState:
             self.nodes_seen(fresh)
 
     def nodes_seen(self, nodes: Mapping[str, Node]) -> None:
-        """Nodes are there, or changed. Whoever waits for room on such nodes may be helped."""
-        self._wake_topologies(self.holdings.put_nodes(nodes))
+        """Nodes were added or changed: gangs that wait for capacity in their topologies are retried."""
+        self._wakeups.capacity_freed(self.holdings.put_nodes(nodes))
         self._shift(self.strangers.nodes_changed(nodes))
         self.zones.nodes_changed(nodes)
 
@@ -149,61 +153,61 @@ class AdmissionState:
 
     def _topology(self, name: str, topology: Topology | None) -> None:
         if self.holdings.set_topology(name, topology, self.ledger.by_node()):
-            self._rules_changed()
+            self._rebuild_quota()
 
-    def _rules_changed(self) -> None:
-        rules = self.rules
-        self.holdings.set_rules(rules.flavors, rules.shared.values(), rules.queues.values())
-        self.lines.drop_unused(rules.queues)
-        self._wake_all()
+    def _rebuild_quota(self) -> None:
+        config = self.rules
+        self.holdings.set_rules(config.flavors, config.shared.values(), config.queues.values())
+        self.lines.drop_unused(config.queues)
+        self._wakeups.wake_all()
 
     def _shift(self, shifts: Iterable[Shift]) -> None:
-        self._wake_topologies(self.holdings.shift(shifts))
+        self._wakeups.capacity_freed(self.holdings.shift(shifts))
 
-    def _demand_seen(self, demand: QueuedGang) -> None:
-        standing = self.lines.standings.get(ref := demand.gang.source)
-        if standing is not None and standing.demand.gang.uid != demand.gang.uid:
-            self._demand_lost(ref)
-            standing = None
-        if standing is None:
-            standing = self.lines.standings[ref] = QueueEntry(demand)
-        rank, before, standing.demand = standing.rank, standing.demand, demand
-        standing.put_in_order()
-        if standing.rank != rank:
-            standing.shape = None  # it has another place in line
-        if demand.admission is not None and demand.admission != before.admission:
-            self.assumed.pop(ref, None)  # else it is news of something else, from before our write
-        elif before.admission is not None and demand.admission is None:
+    def _gang_seen(self, queued: QueuedGang) -> None:
+        entry = self.lines.standings.get(ref := queued.gang.source)
+        if entry is not None and entry.demand.gang.uid != queued.gang.uid:
+            self._gang_lost(ref)
+            entry = None
+        if entry is None:
+            entry = self.lines.standings[ref] = QueueEntry(queued)
+        rank, before, entry.demand = entry.rank, entry.demand, queued
+        entry.update_rank()
+        if entry.rank != rank:
+            entry.shape = None  # its place in the queue changed
+        if queued.admission is not None and queued.admission != before.admission:
+            self.assumed.pop(ref, None)  # otherwise the update predates our write
+        elif before.admission is not None and queued.admission is None:
             self.leaving.discard(ref)
-        if demand.evicted and ref not in self.assumed:
+        if queued.evicted and ref not in self.assumed:
             self.leaving.discard(ref)
-        self._hold(standing)
-        self._stand(standing)
-        if demand.failed_nodes != before.failed_nodes:  # something else is sought than was, perhaps in vain
-            self.lines.hurry(lambda other: other is standing)
+        self._account(entry)
+        self._update_state(entry)
+        if queued.failed_nodes != before.failed_nodes:  # another placement is needed now
+            self.lines.retry_placements(lambda other: other is entry)
 
-    def _demand_lost(self, ref: Ref) -> None:
-        standing = self.lines.standings.pop(ref, None)
+    def _gang_lost(self, ref: Ref) -> None:
+        entry = self.lines.standings.pop(ref, None)
         self.assumed.pop(ref, None)
         self.leaving.discard(ref)
         self._release(ref)
-        if standing is not None:
-            waited = standing.place is QueueEntryState.WAITING
-            self.lines.move(standing, QueueEntryState.OUT)
+        if entry is not None:
+            waited = entry.place is QueueEntryState.WAITING
+            self.lines.move(entry, QueueEntryState.INACTIVE)
             if waited:
-                self._make_way(standing.queue, standing)
+                self._left_queue(entry.queue, entry)
 
-    def _hold(self, standing: QueueEntry) -> None:
-        """Account for what a gang has, or is about to get."""
-        demand, ref = standing.demand, standing.demand.gang.source
-        admission = self.assumed.get(ref) or demand.admission
+    def _account(self, entry: QueueEntry) -> None:
+        """Account for the usage of a gang that is admitted, or is being admitted."""
+        queued, ref = entry.demand, entry.demand.gang.source
+        admission = self.assumed.get(ref) or queued.admission
         if admission is None:
             self._release(ref)
             return
         known = self.holdings.by_gang.get(ref)
-        evicted = ref in self.leaving or (demand.evicted and ref not in self.assumed)
-        shown = replace(demand, admission=admission, evicted=evicted)
-        before = demand.admission if demand.admission != admission else None
+        evicted = ref in self.leaving or (queued.evicted and ref not in self.assumed)
+        shown = replace(queued, admission=admission, evicted=evicted)
+        before = queued.admission if queued.admission != admission else None
         if known is not None and known.demand == shown and known.before == before:
             return
         if known is not None and known.demand.admission == admission and known.before == before:
@@ -215,101 +219,82 @@ class AdmissionState:
         self._shift(self.strangers.moved(ref, self.holdings.by_gang.get(ref)))
 
     def _release(self, ref: Ref) -> None:
-        holding = self.holdings.give_back(ref)
-        if holding is not None:
+        usage = self.holdings.give_back(ref)
+        if usage is not None:
             self._shift(self.strangers.moved(ref, None))
-            self._wake_beside(holding)
+            self._wakeups.usage_released(usage)
 
-    def _stand(self, standing: QueueEntry) -> None:
-        """Put a gang where its demand says it belongs. Others need not wait for one that gave up."""
-        queue, place = self.lines.stir(standing.queue), standing.place
-        self._put(standing)
-        if place is QueueEntryState.WAITING and (standing.place is not place or standing.queue != queue):
-            self._make_way(queue, standing)
+    def _update_state(self, entry: QueueEntry) -> None:
+        """Put a gang into the state that its spec and status ask for; wake others if it leaves its place."""
+        queue, place = self.lines.touch(entry.queue), entry.place
+        self._set_state(entry)
+        if place is QueueEntryState.WAITING and (entry.place is not place or entry.queue != queue):
+            self._left_queue(queue, entry)
 
-    def _make_way(self, queue: str, standing: QueueEntry) -> None:
-        """A gang waits there no more: what was kept for its sake may do for others."""
-        kept = self.reservations.drop(standing.demand.gang.source)
-        if self.lines.give_up_turn(queue, standing) or self.lines.crowded or kept:
+    def _left_queue(self, queue: str, entry: QueueEntry) -> None:
+        """A gang is no longer pending in a queue: what was reserved for it is available to others."""
+        reserved = self.reservations.drop(entry.demand.gang.source)
+        if self.lines.clear_sticky(queue, entry) or self.lines.crowded or reserved:
             self.lines.crowded = False
-            self._wake_all()
+            self._wakeups.wake_all()
 
-    def _put(self, standing: QueueEntry) -> None:
-        """What is under way is left alone."""
-        demand, ref = standing.demand, standing.demand.gang.source
-        standing.queue = self.rules.queue_of(demand)
+    def _set_state(self, entry: QueueEntry) -> None:
+        """Put a gang into its state, unless a write is in flight."""
+        queued, ref = entry.demand, entry.demand.gang.source
+        entry.queue = self.rules.queue_of(queued)
         if ref in self.assumed:
             return
-        if demand.admission is not None:
-            if demand.places_pending and ref not in self.leaving:
-                if standing.place is not QueueEntryState.PLACING:
-                    standing.tries = 0
-                    self.lines.move(standing, QueueEntryState.PLACING, 0.0)
+        if queued.admission is not None:
+            if queued.needs_placement and ref not in self.leaving:
+                if entry.place is not QueueEntryState.PLACING:
+                    entry.tries = 0
+                    self.lines.move(entry, QueueEntryState.PLACING, 0.0)
             else:
-                self.lines.move(standing, QueueEntryState.HOLDING)
+                self.lines.move(entry, QueueEntryState.HOLDING)
             return
-        if not demand.active or not standing.queue:
-            self.lines.move(standing, QueueEntryState.OUT)
+        if not queued.active or not entry.queue:
+            self.lines.move(entry, QueueEntryState.INACTIVE)
             return
-        shape = self.rules.shape_of(demand, standing.queue, standing.rank)
-        if standing.place is QueueEntryState.WAITING and shape == standing.shape:
+        shape = self.rules.shape_of(queued, entry.queue, entry.rank)
+        if entry.place is QueueEntryState.WAITING and shape == entry.shape:
             return
-        standing.shape = shape
-        standing.place = QueueEntryState.OUT
-        if demand.not_before > 0:
-            self.lines.move(standing, QueueEntryState.BACKOFF, demand.not_before)
+        entry.shape = shape
+        entry.place = QueueEntryState.INACTIVE
+        if queued.not_before > 0:
+            self.lines.move(entry, QueueEntryState.BACKOFF, queued.not_before)
         else:
-            self.lines.move(standing, QueueEntryState.WAITING)
+            self.lines.move(entry, QueueEntryState.WAITING)
 
-    def _stand_again(self, concerns: Callable[[QueueEntry], bool]) -> None:
-        for standing in list(self.lines.standings.values()):
-            if concerns(standing):
-                standing.shape = None
-                self._stand(standing)
-
-    def _wake_all(self) -> None:
-        for queue in self.rules.queues:
-            self.lines.wake(queue)
-
-    def _wake_topologies(self, topologies: Iterable[str]) -> None:
-        gained = frozenset(topologies)
-        if gained:
-            self.lines.hurry(lambda other: not gained.isdisjoint(self.rules.topologies_of(other.demand)))
-        for name in (name for topology in gained for name in self.rules.queues_on(topology)):
-            self.lines.wake(name, room=True)
-
-    def _wake_beside(self, holding: GangUsage) -> None:
-        """Quota came back in one tree, and room in the topologies where the gang stood."""
-        account = self.holdings.books().queues.get(holding.queue)
-        if account is not None:
-            for queue in account.root().queues():
-                self.lines.wake(queue.name)
-        self._wake_topologies(self.holdings.topologies_of(holding))
+    def _update_entries(self, concerns: Callable[[QueueEntry], bool]) -> None:
+        for entry in list(self.lines.standings.values()):
+            if concerns(entry):
+                entry.shape = None
+                self._update_state(entry)
 
     def heads(
         self, now: float, failed: Failed | None = None, unread: Callable[[Ref], bool] = lambda _: False
     ) -> list[QueueHead]:
-        """The gangs to decide on now: those that wait for a place, and the first of every line."""
-        for standing in self.lines.due(now):
-            self._come_due(standing, now, unread)
+        """The gangs to decide on now: those that wait for a placement, and the head of every queue."""
+        for entry in self.lines.due(now):
+            self._expired(entry, now, unread)
         if self.zones.active and self.zones.catch_up(now):
             self.generation += 1
-            self._wake_topologies(self.holdings.clusters)
+            self._wakeups.capacity_freed(self.holdings.clusters)
         return heads_of(self.rules, self.lines, now, failed)
 
-    def _come_due(self, standing: QueueEntry, now: float, unread: Callable[[Ref], bool]) -> None:
-        ref = standing.demand.gang.source
-        match standing.place:
+    def _expired(self, entry: QueueEntry, now: float, unread: Callable[[Ref], bool]) -> None:
+        ref = entry.demand.gang.source
+        match entry.place:
             case QueueEntryState.BACKOFF:
-                standing.shape = self.rules.shape_of(standing.demand, standing.queue, standing.rank)
-                self.lines.move(standing, QueueEntryState.WAITING)
-            case QueueEntryState.COMMITTED if unread(ref):  # its newest version may say that it is admitted
-                self.lines.move(standing, QueueEntryState.COMMITTED, now + ASSUMED_SECONDS)
-            case QueueEntryState.COMMITTED:  # nobody ever said how the write ended
+                entry.shape = self.rules.shape_of(entry.demand, entry.queue, entry.rank)
+                self.lines.move(entry, QueueEntryState.WAITING)
+            case QueueEntryState.COMMITTED if unread(ref):  # its newest version may show the admission
+                self.lines.move(entry, QueueEntryState.COMMITTED, now + ASSUMED_SECONDS)
+            case QueueEntryState.COMMITTED:  # the result of the write never arrived
                 self.admission_failed(ref, now)
 
     def snapshot(self, heads: Iterable[QueueHead]) -> AdmissionSnapshot:
-        """A frozen view for deciding on these gangs."""
+        """A frozen snapshot for deciding on these gangs."""
         supplies = self.holdings.supplies()
         return AdmissionSnapshot(
             self.holdings.books().copy(),
@@ -327,83 +312,83 @@ class AdmissionState:
         )
 
     def closed_queues(self) -> Iterator[str]:
-        """Queues that admit nobody."""
+        """The queues that admit no gang."""
         for name, queue in self.rules.queues.items():
             if next(self.flaws(queue), None) is not None:
                 yield name
 
     def flaws(self, queue: Queue) -> Iterator[tuple[Flaw, str]]:
-        """What keeps a queue from working."""
+        """Each problem that makes a queue inactive, with the name of the object at fault."""
         return self.rules.flaws(queue, self.holdings.clusters, self.holdings.books().cyclic)
 
     def assume(self, plan: Plan, now: float) -> None:
-        """Believe the plan until its writes end or the API says otherwise."""
+        """Assume the plan until its writes end or the API shows something else."""
         overtaken: list[QueueEntry] = []
         for action in plan.actions:
             match action:
                 case Admit():
                     self._assume_admitted(action, now)
                 case EvictGang():
-                    self._assume_leaving(action.gang)
+                    self._assume_evicted(action.gang)
                 case ReportNotAdmitted():
-                    standing = self.lines.standings.get(action.gang)
-                    if standing is not None:
-                        self.generation += self.lines.decline(standing, action, now)
-                        overtaken += [standing] if action.again is Requeue.AT_ONCE else []
-        for standing in overtaken:
-            self.generation += self.lines.put_off(standing, self.generation)
+                    entry = self.lines.standings.get(action.gang)
+                    if entry is not None:
+                        self.generation += self.lines.requeue(entry, action, now)
+                        overtaken += [entry] if action.again is Requeue.AT_ONCE else []
+        for entry in overtaken:
+            self.generation += self.lines.put_off(entry, self.generation)
         outrun = [a.demand for a in plan.actions if isinstance(a, ReportNotAdmitted) and a.outrun]
         for queue in filter(self.rules.may_reclaim, map(self.rules.queue_of, outrun)):
-            self.lines.wake(queue)  # it may displace those who took its place
+            self.lines.wake(queue)  # it may preempt the gangs that took its capacity
         if self.reservations.fold(plan):
-            self._wake_all()
+            self._wakeups.wake_all()
 
     def _assume_admitted(self, action: Admit, now: float) -> None:
-        standing = self.lines.standings.get(action.gang)
-        if standing is None:
+        entry = self.lines.standings.get(action.gang)
+        if entry is None:
             return
         self.generation += 1
         self.assumed[action.gang] = action.admission
-        standing.progress, standing.tries, standing.told = (), 0, None
-        self._hold(standing)
-        self.lines.move(standing, QueueEntryState.COMMITTED, now + ASSUMED_SECONDS)
-        self._make_way(standing.queue, standing)
+        entry.progress, entry.tries, entry.told = (), 0, None
+        self._account(entry)
+        self.lines.move(entry, QueueEntryState.COMMITTED, now + ASSUMED_SECONDS)
+        self._left_queue(entry.queue, entry)
 
-    def _assume_leaving(self, ref: Ref) -> None:
-        standing = self.lines.standings.get(ref)
-        if standing is not None and (standing.demand.admission is not None or ref in self.assumed):
+    def _assume_evicted(self, ref: Ref) -> None:
+        entry = self.lines.standings.get(ref)
+        if entry is not None and (entry.demand.admission is not None or ref in self.assumed):
             self.generation += 1
             self.leaving.add(ref)
-            self._hold(standing)
-            if standing.place is QueueEntryState.PLACING:
-                self.lines.move(standing, QueueEntryState.HOLDING)
+            self._account(entry)
+            if entry.place is QueueEntryState.PLACING:
+                self.lines.move(entry, QueueEntryState.HOLDING)
 
     def admission_failed(self, ref: Ref, now: float) -> None:
-        """The write of an admission did not happen: give back what was assumed and try again later."""
-        standing = self.lines.standings.get(ref)
-        if self.assumed.pop(ref, None) is None or standing is None:
+        """The write of an admission failed: release the assumed usage and retry later."""
+        entry = self.lines.standings.get(ref)
+        if self.assumed.pop(ref, None) is None or entry is None:
             return
-        self._hold(standing)
-        standing.shape = None
-        if standing.demand.admission is not None:
-            self._stand(standing)
+        self._account(entry)
+        entry.shape = None
+        if entry.demand.admission is not None:
+            self._update_state(entry)
         else:
             self.leaving.discard(ref)
-            self.lines.back_off(standing, QueueEntryState.BACKOFF, now, BACKOFF_FIRST, BACKOFF_MAX)
+            self.lines.back_off(entry, QueueEntryState.BACKOFF, now, BACKOFF_FIRST, BACKOFF_MAX)
 
     def eviction_failed(self, ref: Ref) -> None:
-        """The write of an eviction did not happen: the gang may be chosen again."""
+        """The write of an eviction failed: the gang may be chosen again."""
         if ref in self.leaving:
             self.leaving.discard(ref)
-            standing = self.lines.standings.get(ref)
-            if standing is not None:
-                self._hold(standing)
-                self._stand(standing)
-            self._wake_all()
+            entry = self.lines.standings.get(ref)
+            if entry is not None:
+                self._account(entry)
+                self._update_state(entry)
+            self._wakeups.wake_all()
 
     def next_due(self, now: float) -> float:
-        """When something has to be done even if nothing happens."""
+        """When the next action is due without any event."""
         if self.lines.is_ready():
             return now
-        placing = min((s.due for s in self.lines.holding.values()), default=NEVER)
+        placing = min((s.due for s in self.lines.placing.values()), default=NEVER)
         return min(self.lines.next_due(), placing, self.zones.next_due())

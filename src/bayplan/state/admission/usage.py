@@ -1,4 +1,4 @@
-"""Who holds what: quota in the books, and room under every topology, kept in step with the rules."""
+"""Usage of admitted gangs: quota in the quota tree, and capacity in every topology."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bayplan.state.cluster.topology_state import TopologyState
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacedPods:
-    """Pods of a shape that stand, or shall stand, where an assignment says."""
+    """Pods of one pod set, placed by an assignment."""
 
     flavor: str
     place: Assignment
@@ -30,7 +30,7 @@ class PlacedPods:
     pod_set: str = ""
 
     def amounts(self, share: DomainAssignment) -> dict[str, int]:
-        """What the pods of one share take."""
+        """What the pods of one domain use."""
         found = {what: each * share.count for what, each in self.requests.items()}
         found[PODS] = found.get(PODS, 0) + share.count
         return found
@@ -38,50 +38,52 @@ class PlacedPods:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GangUsage:
-    """What one gang holds."""
+    """The quota and capacity that one gang holds."""
 
     demand: QueuedGang
     queue: str
     quota: Mapping[Cell, int]
     spots: tuple[PlacedPods, ...]
-    before: Admission | None = None  # with the places that it leaves, once that is written
+    before: Admission | None = None  # with the placement it leaves once the new one is written
 
 
 def holding_of(
-    demand: QueuedGang, flavors: Mapping[str, Flavor], before: Admission | None = None
+    queued: QueuedGang, flavors: Mapping[str, Flavor], before: Admission | None = None
 ) -> GangUsage:
-    """What an admitted gang holds; places that it is about to leave are its own until it has left them."""
-    assert demand.admission is not None
-    spots = [*_spots(demand, flavors)]
+    """The usage of an admitted gang, including the placement that it is about to leave."""
+    assert queued.admission is not None
+    placements = [*_placements_of(queued, flavors)]
     if before is not None:
-        spots += _spots(replace(demand, admission=_only_in(before, demand.admission)), flavors)
-    return GangUsage(demand, demand.admission.queue, demand.admission.usage(), tuple(spots), before)
+        placements += _placements_of(replace(queued, admission=_left_by(before, queued.admission)), flavors)
+    return GangUsage(queued, queued.admission.queue, queued.admission.usage(), tuple(placements), before)
 
 
-def _only_in(before: Admission, after: Admission) -> Admission:
-    """The places of an admission that another one does not have."""
-    kept = {given.name: given.place for given in after.given}
-    given = (replace(one, place=_without(one.place, kept.get(one.name))) for one in before.given if one.place)
+def _left_by(before: Admission, after: Admission) -> Admission:
+    """The part of an admission's placements that another admission does not have."""
+    stays_at = {given.name: given.place for given in after.given}
+    given = (
+        replace(one, place=_minus(one.place, stays_at.get(one.name))) for one in before.given if one.place
+    )
     return replace(before, given=tuple(given))
 
 
-def _without(place: Assignment, other: Assignment | None) -> Assignment:
-    kept: Counter[Path] = Counter()
+def _minus(place: Assignment, other: Assignment | None) -> Assignment:
+    stays_at: Counter[Path] = Counter()
     for share in other.shares if other is not None else ():
-        kept[share.values] += share.count
+        stays_at[share.values] += share.count
     left = []
     for share in place.shares:
-        stays = min(share.count, kept[share.values])
-        kept[share.values] -= stays
+        stays = min(share.count, stays_at[share.values])
+        stays_at[share.values] -= stays
         left.append(replace(share, count=share.count - stays))
     return replace(place, shares=tuple(share for share in left if share.count))
 
 
-def _spots(demand: QueuedGang, flavors: Mapping[str, Flavor]) -> Iterator[PlacedPods]:
-    """Where its pods stand. A flavor that is gone still tells them apart from others."""
-    assert demand.admission is not None
-    shapes = {pod_set.name: pod_set for pod_set in demand.gang.root.pod_sets()}
-    for given in demand.admission.given:
+def _placements_of(queued: QueuedGang, flavors: Mapping[str, Flavor]) -> Iterator[PlacedPods]:
+    """The placements of a gang. A deleted flavor still identifies them."""
+    assert queued.admission is not None
+    shapes = {pod_set.name: pod_set for pod_set in queued.gang.root.pod_sets()}
+    for given in queued.admission.given:
         if given.place is None or given.name not in shapes:
             continue
         named = sorted(set(given.flavors.values()))
@@ -90,19 +92,19 @@ def _spots(demand: QueuedGang, flavors: Mapping[str, Flavor]) -> Iterator[Placed
         yield PlacedPods(found[0], given.place, shape.requests, shape.zones, shape.name)
 
 
-def _earlier(demand: QueuedGang) -> Ref | None:
-    """The version of a gang that this one replaces."""
-    return replace(demand.gang.source, name=demand.replaces) if demand.replaces else None
+def _earlier(queued: QueuedGang) -> Ref | None:
+    """The version of an elastic gang that this one replaces."""
+    return replace(queued.gang.source, name=queued.replaces) if queued.replaces else None
 
 
 @dataclass(slots=True)
 class AdmittedUsage:
-    """Claims of admitted gangs. Whoever stands on a host takes room there under every topology."""
+    """The usage of all admitted gangs. A pod on a host uses its capacity in every topology."""
 
     by_gang: dict[Ref, GangUsage] = field(default_factory=dict)
     by_queue: dict[str, dict[Ref, QueuedGang]] = field(default_factory=dict)
-    covered: dict[Ref, GangUsage] = field(default_factory=dict)  # contained in that of a later version
-    heirs: dict[Ref, Ref] = field(default_factory=dict)  # of earlier versions: the later one that holds
+    covered: dict[Ref, GangUsage] = field(default_factory=dict)  # included in the usage of a later version
+    heirs: dict[Ref, Ref] = field(default_factory=dict)  # earlier version → later one with the usage
     clusters: dict[str, TopologyState] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     hosts: dict[str, str] = field(default_factory=dict)  # host label → node
@@ -111,14 +113,14 @@ class AdmittedUsage:
     queues: tuple[Queue, ...] = ()
     made: QuotaTree | None = None
     known: KnownRows = field(default_factory=KnownRows)
-    watcher: Callable[[GangUsage, int], None] | None = None  # hears who takes room (1), and who leaves (-1)
+    watcher: Callable[[GangUsage, int], None] | None = None  # usage added (1) or removed (-1)
 
     def books(self) -> QuotaTree:
-        """The accounts, made anew after the rules changed."""
+        """The quota tree, rebuilt after the configuration changed."""
         if self.made is None:
             self.made = QuotaTree(self.shared, (queue.node for queue in self.queues))
-            for holding in self.by_gang.values():
-                self.made.use(holding.queue, holding.quota)
+            for usage in self.by_gang.values():
+                self.made.use(usage.queue, usage.quota)
         return self.made
 
     def supplies(self) -> dict[str, CapacitySnapshot]:
@@ -127,20 +129,20 @@ class AdmittedUsage:
     def set_rules(
         self, flavors: Mapping[str, Flavor], shared: Iterable[QuotaNode], queues: Iterable[Queue]
     ) -> None:
-        """Other flavors, quota nodes or queues: what gangs hold is accounted for afresh."""
+        """Flavors, quota nodes or queues changed: recompute the usage of all gangs."""
         self.shared, self.queues, self.made = tuple(shared), tuple(queues), None
         if flavors != self.flavors:
-            for holding in self.by_gang.values():
-                self._occupy(holding, -1)
+            for usage in self.by_gang.values():
+                self._occupy(usage, -1)
             self.flavors = dict(flavors)
-            for ref, holding in self.by_gang.items():
-                self.by_gang[ref] = holding_of(holding.demand, self.flavors, holding.before)
+            for ref, usage in self.by_gang.items():
+                self.by_gang[ref] = holding_of(usage.demand, self.flavors, usage.before)
                 self._occupy(self.by_gang[ref], 1)
 
     def set_topology(
         self, name: str, topology: Topology | None, used: Mapping[str, Mapping[str, int]]
     ) -> bool:
-        """A topology is defined, changed, or gone; `used` is what other pods take, by node."""
+        """A topology was added, changed or deleted; `used` is the usage of other pods by node."""
         known = self.clusters.get(name)
         if topology is None:
             return self.clusters.pop(name, None) is not None
@@ -150,12 +152,12 @@ class AdmittedUsage:
         for node, amounts in used.items():
             cluster.use_node(node, amounts)
         cluster.load(self.nodes.values())
-        for holding in self.by_gang.values():
-            self._occupy(holding, 1, only=name)
+        for usage in self.by_gang.values():
+            self._occupy(usage, 1, only=name)
         return True
 
     def put_nodes(self, nodes: Mapping[str, Node]) -> list[str]:
-        """Nodes are there, or changed; says which topologies see them."""
+        """Nodes were added or changed. Returns the topologies they belong to."""
         changed = {name: node for name, node in nodes.items() if self.nodes.get(name) != node}
         if not changed:
             return []
@@ -185,7 +187,7 @@ class AdmittedUsage:
                 cluster.remove(name)
 
     def _name_host(self, host: str, name: str | None) -> None:
-        """A host is another node than before, or none: what gangs hold there is accounted to that node."""
+        """A host belongs to another node than before, or to none: move the usage of gangs to that node."""
         before, after = self.hosts.get(host, host), name or host
         if before != after:
             self._move_host(host, before, after)
@@ -196,20 +198,20 @@ class AdmittedUsage:
 
     def _move_host(self, host: str, before: str, after: str) -> None:
         wider = [cluster for cluster in self.clusters.values() if not cluster.topology.ends_at_host]
-        for amounts in self._held_at(host) if wider else ():
+        for amounts in self._usage_at(host) if wider else ():
             for cluster in wider:
                 cluster.use_node(before, amounts, -1)
                 cluster.use_node(after, amounts)
 
-    def _held_at(self, host: str) -> Iterator[dict[str, int]]:
-        for holding in self.by_gang.values():
-            for spot in holding.spots:
-                for share in spot.place.shares if spot.place.levels[-1] == HOSTNAME else ():
+    def _usage_at(self, host: str) -> Iterator[dict[str, int]]:
+        for usage in self.by_gang.values():
+            for placement in usage.spots:
+                for share in placement.place.shares if placement.place.levels[-1] == HOSTNAME else ():
                     if share.values[-1] == host:
-                        yield spot.amounts(share)
+                        yield placement.amounts(share)
 
     def shift(self, shifts: Iterable[Shift]) -> list[str]:
-        """Other pods take or give back room; says which topologies gained some."""
+        """Other pods use or free capacity. Returns the topologies where some was freed."""
         gained = False
         for shift in shifts:
             gained = gained or shift.sign < 0
@@ -217,71 +219,71 @@ class AdmittedUsage:
                 cluster.use_node(shift.node, shift.amounts, shift.sign)
         return list(self.clusters) if gained else []
 
-    def take(self, holding: GangUsage) -> None:
-        """A gang holds something from now on; what an earlier version of it held is part of that."""
-        ref, earlier = holding.demand.gang.source, _earlier(holding.demand)
+    def take(self, usage: GangUsage) -> None:
+        """Add the usage of a gang. It includes the usage of an earlier version."""
+        ref, earlier = usage.demand.gang.source, _earlier(usage.demand)
         assert ref not in self.by_gang, ref
         if earlier is not None:
             self.heirs[earlier] = ref
             if (before := self._drop(earlier)) is not None:
                 self.covered[earlier] = before
         if ref in self.heirs:
-            self.covered[ref] = holding
+            self.covered[ref] = usage
             return
-        self.by_gang[ref] = holding
-        self.by_queue.setdefault(holding.queue, {})[ref] = holding.demand
+        self.by_gang[ref] = usage
+        self.by_queue.setdefault(usage.queue, {})[ref] = usage.demand
         if self.made is not None:
-            self.made.use(holding.queue, holding.quota)
-        self._occupy(holding, 1)
+            self.made.use(usage.queue, usage.quota)
+        self._occupy(usage, 1)
 
     def give_back(self, ref: Ref) -> GangUsage | None:
-        """A gang holds nothing any more; an earlier version of it that is still there holds its own again."""
-        covered, holding = self.covered.pop(ref, None), self._drop(ref)
-        gone = holding or covered
+        """Remove the usage of a gang. An earlier version that still exists gets its own usage back."""
+        covered, usage = self.covered.pop(ref, None), self._drop(ref)
+        gone = usage or covered
         earlier = _earlier(gone.demand) if gone is not None else None
         if earlier is not None and self.heirs.pop(earlier, None) is not None and earlier in self.covered:
             self.take(holding_of(self.covered.pop(earlier).demand, self.flavors))
-        return holding
+        return usage
 
     def _drop(self, ref: Ref) -> GangUsage | None:
-        holding = self.by_gang.pop(ref, None)
-        if holding is None:
+        usage = self.by_gang.pop(ref, None)
+        if usage is None:
             return None
-        there = self.by_queue[holding.queue]
+        there = self.by_queue[usage.queue]
         del there[ref]
         if not there:
-            del self.by_queue[holding.queue]
+            del self.by_queue[usage.queue]
         if self.made is not None:
-            self.made.use(holding.queue, holding.quota, -1)
-        self._occupy(holding, -1)
-        return holding
+            self.made.use(usage.queue, usage.quota, -1)
+        self._occupy(usage, -1)
+        return usage
 
-    def topologies_of(self, holding: GangUsage) -> set[str]:
-        """Where a gang's going makes room."""
-        return {name for spot in holding.spots for name, _ in self._under(spot)}
+    def topologies_of(self, usage: GangUsage) -> set[str]:
+        """The topologies where removing a gang frees capacity."""
+        return {name for placement in usage.spots for name, _ in self._topologies_of_placement(placement)}
 
-    def _under(self, spot: PlacedPods) -> Iterator[tuple[str, TopologyState]]:
-        """The topologies in which pods on a spot take room: their own, and all that know the host.
+    def _topologies_of_placement(self, placement: PlacedPods) -> Iterator[tuple[str, TopologyState]]:
+        """The topologies in which placed pods use capacity: their own, and all topologies with the host.
 
-        If the flavor is gone, or has lost its topology, the levels tell where the place was found.
+        Without the flavor or its topology, the levels of the assignment identify the topology.
         """
-        flavor = self.flavors.get(spot.flavor)
+        flavor = self.flavors.get(placement.flavor)
         own = flavor.topology if flavor is not None else ""
-        on_host = spot.place.levels[-1] == HOSTNAME
+        on_host = placement.place.levels[-1] == HOSTNAME
         for name, cluster in self.clusters.items():
-            if on_host or (name == (own or name) and cluster.topology.levels == spot.place.levels):
+            if on_host or (name == (own or name) and cluster.topology.levels == placement.place.levels):
                 yield name, cluster
 
-    def _occupy(self, holding: GangUsage, sign: int, only: str = "") -> None:
+    def _occupy(self, usage: GangUsage, sign: int, only: str = "") -> None:
         if self.watcher is not None and not only:
-            self.watcher(holding, sign)
-        for spot in holding.spots:
-            for name, cluster in self._under(spot):
+            self.watcher(usage, sign)
+        for placement in usage.spots:
+            for name, cluster in self._topologies_of_placement(placement):
                 if only and name != only:
                     continue
-                for share in spot.place.shares:
-                    amounts = spot.amounts(share)
-                    if cluster.topology.ends_at_host or spot.place.levels[-1] != HOSTNAME:
+                for share in placement.place.shares:
+                    amounts = placement.amounts(share)
+                    if cluster.topology.ends_at_host or placement.place.levels[-1] != HOSTNAME:
                         cluster.use_domain(share.values, amounts, sign)
                     else:
                         cluster.use_node(self.hosts.get(share.values[-1], share.values[-1]), amounts, sign)

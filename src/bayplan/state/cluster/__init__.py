@@ -1,4 +1,4 @@
-"""What is believed about nodes, topologies and NUMA zones, and the ledger of what is used.
+"""State of nodes, topologies and NUMA zones, and the ledger of capacity in use.
 
 May import: model, placement.
 """

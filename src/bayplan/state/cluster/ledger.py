@@ -1,4 +1,4 @@
-"""One ledger: every hold on capacity is a claim, and nothing is counted twice."""
+"""The ledger of capacity in use: one entry per pod, so that nothing is counted twice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bayplan.model.pod import PodKey
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """A pod's hold on a node: assumed when decided, firm once the pod is seen there."""
+    """The capacity a pod uses on a node: assumed once decided, confirmed when the API shows it."""
 
     owner: PodKey
     node: str
@@ -20,7 +20,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """What a change of claims means for a node's room: `sign` 1 takes, -1 gives back."""
+    """The effect of a ledger change on a node: `sign` 1 uses capacity, -1 frees it."""
 
     node: str
     amounts: Mapping[str, int]
@@ -28,13 +28,13 @@ class Shift:
 
 
 class Ledger:
-    """Claims by owner. Every change says what it means for the room on nodes."""
+    """Entries by pod. Every change returns its effect on the capacity of nodes."""
 
     def __init__(self) -> None:
         self.claims: dict[PodKey, LedgerEntry] = {}
 
     def hold(self, claim: LedgerEntry) -> list[Shift]:
-        """Make or renew a claim; a firm one takes over the assumed one of the same pod."""
+        """Add or update an entry; a confirmed one replaces the assumed one of the same pod."""
         before = self.claims.get(claim.owner)
         self.claims[claim.owner] = claim
         if before is None:
@@ -44,17 +44,17 @@ class Ledger:
         return [Shift(before.node, before.amounts, -1), Shift(claim.node, claim.amounts, 1)]
 
     def release(self, owner: PodKey) -> list[Shift]:
-        """Drop a claim, if there is one."""
+        """Remove an entry, if there is one."""
         claim = self.claims.pop(owner, None)
         return [] if claim is None else [Shift(claim.node, claim.amounts, -1)]
 
     def release_assumed(self, owner: PodKey) -> list[Shift]:
-        """Drop a claim that never became firm."""
+        """Remove an entry that was never confirmed."""
         claim = self.claims.get(owner)
         return self.release(owner) if claim is not None and claim.assumed else []
 
     def by_node(self) -> dict[str, dict[str, int]]:
-        """The sum of all claims: what the room on nodes must agree with."""
+        """The sum of all entries by node."""
         total: dict[str, dict[str, int]] = {}
         for claim in self.claims.values():
             here = total.setdefault(claim.node, {})

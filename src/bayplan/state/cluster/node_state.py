@@ -1,4 +1,4 @@
-"""All nodes by name: the rows that pods are held against, whatever labels the nodes have."""
+"""All nodes by name, as rows for filters and capacity, independent of topology labels."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ FLAT = Topology("", (HOSTNAME,))
 
 
 def cluster_of(topology: Topology) -> TopologyState:
-    """Pods are bound to hosts, so every topology is continued down to them."""
+    """Pods are bound to hosts, so every topology is extended down to them."""
     if topology.ends_at_host or len(topology.levels) >= LEVELS_MAX:
         return TopologyState(Topology(topology.name, topology.levels))
     return TopologyState(Topology(topology.name, (*topology.levels, HOSTNAME)), hosts_by_name=True)
 
 
 class NodeState:
-    """The cluster without levels. Land and allocatable amounts follow its rows, change by change.
+    """The flat topology of all nodes. The node index and allocatable amounts are updated with its rows.
 
-    Nodes are changed here; what is used on them may be changed in the cluster itself.
+    Nodes are changed through this class; usage may be changed in the topology state itself.
     """
 
     def __init__(self, slots: NodeIds) -> None:
@@ -44,10 +44,10 @@ class NodeState:
         self._land: NodeIndex | None = None
         self._allocatable: Ints | None = None
         self._view: tuple[CapacitySnapshot, NodeSnapshot] | None = None
-        self._viewed = -1  # the version of the cluster that the view shows
+        self._viewed = -1  # the version of the topology state in the view
 
     def view(self) -> tuple[CapacitySnapshot, NodeSnapshot]:
-        """Room and nodes as they are now, row by row the same; the same objects until something changes."""
+        """Capacity and nodes by row; the same objects until something changes."""
         self.cluster.settle()
         if self._view is None or self._viewed != self.cluster.version:
             supply = self.cluster.snapshot()
@@ -58,19 +58,19 @@ class NodeState:
         return self._view
 
     def land(self) -> NodeIndex:
-        """The nodes; the same object until one of them changes in more than amounts."""
+        """The node index; the same object until a node changes in more than amounts."""
         self.cluster.settle()
         if self._land is None:
             self._land = land_of(self.cluster.table, self.slots)
         return self._land
 
     def load(self, nodes: Iterable[Node]) -> None:
-        """Take in many nodes at once."""
+        """Add many nodes at once."""
         self.cluster.load(nodes)
         self._land = self._allocatable = None
 
     def upsert(self, node: Node) -> None:
-        """Add a node or note what changed on it."""
+        """Add or update a node."""
         cluster, name = self.cluster, node.name
         cluster.settle()
         before, row, table = cluster.nodes.get(name), cluster.row_of(name), cluster.table
@@ -89,7 +89,7 @@ class NodeState:
                 self._allocatable[:, row] = self._amounts(now)
 
     def remove(self, name: str) -> None:
-        """Forget a node."""
+        """Remove a node."""
         self.cluster.settle()
         row, layouts = self.cluster.row_of(name), self.cluster.layouts
         self.cluster.remove(name)
@@ -97,22 +97,22 @@ class NodeState:
         self.slots.drop(name)
 
     def _follow(self, name: str, before: int | None, layouts: int) -> None:
-        """The row of a node was taken out, put in, or both."""
-        land, cluster = self._land, self.cluster
-        if land is None or cluster.layouts != layouts:  # everything was laid out afresh
+        """The row of a node was removed, inserted, or both."""
+        node_index, cluster = self._land, self.cluster
+        if node_index is None or cluster.layouts != layouts:  # all rows were rebuilt
             self._land = self._allocatable = None
             return
         if before is not None:
-            land = land_without(land, cluster.table, before)
+            node_index = land_without(node_index, cluster.table, before)
             if self._allocatable is not None:
                 self._allocatable = np.delete(self._allocatable, before, axis=1)
         row = cluster.row_of(name)
         if row is not None:
-            land = land_with(land, cluster.table, row)
+            node_index = land_with(node_index, cluster.table, row)
             if self._allocatable is not None:
                 amounts = self._amounts(cluster.nodes[name])
                 self._allocatable = np.insert(self._allocatable, row, amounts, axis=1)
-        self._land = land
+        self._land = node_index
 
     def _amounts(self, node: Node) -> Ints:
         found = (node.allocatable.get(name, 0) for name in self.cluster.resources)

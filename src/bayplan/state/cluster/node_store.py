@@ -1,4 +1,4 @@
-"""Nodes as every topology arranges them, and how much of each node is in use."""
+"""Nodes in every topology, and how much of each node is in use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bayplan.state.cluster.topology_state import TopologyState
 
 
 class NodeStore:
-    """One view of all nodes per topology; every claim in the ledger counts in each of them."""
+    """One topology state per topology; every ledger entry counts in each of them."""
 
     def __init__(self, slots: NodeIds) -> None:
         self.by_name: dict[str, Node] = {}
@@ -24,14 +24,14 @@ class NodeStore:
         self.ledger = Ledger()
 
     def load(self, fresh: Mapping[str, Node]) -> None:
-        """Nodes that were not known before, laid out together."""
+        """Add new nodes together."""
         self.by_name |= fresh
         self.flat.load(fresh.values())
         for cluster in self._with_levels():
             cluster.load(fresh.values())
 
     def seen(self, node: Node) -> bool:
-        """Whether a node is new or differs from what was known."""
+        """Add or update a node. Returns whether it changed."""
         if self.by_name.get(node.name) == node:
             return False
         self.by_name[node.name] = node
@@ -41,7 +41,7 @@ class NodeStore:
         return True
 
     def lost(self, name: str) -> bool:
-        """Whether the node that is gone was known."""
+        """Remove a node. Returns whether it existed."""
         if self.by_name.pop(name, None) is None:
             return False
         self.flat.remove(name)
@@ -51,7 +51,7 @@ class NodeStore:
         return True
 
     def topology_seen(self, topology: Topology) -> bool:
-        """Whether a topology is new or has other levels than before."""
+        """Add or update a topology. Returns whether it is new or has other levels."""
         known, cluster = self.clusters.get(topology.name), cluster_of(topology)
         if topology.name == FLAT.name or (known is not None and known.topology == cluster.topology):
             return False
@@ -62,20 +62,20 @@ class NodeStore:
         return True
 
     def topology_lost(self, name: str) -> None:
-        """The view of all nodes by name does not depend on an object, and stays."""
+        """Remove a topology. The flat topology of all nodes does not depend on an object, and stays."""
         if name != FLAT.name:
             self.clusters.pop(name, None)
 
     def hold(self, claim: LedgerEntry) -> bool:
-        """A pod uses capacity of a node. Whether capacity became free: it used more, or another node."""
+        """A pod uses capacity of a node. Returns whether capacity became free where it was before."""
         return self._shift(self.ledger.hold(claim))
 
     def release(self, key: PodKey) -> bool:
-        """A pod uses no capacity any more. Whether it used any."""
+        """A pod uses no capacity any more. Returns whether it used any."""
         return self._shift(self.ledger.release(key))
 
     def _with_levels(self) -> list[TopologyState]:
-        """All but the view by name, whose columns follow the changes of nodes as well."""
+        """All but the flat topology, whose columns follow the changes of nodes as well."""
         return [cluster for name, cluster in self.clusters.items() if name != FLAT.name]
 
     def _shift(self, shifts: Iterable[Shift]) -> bool:

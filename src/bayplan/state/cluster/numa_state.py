@@ -1,6 +1,6 @@
-"""What is believed of the zones inside nodes: late reports, our pods that they cannot know yet, strangers.
+"""State of NUMA zones: late reports, our pods that they do not include yet, and pods of other schedulers.
 
-As long as no node reports any zones, nothing is kept and nothing costs anything.
+As long as no node reports zones, nothing is stored and nothing is computed.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from bayplan.placement.numa.reports import NumaView, RunningPod
 from bayplan.placement.numa.snapshot import NumaSnapshot
 
 NOTHING = NumaRequest(QosClass.BEST_EFFORT, ())
-CHECKED_MAX = 256  # nodes in doubt that are looked at in one go
+CHECKED_MAX = 256  # outdated nodes that are checked at once
 NEVER = float("inf")
 USUAL_CARE = NumaStalenessPolicy(caution=OverReserve.RESERVE, period=1.0)
 
 
 class NumaCache:
-    """One belief per node that reports zones."""
+    """The NUMA report of each node, reconciled with the pods that we know to be there."""
 
-    def __init__(self, care: NumaStalenessPolicy = USUAL_CARE) -> None:
-        self.care = care
+    def __init__(self, policy: NumaStalenessPolicy = USUAL_CARE) -> None:
+        self.care = policy
         self.heard: dict[str, NodeZones] = {}  # the newest report of each node
         self.beliefs: dict[str, NumaView] = {}
-        self.pods: dict[str, dict[PodKey, Pod]] = {}  # by node, once any reports
-        self.checks: dict[str, None] = {}  # nodes whose newest report may have caught up
+        self.pods: dict[str, dict[PodKey, Pod]] = {}  # by node, once any node reports
+        self.checks: dict[str, None] = {}  # nodes whose newest report may include all pods by now
         self.checked_at = -NEVER
-        self.touched: set[str] = set()  # nodes that look different since the columns were made
+        self.touched: set[str] = set()  # nodes that changed since the columns were built
         self._names: list[str] = []
         self._nodes: object = None
         self._columns: NumaColumns | None = None
-        self._believed: dict[str, NodeZones] = {}
-        self._seats: dict[str, Seats | None] = {}  # of nodes where nothing changed since they were asked for
-        self._gifts = NumaReleases()  # the same
+        self._zones: dict[str, NodeZones] = {}
+        self._seats: dict[str, Seats | None] = {}  # cached until the node changes
+        self._releases = NumaReleases()  # likewise
 
     @property
     def active(self) -> bool:
@@ -52,93 +52,93 @@ class NumaCache:
     # ── what happens ───────────────────────────────────────────────────────────────────────────────
 
     def report(self, report: NodeZones, pods: Iterable[Pod]) -> bool:
-        """A node reports. `pods` are all that are known anywhere. Whether pods may fare better now."""
+        """Store a node's report; `pods` are all known pods. Returns whether pods may fit better now."""
         if not self.active:
             for pod in pods:
                 self.pods.setdefault(pod.node, {})[pod.key] = pod
-            self._seats, self._gifts = {}, NumaReleases()
+            self._seats, self._releases = {}, NumaReleases()
         node, before = report.node, self.heard.get(report.node)
         if before == report:
             return False
         self.heard[node] = report
-        belief = self.beliefs.get(node)
-        if belief is None or belief.report is None:
-            belief = self._first(report)
+        view = self.beliefs.get(node)
+        if view is None or view.report is None:
+            view = self._first_view(report)
         elif report.sign is None and self.care.caution is OverReserve.RESERVE:
-            belief = self._taken_over(belief, report)
+            view = self._unsigned_view(view, report)
         else:
-            belief = reports.heard(belief, report, self.care)
+            view = reports.heard(view, report, self.care)
         self.checks[node] = None
-        return self._believe(node, belief)
+        return self._set_view(node, view)
 
-    def silent(self, node: str) -> bool:
-        """A node reports no more: from now on its zones do not matter."""
+    def report_removed(self, node: str) -> bool:
+        """A node stopped reporting: its zones no longer matter. Returns whether it had reported."""
         if self.heard.pop(node, None) is None:
             return False
         self.beliefs.pop(node, None)
         self.checks.pop(node, None)
         self._touch(node)
         if not self.active:
-            self.pods, self._columns, self._believed = {}, None, {}
+            self.pods, self._columns, self._zones = {}, None, {}
             self.touched.clear()
         return True
 
     def follow(self, pod: Pod, node: str, placed: Pod | None) -> None:
-        """A pod is on a node as we believe, or on none; `placed` is what was believed of it before."""
+        """A pod has a node, bound or assumed, or none; `placed` is the pod with its node before."""
         if placed is not None and placed.node != node:
             self.left(pod.key, placed.node, was_there=False)
         if node:
             self.came(pod if pod.node else replace(pod, node=node), assumed=not pod.node)
 
     def lost(self, key: PodKey, pod: Pod | None, placed: Pod | None) -> None:
-        """A pod is no more. `pod` is as the API had it, `placed` as we believed."""
+        """A pod was deleted. `pod` is its last version in the API, `placed` the one with its assumed node."""
         if pod is not None and pod.node:
             self.left(key, pod.node, was_there=True)
         elif placed is not None:
             self.left(key, placed.node, was_there=False)
 
     def came(self, pod: Pod, *, assumed: bool) -> None:
-        """A pod is on a node, or as good as there; or something about it changed."""
+        """A pod was bound to a node, or is assumed to be, or changed."""
         there = self.pods.setdefault(pod.node, {})
         before = there.get(pod.key)
         there[pod.key] = pod
-        self._stirred(pod.node)
-        belief = self.beliefs.get(pod.node)
-        if belief is None:
+        self._drop_cached(pod.node)
+        view = self.beliefs.get(pod.node)
+        if view is None:
             return
-        unsigned = belief.report is not None and belief.report.sign is None
-        if before is None and not pod.over and not (unsigned and pod.up):  # that one was there before us
-            belief = self._joined(belief, pod)
-        elif unsigned and pod.over:  # it came and went between two reports
-            belief = reports.releasing(belief, (pod.key.namespace, pod.key.name), pod.uid)
-        if not assumed and belief.binding:
-            belief = reports.bound(belief, pod.uid)
-        self._note(pod.node, belief)
+        unsigned = view.report is not None and view.report.sign is None
+        if before is None and not pod.over and not (unsigned and pod.up):  # the report includes it
+            view = self._with_pod(view, pod)
+        elif unsigned and pod.over:  # it started and ended between two reports
+            view = reports.releasing(view, (pod.key.namespace, pod.key.name), pod.uid)
+        if not assumed and view.binding:
+            view = reports.bound(view, pod.uid)
+        self._put_view(pod.node, view)
         self.checks[pod.node] = None
 
     def left(self, key: PodKey, node: str, *, was_there: bool) -> None:
-        """A pod is no longer on a node. If it never was there, what was reserved for it is free again."""
+        """A pod is no longer on a node. If it never was there, release what was reserved for it."""
         pod = self.pods.get(node, {}).pop(key, None)
-        self._stirred(node)
-        belief = self.beliefs.get(node)
-        if pod is None or belief is None:
+        self._drop_cached(node)
+        view = self.beliefs.get(node)
+        if pod is None or view is None:
             return
-        unsigned = belief.report is not None and belief.report.sign is None
-        if not was_there or unsigned:  # a report that did not count it is as good as before
-            self._note(node, reports.releasing(belief, (key.namespace, key.name), pod.uid))
-        elif pod.uid in belief.binding:
-            self._note(node, reports.bound(belief, pod.uid))
+        unsigned = view.report is not None and view.report.sign is None
+        if not was_there or unsigned:  # a report that did not include the pod is still correct
+            self._put_view(node, reports.releasing(view, (key.namespace, key.name), pod.uid))
+        elif pod.uid in view.binding:
+            self._put_view(node, reports.bound(view, pod.uid))
         self.checks[node] = None
 
     def node_changed(self, name: str) -> None:
-        """A node came, went or changed in what it offers."""
+        """A node was added, removed, or changed its allocatable amounts."""
         if self.active:
             self.touched.add(name)
 
     # ── catching up ────────────────────────────────────────────────────────────────────────────────
 
     def catch_up(self, now: float) -> bool:
-        """Trust newer reports that know of the very pods that are there. Whether that changed anything."""
+        """Accept newer reports that include exactly the pods of the node. Returns whether any changed."""
         if not self.checks or now < self.checked_at + self.care.period:
             return False
         self.checked_at = now
@@ -146,122 +146,124 @@ class NumaCache:
         better = False
         for node in some:
             del self.checks[node]
-            belief = self.beliefs.get(node)
-            if belief is None:
+            view = self.beliefs.get(node)
+            if view is None:
                 continue
-            there = self._there(node)
-            known = [self._running(pod) for pod in there if self._counts(pod)]
-            late = (pod.key for pod in there if not (self._counts(pod) or pod.over))
+            there = self._pods_on(node)
+            known = [self._running(pod) for pod in there if self._is_included(pod)]
+            late = (pod.key for pod in there if not (self._is_included(pod) or pod.over))
             coming = {(key.namespace, key.name) for key in late}
-            found = reports.caught_up(belief, self.heard[node], known, self.care, coming)
+            found = reports.caught_up(view, self.heard[node], known, self.care, coming)
             if found is not None:
-                for pod in self._there(node):  # others' pods that the node has not even heard of
+                for pod in self._pods_on(
+                    node
+                ):  # pods of other schedulers that their node has not started yet
                     if not (pod.ours or pod.started or pod.up):
-                        found = self._joined(found, pod)
-                better |= self._believe(node, found)
+                        found = self._with_pod(found, pod)
+                better |= self._set_view(node, found)
         return better
 
     def next_due(self) -> float:
-        """When there is something to look at again."""
+        """When the next check of outdated reports is due."""
         return self.checked_at + self.care.period if self.checks else NEVER
 
-    def _first(self, report: NodeZones) -> NumaView:
-        """The first report of a node: pods that it may not know of are reserved for, or cast doubt on it."""
-        belief = NumaView(report)
-        pods = [pod for pod in self._there(report.node) if not pod.over]
+    def _first_view(self, report: NodeZones) -> NumaView:
+        """The view after a node's first report: pods it may lack are reserved for, or make it outdated."""
+        view = NumaView(report)
+        pods = [pod for pod in self._pods_on(report.node) if not pod.over]
         signed = report.sign is not None
-        if signed and reports.knows(report, map(self._running, filter(self._counts, pods)), self.care):
-            pods = [pod for pod in pods if not self._counts(pod)]
+        if signed and reports.knows(report, map(self._running, filter(self._is_included, pods)), self.care):
+            pods = [pod for pod in pods if not self._is_included(pod)]
         for pod in pods:
-            if signed or not self._counts(pod):
-                belief = self._joined(belief, pod)
-        return belief
+            if signed or not self._is_included(pod):
+                view = self._with_pod(view, pod)
+        return view
 
-    def _taken_over(self, belief: NumaView, report: NodeZones) -> NumaView:
-        """Nobody knows whom an unsigned report counts: those that had started by then, most likely."""
-        coming = {(pod.key.namespace, pod.key.name) for pod in self._there(report.node) if not pod.up}
-        kept = {name: amounts for name, amounts in belief.reserved.items() if name in coming}
-        return NumaView(report, kept, binding=belief.binding)
+    def _unsigned_view(self, view: NumaView, report: NodeZones) -> NumaView:
+        """An unsigned report does not say which pods it includes: most likely those that had started."""
+        coming = {(pod.key.namespace, pod.key.name) for pod in self._pods_on(report.node) if not pod.up}
+        kept = {name: amounts for name, amounts in view.reserved.items() if name in coming}
+        return NumaView(report, kept, binding=view.binding)
 
-    def _joined(self, belief: NumaView, pod: Pod) -> NumaView:
-        wants, report = pod.wants.shape.zones or NOTHING, belief.report
+    def _with_pod(self, view: NumaView, pod: Pod) -> NumaView:
+        wants, report = pod.wants.shape.zones or NOTHING, view.report
         if pod.ours:
-            return reports.reserving(belief, (pod.key.namespace, pod.key.name), wants, self.care, pod.uid)
+            return reports.reserving(view, (pod.key.namespace, pod.key.name), wants, self.care, pod.uid)
         if report is None or report.sign is None:
-            return belief  # without a sign nobody could ever say that the report has caught up
+            return view  # without a fingerprint no report is known to be up to date
         stranger = reports.is_stranger(wants, report.resources, self.care, ours=False)
-        return reports.visited(belief) if stranger else belief
+        return reports.visited(view) if stranger else view
 
-    def _there(self, node: str) -> list[Pod]:
+    def _pods_on(self, node: str) -> list[Pod]:
         return list(self.pods.get(node, {}).values())
 
-    def _counts(self, pod: Pod) -> bool:
-        """Whether it is one that a report should know of."""
+    def _is_included(self, pod: Pod) -> bool:
+        """Whether a report should include the pod."""
         return pod.up and (self.care.starting or not pod.over)
 
     @staticmethod
     def _running(pod: Pod) -> RunningPod:
         return RunningPod((pod.key.namespace, pod.key.name), pod.wants.shape.zones or NOTHING)
 
-    def _note(self, node: str, belief: NumaView) -> None:
-        """The same where nobody asks whether it makes a difference."""
-        if self.beliefs.get(node) is not belief:
-            self.beliefs[node] = belief
+    def _put_view(self, node: str, view: NumaView) -> None:
+        """Update a view where the caller does not need to know whether it matters."""
+        if self.beliefs.get(node) is not view:
+            self.beliefs[node] = view
             self._touch(node)
 
-    def _believe(self, node: str, belief: NumaView) -> bool:
-        """Whether that makes a difference."""
+    def _set_view(self, node: str, view: NumaView) -> bool:
+        """Update a view. Returns whether the resulting zones changed."""
         before = self.beliefs.get(node)
-        self.beliefs[node] = belief
-        self._stirred(node)
-        now = reports.believed(belief, self.care)
+        self.beliefs[node] = view
+        self._drop_cached(node)
+        now = reports.believed(view, self.care)
         if before is not None and reports.believed(before, self.care) == now:
             return False
         self._touch(node)
         return True
 
     def _touch(self, node: str) -> None:
-        """A node's zones look different."""
+        """The zones of a node changed."""
         self.touched.add(node)
-        self._stirred(node)
+        self._drop_cached(node)
 
-    def _stirred(self, node: str) -> None:
-        """Who sits where on a node has to be looked at again."""
+    def _drop_cached(self, node: str) -> None:
+        """Drop the cached container placement of a node."""
         self._seats.pop(node, None)
-        self._gifts.forget(node)
+        self._releases.forget(node)
 
     # ── the view ───────────────────────────────────────────────────────────────────────────────────
 
     def ground(self, nodes: NDArray[np.object_]) -> NumaSnapshot | None:
-        """The zones of these nodes, row by row; None if nobody tells of any."""
+        """The NUMA snapshot of these nodes, row by row; None if no node reports zones."""
         if not self.active:
             return None
-        columns = self._laid_out(nodes)
+        columns = self._current_columns(nodes)
         fresh: dict[str, bool] = {}
         for name in self.touched:
-            self._stirred(name)
+            self._drop_cached(name)
             found, good = reports.believed(self.beliefs.get(name, reports.NOTHING_KNOWN), self.care)
             fresh[name] = good
             if found is None:
-                self._believed.pop(name, None)
+                self._zones.pop(name, None)
             else:
-                self._believed[name] = found
+                self._zones[name] = found
         if columns is None:
             stale = [name for name, good in fresh.items() if not good]
-            columns = zone_columns(nodes.tolist(), self._believed, stale)
+            columns = zone_columns(nodes.tolist(), self._zones, stale)
         elif fresh:
             rows = {name: row for row, name in enumerate(self._names) if name in fresh}
-            now = [(row, nodes[row], self._believed.get(name), fresh[name]) for name, row in rows.items()]
+            now = [(row, nodes[row], self._zones.get(name), fresh[name]) for name, row in rows.items()]
             columns = changed_rows(columns, now) if now else columns
         self.touched.clear()
-        self._gifts.tidy()
+        self._releases.tidy()
         self._columns = columns
         return NumaSnapshot(
-            columns, care=self.care, believed=self._believed, seats=self.seats, gifts=self._gifts
+            columns, care=self.care, believed=self._zones, seats=self.seats, gifts=self._releases
         )
 
-    def _laid_out(self, nodes: NDArray[np.object_]) -> NumaColumns | None:
-        """The columns as they were, with rows as they are now; None if everything has to be laid out."""
+    def _current_columns(self, nodes: NDArray[np.object_]) -> NumaColumns | None:
+        """The columns with rows in the current order; None if they have to be built."""
         columns = self._columns
         if nodes is self._nodes and columns is not None:
             return columns
@@ -277,13 +279,13 @@ class NumaCache:
         return narrowed(columns, np.array([known.get(name, 0) for name in names], dtype=np.int64))
 
     def seats(self, node: str) -> Seats | None:
-        """The zone of every pinned container of a node, if its report says where they sit."""
+        """The zone of every pinned container of a node, if its report contains them."""
         if node not in self._seats:
             report = self.beliefs.get(node, reports.NOTHING_KNOWN).report
-            there = [self._running(pod) for pod in self._there(node) if self._counts(pod)]
+            there = [self._running(pod) for pod in self._pods_on(node) if self._is_included(pod)]
             self._seats[node] = None if report is None else reports.seats(report, there)
         return self._seats[node]
 
     def zones_of(self, node: str) -> NodeZones | None:
-        """What is believed of one node."""
+        """The zones of one node, as far as known."""
         return reports.believed(self.beliefs.get(node, reports.NOTHING_KNOWN), self.care)[0]

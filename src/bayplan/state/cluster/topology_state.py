@@ -1,4 +1,4 @@
-"""The cluster as one topology sees it: nodes in rows, what is free on them, and frozen snapshots."""
+"""The cluster in one topology: nodes as rows, their free capacity, and frozen snapshots."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from bayplan.placement.cluster.topology_tree import Bools, Ints
 
 K = TypeVar("K", bound=Hashable)
 CLAIMED_MAX = 2**60
-"""The most that gangs are taken to hold in a leaf of several nodes; more than all of these have."""
+"""Upper bound of gang usage in a leaf of several nodes; more than all of them have."""
 
 
 class Hostless(dict[str, str]):
-    """Labels of a node without a host label: it stands under its own name, but no rule finds that label."""
+    """Labels of a node without a host label: its name is its host, but no selector sees that label."""
 
     __slots__ = ("name",)
 
@@ -37,10 +37,10 @@ class Hostless(dict[str, str]):
 
 
 class TopologyState:
-    """Folds node and usage changes into arrays. A snapshot shares them; the next change copies first.
+    """Applies node and usage changes to arrays. A snapshot shares them; the next change copies them first.
 
-    Nodes that come in bulk are laid out when the arrays are first looked at: until then, what pods and gangs
-    take is only added up. `hosts_by_name`: a node without a host label is a host under its own name.
+    Nodes added in bulk become rows when the arrays are first read: until then, usage is only summed up.
+    `hosts_by_name`: a node without a host label is a host under its own name.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class TopologyState:
         self.topology, self.hosts_by_name = topology, hosts_by_name
         self.labels = dict(labels or {})
         self.nodes: dict[str, Node] = {}
-        self.used: dict[str, dict[str, int]] = {}  # by node name: everything but placed gangs
-        self.held: dict[Path, dict[str, int]] = {}  # by host name or leaf path: placed gangs
+        self.used: dict[str, dict[str, int]] = {}  # by node name: all usage but that of placed gangs
+        self.held: dict[Path, dict[str, int]] = {}  # by host name or leaf path: usage of placed gangs
         self.hosts = Directory()
         self.paths = Directory()
         self.resources: dict[str, int] = {}
@@ -59,32 +59,32 @@ class TopologyState:
         self._table = columns.table_of(np.zeros(0, dtype=object))
         self._free: Ints = np.zeros((0, 0), np.int64)
         self._claimed: Ints | None = None
-        self._held: Ints | None = None  # made when the first gang is placed on hosts
+        self._held: Ints | None = None  # allocated when the first gang is placed on hosts
         self._usable: Bools = np.zeros(0, dtype=bool)
         self._shared = False
         self._rows: tuple[trees.Tree, dict[str, int | None]] = self._tree, {}
-        self.version = 0  # grows when anything about rows or amounts changes
-        self.layouts = 0  # grows when all rows are laid out afresh
-        self._stale = False  # nodes have come that the arrays do not know
+        self.version = 0  # grows when any row or amount changes
+        self.layouts = 0  # grows when all rows are rebuilt
+        self._stale = False  # the arrays lack nodes that were added
 
     @property
     def table(self) -> columns.NodeTable:
-        """The nodes by row, as they are now."""
+        """The nodes by row."""
         self.settle()
         return self._table
 
     def load(self, nodes: Iterable[Node]) -> None:
-        """Take in many nodes at once."""
-        self.nodes.update((node.name, node) for node in map(self._with_a_host, nodes))
+        """Add many nodes at once."""
+        self.nodes.update((node.name, node) for node in map(self._with_host, nodes))
         self.version, self._stale = self.version + 1, True
 
     def settle(self) -> None:
-        """Lay out what was loaded."""
+        """Build the rows of added nodes."""
         if self._stale:
             self._rebuild()
 
     def snapshot(self, labels: Mapping[str, str] | None = None) -> CapacitySnapshot:
-        """A frozen view, limited to the nodes that carry the labels."""
+        """A frozen snapshot, limited to the nodes with these labels."""
         self.settle()
         wanted = self.labels if labels is None else labels
         active = self._usable & columns.labelled(self._table, wanted) if wanted else self._usable
@@ -103,17 +103,17 @@ class TopologyState:
         )
 
     def upsert(self, node: Node) -> None:
-        """Add a node or note what changed on it."""
+        """Add or update a node."""
         before = self.nodes.get(node.name)
         if before == node:
             return
-        node, self.version = self._with_a_host(node), self.version + 1
+        node, self.version = self._with_host(node), self.version + 1
         if self._stale:
             self.nodes[node.name] = node
             return
         old, new = self.path_of(before), self.path_of(node)
         self.nodes[node.name] = node
-        self._measure(node)
+        self._note_largest(node)
         if old is None and new is None:
             return
         if old != new or self._unknown(node.allocatable):
@@ -121,32 +121,32 @@ class TopologyState:
             return
         assert new is not None
         row = trees.find_row(self._tree, new, node.name)
-        self._own()
+        self._unshare()
         if before is None or before.labels != node.labels or before.taints != node.taints:
             self._tree = trees.changed(self._tree, row, node)
             self._table = columns.changed(self._table, self._tree.nodes, row)
-        else:  # only amounts or readiness, which nobody reads off this array
+        else:  # only amounts or readiness changed, which no reader takes from this array
             self._tree.nodes[row] = node
         self._usable[row] = node.ready and node.schedulable
-        self._free[:, row] = self._room(node)
+        self._free[:, row] = self._free_of(node)
         if self._held is not None:
             self._held[:, row] = self._held_on(node)
 
     def remove(self, name: str) -> None:
-        """Forget a node. What was used on it is kept, should it come back."""
+        """Remove a node. Its usage is kept in case the node comes back."""
         node = self.nodes.pop(name, None)
         if node is not None and not self._stale:
             self._move(name, self.path_of(node), None)
 
     def use_node(self, name: str, amounts: Mapping[str, int], sign: int = 1) -> None:
-        """Pods outside any placed gang take room on a node (sign -1: give it back)."""
+        """Pods outside of placed gangs use capacity of a node (sign -1: free it)."""
         _add(self.used, name, amounts, sign)
         row = None if self._stale else self.row_of(name)
         if row is not None:
-            self._take(row, amounts)
+            self._update_free(row, amounts)
 
     def use_domain(self, values: Path, amounts: Mapping[str, int], sign: int = 1) -> None:
-        """A placed gang takes room in a leaf (sign -1: gives it back)."""
+        """A placed gang uses capacity of a leaf (sign -1: frees it)."""
         key = values[-1:] if self.topology.ends_at_host else values
         _add(self.held, key, amounts, sign)
         if self._stale:
@@ -158,10 +158,10 @@ class TopologyState:
         if low == high:
             return
         if self.topology.ends_at_host:
-            self._take(low, amounts)
-            self._hold(low, amounts)
+            self._update_free(low, amounts)
+            self._update_held(low, amounts)
             return
-        self._own()
+        self._unshare()
         assert self._claimed is not None
         leaf = int(np.searchsorted(self._tree.starts[-1], low, side="right")) - 1
         held = self.held.get(key, {})
@@ -169,9 +169,9 @@ class TopologyState:
             if name in self.resources:
                 self._claimed[self.resources[name], leaf] = min(held.get(name, 0), CLAIMED_MAX)
 
-    def _take(self, row: int, names: Iterable[str]) -> None:
-        """Write down anew what is free of some resources: sums are kept exact, and bounded in the array."""
-        self._own()
+    def _update_free(self, row: int, names: Iterable[str]) -> None:
+        """Recompute the free amounts of some resources: the sums are exact, the array holds them bounded."""
+        self._unshare()
         self.version += 1
         node: Node = self._tree.nodes[row]
         used, held = self.used.get(node.name, {}), self._gangs_on(node)
@@ -180,7 +180,7 @@ class TopologyState:
                 left = node.allocatable.get(name, 0) - used.get(name, 0) - held.get(name, 0)
                 self._free[self.resources[name], row] = _bounded(left)
 
-    def _hold(self, row: int, names: Iterable[str]) -> None:
+    def _update_held(self, row: int, names: Iterable[str]) -> None:
         if self._held is None:
             self._held = np.zeros_like(self._free)
         held = self._gangs_on(self._tree.nodes[row])
@@ -189,7 +189,7 @@ class TopologyState:
                 self._held[self.resources[name], row] = _bounded(held.get(name, 0))
 
     def row_of(self, name: str) -> int | None:
-        """The row of a node; remembered, since pods come and go far more often than rows move."""
+        """The row of a node; cached, since pods come and go far more often than rows move."""
         if self._rows[0] is not self._tree:
             self._rows = self._tree, {}
         rows = self._rows[1]
@@ -198,8 +198,8 @@ class TopologyState:
             rows[name] = None if path is None else trees.find_row(self._tree, path, name)
         return rows[name]
 
-    def _own(self) -> None:
-        """Copy what a snapshot still looks at before changing it."""
+    def _unshare(self) -> None:
+        """Copy the arrays that a snapshot shares before changing them."""
         if self._shared:
             self._free, self._usable = self._free.copy(), self._usable.copy()
             self._claimed = None if self._claimed is None else self._claimed.copy()
@@ -207,7 +207,7 @@ class TopologyState:
             self._shared = False
 
     def path_of(self, node: Node | None) -> Path | None:
-        """Where a node stands, or None if it lacks a level."""
+        """The domain path of a node, or None if it lacks a level."""
         if node is None:
             return None
         try:
@@ -215,12 +215,12 @@ class TopologyState:
         except KeyError:
             return None
 
-    def _with_a_host(self, node: Node) -> Node:
+    def _with_host(self, node: Node) -> Node:
         if not self.hosts_by_name or HOSTNAME in node.labels:
             return node
         return replace(node, labels=Hostless(node.labels, node.name))
 
-    def _measure(self, node: Node) -> None:
+    def _note_largest(self, node: Node) -> None:
         for name, amount in node.allocatable.items():
             if amount > self.largest.get(name, 0):
                 self.largest[name] = amount
@@ -228,26 +228,26 @@ class TopologyState:
     def _unknown(self, amounts: Mapping[str, int]) -> bool:
         return any(name not in self.resources for name in amounts)
 
-    def _room(self, node: Node) -> Ints:
-        """Allocatable less all use known for the node."""
+    def _free_of(self, node: Node) -> Ints:
+        """Allocatable minus all usage of the node."""
         has, used, held = node.allocatable, self.used.get(node.name, {}), self._gangs_on(node)
         left = (_bounded(has.get(name, 0) - used.get(name, 0) - held.get(name, 0)) for name in self.resources)
         return np.fromiter(left, np.int64, len(self.resources))
 
     def _held_on(self, node: Node) -> Ints:
-        """What placed gangs hold on a host."""
+        """Usage of placed gangs on a host."""
         held = self._gangs_on(node)
         found = (_bounded(held.get(name, 0)) for name in self.resources)
         return np.fromiter(found, np.int64, len(self.resources))
 
     def _gangs_on(self, node: Node) -> Mapping[str, int]:
-        """The same as an exact sum; none if a leaf is more than a host."""
+        """The same as exact sums; empty if a leaf is more than a host."""
         if not self.topology.ends_at_host:
             return {}
         return self.held.get((node.labels[HOSTNAME],), {})
 
     def _move(self, name: str, old: Path | None, new: Path | None) -> None:
-        """Take a node's row out and put it in where it belongs now."""
+        """Remove the row of a node and insert it at its new place."""
         self.version += 1
         node = self.nodes.get(name)
         if node is not None and self._unknown(node.allocatable):
@@ -262,7 +262,7 @@ class TopologyState:
             self._usable = np.delete(self._usable, row)
             self.paths = self.paths.having(name, None)
             low, high = trees.find(self._tree, old)
-            if low == high:  # no other node of that very host label
+            if low == high:  # no other node with the same host label
                 self.hosts = self.hosts.having(old[-1], None)
         if new is not None and node is not None:
             row = trees.find_row(self._tree, new, name)
@@ -271,21 +271,21 @@ class TopologyState:
             self.hosts, self.paths = self.hosts.having(new[-1], new), self.paths.having(name, new)
             wider = np.empty((len(self.resources), self._tree.rows), np.int64)
             wider[:, :row], wider[:, row], wider[:, row + 1 :] = (
-                self._free[:, :row], self._room(node), self._free[:, row:],
+                self._free[:, :row], self._free_of(node), self._free[:, row:],
             )  # fmt: skip
             self._free = wider
             held = self._held_on(node)
             if self._held is not None:
                 self._held = np.insert(self._held, row, held, axis=1)
-            elif held.any():  # a gang was placed here before the node was known
+            elif held.any():  # a gang was placed here before the node was added
                 self._held = np.zeros_like(self._free)
                 self._held[:, row] = held
             self._usable = trees.spliced(self._usable, row, node.ready and node.schedulable)
         self._shared = False
-        self._reclaim()
+        self._rebuild_claimed()
 
     def _rebuild(self) -> None:
-        """Lay everything out afresh, as after a bulk load or a resource never seen before."""
+        """Rebuild all rows, as after a bulk load or a new resource."""
         self._stale, self.version, self.layouts = False, self.version + 1, self.layouts + 1
         placed = [(path, node) for node in self.nodes.values() if (path := self.path_of(node)) is not None]
         offers = {id(node.allocatable): node.allocatable for _, node in placed}
@@ -293,7 +293,7 @@ class TopologyState:
         self.resources = {name: row for row, name in enumerate(names)}
         self.largest = {}
         for node in {id(node.allocatable): node for node in self.nodes.values()}.values():
-            self._measure(node)
+            self._note_largest(node)
         self._tree = trees.build(self.topology, [node for _, node in placed])
         rows = self._tree.nodes
         self._table = columns.table_of(rows)
@@ -307,14 +307,14 @@ class TopologyState:
             for row, node in enumerate(rows):
                 gangs = self._gangs_on(node)
                 if gangs or node.name in self.used:
-                    self._free[:, row] = self._room(node)
+                    self._free[:, row] = self._free_of(node)
                 if gangs and self._held is not None:
                     self._held[:, row] = self._held_on(node)
         self._shared = False
-        self._reclaim()
+        self._rebuild_claimed()
 
-    def _reclaim(self) -> None:
-        """Where leaves hold several nodes, gang use is kept per leaf."""
+    def _rebuild_claimed(self) -> None:
+        """Where leaves have several nodes, gang usage is stored per leaf."""
         if self.topology.ends_at_host:
             return
         leaves = self._tree.starts[-1]
@@ -329,12 +329,12 @@ class TopologyState:
 
 
 def _bounded(amount: int) -> int:
-    """An amount as the array of free amounts holds it."""
+    """An amount within the bounds of the array of free amounts."""
     return max(-ROOM_MAX, min(amount, ROOM_MAX))
 
 
 def _add(totals: dict[K, dict[str, int]], key: K, amounts: Mapping[str, int], sign: int) -> None:
-    """Of what is given back nothing is kept: names of resources and nodes come and go without end."""
+    """Add amounts and drop zero sums: names of resources and nodes come and go, and must not pile up."""
     total = totals.setdefault(key, {})
     for name, amount in amounts.items():
         left = total.get(name, 0) + sign * amount

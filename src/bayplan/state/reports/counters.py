@@ -1,4 +1,4 @@
-"""Running counts of gangs: only what changed since the last count is counted again."""
+"""Incremental counters of gangs by queue: only gangs that changed since the last count are counted again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(slots=True)
 class QueueTotals:
-    """The sums of one queue or entrance."""
+    """The totals of one queue or namespace queue."""
 
     ready: int = 0
     parked: int = 0
@@ -30,17 +30,19 @@ class QueueTotals:
     reserved: dict[Cell, int] = field(default_factory=dict)
     used: dict[Cell, int] = field(default_factory=dict)
     wanted: dict[str, int] = field(default_factory=dict)
-    shapes: dict[tuple[bool, Hashable], int] = field(default_factory=dict)  # parked or not, and which
-    lined: dict[tuple[str, bool, Hashable], int] = field(default_factory=dict)  # queue, put off, and shape
+    shapes: dict[tuple[bool, Hashable], int] = field(default_factory=dict)  # (unschedulable, shape)
+    pending: dict[tuple[str, bool, Hashable], int] = field(
+        default_factory=dict
+    )  # (queue, backing off, shape)
 
     def is_empty(self) -> bool:
-        """Whether no gang waits or holds anything here."""
-        return not (self.reserving or self.lined)
+        """Whether no gang is pending or admitted here."""
+        return not (self.reserving or self.pending)
 
     def sort(self, refused: Mapping[str, Container[Hashable]]) -> None:
-        """Tell those that wait for something to happen from the others. They change by whole shapes."""
+        """Split pending gangs into ready and unschedulable ones; rejections change whole shapes."""
         self.ready, self.parked, self.shapes = 0, 0, {}
-        for (queue, later, shape), count in self.lined.items():
+        for (queue, later, shape), count in self.pending.items():
             parked = later or shape in refused.get(queue, ())
             if parked:
                 self.parked += count
@@ -51,7 +53,7 @@ class QueueTotals:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
-    """How a gang in line was counted. It is kept with the gang, so that nothing else can be taken for it."""
+    """How a pending gang was counted. It holds the entry, so that its identity stays unique."""
 
     standing: QueueEntry
     queue: str
@@ -62,10 +64,10 @@ class _Waiting:
 
 
 class QueueCounters:
-    """The sums of all queues and entrances. Looks at every gang, and adds up only those that changed.
+    """The totals of all queues and namespace queues. Visits every gang, and recounts only those that changed.
 
-    What gangs hold and ask for are values that are replaced, never altered: the same object means the same
-    numbers, so they are told apart by identity, which is cheaper than by name.
+    Usage and specs of gangs are replaced, never modified: the same object means the same numbers, so they are
+    compared by identity, which is cheaper than by value.
     """
 
     def __init__(self) -> None:
@@ -75,7 +77,7 @@ class QueueCounters:
         self._waiting: dict[int, _Waiting] = {}
 
     def count(self, state: AdmissionState) -> None:
-        """Bring the sums up to date."""
+        """Update the totals."""
         before, self._holders = self._holders, {id(one): one for one in state.holdings.by_gang.values()}
         for gone in before.keys() - self._holders.keys():
             self._hold(before[gone], -1)
@@ -86,37 +88,39 @@ class QueueCounters:
     def _count_waiting(self, state: AdmissionState) -> None:
         closed = {key for key, way in state.rules.entrances.items() if way.stop is not StopPolicy.OPEN}
         refused = {
-            name: line.refused for name, line in state.lines.lines.items() if line.refused and not line.strict
+            name: pending.refused
+            for name, pending in state.lines.lines.items()
+            if pending.refused and not pending.strict
         }
         before, now = self._waiting, dict[int, _Waiting]()
-        for standing in state.lines.standings.values():
-            place, demand, queue = standing.place, standing.demand, standing.queue
+        for queue_entry in state.lines.standings.values():
+            place, queued, queue = queue_entry.place, queue_entry.demand, queue_entry.queue
             later = place is QueueEntryState.BACKOFF
-            if not (later or place is QueueEntryState.WAITING) or not queue or demand.entrance in closed:
+            if not (later or place is QueueEntryState.WAITING) or not queue or queued.entrance in closed:
                 continue
-            entry = before.pop(id(standing), None)
-            if entry is None or not _is_same(entry, standing, later):
+            entry = before.pop(id(queue_entry), None)
+            if entry is None or not _is_same(entry, queue_entry, later):
                 if entry is not None:
                     self._wait(entry, -1)
-                entry = _Waiting(standing, queue, demand, later, standing.told, standing.shape)
+                entry = _Waiting(queue_entry, queue, queued, later, queue_entry.told, queue_entry.shape)
                 self._wait(entry, 1)
-            now[id(standing)] = entry
+            now[id(queue_entry)] = entry
         for gone in before.values():
             self._wait(gone, -1)
         self._waiting = now
         _sort_all(self.queues, refused)
         _sort_all(self.entrances, refused)
 
-    def _hold(self, holding: GangUsage, sign: int) -> None:
-        for stock in self._stocks(holding.queue, holding.demand):
-            _add_holder(stock, holding.demand, holding.quota, sign)
+    def _hold(self, usage: GangUsage, sign: int) -> None:
+        for totals in self._stocks(usage.queue, usage.demand):
+            _add_holder(totals, usage.demand, usage.quota, sign)
 
     def _wait(self, entry: _Waiting, sign: int) -> None:
-        for stock in self._stocks(entry.queue, entry.demand):
-            _add_waiting(stock, entry, sign)
+        for totals in self._stocks(entry.queue, entry.demand):
+            _add_waiting(totals, entry, sign)
 
-    def _stocks(self, queue: str, demand: QueuedGang) -> tuple[QueueTotals, QueueTotals]:
-        way = demand.entrance
+    def _stocks(self, queue: str, queued: QueuedGang) -> tuple[QueueTotals, QueueTotals]:
+        way = queued.entrance
         if queue not in self.queues:
             self.queues[queue] = QueueTotals()
         if way not in self.entrances:
@@ -124,49 +128,49 @@ class QueueCounters:
         return self.queues[queue], self.entrances[way]
 
 
-def _sort_all(stocks: dict[K, QueueTotals], refused: Mapping[str, Container[Hashable]]) -> None:
-    """Bring every stock up to date; of a queue or entrance without gangs nothing is kept."""
-    for name, stock in list(stocks.items()):
-        if stock.is_empty():
-            del stocks[name]
+def _sort_all(all_totals: dict[K, QueueTotals], refused: Mapping[str, Container[Hashable]]) -> None:
+    """Update the split of all totals; totals without gangs are dropped."""
+    for name, totals in list(all_totals.items()):
+        if totals.is_empty():
+            del all_totals[name]
         else:
-            stock.sort(refused)
+            totals.sort(refused)
 
 
-def _is_same(before: _Waiting, standing: QueueEntry, later: bool) -> bool:
+def _is_same(before: _Waiting, entry: QueueEntry, later: bool) -> bool:
     return (
-        before.demand is standing.demand
+        before.demand is entry.demand
         and before.later is later
-        and before.told is standing.told
-        and before.shape is standing.shape
-        and before.queue == standing.queue
+        and before.told is entry.told
+        and before.shape is entry.shape
+        and before.queue == entry.queue
     )
 
 
-def _add_holder(stock: QueueTotals, demand: QueuedGang, quota: Mapping[Cell, int], sign: int) -> None:
-    stock.reserving += sign
-    _sum(stock.reserved, quota.items(), sign)
-    if demand.admitted:
-        stock.admitted += sign
-        _sum(stock.used, quota.items(), sign)
-    elif any(verdict.state is not CheckState.READY for verdict in demand.verdicts):
-        stock.unchecked += sign
-    elif demand.admission is not None and any(
-        given.delayed is Delayed.PENDING and given.place is None for given in demand.admission.given
+def _add_holder(totals: QueueTotals, queued: QueuedGang, quota: Mapping[Cell, int], sign: int) -> None:
+    totals.reserving += sign
+    _sum(totals.reserved, quota.items(), sign)
+    if queued.admitted:
+        totals.admitted += sign
+        _sum(totals.used, quota.items(), sign)
+    elif any(status.state is not CheckState.READY for status in queued.verdicts):
+        totals.unchecked += sign
+    elif queued.admission is not None and any(
+        given.delayed is Delayed.PENDING and given.place is None for given in queued.admission.given
     ):
-        stock.unplaced += sign
+        totals.unplaced += sign
 
 
-def _add_waiting(stock: QueueTotals, entry: _Waiting, sign: int) -> None:
+def _add_waiting(totals: QueueTotals, entry: _Waiting, sign: int) -> None:
     told = entry.told if isinstance(entry.told, AdmissionReason) else AdmissionReason.TO_BE_EVALUATED
-    _sum(stock.refused, ((told, 1),), sign)
-    _sum(stock.lined, (((entry.queue, entry.later, entry.shape), 1),), sign)
+    _sum(totals.refused, ((told, 1),), sign)
+    _sum(totals.pending, (((entry.queue, entry.later, entry.shape), 1),), sign)
     for ask in entry.demand.asks:
-        _sum(stock.wanted, ((name, each * ask.count) for name, each in ask.each.items()), sign)
+        _sum(totals.wanted, ((name, each * ask.count) for name, each in ask.each.items()), sign)
 
 
 def _sum(total: dict[K, int], amounts: Iterable[tuple[K, int]], sign: int) -> None:
-    """Add, and forget what came to nothing."""
+    """Add an amount, and drop a zero sum."""
     for key, amount in amounts:
         left = total.get(key, 0) + sign * amount
         if left:

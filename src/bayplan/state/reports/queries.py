@@ -1,4 +1,4 @@
-"""Questions that people ask about the state: positions in lines, who stands where, how much room is left."""
+"""Queries about the state for people: positions in queues, gangs by domain, and free capacity."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _NO_DEVICES = ("hugepages-", "attachable-volumes-")
 
 @dataclass(frozen=True, slots=True)
 class QueuePosition:
-    """A gang's place in the line of its queue; 1 is first."""
+    """A gang's position in its queue; 1 is first."""
 
     position: int
     of: int
-    first: Ref  # who stands at the head of the line
+    first: Ref  # the head of the queue
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A gang with pods in some domain."""
+    """A gang with pods in a domain."""
 
     gang: Ref
     pods: int
@@ -44,33 +44,33 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """The most that one domain of a level takes: hosts on which nothing is used, and pods of a shape."""
+    """The most that one domain of a level holds: unused hosts, and pods with given requests."""
 
     hosts: int
-    pods: int | None  # None: no shape was asked about
+    pods: int | None  # None: no requests were given
 
 
 def turns(state: AdmissionState) -> dict[Ref, QueuePosition]:
-    """The positions of all that wait, those put off for a while among them."""
-    lines: dict[str, list[tuple[tuple[int, float, str, str], Ref]]] = {}
-    for ref, standing in state.lines.standings.items():
-        if standing.place in (QueueEntryState.WAITING, QueueEntryState.BACKOFF):
-            lines.setdefault(standing.queue, []).append((standing.rank, ref))
+    """The positions of all pending gangs, including those in backoff."""
+    pending: dict[str, list[tuple[tuple[int, float, str, str], Ref]]] = {}
+    for ref, queue_entry in state.lines.standings.items():
+        if queue_entry.place in (QueueEntryState.WAITING, QueueEntryState.BACKOFF):
+            pending.setdefault(queue_entry.queue, []).append((queue_entry.rank, ref))
     found = {}
-    for line in lines.values():
-        line.sort(key=lambda entry: entry[0])
-        for position, (_, ref) in enumerate(line, start=1):
-            found[ref] = QueuePosition(position, len(line), line[0][1])
+    for pending_queue in pending.values():
+        pending_queue.sort(key=lambda entry: entry[0])
+        for position, (_, ref) in enumerate(pending_queue, start=1):
+            found[ref] = QueuePosition(position, len(pending_queue), pending_queue[0][1])
     return found
 
 
 def holders(state: AdmissionState, supply: CapacitySnapshot, domain: Path) -> list[Holder]:
     """The admitted gangs with pods in a domain, most pods first."""
     found = []
-    for ref, holding in state.holdings.by_gang.items():
+    for ref, usage in state.holdings.by_gang.items():
         pods = 0
-        for spot in holding.spots:
-            for path, count in _paths(supply, spot.place.levels, spot.place.shares):
+        for placement in usage.spots:
+            for path, count in _paths(supply, placement.place.levels, placement.place.shares):
                 pods += count if path[: len(domain)] == domain else 0
         if pods:
             found.append(Holder(ref, pods))
@@ -84,20 +84,20 @@ def other_pods(state: AdmissionState, supply: CapacitySnapshot, domain: Path) ->
 
 
 def users(state: AdmissionState, queue: str, cell: Cell) -> list[tuple[Ref, str, int]]:
-    """Who uses a flavor's resource in a queue and in those that share quota with it: most first."""
+    """The gangs that use a flavor's resource, in a queue and its quota tree; the largest usage first."""
     account = state.holdings.books().queues.get(queue)
     queues = {each.name for each in account.root().queues()} if account is not None else set()
     found = [
-        (ref, holding.queue, holding.quota[cell])
-        for ref, holding in state.holdings.by_gang.items()
-        if holding.queue in queues and holding.quota.get(cell)
+        (ref, usage.queue, usage.quota[cell])
+        for ref, usage in state.holdings.by_gang.items()
+        if usage.queue in queues and usage.quota.get(cell)
     ]
     return sorted(found, key=lambda one: (-one[2], one[0].namespace, one[0].name))
 
 
-def common_domain(supply: CapacitySnapshot, demand: QueuedGang) -> tuple[Path, int]:
-    """The smallest domain that holds all placed pods of a gang, and on how many leaves they are."""
-    given = demand.admission.given if demand.admission is not None else ()
+def common_domain(supply: CapacitySnapshot, queued: QueuedGang) -> tuple[Path, int]:
+    """The smallest domain that contains all placed pods of a gang, and on how many leaves they are."""
+    given = queued.admission.given if queued.admission is not None else ()
     places = [part.place for part in given if part.place is not None]
     leaves = {path for place in places for path, _ in _paths(supply, place.levels, place.shares)}
     if not leaves:
@@ -109,7 +109,7 @@ def common_domain(supply: CapacitySnapshot, demand: QueuedGang) -> tuple[Path, i
 def _paths(
     supply: CapacitySnapshot, levels: tuple[str, ...], shares: Iterable[object]
 ) -> Iterator[tuple[Path, int]]:
-    """Shares with their domains in full, as far as this topology knows them."""
+    """Domain assignments with full paths, as far as this topology has the domains."""
     tree = supply.tree
     if levels[-1] != tree.levels[-1]:
         return
@@ -121,17 +121,17 @@ def _paths(
 
 
 def commonest_shape(state: AdmissionState) -> Mapping[str, int]:
-    """What most pods ask for, over all gangs; nothing if there is none."""
+    """The most common pod requests over all gangs; empty without gangs."""
     shapes: Counter[tuple[tuple[str, int], ...]] = Counter()
-    for standing in state.lines.standings.values():
-        for pod_set in standing.demand.gang.root.pod_sets():
+    for entry in state.lines.standings.values():
+        for pod_set in entry.demand.gang.root.pod_sets():
             shapes[tuple(sorted(pod_set.requests.items()))] += pod_set.count
     ranked = sorted(shapes, key=lambda shape: (-shapes[shape], shape))
     return dict(ranked[0]) if ranked else {}
 
 
 def main_resource(supply: CapacitySnapshot) -> str:
-    """What a cluster is measured by: the device it has most of, else CPU."""
+    """The resource a cluster is measured by: the device with the largest total, else CPU."""
     devices = [n for n in supply.resources if n not in _PLAIN and not n.startswith(_NO_DEVICES)]
     totals = {name: total(supply, name) for name in devices}
     best = min(devices, key=lambda name: (-totals[name], name), default="")
@@ -154,7 +154,7 @@ def largest_by_level(supply: CapacitySnapshot, shape: Mapping[str, int]) -> list
 
 
 def total(supply: CapacitySnapshot, resource: str) -> int:
-    """What all usable nodes have of a resource, used or not."""
+    """Total allocatable of a resource over all usable nodes."""
     return int(_totals(supply, resource).sum())
 
 
@@ -182,7 +182,7 @@ def _totals(supply: CapacitySnapshot, resource: str) -> Ints:
 
 
 def _whole_hosts(supply: CapacitySnapshot, main: str) -> Ints:
-    """Hosts on which nothing uses the main resource; in leaves of many hosts, as many as their room makes."""
+    """Hosts on which the main resource is unused; in leaves of many hosts, as many as are free in sum."""
     row = supply.resources.get(main)
     if row is None:
         return np.zeros(supply.leaves, np.int64)

@@ -1,4 +1,4 @@
-"""How things stand, read off the state: what status fields and metrics are made of."""
+"""Summaries of the state: the numbers in status fields and metrics."""
 
 from __future__ import annotations
 
@@ -32,34 +32,36 @@ _NOTHING = QueueTotals()
 _KNOWN_FLAWS = {flaw.value for flaw in Flaw}
 
 
-def summaries(state: AdmissionState, census: QueueCounters | None = None, *, fair: bool = True) -> Summaries:
-    """How all queues, entrances, shared quota nodes and topology levels stand now.
+def summaries(
+    state: AdmissionState, counters: QueueCounters | None = None, *, fair: bool = True
+) -> Summaries:
+    """The current numbers of all queues, namespace queues, shared quota nodes and topology levels.
 
-    A census that is passed in again makes the next count cheap. Without `fair` no shares are worked out.
+    Counters that are passed in again make the next call cheap. Without `fair` no shares are computed.
     """
-    census = QueueCounters() if census is None else census
-    census.count(state)
-    rules = state.rules
+    counters = QueueCounters() if counters is None else counters
+    counters.count(state)
+    config = state.rules
     queues = {
-        name: _queue(state, queue, census.queues.get(name, _NOTHING), fair)
-        for name, queue in rules.queues.items()
+        name: _queue(state, queue, counters.queues.get(name, _NOTHING), fair)
+        for name, queue in config.queues.items()
     }
     return Summaries(
         queues=queues,
-        entrances={key: _entrance(state, key, census, queues) for key in rules.entrances},
+        entrances={key: _namespace_queue(state, key, counters, queues) for key in config.entrances},
         shared={
-            name: _shared(account, census.queues, fair)
+            name: _shared(account, counters.queues, fair)
             for name, account in state.holdings.books().shared.items()
         },
         levels=tuple(level for name in sorted(state.holdings.clusters) for level in levels(state, name)),
-        flavors_in_use=frozenset(flavor for queue in rules.queues.values() for flavor in queue.flavors()),
-        checks_in_use=frozenset(check for queue in rules.queues.values() for check in queue.checks),
-        topologies_in_use=frozenset(f.topology for f in rules.flavors.values() if f.topology),
+        flavors_in_use=frozenset(flavor for queue in config.queues.values() for flavor in queue.flavors()),
+        checks_in_use=frozenset(check for queue in config.queues.values() for check in queue.checks),
+        topologies_in_use=frozenset(f.topology for f in config.flavors.values() if f.topology),
     )
 
 
 def weighted_share(account: QuotaAccount) -> float:
-    """By how much a node exceeds its own quota, in thousandths of what it could borrow, over its weight."""
+    """The weighted dominant resource share of a node, in thousandths."""
     infinite, weighted, _ = share(account)
     return inf if infinite else float(weighted)
 
@@ -68,9 +70,9 @@ def levels(state: AdmissionState, topology: str) -> Iterator[LevelSummary]:
     """The levels of a topology, from the top."""
     supply = state.holdings.clusters[topology].snapshot()
     usable = supply.active_leaves()
-    free = {name: _leaf_rooms(supply, name) for name in sorted(supply.resources)}
+    free = {name: _free_leaves(supply, name) for name in sorted(supply.resources)}
     emptied = supply.emptied()
-    most = {name: _leaf_rooms(emptied, name) for name in free}
+    most = {name: _free_leaves(emptied, name) for name in free}
     for index, level in enumerate(supply.tree.levels):
         tree = supply.tree
         firsts = tree.first_leaves(index, np.arange(tree.size(index)))
@@ -78,25 +80,25 @@ def levels(state: AdmissionState, topology: str) -> Iterator[LevelSummary]:
             yield LevelSummary(topology, level, 0)
             continue
         rooms = tuple(
-            _room(name, np.add.reduceat(free[name], firsts), np.add.reduceat(most[name], firsts))
+            _capacity(name, np.add.reduceat(free[name], firsts), np.add.reduceat(most[name], firsts))
             for name in free
         )
         domains = int(np.count_nonzero(np.logical_or.reduceat(usable, firsts)))
         yield LevelSummary(topology, level, domains, rooms)
 
 
-def _queue(state: AdmissionState, queue: Queue, stock: QueueTotals, fair: bool) -> QueueSummary:
+def _queue(state: AdmissionState, queue: Queue, totals: QueueTotals, fair: bool) -> QueueSummary:
     account = state.holdings.books().queues[queue.name]
     faults = tuple(_faults(state, queue))
-    parked = sum(1 for is_parked, _ in stock.shapes if is_parked)
-    ready = len(stock.shapes) - parked
-    if faults:  # whoever is in line stays there until that changes
-        parked, ready = len({shape for _, shape in stock.shapes}), 0
+    parked = sum(1 for is_parked, _ in totals.shapes if is_parked)
+    ready = len(totals.shapes) - parked
+    if faults:  # pending gangs stay so until the queue is active again
+        parked, ready = len({shape for _, shape in totals.shapes}), 0
     return QueueSummary(
         name=queue.name,
-        counts=_counts(stock, bool(faults)),
-        cells=tuple(_cells(queue, stock, account.parent is not None)),
-        wanted={resource: 0 for group in queue.groups for resource in group.resources} | stock.wanted,
+        counts=_counts(totals, bool(faults)),
+        cells=tuple(_cells(queue, totals, account.parent is not None)),
+        wanted={resource: 0 for group in queue.groups for resource in group.resources} | totals.wanted,
         ready_shapes=ready,
         parked_shapes=parked,
         faults=faults,
@@ -106,7 +108,7 @@ def _queue(state: AdmissionState, queue: Queue, stock: QueueTotals, fair: bool) 
 
 
 def _faults(state: AdmissionState, queue: Queue) -> Iterator[QueueFault]:
-    """What keeps a queue from admitting anybody, in the order of the flaws; names of one sort together."""
+    """The problems that make a queue inactive, in the order of `Flaw`; names of one kind together."""
     found: dict[Flaw, list[str]] = {}
     for what, name in state.flaws(queue):
         found.setdefault(Flaw(what) if what in _KNOWN_FLAWS else Flaw.OTHER, []).append(name)
@@ -118,72 +120,72 @@ def _faults(state: AdmissionState, queue: Queue) -> Iterator[QueueFault]:
             yield QueueFault(flaw, tuple(names if flaw is Flaw.FLAVOR_MISSING else sorted(names)))
 
 
-def _counts(stock: QueueTotals, closed: bool) -> GangCounts:
+def _counts(totals: QueueTotals, closed: bool) -> GangCounts:
     return GangCounts(
-        0 if closed else stock.ready,
-        stock.parked + (stock.ready if closed else 0),
-        stock.reserving,
-        stock.admitted,
-        stock.unchecked,
-        stock.unplaced,
-        dict(stock.refused),
+        0 if closed else totals.ready,
+        totals.parked + (totals.ready if closed else 0),
+        totals.reserving,
+        totals.admitted,
+        totals.unchecked,
+        totals.unplaced,
+        dict(totals.refused),
     )
 
 
-def _cells(queue: Queue, stock: QueueTotals, lent: bool) -> Iterator[CellUse]:
+def _cells(queue: Queue, totals: QueueTotals, lent: bool) -> Iterator[CellUse]:
     for group in queue.groups:
         for flavor in group.flavors:
             for resource in sorted(group.resources):
                 cell = (flavor, resource)
                 quota = queue.node.quotas.get(cell, Quota(0))
-                reserved, used = stock.reserved.get(cell, 0), stock.used.get(cell, 0)
+                reserved, used = totals.reserved.get(cell, 0), totals.used.get(cell, 0)
                 yield CellUse(flavor, resource, quota, reserved, used, lent)
 
 
-def _entrance(
-    state: AdmissionState, key: tuple[str, str], census: QueueCounters, queues: Mapping[str, QueueSummary]
+def _namespace_queue(
+    state: AdmissionState, key: tuple[str, str], counters: QueueCounters, queues: Mapping[str, QueueSummary]
 ) -> NamespaceQueueSummary:
-    entrance, stock = state.rules.entrances[key], census.entrances.get(key, _NOTHING)
-    queue, summary = state.rules.queues.get(entrance.queue), queues.get(entrance.queue)
+    namespace_queue, totals = state.rules.entrances[key], counters.entrances.get(key, _NOTHING)
+    queue, summary = state.rules.queues.get(namespace_queue.queue), queues.get(namespace_queue.queue)
     active = summary is not None and summary.active
     return NamespaceQueueSummary(
-        entrance.namespace,
-        entrance.name,
-        entrance.queue,
-        _counts(stock, not active),
-        () if queue is None else tuple(_cells(queue, stock, False)),
-        entrance.stop is not StopPolicy.OPEN,
+        namespace_queue.namespace,
+        namespace_queue.name,
+        namespace_queue.queue,
+        _counts(totals, not active),
+        () if queue is None else tuple(_cells(queue, totals, False)),
+        namespace_queue.stop is not StopPolicy.OPEN,
         queue is not None,
         active,
     )
 
 
-def _shared(account: QuotaAccount, stocks: Mapping[str, QueueTotals], fair: bool) -> SharedSummary:
-    below = [stocks.get(queue.name, _NOTHING) for queue in account.queues()]
+def _shared(account: QuotaAccount, all_totals: Mapping[str, QueueTotals], fair: bool) -> SharedSummary:
+    below = [all_totals.get(queue.name, _NOTHING) for queue in account.queues()]
     reserved: dict[Cell, int] = {}
-    for stock in below:
-        for cell, amount in stock.reserved.items():
+    for totals in below:
+        for cell, amount in totals.reserved.items():
             reserved[cell] = reserved.get(cell, 0) + amount
     cells = sorted(account.subtree.keys() | reserved.keys())
     return SharedSummary(
         account.name,
         tuple(above.name for above in account.ancestors()),
         tuple(SharedCell(*cell, account.subtree.get(cell, 0), reserved.get(cell, 0)) for cell in cells),
-        sum(stock.admitted for stock in below),
+        sum(totals.admitted for totals in below),
         weighted_share(account) if fair else None,
     )
 
 
-def _leaf_rooms(supply: CapacitySnapshot, resource: str) -> Ints:
-    """What is free of a resource on each usable leaf; 0 where more is used than there is."""
+def _free_leaves(supply: CapacitySnapshot, resource: str) -> Ints:
+    """The free amount of a resource on each usable leaf; 0 where it is overcommitted."""
     if not supply.leaves:
         return np.zeros(0, np.int64)
     left = room(supply, supply.active, resource)
     return np.where(supply.active_leaves(), np.maximum(left, 0), 0)
 
 
-def _room(resource: str, free: Ints, most: Ints) -> LevelCapacity:
-    """`free` and `most` per domain: as it is, and as it would be without any placed gang."""
+def _capacity(resource: str, free: Ints, most: Ints) -> LevelCapacity:
+    """Capacity at a level, from the amounts per domain: `free` now, and `most` without any placed gang."""
     total, largest = int(free.sum()), int(free.max())
     possible = min(total, int(most.max()))
     return LevelCapacity(resource, total, largest, 1 - largest / possible if possible else 0.0)

@@ -1,4 +1,4 @@
-"""What was decided and is not known to have happened, as a plan: a state built anew assumes it again."""
+"""Decisions whose writes are in flight, as a plan: a rebuilt state assumes it again."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from bayplan.state.scheduling.single_pod import lone_ref
 from bayplan.state.scheduling.state import SchedulingState
 
 
-def scheduling_under_way(board: SchedulingState) -> Plan:
-    """Pods that are being bound, made to go, or promised room."""
+def scheduling_under_way(state: SchedulingState) -> Plan:
+    """Binds, preemptions and nominations in flight."""
     actions: list[Action] = []
-    for key, node in board.store.assumed.items():
-        if (pod := board.store.pods.get(key)) is not None:
+    for key, node in state.store.assumed.items():
+        if (pod := state.store.pods.get(key)) is not None:
             actions.append(Bind(pod.gang or lone_ref(key), pod, node))
-    for key, by in board.store.displaced.items():
-        if (pod := board.store.pods.get(key)) is not None:
+    for key, by in state.store.displaced.items():
+        if (pod := state.store.pods.get(key)) is not None:
             actions.append(PreemptPod(pod, by, undoes=pod.gang == by))
-    for key, (_, node) in board.store.nominations.items():
-        if (pod := board.store.pods.get(key)) is not None:
+    for key, (_, node) in state.store.nominations.items():
+        if (pod := state.store.pods.get(key)) is not None:
             actions.append(Nominate(pod.gang or lone_ref(key), pod, node))
     return Plan(tuple(actions))
 
 
 def admissions_under_way(state: AdmissionState) -> Plan:
-    """Gangs whose admission or eviction is being written."""
+    """Admissions and evictions in flight."""
     actions: list[Action] = []
     for ref, admission in state.assumed.items():
-        if (standing := state.lines.standings.get(ref)) is not None:
-            actions.append(Admit(standing.demand, admission))
+        if (entry := state.lines.standings.get(ref)) is not None:
+            actions.append(Admit(entry.demand, admission))
     leaving = sorted(state.leaving, key=lambda ref: (ref.namespace, ref.name))
-    standings = [state.lines.standings[ref] for ref in leaving if ref in state.lines.standings]
-    actions += [EvictGang(standing.demand, EvictionReason.PRIORITY) for standing in standings]
+    entries = [state.lines.standings[ref] for ref in leaving if ref in state.lines.standings]
+    actions += [EvictGang(entry.demand, EvictionReason.PRIORITY) for entry in entries]
     return Plan(tuple(actions))

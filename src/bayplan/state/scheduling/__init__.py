@@ -1,4 +1,4 @@
-"""What is believed about gangs and pods to be bound: their queue, their state, and the snapshot.
+"""State of scheduling: gangs and pods to be bound, the scheduling queue, and the snapshot of a cycle.
 
 May import: model, placement, state.cluster.
 """

@@ -1,56 +1,55 @@
-"""Changes that matter to those who wait: what they ask for is another, or others may have to go for them."""
+"""Which differences of a pod, gang spec or disruption budget make another scheduling attempt worthwhile."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from bayplan.model.gang import Group, PodSet
-from bayplan.model.gang_spec import DisruptionBudget, GangSpec
+from bayplan.model.gang import DisruptionBudget, GangSpec, Group, PodSet
 from bayplan.model.pod import Pod
 
 
-def asks(pod: Pod) -> tuple[object, ...]:
-    """What a change of makes another try worth while."""
+def attempt_key(pod: Pod) -> tuple[object, ...]:
+    """The fields of a pending pod whose change makes another attempt worthwhile."""
     wants = pod.wants
     return wants.shape, wants.priority, wants.preempts, wants.gates, pod.amounts, pod.pod_set
 
 
-def asks_the_same(before: GangSpec | None, after: GangSpec | None) -> bool:
-    """Whether a gang asks for what it asked for before; that it has begun is no other wish."""
+def same_request(before: GangSpec | None, after: GangSpec | None) -> bool:
+    """Whether two specs ask for the same; that the gang has started does not count."""
     return before is not None and after is not None and replace(before, started=after.started) == after
 
 
-def yields_more(before: GangSpec | None, after: GangSpec | None) -> bool:
-    """Whether a gang that runs may have to go now for one for whom it could not be made to go before.
+def more_preemptible(before: GangSpec | None, after: GangSpec | None) -> bool:
+    """Whether a running gang may be preempted now by a gang that could not preempt it before.
 
-    How many pods it has or wants is of no account; that it is more important helps nobody.
+    The number of its pods does not matter, and a higher priority helps no preemptor.
     """
     if before is None or after is None:
         return True
-    if _hold(before) != _hold(after):
+    if _preemption_key(before) != _preemption_key(after):
         return True
     if before.priority == after.priority:
         return False
     return before.priority is None or after.priority is None or after.priority < before.priority
 
 
-def _hold(charter: GangSpec) -> tuple[object, ...]:
-    """What decides, apart from its importance, who of a gang may go, for whom, and where to."""
+def _preemption_key(spec: GangSpec) -> tuple[object, ...]:
+    """The fields, apart from priority, that decide which pods of a gang may be preempted, and by whom."""
     return (
-        charter.lasting, charter.queue, charter.leaves_whole, charter.is_strict, charter.minimum,
-        charter.locality, charter.topology, charter.quorum, charter.leave_together,
-        None if charter.tree is None else _bonds(charter.tree),
+        spec.lasting, spec.queue, spec.leaves_whole, spec.is_strict, spec.minimum,
+        spec.locality, spec.topology, spec.quorum, spec.leave_together,
+        None if spec.tree is None else _constraints(spec.tree),
     )  # fmt: skip
 
 
-def _bonds(member: Group | PodSet) -> tuple[object, ...]:
-    """A tree but for how many pods there are."""
-    inner = member.segments if isinstance(member, PodSet) else tuple(map(_bonds, member.members))
+def _constraints(member: Group | PodSet) -> tuple[object, ...]:
+    """A tree without its pod counts."""
+    inner = member.segments if isinstance(member, PodSet) else tuple(map(_constraints, member.members))
     return member.name, member.minimum, member.locality, inner
 
 
-def spares_less(before: DisruptionBudget | None, after: DisruptionBudget | None) -> bool:
-    """Whether more pods may go now on account of a budget."""
+def allows_more_evictions(before: DisruptionBudget | None, after: DisruptionBudget | None) -> bool:
+    """Whether a disruption budget allows more evictions than before."""
     if before is None:
         return False
     if after is None or before.selector != after.selector:

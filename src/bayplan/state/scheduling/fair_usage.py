@@ -1,4 +1,4 @@
-"""The queues that share the nodes, and what each of them has and wants: kept pod by pod, as things happen."""
+"""Fair-share queues, and the usage and pending requests of each, updated pod by pod."""
 
 from __future__ import annotations
 
@@ -6,39 +6,38 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from bayplan.model.fair_queue import Entitlement, FairQueue
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.node import Node
 from bayplan.model.pod import Pod, PodKey
+from bayplan.model.quota import Entitlement, FairQueue
 from bayplan.state.scheduling.gang_state import MemberState, part_of
 
 Sums = dict[str, int]
-NOTHING_SAID = Entitlement()
+NO_ENTITLEMENT = Entitlement()
 
 
 class UsageKind(IntEnum):
-    """What a pod is to the account of its queue."""
+    """How a pod counts for its queue."""
 
     NOTHING = 0
-    WANTS = 1
-    HAS = 2
+    REQUESTED = 1
+    USED = 2
 
 
 @dataclass(frozen=True, slots=True)
 class FairView:
-    """One moment. Amounts are by leaf queue, and within by resource."""
+    """Fair-share usage at one moment: amounts by leaf queue, then by resource."""
 
     queues: Mapping[str, FairQueue]
     has: Mapping[str, Mapping[str, int]]
-    lasting: Mapping[str, Mapping[str, int]]  # of what it has, what cannot be taken from it
+    lasting: Mapping[str, Mapping[str, int]]  # the part of the usage that may not be preempted
     wants: Mapping[str, Mapping[str, int]]
-    capacity: Mapping[str, int]  # of all nodes that are ready, but for what pods of no queue have
+    capacity: Mapping[str, int]  # of all ready nodes, without the usage of pods of no queue
 
 
 @dataclass(slots=True)
 class _Account:
-    """What the pods of one gang have and want; those of no gang have one account together."""
+    """Usage and requests of one gang; pods without a gang share one account."""
 
     queue: str = ""
     lasting: bool = False
@@ -47,96 +46,96 @@ class _Account:
 
 
 @dataclass(frozen=True, slots=True)
-class _Noted:
+class _CountedPod:
     gang: Ref | None
     amounts: Mapping[str, int]
     hold: UsageKind
 
 
 class FairUsage:
-    """Of pods nothing is kept until the first queue is seen: who has no queues pays nothing for them."""
+    """Usage by fair-share queue. Pods are not tracked until the first queue exists."""
 
     def __init__(self) -> None:
         self.queues: dict[str, FairQueue] = {}
-        self._pods: dict[PodKey, _Noted] = {}
+        self._pods: dict[PodKey, _CountedPod] = {}
         self._gangs: dict[Ref | None, _Account] = {}
-        self._has: dict[str, Sums] = {}  # by queue; "" for pods of none
-        self._lasting: dict[str, Sums] = {}
-        self._wants: dict[str, Sums] = {}
+        self._usage: dict[str, Sums] = {}  # by queue; "" for pods of no queue
+        self._non_preemptible: dict[str, Sums] = {}
+        self._requests: dict[str, Sums] = {}
         self._nodes: dict[str, Mapping[str, int]] = {}
         self._capacity: Sums = {}
-        self._grown: set[str] = set()  # queues that have more; "": whoever has too much may have to give more
+        self._grown: set[str] = set()  # queues with more usage; "": shares of all queues shrank
         self.active = False
 
     def begin(self, charters: Mapping[Ref, GangSpec], pods: Iterable[Pod]) -> None:
-        """The first queue is there: take up everybody who was there before. Nodes are known already."""
+        """Track all existing gangs and pods: the first queue was created. Nodes are tracked already."""
         self.active = True
-        for ref, charter in charters.items():
-            self.charter(ref, charter)
+        for ref, spec in charters.items():
+            self.charter(ref, spec)
         for pod in pods:
-            self.pod(pod, hold_of(pod))
+            self.pod(pod, usage_kind(pod))
 
     # ── what happened ──────────────────────────────────────────────────────────────────────────────
 
     def queue_seen(self, queue: FairQueue) -> bool:
-        """Whether that is news."""
+        """Store a queue. Returns whether it changed."""
         known = self.queues.get(queue.name)
         self.queues[queue.name] = queue
         return known != queue
 
     def queue_lost(self, name: str) -> bool:
-        """Whether it was known."""
+        """Remove a queue. Returns whether it existed."""
         return self.queues.pop(name, None) is not None
 
-    def charter(self, ref: Ref, charter: GangSpec | None) -> bool:
-        """A gang answers to a queue, to another one, or to none any more. Whether any has or wants less."""
+    def charter(self, ref: Ref, spec: GangSpec | None) -> bool:
+        """The queue of a gang was set, changed or removed. Returns whether any usage or request decreased."""
         account = self._gangs.get(ref)
         if account is None:
             account = self._gangs[ref] = _Account()
-        queue, lasting = (charter.queue, charter.lasting) if charter is not None else ("", False)
+        queue, lasting = (spec.queue, spec.lasting) if spec is not None else ("", False)
         changed = (account.queue, account.lasting) != (queue, lasting)
         has, wants = any(account.has.values()), any(account.wants.values())
         less = changed and (has or (wants and bool(account.queue)))
         if changed:
-            self._book(account, -1)
+            self._count_account(account, -1)
             account.queue, account.lasting = queue, lasting
-            self._book(account, 1)
+            self._count_account(account, 1)
             self._grown |= ({queue} if has else set()) | ({""} if wants else set())
-        if charter is None:
+        if spec is None:
             self._forget_if_empty(ref)
         return less
 
     def pod(self, pod: Pod, hold: UsageKind) -> bool:
-        """A pod as we believe it to be. Whether a queue has or wants less than before."""
-        noted = self._pods.get(pod.key)
+        """Update a pod. Returns whether the usage or requests of a queue decreased."""
+        counted = self._pods.get(pod.key)
         if (
-            noted is not None
-            and (noted.gang, noted.hold) == (pod.gang, hold)
-            and noted.amounts == pod.amounts
+            counted is not None
+            and (counted.gang, counted.hold) == (pod.gang, hold)
+            and counted.amounts == pod.amounts
         ):
             return False
         less = self.lost(pod.key)
         if hold is not UsageKind.NOTHING:
-            self._pods[pod.key] = _Noted(pod.gang, pod.amounts, hold)
+            self._pods[pod.key] = _CountedPod(pod.gang, pod.amounts, hold)
             account = self._count(self._pods[pod.key], 1)
-            if hold is UsageKind.HAS:
+            if hold is UsageKind.USED:
                 self._grown.add(account.queue)
-            elif account.queue and noted is None:
+            elif account.queue and counted is None:
                 self._grown.add("")
-        return less and hold is not UsageKind.HAS
+        return less and hold is not UsageKind.USED
 
     def lost(self, key: PodKey) -> bool:
-        """A pod is no more. Whether a queue has or wants less than before."""
-        noted = self._pods.pop(key, None)
-        if noted is None:
+        """Remove a pod. Returns whether the usage or requests of a queue decreased."""
+        counted = self._pods.pop(key, None)
+        if counted is None:
             return False
-        account = self._count(noted, -1)
+        account = self._count(counted, -1)
         if not account.queue:
-            self._forget_if_empty(noted.gang)
+            self._forget_if_empty(counted.gang)
         return bool(account.queue)
 
     def node(self, name: str, node: Node | None) -> None:
-        """A node is there, as it is now, or no more."""
+        """A node was added, changed, or removed (None)."""
         before, now = self._nodes.pop(name, {}), node.allocatable if node is not None and node.ready else None
         _add(self._capacity, before, -1)
         if now is not None:
@@ -148,36 +147,36 @@ class FairUsage:
     # ── asking ─────────────────────────────────────────────────────────────────────────────────────
 
     def answers(self, gang: Ref | None) -> bool:
-        """Whether a gang answers to a queue."""
+        """Whether a gang belongs to a queue."""
         return gang in self._gangs and bool(self._gangs[gang].queue)
 
     def outgrown(self) -> bool:
-        """Whether others may take from a queue what they could not when this was asked last.
+        """Whether queues may be reclaimed from that could not be when this was called last.
 
-        It has got more, or its share is less as there is less to share or others want more; and with all
-        below it, it has more than its quota.
+        Its usage grew, or its share shrank because there is less capacity or more demand; and its usage,
+        with all queues below it, exceeds its quota.
         """
         grown, self._grown = self._grown, set()
         if not grown or not self.queues:
             return False
         use: dict[str, Sums] = {}
         affected: set[str] = set(self.queues) if "" in grown else set()
-        for leaf, sums in self._has.items():
-            for name in self._up(leaf):
+        for leaf, sums in self._usage.items():
+            for name in self._with_ancestors(leaf):
                 _add(use.setdefault(name, {}), sums, 1)
                 if leaf in grown:
                     affected.add(name)
         shared = {resource for queue in self.queues.values() for resource in queue.entitlements}
         return any(
-            (quota := self.queues[name].entitlements.get(resource, NOTHING_SAID).quota) is not None
+            (quota := self.queues[name].entitlements.get(resource, NO_ENTITLEMENT).quota) is not None
             and amount > quota
             for name in affected
             for resource, amount in use.get(name, {}).items()
             if resource in shared
         )
 
-    def _up(self, name: str) -> Iterator[str]:
-        """A queue and all above it that are there; nobody goes round in a circle."""
+    def _with_ancestors(self, name: str) -> Iterator[str]:
+        """A queue and its ancestors; a cycle of parents ends the walk."""
         seen: set[str] = set()
         while name in self.queues and name not in seen:
             yield name
@@ -185,36 +184,36 @@ class FairUsage:
             name = self.queues[name].parent
 
     def view(self) -> FairView | None:
-        """How things are now; None if there are no queues."""
+        """The fair-share usage now; None without queues."""
         if not self.queues:
             return None
         capacity = dict(self._capacity)
-        _add(capacity, self._has.get("", {}), -1)
+        _add(capacity, self._usage.get("", {}), -1)
         has, lasting, wants = (
             {name: dict(sums) for name, sums in kept.items() if name}
-            for kept in (self._has, self._lasting, self._wants)
+            for kept in (self._usage, self._non_preemptible, self._requests)
         )
         return FairView(dict(self.queues), has, lasting, wants, capacity)
 
     # ── counting ───────────────────────────────────────────────────────────────────────────────────
 
-    def _count(self, noted: _Noted, sign: int) -> _Account:
-        account = self._gangs.get(noted.gang)
+    def _count(self, counted: _CountedPod, sign: int) -> _Account:
+        account = self._gangs.get(counted.gang)
         if account is None:
-            account = self._gangs[noted.gang] = _Account()
-        _add(account.has if noted.hold is UsageKind.HAS else account.wants, noted.amounts, sign)
-        kept = self._has if noted.hold is UsageKind.HAS else self._wants
-        _add_to(kept, account.queue, noted.amounts, sign)
-        if account.lasting and noted.hold is UsageKind.HAS:
-            _add_to(self._lasting, account.queue, noted.amounts, sign)
+            account = self._gangs[counted.gang] = _Account()
+        _add(account.has if counted.hold is UsageKind.USED else account.wants, counted.amounts, sign)
+        kept = self._usage if counted.hold is UsageKind.USED else self._requests
+        _add_to(kept, account.queue, counted.amounts, sign)
+        if account.lasting and counted.hold is UsageKind.USED:
+            _add_to(self._non_preemptible, account.queue, counted.amounts, sign)
         return account
 
-    def _book(self, account: _Account, sign: int) -> None:
-        """Count all that a gang has and wants."""
-        _add_to(self._has, account.queue, account.has, sign)
-        _add_to(self._wants, account.queue, account.wants, sign)
+    def _count_account(self, account: _Account, sign: int) -> None:
+        """Add or remove the usage and requests of a gang."""
+        _add_to(self._usage, account.queue, account.has, sign)
+        _add_to(self._requests, account.queue, account.wants, sign)
         if account.lasting:
-            _add_to(self._lasting, account.queue, account.has, sign)
+            _add_to(self._non_preemptible, account.queue, account.has, sign)
 
     def _forget_if_empty(self, ref: Ref | None) -> None:
         account = self._gangs.get(ref)
@@ -226,15 +225,15 @@ class FairUsage:
             del self._gangs[ref]
 
 
-def hold_of(pod: Pod) -> UsageKind:
-    """What a pod, as we believe it to be, is to its queue. Who is leaving gives up what it has."""
+def usage_kind(pod: Pod) -> UsageKind:
+    """How a pod counts for its queue. Terminating pods do not count as usage."""
     if pod.takes_room:
-        return UsageKind.NOTHING if pod.leaving else UsageKind.HAS
-    return UsageKind.WANTS if part_of(pod) is MemberState.WAITING else UsageKind.NOTHING
+        return UsageKind.NOTHING if pod.leaving else UsageKind.USED
+    return UsageKind.REQUESTED if part_of(pod) is MemberState.WAITING else UsageKind.NOTHING
 
 
 def _add_to(kept: dict[str, Sums], queue: str, amounts: Mapping[str, int], sign: int) -> None:
-    """The same for the sums of one queue; nothing is kept of a queue whose sums are all zero."""
+    """Add to the sums of one queue; drop the queue once all sums are zero."""
     sums = kept.setdefault(queue, {})
     _add(sums, amounts, sign)
     if not sums:
@@ -242,10 +241,10 @@ def _add_to(kept: dict[str, Sums], queue: str, amounts: Mapping[str, int], sign:
 
 
 def _add(sums: Sums, amounts: Mapping[str, int], sign: int) -> None:
-    """Of what is given back nothing is kept: names of resources come and go without end."""
+    """Add amounts and drop zero sums: resource names come and go, and must not pile up."""
     for resource, amount in amounts.items():
-        left = sums.get(resource, 0) + sign * amount
-        if left:
-            sums[resource] = left
+        remaining = sums.get(resource, 0) + sign * amount
+        if remaining:
+            sums[resource] = remaining
         else:
             sums.pop(resource, None)

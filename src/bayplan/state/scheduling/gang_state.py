@@ -1,74 +1,73 @@
-"""One gang as its charter and its pods make it: who waits, who stands, and what is in its way."""
+"""The state of one gang, computed from its spec and pods: pending, bound and failed pods, and blockers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
-from bayplan.state.scheduling.subgroup_counts import NO_SEAT, MemberState, PodSetCounts, Seat
+from bayplan.state.scheduling.subgroup_counts import NO_RANK, MemberState, PodSetCounts, PodSetRank
 
-__all__ = ["GangState", "MemberState", "hindrance", "in_order", "part_of", "was_whole"]
+__all__ = ["GangState", "MemberState", "had_minimum", "hindrance", "in_order", "part_of"]
 
 
 @dataclass(slots=True)
 class GangState:
-    """What is known of one gang, or of one lone pod. Counts are kept, so that no event looks at all pods."""
+    """State of one gang, or of a single pod. Counts are updated incrementally: no event scans all pods."""
 
     ref: Ref
     lone: bool = False
     charter: GangSpec | None = None
-    roster: PodSetCounts | None = None  # by pod set, if each has a minimum of its own
+    counts: PodSetCounts | None = None  # by pod set, if each pod set has its own minimum
     parts: dict[PodKey, MemberState] = field(default_factory=dict)
-    seats: dict[PodKey, Seat] = field(default_factory=dict)
-    seen: dict[PodKey, int] = field(default_factory=dict)  # pods are numbered as they come
-    waiting: dict[PodKey, None] = field(default_factory=dict)  # held back or not
+    seats: dict[PodKey, PodSetRank] = field(default_factory=dict)
+    seen: dict[PodKey, int] = field(default_factory=dict)  # pods are numbered in order of arrival
+    waiting: dict[PodKey, None] = field(default_factory=dict)  # gated or not
     gated: dict[PodKey, None] = field(default_factory=dict)
     standing: dict[PodKey, None] = field(default_factory=dict)
     failed: dict[PodKey, None] = field(default_factory=dict)
-    out: dict[PodKey, None] = field(default_factory=dict)  # being bound
-    unsure: dict[PodKey, float] = field(default_factory=dict)  # nobody knows how its write ended, since when
-    victims: dict[PodKey, None] = field(default_factory=dict)  # on their way out for it
-    trouble: float | None = None  # when a bind has failed
-    fresh: bool = False  # it changed while it was being bound
-    left: SchedulingRejection | None = None  # why some of its pods stay behind while the others are bound
-    heard: Mapping[str, int] = field(default_factory=dict)  # what had happened when it was decided on
+    out: dict[PodKey, None] = field(default_factory=dict)  # binding in flight
+    unsure: dict[PodKey, float] = field(default_factory=dict)  # bind writes with unknown result, since when
+    victims: dict[PodKey, None] = field(default_factory=dict)  # pods being preempted for it
+    trouble: float | None = None  # when a bind failed
+    fresh: bool = False  # it changed while its pods were being bound
+    left: SchedulingRejection | None = None  # why some pods stay pending while others are bound
+    heard: Mapping[str, int] = field(default_factory=dict)  # event counts at the time of the decision
     told: SchedulingRejection | None = None
-    noted: SchedulingRejection | None = None  # of what is in its way, what was offered to be told
-    noted_at: float = float("-inf")
-    noted_for: int = 0  # the last pod that was there then
+    noted: SchedulingRejection | None = None  # the blocker that was reported last
+    blocker_at: float = float("-inf")
+    blocker_for: int = 0  # the newest pod at that time
     begun: bool = False  # it had its minimum once
-    recorded: bool = False  # that it has begun was written down, or is being
-    broken: bool = False  # a bind failed before it had
-    spent: bool = False  # it has fallen below its minimum, and could not be mended in time
-    ordered: tuple[Pod, ...] | None = None  # those that wait, in order; made when asked for
+    start_recorded: bool = False  # the start was written, or the write is in flight
+    broken: bool = False  # a bind failed before it had its minimum
+    spent: bool = False  # it fell below its minimum, and could not be repaired in time
+    ordered: tuple[Pod, ...] | None = None  # pending pods in order; computed on demand
 
-    def rule(self, charter: GangSpec | None) -> None:
-        """What it asks for from now on."""
-        before, self.charter = self.charter, charter
-        if before is None or charter is None or before.uid != charter.uid:
-            self.told = self.noted = None  # whatever was said was said of another, or written on it
-            self.recorded = False
-        if charter is None or charter.tree is None or not charter.has_minima:
-            self.roster = None
-        elif self.roster is None or before is None or _tallies(before) != _tallies(charter):
+    def rule(self, spec: GangSpec | None) -> None:
+        """Apply a new spec."""
+        before, self.charter = self.charter, spec
+        if before is None or spec is None or before.uid != spec.uid:
+            self.told = self.noted = None  # the last report was about another spec
+            self.start_recorded = False
+        if spec is None or spec.tree is None or not spec.has_minima:
+            self.counts = None
+        elif self.counts is None or before is None or _counts_key(before) != _counts_key(spec):
             pods = ((self.seats[key], part) for key, part in self.parts.items())
-            self.roster = PodSetCounts.of(charter.tree, pods, quorum=charter.quorum)
+            self.counts = PodSetCounts.of(spec.tree, pods, quorum=spec.quorum)
 
-    def take(self, key: PodKey, part: MemberState, seat: Seat = NO_SEAT) -> bool:
-        """A pod has this part now, in this pod set. Whether it had another."""
+    def take(self, key: PodKey, part: MemberState, rank: PodSetRank = NO_RANK) -> bool:
+        """Set the state and pod set of a pod. Returns whether the state changed."""
         before = self.parts.get(key)
-        if before is part and self.seats[key] == seat:
+        if before is part and self.seats[key] == rank:
             return False
         if before is not None:
             self._drop(key)
-        self.parts[key], self.seats[key] = part, seat
+        self.parts[key], self.seats[key] = part, rank
         self.ordered = None
-        if self.roster is not None:
-            self.roster.count(seat, part, 1)
+        if self.counts is not None:
+            self.counts.count(rank, part, 1)
         if part in (MemberState.WAITING, MemberState.GATED):
             self.waiting[key] = None
         if part is MemberState.GATED:
@@ -79,15 +78,15 @@ class GangState:
             self.failed[key] = None
         return True
 
-    def take_over(self, key: PodKey, before: GangState | None) -> None:
-        """A pod comes from another gang; if it was being bound there, it is so here."""
+    def move_bind(self, key: PodKey, before: GangState | None) -> None:
+        """A pod moves here from another gang; a bind in flight moves with it."""
         if before is not None and key in before.out:
             self.out[key] = None
             if key in before.unsure:
                 self.unsure[key] = before.unsure[key]
 
     def lose(self, key: PodKey) -> None:
-        """A pod is no more, or belongs to another gang."""
+        """A pod was deleted, or belongs to another gang."""
         self._drop(key)
         self.parts.pop(key, None)
         self.seats.pop(key, None)
@@ -99,30 +98,30 @@ class GangState:
     def _drop(self, key: PodKey) -> None:
         for pods in (self.waiting, self.gated, self.standing, self.failed):
             pods.pop(key, None)
-        if self.roster is not None and key in self.parts:
-            self.roster.count(self.seats[key], self.parts[key], -1)
+        if self.counts is not None and key in self.parts:
+            self.counts.count(self.seats[key], self.parts[key], -1)
 
-    def note_whole(self) -> None:
-        """Once it had its minimum, and nobody is being bound, it has begun for good.
+    def note_started(self) -> None:
+        """Mark the gang as started once it has its minimum and no bind is in flight.
 
-        A strict gang of which nothing stands any more begins anew.
+        A strict gang without any bound pod starts over.
         """
         if self.out or self.charter is None or not self.charter.is_gang:
             return
         if not self.begun:
-            self.begun = self.is_whole
+            self.begun = self.has_minimum
         elif self.charter.is_strict and not self.standing:
             self.begun = False
 
     @property
-    def is_whole(self) -> bool:
-        """Whether its minimum stands, of every pod set if each has one."""
+    def has_minimum(self) -> bool:
+        """Whether its minimum is bound, of every pod set if each has its own."""
         minimum = 0 if self.charter is None else self.charter.minimum
-        return len(self.standing) >= minimum and (self.roster is None or self.roster.is_whole)
+        return len(self.standing) >= minimum and (self.counts is None or self.counts.has_minimum)
 
     @property
     def newest(self) -> int:
-        """The number of the pod that came last, of those that are there."""
+        """The number of the newest existing pod."""
         return next(reversed(self.seen.values()), 0)
 
     @property
@@ -131,35 +130,35 @@ class GangState:
 
     @property
     def is_partial(self) -> bool:
-        """Whether it has started in part, never was whole, and pods of it wait."""
-        return not self.begun and bool(self.waiting) and bool(self.standing) and not self.is_whole
+        """Whether it started partially, never had its minimum, and has pending pods."""
+        return not self.begun and bool(self.waiting) and bool(self.standing) and not self.has_minimum
 
     @property
     def has_fallen(self) -> bool:
-        """Whether it is one that does not last below its minimum, and stands in part for whatever reason."""
-        charter = self.charter
-        if charter is None or not charter.is_strict or not charter.is_gang:
+        """Whether it is a strict gang that is partially bound, below its minimum."""
+        spec = self.charter
+        if spec is None or not spec.is_strict or not spec.is_gang:
             return False
-        return bool(self.standing) and not self.is_whole
+        return bool(self.standing) and not self.has_minimum
 
     @property
     def is_unrecorded(self) -> bool:
-        """Whether it has begun, and that is still to be put on record."""
-        charter = self.charter
-        if self.lone or charter is None or charter.started or self.recorded:
+        """Whether it has started and that is not recorded yet."""
+        spec = self.charter
+        if self.lone or spec is None or spec.started or self.start_recorded:
             return False
-        if charter.tree is not None:
-            return charter.quorum and bool(self.standing) and self.is_whole
-        return len(self.standing) >= max(charter.minimum, 1)
+        if spec.tree is not None:
+            return spec.quorum and bool(self.standing) and self.has_minimum
+        return len(self.standing) >= max(spec.minimum, 1)
 
 
-def _tallies(charter: GangSpec) -> tuple[object, ...]:
-    """What a roster is made of."""
-    return charter.tree, charter.quorum
+def _counts_key(spec: GangSpec) -> tuple[object, ...]:
+    """The fields of a spec that the counts depend on."""
+    return spec.tree, spec.quorum
 
 
 def part_of(pod: Pod) -> MemberState:
-    """What a pod, as we believe it to be, is to its gang."""
+    """The state of a pod in its gang."""
     if pod.leaving:
         return MemberState.NONE
     if pod.takes_room or pod.did_its_part:
@@ -171,46 +170,46 @@ def part_of(pod: Pod) -> MemberState:
     return MemberState.GATED if pod.gated else MemberState.WAITING
 
 
-def hindrance(crew: GangState) -> SchedulingRejection | None:
-    """What keeps a gang from being tried at all. A flaw that is the name of a hindrance is that one."""
-    charter, there = crew.charter, crew.there
-    if charter is None:
-        return SchedulingRejection(RejectionReason.NO_CHARTER, there=there, about=crew.ref.name)
-    if charter.flaw:
-        known = charter.flaw == RejectionReason.NO_GROUP
+def hindrance(gang: GangState) -> SchedulingRejection | None:
+    """What blocks a gang from being tried at all. A flaw that equals a rejection reason maps to it."""
+    spec, there = gang.charter, gang.there
+    if spec is None:
+        return SchedulingRejection(RejectionReason.NO_CHARTER, there=there, about=gang.ref.name)
+    if spec.flaw:
+        known = spec.flaw == RejectionReason.NO_GROUP
         what = RejectionReason.NO_GROUP if known else RejectionReason.FLAWED
-        about = crew.ref.name if known else charter.flaw
-        return SchedulingRejection(what, charter.minimum, there, about=about)
-    if crew.roster is not None:
-        return _short_of(crew, crew.roster, charter.minimum)
-    counted = there + len(crew.failed) if charter.tree is not None else there
-    if counted < charter.minimum:
-        return SchedulingRejection(RejectionReason.TOO_FEW, charter.minimum, there)
-    if charter.desired > there and not crew.standing:
-        return SchedulingRejection(RejectionReason.TOO_FEW, charter.desired, there)
-    spare = charter.is_strict and there - len(crew.gated) >= charter.minimum
-    if crew.gated and not spare:  # whoever is let go first must not start without the others
-        return SchedulingRejection(RejectionReason.GATED, charter.minimum, there, pod=_first(crew.gated))
+        about = gang.ref.name if known else spec.flaw
+        return SchedulingRejection(what, spec.minimum, there, about=about)
+    if gang.counts is not None:
+        return _pod_set_blocker(gang, gang.counts, spec.minimum)
+    counted = there + len(gang.failed) if spec.tree is not None else there
+    if counted < spec.minimum:
+        return SchedulingRejection(RejectionReason.TOO_FEW, spec.minimum, there)
+    if spec.desired > there and not gang.standing:
+        return SchedulingRejection(RejectionReason.TOO_FEW, spec.desired, there)
+    spare = spec.is_strict and there - len(gang.gated) >= spec.minimum
+    if gang.gated and not spare:  # pods that are ungated first must not start without the others
+        return SchedulingRejection(RejectionReason.GATED, spec.minimum, there, pod=_first(gang.gated))
     return None
 
 
-def _short_of(crew: GangState, roster: PodSetCounts, minimum: int) -> SchedulingRejection | None:
-    """The first pod set that lacks pods, or whose pods are held back; those beyond hold nobody up."""
-    part = roster.too_small()
+def _pod_set_blocker(gang: GangState, counts: PodSetCounts, minimum: int) -> SchedulingRejection | None:
+    """The first pod set that lacks pods, or lacks ungated pods; pods beyond the minimum block nothing."""
+    part = counts.too_small()
     if part is not None:
-        if part not in roster.minima:
-            return SchedulingRejection(RejectionReason.TOO_FEW, minimum, crew.there, part=part)
-        if len(roster.minima) == 1 and roster.tree is None:
-            return SchedulingRejection(RejectionReason.TOO_FEW, minimum, roster.there.get(part, 0))
+        if part not in counts.minima:
+            return SchedulingRejection(RejectionReason.TOO_FEW, minimum, gang.there, part=part)
+        if len(counts.minima) == 1 and counts.tree is None:
+            return SchedulingRejection(RejectionReason.TOO_FEW, minimum, counts.there.get(part, 0))
         return SchedulingRejection(
-            RejectionReason.TOO_FEW, roster.minima[part], roster.there.get(part, 0), part=part
+            RejectionReason.TOO_FEW, counts.minima[part], counts.there.get(part, 0), part=part
         )
-    part = roster.held_back()
+    part = counts.lacks_ungated()
     if part is None:
         return None
-    mine = [key for key in crew.gated if crew.seats[key][0] == part]
-    named = part if len(roster.minima) > 1 else ""
-    return SchedulingRejection(RejectionReason.GATED, minimum, crew.there, pod=_first(mine), part=named)
+    mine = [key for key in gang.gated if gang.seats[key][0] == part]
+    named = part if len(counts.minima) > 1 else ""
+    return SchedulingRejection(RejectionReason.GATED, minimum, gang.there, pod=_first(mine), part=named)
 
 
 def _first(keys: Iterable[PodKey]) -> PodKey:
@@ -218,7 +217,7 @@ def _first(keys: Iterable[PodKey]) -> PodKey:
 
 
 def in_order(pods: Iterable[Pod]) -> tuple[Pod, ...]:
-    """As they are tried."""
+    """Pods in the order in which they are tried."""
     return tuple(sorted(pods, key=_order))
 
 
@@ -226,14 +225,14 @@ def _order(pod: Pod) -> tuple[str, int, float, str, str]:
     return (pod.pod_set, pod.rank, pod.created, pod.key.namespace, pod.key.name)
 
 
-def was_whole(crew: GangState, pods: Mapping[PodKey, Pod]) -> bool:
-    """Whether a gang that stands in part must have been whole before anybody looked.
+def had_minimum(gang: GangState, pods: Mapping[PodKey, Pod]) -> bool:
+    """Whether a partially bound gang must have had its minimum before this process started.
 
-    All pods of its minimum are there before the first of them starts. If fewer of those that are there now
-    are as old as that, others have gone since.
+    All pods of the minimum exist before the first one starts. If fewer existing pods are as old as that,
+    others have been deleted since.
     """
-    starts = [pods[key].started for key in crew.standing if pods[key].started]
-    if crew.charter is None or not starts:
+    starts = [pods[key].started for key in gang.standing if pods[key].started]
+    if gang.charter is None or not starts:
         return False
     first = min(starts)
-    return sum(pods[key].created <= first for key in (*crew.waiting, *crew.standing)) < crew.charter.minimum
+    return sum(pods[key].created <= first for key in (*gang.waiting, *gang.standing)) < gang.charter.minimum

@@ -1,4 +1,4 @@
-"""Gangs that want something: each in exactly one place, ordered, and woken by what could help it."""
+"""The scheduling queue: one state per gang, ordered by priority, with backoff and wakeup events."""
 
 from __future__ import annotations
 
@@ -10,235 +10,237 @@ from enum import StrEnum
 from bayplan.model.gang import Ref
 
 BACKOFF_FIRST = 1.0
-BACKOFF_MAX = 10.0  # and a hundredth of a second more per pod
+BACKOFF_MAX = 10.0  # plus a hundredth of a second per pod
 BACKOFF_LIMIT = 60.0
-HEADS_MAX = 64  # gangs that are decided on at once
-PODS_MAX = 512  # lone pods, likewise
-WEIGHT_MAX = 10_000  # pods in all, but for the first gang
+HEADS_MAX = 64  # gangs per cycle
+PODS_MAX = 512  # single pods per cycle
+WEIGHT_MAX = 10_000  # pods per cycle in total, except for the first gang
 SPARE = 64
-SOON = 1.0  # seconds until one is tried again whom the going of others may help
-PACE = 10  # so many of them a second
+WAKEUP_DELAY = 1.0  # delay in seconds after an event that rarely helps
+WAKEUPS_PER_SECOND = 10  # delayed wakeups per second
 NEVER = float("inf")
 
 
 class EntryState(StrEnum):
-    """Where a gang stands."""
+    """State of a gang in the scheduling queue."""
 
-    INCOMPLETE = "incomplete"  # its charter or some of its pods are not there yet, or are held back
+    INCOMPLETE = "incomplete"  # its spec or some pods are missing or gated
     READY = "ready"  # to be tried now
-    BACKOFF = "backoff"  # something went wrong; to be tried at a certain time
-    PARKED = "parked"  # does not fit; to be tried when something happens that may help
-    MAKING_ROOM = "making_room"  # others are on their way out for it
-    COMMITTED = "committed"  # decided; the writes are on their way
+    BACKOFF = "backoff"  # an attempt failed; to be tried after a delay
+    PARKED = "parked"  # does not fit; to be tried after an event that may help
+    MAKING_ROOM = "making_room"  # pods are being preempted for it
+    COMMITTED = "committed"  # decided; the binds are in flight
     RUNNING = "running"  # every pod has a node
 
 
 class WakeupEvent(StrEnum):
-    """What may help one that was refused."""
+    """An event that may make an unschedulable gang schedulable."""
 
-    NODE = "node"  # a node came or changed
-    ROOM = "room"  # a pod is gone
-    CAME = "came"  # a pod has come to a node
-    STORAGE = "storage"  # something about volumes changed
-    ZONES = "zones"  # a node reports something else of its inside
-    KEPT = "kept"  # room is no longer kept for another
-    SHARE = "share"  # a queue changed, or has or wants less than before
-    RULES = "rules"  # a gang that runs has other rules: it may have to go for others now
-    GROWN = "grown"  # a queue that has more than is its own has got more, or others want more beside it
-    LOOSE = "loose"  # pods of queues came to where room was promised to them, or are no longer spared
+    NODE_CHANGED = "node_changed"  # a node was added or changed
+    CAPACITY_FREED = "capacity_freed"  # a pod freed capacity
+    POD_BOUND = "pod_bound"  # a pod was bound to a node
+    STORAGE_CHANGED = "storage_changed"  # a volume, claim or storage class changed
+    NUMA_CHANGED = "numa_changed"  # the NUMA report of a node changed
+    RESERVATION_ENDED = "reservation_ended"  # a backfill reservation ended
+    SHARE_CHANGED = "share_changed"  # a queue changed, or its usage or requests decreased
+    SPEC_CHANGED = "spec_changed"  # the spec of a running gang changed: it may be preempted now
+    USAGE_GROWN = "usage_grown"  # usage of a queue above its quota grew, or other queues request more
+    VICTIMS_ADDED = "victims_added"  # nominated pods of queues were bound, or a budget allows more evictions
 
 
-NO_HURRY = frozenset({WakeupEvent.GROWN, WakeupEvent.LOOSE})
-"""They happen all the time, and help few: whoever waits for them is tried a little later, one by one."""
+DELAYED_EVENTS = frozenset({WakeupEvent.USAGE_GROWN, WakeupEvent.VICTIMS_ADDED})
+"""Frequent events that rarely help: gangs that wait for them are retried with a delay, a few per second."""
 
 
 @dataclass(slots=True)
 class SchedulingEntry:
-    """One gang's standing. Higher priority first, then who waits longer, then who was seen first."""
+    """Queue entry of one gang, ordered by priority, then pending time, then arrival."""
 
     ref: Ref
     lone: bool = False
-    lane: str = ""  # gangs of one queue are in one; nobody waits behind those of others
+    queue: str = ""  # the fair-share queue; entries of different queues do not block each other
     priority: int = 0
     since: float = 0.0
-    seen: int = 0  # the number of its first pod that waits, as they came
-    size: int = 1  # pods that wait
+    seen: int = 0  # arrival number of its first pending pod
+    size: int = 1  # pending pods
     place: EntryState = EntryState.INCOMPLETE
     due: float = NEVER
     tries: int = 0
-    rest: float = -NEVER  # it is not woken before
-    kind: EquivalenceClass | None = None  # whom it was parked with
-    stamp: int = 0  # grows with every move: what was noted elsewhere of it before holds no more
+    rest: float = -NEVER  # no wakeup before this time
+    kind: EquivalenceClass | None = None  # its class of equivalent unschedulable entries
+    stamp: int = 0  # grows with every move: older references to the entry are invalid
 
     @property
     def rank(self) -> tuple[int, float, int, str, str]:
         return (-self.priority, self.since, self.seen, self.ref.namespace, self.ref.name)
 
 
-Noted = tuple[tuple[int, float, int, str, str], int, Ref]
+HeapItem = tuple[tuple[int, float, int, str, str], int, Ref]
 
 
 @dataclass(slots=True, eq=False)
 class EquivalenceClass:
-    """Parked entries that are alike: as long as the first of them does not fit, none does."""
+    """Equivalent unschedulable entries: as long as the first does not fit, none does."""
 
     key: Hashable
-    hints: frozenset[WakeupEvent]
-    parked: list[Noted] = field(default_factory=list)  # a heap
-    burst: int = 1  # how many are woken at once; more and more as long as they fit
-    woken: float = -NEVER  # when it was woken last because it was due
+    events: frozenset[WakeupEvent]
+    parked: list[HeapItem] = field(default_factory=list)  # a heap
+    burst: int = 1  # entries woken at once; doubled as long as they fit
+    woken: float = -NEVER  # last timed wakeup
 
 
 class SchedulingQueue:
-    """Everyone in line. No call looks at all of them, but for tidying up once in a while."""
+    """All entries. No call scans all of them, except for an occasional cleanup."""
 
     def __init__(self) -> None:
         self.entries: dict[Ref, SchedulingEntry] = {}
-        self.telling: dict[Ref, None] = {}  # incomplete ones that have something to be told
+        self.telling: dict[Ref, None] = {}  # incomplete gangs whose reason is to be reported
         self.kinds: dict[Hashable, EquivalenceClass] = {}
-        self.by_hint: dict[WakeupEvent, dict[EquivalenceClass, None]] = {hint: {} for hint in WakeupEvent}
-        self._soon: dict[EquivalenceClass, None] = {}  # to be tried a little later
-        self._ready: dict[str, list[Noted]] = {}  # by lane
+        self.by_event: dict[WakeupEvent, dict[EquivalenceClass, None]] = {event: {} for event in WakeupEvent}
+        self._delayed: dict[EquivalenceClass, None] = {}  # to be woken with a delay
+        self._ready: dict[str, list[HeapItem]] = {}  # by fair-share queue
         self._due: list[tuple[float, int, int, Ref]] = []
         self._count = 0
 
     # ── moving ─────────────────────────────────────────────────────────────────────────────────────
 
     def put(self, ref: Ref, *, lone: bool = False) -> SchedulingEntry:
-        """Know a gang; what is known already keeps its place."""
+        """Add a gang; an existing entry keeps its state."""
         entry = self.entries.get(ref)
         if entry is None:
             entry = self.entries[ref] = SchedulingEntry(ref, lone)
         return entry
 
     def drop(self, ref: Ref) -> None:
-        """Forget a gang. Whoever was parked with it is tried in its stead."""
+        """Remove a gang. Equivalent entries are tried in its place."""
         entry = self.entries.pop(ref, None)
         if entry is not None:
-            self._leave(entry)
+            self._detach(entry)
 
     def move(self, entry: SchedulingEntry, place: EntryState, due: float = NEVER) -> None:
-        """Put a gang elsewhere; it is looked at again when it is due."""
-        self._leave(entry)
+        """Change the state of an entry; `due` is when it expires."""
+        self._detach(entry)
         entry.place, entry.due = place, due
         if place is EntryState.READY:
-            heapq.heappush(self._ready.setdefault(entry.lane, []), (entry.rank, entry.stamp, entry.ref))
-            self._tidy_ready(entry.lane)
+            heapq.heappush(self._ready.setdefault(entry.queue, []), (entry.rank, entry.stamp, entry.ref))
+            self._tidy_ready(entry.queue)
         elif due < NEVER:
-            self._note_due(entry)
+            self._schedule(entry)
         if place is EntryState.RUNNING:
             entry.tries = 0
 
-    def _leave(self, entry: SchedulingEntry) -> None:
+    def _detach(self, entry: SchedulingEntry) -> None:
         self.telling.pop(entry.ref, None)
         entry.stamp = self._count = self._count + 1
         if entry.place is EntryState.READY and entry.kind is not None:
-            self._wake_kind(entry.kind, 1)
+            self._wake_class(entry.kind, 1)
         if entry.kind is not None:
-            self._soon.pop(entry.kind, None)
+            self._delayed.pop(entry.kind, None)
         entry.kind = None
 
     def postpone(self, entry: SchedulingEntry, due: float) -> None:
-        """Let it stand where it is, and look at it at another time."""
+        """Keep the state of an entry and set another due time."""
         entry.due = due
         if due < NEVER:
-            self._note_due(entry)
+            self._schedule(entry)
 
-    def park(self, entry: SchedulingEntry, key: Hashable, hints: frozenset[WakeupEvent], due: float) -> None:
-        """It was tried and does not fit: it waits for one of the hints, beside others that are alike.
+    def mark_unschedulable(
+        self, entry: SchedulingEntry, key: Hashable, events: frozenset[WakeupEvent], due: float
+    ) -> None:
+        """Mark an entry unschedulable: it waits for one of the events together with equivalent entries.
 
-        Those in whose stead it was tried would hear the same now: what may help it may help them.
+        Entries it was tried for would be rejected the same way, so they wait for the same events.
         """
-        kind, entry.kind = entry.kind, None  # it was tried: nobody has to be tried in its stead
-        if kind is not None:
-            kind.burst = 1
+        group, entry.kind = entry.kind, None  # it was tried itself: no other entry is tried in its place
+        if group is not None:
+            group.burst = 1
         self.move(entry, EntryState.PARKED, due)
-        self._join(entry, (key, hints), hints)
-        if kind is not None and kind.key != (key, hints) and self.kinds.get(kind.key) is kind:
-            self._go_along(kind, key, hints)
+        self._join(entry, (key, events), events)
+        if group is not None and group.key != (key, events) and self.kinds.get(group.key) is group:
+            self._move_class(group, key, events)
 
-    def _go_along(self, kind: EquivalenceClass, key: Hashable, hints: frozenset[WakeupEvent]) -> None:
-        """Whoever is left of a kind waits for something else from now on, if it is alike still."""
-        alike = isinstance(kind.key, tuple) and kind.key[0] == key
-        for _, stamp, ref in list(kind.parked) if alike else ():
+    def _move_class(self, group: EquivalenceClass, key: Hashable, events: frozenset[WakeupEvent]) -> None:
+        """Move the other entries of a class to the class of the new events, if they are still equivalent."""
+        alike = isinstance(group.key, tuple) and group.key[0] == key
+        for _, stamp, ref in list(group.parked) if alike else ():
             other = self.entries.get(ref)
             if other is not None and other.stamp == stamp and other.place is EntryState.PARKED:
-                self._join(other, (key, hints), hints)
+                self._join(other, (key, events), events)
         if alike:
-            self._forget_kind(kind)
+            self._drop_class(group)
 
-    def make_room(self, entry: SchedulingEntry, hints: frozenset[WakeupEvent], due: float) -> None:
-        """Others are leaving for it; it is also woken by the hints."""
-        kind, entry.kind = entry.kind, None
+    def make_room(self, entry: SchedulingEntry, events: frozenset[WakeupEvent], due: float) -> None:
+        """Pods are being preempted for an entry; the events wake it too."""
+        group, entry.kind = entry.kind, None
         self.move(entry, EntryState.MAKING_ROOM, due)
-        self._join(entry, (entry.ref, hints), hints)
-        self._follow(kind)
+        self._join(entry, (entry.ref, events), events)
+        self._wake_more(group)
 
-    def commit(self, entry: SchedulingEntry, due: float) -> None:
-        """It got its nodes. More of its kind may fit as well."""
-        kind, entry.kind = entry.kind, None
+    def mark_binding(self, entry: SchedulingEntry, due: float) -> None:
+        """Its binds are in flight. Equivalent entries may fit as well."""
+        group, entry.kind = entry.kind, None
         self.move(entry, EntryState.COMMITTED, due)
-        self._follow(kind)
+        self._wake_more(group)
 
     def back_off(self, entry: SchedulingEntry, now: float) -> None:
-        """Try again later, each time twice as late; large gangs, which cost more, later than small ones."""
+        """Requeue with exponential backoff; the maximum delay grows with the size of the gang."""
         entry.tries += 1
-        most = min(BACKOFF_MAX + entry.size / 100, BACKOFF_LIMIT)
-        delay = min(BACKOFF_FIRST * 2.0 ** min(entry.tries - 1, 10), most)
+        limit = min(BACKOFF_MAX + entry.size / 100, BACKOFF_LIMIT)
+        delay = min(BACKOFF_FIRST * 2.0 ** min(entry.tries - 1, 10), limit)
         self.move(entry, EntryState.BACKOFF, now + delay)
 
-    def _follow(self, kind: EquivalenceClass | None) -> None:
-        """One of a kind was helped: more of them may be."""
-        if kind is not None:
-            kind.burst = min(2 * kind.burst, PODS_MAX)
-            self._wake_kind(kind, kind.burst)
+    def _wake_more(self, group: EquivalenceClass | None) -> None:
+        """An entry of the class was helped: wake more of them."""
+        if group is not None:
+            group.burst = min(2 * group.burst, PODS_MAX)
+            self._wake_class(group, group.burst)
 
     # ── waking ─────────────────────────────────────────────────────────────────────────────────────
 
-    def wake(self, hints: Iterable[WakeupEvent], now: float) -> None:
-        """Something happened: the first of each kind that it may help is tried."""
-        happened = frozenset(hints)
-        kinds = {kind: None for hint in happened - NO_HURRY for kind in self.by_hint[hint]}
-        for kind in kinds:
-            self._wake_kind(kind, kind.burst, now)
-        later = {kind: None for hint in happened & NO_HURRY for kind in self.by_hint[hint]}
-        for kind in sorted(later, key=lambda kind: kind.parked[:1]):
-            self._wake_soon(kind, now)
+    def wake(self, events: Iterable[WakeupEvent], now: float) -> None:
+        """Wake the first entries of each class that the events may help."""
+        happened = frozenset(events)
+        groups = {group: None for event in happened - DELAYED_EVENTS for group in self.by_event[event]}
+        for group in groups:
+            self._wake_class(group, group.burst, now)
+        later = {group: None for event in happened & DELAYED_EVENTS for group in self.by_event[event]}
+        for group in sorted(later, key=lambda group: group.parked[:1]):
+            self._wake_soon(group, now)
 
     def wake_soon(self, entry: SchedulingEntry, now: float) -> None:
-        """Something happened that may help this one: it is tried when it is its turn."""
+        """Wake one entry with a delay."""
         if entry.kind is not None and entry.place is EntryState.PARKED:
             self._wake_soon(entry.kind, now)
 
-    def _wake_soon(self, kind: EquivalenceClass, now: float) -> None:
-        """However often that happens, so many are tried a second; what happens meanwhile is no news then."""
-        for hint in kind.hints & NO_HURRY:
-            self.by_hint[hint].pop(kind, None)
-        first = next((one for noted in kind.parked if (one := self._current(noted)) is not None), None)
-        if first is not None and kind not in self._soon:
-            due = now + SOON + len(self._soon) / PACE
-            self._soon[kind] = None
+    def _wake_soon(self, group: EquivalenceClass, now: float) -> None:
+        """Limit delayed wakeups per second; events during the delay are covered by it."""
+        for event in group.events & DELAYED_EVENTS:
+            self.by_event[event].pop(group, None)
+        first = next((one for item in group.parked if (one := self._current(item)) is not None), None)
+        if first is not None and group not in self._delayed:
+            due = now + WAKEUP_DELAY + len(self._delayed) / WAKEUPS_PER_SECOND
+            self._delayed[group] = None
             if due < first.due:
                 self.postpone(first, due)
 
     def wake_due(self, entry: SchedulingEntry, now: float, again: float) -> None:
-        """A parked one waited long enough without a hint: the first of its kind is tried, not all."""
-        kind = entry.kind
-        if kind is not None and now - kind.woken >= again / 2:
-            kind.woken = now
-            self._wake_kind(kind, kind.burst, now)
+        """An unschedulable entry expired: wake the first entries of its class, not all."""
+        group = entry.kind
+        if group is not None and now - group.woken >= again / 2:
+            group.woken = now
+            self._wake_class(group, group.burst, now)
         if entry.place is EntryState.PARKED:
             self.postpone(entry, now + again)
 
-    def _wake_kind(self, kind: EquivalenceClass, count: int, now: float | None = None) -> None:
-        while kind.parked and count > 0:
-            _, stamp, ref = heapq.heappop(kind.parked)
+    def _wake_class(self, group: EquivalenceClass, count: int, now: float | None = None) -> None:
+        while group.parked and count > 0:
+            _, stamp, ref = heapq.heappop(group.parked)
             entry = self.entries.get(ref)
             if entry is None or entry.stamp != stamp:
                 continue
             count -= 1
-            if entry.place is EntryState.MAKING_ROOM:  # what it waits for is under way: no hurry
-                heapq.heappush(kind.parked, (entry.rank, stamp, ref))
+            if entry.place is EntryState.MAKING_ROOM:  # the preemption is in progress: no hurry
+                heapq.heappush(group.parked, (entry.rank, stamp, ref))
                 if now is not None and entry.due > now + 1.0:
                     self.postpone(entry, now + 1.0)
                 return
@@ -246,46 +248,48 @@ class SchedulingQueue:
                 self.move(entry, EntryState.BACKOFF, entry.rest)
                 continue
             self.move(entry, EntryState.READY)
-            entry.kind = kind
-        if not kind.parked:
-            self._forget_kind(kind)
+            entry.kind = group
+        if not group.parked:
+            self._drop_class(group)
 
-    def _join(self, entry: SchedulingEntry, key: Hashable, hints: frozenset[WakeupEvent]) -> None:
-        kind = self.kinds.get(key)
-        if kind is None:
-            kind = self.kinds[key] = EquivalenceClass(key, hints)
-        for hint in hints:
-            self.by_hint[hint][kind] = None
-        entry.kind = kind
-        heapq.heappush(kind.parked, (entry.rank, entry.stamp, entry.ref))
-        if len(kind.parked) > 2 * len(self.entries) + SPARE:
-            kind.parked = [noted for noted in kind.parked if self._current(noted) is not None]
-            heapq.heapify(kind.parked)
+    def _join(self, entry: SchedulingEntry, key: Hashable, events: frozenset[WakeupEvent]) -> None:
+        group = self.kinds.get(key)
+        if group is None:
+            group = self.kinds[key] = EquivalenceClass(key, events)
+        for event in events:
+            self.by_event[event][group] = None
+        entry.kind = group
+        heapq.heappush(group.parked, (entry.rank, entry.stamp, entry.ref))
+        if len(group.parked) > 2 * len(self.entries) + SPARE:
+            group.parked = [item for item in group.parked if self._current(item) is not None]
+            heapq.heapify(group.parked)
 
-    def _forget_kind(self, kind: EquivalenceClass) -> None:
-        if self.kinds.get(kind.key) is kind:
-            del self.kinds[kind.key]
-            self._soon.pop(kind, None)
-            for hint in kind.hints:
-                self.by_hint[hint].pop(kind, None)
+    def _drop_class(self, group: EquivalenceClass) -> None:
+        if self.kinds.get(group.key) is group:
+            del self.kinds[group.key]
+            self._delayed.pop(group, None)
+            for event in group.events:
+                self.by_event[event].pop(group, None)
 
     # ── asking ─────────────────────────────────────────────────────────────────────────────────────
 
     def heads(self) -> list[Ref]:
-        """Who is to be tried now, best first; before them those that only have to be told something."""
-        told = [ref for ref, _ in zip(self.telling, range(HEADS_MAX), strict=False)]
+        """The gangs to try now, best first, after the gangs that only need a report."""
+        to_report = [ref for ref, _ in zip(self.telling, range(HEADS_MAX), strict=False)]
         taken = self._heads_of("", 1)
-        first = [(self._ready[lane][0], lane) for lane in list(self._ready) if lane and self._tidy_lane(lane)]
-        lanes = [lane for _, lane in sorted(first)[:HEADS_MAX]]
-        for lane in lanes:
-            taken += self._heads_of(lane, len(lanes))
-        if lanes:
+        first = [
+            (self._ready[queue][0], queue) for queue in list(self._ready) if queue and self._has_ready(queue)
+        ]
+        queues = [queue for _, queue in sorted(first)[:HEADS_MAX]]
+        for queue in queues:
+            taken += self._heads_of(queue, len(queues))
+        if queues:
             taken.sort()
-        return told + [ref for _, _, ref in taken]
+        return to_report + [ref for _, _, ref in taken]
 
-    def _heads_of(self, lane: str, lanes: int) -> list[Noted]:
-        """Those of one of so many lanes."""
-        ready, taken = self._ready.get(lane, []), list[Noted]()
+    def _heads_of(self, queue: str, queues: int) -> list[HeapItem]:
+        """The heads of one of `queues` fair-share queues."""
+        ready, heads = self._ready.get(queue, []), list[HeapItem]()
         gangs = pods = weight = 0
         while ready:
             entry = self._current(ready[0])
@@ -293,20 +297,20 @@ class SchedulingQueue:
                 heapq.heappop(ready)
                 continue
             gangs, pods, weight = gangs + (not entry.lone), pods + entry.lone, weight + entry.size
-            most = HEADS_MAX // lanes, PODS_MAX // lanes, WEIGHT_MAX // lanes
-            if taken and (gangs > most[0] or pods > most[1] or weight > most[2]):
+            limits = HEADS_MAX // queues, PODS_MAX // queues, WEIGHT_MAX // queues
+            if heads and (gangs > limits[0] or pods > limits[1] or weight > limits[2]):
                 break
-            taken.append(heapq.heappop(ready))
-        for noted in taken:
-            heapq.heappush(ready, noted)
-        return taken
+            heads.append(heapq.heappop(ready))
+        for item in heads:
+            heapq.heappush(ready, item)
+        return heads
 
-    def _current(self, noted: Noted) -> SchedulingEntry | None:
-        entry = self.entries.get(noted[2])
-        return entry if entry is not None and entry.stamp == noted[1] else None
+    def _current(self, item: HeapItem) -> SchedulingEntry | None:
+        entry = self.entries.get(item[2])
+        return entry if entry is not None and entry.stamp == item[1] else None
 
     def expired(self, now: float) -> Iterator[SchedulingEntry]:
-        """Those whose time has come, each once."""
+        """The entries that are due, each once."""
         while self._due and self._due[0][0] <= now:
             due, _, stamp, ref = heapq.heappop(self._due)
             entry = self.entries.get(ref)
@@ -315,8 +319,8 @@ class SchedulingQueue:
                 yield entry
 
     def next_due(self, now: float) -> float:
-        """When something has to be done even if nothing happens."""
-        if self.telling or any(self._tidy_lane(lane) for lane in list(self._ready)):
+        """When the next action is due without any event."""
+        if self.telling or any(self._has_ready(queue) for queue in list(self._ready)):
             return now
         while self._due:
             due, _, stamp, ref = self._due[0]
@@ -327,35 +331,35 @@ class SchedulingQueue:
         return NEVER
 
     def renew(self, entry: SchedulingEntry) -> None:
-        """Its rank has changed: it stands where it belongs now."""
-        kind, entry.kind = entry.kind, None
+        """Reorder an entry after its rank changed."""
+        group, entry.kind = entry.kind, None
         if entry.place is EntryState.READY:
             self.move(entry, EntryState.READY)
-        entry.kind = kind
+        entry.kind = group
 
     # ── tidying ────────────────────────────────────────────────────────────────────────────────────
 
-    def _note_due(self, entry: SchedulingEntry) -> None:
+    def _schedule(self, entry: SchedulingEntry) -> None:
         self._count += 1
         heapq.heappush(self._due, (entry.due, self._count, entry.stamp, entry.ref))
         if len(self._due) > 2 * len(self.entries) + SPARE:
-            self._due = [noted for noted in self._due if self._is_due(noted)]
+            self._due = [item for item in self._due if self._is_due(item)]
             heapq.heapify(self._due)
 
-    def _is_due(self, noted: tuple[float, int, int, Ref]) -> bool:
-        entry = self.entries.get(noted[3])
-        return entry is not None and entry.stamp == noted[2] and entry.due == noted[0]
+    def _is_due(self, item: tuple[float, int, int, Ref]) -> bool:
+        entry = self.entries.get(item[3])
+        return entry is not None and entry.stamp == item[2] and entry.due == item[0]
 
-    def _tidy_ready(self, lane: str) -> None:
-        if len(self._ready[lane]) > 2 * len(self.entries) + SPARE:
-            self._ready[lane] = [noted for noted in self._ready[lane] if self._current(noted) is not None]
-            heapq.heapify(self._ready[lane])
+    def _tidy_ready(self, queue: str) -> None:
+        if len(self._ready[queue]) > 2 * len(self.entries) + SPARE:
+            self._ready[queue] = [item for item in self._ready[queue] if self._current(item) is not None]
+            heapq.heapify(self._ready[queue])
 
-    def _tidy_lane(self, lane: str) -> bool:
-        """Whether somebody is in a lane; if so, the first one is really there."""
-        ready = self._ready[lane]
+    def _has_ready(self, queue: str) -> bool:
+        """Whether a fair-share queue has an entry; outdated entries at its top are removed."""
+        ready = self._ready[queue]
         while ready and self._current(ready[0]) is None:
             heapq.heappop(ready)
         if not ready:
-            del self._ready[lane]
+            del self._ready[queue]
         return bool(ready)

@@ -1,19 +1,18 @@
-"""A pod that has no gang is one by itself: how it is called, and by which rules it goes."""
+"""A pod without a gang is scheduled as a gang of one: its reference and its spec."""
 
 from __future__ import annotations
 
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.pod import Pod, PodKey
 
 
 def lone_ref(key: PodKey) -> Ref:
-    """The gang of a pod that has none: itself."""
+    """The gang reference of a single pod."""
     return Ref("kube", "Pod", key.namespace, key.name)
 
 
-def lone_charter(pod: Pod) -> GangSpec:
-    """The rules of a pod that stands for itself."""
+def single_pod_spec(pod: Pod) -> GangSpec:
+    """The gang spec of a single pod."""
     wants = pod.wants
     return GangSpec(
         lone_ref(pod.key),

@@ -1,12 +1,11 @@
-"""A frozen view for deciding which gangs get nodes: who asks, and everything they are held against."""
+"""The frozen snapshot of one scheduling cycle: candidates, nodes, pods, budgets and nominations."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from bayplan.model.gang import AUTO, Group, PodSet, Ref
-from bayplan.model.gang_spec import DisruptionBudget, GangSpec
+from bayplan.model.gang import AUTO, DisruptionBudget, GangSpec, Group, PodSet, Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.scheduling_rejection import SchedulingRejection
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
@@ -18,63 +17,63 @@ from bayplan.state.scheduling.queue import NEVER
 from bayplan.state.scheduling.state_machine import GangStateMachine
 from bayplan.state.scheduling.store import SchedulingStore
 
-OF_ITS_OWN = "/"
-"""In the name of a topology: only gangs that name it are placed by it."""
+PRIVATE_MARK = "/"
+"""In a topology name: only gangs that name this topology are placed in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulingCandidate:
-    """A gang, or a lone pod, whose turn it is."""
+    """A gang, or a single pod, to decide on."""
 
     charter: GangSpec
-    waiting: tuple[Pod, ...]  # want a node, in the order in which they are tried
-    standing: tuple[Pod, ...] = ()  # have a node, or did their part
+    waiting: tuple[Pod, ...]  # pending pods, in the order in which they are tried
+    standing: tuple[Pod, ...] = ()  # bound or succeeded pods
     nominated: Mapping[PodKey, str] = field(default_factory=dict)
-    making_room: frozenset[PodKey] = frozenset()  # who is on the way out for it
-    hindrance: SchedulingRejection | None = None  # not to be tried at all, only told
-    refused: SchedulingRejection | None = None  # what it was told last
-    stale: bool = False  # it has stood in part for too long
-    since: float = 0.0  # it waits since then
+    making_room: frozenset[PodKey] = frozenset()  # pods being preempted for it
+    hindrance: SchedulingRejection | None = None  # what blocks it: to be reported, not tried
+    refused: SchedulingRejection | None = None  # the rejection reported last
+    stale: bool = False  # partially bound for too long
+    since: float = 0.0  # pending since
     topology: str = ""  # whose levels its tree names; key of `SchedulingSnapshot.supplies`
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SchedulingSnapshot:
-    """One moment. The index inside the scene is the live one: whoever tries something undoes it."""
+    """The input of one cycle. The pod index in the filter input is live: changes to it must be undone."""
 
     scene: FilterInput
-    supply: CapacitySnapshot  # every node, by name; rows as in the scene
+    supply: CapacitySnapshot  # all nodes by name; rows as in the filter input
     supplies: Mapping[str, CapacitySnapshot] = field(default_factory=dict)  # by topology
     candidates: tuple[SchedulingCandidate, ...] = ()
-    pods: Mapping[PodKey, Pod] = field(default_factory=dict)  # everything that takes room
+    pods: Mapping[PodKey, Pod] = field(default_factory=dict)  # all pods that use capacity
     charters: Mapping[Ref, GangSpec] = field(default_factory=dict)
     members: Mapping[Ref, Collection[PodKey]] = field(default_factory=dict)
     budgets: tuple[DisruptionBudget, ...] = ()
-    nominations: Mapping[PodKey, tuple[Pod, str]] = field(default_factory=dict)  # room promised to others
-    kept: tuple[Ref, frozenset[str]] | None = None  # nodes whose room is kept, and for whom
-    kept_priority: int | None = None  # how important that one is
-    fair: FairView | None = None  # the queues that share the nodes
+    nominations: Mapping[PodKey, tuple[Pod, str]] = field(default_factory=dict)  # of other pods
+    kept: tuple[Ref, frozenset[str]] | None = None  # the gang with a backfill reservation, and its nodes
+    kept_priority: int | None = None  # priority of that gang
+    fair: FairView | None = None  # fair-share usage of the queues
 
 
 class SnapshotBuilder:
-    """Makes a snapshot of the store and the gangs' state for one decision."""
+    """Builds the snapshot of a cycle from the store and the gang states."""
 
     def __init__(self, store: SchedulingStore, gangs: GangStateMachine) -> None:
         self.store, self.gangs = store, gangs
 
     def build(self, refs: Iterable[Ref], now: float) -> SchedulingSnapshot:
-        """A frozen view for deciding on these gangs. It is good until the next change is folded in."""
+        """A snapshot for deciding on these gangs. It is valid until the next change is applied."""
         store, kept = self.store, self.gangs.kept
-        crews = (store.crews.get(ref) for ref in refs)
-        candidates = tuple(self._candidate(crew, now) for crew in crews if crew is not None)
-        supply, ground = store.nodes.flat.view()
+        gangs = (store.crews.get(ref) for ref in refs)
+        candidates = tuple(self._candidate(gang, now) for gang in gangs if gang is not None)
+        supply, node_snapshot = store.nodes.flat.view()
         own = {pod.key for candidate in candidates for pod in candidate.waiting} if store.nominations else ()
         topologies = {each.topology for each in candidates if each.charter.tree is not None}
-        if store.fair.active:  # those who make room by moving may be in any
+        if store.fair.active:  # pods that are moved to make room may be in any topology
             topologies |= set(store.nodes.clusters)
         return SchedulingSnapshot(
             scene=FilterInput(
-                ground,
+                node_snapshot,
                 store.index,
                 store.stores.picture(),
                 store.nodes.images,
@@ -90,52 +89,52 @@ class SnapshotBuilder:
             charters=store.charters,
             members=store.members,
             budgets=tuple(store.budgets.values()),
-            nominations={key: said for key, said in store.nominations.items() if key not in own},
+            nominations={key: nomination for key, nomination in store.nominations.items() if key not in own},
             kept=kept,
             kept_priority=self.gangs.queue.entries[kept[0]].priority if kept is not None else None,
             fair=store.fair.view(),
         )
 
-    def _candidate(self, crew: GangState, now: float) -> SchedulingCandidate:
+    def _candidate(self, gang: GangState, now: float) -> SchedulingCandidate:
         store, gangs = self.store, self.gangs
-        entry, waiting = gangs.queue.put(crew.ref, lone=crew.lone), store.waiting(crew.ref)
-        since = gangs.partial.get(crew.ref, NEVER)
-        stale = since + gangs.heal_seconds <= now and (crew.spent or not gangs.mends(crew.ref))
-        charter = crew.charter
-        why = None if stale and charter is not None else hindrance(crew)
-        if charter is None:
-            charter = GangSpec(crew.ref, priority=entry.priority)
-        if why is not None:
-            crew.noted, crew.noted_at, crew.noted_for = why, now, crew.newest
+        entry, waiting = gangs.queue.put(gang.ref, lone=gang.lone), store.waiting(gang.ref)
+        since = gangs.partial.get(gang.ref, NEVER)
+        stale = since + gangs.heal_seconds <= now and (gang.spent or not gangs.can_repair(gang.ref))
+        spec = gang.charter
+        rejection = None if stale and spec is not None else hindrance(gang)
+        if spec is None:
+            spec = GangSpec(gang.ref, priority=entry.priority)
+        if rejection is not None:
+            gang.noted, gang.blocker_at, gang.blocker_for = rejection, now, gang.newest
         nominated = {}
         if store.nominations:
             found = ((pod.key, store.nominations.get(pod.key)) for pod in waiting)
-            nominated = {key: said[1] for key, said in found if said is not None}
+            nominated = {key: nomination[1] for key, nomination in found if nomination is not None}
         return SchedulingCandidate(
-            charter,
-            in_order(store.pods[key] for key in crew.waiting) if why is not None else waiting,
-            store.standing(crew.ref),
+            spec,
+            in_order(store.pods[key] for key in gang.waiting) if rejection is not None else waiting,
+            store.standing(gang.ref),
             nominated,
-            frozenset(crew.victims),
-            why,
-            crew.told,
+            frozenset(gang.victims),
+            rejection,
+            gang.told,
             stale,
             entry.since,
-            self._topology_of(charter, charter.tree) if charter.tree is not None else FLAT.name,
+            self._topology_of(spec, spec.tree) if spec.tree is not None else FLAT.name,
         )
 
-    def _topology_of(self, charter: GangSpec, tree: Group) -> str:
-        """The one the gang names; else the first, by name and open to all, that has every level it names.
+    def _topology_of(self, spec: GangSpec, tree: Group) -> str:
+        """The topology the gang names; else the first shared one, by name, that has every level of the gang.
 
-        For strict gangs, and those that do with a quorum, all nodes are alike if they name no level.
+        Strict and quorum gangs that name no level use the flat topology of all nodes.
         """
         wanted = set(_levels(tree)) - {AUTO}
-        if charter.topology and charter.topology in self.store.nodes.clusters:
-            return charter.topology
-        if (charter.is_strict or charter.quorum) and not wanted:
+        if spec.topology and spec.topology in self.store.nodes.clusters:
+            return spec.topology
+        if (spec.is_strict or spec.quorum) and not wanted:
             return FLAT.name
         named = sorted(
-            name for name in self.store.nodes.clusters if name != FLAT.name and OF_ITS_OWN not in name
+            name for name in self.store.nodes.clusters if name != FLAT.name and PRIVATE_MARK not in name
         )
         for name in named:
             if wanted <= set(self.store.nodes.clusters[name].topology.levels):
@@ -144,7 +143,7 @@ class SnapshotBuilder:
 
 
 def _levels(member: Group | PodSet) -> Iterator[str]:
-    """Every level that a gang names anywhere."""
+    """Every level named in the tree."""
     for level in (member.locality.required, member.locality.preferred):
         if level:
             yield level

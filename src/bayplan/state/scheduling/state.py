@@ -1,12 +1,11 @@
-"""The state of the scheduler: takes in changes, gives snapshots, and assumes plans until they are settled."""
+"""The state of the scheduler: applies changes, returns snapshots, and assumes plans until they settle."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 from bayplan.model.change import Change, ImagesSeen, NodeSeen, Started, StorageSeen
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.node import Node
 from bayplan.model.numa import NumaStalenessPolicy
 from bayplan.model.plan import Action, Bind, MarkStarted, Nominate, Plan, PreemptPod, ReportUnschedulable
@@ -14,42 +13,42 @@ from bayplan.model.pod import Pod
 from bayplan.model.scheduling_rejection import SchedulingRejection
 from bayplan.state.cluster.numa_state import USUAL_CARE
 from bayplan.state.scheduling.queue import EntryState, SchedulingEntry
-from bayplan.state.scheduling.single_pod import lone_charter, lone_ref
+from bayplan.state.scheduling.single_pod import lone_ref
 from bayplan.state.scheduling.snapshot import SchedulingSnapshot, SnapshotBuilder
 from bayplan.state.scheduling.state_machine import ASSUMED_SECONDS, GangStateMachine
 from bayplan.state.scheduling.store import SchedulingStore
 
-__all__ = ["ASSUMED_SECONDS", "SchedulingState", "lone_charter", "lone_ref"]
+__all__ = ["ASSUMED_SECONDS", "SchedulingState", "lone_ref"]
 
 
 class SchedulingState:
-    """The store of what is known, the state of each gang in the queue, and snapshots of both.
+    """The store, the state of each gang in the queue, and snapshots of both.
 
     Nothing here reads a clock or does I/O.
     """
 
     def __init__(self, heal_seconds: float = 60.0, zone_care: NumaStalenessPolicy = USUAL_CARE) -> None:
         self.heal_seconds, self.zone_care = heal_seconds, zone_care
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
-        """Know nothing."""
+    def _reset(self) -> None:
+        """Start empty."""
         self.store = SchedulingStore(self.zone_care)
         self.gangs = GangStateMachine(self.store, self.heal_seconds)
         self._snapshots = SnapshotBuilder(self.store, self.gangs)
-        self._looked: list[Ref] = []  # the gangs in the last snapshot
+        self._in_snapshot: list[Ref] = []  # the gangs in the last snapshot
 
     # ── changes ────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, change: Change) -> None:
-        """Fold one change in."""
+        """Apply one change."""
         if isinstance(change, Started):
-            self._begin()
+            self._reset()
         else:
             self.store.apply(change)
 
     def apply_all(self, changes: Iterable[Change]) -> None:
-        """Fold many changes in; nodes that arrive together are laid out together."""
+        """Apply many changes; nodes that arrive together are added together."""
         fresh: dict[str, Node] = {}
         for change in changes:
             if isinstance(change, NodeSeen) and change.node.name not in self.store.nodes.by_name:
@@ -65,20 +64,20 @@ class SchedulingState:
     # ── questions ──────────────────────────────────────────────────────────────────────────────────
 
     def heads(self, now: float) -> list[Ref]:
-        """Whose turn it is, best first. Asked again before anything happened, the answer is the same."""
+        """The gangs to decide on, best first. Without a change in between, the answer is the same."""
         return self.gangs.heads(now)
 
     def next_due(self, now: float) -> float:
-        """When something has to be done even if nothing happens."""
+        """When the next action is due without any event."""
         return self.gangs.next_due(now)
 
     def look(self, refs: Iterable[Ref], now: float) -> SchedulingSnapshot:
-        """A snapshot for deciding on these gangs. It is good until the next change is folded in."""
-        self._looked = list(refs)
-        return self._snapshots.build(self._looked, now)
+        """A snapshot for deciding on these gangs. It is valid until the next change is applied."""
+        self._in_snapshot = list(refs)
+        return self._snapshots.build(self._in_snapshot, now)
 
     def place_of(self, ref: Ref) -> EntryState | None:
-        """The state of a gang in the queue; None: it is not known, or a lone pod that runs."""
+        """The state of a gang in the queue; None if it is unknown, or a single pod that runs."""
         return self.gangs.place_of(ref)
 
     def entries(self) -> Iterator[SchedulingEntry]:
@@ -86,28 +85,28 @@ class SchedulingState:
         return self.gangs.entries()
 
     def told(self, ref: Ref) -> SchedulingRejection | None:
-        """Why a gang is pending, as it was told last."""
-        crew = self.store.crews.get(ref)
-        return None if crew is None else crew.told
+        """Why a gang is pending, as reported last."""
+        gang = self.store.crews.get(ref)
+        return None if gang is None else gang.told
 
     def charter_of(self, ref: Ref) -> GangSpec | None:
-        """The rules of a gang, or those that a lone pod would have."""
-        crew = self.store.crews.get(ref)
-        return None if crew is None else crew.charter
+        """The spec of a gang, or of a single pod."""
+        gang = self.store.crews.get(ref)
+        return None if gang is None else gang.charter
 
     def waiting(self, ref: Ref) -> tuple[Pod, ...]:
-        """The pods of a gang that want a node and are not gated, in the order in which they are tried."""
+        """The pending, ungated pods of a gang, in the order in which they are tried."""
         return self.store.waiting(ref)
 
     def standing(self, ref: Ref) -> tuple[Pod, ...]:
-        """The pods of a gang that have a node (assumed ones too) or succeeded; not terminating ones."""
+        """The pods of a gang that are bound (or assumed to be) or succeeded, without terminating ones."""
         return self.store.standing(ref)
 
     # ── plans ──────────────────────────────────────────────────────────────────────────────────────
 
     def assume(self, plan: Plan, now: float) -> None:
-        """Believe the plan until its writes end or the API says otherwise."""
-        refusals: dict[Ref, ReportUnschedulable] = {}
+        """Assume the plan until its writes end or the API shows something else."""
+        reports: dict[Ref, ReportUnschedulable] = {}
         acted: dict[Ref, None] = {}
         for action in plan.actions:
             match action:
@@ -116,28 +115,28 @@ class SchedulingState:
                 case Nominate(ref, pod, node):
                     self._assume_nomination(pod, node)
                 case PreemptPod(pod, ref):
-                    self._assume_displaced(action)
+                    self._assume_preempted(action)
                 case ReportUnschedulable(ref):
-                    refusals[ref] = action
+                    reports[ref] = action
                 case MarkStarted(ref):
                     self._record(ref, True)
                 case _:
                     continue
             acted[ref] = None
         for ref in acted:
-            self.gangs.decided(ref, refusals.get(ref), now)
-        left = frozenset(plan.left)
-        for ref in self._looked:
-            if ref not in left:
+            self.gangs.decided(ref, reports.get(ref), now)
+        remaining = frozenset(plan.left)
+        for ref in self._in_snapshot:
+            if ref not in remaining:
                 self.gangs.turn_ended(ref, now, acted=ref in acted)
-        self._looked = []
+        self._in_snapshot = []
 
     def _assume_bind(self, ref: Ref, pod: Pod, node: str) -> None:
-        now, crew = self.store.pods.get(pod.key), self.store.crews.get(ref)
-        if now is None or now.uid != pod.uid or not now.waits or crew is None:
+        now, gang = self.store.pods.get(pod.key), self.store.crews.get(ref)
+        if now is None or now.uid != pod.uid or not now.waits or gang is None:
             return
-        crew.out[pod.key] = None
-        crew.unsure.pop(pod.key, None)
+        gang.out[pod.key] = None
+        gang.unsure.pop(pod.key, None)
         self.store.assume_bound(now, node)
 
     def _assume_nomination(self, pod: Pod, node: str) -> None:
@@ -146,15 +145,15 @@ class SchedulingState:
         if now is not None and now.uid == pod.uid and now.waits and node:
             self.store.assume_nominated(now, node)
 
-    def _assume_displaced(self, action: PreemptPod) -> None:
-        pod, crew = self.store.pods.get(action.pod.key), self.store.crews.get(action.by)
+    def _assume_preempted(self, action: PreemptPod) -> None:
+        pod, gang = self.store.pods.get(action.pod.key), self.store.crews.get(action.by)
         if pod is None or pod.uid != action.pod.uid or pod.key not in self.store.placed:
             return
-        if crew is not None and action.undoes:
-            crew.broken = True
-        elif crew is not None:
-            crew.victims[pod.key] = None
-        self.store.assume_displaced(pod, action.by)
+        if gang is not None and action.undoes:
+            gang.broken = True
+        elif gang is not None:
+            gang.victims[pod.key] = None
+        self.store.assume_preempted(pod, action.by)
 
     def settle(self, action: Action, ended: str, now: float) -> None:
         """The write of an action ended: "done", "failed" (it did not happen) or "unknown"."""
@@ -163,36 +162,36 @@ class SchedulingState:
                 self.gangs.settled = now
                 self._settle_bind(pod, ended, now)
             case PreemptPod(pod):
-                if ended == "unknown":  # perhaps for the second time: that is no reason to wait for longer
+                if ended == "unknown":  # a second unknown result does not extend the deadline
                     self.gangs.doubted.setdefault(pod.key, now + ASSUMED_SECONDS)
                     return
                 self.gangs.doubted.pop(pod.key, None)
                 if ended == "failed" and self.store.is_current(pod):
-                    self.store.assume_undisplaced(pod.key)
+                    self.store.assume_not_preempted(pod.key)
             case MarkStarted(ref):
                 self._record(ref, ended != "failed")
             case ReportUnschedulable(ref):
-                if ended == "failed" and (crew := self.store.crews.get(ref)) is not None:
-                    crew.told = crew.noted = None  # it is told again, should it be refused again
-                    self.store.notes.touch(crew, own=False)
+                if ended == "failed" and (gang := self.store.crews.get(ref)) is not None:
+                    gang.told = gang.noted = None  # reported again at the next rejection
+                    self.store.notes.touch(gang, own=False)
 
     def _settle_bind(self, pod: Pod, ended: str, now: float) -> None:
         if not self.store.is_current(pod):
             return
-        gang = self.store.pods[pod.key].gang  # perhaps another than it had
-        crew = self.store.crews.get(gang or lone_ref(pod.key))
-        if crew is None or pod.key not in crew.out:
-            return  # the watch told already
-        if ended == "unknown":  # the watch will tell, or the assumption runs out
-            crew.unsure[pod.key] = now
+        gang = self.store.pods[pod.key].gang  # the pod may have changed its gang
+        gang_state = self.store.crews.get(gang or lone_ref(pod.key))
+        if gang_state is None or pod.key not in gang_state.out:
+            return  # the watch was faster
+        if ended == "unknown":  # the watch will show it, or the assumption expires
+            gang_state.unsure[pod.key] = now
             return
-        del crew.out[pod.key]
+        del gang_state.out[pod.key]
         if ended == "failed":
-            crew.trouble = now
-            self.gangs.take_back(crew, pod.key)
-        self.store.notes.touch(crew, own=False)
+            gang_state.trouble = now
+            self.gangs.take_back(gang_state, pod.key)
+        self.store.notes.touch(gang_state, own=False)
 
     def _record(self, ref: Ref, recorded: bool) -> None:
-        if (crew := self.store.crews.get(ref)) is not None:
-            crew.recorded = recorded
-            self.store.notes.touch(crew, own=False)
+        if (gang := self.store.crews.get(ref)) is not None:
+            gang.start_recorded = recorded
+            self.store.notes.touch(gang, own=False)

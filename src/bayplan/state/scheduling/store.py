@@ -1,4 +1,4 @@
-"""The store of the scheduler: nodes, pods, gangs, queues and volumes, folded from changes."""
+"""The store of the scheduler: nodes, pods, gangs, queues and volumes, updated by changes."""
 
 from __future__ import annotations
 
@@ -27,27 +27,26 @@ from bayplan.model.change import (
     TopologyLost,
     TopologySeen,
 )
-from bayplan.model.fair_queue import FairQueue
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import DisruptionBudget, GangSpec
+from bayplan.model.gang import DisruptionBudget, GangSpec, Ref
 from bayplan.model.node import Node
 from bayplan.model.numa import NumaStalenessPolicy
 from bayplan.model.pod import Pod, PodKey
+from bayplan.model.quota import FairQueue
 from bayplan.placement.cluster.pod_index import PodIndex
 from bayplan.state.cluster.ledger import LedgerEntry
 from bayplan.state.cluster.node_store import NodeStore
 from bayplan.state.cluster.numa_state import USUAL_CARE, NumaCache
 from bayplan.state.scheduling.change_notes import ChangeNotes
-from bayplan.state.scheduling.diffs import asks, asks_the_same, spares_less, yields_more
-from bayplan.state.scheduling.fair_usage import FairUsage, hold_of
+from bayplan.state.scheduling.diffs import allows_more_evictions, attempt_key, more_preemptible, same_request
+from bayplan.state.scheduling.fair_usage import FairUsage, usage_kind
 from bayplan.state.scheduling.gang_state import GangState, in_order, part_of
 from bayplan.state.scheduling.queue import WakeupEvent
-from bayplan.state.scheduling.single_pod import lone_charter, lone_ref
+from bayplan.state.scheduling.single_pod import lone_ref, single_pod_spec
 from bayplan.state.scheduling.volumes import VolumeState
 
 
 class SchedulingStore:
-    """The objects of the cluster as the API shows them, and what was decided about pods and not shown yet.
+    """The objects of the cluster as in the API, and decided changes of pods that it does not show yet.
 
     Nothing here reads a clock or does I/O. Snapshots share these dicts: no other part writes to them.
     """
@@ -58,44 +57,44 @@ class SchedulingStore:
         self.stores = VolumeState()
         self.zones = NumaCache(zone_care)
         self.fair = FairUsage()
-        self.pods: dict[PodKey, Pod] = {}  # as the API has them
-        self.placed: dict[PodKey, Pod] = {}  # those that take room, as we believe
-        self.assumed: dict[PodKey, str] = {}  # nodes that pods are being bound to
-        self.displaced: dict[PodKey, Ref] = {}  # pods that were preempted and are there still, and for whom
+        self.pods: dict[PodKey, Pod] = {}  # as in the API
+        self.placed: dict[PodKey, Pod] = {}  # pods that use capacity, including assumed binds
+        self.assumed: dict[PodKey, str] = {}  # nodes of binds in flight
+        self.displaced: dict[PodKey, Ref] = {}  # preempted pods that still exist, and the preemptor
         self.nominations: dict[PodKey, tuple[Pod, str]] = {}
         self.charters: dict[Ref, GangSpec] = {}
         self.members: dict[Ref, dict[PodKey, None]] = {}  # all pods that name a gang
         self.budgets: dict[tuple[str, str], DisruptionBudget] = {}
         self.crews: dict[Ref, GangState] = {}
         self.notes = ChangeNotes()
-        self._numbered = 0
+        self._arrivals = 0
 
     # ── questions ──────────────────────────────────────────────────────────────────────────────────
 
     def is_current(self, pod: Pod) -> bool:
-        """Whether the API still has this very pod."""
+        """Whether this very pod still exists in the API."""
         return pod.key in self.pods and self.pods[pod.key].uid == pod.uid
 
     def waiting(self, ref: Ref) -> tuple[Pod, ...]:
-        """The pods of a gang that want a node and are not gated, in the order in which they are tried."""
-        crew = self.crews.get(ref)
-        if crew is None:
+        """The pending, ungated pods of a gang, in the order in which they are tried."""
+        gang = self.crews.get(ref)
+        if gang is None:
             return ()
-        if crew.ordered is None:
-            crew.ordered = in_order(self.pods[key] for key in crew.waiting if key not in crew.gated)
-        return crew.ordered
+        if gang.ordered is None:
+            gang.ordered = in_order(self.pods[key] for key in gang.waiting if key not in gang.gated)
+        return gang.ordered
 
     def standing(self, ref: Ref) -> tuple[Pod, ...]:
-        """The pods of a gang that have a node (assumed ones too) or succeeded; not terminating ones."""
-        crew = self.crews.get(ref)
-        if crew is None:
+        """The pods of a gang that are bound (or assumed to be) or succeeded, without terminating ones."""
+        gang = self.crews.get(ref)
+        if gang is None:
             return ()
-        return in_order(self.placed.get(key) or self.pods[key] for key in crew.standing)
+        return in_order(self.placed.get(key) or self.pods[key] for key in gang.standing)
 
     # ── changes ────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, change: Change) -> None:
-        """Fold one change in. Changes about queued gangs and their quota do not concern this store."""
+        """Apply one change. Changes of queued gangs and their quota do not concern this store."""
         match change:
             case PodSeen(pod):
                 self._pod_seen(pod)
@@ -105,40 +104,40 @@ class SchedulingStore:
                 self._node_seen(node)
             case NodeLost(name):
                 self._node_lost(name)
-            case GangSpecSeen(charter):
-                self._charter(charter.source, charter)
+            case GangSpecSeen(spec):
+                self._spec_changed(spec.source, spec)
             case GangSpecLost(ref):
-                self._charter(ref, None)
+                self._spec_changed(ref, None)
             case StorageSeen(item, key):
-                self.notes.hint(WakeupEvent.STORAGE, self.stores.seen(item, key))
-            case StorageLost(kind, key):
-                self.notes.hint(WakeupEvent.STORAGE, self.stores.lost(kind, key))
+                self.notes.event(WakeupEvent.STORAGE_CHANGED, self.stores.seen(item, key))
+            case StorageLost(group, key):
+                self.notes.event(WakeupEvent.STORAGE_CHANGED, self.stores.lost(group, key))
             case _:
-                self._surroundings(change)
+                self._apply_other(change)
         self.index.slots.tidy()
 
-    def _surroundings(self, change: Change) -> None:
+    def _apply_other(self, change: Change) -> None:
         match change:
             case TopologySeen(topology):
-                self.notes.hint(WakeupEvent.NODE, self.nodes.topology_seen(topology))
+                self.notes.event(WakeupEvent.NODE_CHANGED, self.nodes.topology_seen(topology))
             case TopologyLost(name):
                 self.nodes.topology_lost(name)
             case BudgetSeen(budget):
-                self._budget(budget.namespace, budget.name, budget)
+                self._budget_changed(budget.namespace, budget.name, budget)
             case BudgetLost(namespace, name):
-                self._budget(namespace, name, None)
+                self._budget_changed(namespace, name, None)
             case NumaReportSeen(report):
-                self.notes.hint(WakeupEvent.ZONES, self.zones.report(report, self._on_nodes()))
+                self.notes.event(WakeupEvent.NUMA_CHANGED, self.zones.report(report, self._on_nodes()))
             case NumaReportLost(name):
-                self.notes.hint(WakeupEvent.ZONES, self.zones.silent(name))
+                self.notes.event(WakeupEvent.NUMA_CHANGED, self.zones.report_removed(name))
             case FairQueueSeen(queue):
                 self._fair_queue_seen(queue)
             case FairQueueLost(name):
-                self.notes.hint(WakeupEvent.SHARE, self.fair.queue_lost(name))
+                self.notes.event(WakeupEvent.SHARE_CHANGED, self.fair.queue_lost(name))
             case ImagesSeen(name, images):
                 self.nodes.images.note(name, images)
             case NamespaceSeen(name, labels):
-                self.notes.hint(WakeupEvent.CAME, self.index.namespaces.get(name) != labels)
+                self.notes.event(WakeupEvent.POD_BOUND, self.index.namespaces.get(name) != labels)
                 self.index.name_space(name, labels)
             case NamespaceLost(name):
                 self.index.name_space(name, None)
@@ -146,7 +145,7 @@ class SchedulingStore:
     # ── nodes ──────────────────────────────────────────────────────────────────────────────────────
 
     def load(self, fresh: Mapping[str, Node]) -> None:
-        """Many nodes that were not known before, laid out together."""
+        """Add many new nodes together."""
         if len(fresh) == 1:
             self._node_seen(*fresh.values())
             return
@@ -154,57 +153,59 @@ class SchedulingStore:
         for name, node in fresh.items():
             self.zones.node_changed(name)
             self.fair.node(name, node)
-        self.notes.hint(WakeupEvent.NODE)
+        self.notes.event(WakeupEvent.NODE_CHANGED)
 
     def _node_seen(self, node: Node) -> None:
         if self.nodes.seen(node):
             self.zones.node_changed(node.name)
             self.fair.node(node.name, node)
-            self.notes.hint(WakeupEvent.NODE)
+            self.notes.event(WakeupEvent.NODE_CHANGED)
 
     def _node_lost(self, name: str) -> None:
         if self.nodes.lost(name):
             self.fair.node(name, None)
-            self.notes.hint(WakeupEvent.NODE)  # a spread or a domain may look different without it
+            self.notes.event(WakeupEvent.NODE_CHANGED)  # spread constraints may hold without it
 
     # ── gangs ──────────────────────────────────────────────────────────────────────────────────────
 
-    def _charter(self, ref: Ref, charter: GangSpec | None) -> None:
+    def _spec_changed(self, ref: Ref, spec: GangSpec | None) -> None:
         before = self.charters.get(ref)
-        if before == charter:
+        if before == spec:
             return
-        if charter is None:
+        if spec is None:
             del self.charters[ref]
         else:
-            self.charters[ref] = charter
-        crew = self._crew(ref)
+            self.charters[ref] = spec
+        gang = self._gang_state(ref)
         if self.fair.active:
-            self.notes.hint(WakeupEvent.SHARE, self.fair.charter(ref, charter))
-        eases = yields_more(before, charter) and any(key in self.placed for key in crew.standing)
-        self.notes.hint(WakeupEvent.RULES, eases)
-        if before is not None and charter is not None and before.uid != charter.uid:
-            crew.begun, crew.told = False, None  # another gang of the same name
-        crew.rule(charter)
-        self.notes.touch(crew, own=not asks_the_same(before, charter))
+            self.notes.event(WakeupEvent.SHARE_CHANGED, self.fair.charter(ref, spec))
+        preemptible = more_preemptible(before, spec) and any(key in self.placed for key in gang.standing)
+        self.notes.event(WakeupEvent.SPEC_CHANGED, preemptible)
+        if before is not None and spec is not None and before.uid != spec.uid:
+            gang.begun, gang.told = False, None  # another gang of the same name
+        gang.rule(spec)
+        self.notes.touch(gang, own=not same_request(before, spec))
 
-    def _budget(self, namespace: str, name: str, budget: DisruptionBudget | None) -> None:
+    def _budget_changed(self, namespace: str, name: str, budget: DisruptionBudget | None) -> None:
         before = self.budgets.pop((namespace, name), None)
         if budget is not None:
             self.budgets[namespace, name] = budget
-        self.notes.hint(WakeupEvent.LOOSE, self.fair.active and spares_less(before, budget))
+        self.notes.event(
+            WakeupEvent.VICTIMS_ADDED, self.fair.active and allows_more_evictions(before, budget)
+        )
 
     def _fair_queue_seen(self, queue: FairQueue) -> None:
         first = not self.fair.active
-        self.notes.hint(WakeupEvent.SHARE, self.fair.queue_seen(queue))
+        self.notes.event(WakeupEvent.SHARE_CHANGED, self.fair.queue_seen(queue))
         if first:
             shown = (self.placed.get(key) or pod for key, pod in self.pods.items())
             self.fair.begin(self.charters, shown)
 
-    def _crew(self, ref: Ref, lone: bool = False) -> GangState:
-        crew = self.crews.get(ref)
-        if crew is None:
-            crew = self.crews[ref] = GangState(ref, lone)
-        return crew
+    def _gang_state(self, ref: Ref, lone: bool = False) -> GangState:
+        gang = self.crews.get(ref)
+        if gang is None:
+            gang = self.crews[ref] = GangState(ref, lone)
+        return gang
 
     # ── pods ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -214,27 +215,27 @@ class SchedulingStore:
             if before == pod:
                 return
             if before.uid != pod.uid or before.gang != pod.gang or before.ours != pod.ours:
-                self._changes(before, pod)
+                self._replaced(before, pod)
                 before = None
         self.pods[key] = pod
         if pod.gang is not None:
             self.members.setdefault(pod.gang, {})[key] = None
         if pod.node or pod.over:
-            self._arrived(pod)
-        self._nominated(before, pod)
-        self._sync(pod, before)
+            self._confirmed(pod)
+        self._update_nomination(before, pod)
+        self._update_pod(pod, before)
 
     def _pod_lost(self, key: PodKey) -> None:
         pod = self.pods.pop(key, None)
         self.assumed.pop(key, None)
         self.clear_nomination(key)
-        self._gone(key)
+        self._preemption_ended(key)
         if self.zones.active:
             self.zones.lost(key, pod, self.placed.get(key))
         self.placed.pop(key, None)
-        self.notes.hint(WakeupEvent.SHARE, self.fair.lost(key))
+        self.notes.event(WakeupEvent.SHARE_CHANGED, self.fair.lost(key))
         self.index.remove(key)
-        self.notes.hint(WakeupEvent.ROOM, self.nodes.release(key))
+        self.notes.event(WakeupEvent.CAPACITY_FREED, self.nodes.release(key))
         if pod is None:
             return
         if pod.gang is not None:
@@ -242,67 +243,69 @@ class SchedulingStore:
             members.pop(key, None)
             if not members:
                 del self.members[pod.gang]
-        crew = self.crews.get(pod.gang or lone_ref(key))
-        if crew is not None and key in crew.parts:
-            crew.lose(key)
-            self.notes.touch(crew, own=True)
+        gang = self.crews.get(pod.gang or lone_ref(key))
+        if gang is not None and key in gang.parts:
+            gang.lose(key)
+            self.notes.touch(gang, own=True)
 
-    def _changes(self, before: Pod, pod: Pod) -> None:
-        """It is another pod, or in another gang: then what is being done with it goes on all the same."""
+    def _replaced(self, before: Pod, pod: Pod) -> None:
+        """A pod was replaced, or moved to another gang: writes in flight for it stay in effect."""
         key, same, old = pod.key, before.uid == pod.uid, self.crews.get(before.gang or lone_ref(pod.key))
         node = self.assumed.get(key) if same and pod.waits else None
-        by = self.displaced.pop(key, None) if same else None  # before it counts as gone
+        by = self.displaced.pop(key, None) if same else None  # before it counts as deleted
         if node is not None:
-            self._crew(pod.gang or lone_ref(key), pod.gang is None).take_over(key, old)
+            self._gang_state(pod.gang or lone_ref(key), pod.gang is None).move_bind(key, old)
         self._pod_lost(key)
         if node is not None:
             self.assumed[key] = node
         if by is not None:
             self.displaced[key] = by
 
-    def _arrived(self, pod: Pod) -> None:
-        """The API shows a pod on its node, or at its end: nothing has to be assumed of it any more."""
+    def _confirmed(self, pod: Pod) -> None:
+        """The API shows a pod on its node, or finished: drop the assumed bind."""
         self.assumed.pop(pod.key, None)
         self.clear_nomination(pod.key, pod.node)
-        crew = self.crews.get(pod.gang or lone_ref(pod.key))
-        if crew is not None and pod.key in crew.out:
-            del crew.out[pod.key]
-            self.notes.touch(crew, own=False)
+        gang = self.crews.get(pod.gang or lone_ref(pod.key))
+        if gang is not None and pod.key in gang.out:
+            del gang.out[pod.key]
+            self.notes.touch(gang, own=False)
 
-    def _nominated(self, before: Pod | None, pod: Pod) -> None:
-        """What the API says counts unless we have said something else since."""
+    def _update_nomination(self, before: Pod | None, pod: Pod) -> None:
+        """A nomination in the API counts unless we have set another one since."""
         if not pod.waits:
             self.clear_nomination(pod.key, pod.node)
             return
-        ours, told = self.nominations.get(pod.key), pod.wants.nominated
+        ours, reported = self.nominations.get(pod.key), pod.wants.nominated
         if ours is not None:
             self.nominations[pod.key] = pod, ours[1]
-        if before is None or before.wants.nominated != told:
-            if told:
-                self.clear_nomination(pod.key, told)
-                self.nominations[pod.key] = pod, told
+        if before is None or before.wants.nominated != reported:
+            if reported:
+                self.clear_nomination(pod.key, reported)
+                self.nominations[pod.key] = pod, reported
             elif before is not None and ours is not None and ours[1] == before.wants.nominated:
                 self.clear_nomination(pod.key)
 
     def clear_nomination(self, key: PodKey, comes_to: str = "") -> None:
-        """Room is no longer reserved for a pod: others may have it, unless the pod takes it now."""
-        promised = self.nominations.pop(key, None)
-        if promised is None:
+        """Drop a nomination; others may use the capacity, unless the pod is bound to that node now."""
+        nomination = self.nominations.pop(key, None)
+        if nomination is None:
             return
-        self.notes.hint(WakeupEvent.ROOM, promised[1] != comes_to)
-        if self.fair.answers(promised[0].gang):  # it counted for its queue: not any more, or now it runs
-            self.notes.hint(WakeupEvent.SHARE if promised[1] != comes_to else WakeupEvent.LOOSE)
+        self.notes.event(WakeupEvent.CAPACITY_FREED, nomination[1] != comes_to)
+        if self.fair.answers(nomination[0].gang):  # the nomination counted for its queue
+            self.notes.event(
+                WakeupEvent.SHARE_CHANGED if nomination[1] != comes_to else WakeupEvent.VICTIMS_ADDED
+            )
 
-    def _gone(self, key: PodKey) -> None:
-        """A pod takes no room any more; whoever made it go may go on."""
+    def _preemption_ended(self, key: PodKey) -> None:
+        """A pod uses no capacity any more; the gang that preempted it may go on."""
         by = self.displaced.pop(key, None)
-        crew = None if by is None else self.crews.get(by)
-        if crew is not None and key in crew.victims:
-            del crew.victims[key]
-            self.notes.touch(crew, own=False)
+        gang = None if by is None else self.crews.get(by)
+        if gang is not None and key in gang.victims:
+            del gang.victims[key]
+            self.notes.touch(gang, own=False)
 
-    def _sync(self, pod: Pod, before: Pod | None = None) -> None:
-        """Room, index and the gang's counts follow what we believe of a pod."""
+    def _update_pod(self, pod: Pod, before: Pod | None = None) -> None:
+        """Update capacity, pod index, shares and gang counts for a pod."""
         key, node = pod.key, pod.node or self.assumed.get(pod.key, "")
         leaving = pod.leaving or key in self.displaced
         if self.zones.active:
@@ -312,30 +315,31 @@ class SchedulingStore:
             shown = replace(pod, node=node, leaving=leaving)
         if shown.takes_room:
             if key not in self.placed:
-                self.notes.hint(WakeupEvent.CAME)
+                self.notes.event(WakeupEvent.POD_BOUND)
             elif before is not None and before.wants.shape != pod.wants.shape:
-                self.notes.hint(WakeupEvent.CAME)
-                self.notes.hint(WakeupEvent.ROOM)
+                self.notes.event(WakeupEvent.POD_BOUND)
+                self.notes.event(WakeupEvent.CAPACITY_FREED)
             self.placed[key] = shown
-            self.notes.hint(
-                WakeupEvent.ROOM, self.nodes.hold(LedgerEntry(key, node, pod.amounts, assumed=not pod.node))
+            self.notes.event(
+                WakeupEvent.CAPACITY_FREED,
+                self.nodes.hold(LedgerEntry(key, node, pod.amounts, assumed=not pod.node)),
             )
             self.index.add(key, node, pod.wants.shape, leaving=leaving)
         elif key in self.placed:
             del self.placed[key]
             self.index.remove(key)
-            self.notes.hint(WakeupEvent.ROOM, self.nodes.release(key))
-            self._gone(key)
-            shown = pod  # it has nothing to make room with any more
+            self.notes.event(WakeupEvent.CAPACITY_FREED, self.nodes.release(key))
+            self._preemption_ended(key)
+            shown = pod  # it frees no more capacity
         if self.fair.active:
-            self.notes.hint(WakeupEvent.SHARE, self.fair.pod(shown, hold_of(shown)))
+            self.notes.event(WakeupEvent.SHARE_CHANGED, self.fair.pod(shown, usage_kind(shown)))
         if pod.ours or pod.gang is not None:
             self._enrol(shown, before)
-            if pod.over and pod.gang in self.crews:  # it may be the last that took room
+            if pod.over and pod.gang in self.crews:  # it may have been the last one with capacity
                 self.notes.touch(self.crews[pod.gang], own=False)
 
     def _on_nodes(self) -> Iterator[Pod]:
-        """Everybody who has a node, as we believe."""
+        """All pods with a node, including assumed binds."""
         for key, pod in self.pods.items():
             if node := pod.node or self.assumed.get(key):
                 yield pod if pod.node else replace(pod, node=node)
@@ -344,51 +348,51 @@ class SchedulingStore:
         key, lone = pod.key, pod.gang is None
         ref = lone_ref(key) if pod.gang is None else pod.gang
         if lone and ref not in self.crews and not pod.waits:
-            return  # it has its node, and nothing more is asked for it
-        crew = self._crew(ref, lone)
-        if lone and crew.charter is None:
-            crew.charter = lone_charter(pod)
-        if key not in crew.seen:
-            self._numbered += 1
-            crew.seen[key] = self._numbered
-        changed = crew.take(key, part_of(pod), (pod.pod_set, pod.rank))
-        if key in crew.waiting:
-            crew.ordered = None
-            if before is not None and asks(before) != asks(pod):
+            return  # a single pod that is bound needs nothing more
+        gang = self._gang_state(ref, lone)
+        if lone and gang.charter is None:
+            gang.charter = single_pod_spec(pod)
+        if key not in gang.seen:
+            self._arrivals += 1
+            gang.seen[key] = self._arrivals
+        changed = gang.take(key, part_of(pod), (pod.pod_set, pod.rank))
+        if key in gang.waiting:
+            gang.ordered = None
+            if before is not None and attempt_key(before) != attempt_key(pod):
                 changed = True
                 if lone:
-                    crew.charter = lone_charter(pod)
+                    gang.charter = single_pod_spec(pod)
         if changed:
-            crew.fresh = crew.fresh or key in crew.waiting
-            self.notes.touch(crew, own=True)
+            gang.fresh = gang.fresh or key in gang.waiting
+            self.notes.touch(gang, own=True)
 
     # ── what was decided, until the API shows it ───────────────────────────────────────────────────
 
     def assume_bound(self, pod: Pod, node: str) -> None:
-        """A pod is being bound to a node."""
+        """A bind of a pod is in flight."""
         self.clear_nomination(pod.key, node)
         self.assumed[pod.key] = node
-        self._sync(pod)
+        self._update_pod(pod)
 
     def assume_unbound(self, key: PodKey) -> None:
-        """A binding did not happen."""
+        """A bind did not happen."""
         if self.assumed.pop(key, None) is not None:
-            self._sync(self.pods[key])
+            self._update_pod(self.pods[key])
 
     def assume_nominated(self, pod: Pod, node: str) -> None:
-        """Room on a node is reserved for a pod."""
+        """Capacity of a node is nominated for a pod."""
         self.nominations[pod.key] = pod, node
 
-    def assume_displaced(self, pod: Pod, by: Ref) -> None:
+    def assume_preempted(self, pod: Pod, by: Ref) -> None:
         """A pod is being preempted for a gang."""
         self.displaced[pod.key] = by
-        self._sync(pod)
+        self._update_pod(pod)
 
-    def assume_undisplaced(self, key: PodKey) -> None:
-        """A pod that was to be preempted is still there, and is not being deleted."""
-        self._gone(key)
-        self._sync(self.pods[key])
+    def assume_not_preempted(self, key: PodKey) -> None:
+        """A preemption did not happen: the pod exists and is not terminating."""
+        self._preemption_ended(key)
+        self._update_pod(self.pods[key])
 
     def forget(self, ref: Ref) -> None:
-        """A gang has neither rules nor pods any more."""
+        """A gang has neither a spec nor pods any more."""
         del self.crews[ref]

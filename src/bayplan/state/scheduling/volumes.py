@@ -1,4 +1,4 @@
-"""Volumes, claims and classes as they come and go, and the picture of them that decisions look at."""
+"""State of volumes, claims and storage classes, and the snapshot of them for decisions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Item = VolumeClaim | Volume | StorageClass | StorageCapacity | NodeVolumes
 
 
 class VolumeState:
-    """Everything about volumes. A picture shares these dicts; after a change there is another picture."""
+    """All storage objects. A snapshot shares these dicts; a change makes the next snapshot a new object."""
 
     def __init__(self) -> None:
         self.claims: dict[ClaimKey, VolumeClaim] = {}
@@ -24,10 +24,10 @@ class VolumeState:
         self.classes: dict[str, StorageClass] = {}
         self.nodes: dict[str, NodeVolumes] = {}
         self.rooms: dict[str, StorageCapacity] = {}
-        self._picture: Storage | None = None
+        self._snapshot: Storage | None = None
 
     def seen(self, item: Item, key: str) -> bool:
-        """Something is there, as it is now. Whether that is news."""
+        """Store an object. Returns whether it changed."""
         match item:
             case VolumeClaim():
                 return self._put(self.claims, item.key, item)
@@ -40,8 +40,8 @@ class VolumeState:
             case StorageCapacity():
                 return self._put(self.rooms, key, item)
 
-    def lost(self, kind: str, key: str) -> bool:
-        """Something is no more. Whether that is news."""
+    def lost(self, group: str, key: str) -> bool:
+        """Remove an object. Returns whether it existed."""
         namespace, _, name = key.partition("/")
         known: dict[str, tuple[dict, object]] = {  # type: ignore[type-arg]
             "VolumeClaim": (self.claims, (namespace, name)),
@@ -50,24 +50,24 @@ class VolumeState:
             "NodeVolumes": (self.nodes, key),
             "StoreRoom": (self.rooms, key),
         }
-        items, at = known[kind]
+        items, at = known[group]
         if items.pop(at, None) is None:
             return False
-        self._picture = None
+        self._snapshot = None
         return True
 
     def _put(self, items: dict, key: object, item: Item) -> bool:  # type: ignore[type-arg]
         if items.get(key) == item:
             return False
         items[key] = item
-        self._picture = None
+        self._snapshot = None
         return True
 
     def picture(self) -> Storage:
-        """All of it; the same object until something changes."""
-        if self._picture is None:
+        """A snapshot of all storage objects; the same object until something changes."""
+        if self._snapshot is None:
             classes = {room.storage_class for room in self.rooms.values()}
-            self._picture = Storage(
+            self._snapshot = Storage(
                 claims=self.claims,
                 volumes=self.volumes,
                 classes=self.classes,
@@ -75,4 +75,4 @@ class VolumeState:
                 measured=frozenset(self.classes[name].provisioner for name in classes & self.classes.keys()),
                 rooms=tuple(self.rooms.values()),
             )
-        return self._picture
+        return self._snapshot

@@ -1,4 +1,4 @@
-"""What may help a gang that was refused, read off the reason."""
+"""The wakeup events of an unschedulable gang, derived from its rejection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NODES_ALONE = frozenset(
         FilterReason.AFFINITY,
     }
 )
-_BY_COMING = frozenset({FilterReason.SPREAD, FilterReason.NOT_NEAR})
+_BY_POD = frozenset({FilterReason.SPREAD, FilterReason.NOT_NEAR})
 _BY_STORAGE = frozenset(
     {
         FilterReason.ONE_POD,
@@ -31,58 +31,72 @@ _BY_STORAGE = frozenset(
     }
     | {FilterReason.VOLUME_GONE, FilterReason.VOLUME_ZONE}
 )
-_IN_VAIN = (PreemptionSearchOutcome.NOBODY, PreemptionSearchOutcome.NO_HELP)
+_NO_VICTIMS = (PreemptionSearchOutcome.NOBODY, PreemptionSearchOutcome.NO_HELP)
 
 
-def hints_of(why: SchedulingRejection, lone: bool) -> frozenset[WakeupEvent]:
-    """The events after which a try may end differently. Rather one too many than one too few."""
-    return _by_room(why, lone) | _by_going(why)
+def wakeups_for(rejection: SchedulingRejection, lone: bool) -> frozenset[WakeupEvent]:
+    """The events after which another attempt may succeed; rather one too many than one too few."""
+    return _capacity_events(rejection, lone) | _preemption_events(rejection)
 
 
-def _by_going(why: SchedulingRejection) -> frozenset[WakeupEvent]:
-    """Events after which others may be made to go who could not before."""
+def _preemption_events(rejection: SchedulingRejection) -> frozenset[WakeupEvent]:
+    """Events after which a preemption may succeed."""
     found = set[WakeupEvent]()
     if (
-        why.sought in _IN_VAIN
-        or why.hindrance is RejectionReason.KEPT_FREE
-        or FairShareWakeup.OTHERS in why.hopes
+        rejection.sought in _NO_VICTIMS
+        or rejection.hindrance is RejectionReason.KEPT_FREE
+        or FairShareWakeup.OTHERS in rejection.hopes
     ):
-        found.add(WakeupEvent.RULES)
-    if FairShareWakeup.OTHERS in why.hopes:
-        found.add(WakeupEvent.LOOSE)
-    if FairShareWakeup.EXCESS in why.hopes:
-        found.add(WakeupEvent.GROWN)
+        found.add(WakeupEvent.SPEC_CHANGED)
+    if FairShareWakeup.OTHERS in rejection.hopes:
+        found.add(WakeupEvent.VICTIMS_ADDED)
+    if FairShareWakeup.EXCESS in rejection.hopes:
+        found.add(WakeupEvent.USAGE_GROWN)
     return frozenset(found)
 
 
-def _by_room(why: SchedulingRejection, lone: bool) -> frozenset[WakeupEvent]:
-    """Events after which there may be a place, whoever is there."""
-    if FairShareWakeup.PLACE in why.hopes:
-        return ROOMY | {WakeupEvent.KEPT, WakeupEvent.STORAGE, WakeupEvent.ZONES}
-    if not why.hindrance.was_tried:
+def _capacity_events(rejection: SchedulingRejection, lone: bool) -> frozenset[WakeupEvent]:
+    """Events after which capacity may be available without preemption."""
+    if FairShareWakeup.PLACE in rejection.hopes:
+        return CAPACITY_EVENTS | {
+            WakeupEvent.RESERVATION_ENDED,
+            WakeupEvent.STORAGE_CHANGED,
+            WakeupEvent.NUMA_CHANGED,
+        }
+    if not rejection.hindrance.was_tried:
         return frozenset()
-    found = {WakeupEvent.NODE, WakeupEvent.KEPT}  # whoever is refused may not have been let look at all nodes
-    if why.unfit is None:
+    found = {WakeupEvent.NODE_CHANGED, WakeupEvent.RESERVATION_ENDED}  # not all nodes may have been tried
+    if rejection.unfit is None:
         return (
-            frozenset(found | {WakeupEvent.ROOM, WakeupEvent.STORAGE, WakeupEvent.CAME, WakeupEvent.ZONES})
-            if why.misfit is None
-            else ROOMY | found | {WakeupEvent.ZONES}
+            frozenset(
+                found
+                | {
+                    WakeupEvent.CAPACITY_FREED,
+                    WakeupEvent.STORAGE_CHANGED,
+                    WakeupEvent.POD_BOUND,
+                    WakeupEvent.NUMA_CHANGED,
+                }
+            )
+            if rejection.misfit is None
+            else CAPACITY_EVENTS | found | {WakeupEvent.NUMA_CHANGED}
         )
-    causes = {cause for cause, _ in why.unfit.counts}
-    if why.unfit.bar is not None:
-        found = found if lone else found | {WakeupEvent.ROOM}
+    causes = {cause for cause, _ in rejection.unfit.counts}
+    if rejection.unfit.bar is not None:
+        found = found if lone else found | {WakeupEvent.CAPACITY_FREED}
         return frozenset(
-            found if why.unfit.bar is PodError.AFFINITY_CONFLICT else found | {WakeupEvent.STORAGE}
+            found
+            if rejection.unfit.bar is PodError.AFFINITY_CONFLICT
+            else found | {WakeupEvent.STORAGE_CHANGED}
         )
-    if not lone or not causes or not causes <= _NODES_ALONE:  # others of a gang may lack something else
-        found.add(WakeupEvent.ROOM)
+    if not lone or not causes or not causes <= _NODES_ALONE:  # other pods of the gang may lack something else
+        found.add(WakeupEvent.CAPACITY_FREED)
     if FilterReason.UNALIGNED in causes or not lone:
-        found.add(WakeupEvent.ZONES)
-    if causes & _BY_COMING:
-        found.add(WakeupEvent.CAME)
+        found.add(WakeupEvent.NUMA_CHANGED)
+    if causes & _BY_POD:
+        found.add(WakeupEvent.POD_BOUND)
     if causes & _BY_STORAGE:
-        found.add(WakeupEvent.STORAGE)
+        found.add(WakeupEvent.STORAGE_CHANGED)
     return frozenset(found)
 
 
-ROOMY = frozenset({WakeupEvent.NODE, WakeupEvent.ROOM})
+CAPACITY_EVENTS = frozenset({WakeupEvent.NODE_CHANGED, WakeupEvent.CAPACITY_FREED})

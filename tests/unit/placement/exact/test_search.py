@@ -1,4 +1,4 @@
-"""The exact strategy: it finds what exists, proves what is best, and says when it could not."""
+"""The exact strategy finds a placement if one exists, proves the best, and reports when it could not."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def cluster(nodes: list[Node], topology: Topology = RACKS) -> TopologyState:
 
 
 def answer(made: TopologyState, asked: Gang, profile: Profile = EXACT) -> tuple[Found, bool]:
-    supply = made.snapshot()
-    found = place_exactly(scope_of(supply, profile), asked)
+    snapshot = made.snapshot()
+    found = place_exactly(scope_of(snapshot, profile), asked)
     assert not isinstance(found, Misfit), found
     return {name: named(made, located) for name, located in found[0].items()}, found[1]
 
@@ -58,7 +58,7 @@ def named(made: TopologyState, located: Located) -> list[tuple[str, int]]:
     return list(zip(names, located.pods.tolist(), strict=True))
 
 
-def refusal(made: TopologyState, asked: Gang, profile: Profile = EXACT) -> Misfit:
+def misfit(made: TopologyState, asked: Gang, profile: Profile = EXACT) -> Misfit:
     found = place_exactly(scope_of(made.snapshot(), profile), asked)
     assert isinstance(found, Misfit), found
     return found
@@ -93,15 +93,17 @@ def test_a_mixed_gang_is_found_that_greedy_refuses() -> None:
     assert greedy(made, asked) is None
 
 
-@pytest.mark.parametrize("mixes", [patterns.MIXES_MAX, 0])
+@pytest.mark.parametrize("pattern_limit", [patterns.PATTERNS_MAX, 0])
 @pytest.mark.parametrize("hinted", [True, False])
-def test_it_agrees_with_trying_everything(monkeypatch: pytest.MonkeyPatch, mixes: int, hinted: bool) -> None:
-    """With mixes listed or not, and with a greedy answer to start from or not."""
-    monkeypatch.setattr(patterns, "MIXES_MAX", mixes)
+def test_it_agrees_with_exhaustive_search(
+    monkeypatch: pytest.MonkeyPatch, pattern_limit: int, hinted: bool
+) -> None:
+    """With patterns listed or not, and with a greedy placement to start from or not."""
+    monkeypatch.setattr(patterns, "PATTERNS_MAX", pattern_limit)
     if not hinted:
         monkeypatch.setattr(search, "_as_array", lambda ask, found: None)
     decided = 0
-    for seed in range(1000 * mixes + 500 * hinted, 1000 * mixes + 500 * hinted + 120):
+    for seed in range(1000 * pattern_limit + 500 * hinted, 1000 * pattern_limit + 500 * hinted + 120):
         case = random_case(seed)
         found = place_exactly(
             scope_of(cluster(list(case.nodes), case.topology).snapshot(), case.profile), case.gang
@@ -136,9 +138,9 @@ def test_every_answer_stays_within_capacity() -> None:
             assert (used <= [node.allocatable[name] for node in case.nodes]).all(), seed
 
 
-def test_what_does_not_fit_is_refused_with_facts() -> None:
+def test_a_gang_that_does_not_fit_gets_a_misfit_with_details() -> None:
     made = cluster([host("a/a1", gpu=2), host("b/b1", gpu=3)])
-    found = refusal(made, gang(pods("job", 4, Locality(required="rack"), gpu=1)))
+    found = misfit(made, gang(pods("job", 4, Locality(required="rack"), gpu=1)))
     assert (found.code, found.pod_sets, found.level, found.fit, found.asked) == (
         Code.NO_ROOM, ("job",), "rack", 3, 4,
     )  # fmt: skip
@@ -149,22 +151,22 @@ def test_members_that_fit_alone_but_not_together_are_refused() -> None:
     made = cluster([host("a/a1", gpu=4), host("b/b1", gpu=4)])
     rack = Locality(required="rack")
     asked = gang(Group("g", (pods("one", 3, gpu=1), pods("two", 3, gpu=1)), 2, rack))
-    assert refusal(made, asked).code is Code.NO_ROOM
+    assert misfit(made, asked).code is Code.NO_ROOM
 
 
 def test_a_name_that_the_topology_lacks_is_refused_as_such() -> None:
     made = cluster([host("a/a1", gpu=4)])
-    assert refusal(made, gang(pods("job", 1, Locality(required="row")))).code is Code.UNKNOWN_LEVEL
-    assert refusal(made, gang(pods("job", 1), locality=Locality(required="row"))).code is Code.UNKNOWN_LEVEL
+    assert misfit(made, gang(pods("job", 1, Locality(required="row")))).code is Code.UNKNOWN_LEVEL
+    assert misfit(made, gang(pods("job", 1), locality=Locality(required="row"))).code is Code.UNKNOWN_LEVEL
 
 
 def test_without_usable_nodes_there_are_no_domains() -> None:
     made = cluster([replace(host("a/a1", gpu=4), ready=False)])
     asked = gang(pods("job", 1), locality=Locality(required="rack"))
-    assert refusal(made, asked).code is Code.NO_DOMAINS
+    assert misfit(made, asked).code is Code.NO_DOMAINS
 
 
-def test_out_of_time_the_greedy_answer_stands_unproven() -> None:
+def test_out_of_time_the_greedy_placement_is_returned_unproven() -> None:
     racks = cluster([host("a/a1", gpu=19), host("b/b1", gpu=10), host("c/c1", gpu=10)])
     hurried = replace(EXACT, exact_seconds=0.0)
     assert answer(racks, gang(pods("job", 20, gpu=1)), hurried) == ({"job": [("a1", 19), ("b1", 1)]}, False)
@@ -173,13 +175,13 @@ def test_out_of_time_the_greedy_answer_stands_unproven() -> None:
 def test_out_of_time_without_any_answer_nothing_is_decided() -> None:
     made = cluster([host("a/a1", gpu=4, cpu=8), host("a/a2", gpu=4, cpu=2)])
     asked = gang(pods("lean", 4, gpu=1, cpu=0), pods("hungry", 4, gpu=1, cpu=2))
-    found = refusal(made, asked, replace(EXACT, exact_seconds=0.0))
+    found = misfit(made, asked, replace(EXACT, exact_seconds=0.0))
     assert (found.code, found.pod_sets) == (Code.NOT_DECIDED, ("lean", "hungry"))
 
 
-def test_a_missing_extra_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_solver_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "highspy", None)
-    found = refusal(cluster([host("a/a1", gpu=4)]), gang(pods("job", 1, gpu=1)))
+    found = misfit(cluster([host("a/a1", gpu=4)]), gang(pods("job", 1, gpu=1)))
     assert (found.code, found.pod_sets) == (Code.NOT_INSTALLED, ("job",))
 
 
@@ -221,9 +223,9 @@ def test_a_leader_goes_by_its_own_rules_or_by_those_of_the_workers() -> None:
     assert sum(count for _, count in answer(made, asked, alike)[0]["leader"]) == 1
 
 
-def test_only_leaves_in_scope_are_used_and_what_is_taken_is_gone() -> None:
+def test_only_leaves_in_scope_are_used_and_assumed_usage_is_subtracted() -> None:
     made = cluster([host(f"a/x{n}", gpu=2) for n in range(5)])
-    scope = replace(scope_of(made.snapshot(), EXACT), within=(1, 5), barred=frozenset({2}))
+    scope = replace(scope_of(made.snapshot(), EXACT), leaf_range=(1, 5), excluded_leaves=frozenset({2}))
     scope = scope.after(Located(np.array([1]), np.array([2])), {"gpu": 1})
     found = place_exactly(scope, gang(pods("job", 4, gpu=1)))
     assert not isinstance(found, Misfit)
@@ -241,7 +243,7 @@ def test_leaves_of_many_nodes_weigh_rules_against_each_other() -> None:
     assert answer(made, gang(pods("any", 4, gpu=1), fast)) == ({"any": [("a", 4)], "fast": [("a", 4)]}, True)
     found, _ = answer(made, gang(pods("any", 12, gpu=1), replace(fast, count=6)))
     assert found == {"any": [("a", 4), ("b", 8)], "fast": [("a", 4), ("b", 2)]}
-    assert refusal(made, gang(pods("any", 2, gpu=1), replace(fast, count=7))).code is Code.NO_ROOM
+    assert misfit(made, gang(pods("any", 2, gpu=1), replace(fast, count=7))).code is Code.NO_ROOM
 
 
 def test_amounts_in_bytes_are_compared_exactly() -> None:

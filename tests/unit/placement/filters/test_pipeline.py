@@ -1,4 +1,4 @@
-"""What random clusters do not reach: memory, cures, disks, claims in odd states, room to make volumes in."""
+"""Filter cases beyond random clusters: caching, resolvable failures, disks, claims, storage capacity."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bayplan.model.pod_spec import (
     TopologySpread,
 )
 from bayplan.model.storage import Storage, StorageCapacity, StorageClass, Volume, VolumeClaim
-from bayplan.placement.cluster.images import ImageIndex, fetched
+from bayplan.placement.cluster.images import ImageIndex, image_locality
 from bayplan.placement.cluster.node_index import (
     NodeIndex,
     NodeSnapshot,
@@ -31,7 +31,7 @@ from bayplan.placement.cluster.node_index import (
     relaid,
 )
 from bayplan.placement.cluster.node_table import changed, inserted, removed, table_of
-from bayplan.placement.cluster.pod_index import QUESTIONS_MAX, PodIndex, PodQuery
+from bayplan.placement.cluster.pod_index import QUERIES_MAX, PodIndex, PodQuery
 from bayplan.placement.filters.pipeline import FilterInput, FilterResult, judge
 
 CPU = {"cpu": 0}
@@ -43,108 +43,114 @@ def machine(name: str, cpu: int = 4000, **more: Any) -> Node:
     return Node(name, {HOST: name} | more.pop("labels", {}), {"cpu": cpu}, **more)
 
 
-def scene(nodes: list[Node], storage: Storage | None = None, used: tuple[int, ...] = ()) -> FilterInput:
+def filter_input_of(
+    nodes: list[Node], storage: Storage | None = None, used: tuple[int, ...] = ()
+) -> FilterInput:
     index = PodIndex()
     table = table_of(np.asarray([*nodes, None], dtype=object)[:-1])
-    room = allocatable_of(table, CPU)
-    free = room - np.asarray([used or [0] * len(nodes)], dtype=np.int64)
+    allocatable = allocatable_of(table, CPU)
+    free = allocatable - np.asarray([used or [0] * len(nodes)], dtype=np.int64)
     return FilterInput(
-        NodeSnapshot(land_of(table, index.slots), CPU, free, room), index, storage or Storage()
+        NodeSnapshot(land_of(table, index.slots), CPU, free, allocatable), index, storage or Storage()
     )
 
 
-def causes(verdict: FilterResult, row: int = 0) -> list[str]:
-    return [str(cause) for cause, _ in verdict.reasons(row)]
+def reasons_of(result: FilterResult, row: int = 0) -> list[str]:
+    return [str(cause) for cause, _ in result.reasons(row)]
 
 
-def test_asked_again_before_anything_changed_the_very_same_answer_comes() -> None:
-    here = scene([machine("a")])
-    one = judge(here, PodSignature(amounts=(("cpu", 1),)))
-    assert judge(here, PodSignature(amounts=(("cpu", 1),))) is one
-    here.index.add("p", "a", PodSignature())
-    assert judge(here, PodSignature(amounts=(("cpu", 1),))) is not one
+def test_the_result_is_cached_until_anything_changes() -> None:
+    filter_input = filter_input_of([machine("a")])
+    one = judge(filter_input, PodSignature(amounts=(("cpu", 1),)))
+    assert judge(filter_input, PodSignature(amounts=(("cpu", 1),))) is one
+    filter_input.index.add("p", "a", PodSignature())
+    assert judge(filter_input, PodSignature(amounts=(("cpu", 1),))) is not one
 
 
-def test_a_node_too_small_is_not_cured_by_others_leaving() -> None:
+def test_preemption_cannot_help_on_a_node_that_is_too_small() -> None:
     repelling = (Taint("t", "", "NoExecute"),)
     nodes = [machine("full"), machine("small", 1000), machine("tainted", taints=repelling)]
-    here = scene(nodes, used=(3500, 500, 4000))
-    verdict = judge(here, PodSignature(amounts=(("cpu", 2000),)))
-    assert not verdict.fits.any()
-    assert verdict.curable.tolist() == [True, False, False]
+    filter_input = filter_input_of(nodes, used=(3500, 500, 4000))
+    result = judge(filter_input, PodSignature(amounts=(("cpu", 2000),)))
+    assert not result.fits.any()
+    assert result.curable.tolist() == [True, False, False]
 
 
-def test_spread_and_neighbours_may_be_cured_but_not_a_missing_label() -> None:
-    here = scene([machine("a"), machine("b")])
-    here.index.add("p", "a", PodSignature(labels=(("app", "web"),)))
+def test_preemption_may_help_with_spread_and_anti_affinity_but_not_with_a_missing_label() -> None:
+    filter_input = filter_input_of([machine("a"), machine("b")])
+    filter_input.index.add("p", "a", PodSignature(labels=(("app", "web"),)))
     apart = PodAffinity(apart=(PodAffinityTerm(HOST, WEB, ("",)),))
-    assert judge(here, PodSignature(neighbours=apart)).curable.tolist() == [True, False]
-    spread = judge(here, PodSignature(labels=(("app", "web"),), spread=(TopologySpread(HOST, 1, WEB),)))
+    assert judge(filter_input, PodSignature(neighbours=apart)).curable.tolist() == [True, False]
+    spread = judge(
+        filter_input, PodSignature(labels=(("app", "web"),), spread=(TopologySpread(HOST, 1, WEB),))
+    )
     assert spread.fits.tolist() == [False, True]
     assert spread.curable.tolist() == [True, False]
-    near = judge(here, PodSignature(neighbours=PodAffinity(near=(PodAffinityTerm(HOST, WEB, ("",)),))))
+    near = judge(
+        filter_input, PodSignature(neighbours=PodAffinity(near=(PodAffinityTerm(HOST, WEB, ("",)),)))
+    )
     assert near.fits.tolist() == [True, False]
     assert not near.curable.any()
-    assert causes(judge(here, PodSignature(spread=(TopologySpread("rack", 1, WEB),)))) == [
+    assert reasons_of(judge(filter_input, PodSignature(spread=(TopologySpread("rack", 1, WEB),)))) == [
         FilterReason.SPREAD_LABEL
     ]
 
 
-def test_pods_that_leave_are_neighbours_still_but_spread_no_more() -> None:
-    here = scene([machine("a"), machine("b")])
-    here.index.add("p", "a", PodSignature(labels=(("app", "web"),)), leaving=True)
+def test_terminating_pods_count_for_affinity_but_not_for_spread() -> None:
+    filter_input = filter_input_of([machine("a"), machine("b")])
+    filter_input.index.add("p", "a", PodSignature(labels=(("app", "web"),)), leaving=True)
     spread = PodSignature(labels=(("app", "web"),), spread=(TopologySpread(HOST, 1, WEB),))
-    assert judge(here, spread).fits.all()
+    assert judge(filter_input, spread).fits.all()
     apart = PodSignature(neighbours=PodAffinity(apart=(PodAffinityTerm(HOST, WEB, ("",)),)))
-    assert judge(here, apart).fits.tolist() == [False, True]
-    here.index.add("p", "a", PodSignature(labels=(("app", "web"),)))
-    assert judge(here, spread).fits.tolist() == [False, True]
+    assert judge(filter_input, apart).fits.tolist() == [False, True]
+    filter_input.index.add("p", "a", PodSignature(labels=(("app", "web"),)))
+    assert judge(filter_input, spread).fits.tolist() == [False, True]
 
 
-def test_a_namespace_that_gets_a_label_is_heard_of() -> None:
-    here = scene([machine("a")])
-    here.index.name_space("red", {})
-    here.index.add("p", "a", PodSignature(namespace="red", labels=(("app", "web"),)))
+def test_a_label_change_of_a_namespace_takes_effect() -> None:
+    filter_input = filter_input_of([machine("a")])
+    filter_input.index.name_space("red", {})
+    filter_input.index.add("p", "a", PodSignature(namespace="red", labels=(("app", "web"),)))
     blue = Selector((Requirement("team", "In", ("blue",)),))
     shape = PodSignature(neighbours=PodAffinity(apart=(PodAffinityTerm(HOST, WEB, (), blue),)))
-    assert judge(here, shape).fits.all()
-    here.index.name_space("red", {"team": "blue"})
-    assert not judge(here, shape).fits.any()
-    here.index.name_space("red", None)
-    assert judge(here, shape).fits.all()
+    assert judge(filter_input, shape).fits.all()
+    filter_input.index.name_space("red", {"team": "blue"})
+    assert not judge(filter_input, shape).fits.any()
+    filter_input.index.name_space("red", None)
+    assert judge(filter_input, shape).fits.all()
 
 
-def test_more_questions_than_are_remembered_are_all_answered() -> None:
+def test_more_queries_than_are_cached_are_all_answered() -> None:
     index = PodIndex()
-    for number in range(QUESTIONS_MAX + 50):
+    for number in range(QUERIES_MAX + 50):
         index.add(number, "a", PodSignature(labels=(("job", str(number)),)))
 
     def ask(number: int) -> int:
         job = Selector((Requirement("job", "In", (str(number),)),))
         return int(index.count(PodQuery(((None, job),)))[0])
 
-    for number in range(QUESTIONS_MAX + 50):
+    for number in range(QUERIES_MAX + 50):
         assert ask(number) == 1
-    assert len(index.questions) == QUESTIONS_MAX
+    assert len(index.queries) == QUERIES_MAX
     index.remove(0)
-    index.remove(QUESTIONS_MAX)
-    assert (ask(0), ask(1), ask(QUESTIONS_MAX)) == (0, 1, 0)
-    assert len(index.asked.anchored) == QUESTIONS_MAX
+    index.remove(QUERIES_MAX)
+    assert (ask(0), ask(1), ask(QUERIES_MAX)) == (0, 1, 0)
+    assert len(index.queries_by_label.by_label) == QUERIES_MAX
 
 
-def test_words_of_pods_long_gone_are_forgotten() -> None:
+def test_label_values_of_deleted_pods_are_dropped() -> None:
     index = PodIndex()
     exists = PodQuery(((None, Selector((Requirement("job", "Exists"),))),))
     for number in range(6000):
         index.add("p", "a", PodSignature(labels=(("job", str(number)),)))
         if number % 500 == 0:
             assert index.count(exists)[0] == 1
-    assert sum(len(words.codes) for words in index.columns.words.values()) < 5000
+    assert sum(len(vocabulary.codes) for vocabulary in index.columns.vocabularies.values()) < 5000
     fresh = PodQuery(((None, Selector((Requirement("job", "In", ("5999",)),))),))
     assert index.count(fresh)[0] == 1
 
 
-def test_what_pods_say_is_forgotten_with_them() -> None:
+def test_affinity_terms_are_dropped_with_their_pods() -> None:
     index = PodIndex()
     shape = PodSignature(neighbours=PodAffinity(apart=(PodAffinityTerm(HOST, WEB, ("",)),)))
     index.add("p", "a", shape)
@@ -152,36 +158,36 @@ def test_what_pods_say_is_forgotten_with_them() -> None:
     index.remove("p")
     assert not index.stances
     assert not index.keys
-    assert not index.taken.anchored
+    assert not index.terms_by_label.by_label
     index.remove("p")
 
 
-def test_a_node_that_changes_is_seen_changed() -> None:
-    here = scene([machine("a"), machine("b")])
-    land = here.ground.land
-    nodes = land.table.nodes.copy()
+def test_a_changed_node_is_filtered_by_its_new_state() -> None:
+    filter_input = filter_input_of([machine("a"), machine("b")])
+    node_index = filter_input.ground.land
+    nodes = node_index.table.nodes.copy()
     nodes[1] = machine("b", schedulable=False)
-    after = relaid(land, changed(land.table, nodes, 1), 1)
-    ground = NodeSnapshot(after, CPU, here.ground.free, here.ground.allocatable)
-    assert judge(FilterInput(ground, here.index), PodSignature()).fits.tolist() == [True, False]
-    assert judge(here, PodSignature()).fits.all()
+    after = relaid(node_index, changed(node_index.table, nodes, 1), 1)
+    ground = NodeSnapshot(after, CPU, filter_input.ground.free, filter_input.ground.allocatable)
+    assert judge(FilterInput(ground, filter_input.index), PodSignature()).fits.tolist() == [True, False]
+    assert judge(filter_input, PodSignature()).fits.all()
 
 
-def test_nodes_that_come_and_go_leave_the_others_theirs() -> None:
-    here = scene([machine("a"), machine("c")])
-    here.index.add("p", "c", PodSignature(labels=(("app", "web"),)))
+def test_added_and_removed_nodes_do_not_shift_the_pods_of_others() -> None:
+    filter_input = filter_input_of([machine("a"), machine("c")])
+    filter_input.index.add("p", "c", PodSignature(labels=(("app", "web"),)))
     apart = PodSignature(neighbours=PodAffinity(apart=(PodAffinityTerm(HOST, WEB, ("",)),)))
-    land = here.ground.land
+    node_index = filter_input.ground.land
 
-    def fits(land: NodeIndex, shape: PodSignature) -> list[bool]:
-        room = allocatable_of(land.table, CPU)
+    def fits(node_index: NodeIndex, shape: PodSignature) -> list[bool]:
+        allocatable = allocatable_of(node_index.table, CPU)
         found: list[bool] = judge(
-            FilterInput(NodeSnapshot(land, CPU, room, room), here.index), shape
+            FilterInput(NodeSnapshot(node_index, CPU, allocatable, allocatable), filter_input.index), shape
         ).fits.tolist()
         return found
 
     nodes = np.asarray([machine("a"), machine("b", schedulable=False), machine("c")], dtype=object)
-    more = land_with(land, inserted(land.table, nodes, 1), 1)
+    more = land_with(node_index, inserted(node_index.table, nodes, 1), 1)
     assert fits(more, apart) == [True, False, False]
     assert fits(more, PodSignature(node="c")) == [False, False, True]
     less = land_without(more, removed(more.table, nodes[1:], 0), 0)
@@ -191,7 +197,7 @@ def test_nodes_that_come_and_go_leave_the_others_theirs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mine", "theirs", "clash"),
+    ("mine", "theirs", "conflicts"),
     [
         (Disk("gce", "d"), Disk("gce", "d"), True),
         (Disk("gce", "d", read_only=True), Disk("gce", "d"), True),
@@ -202,12 +208,12 @@ def test_nodes_that_come_and_go_leave_the_others_theirs() -> None:
         (Disk("gce", "d"), Disk("iscsi", "d"), False),
     ],
 )
-def test_disks_that_clash(mine: Disk, theirs: Disk, clash: bool) -> None:
-    here = scene([machine("a"), machine("b")])
-    here.index.add("p", "a", PodSignature(disks=(theirs,)))
-    verdict = judge(here, PodSignature(disks=(mine,)))
-    assert verdict.fits.tolist() == [not clash, True]
-    assert causes(verdict) == ([FilterReason.DISK] if clash else [])
+def test_disk_conflicts(mine: Disk, theirs: Disk, conflicts: bool) -> None:
+    filter_input = filter_input_of([machine("a"), machine("b")])
+    filter_input.index.add("p", "a", PodSignature(disks=(theirs,)))
+    result = judge(filter_input, PodSignature(disks=(mine,)))
+    assert result.fits.tolist() == [not conflicts, True]
+    assert reasons_of(result) == ([FilterReason.DISK] if conflicts else [])
 
 
 def claim(name: str = "c", **more: Any) -> VolumeClaim:
@@ -215,7 +221,7 @@ def claim(name: str = "c", **more: Any) -> VolumeClaim:
 
 
 @pytest.mark.parametrize(
-    ("use", "there", "bar", "about"),
+    ("use", "claim_object", "error", "about"),
     [
         (ClaimUse("c"), None, PodError.CLAIM_MISSING, ("c",)),
         (ClaimUse("p-c", "u", "p"), None, PodError.CLAIM_AWAITED, ("p-c",)),
@@ -227,25 +233,25 @@ def claim(name: str = "c", **more: Any) -> VolumeClaim:
         (ClaimUse("c"), claim(volume="gone", bound=True), PodError.VOLUME_MISSING, ("gone",)),
     ],
 )
-def test_claims_that_no_node_can_help(
-    use: ClaimUse, there: VolumeClaim | None, bar: PodError, about: tuple[str, ...]
+def test_claim_errors_that_no_node_can_resolve(
+    use: ClaimUse, claim_object: VolumeClaim | None, error: PodError, about: tuple[str, ...]
 ) -> None:
     late = StorageClass("late", "driver", waits=True)
-    storage = Storage({there.key: there} if there else {}, {}, {"late": late})
-    verdict = judge(scene([machine("a")], storage), PodSignature(namespace="red", claims=(use,)))
-    assert (verdict.why.bar, verdict.why.about) == (bar, about)
-    assert not verdict.fits.any()
-    assert not verdict.curable.any()
+    storage = Storage({claim_object.key: claim_object} if claim_object else {}, {}, {"late": late})
+    result = judge(filter_input_of([machine("a")], storage), PodSignature(namespace="red", claims=(use,)))
+    assert (result.why.bar, result.why.about) == (error, about)
+    assert not result.fits.any()
+    assert not result.curable.any()
 
 
-def test_a_volume_of_its_own_that_is_gone_is_missed_on_every_node() -> None:
+def test_a_missing_ephemeral_volume_is_reported_on_every_node() -> None:
     own = claim("c", volume="gone", bound=True, owner="u")
-    here = scene([machine("a")], Storage({own.key: own}))
-    verdict = judge(here, PodSignature(namespace="red", claims=(ClaimUse("c", "u", "p"),)))
-    assert causes(verdict) == [FilterReason.VOLUME_GONE]
+    filter_input = filter_input_of([machine("a")], Storage({own.key: own}))
+    result = judge(filter_input, PodSignature(namespace="red", claims=(ClaimUse("c", "u", "p"),)))
+    assert reasons_of(result) == [FilterReason.VOLUME_GONE]
 
 
-def test_a_volume_is_made_only_where_there_is_room() -> None:
+def test_a_volume_is_provisioned_only_where_there_is_storage_capacity() -> None:
     late = StorageClass("late", "driver", waits=True)
     wanted = claim(storage_class="late", size=10)
     rooms = (
@@ -256,23 +262,25 @@ def test_a_volume_is_made_only_where_there_is_room() -> None:
     known = {wanted.key: wanted}
     shape = PodSignature(namespace="red", claims=(ClaimUse("c"),))
     measured = Storage(known, {}, {"late": late}, measured=frozenset({"driver"}), rooms=rooms)
-    verdict = judge(scene([machine("a"), machine("b")], measured), shape)
-    assert verdict.fits.tolist() == [True, False]
-    assert causes(verdict, 1) == [FilterReason.NO_STORE_ROOM]
+    result = judge(filter_input_of([machine("a"), machine("b")], measured), shape)
+    assert result.fits.tolist() == [True, False]
+    assert reasons_of(result, 1) == [FilterReason.NO_STORE_ROOM]
     unmeasured = Storage(known, {}, {"late": late}, rooms=rooms)
-    assert judge(scene([machine("a"), machine("b")], unmeasured), shape).fits.all()
+    assert judge(filter_input_of([machine("a"), machine("b")], unmeasured), shape).fits.all()
 
 
-def test_a_volume_being_made_ties_its_claim_to_a_node() -> None:
+def test_a_volume_being_provisioned_ties_its_claim_to_the_selected_node() -> None:
     late = StorageClass("late", "driver", waits=True)
     wanted = claim(storage_class="late", selected_node="b")
-    here = scene([machine("a"), machine("b")], Storage({wanted.key: wanted}, {}, {"late": late}))
-    verdict = judge(here, PodSignature(namespace="red", claims=(ClaimUse("c"),)))
-    assert verdict.fits.tolist() == [False, True]
-    assert causes(verdict) == [FilterReason.NO_VOLUME]
+    filter_input = filter_input_of(
+        [machine("a"), machine("b")], Storage({wanted.key: wanted}, {}, {"late": late})
+    )
+    result = judge(filter_input, PodSignature(namespace="red", claims=(ClaimUse("c"),)))
+    assert result.fits.tolist() == [False, True]
+    assert reasons_of(result) == [FilterReason.NO_VOLUME]
 
 
-def test_no_volume_is_given_twice_and_one_meant_for_a_claim_goes_to_nobody_else() -> None:
+def test_no_volume_is_bound_twice_and_a_reserved_volume_only_to_its_claim() -> None:
     late = StorageClass("late", "kubernetes.io/no-provisioner", waits=True)
     small, large = claim("s", storage_class="late", size=1), claim("l", storage_class="late", size=2)
     both = PodSignature(namespace="red", claims=(ClaimUse("l"), ClaimUse("s")))
@@ -281,7 +289,7 @@ def test_no_volume_is_given_twice_and_one_meant_for_a_claim_goes_to_nobody_else(
 
     def fits(*volumes: Volume) -> bool:
         storage = Storage(known, {volume.name: volume for volume in volumes}, {"late": late})
-        return bool(judge(scene([machine("a")], storage), both).fits[0])
+        return bool(judge(filter_input_of([machine("a")], storage), both).fits[0])
 
     assert not fits(one)
     assert fits(one, Volume("two", 4, "late"))
@@ -290,7 +298,7 @@ def test_no_volume_is_given_twice_and_one_meant_for_a_claim_goes_to_nobody_else(
     assert not fits(one, Volume("two", 4, "late", claim=("red", "other")))
 
 
-def test_volumes_left_attached_count_unless_the_pod_brings_them_itself() -> None:
+def test_attached_volumes_count_once_even_if_the_pod_uses_them() -> None:
     bound = claim(volume="v", bound=True)
     volume = Volume("v", claim=bound.key, driver="d", handle="h")
 
@@ -298,11 +306,11 @@ def test_volumes_left_attached_count_unless_the_pod_brings_them_itself() -> None
         storage = Storage(
             {bound.key: bound}, {"v": volume}, limits={"a": {"d": limit}}, attached={"a": attached}
         )
-        here = scene([machine("a")], storage)
+        filter_input = filter_input_of([machine("a")], storage)
         shape = PodSignature(namespace="red", claims=(ClaimUse("c"),))
         if running:
-            here.index.add("p", "a", shape)
-        return bool(judge(here, shape).fits[0])
+            filter_input.index.add("p", "a", shape)
+        return bool(judge(filter_input, shape).fits[0])
 
     assert fits(1, frozenset())
     assert not fits(0, frozenset())
@@ -312,16 +320,16 @@ def test_volumes_left_attached_count_unless_the_pod_brings_them_itself() -> None
     assert fits(0, frozenset(), running=True)
 
 
-def test_images_come_and_go() -> None:
-    here = scene([machine("a"), machine("b")])
-    images = ImageIndex(here.index.slots)
-    land, shape = here.ground.land, PodSignature(images=("big:1",))
-    assert fetched(land, images, shape).tolist() == [0, 0]
+def test_image_locality_follows_the_images_of_nodes() -> None:
+    filter_input = filter_input_of([machine("a"), machine("b")])
+    images = ImageIndex(filter_input.index.slots)
+    node_index, shape = filter_input.ground.land, PodSignature(images=("big:1",))
+    assert image_locality(node_index, images, shape).tolist() == [0, 0]
     images.note("b", {"big:1": 2000 << 20})
-    assert fetched(land, images, shape).tolist() == [0, 100]
+    assert image_locality(node_index, images, shape).tolist() == [0, 100]
     images.note("a", {"big:1": 2000 << 20})
     images.note("b", {})
-    assert fetched(land, images, shape).tolist() == [100, 0]
+    assert image_locality(node_index, images, shape).tolist() == [100, 0]
     images.note("a", {})
     assert not images.places
     assert not images.sizes

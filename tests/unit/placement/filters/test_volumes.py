@@ -1,4 +1,4 @@
-"""Claims, volumes and classes as they are read."""
+"""Decoding of claims, volumes and storage classes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bayplan.model.pod_spec import NOTHING, Selector
 from bayplan.model.storage import StorageCapacity, StorageClass, Volume, VolumeClaim
 
 
-def test_a_claim() -> None:
+def test_a_claim_is_decoded() -> None:
     obj = {
         "metadata": {
             "name": "c",
@@ -49,14 +49,14 @@ def test_a_claim() -> None:
     )  # fmt: skip
 
 
-def test_a_claim_is_bound_only_once_both_sides_say_so() -> None:
+def test_a_claim_is_bound_only_with_volume_name_and_annotation() -> None:
     bare = {"metadata": {"name": "c", "namespace": "red"}, "spec": {"volumeName": "v"}}
     assert not claim_of(msgspec.convert(bare, ClaimWire)).bound
     annotated = {"metadata": {"name": "c", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}}
     assert not claim_of(msgspec.convert(annotated, ClaimWire)).bound
 
 
-def test_a_volume() -> None:
+def test_a_volume_is_decoded() -> None:
     expression = {"key": "zone", "operator": "In", "values": ["a"]}
     obj = {
         "metadata": {"name": "v", "labels": {"x": "y"}},
@@ -77,7 +77,7 @@ def test_a_volume() -> None:
     )  # fmt: skip
 
 
-def test_a_class_a_node_and_a_room() -> None:
+def test_storage_class_csi_node_and_storage_capacity_are_decoded() -> None:
     topology = {"matchLabelExpressions": [{"key": "zone", "values": ["a", "b"]}]}
     obj = {
         "metadata": {"name": "fast"},
@@ -89,7 +89,7 @@ def test_a_class_a_node_and_a_room() -> None:
     assert class_of(msgspec.convert(obj, StorageClassWire)) == StorageClass("fast", "d", True, (term,))
     drivers = [{"name": "d", "allocatable": {"count": 3}}, {"name": "e"}]
     assert limits_of(msgspec.convert({"spec": {"drivers": drivers}}, CsiNodeWire)) == {"d": 3}
-    room = {"storageClassName": "fast", "capacity": "9Ki", "maximumVolumeSize": "1Ki"}
-    assert store_room_of(msgspec.convert(room, StoreRoomWire)) == StorageCapacity("fast", 1024, NOTHING)
+    capacity = {"storageClassName": "fast", "capacity": "9Ki", "maximumVolumeSize": "1Ki"}
+    assert store_room_of(msgspec.convert(capacity, StoreRoomWire)) == StorageCapacity("fast", 1024, NOTHING)
     unknown = store_room_of(msgspec.convert({"storageClassName": "fast"}, StoreRoomWire))
     assert unknown.largest == -1

@@ -1,4 +1,4 @@
-"""Pods and zones: who fits where, what is said if not, and how many fit."""
+"""Alignment of pods to NUMA zones: the filter, its messages, scores, and the number of copies."""
 
 from __future__ import annotations
 
@@ -31,41 +31,46 @@ EIGHT = amounts(cpu=8, memory=8)
 FOUR = amounts(cpu=4, memory=4)
 
 
-def fits(*reports: NodeZones, wants: object, rules: ZoneRules = ZoneRules()) -> list[bool]:  # noqa: B008
-    return [bool(good) for good in aligned(columns(*reports), wants, rules).good]  # type: ignore[arg-type]
+def fits(*reports: NodeZones, numa_request: object, rules: ZoneRules = ZoneRules()) -> list[bool]:  # noqa: B008
+    return [bool(good) for good in aligned(columns(*reports), numa_request, rules).good]  # type: ignore[arg-type]
 
 
-def test_a_pod_needs_one_zone_with_room_for_all_of_it() -> None:
-    wants = pod(container(cpu=6, memory=2))
-    assert fits(report(FOUR, FOUR, name="a"), report(FOUR, EIGHT, name="b"), wants=wants) == [False, True]
+def test_a_pod_needs_one_zone_that_fits_all_its_requests() -> None:
+    numa_request = pod(container(cpu=6, memory=2))
+    assert fits(report(FOUR, FOUR, name="a"), report(FOUR, EIGHT, name="b"), numa_request=numa_request) == [
+        False,
+        True,
+    ]
 
 
-def test_room_in_two_zones_that_each_lack_something_is_no_room() -> None:
+def test_two_zones_that_each_lack_a_resource_do_not_fit_a_pod() -> None:
     zones = report(amounts(cpu=8, memory=1), amounts(cpu=1, memory=8))
-    assert fits(zones, wants=pod(container(cpu=4, memory=4))) == [False]
+    assert fits(zones, numa_request=pod(container(cpu=4, memory=4))) == [False]
 
 
-def test_nodes_that_do_not_insist_take_any_pod() -> None:
+def test_nodes_without_the_single_zone_policy_accept_any_pod() -> None:
     for policy in (
         TopologyManagerPolicy.NONE,
         TopologyManagerPolicy.BEST_EFFORT,
         TopologyManagerPolicy.RESTRICTED,
     ):
         lax = NodeZones("n", report(FOUR).zones, Alignment(policy))
-        assert fits(lax, wants=pod(container(cpu=64, memory=1))) == [True]
+        assert fits(lax, numa_request=pod(container(cpu=64, memory=1))) == [True]
 
 
-def test_a_sidecar_keeps_what_it_takes() -> None:
-    wants = pod(container("side", ContainerType.SIDECAR, cpu=3, memory=1), container(cpu=3, memory=1))
+def test_a_sidecar_keeps_its_resources() -> None:
+    numa_request = pod(container("side", ContainerType.SIDECAR, cpu=3, memory=1), container(cpu=3, memory=1))
     for scope in TopologyManagerScope:
-        assert fits(report(FOUR, scope=scope), wants=wants) == [False]
-        assert fits(report(FOUR, scope=scope), wants=wants, rules=ZoneRules(sidecars_stay=False)) == [True]
-    assert fits(report(FOUR, FOUR), wants=wants) == [True]
+        assert fits(report(FOUR, scope=scope), numa_request=numa_request) == [False]
+        assert fits(
+            report(FOUR, scope=scope), numa_request=numa_request, rules=ZoneRules(sidecars_stay=False)
+        ) == [True]
+    assert fits(report(FOUR, FOUR), numa_request=numa_request) == [True]
 
 
-def test_an_init_container_is_gone_when_the_others_start() -> None:
-    wants = pod(container("first", ContainerType.INIT, cpu=4, memory=1), container(cpu=4, memory=1))
-    assert fits(report(FOUR), wants=wants) == [True]
+def test_an_init_container_has_ended_when_the_others_start() -> None:
+    numa_request = pod(container("first", ContainerType.INIT, cpu=4, memory=1), container(cpu=4, memory=1))
+    assert fits(report(FOUR), numa_request=numa_request) == [True]
 
 
 def test_an_init_container_runs_beside_sidecars_that_started_before_it() -> None:
@@ -74,37 +79,37 @@ def test_an_init_container_runs_beside_sidecars_that_started_before_it() -> None
         container("first", ContainerType.INIT, cpu=3, memory=1),
     )
     app = container(cpu=1, memory=1)
-    assert fits(report(FOUR), wants=pod(side, first, app)) == [False]
-    assert fits(report(FOUR), wants=pod(first, side, app)) == [True]
+    assert fits(report(FOUR), numa_request=pod(side, first, app)) == [False]
+    assert fits(report(FOUR), numa_request=pod(first, side, app)) == [True]
 
 
-def test_zones_with_gaps_in_their_numbers_and_beyond_64_are_zones_like_others() -> None:
-    wants = pod(container("a", cpu=3, memory=1), container("b", cpu=3, memory=1))
+def test_zone_numbers_may_have_gaps_and_exceed_64() -> None:
+    numa_request = pod(container("a", cpu=3, memory=1), container("b", cpu=3, memory=1))
     odd, even = report(FOUR, FOUR, numbers=(7, 64)), report(FOUR, FOUR, name="m", numbers=(900, 2))
-    assert fits(odd, even, wants=wants) == [True, True]
-    assert assumed_zones(columns(odd), 0, wants) == (("a", 7), ("b", 64))
-    assert assumed_zones(columns(even), 0, wants) == (("a", 2), ("b", 900))
+    assert fits(odd, even, numa_request=numa_request) == [True, True]
+    assert assumed_zones(columns(odd), 0, numa_request) == (("a", 7), ("b", 64))
+    assert assumed_zones(columns(even), 0, numa_request) == (("a", 2), ("b", 900))
     for score in ZoneScore:
-        scores = zone_scores(columns(odd, even), wants, ZoneRules(score=score))
+        scores = zone_scores(columns(odd, even), numa_request, ZoneRules(score=score))
         assert ((scores > 0) & (scores <= 100)).all()
 
 
-def test_a_pod_whose_containers_ask_for_nothing_gets_a_score_within_bounds() -> None:
-    wants = pod(ContainerRequest("main", ()))
+def test_a_pod_without_requests_gets_a_score_within_bounds() -> None:
+    numa_request = pod(ContainerRequest("main", ()))
     for scope in TopologyManagerScope:
         for score in ZoneScore:
-            scores = zone_scores(columns(report(FOUR, scope=scope)), wants, ZoneRules(score=score))
+            scores = zone_scores(columns(report(FOUR, scope=scope)), numa_request, ZoneRules(score=score))
             assert ((scores >= 0) & (scores <= 100)).all()
 
 
-def test_needing_more_zones_than_the_node_aligns_over_is_no_negative_score() -> None:
+def test_a_pod_that_needs_more_zones_than_the_node_aligns_scores_zero() -> None:
     zones = tuple(Zone(number, FOUR) for number in range(4))
     node = NodeZones("n", zones, Alignment(TopologyManagerPolicy.NONE, zones_max=2))
     rules = ZoneRules(score=ZoneScore.FEWEST_ZONES)
     assert zone_scores(columns(node), pod(container(cpu=16, memory=1)), rules).tolist() == [0]
 
 
-def test_of_sets_of_zones_the_smallest_and_then_the_nearest_is_liked() -> None:
+def test_the_smallest_and_then_the_closest_zone_set_scores_highest() -> None:
     far = {0: 10, 1: 30, 2: 20}, {0: 30, 1: 10, 2: 12}, {0: 20, 1: 12, 2: 10}
 
     def near_to(*free: int) -> NodeZones:
@@ -112,12 +117,12 @@ def test_of_sets_of_zones_the_smallest_and_then_the_nearest_is_liked() -> None:
         return NodeZones("".join(map(str, free)), tuple(zones), Alignment(TopologyManagerPolicy.BEST_EFFORT))
 
     rules = ZoneRules(score=ZoneScore.FEWEST_ZONES)
-    known = columns(near_to(0, 1), near_to(1, 2), near_to(0, 1, 2))
-    assert zone_scores(known, pod(container(cpu=1, memory=1, gpu=2)), rules).tolist() == [76, 82, 82]
-    assert zone_scores(known, pod(container(cpu=1, memory=1, gpu=1)), rules).tolist() == [94, 94, 94]
+    zones_of_nodes = columns(near_to(0, 1), near_to(1, 2), near_to(0, 1, 2))
+    assert zone_scores(zones_of_nodes, pod(container(cpu=1, memory=1, gpu=2)), rules).tolist() == [76, 82, 82]
+    assert zone_scores(zones_of_nodes, pod(container(cpu=1, memory=1, gpu=1)), rules).tolist() == [94, 94, 94]
 
 
-def test_a_container_finds_in_the_zones_what_those_before_it_left() -> None:
+def test_a_container_is_scored_on_what_earlier_containers_left_in_the_zones() -> None:
     rules = ZoneRules(score=ZoneScore.FEWEST_ZONES)
     node = NodeZones("n", report(FOUR, FOUR).zones, Alignment(TopologyManagerPolicy.BEST_EFFORT))
     twice = pod(container("a", cpu=3, memory=1), container("b", cpu=5, memory=1))
@@ -127,44 +132,44 @@ def test_a_container_finds_in_the_zones_what_those_before_it_left() -> None:
     ).tolist() == [0]
 
 
-def test_hundreds_of_zones_do_not_take_for_ever() -> None:
+def test_hundreds_of_zones_are_scored_without_a_search_of_all_sets() -> None:
     zones = tuple(Zone(number, FOUR) for number in range(200))
     node = NodeZones("n", zones, Alignment(TopologyManagerPolicy.SINGLE_ZONE, zones_max=1024))
-    wants = pod(container(cpu=40, memory=1))
+    numa_request = pod(container(cpu=40, memory=1))
     rules = ZoneRules(score=ZoneScore.FEWEST_ZONES)
-    assert zone_scores(columns(node), wants, rules).tolist() == [100]
-    assert fits(node, wants=wants) == [False]
+    assert zone_scores(columns(node), numa_request, rules).tolist() == [100]
+    assert fits(node, numa_request=numa_request) == [False]
     assert aligned_counts(columns(node), pod(container(cpu=2, memory=1))).tolist() == [400]
 
 
-def test_a_device_without_a_home_in_any_zone_is_the_whole_nodes() -> None:
-    assert fits(report(FOUR), wants=pod(container(cpu=1, memory=1, gpu=1))) == [True]
+def test_a_device_that_no_zone_lists_belongs_to_the_whole_node() -> None:
+    assert fits(report(FOUR), numa_request=pod(container(cpu=1, memory=1, gpu=1))) == [True]
     with_home = report(FOUR, amounts(cpu=1, memory=4, gpu=1))
-    assert fits(with_home, wants=pod(container(cpu=2, memory=1, gpu=1))) == [False]
+    assert fits(with_home, numa_request=pod(container(cpu=2, memory=1, gpu=1))) == [False]
 
 
-def test_a_node_that_nobody_knows_about_takes_nothing() -> None:
-    known = columns(report(FOUR), stale=("n",))
-    wants = pod(container(cpu=1, memory=1))
-    assert not aligned(known, wants).good.any()
-    assert aligned_counts(known, wants, most=5).tolist() == [0]
-    assert zone_scores(known, wants).tolist() == [0]
-    why = why_unaligned(known, 0, "n", wants)
+def test_a_node_with_stale_zones_accepts_no_pod() -> None:
+    zones_of_nodes = columns(report(FOUR), stale=("n",))
+    numa_request = pod(container(cpu=1, memory=1))
+    assert not aligned(zones_of_nodes, numa_request).good.any()
+    assert aligned_counts(zones_of_nodes, numa_request, limit=5).tolist() == [0]
+    assert zone_scores(zones_of_nodes, numa_request).tolist() == [0]
+    why = why_unaligned(zones_of_nodes, 0, "n", numa_request)
     assert why is not None and told(why).startswith("invalid node topology data: node n ")
 
 
-def test_the_simpler_rule_takes_memory_as_given() -> None:
+def test_the_plain_fit_rule_does_not_compare_memory() -> None:
     plain = ZoneRules(fit=FitRule.PLAIN)
-    assert fits(report(FOUR), wants=pod(container(cpu=1, memory=64)), rules=plain) == [True]
-    assert fits(report(FOUR), wants=pod(container(cpu=64, memory=1)), rules=plain) == [False]
+    assert fits(report(FOUR), numa_request=pod(container(cpu=1, memory=64)), rules=plain) == [True]
+    assert fits(report(FOUR), numa_request=pod(container(cpu=64, memory=1)), rules=plain) == [False]
     assert aligned_counts(columns(report(FOUR)), pod(container(cpu=2, memory=64)), plain).tolist() == [2]
 
 
-# ── what is said ───────────────────────────────────────────────────────────────────────────────────
+# ── messages ───────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    ("node", "wants", "sentence"),
+    ("node", "numa_request", "sentence"),
     [
         (
             report(FOUR, EIGHT),
@@ -209,12 +214,14 @@ def test_the_simpler_rule_takes_memory_as_given() -> None:
         ),
     ],
 )
-def test_a_refusal_names_container_resource_and_zone(node: NodeZones, wants: object, sentence: str) -> None:
-    why = why_unaligned(columns(node), 0, "n", wants)  # type: ignore[arg-type]
+def test_a_message_names_container_resource_and_zone(
+    node: NodeZones, numa_request: object, sentence: str
+) -> None:
+    why = why_unaligned(columns(node), 0, "n", numa_request)  # type: ignore[arg-type]
     assert why is not None and told(why) == sentence
 
 
-# ── how many ───────────────────────────────────────────────────────────────────────────────────────
+# ── copies ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_copies_are_counted_by_zone_and_not_by_node() -> None:
@@ -222,7 +229,7 @@ def test_copies_are_counted_by_zone_and_not_by_node() -> None:
     assert aligned_counts(columns(node), pod(container(cpu=4, memory=1))).tolist() == [2]  # and not 14 // 4
 
 
-def test_a_gang_of_aligned_pods_is_one_question_for_every_rack() -> None:
+def test_copies_per_node_sum_to_the_capacity_of_each_rack() -> None:
     topology = Topology("t", ("rack", HOSTNAME))
     nodes = [
         Node(f"n{i}", {"rack": f"r{i // 2}", HOSTNAME: f"n{i}"}, {GPU: 8, "cpu": 1 << 40}) for i in range(4)
@@ -235,23 +242,23 @@ def test_a_gang_of_aligned_pods_is_one_question_for_every_rack() -> None:
         report(whole, name="n2"),
         report(whole, name="n3"),
     ]
-    known = zone_columns(list(tree.nodes), {one.node: one for one in reports})
-    counts = aligned_counts(known, pod(container(cpu=8, memory=8, gpu=8)), most=2)
+    zones_of_nodes = zone_columns(list(tree.nodes), {one.node: one for one in reports})
+    counts = aligned_counts(zones_of_nodes, pod(container(cpu=8, memory=8, gpu=8)), limit=2)
     assert counts.tolist() == [0, 1, 1, 1]
-    assert np.add.reduceat(counts, tree.starts[0]).tolist() == [1, 2]  # only the second rack holds two
+    assert np.add.reduceat(counts, tree.starts[0]).tolist() == [1, 2]  # only the second rack fits two
     racks = build(Topology("t", ("rack",)), nodes)
     assert per_leaf(racks, counts).tolist() == [1, 2]
 
 
-def test_earlier_pods_of_a_gang_leave_less_room_in_the_zones_they_would_get() -> None:
-    known = columns(report(FOUR, FOUR))
-    after = with_copies(known, np.asarray([0]), np.asarray([1]), pod(container(cpu=3, memory=1)))
-    assert after.available[known.resources["cpu"], :, 0].tolist() == [1000, 4000]
-    assert known.available[known.resources["cpu"], :, 0].tolist() == [4000, 4000]
+def test_earlier_pods_of_a_gang_are_subtracted_from_the_zones_they_would_get() -> None:
+    zones_of_nodes = columns(report(FOUR, FOUR))
+    after = with_copies(zones_of_nodes, np.asarray([0]), np.asarray([1]), pod(container(cpu=3, memory=1)))
+    assert after.available[zones_of_nodes.resources["cpu"], :, 0].tolist() == [1000, 4000]
+    assert zones_of_nodes.available[zones_of_nodes.resources["cpu"], :, 0].tolist() == [4000, 4000]
     assert aligned_counts(after, pod(container(cpu=3, memory=1))).tolist() == [1]
 
 
-def test_nodes_outside_the_mask_hold_nothing() -> None:
-    known = columns(report(FOUR, name="a"), report(FOUR, name="b"))
-    counts = aligned_counts(known, pod(container(cpu=1, memory=1)), nodes=np.asarray([False, True]))
+def test_nodes_outside_the_mask_count_as_zero() -> None:
+    zones_of_nodes = columns(report(FOUR, name="a"), report(FOUR, name="b"))
+    counts = aligned_counts(zones_of_nodes, pod(container(cpu=1, memory=1)), nodes=np.asarray([False, True]))
     assert counts.tolist() == [0, 4]

@@ -1,4 +1,4 @@
-"""Reports of zones are late: what is believed meanwhile, when one has caught up, and what evictions free."""
+"""Late NUMA reports: reservations until a report catches up, and the resources that evictions release."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bayplan.model.numa import (
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.pod_spec import PodSignature, PodSpec
 from bayplan.placement.numa import reports
-from bayplan.placement.numa.columns import taken_everywhere
+from bayplan.placement.numa.columns import subtracted_everywhere
 from bayplan.placement.numa.evictions import imagined, without
 from bayplan.placement.numa.fingerprint import sign_of_container, sign_of_pods, xxh64
 from bayplan.placement.numa.reports import NOTHING_KNOWN, NumaView, RunningPod
@@ -29,140 +29,140 @@ from bayplan.placement.numa.resources import pinned_containers
 from bayplan.state.cluster.numa_state import NumaCache
 from tests.support.numa_nodes import amounts, columns, container, pod, report
 
-CARE = NumaStalenessPolicy(OverReserve.RESERVE)
+POLICY = NumaStalenessPolicy(OverReserve.RESERVE)
 EIGHT = amounts(cpu=8, memory=8)
-ASKED = pod(container(cpu=3, memory=1))
+REQUEST = pod(container(cpu=3, memory=1))
 A, B = ("space", "a"), ("space", "b")
 
 
-def left(belief: NumaView, care: NumaStalenessPolicy = CARE) -> list[int]:
-    zones, fresh = reports.believed(belief, care)
+def free_cpus(view: NumaView, policy: NumaStalenessPolicy = POLICY) -> list[int]:
+    zones, fresh = reports.believed(view, policy)
     assert zones is not None and fresh
     return [zone.available["cpu"] // 1000 for zone in zones.zones]
 
 
-def signed(*pods: tuple[str, str], zones: NodeZones | None = None) -> NodeZones:
+def with_fingerprint(*pods: tuple[str, str], zones: NodeZones | None = None) -> NodeZones:
     return replace(zones or report(EIGHT, EIGHT), sign=sign_of_pods(pods))
 
 
-def test_a_pod_on_its_way_takes_room_in_every_zone_until_the_report_knows_of_it() -> None:
-    belief = reports.reserving(NumaView(report(EIGHT, EIGHT)), A, ASKED, CARE)
-    assert left(belief) == [5, 5]
-    running = [RunningPod(A, ASKED)]
-    assert reports.caught_up(belief, signed(), running, CARE) is None
-    newer = signed(A, zones=report(amounts(cpu=5, memory=7), EIGHT))
-    found = reports.caught_up(belief, newer, running, CARE)
-    assert found is not None and left(found) == [5, 8]
+def test_a_pod_being_bound_is_reserved_in_every_zone_until_the_report_counts_it() -> None:
+    view = reports.reserving(NumaView(report(EIGHT, EIGHT)), A, REQUEST, POLICY)
+    assert free_cpus(view) == [5, 5]
+    running = [RunningPod(A, REQUEST)]
+    assert reports.caught_up(view, with_fingerprint(), running, POLICY) is None
+    newer = with_fingerprint(A, zones=report(amounts(cpu=5, memory=7), EIGHT))
+    found = reports.caught_up(view, newer, running, POLICY)
+    assert found is not None and free_cpus(found) == [5, 8]
 
 
-def test_what_is_reserved_is_never_less_than_nothing_and_a_zone_lists_no_more_than_before() -> None:
-    belief = NumaView(report(amounts(cpu=4)))
+def test_reservations_leave_no_negative_amount_and_add_no_resource_to_a_zone() -> None:
+    view = NumaView(report(amounts(cpu=4)))
     for name in (A, B):
-        belief = reports.reserving(belief, name, pod(container(cpu=3, memory=2, gpu=1)), CARE)
-    zones, _ = reports.believed(belief, CARE)
+        view = reports.reserving(view, name, pod(container(cpu=3, memory=2, gpu=1)), POLICY)
+    zones, _ = reports.believed(view, POLICY)
     assert zones is not None and zones.zones[0].available == {"cpu": 0}
 
 
-def test_what_is_reserved_for_a_whole_gang_is_taken_from_the_columns_at_once() -> None:
+def test_reservations_of_a_gang_equal_one_subtraction_from_the_columns() -> None:
     nodes = [report(EIGHT, amounts(cpu=4), name=name) for name in "ab"]
-    beliefs = [NumaView(one) for one in nodes]
+    views = [NumaView(one) for one in nodes]
     for pod_name in (A, B):
-        beliefs[1] = reports.reserving(beliefs[1], pod_name, ASKED, CARE)
-    beliefs[0] = reports.reserving(beliefs[0], A, ASKED, CARE)
-    one_by_one = [zones for belief in beliefs if (zones := reports.believed(belief, CARE)[0]) is not None]
-    asked = dict(ASKED.containers[0].requests)
-    at_once = taken_everywhere(columns(*nodes), np.asarray([0, 1]), asked, np.asarray([1, 2]))
+        views[1] = reports.reserving(views[1], pod_name, REQUEST, POLICY)
+    views[0] = reports.reserving(views[0], A, REQUEST, POLICY)
+    one_by_one = [zones for view in views if (zones := reports.believed(view, POLICY)[0]) is not None]
+    requests = dict(REQUEST.containers[0].requests)
+    at_once = subtracted_everywhere(columns(*nodes), np.asarray([0, 1]), requests, np.asarray([1, 2]))
     assert (at_once.available == columns(*one_by_one).available).all()
 
 
 def test_the_same_pod_is_reserved_once_and_released_once() -> None:
-    belief = NumaView(report(EIGHT))
-    belief = reports.reserving(reports.reserving(belief, A, ASKED, CARE), A, ASKED, CARE)
-    assert left(belief) == [5]
-    assert left(reports.releasing(belief, A)) == [8]
-    assert left(reports.releasing(belief, B)) == [5]
+    view = NumaView(report(EIGHT))
+    view = reports.reserving(reports.reserving(view, A, REQUEST, POLICY), A, REQUEST, POLICY)
+    assert free_cpus(view) == [5]
+    assert free_cpus(reports.releasing(view, A)) == [8]
+    assert free_cpus(reports.releasing(view, B)) == [5]
 
 
-def test_a_report_older_than_a_pod_does_not_free_what_is_reserved_for_it() -> None:
-    belief = reports.reserving(NumaView(report(EIGHT, EIGHT)), A, ASKED, CARE)
-    older = signed()  # right about the pods that run: none
-    found = reports.caught_up(belief, older, [], CARE, coming={A})
-    assert found is not None and left(found) == [5, 5]
-    gone = reports.caught_up(belief, older, [], CARE)  # the pod ended before it ran
-    assert gone is not None and left(gone) == [8, 8]
+def test_a_report_older_than_a_pod_keeps_its_reservation() -> None:
+    view = reports.reserving(NumaView(report(EIGHT, EIGHT)), A, REQUEST, POLICY)
+    older = with_fingerprint()  # right about the pods that run: none
+    found = reports.caught_up(view, older, [], POLICY, coming={A})
+    assert found is not None and free_cpus(found) == [5, 5]
+    gone = reports.caught_up(view, older, [], POLICY)  # the pod ended before it ran
+    assert gone is not None and free_cpus(gone) == [8, 8]
 
 
-def test_without_a_sign_or_with_one_that_makes_no_sense_a_report_proves_nothing() -> None:
-    belief = reports.refused(NumaView(report(EIGHT)))
-    assert reports.caught_up(belief, report(EIGHT), [], CARE) is None
+def test_a_report_without_a_fingerprint_is_not_accepted() -> None:
+    view = reports.refused(NumaView(report(EIGHT)))
+    assert reports.caught_up(view, report(EIGHT), [], POLICY) is None
 
 
-def test_a_sign_may_leave_out_pods_that_have_nothing_to_themselves() -> None:
-    pinned, shared = RunningPod(A, ASKED), RunningPod(B, pod(container()))
-    latest = replace(signed(A), exclusive_only=True)
-    assert reports.knows(latest, [pinned, shared], CARE)
-    assert not reports.knows(signed(A), [pinned, shared], CARE)
-    assert reports.knows(signed(A), [pinned, shared], replace(CARE, counted=Whose.EXCLUSIVE))
-    assert not reports.knows(latest, [pinned, shared], replace(CARE, counted=Whose.ALL))
+def test_a_fingerprint_may_leave_out_pods_without_exclusive_resources() -> None:
+    pinned, shared = RunningPod(A, REQUEST), RunningPod(B, pod(container()))
+    latest = replace(with_fingerprint(A), exclusive_only=True)
+    assert reports.knows(latest, [pinned, shared], POLICY)
+    assert not reports.knows(with_fingerprint(A), [pinned, shared], POLICY)
+    assert reports.knows(with_fingerprint(A), [pinned, shared], replace(POLICY, counted=Whose.EXCLUSIVE))
+    assert not reports.knows(latest, [pinned, shared], replace(POLICY, counted=Whose.ALL))
 
 
-def test_a_stranger_makes_a_node_unusable_until_its_report_is_right() -> None:
-    belief = reports.visited(NumaView(report(EIGHT)))
-    assert reports.believed(belief, CARE) == (None, False)
-    running = [RunningPod(B, ASKED)]
-    found = reports.caught_up(belief, signed(B), running, CARE)
-    assert found is not None and reports.believed(found, CARE)[1]
+def test_a_foreign_pod_makes_a_node_unusable_until_its_report_counts_the_pod() -> None:
+    view = reports.visited(NumaView(report(EIGHT)))
+    assert reports.believed(view, POLICY) == (None, False)
+    running = [RunningPod(B, REQUEST)]
+    found = reports.caught_up(view, with_fingerprint(B), running, POLICY)
+    assert found is not None and reports.believed(found, POLICY)[1]
     assert reports.visited(NOTHING_KNOWN) == NOTHING_KNOWN
 
 
-def test_who_is_a_stranger_is_a_choice() -> None:
+def test_the_policy_says_which_foreign_pods_count() -> None:
     shared = pod(container())
-    assert reports.is_stranger(shared, (), CARE, ours=False)
-    assert not reports.is_stranger(shared, (), CARE, ours=True)
-    assert not reports.is_stranger(shared, (), replace(CARE, strangers=Whose.EXCLUSIVE), ours=False)
-    assert reports.is_stranger(ASKED, (), replace(CARE, strangers=Whose.EXCLUSIVE), ours=False)
-    assert not reports.is_stranger(ASKED, (), replace(CARE, strangers=Whose.NONE), ours=False)
+    assert reports.is_stranger(shared, (), POLICY, ours=False)
+    assert not reports.is_stranger(shared, (), POLICY, ours=True)
+    assert not reports.is_stranger(shared, (), replace(POLICY, strangers=Whose.EXCLUSIVE), ours=False)
+    assert reports.is_stranger(REQUEST, (), replace(POLICY, strangers=Whose.EXCLUSIVE), ours=False)
+    assert not reports.is_stranger(REQUEST, (), replace(POLICY, strangers=Whose.NONE), ours=False)
 
 
-def test_a_node_is_left_alone_while_a_pod_is_being_bound_to_it() -> None:
-    care = NumaStalenessPolicy(OverReserve.SKIP)
-    belief = reports.reserving(NumaView(report(EIGHT)), A, ASKED, care, uid="1")
-    assert reports.believed(belief, care) == (None, False)
-    assert left(reports.bound(belief, "1"), care) == [8]
-    assert left(reports.releasing(belief, A, "1"), care) == [8]
+def test_a_node_is_skipped_while_a_pod_is_being_bound_to_it() -> None:
+    policy = NumaStalenessPolicy(OverReserve.SKIP)
+    view = reports.reserving(NumaView(report(EIGHT)), A, REQUEST, policy, uid="1")
+    assert reports.believed(view, policy) == (None, False)
+    assert free_cpus(reports.bound(view, "1"), policy) == [8]
+    assert free_cpus(reports.releasing(view, A, "1"), policy) == [8]
 
 
-def test_a_changed_policy_is_taken_over_with_the_next_look() -> None:
-    belief = NumaView(report(EIGHT))
+def test_changed_topology_manager_settings_are_accepted_with_the_next_check() -> None:
+    view = NumaView(report(EIGHT))
     latest = report(EIGHT, scope=TopologyManagerScope.POD)
-    heard = reports.heard(belief, latest, CARE)
-    assert heard.resettled and heard.report == belief.report
-    found = reports.caught_up(heard, latest, [], CARE)
+    heard = reports.heard(view, latest, POLICY)
+    assert heard.resettled and heard.report == view.report
+    found = reports.caught_up(heard, latest, [], POLICY)
     assert found is not None and found.report == latest
-    assert not reports.heard(belief, latest, replace(CARE, heed_settings=False)).resettled
+    assert not reports.heard(view, latest, replace(POLICY, heed_settings=False)).resettled
 
 
-def test_the_first_report_of_a_node_is_believed_and_without_caution_every_one() -> None:
-    assert reports.heard(NOTHING_KNOWN, report(EIGHT), CARE).report == report(EIGHT)
-    careless = NumaStalenessPolicy()
-    belief = reports.heard(NumaView(report(EIGHT)), report(amounts(cpu=1, memory=1)), careless)
-    assert left(belief, careless) == [1]
-    assert left(reports.reserving(belief, A, ASKED, careless), careless) == [1]
+def test_the_first_report_of_a_node_is_accepted_and_without_reservation_every_one() -> None:
+    assert reports.heard(NOTHING_KNOWN, report(EIGHT), POLICY).report == report(EIGHT)
+    no_reserve = NumaStalenessPolicy()
+    view = reports.heard(NumaView(report(EIGHT)), report(amounts(cpu=1, memory=1)), no_reserve)
+    assert free_cpus(view, no_reserve) == [1]
+    assert free_cpus(reports.reserving(view, A, REQUEST, no_reserve), no_reserve) == [1]
 
 
-def test_a_look_at_nodes_in_doubt_is_bounded_and_begins_with_the_worst() -> None:
-    doubted = {name: reports.refused(NumaView(report(EIGHT, name=name))) for name in "abc"}
-    doubted["c"] = reports.visited(doubted["c"])
-    latest = {name: replace(signed(), node=name) for name in "abc"}
-    found = reports.resynced(doubted, latest, {}, CARE, most=2)
+def test_the_check_of_nodes_in_doubt_is_bounded_and_starts_with_the_worst() -> None:
+    views = {name: reports.refused(NumaView(report(EIGHT, name=name))) for name in "abc"}
+    views["c"] = reports.visited(views["c"])
+    latest = {name: replace(with_fingerprint(), node=name) for name in "abc"}
+    found = reports.resynced(views, latest, {}, POLICY, limit=2)
     assert sorted(found) == ["a", "c"]
-    assert sorted(reports.resynced(doubted, latest, {}, CARE)) == ["a", "b", "c"]
+    assert sorted(reports.resynced(views, latest, {}, POLICY)) == ["a", "b", "c"]
 
 
-def test_only_nodes_that_refused_somebody_are_looked_at_if_not_eager() -> None:
-    belief = reports.reserving(NumaView(report(EIGHT)), A, ASKED, CARE)
-    assert reports.in_doubt(belief, CARE)
-    assert not reports.in_doubt(belief, replace(CARE, eager=False))
+def test_only_nodes_that_rejected_a_pod_are_in_doubt_if_not_eager() -> None:
+    view = reports.reserving(NumaView(report(EIGHT)), A, REQUEST, POLICY)
+    assert reports.in_doubt(view, POLICY)
+    assert not reports.in_doubt(view, replace(POLICY, eager=False))
 
 
 def test_parts_of_a_cpu_are_shared_and_whole_ones_are_not() -> None:
@@ -173,7 +173,7 @@ def test_parts_of_a_cpu_are_shared_and_whole_ones_are_not() -> None:
     assert pinned(2000, QosClass.BURSTABLE) == ()
 
 
-# ── signs ──────────────────────────────────────────────────────────────────────────────────────────
+# ── fingerprints ───────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_hash_is_the_published_one() -> None:
@@ -187,68 +187,71 @@ def test_the_hash_is_the_published_one() -> None:
 # ── evictions ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def seated_report(*pods: RunningPod) -> NodeZones:
-    """Two zones, the first one full; everybody sits in the first."""
+def report_with_zones(*pods: RunningPod) -> NodeZones:
+    """Two zones; all pods run in the first, which is full."""
     full = report(amounts(cpu=0, memory=0), EIGHT)
     zones = (replace(full.zones[0], allocatable=EIGHT), full.zones[1])
     return replace(full, zones=zones, seating=ZoneAssignment(len(pods), busiest=0))
 
 
-def test_who_leaves_gives_back_what_it_had_where_it_sat() -> None:
+def test_an_evicted_pod_releases_its_resources_in_its_zone() -> None:
     victim = RunningPod(A, pod(container(cpu=8, memory=8)))
-    before = seated_report(victim)
+    before = report_with_zones(victim)
     after = without(before, [victim], reports.seats(before, [victim]))
     assert not isinstance(after, EvictionUnknown)
     assert [zone.available for zone in after.zones] == [EIGHT, EIGHT]
 
 
-def test_places_are_told_in_the_order_of_signs() -> None:
-    pods = [RunningPod(("space", name), ASKED) for name in "abcd"]
+def test_container_zones_are_reported_in_the_order_of_fingerprints() -> None:
+    pods = [RunningPod(("space", name), REQUEST) for name in "abcd"]
     order = sorted(pods, key=lambda one: sign_of_container("space", one.name[1], "main"))
-    before = replace(seated_report(*pods), seating=ZoneAssignment(4, 1, {0: (0, 2)}))
-    seats = reports.seats(before, pods)
-    assert seats is not None
-    assert [seats[(*one.name, "main")] for one in order] == [0, 1, 0, 1]
-    assert reports.seats(before, pods[:3]) == {}  # somebody is missing: nobody knows who sits where
+    before = replace(report_with_zones(*pods), seating=ZoneAssignment(4, 1, {0: (0, 2)}))
+    container_zones = reports.seats(before, pods)
+    assert container_zones is not None
+    assert [container_zones[(*one.name, "main")] for one in order] == [0, 1, 0, 1]
+    assert reports.seats(before, pods[:3]) == {}  # a container is missing: all zones are unknown
 
 
-def test_what_cannot_be_thought_through_is_not_guessed() -> None:
+def test_an_eviction_with_unknown_zones_is_not_guessed() -> None:
     victim = RunningPod(A, pod(container(cpu=8, memory=8)))
-    before = seated_report(victim)
-    seats = {(*A, "main"): 0}
-    assert without(before, [], seats) is EvictionUnknown.NOBODY
+    before = report_with_zones(victim)
+    container_zones = {(*A, "main"): 0}
+    assert without(before, [], container_zones) is EvictionUnknown.NOBODY
     assert without(before, [victim], None) is EvictionUnknown.SEATS_UNKNOWN
     assert without(before, [victim], {}) is EvictionUnknown.SEATS_EMPTY
-    assert without(before, [RunningPod(B, victim.wants)], seats) is EvictionUnknown.NOTHING_FREED
+    assert without(before, [RunningPod(B, victim.wants)], container_zones) is EvictionUnknown.NOTHING_FREED
     larger = RunningPod(A, pod(container(cpu=9, memory=8)))
-    assert without(before, [larger], seats) is EvictionUnknown.TOO_MUCH_FREED
+    assert without(before, [larger], container_zones) is EvictionUnknown.TOO_MUCH_FREED
 
 
-def test_only_what_lasts_and_is_its_own_comes_back() -> None:
+def test_only_exclusive_resources_of_long_running_containers_are_released() -> None:
     victim = RunningPod(
         A, pod(container("first", ContainerType.INIT, cpu=8, memory=8), container(cpu=2, memory=1))
     )
-    seats = {(*A, "first"): 0, (*A, "main"): 0}
-    after = without(seated_report(victim), [victim], seats)
+    container_zones = {(*A, "first"): 0, (*A, "main"): 0}
+    after = without(report_with_zones(victim), [victim], container_zones)
     assert not isinstance(after, EvictionUnknown)
     assert after.zones[0].available == amounts(cpu=2, memory=1)
 
 
-def test_evictions_are_imagined_only_if_asked_for_and_reports_are_followed() -> None:
+def test_evictions_are_evaluated_only_with_make_room_and_reservations() -> None:
     victim = RunningPod(A, pod(container(cpu=8, memory=8)))
-    before, seats = seated_report(victim), {(*A, "main"): 0}
-    assert imagined(before, [victim], seats, CARE) is before
-    assert imagined(before, [victim], seats, NumaStalenessPolicy(OverReserve.SKIP, make_room=True)) is before
-    assert imagined(before, [victim], seats, replace(CARE, make_room=True)) != before
+    before, container_zones = report_with_zones(victim), {(*A, "main"): 0}
+    assert imagined(before, [victim], container_zones, POLICY) is before
+    assert (
+        imagined(before, [victim], container_zones, NumaStalenessPolicy(OverReserve.SKIP, make_room=True))
+        is before
+    )
+    assert imagined(before, [victim], container_zones, replace(POLICY, make_room=True)) != before
 
 
-def test_pods_that_ran_before_we_came_are_in_a_report_that_has_no_sign() -> None:
+def test_pods_that_ran_before_the_scheduler_started_are_in_a_report_without_fingerprint() -> None:
     """Pods and reports are listed in any order."""
     for up, free in ((True, [8, 8]), (False, [5, 5])):
-        book = NumaCache()
-        book.report(report(EIGHT, EIGHT), ())
-        shape = PodSignature(zones=ASKED)
-        book.came(Pod(PodKey(*A), "u", {}, "n", ours=True, up=up, wants=PodSpec(shape)), assumed=False)
-        zones = book.zones_of("n")
+        cache = NumaCache()
+        cache.report(report(EIGHT, EIGHT), ())
+        shape = PodSignature(zones=REQUEST)
+        cache.came(Pod(PodKey(*A), "u", {}, "n", ours=True, up=up, wants=PodSpec(shape)), assumed=False)
+        zones = cache.zones_of("n")
         assert zones is not None
         assert [zone.available["cpu"] // 1000 for zone in zones.zones] == free

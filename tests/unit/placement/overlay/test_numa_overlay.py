@@ -1,4 +1,4 @@
-"""What is tried on a floor with zones: everything can be undone, and nobody gets a zone twice."""
+"""The NUMA overlay: every step can be rolled back, and no zone is used twice."""
 
 from __future__ import annotations
 
@@ -24,50 +24,52 @@ ZONE = amounts(cpu=8, memory=32, gpu=2)
 SMALL, LARGE = (pod(container(cpu=2, memory=4, gpu=gpus)) for gpus in (1, 2))
 
 
-def scene(nodes: int = 3) -> FilterInput:
-    found = np.empty(nodes, dtype=object)
+def filter_input_of(nodes: int = 3) -> FilterInput:
+    node_array = np.empty(nodes, dtype=object)
     for at in range(nodes):
-        found[at] = Node(f"n{at}", {}, {"cpu": 16000, "memory": 64 << 30, GPU: 4, "pods": 110})
+        node_array[at] = Node(f"n{at}", {}, {"cpu": 16000, "memory": 64 << 30, GPU: 4, "pods": 110})
     index = PodIndex()
-    table = table_of(found)
+    table = table_of(node_array)
     resources = {"cpu": 0, "memory": 1, GPU: 2, "pods": 3}
-    room = allocatable_of(table, resources)
+    allocatable = allocatable_of(table, resources)
     reports = {f"n{at}": report(ZONE, ZONE, name=f"n{at}") for at in range(nodes)}
-    columns = zone_columns(found.tolist(), reports)
+    columns = zone_columns(node_array.tolist(), reports)
     zones = NumaSnapshot(columns, believed=reports)
-    return FilterInput(NodeSnapshot(land_of(table, index.slots), resources, room, room), index, zones=zones)
+    return FilterInput(
+        NodeSnapshot(land_of(table, index.slots), resources, allocatable, allocatable), index, zones=zones
+    )
 
 
-def shape(wants: NumaRequest) -> PodSignature:
-    asked = {name: amount for one in wants.containers for name, amount in one.requests}
-    return PodSignature("default", amounts=tuple(sorted((asked | {"pods": 1}).items())), zones=wants)
+def shape(request: NumaRequest) -> PodSignature:
+    asked = {name: amount for one in request.containers for name, amount in one.requests}
+    return PodSignature("default", amounts=tuple(sorted((asked | {"pods": 1}).items())), zones=request)
 
 
-def fitting(floor: NodeOverlay, wants: NumaRequest) -> list[int]:
-    """By node, how many such pods it takes."""
-    rows, counts = room_for(floor.scene, shape(wants), np.ones(len(floor), dtype=bool), 99)
-    found = np.zeros(len(floor), dtype=np.int64)
-    found[rows] = counts
-    return found.tolist()
+def fitting(overlay: NodeOverlay, request: NumaRequest) -> list[int]:
+    """By node, how many such pods fit."""
+    rows, counts = room_for(overlay.scene, shape(request), np.ones(len(overlay), dtype=bool), 99)
+    by_row = np.zeros(len(overlay), dtype=np.int64)
+    by_row[rows] = counts
+    return by_row.tolist()
 
 
-def test_equals_know_what_they_take_and_others_do_not() -> None:
-    with NodeOverlay(scene(1)) as floor:
-        assert (fitting(floor, SMALL), fitting(floor, LARGE)) == ([4], [2])
-        floor.seat(PodKey("default", "a"), shape(SMALL), 0)
-        assert fitting(floor, SMALL) == [3]
-        assert fitting(floor, LARGE) == [0], "it may lie in either zone"
-        with floor.in_order():
-            assert fitting(floor, LARGE) == [1]
-        assert fitting(floor, LARGE) == [0]
+def test_zones_of_equal_pods_are_known_and_those_of_other_pods_are_not() -> None:
+    with NodeOverlay(filter_input_of(1)) as overlay:
+        assert (fitting(overlay, SMALL), fitting(overlay, LARGE)) == ([4], [2])
+        overlay.seat(PodKey("default", "a"), shape(SMALL), 0)
+        assert fitting(overlay, SMALL) == [3]
+        assert fitting(overlay, LARGE) == [0], "the pod may be in either zone"
+        with overlay.in_order():
+            assert fitting(overlay, LARGE) == [1]
+        assert fitting(overlay, LARGE) == [0]
 
 
-def test_who_was_seated_and_left_gives_its_zone_back() -> None:
-    with NodeOverlay(scene(1)) as floor:
-        floor.seat(PodKey("default", "a"), shape(LARGE), 0)
-        assert fitting(floor, LARGE) == [1]
-        floor.lift(PodKey("default", "a"))
-        assert fitting(floor, LARGE) == [2]
+def test_a_pod_that_is_removed_again_frees_its_zone() -> None:
+    with NodeOverlay(filter_input_of(1)) as overlay:
+        overlay.seat(PodKey("default", "a"), shape(LARGE), 0)
+        assert fitting(overlay, LARGE) == [1]
+        overlay.lift(PodKey("default", "a"))
+        assert fitting(overlay, LARGE) == [2]
 
 
 Step = tuple[str, int, int, bool]
@@ -76,25 +78,25 @@ STEPS = st.lists(st.tuples(VERBS, st.integers(0, 5), st.integers(0, 2), st.boole
 
 
 @given(STEPS)
-def test_undoing_is_exact(steps: list[Step]) -> None:
-    floor = NodeOverlay(scene())
-    zones = floor.scene.zones
+def test_rollback_is_exact(steps: list[Step]) -> None:
+    overlay = NodeOverlay(filter_input_of())
+    zones = overlay.scene.zones
     assert zones is not None
     start = zones.columns.available.copy()
     marks: list[tuple[int, list[list[int]]]] = []
     for what, number, row, small in steps:
         key = PodKey("default", str(number))
-        there = key in floor.scene.index.pods
-        if what == "seat" and not there:
-            floor.seat(key, shape(SMALL if small else LARGE), row)
-        elif what == "lift" and there:
-            floor.lift(key)
+        present = key in overlay.scene.index.pods
+        if what == "seat" and not present:
+            overlay.seat(key, shape(SMALL if small else LARGE), row)
+        elif what == "lift" and present:
+            overlay.lift(key)
         elif what == "mark":
-            marks.append((floor.mark(), [fitting(floor, SMALL), fitting(floor, LARGE)]))
+            marks.append((overlay.mark(), [fitting(overlay, SMALL), fitting(overlay, LARGE)]))
         elif what == "undo" and marks:
             mark, before = marks.pop()
-            floor.undo(mark)
-            assert [fitting(floor, SMALL), fitting(floor, LARGE)] == before
-    floor.close()
+            overlay.undo(mark)
+            assert [fitting(overlay, SMALL), fitting(overlay, LARGE)] == before
+    overlay.close()
     assert (zones.columns.available == start).all()
-    assert [fitting(floor, SMALL), fitting(floor, LARGE)] == [[4] * 3, [2] * 3]
+    assert [fitting(overlay, SMALL), fitting(overlay, LARGE)] == [[4] * 3, [2] * 3]

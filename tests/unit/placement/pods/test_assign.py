@@ -1,4 +1,4 @@
-"""Which nodes gangs and lone pods get, what is said of those left over, and what is only suspected."""
+"""Which nodes gangs and single pods get, why the other pods do not fit, and when that is not proven."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods import exact_assign
 from bayplan.placement.pods.assign import seat_all
 from bayplan.placement.pods.batches import NodeAssignment, PodBatch, parties_of
-from bayplan.placement.pods.counting import most_of
+from bayplan.placement.pods.counting import most_pods
 from bayplan.placement.pods.one_domain import domains, seat_in_domain
 from bayplan.placement.subgroups.whole_gang import tree_seats
 from bayplan.state.cluster.topology_state import TopologyState
@@ -46,7 +46,7 @@ def node(name: str, cpu: int = 8, rack: str = "r1", **more: Any) -> Node:
 
 
 def opened(*nodes: Node, used: dict[str, int] | None = None) -> NodeOverlay:
-    """A floor with these nodes; some CPU of them may be in use."""
+    """An overlay of these nodes; some of their CPU may be in use."""
     index, table = PodIndex(), table_of(objects(list(nodes)))
     room = allocatable_of(table, RESOURCES)
     free = room.copy()
@@ -62,161 +62,161 @@ def shape(cpu: int = 2, **more: Any) -> PodSignature:
     return PodSignature(labels=LABELS, amounts=(("cpu", cpu), ("pods", 1)), weighs=(cpu, 0), **more)
 
 
-def party(count: int, cpu: int = 2, name: str = "p", **more: Any) -> PodBatch:
+def batch(count: int, cpu: int = 2, name: str = "p", **more: Any) -> PodBatch:
     return PodBatch(shape(cpu, **more), tuple(PodKey("", f"{name}{at}") for at in range(count)))
 
 
-def seat(floor: NodeOverlay, *parties: PodBatch, need: int | None = None, **more: Any) -> NodeAssignment:
-    asked = sum(len(one.keys) for one in parties)
+def assign(overlay: NodeOverlay, *batches: PodBatch, need: int | None = None, **more: Any) -> NodeAssignment:
+    asked = sum(len(one.keys) for one in batches)
     return seat_all(
-        floor, parties, need=asked if need is None else need, profile=more.pop("profile", Profile()), **more
+        overlay, batches, need=asked if need is None else need, profile=more.pop("profile", Profile()), **more
     )
 
 
-def nodes_of(floor: NodeOverlay, found: NodeAssignment) -> str:
-    return " ".join(floor.node(row) for row in found.seats.values())
+def nodes_of(overlay: NodeOverlay, found: NodeAssignment) -> str:
+    return " ".join(overlay.node(row) for row in found.seats.values())
 
 
 def test_a_gang_fills_the_fullest_nodes_first() -> None:
-    floor = opened(node("a"), node("b"), node("c"), used={"b": 4, "c": 2})
-    assert nodes_of(floor, seat(floor, party(4))) == "b b c c"
+    overlay = opened(node("a"), node("b"), node("c"), used={"b": 4, "c": 2})
+    assert nodes_of(overlay, assign(overlay, batch(4))) == "b b c c"
 
 
-def test_a_lone_pod_takes_the_emptiest_and_of_equal_ones_the_first_by_name() -> None:
-    floor = opened(node("c"), node("b"), node("a"), used={"a": 4})
-    assert nodes_of(floor, seat(floor, party(1), lone=True)) == "b"
-    assert nodes_of(floor, seat(floor, party(1, name="q"), lone=True)) == "c"
+def test_a_single_pod_takes_the_emptiest_node_and_of_equal_ones_the_first_by_name() -> None:
+    overlay = opened(node("c"), node("b"), node("a"), used={"a": 4})
+    assert nodes_of(overlay, assign(overlay, batch(1), lone=True)) == "b"
+    assert nodes_of(overlay, assign(overlay, batch(1, name="q"), lone=True)) == "c"
 
 
 def test_a_gang_is_spread_if_the_profile_says_so() -> None:
-    floor = opened(node("a"), node("b"))
+    overlay = opened(node("a"), node("b"))
     spread = Profile(gang_nodes=NodeChoice.SPREAD)
-    assert nodes_of(floor, seat(floor, party(4), profile=spread)) == "a b a b"
+    assert nodes_of(overlay, assign(overlay, batch(4), profile=spread)) == "a b a b"
 
 
-def test_wishes_about_nodes_come_before_packing() -> None:
+def test_node_preferences_come_before_packing() -> None:
     wish = NodeRules(preferred=((5, NodeSelectorTerm((Requirement("rack", "In", ("r2",)),))),))
-    floor = opened(node("a"), node("b", rack="r2"), used={"a": 4})
-    assert nodes_of(floor, seat(floor, party(1, rules=wish))) == "b"
-    floor = opened(node("a", taints=(Taint("t", "", "PreferNoSchedule"),)), node("b"), used={"a": 4})
-    assert nodes_of(floor, seat(floor, party(1))) == "b"
+    overlay = opened(node("a"), node("b", rack="r2"), used={"a": 4})
+    assert nodes_of(overlay, assign(overlay, batch(1, rules=wish))) == "b"
+    overlay = opened(node("a", taints=(Taint("t", "", "PreferNoSchedule"),)), node("b"), used={"a": 4})
+    assert nodes_of(overlay, assign(overlay, batch(1))) == "b"
 
 
-def test_those_left_over_are_told_why_with_the_others_in_place() -> None:
-    floor = opened(node("a"), node("b", cpu=1))
-    found = seat(floor, party(6))
+def test_unassigned_pods_get_the_reason_counted_with_the_others_assigned() -> None:
+    overlay = opened(node("a"), node("b", cpu=1))
+    found = assign(overlay, batch(6))
     assert list(found.seats) == [PodKey("", f"p{at}") for at in range(4)]
     assert list(found.left) == [PodKey("", "p4"), PodKey("", "p5")]
     why = found.left[PodKey("", "p4")]
     assert (why.nodes, dict(why.counts)) == (2, {(FilterReason.LACKING, "cpu"): 2})
     assert not found.unsure
-    floor.close()
-    only_b = seat(floor, party(6), within=floor.only(["b"]))
+    overlay.close()
+    only_b = assign(overlay, batch(6), within=overlay.only(["b"]))
     assert only_b.left[PodKey("", "p0")].nodes == 1
 
 
-def test_shapes_that_only_fit_by_a_clever_mix_are_found_by_the_search() -> None:
+def test_batches_that_fit_only_in_one_combination_are_assigned_by_the_search() -> None:
     nodes = [node("a", cpu=6), node("b", cpu=7)]
-    parties = (party(1, 4), party(1, 3, "q"), party(3, 2, "r"))  # 4 2 and 3 2 2, but not 4 3 on b
-    floor = opened(*nodes, used={"b": 0})
-    found = seat(floor, *parties)
+    batches = (batch(1, 4), batch(1, 3, "q"), batch(3, 2, "r"))  # 4 2 and 3 2 2, but not 4 3 on b
+    overlay = opened(*nodes, used={"b": 0})
+    found = assign(overlay, *batches)
     assert not found.left
-    assert sorted(nodes_of(floor, found).split()) == ["a", "a", "b", "b", "b"]
+    assert sorted(nodes_of(overlay, found).split()) == ["a", "a", "b", "b", "b"]
 
 
-def test_without_the_search_a_miss_is_only_a_suspicion(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_search_a_misfit_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact_assign, "solver", lambda: None)
-    parties = (party(1, 4), party(1, 3, "q"), party(3, 2, "r"))
-    floor = opened(node("a", cpu=6), node("b", cpu=7))
-    found = seat(floor, *parties)
+    batches = (batch(1, 4), batch(1, 3, "q"), batch(3, 2, "r"))
+    overlay = opened(node("a", cpu=6), node("b", cpu=7))
+    found = assign(overlay, *batches)
     assert found.unsure == bool(found.left)
-    too_many = seat(opened(node("a", cpu=6)), *parties)
+    too_many = assign(opened(node("a", cpu=6)), *batches)
     assert too_many.left
     assert not too_many.unsure
 
 
-def test_if_not_all_are_needed_the_small_ones_may_be_enough() -> None:
-    floor = opened(node("a", cpu=6))
-    found = seat(floor, party(1, 5), party(3, 2, "q"), need=3)
+def test_if_not_all_pods_are_needed_the_small_ones_may_suffice() -> None:
+    overlay = opened(node("a", cpu=6))
+    found = assign(overlay, batch(1, 5), batch(3, 2, "q"), need=3)
     assert [str(key) for key in found.seats] == ["/q0", "/q1", "/q2"]
     assert not found.unsure
 
 
-def test_nodes_that_companions_may_open_are_counted_as_possible() -> None:
+def test_nodes_that_peers_may_make_feasible_are_counted() -> None:
     other = Selector((Requirement("app", "In", ("other",)),))
-    floor = opened(node("a"), node("b", cpu=1, rack="r2"))
+    overlay = opened(node("a"), node("b", cpu=1, rack="r2"))
     near = PodAffinity(near=(PodAffinityTerm(HOSTNAME, other, ("",)),))
-    assert most_of(floor, shape(neighbours=near), None, 9)[0].tolist() == [0]
+    assert most_pods(overlay, shape(neighbours=near), None, 9)[0].tolist() == [0]
     for name in ("x", "y"):
-        floor.seat(PodKey("", name), PodSignature(labels=(("app", "other"),)), 0)
+        overlay.seat(PodKey("", name), PodSignature(labels=(("app", "other"),)), 0)
     uneven = shape(spread=(TopologySpread("rack", 1, other),))
-    assert not floor.judge(uneven).fits.any()
-    assert most_of(floor, uneven, None, 9)[0].tolist() == [0]
+    assert not overlay.judge(uneven).fits.any()
+    assert most_pods(overlay, uneven, None, 9)[0].tolist() == [0]
 
 
 def test_pods_apart_from_each_other_get_a_node_each() -> None:
     apart = PodAffinity(apart=(PodAffinityTerm(HOSTNAME, MINE, ("",)),))
-    floor = opened(node("a"), node("b"), node("c"))
-    found = seat(floor, party(4, neighbours=apart))
+    overlay = opened(node("a"), node("b"), node("c"))
+    found = assign(overlay, batch(4, neighbours=apart))
     assert sorted(found.seats.values()) == [0, 1, 2]
     assert dict(found.left[PodKey("", "p3")].counts) == {(FilterReason.NOT_APART, ""): 3}
 
 
 def test_pods_apart_by_rack_get_a_rack_each() -> None:
     apart = PodAffinity(apart=(PodAffinityTerm("rack", MINE, ("",)),))
-    floor = opened(node("a"), node("b"), node("c", rack="r2"))
-    assert len(seat(floor, party(3, neighbours=apart)).seats) == 2
+    overlay = opened(node("a"), node("b"), node("c", rack="r2"))
+    assert len(assign(overlay, batch(3, neighbours=apart)).seats) == 2
 
 
 def test_pods_near_each_other_go_where_all_have_room() -> None:
     near = PodAffinity(near=(PodAffinityTerm("rack", MINE, ("",)),))
-    floor = opened(node("a"), node("b", rack="r2"), node("c", rack="r2"), used={"b": 1, "c": 1})
-    found = seat(floor, party(6, neighbours=near))  # the emptiest node is in the wrong rack
+    overlay = opened(node("a"), node("b", rack="r2"), node("c", rack="r2"), used={"b": 1, "c": 1})
+    found = assign(overlay, batch(6, neighbours=near))  # the emptiest node is in the wrong rack
     assert set(found.seats.values()) == {1, 2}
-    floor.close()
-    found = seat(floor, party(7, neighbours=near))
+    overlay.close()
+    found = assign(overlay, batch(7, neighbours=near))
     assert len(found.left) == 1
     assert not found.unsure
 
 
-def test_those_who_need_company_wait_for_it() -> None:
+def test_pods_with_affinity_are_assigned_after_the_pods_they_need() -> None:
     near = PodAffinity(
         near=(PodAffinityTerm(HOSTNAME, Selector((Requirement("app", "In", ("other",)),)), ("",)),)
     )
     other = PodBatch(
         PodSignature(labels=(("app", "other"),), amounts=(("cpu", 1), ("pods", 1))), (PodKey("", "o"),)
     )
-    floor = opened(node("a"), node("b"))
-    found = seat(floor, party(2, neighbours=near), other)
+    overlay = opened(node("a"), node("b"))
+    found = assign(overlay, batch(2, neighbours=near), other)
     assert len(set(found.seats.values())) == 1
     assert not found.left
 
 
-def test_even_pods_stay_even() -> None:
+def test_a_spread_constraint_is_kept() -> None:
     even = (TopologySpread("rack", 1, MINE),)
-    floor = opened(node("a"), node("b", cpu=2, rack="r2"))
-    found = seat(floor, party(4, spread=even))
+    overlay = opened(node("a"), node("b", cpu=2, rack="r2"))
+    found = assign(overlay, batch(4, spread=even))
     assert sorted(found.seats.values()) == [0, 0, 1]
     assert len(found.left) == 1
 
 
-def test_pods_that_differ_in_what_nobody_looks_at_are_one_party() -> None:
-    floor = opened(node("a"))
+def test_pods_that_differ_only_in_labels_no_selector_uses_are_one_batch() -> None:
+    overlay = opened(node("a"))
 
     def pod(number: int, app: str) -> Pod:
         mine = PodSignature(labels=(("app", app), ("index", str(number))), amounts=(("cpu", 1), ("pods", 1)))
         return Pod(PodKey("", f"p{number}"), "", {}, wants=PodSpec(mine))
 
     pods = [pod(0, "x"), pod(1, "y"), pod(2, "x")]
-    (one,) = parties_of(floor, pods)
+    (one,) = parties_of(overlay, pods)
     assert len(one.own) == 3
-    floor.seat(
+    overlay.seat(
         PodKey("", "hater"), shape(neighbours=PodAffinity(apart=(PodAffinityTerm(HOSTNAME, MINE, ("",)),))), 0
     )
-    assert [len(found.keys) for found in parties_of(floor, pods)] == [2, 1]
-    found = seat(floor, *parties_of(floor, pods))
+    assert [len(found.keys) for found in parties_of(overlay, pods)] == [2, 1]
+    found = assign(overlay, *parties_of(overlay, pods))
     assert len(found.seats) == 3
-    assert [floor.scene.index.pods[pod.key].shape for pod in pods] == [pod.wants.shape for pod in pods]
+    assert [overlay.scene.index.pods[pod.key].shape for pod in pods] == [pod.wants.shape for pod in pods]
 
 
 # ── one domain ─────────────────────────────────────────────────────────────────────────────────────
@@ -227,42 +227,42 @@ def racks() -> NodeOverlay:
     return opened(*nodes, used={"a": 2, "c": 4})
 
 
-def together(floor: NodeOverlay, *parties: PodBatch, standing: tuple[int, ...] = (), need: int = 0) -> Any:
-    need = need or sum(len(one.keys) for one in parties)
-    return seat_in_domain(floor, parties, "rack", standing, need=need, profile=Profile())
+def together(overlay: NodeOverlay, *batches: PodBatch, bound: tuple[int, ...] = (), need: int = 0) -> Any:
+    need = need or sum(len(one.keys) for one in batches)
+    return seat_in_domain(overlay, batches, "rack", bound, need=need, profile=Profile())
 
 
 def test_the_domain_that_will_be_fullest_takes_the_gang() -> None:
-    floor = racks()
-    found = together(floor, party(5))
+    overlay = racks()
+    found = together(overlay, batch(5))
     assert (found.domain, found.misfit) == ("r2", None)
-    assert {floor.node(row) for row in found.seated.seats.values()} == {"c", "d"}
-    assert together(racks(), party(4)).domain == "r3"
+    assert {overlay.node(row) for row in found.seated.seats.values()} == {"c", "d"}
+    assert together(racks(), batch(4)).domain == "r3"
 
 
-def test_where_pods_stand_the_others_have_to_go() -> None:
-    floor = racks()
-    assert together(floor, party(3), standing=(0,)).domain == "r1"
-    floor.close()
-    found = together(floor, party(5), standing=(4,))
+def test_pods_join_the_domain_of_the_bound_pods() -> None:
+    overlay = racks()
+    assert together(overlay, batch(3), bound=(0,)).domain == "r1"
+    overlay.close()
+    found = together(overlay, batch(5), bound=(4,))
     assert found.misfit.nearest.domain == ("r3",)
     assert (found.misfit.code, found.misfit.fit, found.misfit.asked) == (Code.NO_ROOM, 4, 5)
 
 
-def test_a_gang_too_large_for_any_domain_is_told_of_the_nearest() -> None:
-    found = together(racks(), party(9))
+def test_a_gang_too_large_for_any_domain_gets_the_nearest_domain_as_reason() -> None:
+    found = together(racks(), batch(9))
     assert (found.domain, found.misfit.fit, found.misfit.nearest.short) == ("r1", 7, 2)
     assert not found.seated.unsure
     assert len(found.seated.seats) == 7
-    nowhere = seat_in_domain(racks(), [party(1)], "block", need=1, profile=Profile())
+    nowhere = seat_in_domain(racks(), [batch(1)], "block", need=1, profile=Profile())
     assert nowhere.misfit == Misfit(Code.NO_DOMAINS, (), level="block", asked=1)
 
 
-def test_domains_that_could_take_so_many() -> None:
-    floor = racks()
-    assert [one.value for one in domains(floor, [party(9)], "rack", need=5)] == ["r1", "r2"]
-    assert [one.most for one in domains(floor, [party(9)], "rack", need=1)] == [7, 6, 4]
-    assert [one.value for one in domains(floor, [party(9)], "rack", (4,), need=1)] == ["r3"]
+def test_domains_are_listed_by_the_pods_they_could_hold() -> None:
+    overlay = racks()
+    assert [one.value for one in domains(overlay, [batch(9)], "rack", need=5)] == ["r1", "r2"]
+    assert [one.most for one in domains(overlay, [batch(9)], "rack", need=1)] == [7, 6, 4]
+    assert [one.value for one in domains(overlay, [batch(9)], "rack", (4,), need=1)] == ["r3"]
 
 
 # ── trees ──────────────────────────────────────────────────────────────────────────────────────────
@@ -281,53 +281,59 @@ def members(count: int, **more: Any) -> list[Pod]:
     ]
 
 
-def supply(floor: NodeOverlay) -> Any:
+def snapshot(overlay: NodeOverlay) -> Any:
     cluster = TopologyState(Topology("dc", ("rack", HOSTNAME)))
-    cluster.load(floor.scene.ground.land.table.nodes.tolist())
+    cluster.load(overlay.scene.ground.land.table.nodes.tolist())
     return cluster.snapshot()
 
 
-def test_a_tree_is_seated_in_rank_order_around_what_sits_already() -> None:
-    floor = opened(node("b"), node("a"))
-    here = supply(floor)
-    floor.seat(PodKey("", "taker"), shape(6), floor.row("a"))
-    found = tree_seats(floor, here, tree(5)[0], members(5), [], profile=Profile())
+def test_a_tree_is_assigned_in_rank_order_around_the_pods_in_the_overlay() -> None:
+    overlay = opened(node("b"), node("a"))
+    here = snapshot(overlay)
+    overlay.seat(PodKey("", "taker"), shape(6), overlay.row("a"))
+    found = tree_seats(overlay, here, tree(5)[0], members(5), [], profile=Profile())
     assert isinstance(found, NodeAssignment)
-    assert nodes_of(floor, found) == "a b b b b"
-    floor.undo(1)
-    refused = tree_seats(floor, here, tree(6)[0], members(6), [], profile=Profile())
+    assert nodes_of(overlay, found) == "a b b b b"
+    overlay.undo(1)
+    refused = tree_seats(overlay, here, tree(6)[0], members(6), [], profile=Profile())
     assert isinstance(refused, Misfit)
     assert (refused.fit, refused.asked) == (5, 6)
-    assert floor.mark() == 1
+    assert overlay.mark() == 1
 
 
-def test_a_tree_keeps_within_bounds() -> None:
-    floor = opened(node("a"), node("b"))
-    inside = floor.only(["b"])
-    found = tree_seats(floor, supply(floor), tree(2)[0], members(2), [], profile=Profile(), within=inside)
+def test_a_tree_uses_only_the_allowed_nodes() -> None:
+    overlay = opened(node("a"), node("b"))
+    inside = overlay.only(["b"])
+    found = tree_seats(
+        overlay, snapshot(overlay), tree(2)[0], members(2), [], profile=Profile(), within=inside
+    )
     assert isinstance(found, NodeAssignment)
-    assert nodes_of(floor, found) == "b b"
+    assert nodes_of(overlay, found) == "b b"
 
 
-def test_a_tree_whose_pods_want_a_port_each_gets_a_node_each() -> None:
-    floor = opened(node("a"), node("b"), node("c"))
+def test_a_tree_whose_pods_use_one_host_port_gets_a_node_per_pod() -> None:
+    overlay = opened(node("a"), node("b"), node("c"))
     ports = (HostPort(80),)
-    floor.seat(PodKey("", "taker"), shape(1, ports=ports), 1)
-    found = tree_seats(floor, supply(floor), tree(2)[0], members(2, ports=ports), [], profile=Profile())
+    overlay.seat(PodKey("", "taker"), shape(1, ports=ports), 1)
+    found = tree_seats(overlay, snapshot(overlay), tree(2)[0], members(2, ports=ports), [], profile=Profile())
     assert isinstance(found, NodeAssignment)
-    assert nodes_of(floor, found) == "a c"
-    floor.undo(1)
-    refused = tree_seats(floor, supply(floor), tree(3)[0], members(3, ports=ports), [], profile=Profile())
+    assert nodes_of(overlay, found) == "a c"
+    overlay.undo(1)
+    refused = tree_seats(
+        overlay, snapshot(overlay), tree(3)[0], members(3, ports=ports), [], profile=Profile()
+    )
     assert isinstance(refused, Misfit)
 
 
-def test_a_tree_that_quarrels_with_itself_is_not_seated_and_not_given_up() -> None:
-    floor = opened(node("a"), node("b", rack="r2"))
+def test_a_tree_with_conflicting_pods_is_not_assigned_and_the_answer_is_unsure() -> None:
+    overlay = opened(node("a"), node("b", rack="r2"))
     apart = PodAffinity(apart=(PodAffinityTerm("rack", MINE, ("",)),))
     even = (TopologySpread("rack", 1, MINE),)
-    found = tree_seats(floor, supply(floor), tree(3)[0], members(3, spread=even), [], profile=Profile())
+    found = tree_seats(overlay, snapshot(overlay), tree(3)[0], members(3, spread=even), [], profile=Profile())
     assert isinstance(found, NodeAssignment)
-    assert (dict(found.seats), found.unsure, floor.mark()) == ({}, True, 0)
-    each = tree_seats(floor, supply(floor), tree(2)[0], members(2, neighbours=apart), [], profile=Profile())
+    assert (dict(found.seats), found.unsure, overlay.mark()) == ({}, True, 0)
+    each = tree_seats(
+        overlay, snapshot(overlay), tree(2)[0], members(2, neighbours=apart), [], profile=Profile()
+    )
     assert isinstance(each, NodeAssignment)
-    assert nodes_of(floor, each) == "a b"
+    assert nodes_of(overlay, each) == "a b"

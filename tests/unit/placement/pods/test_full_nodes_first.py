@@ -1,4 +1,4 @@
-"""Which of several places that would do is taken: the fullest, as long as nobody is torn apart for it."""
+"""Of several placements the one on the fullest nodes is taken, unless that splits a group."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.profile import Profile
 from bayplan.placement.cluster.resource_fit import leading
 from bayplan.placement.pods.assign import seat_all
-from tests.unit.placement.pods.test_assign import node, opened, party
+from tests.unit.placement.pods.test_assign import batch, node, opened
 from tests.unit.placement.subgroups.test_minimums import RACK, ZONE, gang, leaf, placed
 
 ANYWHERE = Locality()
@@ -31,34 +31,34 @@ def test_a_device_tells_how_full_a_node_is_before_cpu_does() -> None:
 
 
 def test_gangs_go_where_least_is_free_and_not_where_the_largest_share_is_in_use() -> None:
-    floor = opened(node("large", cpu=8), node("small", cpu=3), used={"large": 3})
-    found = seat_all(floor, [party(1, cpu=2)], need=1, profile=Profile())
-    assert [floor.node(row) for row in found.seats.values()] == ["small"]
+    overlay = opened(node("large", cpu=8), node("small", cpu=3), used={"large": 3})
+    found = seat_all(overlay, [batch(1, cpu=2)], need=1, profile=Profile())
+    assert [overlay.node(row) for row in found.seats.values()] == ["small"]
 
 
 def test_nodes_that_are_equally_free_are_taken_by_name() -> None:
-    floor = opened(node("a", cpu=4), node("b", cpu=8), used={"b": 4})
-    found = seat_all(floor, [party(1, cpu=2)], need=1, profile=Profile())
-    assert [floor.node(row) for row in found.seats.values()] == ["a"]
+    overlay = opened(node("a", cpu=4), node("b", cpu=8), used={"b": 4})
+    found = seat_all(overlay, [batch(1, cpu=2)], need=1, profile=Profile())
+    assert [overlay.node(row) for row in found.seats.values()] == ["a"]
 
 
-def test_pod_sets_without_a_wish_fill_one_node_after_the_other() -> None:
+def test_pod_sets_without_a_locality_fill_one_node_after_the_other() -> None:
     nodes = [host("four", 4, "r0"), host("eight", 8, "r1"), host("three", 3, "r2")]
-    seats = placed(nodes, gang(leaf("a", 3, locality=ANYWHERE), leaf("b", 2, locality=ANYWHERE)))
-    assert {name: seats[name] for name in ("a0", "a1", "a2")} == dict.fromkeys(("a0", "a1", "a2"), "three")
-    assert {seats["b0"], seats["b1"]} == {"four"}
+    assigned = placed(nodes, gang(leaf("a", 3, locality=ANYWHERE), leaf("b", 2, locality=ANYWHERE)))
+    assert {name: assigned[name] for name in ("a0", "a1", "a2")} == dict.fromkeys(("a0", "a1", "a2"), "three")
+    assert {assigned["b0"], assigned["b1"]} == {"four"}
 
 
 def test_of_equally_few_hosts_the_fullest_are_taken() -> None:
     nodes = [host("two", 2), host("three", 3), host("four", 4), host("free", 3)]
-    seats = placed(nodes, gang(leaf("a", 5, locality=ZONE)))
-    assert Counter(seats.values()) == {"two": 2, "free": 3}
-    assert [seats[f"a{at}"] for at in range(5)] == ["two", "two", "free", "free", "free"]
+    assigned = placed(nodes, gang(leaf("a", 5, locality=ZONE)))
+    assert Counter(assigned.values()) == {"two": 2, "free": 3}
+    assert [assigned[f"a{at}"] for at in range(5)] == ["two", "two", "free", "free", "free"]
 
 
 def test_pods_stay_on_one_host_even_if_others_are_fuller() -> None:
-    seats = placed([host("one", 1), host("other", 1), host("four", 4)], gang(leaf("a", 2)))
-    assert set(seats.values()) == {"four"}
+    assigned = placed([host("one", 1), host("other", 1), host("four", 4)], gang(leaf("a", 2)))
+    assert set(assigned.values()) == {"four"}
 
 
 def test_of_domains_that_hold_as_many_pods_the_one_with_less_left_over_is_taken() -> None:
@@ -70,7 +70,7 @@ def test_of_nodes_that_hold_as_many_pods_the_one_with_less_left_over_is_taken() 
     assert placed([host("n0", 3), host("n1", 2)], gang(pairs("a", 1))) == {"a0": "n1"}
 
 
-def test_who_may_be_anywhere_leaves_over_as_little() -> None:
+def test_a_pod_set_without_locality_leaves_the_least_over() -> None:
     assert placed([host("n0", 3), host("n1", 2)], gang(pairs("a", 1, ANYWHERE))) == {"a0": "n1"}
 
 
@@ -79,5 +79,5 @@ def test_what_is_required_leaves_room_for_what_is_preferred() -> None:
     nodes = [host("n0", 3, "r0"), host("n1", 4, "r1"), host("n2", 8, "r2", "B"), host("n3", 6, "r3", "B")]
     near = Group("near", (leaf("a", 2, locality=ANYWHERE), leaf("b", 4, locality=ANYWHERE)), 2,
                  Locality(preferred="rack"))  # fmt: skip
-    seats = placed(nodes, gang(near, locality=ZONE))
-    assert set(seats.values()) == {"n3"}
+    assigned = placed(nodes, gang(near, locality=ZONE))
+    assert set(assigned.values()) == {"n3"}

@@ -1,4 +1,4 @@
-"""Gangs whose pod sets have minima: siblings that step back, growth, segments, and who lacks what."""
+"""Gangs whose pod sets have minimums: backtracking between siblings, growth, segments, and misfits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bayplan.model.profile import Profile
 from bayplan.placement.pods.batches import NodeAssignment
 from bayplan.placement.subgroups.explain import TreeMisfit
 from bayplan.placement.subgroups.minimums import minima_seats
-from tests.properties.minima_worlds import World, pods_of, stage
+from tests.properties.minima_worlds import World, open_overlay, pods_of
 
 RACK, ZONE = Locality(required="rack"), Locality(required="zone")
 GPU = {"gpu": 1}
@@ -46,17 +46,17 @@ def cut(count: int, minimum: int, size: int, locality: Locality | None = None) -
 
 
 def tried(
-    nodes: list[Node], tree: Group, extra: int | None = None, standing: dict[str, str] | None = None,
+    nodes: list[Node], tree: Group, extra: int | None = None, bound: dict[str, str] | None = None,
     profile: Profile | None = None,
 ) -> NodeAssignment | TreeMisfit | dict[str, str]:  # fmt: skip
     """The node of each pod that got one, or why the gang got none."""
-    on = {PodKey("ns", name): node for name, node in (standing or {}).items()}
+    on = {PodKey("ns", name): node for name, node in (bound or {}).items()}
     world = World(nodes, tree, pods_of(tree), on, extra)
-    floor, supply = stage(world)
-    found = minima_seats(floor, supply, world.wanted(), profile=profile or Profile())
+    overlay, snapshot = open_overlay(world)
+    found = minima_seats(overlay, snapshot, world.wanted(), profile=profile or Profile())
     if isinstance(found, TreeMisfit) or found.unsure:
         return found
-    return {key.name: floor.node(row) for key, row in found.seats.items()}
+    return {key.name: overlay.node(row) for key, row in found.seats.items()}
 
 
 def placed(*given: object, **more: object) -> dict[str, str]:
@@ -71,50 +71,50 @@ def short(*given: object, **more: object) -> TreeMisfit:
     return found
 
 
-def by_rack(seats: dict[str, str], names: Iterable[str]) -> set[str]:
-    return {seats[name].split("-")[0] for name in names}
+def by_rack(assigned: dict[str, str], names: Iterable[str]) -> set[str]:
+    return {assigned[name].split("-")[0] for name in names}
 
 
 # ── siblings ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_siblings_step_back_for_each_other() -> None:
-    seats = placed(racks(6, 4), gang(leaf("a", 3), leaf("b", 4), leaf("c", 3)))
-    assert set(Counter(seats.values()).items()) == {("A0-0", 6), ("A1-0", 4)}
-    assert len(by_rack(seats, (f"b{at}" for at in range(4)))) == 1
+def test_siblings_backtrack_for_each_other() -> None:
+    assigned = placed(racks(6, 4), gang(leaf("a", 3), leaf("b", 4), leaf("c", 3)))
+    assert set(Counter(assigned.values()).items()) == {("A0-0", 6), ("A1-0", 4)}
+    assert len(by_rack(assigned, (f"b{at}" for at in range(4)))) == 1
 
 
 def test_many_siblings_that_only_fit_one_way() -> None:
     sizes = (5, 5, 4, 4, 3, 3, 3, 3)  # 10 + 10 + 10, without a device to spare
     tree = gang(*(leaf(chr(ord("a") + at), size) for at, size in enumerate(reversed(sizes))))
-    seats = placed(racks(10, 10, 10), tree)
-    assert set(Counter(seats.values()).values()) == {10}
+    assigned = placed(racks(10, 10, 10), tree)
+    assert set(Counter(assigned.values()).values()) == {10}
     assert short(racks(10, 10, 9), tree).unsure is False
 
 
-def test_groups_step_back_as_well() -> None:
+def test_groups_backtrack_as_well() -> None:
     """Both fit the roomy zone, only one of them the other."""
     nodes = [*racks(4, 4, zone="A"), *racks(3, 3, zone="B")]
     small = Group("small", (leaf("a", 3), leaf("b", 3)), 2, ZONE)
     large = Group("large", (leaf("c", 4), leaf("d", 4)), 2, ZONE)
     for order in ((small, large), (large, small)):
-        seats = placed(nodes, gang(*order))
-        assert {name for name, node in seats.items() if node[0] == "A"} == {
+        assigned = placed(nodes, gang(*order))
+        assert {name for name, node in assigned.items() if node[0] == "A"} == {
             f"{p}{r}" for p in "cd" for r in range(4)
         }
 
 
-def test_those_who_may_be_anywhere_leave_room_for_those_who_may_not() -> None:
-    seats = placed(racks(2, 4), gang(leaf("any", 2, locality=Locality()), leaf("b", 4)))
-    assert by_rack(seats, ("any0", "any1")) == {"A0"}
+def test_pod_sets_without_locality_leave_capacity_for_those_with_one() -> None:
+    assigned = placed(racks(2, 4), gang(leaf("any", 2, locality=Locality()), leaf("b", 4)))
+    assert by_rack(assigned, ("any0", "any1")) == {"A0"}
 
 
 def test_pods_that_differ_are_tried_in_every_way() -> None:
     """Two of three and three of two on nodes of six: only threes together and twos together fit."""
     threes = PodSet("a", 2, 2, {"gpu": 3})
     twos = PodSet("b", 3, 3, {"gpu": 2})
-    seats = placed(racks(6, 6), gang(twos, threes))
-    assert by_rack(seats, ("a0", "a1")) != by_rack(seats, ("b0", "b1", "b2"))
+    assigned = placed(racks(6, 6), gang(twos, threes))
+    assert by_rack(assigned, ("a0", "a1")) != by_rack(assigned, ("b0", "b1", "b2"))
     assert short(racks(5, 6), gang(twos, threes)).unsure is False
 
 
@@ -136,69 +136,71 @@ def test_what_is_only_preferred_is_given_up_first() -> None:
     assert {node[0] for node in placed(zones, gang(near)).values()} in ({"A"}, {"B"}), "the next wider level"
 
 
-def test_who_cannot_be_together_fills_few_domains_one_after_the_other() -> None:
+def test_a_preference_that_one_domain_cannot_satisfy_fills_few_domains() -> None:
     rather = leaf("a", 7, locality=Locality(preferred="rack"))
-    seats = placed(racks(2, 4, 1, 4, 3), gang(rather))
-    assert [seats[f"a{rank}"][:2] for rank in range(7)] == ["A3"] * 4 + ["A4"] * 3, "of equals the last one"
+    assigned = placed(racks(2, 4, 1, 4, 3), gang(rather))
+    assert [assigned[f"a{rank}"][:2] for rank in range(7)] == ["A3"] * 4 + ["A4"] * 3, (
+        "of equals the last one"
+    )
     zones = [*racks(4, 1, zone="A"), *racks(2, 2, 2, zone="B")]
-    seats = placed(zones, gang(leaf("a", 8, locality=Locality(preferred="rack"))))
+    assigned = placed(zones, gang(leaf("a", 8, locality=Locality(preferred="rack"))))
     order = ["B2", "B2", "B1", "B1", "B0", "B0", "A0", "A0"]
-    assert [seats[f"a{rank}"][:2] for rank in range(8)] == order, "the wider level counts first"
+    assert [assigned[f"a{rank}"][:2] for rank in range(8)] == order, "the wider level counts first"
     hosts = placed(racks(4, 4, hosts=2), gang(leaf("a", 6, locality=Locality(preferred="rack"))))
     assert [hosts[f"a{rank}"] for rank in range(6)] == ["A1-0", "A1-0", "A1-1", "A1-1", "A0-0", "A0-0"]
 
 
-def test_who_cannot_be_together_joins_most_of_those_who_stand() -> None:
+def test_a_preference_that_one_domain_cannot_satisfy_joins_the_bound_pods() -> None:
     rather = leaf("a", 6, locality=Locality(preferred="rack"))
-    standing = {"a0": "A0-0", "a1": "A2-0", "a2": "A2-0"}
-    seats = placed(racks(5, 9, 4), gang(rather), standing=standing)
-    assert [seats[f"a{rank}"] for rank in range(3, 6)] == ["A2-0", "A2-0", "A0-0"]
+    bound = {"a0": "A0-0", "a1": "A2-0", "a2": "A2-0"}
+    assigned = placed(racks(5, 9, 4), gang(rather), bound=bound)
+    assert [assigned[f"a{rank}"] for rank in range(3, 6)] == ["A2-0", "A2-0", "A0-0"]
 
 
-def test_every_wish_has_mates_of_its_own_and_the_narrowest_counts() -> None:
+def test_every_preference_follows_its_own_bound_pods_and_the_narrowest_counts() -> None:
     near = Locality(preferred="rack")
     two = gang(leaf("a", 3, locality=near), leaf("b", 3, locality=near))
-    standing = {"a0": "A0-0", "a1": "A1-0", "b0": "A2-0", "b1": "A3-0"}
-    found = placed(racks(2, 1, 3, 1, 1), two, standing=standing)
+    bound = {"a0": "A0-0", "a1": "A1-0", "b0": "A2-0", "b1": "A3-0"}
+    found = placed(racks(2, 1, 3, 1, 1), two, bound=bound)
     assert found == {"a2": "A0-0", "b2": "A2-0"}
     inner = leaf("a", 8, locality=near)
     zones = [*racks(3, 3, zone="A", hosts=3), *racks(2, 1, zone="B")]
-    seats = placed(zones, gang(inner, locality=Locality(preferred="zone")))
-    assert [seats[f"a{rank}"][:2] for rank in range(8)] == ["A1"] * 3 + ["A0"] * 3 + ["B0"] * 2
+    assigned = placed(zones, gang(inner, locality=Locality(preferred="zone")))
+    assert [assigned[f"a{rank}"][:2] for rank in range(8)] == ["A1"] * 3 + ["A0"] * 3 + ["B0"] * 2
 
 
-def test_equal_wishes_in_several_domains_are_each_granted_as_far_as_can_be() -> None:
+def test_equal_preferences_in_several_domains_are_each_satisfied_as_far_as_possible() -> None:
     host = Locality(preferred=HOSTNAME)
     four = (Group(f"g{name}", (leaf(name, 3, locality=host),), 1, RACK) for name in "abcd")
-    seats = placed(racks(6, 6, hosts=3), gang(*four))
+    assigned = placed(racks(6, 6, hosts=3), gang(*four))
     for name in "abcd":
-        hosts = [seats[f"{name}{rank}"] for rank in range(3)]
+        hosts = [assigned[f"{name}{rank}"] for rank in range(3)]
         assert len({host[:2] for host in hosts}) == 1 and len(set(hosts)) == 2 and hosts[0] == hosts[1], hosts
 
 
-def test_who_would_rather_be_together_needs_the_topology() -> None:
+def test_a_preferred_locality_uses_nodes_of_the_topology_first() -> None:
     outside = Node("cpu", {HOSTNAME: "cpu"}, {"gpu": 3, "cpu": 9, "pods": 9})
-    seats = placed([*racks(2, 2), outside], gang(leaf("a", 5, locality=Locality(preferred="rack"))))
-    assert [seats[f"a{rank}"] for rank in range(5)] == ["A1-0", "A1-0", "A0-0", "A0-0", "cpu"]
+    assigned = placed([*racks(2, 2), outside], gang(leaf("a", 5, locality=Locality(preferred="rack"))))
+    assert [assigned[f"a{rank}"] for rank in range(5)] == ["A1-0", "A1-0", "A0-0", "A0-0", "cpu"]
 
 
-def test_nodes_outside_of_the_topology_take_those_who_do_not_need_it() -> None:
+def test_pods_without_locality_use_nodes_outside_of_the_topology_first() -> None:
     outside = Node("cpu", {HOSTNAME: "cpu"}, {"gpu": 1, "cpu": 9, "pods": 9})
-    seats = placed([*racks(4), outside], gang(leaf("m", 1, locality=Locality()), leaf("w", 4)))
-    assert seats["m0"] == "cpu"
+    assigned = placed([*racks(4), outside], gang(leaf("m", 1, locality=Locality()), leaf("w", 4)))
+    assert assigned["m0"] == "cpu"
 
 
 # ── minima and growth ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_every_minimum_or_nobody() -> None:
+def test_all_minimums_or_nothing() -> None:
     tree = gang(leaf("a", 4, 2, Locality()), leaf("b", 4, 2, Locality()))
     assert Counter(name[0] for name in placed(racks(5), tree)) == {"a": 3, "b": 2}
     assert Counter(name[0] for name in placed(racks(4), tree)) == {"a": 2, "b": 2}
     assert short(racks(3), tree).misfit is None
 
 
-def test_the_neediest_grows_first() -> None:
+def test_the_pod_set_with_the_lowest_ratio_grows_first() -> None:
     tree = gang(leaf("a", 9, 3, Locality()), leaf("b", 9, 1, Locality()))
     grown = Counter(name[0] for name in placed(racks(10), tree))
     assert grown == {"a": 7, "b": 3}, "3/3 and 1/1, then always the one that has least of its minimum"
@@ -206,15 +208,15 @@ def test_the_neediest_grows_first() -> None:
     assert Counter(name[0] for name in placed(racks(10), tree, extra=0)) == {"a": 3, "b": 1}
 
 
-def test_who_grows_stays_in_the_domain() -> None:
+def test_elastic_pods_stay_in_the_domain() -> None:
     assert placed(racks(2, 3), gang(leaf("a", 4, 2))) == {f"a{at}": "A0-0" for at in range(2)}
     assert len(placed(racks(2, 4), gang(leaf("a", 4, 2)))) == 4, "a domain for all is better"
 
 
-def test_wishes_around_are_no_bonds() -> None:
+def test_an_outer_preference_is_not_a_requirement() -> None:
     tree = gang(leaf("a", 2, locality=Locality()), leaf("c", 2, 1), locality=Locality(preferred=HOSTNAME))
-    standing = {"a0": "A0-0", "a1": "A1-0", "c0": "A1-0"}
-    assert placed(racks(9, 9), tree, standing=standing) == {"c1": "A1-0"}, "a wish never leads elsewhere"
+    bound = {"a0": "A0-0", "a1": "A1-0", "c0": "A1-0"}
+    assert placed(racks(9, 9), tree, bound=bound) == {"c1": "A1-0"}, "a wish never leads elsewhere"
     rather = Group("g", (leaf("a", 4, 2, ZONE),), 1, Locality(preferred="rack"))
     assert len(placed(racks(2, 1), gang(rather))) == 3, "nor does it keep anybody from a place"
 
@@ -232,8 +234,8 @@ def test_elastic_segments_never_block() -> None:
 
 
 def test_the_last_segment_is_smaller() -> None:
-    seats = placed(racks(4, 2, 4), gang(cut(10, 10, 4)))
-    assert by_rack(seats, ("worker8", "worker9")) == {"A1"}
+    assigned = placed(racks(4, 2, 4), gang(cut(10, 10, 4)))
+    assert by_rack(assigned, ("worker8", "worker9")) == {"A1"}
 
 
 def test_segments_stay_within_what_the_whole_requires() -> None:
@@ -245,40 +247,40 @@ def test_segments_stay_within_what_the_whole_requires() -> None:
 
 
 def test_ranks_follow_the_topology() -> None:
-    seats = placed(racks(4, 4, 4, hosts=2), gang(cut(12, 12, 4)))
-    assert [seats[f"worker{rank}"] for rank in range(12)] == sorted(seats.values())
+    assigned = placed(racks(4, 4, 4, hosts=2), gang(cut(12, 12, 4)))
+    assert [assigned[f"worker{rank}"] for rank in range(12)] == sorted(assigned.values())
 
 
-# ── who stands ─────────────────────────────────────────────────────────────────────────────────────
+# ── bound pods ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_replaced_pod_joins_its_segment() -> None:
-    standing = {f"worker{rank}": f"A{rank // 4}-0" for rank in range(12) if rank != 5}
-    assert placed(racks(9, 5, 4), gang(cut(12, 12, 4)), standing=standing) == {"worker5": "A1-0"}
-    assert placed(racks(9, 4, 4), gang(cut(12, 12, 4)), standing=standing) == {"worker5": "A1-0"}
-    gone = {name: node for name, node in standing.items() if node != "A1-0"}
-    again = placed(racks(9, 1, 4, 4), gang(cut(12, 12, 4)), standing=gone)
+    bound = {f"worker{rank}": f"A{rank // 4}-0" for rank in range(12) if rank != 5}
+    assert placed(racks(9, 5, 4), gang(cut(12, 12, 4)), bound=bound) == {"worker5": "A1-0"}
+    assert placed(racks(9, 4, 4), gang(cut(12, 12, 4)), bound=bound) == {"worker5": "A1-0"}
+    lost_nodes = {name: node for name, node in bound.items() if node != "A1-0"}
+    again = placed(racks(9, 1, 4, 4), gang(cut(12, 12, 4)), bound=lost_nodes)
     assert len(again) == 4 and len(set(again.values())) == 1
 
 
 def test_a_full_domain_is_waited_for() -> None:
-    found = short(racks(3, 9), gang(leaf("a", 4)), standing={"a0": "A0-0", "a1": "A0-0"})
+    found = short(racks(3, 9), gang(leaf("a", 4)), bound={"a0": "A0-0", "a1": "A0-0"})
     assert found.misfit is not None and found.misfit.nearest is not None
     assert (found.misfit.nearest.domain, found.misfit.nearest.fit) == (("A", "r0"), 1)
-    assert short(racks(9, 9), gang(leaf("a", 3)), standing={"a0": "A0-0", "a1": "A1-0"}).misfit is not None
+    assert short(racks(9, 9), gang(leaf("a", 3)), bound={"a0": "A0-0", "a1": "A1-0"}).misfit is not None
 
 
-def test_nobody_joins_those_who_are_apart_already() -> None:
+def test_no_pod_joins_bound_pods_that_are_in_several_domains() -> None:
     tree = gang(leaf("a", 3, 0), leaf("b", 1))
     apart = {"a0": "A0-0", "a1": "A1-0", "b0": "A0-0"}
-    assert short(racks(9, 9), tree, standing=apart).misfit is None
-    assert placed(racks(9, 9), tree, standing={"a0": "A0-0", "a1": "A0-0", "b0": "A1-0"}) == {"a2": "A0-0"}
+    assert short(racks(9, 9), tree, bound=apart).misfit is None
+    assert placed(racks(9, 9), tree, bound={"a0": "A0-0", "a1": "A0-0", "b0": "A1-0"}) == {"a2": "A0-0"}
 
 
-# ── what is said ───────────────────────────────────────────────────────────────────────────────────
+# ── misfits ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_who_lacks_what() -> None:
+def test_the_misfit_names_the_part_and_the_nearest_domain() -> None:
     found = short(racks(4, 2), gang(leaf("a", 2), leaf("b", 5)))
     assert (found.part, found.minimum, found.fit) == ("b", 5, 6)
     misfit = found.misfit
@@ -308,19 +310,19 @@ def test_the_tighter_zone_is_filled_first_whatever_its_racks() -> None:
         assert placed(nodes, gang(leaf("a", 1, locality=locality))) == {"a0": "B0-0"}
 
 
-def test_one_floor_is_asked_again_with_another_limit() -> None:
+def test_one_overlay_is_used_again_with_another_limit() -> None:
     tree = gang(leaf("a", 4, 2, Locality()))
     world = World(racks(9), tree, pods_of(tree), {})
-    floor, supply = stage(world)
+    overlay, snapshot = open_overlay(world)
     first = world.wanted()
-    for extra, seats in ((0, 2), (1, 3), (None, 4), (0, 2)):
-        mark = floor.mark()
-        found = minima_seats(floor, supply, replace(first, extra=extra), profile=Profile())
-        assert isinstance(found, NodeAssignment) and len(found.seats) == seats
-        floor.undo(mark)
+    for extra, assigned in ((0, 2), (1, 3), (None, 4), (0, 2)):
+        checkpoint = overlay.mark()
+        found = minima_seats(overlay, snapshot, replace(first, extra=extra), profile=Profile())
+        assert isinstance(found, NodeAssignment) and len(found.seats) == assigned
+        overlay.undo(checkpoint)
 
 
-def test_a_whole_that_fits_no_domain_is_told_before_a_part_of_it() -> None:
+def test_a_gang_that_fits_no_domain_is_reported_before_a_part_of_it() -> None:
     found = short(racks(3, 3), gang(leaf("a", 4), leaf("b", 1), locality=RACK))
     assert found.part == "" and found.misfit is not None
     assert (found.misfit.fit, found.misfit.asked) == (3, 5)

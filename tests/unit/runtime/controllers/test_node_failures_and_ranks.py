@@ -1,4 +1,4 @@
-"""A node fails under ranked pods, with ungating beside: ranks that survive stay, the lost one moves."""
+"""A node of ranked pods fails, with ungating: surviving ranks stay, the lost one moves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 def ranked(world: World, name: str, gang: str, rank: int) -> None:
-    """A job makes a pod, and it waits for its turn."""
+    """A job creates a pod, and it waits to be ungated."""
     notes = {"kueue.x-k8s.io/workload": gang, "kueue.x-k8s.io/podset-unconstrained-topology": "true"}
     labels = {INDEX: str(rank), "kueue.x-k8s.io/podset": "main"}
     meta = {"name": name, "namespace": "ml", "annotations": notes, "labels": labels}
@@ -30,7 +30,7 @@ def told(world: World, name: str) -> str:
 
 
 def start(world: World, gang: str) -> list[str]:
-    """A gang of four ranked pods on whole hosts; says where each rank is."""
+    """A gang of four ranked pods on whole hosts; returns the host of each rank."""
     asked = workload(gang, 4, 4)
     asked["spec"]["podSets"][0]["topologyRequest"] = {"unconstrained": True, "podIndexLabel": INDEX}
     world.cluster.submit(asked)
@@ -65,7 +65,7 @@ def test_a_pod_sent_to_a_cordoned_node_is_failed_once_and_its_successor_goes_els
     world = World(others=[UngatingController(0.0)])
     hosts = start(world, "train")
     world.store.patch(PLAIN_PODS, "ml", "train-1", {"status": {"phase": "Failed"}}, subresource="status")
-    ranked(world, "train-1-again", "train", 1)  # sent to its old place, and then:
+    ranked(world, "train-1-again", "train", 1)  # sent to its old host, and then:
     assert told(world, "train-1-again") == hosts[1]
     world.change(hosts[1], {"unschedulable": True})
     world.pass_time(2)

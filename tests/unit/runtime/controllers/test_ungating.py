@@ -1,4 +1,4 @@
-"""The ungating role in its loop, on a cluster in memory: pods are let go, writes get lost, and we restart."""
+"""The ungating controller in its loop, on a cluster in memory: pods are ungated, writes fail, restarts."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ OFFSET = "kueue.x-k8s.io/pod-index-offset"
 
 
 class Silent:
-    """A journal that keeps nothing."""
+    """A journal that records nothing."""
 
     def record(self, now: float, what: str, body: object, role: str = "") -> None: ...
 
 
 class Flaky(EmbeddedBackend):
-    """Lets somebody pick how writes end; what is not done never happens, but for `unheard` ones."""
+    """Lets a test choose how writes end; what is not done never happens, but for `unheard` ones."""
 
     ends: Callable[[Write], Ended] = staticmethod(lambda write: Ended.DONE)
     unheard = False
@@ -70,7 +70,7 @@ class Flaky(EmbeddedBackend):
 
 
 class World:
-    """A furnished cluster, its job controllers, and a loop that admits and ungates."""
+    """A prepared cluster, its job controllers, and a loop that admits and ungates."""
 
     def __init__(self) -> None:
         store = store_at(NOW)
@@ -84,7 +84,7 @@ class World:
         self.restart()
 
     def restart(self) -> None:
-        """Nothing is left of what was known; the API is all there is."""
+        """The process restarts: only the API has state."""
         self.backend = Flaky(self.store)
         self.role = UngatingController(removed=lambda *told: self.removed.append(told))
         roles: list[Controller] = [AdmissionController(), self.role]
@@ -111,7 +111,7 @@ class World:
         return self.store.list(PODS, "ml").items
 
     def start(self, name: str, pods: int) -> None:
-        """The job of the Workload is let go: its pods are made, gated, as Kueue's users know it."""
+        """The job of the Workload starts: its pods are created with their gate."""
         obj = job(name, pods, 2, "")
         spec = obj["spec"]
         spec |= {"suspend": False, "completionMode": "Indexed"}
@@ -121,7 +121,7 @@ class World:
         self.cluster.put(JOBS, obj)
 
     def hosts(self) -> dict[int, str]:
-        """Where the living pods were sent, by index."""
+        """The hosts of the ungated pods, by index."""
         found = {}
         for pod in self.pods():
             selector = pod["spec"].get("nodeSelector") or {}
@@ -131,7 +131,7 @@ class World:
         return found
 
     def slots(self, name: str) -> dict[int, str]:
-        """Where each rank belongs, as the Workload says."""
+        """The host of each rank, as the Workload says."""
         status = self.store.get(api_kinds.WORKLOADS, "ml", name)["status"]
         given = status["admission"]["podSetAssignments"][0]["topologyAssignment"]
         read = decode_assignment(Field(given))
@@ -209,7 +209,7 @@ def test_a_pod_that_failed_or_vanished_leaves_its_slot_to_its_successor(world: W
 @pytest.mark.parametrize("ended", [Ended.TIMED_OUT, Ended.CONFLICT, Ended.REFUSED])
 @pytest.mark.parametrize("unheard", [False, True])
 def test_writes_that_fail_are_made_again(world: World, ended: Ended, unheard: bool) -> None:
-    """Also those that did happen though nobody heard: then there is nothing left to do."""
+    """Also those that did happen without an answer: then there is nothing left to do."""
     world.admit("train", 4)
     world.start("train", 4)
     world.backend.ends, world.backend.unheard = (lambda write: ended), unheard
@@ -229,7 +229,7 @@ def test_who_may_not_be_ungated_is_put_off_and_does_not_hold_up_others(world: Wo
     assert 4 < len(world.backend.made) <= 4 + 20 / RETRY_SECONDS
 
 
-def test_a_gang_that_has_to_leave_lets_nobody_else_go(world: World) -> None:
+def test_an_evicted_gang_ungates_no_further_pod(world: World) -> None:
     world.admit("train", 4)
     world.store.patch(api_kinds.CLUSTER_QUEUES, "", "left-queue", {"spec": {"stopPolicy": "HoldAndDrain"}})
     world.play(1)
@@ -261,7 +261,7 @@ def test_nothing_is_remembered_of_gangs_that_are_gone(world: World) -> None:
         world.store.delete(PODS, "ml", pod["metadata"]["name"])
     world.store.delete(api_kinds.WORKLOADS, "ml", "train")
     world.play(3)
-    assert world.role.troops == {} and world.role.homes == {}
+    assert world.role.gangs == {} and world.role.gang_of == {}
     assert world.role.next_due(world.now) == float("inf")
 
 
@@ -280,8 +280,8 @@ def test_gangs_do_not_mix(world: World) -> None:
     )
 
 
-def test_a_slot_in_doubt_is_nobody_elses() -> None:
-    """The first patch may have arrived, so that what becomes of the second proves nothing."""
+def test_a_doubtful_slot_is_given_to_no_other_pod() -> None:
+    """The first patch may have arrived, so that the outcome of the second proves nothing."""
     role, one, two = UngatingController(), wire(gated("a")), wire(gated("b"))
     for event in (Event(Happened.SEEN, api_kinds.WORKLOADS, gang(("x1", 1))), _seen(one)):
         list(role.decode(event))
@@ -293,7 +293,7 @@ def test_a_slot_in_doubt_is_nobody_elses() -> None:
     list(role.follow_up(WriteOutcome(second, Ended.REFUSED), NOW + RETRY_SECONDS))
     assert [write.name for write in role.keep(NOW + 2 * RETRY_SECONDS)] == ["a"]
     list(role.decode(Event(Happened.GONE, PODS_KIND, one)))
-    role.stirred[("ml", "gang")] = True
+    role.changed[("ml", "gang")] = True
     assert [write.name for write in role.keep(NOW + 3 * RETRY_SECONDS)] == ["b"]
 
 

@@ -1,4 +1,4 @@
-"""One object behind the API: how it is asked for, and what the answers mean."""
+"""One API object: the requests, and what the responses mean."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_refusals_are_trouble(status: int, body: object, trouble: type[Exception
         api.update({"metadata": {"resourceVersion": "1"}}, 1.0)
 
 
-def test_somebody_else_was_first() -> None:
+def test_a_conflict_is_raised_if_another_client_was_first() -> None:
     assert answering(404, GONE).get(1.0) is None
     with pytest.raises(WriteConflict):
         answering(404, GONE).update({"metadata": {"resourceVersion": "1"}}, 1.0)

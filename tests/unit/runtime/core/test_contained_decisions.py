@@ -1,4 +1,4 @@
-"""Gangs that cannot be decided on, or take too long: what they are told, and what replay makes of it."""
+"""Gangs whose decision fails or takes too long: their rejection, and how replay handles them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class BuggyAdmission(AdmissionController):
 
     def decide(self, view: AdmissionSnapshot, now: float, watchdog: Watchdog | None = None) -> Plan:
         if any(gang.name in self.bad for gang in self.asking(view)):
-            raise Bug("nobody knows whose turn it was")
+            raise Bug("it is unknown which gang was decided on")
         return super().decide(view, now, watchdog)
 
 
@@ -84,7 +84,7 @@ def test_a_workload_that_could_not_be_decided_on_is_admitted_once_it_can() -> No
 
 
 class Ticking(Observer):
-    """A stopwatch that goes on by a tenth of a second whenever somebody looks at it."""
+    """A stopwatch that advances by a tenth of a second at each reading."""
 
     def stopwatch(self) -> Callable[[], float]:
         looks = [0.0]
@@ -139,7 +139,7 @@ def test_what_was_found_before_time_ran_out_is_told_too() -> None:
     assert "Found by then: couldn't assign flavors to pod set main" in words
 
 
-def test_those_whose_turn_has_not_come_have_it_in_the_next_decision() -> None:
+def test_gangs_that_were_not_reached_are_decided_on_in_the_next_cycle() -> None:
     site = Site(FIRST, cpus=(64,), role=SchedulerController(Profile(decision_seconds=3.0)))
     site.loop = Loop(
         site.loop.backend, (site.role,), site.journal, observer=Ticking(), containment=Containment()
@@ -149,10 +149,10 @@ def test_those_whose_turn_has_not_come_have_it_in_the_next_decision() -> None:
     site.loop.step(site.now)
     bound = [name for name in (f"p{n}" for n in range(20)) if site.on(name)[0]]
     assert 0 < len(bound) < 20
-    site.loop.rests.clear()
+    site.loop.paused_until.clear()
     for _ in range(20):
         site.loop.step(site.now)
-        site.loop.rests.clear()
+        site.loop.paused_until.clear()
     assert all(site.on(*(f"p{n}" for n in range(20))))
 
 
@@ -165,7 +165,7 @@ def test_admission_stops_between_heads_when_time_is_up() -> None:
     for name in ("a", "b", "c"):
         world.cluster.submit(workload(name, 1, 1, required=RACK))
     for _ in range(60):
-        world.loop.rests.clear()
+        world.loop.paused_until.clear()
         world.pass_time(0.5)
     told = {name: world.told(name)["QuotaReserved"][1] for name in "abc"}
     assert set(told.values()) <= {"QuotaReserved", "DecisionBudgetExceeded"}
@@ -180,7 +180,7 @@ def failing_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def bug(look: Any, floor: Any, asked: Any, *rest: Any) -> Any:
         if asked.candidate.charter.source.name == name:
-            raise ZeroDivisionError("nobody thought of this")
+            raise ZeroDivisionError("an unexpected error")
         return attempt(look, floor, asked, *rest)
 
     monkeypatch.setattr(muster, "attempt", bug)
@@ -221,7 +221,7 @@ def test_replay_says_that_an_error_does_not_come_out_again(
     assert outcome.exit_code == 0 and "errors do not come out again" in outcome.output
     outcome = CliRunner().invoke(replay, [str(tmp_path), "--only", identity])
     assert outcome.exit_code == 1 and "does not fail" in outcome.output
-    assert "nobody thought of this" in outcome.output and "bad: 1 pods on" in outcome.output
+    assert "an unexpected error" in outcome.output and "bad: 1 pods on" in outcome.output
 
 
 def test_replay_of_one_error_brings_it_out_with_its_traceback(
@@ -231,7 +231,7 @@ def test_replay_of_one_error_brings_it_out_with_its_traceback(
     _, identity = recorded(tmp_path)
     outcome = CliRunner().invoke(replay, [str(tmp_path), "--only", identity])
     assert outcome.exit_code == 0, outcome.output
-    assert "deciding on Pod default/bad failed: ZeroDivisionError: nobody thought of this" in outcome.output
+    assert "deciding on Pod default/bad failed: ZeroDivisionError: an unexpected error" in outcome.output
     assert "the same error comes out:\nTraceback" in outcome.output
 
 
@@ -279,9 +279,12 @@ def test_a_step_that_fails_as_a_whole_is_contained_and_the_liveness_probe_notice
     counted: list[str] = []
     site = Site(FIRST)
     loop = Loop(
-        Metered(site.loop.backend, metrics), (SchedulerController(),), Silent(), observer=Meter(clock, metrics),
+        Metered(site.loop.backend, metrics),
+        (SchedulerController(),),
+        Silent(),
+        observer=Meter(clock, metrics),
         containment=Containment(count=lambda where, kind: counted.append(where)),
-    )  # fmt: skip
+    )
     service = Service(loop, clock, metrics, stop)
     before, steps = service.last_step, [0]
 

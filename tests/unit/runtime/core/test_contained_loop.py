@@ -1,4 +1,4 @@
-"""One bad object stops no other: what fails about it is contained, told, counted and tried again."""
+"""One bad object stops no other: its failure is contained, logged, counted and tried again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.unit.runtime.controllers.scheduler.test_controller import Site
 
 
 class Bug(Exception):
-    """Nobody thought of this."""
+    """An unexpected error."""
 
 
 class Buggy(SchedulerController):
@@ -43,7 +43,7 @@ class Buggy(SchedulerController):
         self.unreadable: set[str] = set()
         self.undecidable: set[str] = set()
         self.unwritable: set[str] = set()
-        self.anonymous = False  # nobody knows whose turn it was when it failed
+        self.anonymous = False  # it is unknown which gang failed
         self.decisions = 0
 
     def decode(self, event: Event) -> Iterator[Change]:
@@ -67,7 +67,7 @@ class Buggy(SchedulerController):
 
 
 class ContainedSite(Site):
-    """A site whose loop contains errors, and tells what it contained."""
+    """A site whose loop contains errors, and records what it contained."""
 
     def __init__(self, *cpus: int) -> None:
         self.bugs = Buggy()
@@ -168,11 +168,11 @@ def test_a_pod_that_cannot_be_read_takes_no_room_once_it_is_deleted() -> None:
     assert site.on("good") == ["n1"]
 
 
-# ── fold ───────────────────────────────────────────────────────────────────────────────────────────
+# ── apply ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def failing_fold(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change that raises when half of it is done."""
+    """A change that raises when half of it is applied."""
     enrol = SchedulingStore._enrol
 
     def thrown(store: SchedulingStore, pod: Any, before: Any) -> None:
@@ -205,7 +205,7 @@ def test_what_was_being_bound_is_still_assumed_when_the_state_is_built_anew(
     site.loop.take_in(site.now)
     view = site.role.look(site.now)
     assert view is not None
-    site.role.assume(site.role.decide(view, site.now), site.now)  # and the write is on its way
+    site.role.assume(site.role.decide(view, site.now), site.now)  # and the write is in flight
     failing_fold("bad", monkeypatch)
     site.pod("bad")
     site.loop.take_in(site.now)
@@ -299,7 +299,7 @@ def test_a_binding_that_cannot_be_written_down_is_given_back_and_tried_again(
         site.pod("good", cpu=1)
         site.run(0.3)
         assert site.on("bad", "good") == ["", "n2"]
-        assert not site.role.state.store.assumed and site.role.binding == 0
+        assert not site.role.state.store.assumed and site.role.bindings_in_flight == 0
     site.run(20)
     assert site.on("bad") == ["n1"]
 
@@ -324,7 +324,7 @@ def test_nodes_that_cannot_be_read_are_left_out_and_the_others_used(site: Contai
     assert site.on("large") == ["n3"]
 
 
-# ── look ───────────────────────────────────────────────────────────────────────────────────────────
+# ── snapshot ───────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(

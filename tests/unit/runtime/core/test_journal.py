@@ -245,7 +245,7 @@ def test_the_policy_says_when_entries_are_safe(
 
 
 class Disk:
-    """A disk that takes so many bytes and no more, until it is emptied."""
+    """A disk that accepts so many bytes and no more, until it is emptied."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
         self.room, self._write = room, os.write
@@ -286,7 +286,7 @@ def test_what_a_full_disk_lost_is_told_to_the_reader(tmp_path: Path, monkeypatch
     for number in range(10):
         journal.record(0, "change", number)
     disk.room = 10**9
-    journal.record(0, "change", 10)  # frees what waited
+    journal.record(0, "change", 10)  # frees what was buffered
     journal.record(0, "change", 11)
     journal.close()
     with pytest.raises(Damaged, match=r"entry 12 follows entry \d$"):

@@ -1,4 +1,4 @@
-"""What users keep secret in their jobs is not in the journal, whatever role reads the job."""
+"""Secrets in users' jobs are not in the journal, whichever controller reads the job."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def journal() -> MemoryJournal:
 
 @pytest.fixture
 def world(journal: MemoryJournal) -> JobWorld:
-    """A cluster where every role there is writes one journal."""
+    """A cluster where all controllers write one journal."""
     made = JobWorld()
     made.backend = EmbeddedBackend(made.store)
     roles = (

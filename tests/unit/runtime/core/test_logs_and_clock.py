@@ -1,4 +1,4 @@
-"""Logs in one form for everybody, without secrets in tracebacks; clocks that run and one that is moved."""
+"""Logs in one format, without secrets in tracebacks; the system clock and the virtual clock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def lines(style: logs.Format, level: str = "info") -> str:
     except ValueError:
         log.exception("failed")
         logging.getLogger("aiohttp.server").error("broken", exc_info=True)
-    logging.getLogger("asyncio").info("nobody asked")
+    logging.getLogger("asyncio").info("not interesting")
     assert token not in stream.getvalue(), "local variables are not for the log"
     return stream.getvalue()
 
@@ -60,7 +60,7 @@ def test_json_is_one_object_per_line() -> None:
 def test_the_console_is_for_people() -> None:
     text = lines(logs.Format.CONSOLE)
     assert "1970-01-01T00:00:00.500000Z [info     ] bound" in text and "gang=ns/train" in text
-    assert "\x1b[" not in text, "colours only where somebody sees them"
+    assert "\x1b[" not in text, "colours only on a terminal"
 
 
 def test_the_level_is_a_threshold() -> None:

@@ -26,8 +26,7 @@ from bayplan.model.change import (
     StorageSeen,
 )
 from bayplan.model.filter_failure import FilterFailure, FilterReason, PodError
-from bayplan.model.gang import Group, Locality, PodSet, Ref, Segment
-from bayplan.model.gang_spec import DisruptionBudget, GangSpec
+from bayplan.model.gang import DisruptionBudget, GangSpec, Group, Locality, PodSet, Ref, Segment
 from bayplan.model.node import Node
 from bayplan.model.node_rules import NodeRules, NodeSelectorTerm, Requirement, Toleration
 from bayplan.model.plan import Bind, MarkStarted, Nominate, Plan, PreemptPod, ReportUnschedulable
@@ -97,9 +96,17 @@ POD = Pod(
     created=1.5, told="no room", scheduler="bayplan",
 )  # fmt: skip
 WHY = SchedulingRejection(
-    RejectionReason.NO_ROOM, 3, 3, 1, POD.key, FilterFailure(5, {(FilterReason.LACKING, "cpu"): 5}, PodError.CLAIM_LOST, ("c",)),
-    Misfit(Code.NO_ROOM, ("w",)), PreemptionSearchOutcome.NOBODY, 2, unsure=True,
-)  # fmt: skip
+    RejectionReason.NO_ROOM,
+    3,
+    3,
+    1,
+    POD.key,
+    FilterFailure(5, {(FilterReason.LACKING, "cpu"): 5}, PodError.CLAIM_LOST, ("c",)),
+    Misfit(Code.NO_ROOM, ("w",)),
+    PreemptionSearchOutcome.NOBODY,
+    2,
+    unsure=True,
+)
 LEAF = Leaf(Colour.RED, frozenset({"b", "a"}))
 
 

@@ -11,14 +11,14 @@ from bayplan.runtime.core.loop import Loop
 
 
 class Listening:
-    """A backend that only hears what is to be watched."""
+    """A backend that only records what is watched."""
 
     def watch(self, kinds: list[Kind]) -> None:
         self.kinds = kinds
 
 
 class Wanting:
-    """A role that only wants kinds."""
+    """A controller that only names kinds."""
 
     def __init__(self, *, optional: bool) -> None:
         self.name = f"optional {optional}"

@@ -1,4 +1,4 @@
-"""Leader election in virtual time: who leads, for how long, and what happens when something fails."""
+"""Leader election in virtual time: which replica leads, for how long, and what happens on failures."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_leader_that_slept_past_its_lease_notices_before_it_writes() -> None:
     a, b = replica(store, "a", clock), replica(store, "b", clock)
     a.step()
     b.step()
-    clock.advance(TIMING.lease_seconds + 1)  # a is stopped; b goes on
+    clock.advance(TIMING.lease_seconds + 1)  # a is suspended; b goes on
     b.step()
     assert b.is_leader(clock.monotonic())
     assert not a.is_leader(clock.monotonic()), "woken, and asked before its election thread could do anything"
@@ -96,7 +96,7 @@ def test_an_answer_that_comes_too_late_does_not_make_a_leader() -> None:
 
     def late(body: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         made = create(body, seconds)
-        clock.advance(TIMING.renew_seconds + 1)  # stopped between asking and reading the answer
+        clock.advance(TIMING.renew_seconds + 1)  # suspended between request and response
         return made
 
     store.create = late  # type: ignore[method-assign]
@@ -112,7 +112,7 @@ def test_a_term_that_had_a_gap_is_a_new_term() -> None:
     a.step()
     assert a.is_leader(clock.monotonic())
     assert a.term is not None and a.term.number == 2 and a.term.since == 11.0
-    assert store.spec["leaseTransitions"] == 0, "nobody else led in between"
+    assert store.spec["leaseTransitions"] == 0, "no other replica led in between"
 
 
 def test_a_renewal_that_was_answered_after_the_term_begins_a_new_one() -> None:
@@ -132,7 +132,7 @@ def test_a_renewal_that_was_answered_after_the_term_begins_a_new_one() -> None:
     assert a.term is not None and (a.term.number, a.term.since, a.term.until) == (2, 11.0, 18.0)
 
 
-def test_what_somebody_else_was_given_is_not_released() -> None:
+def test_a_lease_held_by_another_replica_is_not_released() -> None:
     store, clock = Store(), VirtualClock()
     a = replica(store, "a", clock)
     a.step()
@@ -166,7 +166,7 @@ def test_a_release_that_fails_is_no_trouble() -> None:
     assert "could not release" in notes[-1]
 
 
-def test_a_lease_that_somebody_removed_does_not_make_two_leaders() -> None:
+def test_a_deleted_lease_does_not_make_two_leaders() -> None:
     store, clock = Store(), VirtualClock()
     a, b = replica(store, "a", clock), replica(store, "b", clock)
     a.step()
@@ -180,7 +180,7 @@ def test_a_lease_that_somebody_removed_does_not_make_two_leaders() -> None:
     store.lease = None
     clock.advance(TIMING.lease_seconds)
     b.step()
-    assert b.is_leader(clock.monotonic()), "nobody came back for it"
+    assert b.is_leader(clock.monotonic()), "the old leader did not return"
 
 
 def test_the_duration_that_the_holder_wrote_counts() -> None:
@@ -270,7 +270,7 @@ def test_the_thread_leads_until_it_is_stopped_and_then_releases() -> None:
     assert store.spec["holderIdentity"] is None
 
 
-def test_a_failure_that_nobody_foresaw_is_told_and_does_not_end_the_election() -> None:
+def test_an_unexpected_failure_is_logged_and_does_not_end_the_election() -> None:
     class Failing(Store):
         def get(self, seconds: float) -> dict[str, Any] | None:
             if not notes:

@@ -1,4 +1,4 @@
-"""Processes that run for long look for garbage rarely."""
+"""Long-running processes collect garbage rarely."""
 
 from __future__ import annotations
 

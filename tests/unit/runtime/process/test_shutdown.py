@@ -1,4 +1,4 @@
-"""A graceful end: in order, in time, and whatever fails on the way."""
+"""Graceful shutdown: in order, in time, whatever fails on the way."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_trouble_does_not_keep_the_rest_from_being_closed() -> None:
     assert not closing.close()
     assert closed == [0.0]
     assert notes == [
-        "journal did not close well: OSError('disk is gone')",
+        "journal was not closed cleanly: OSError('disk is gone')",
         "closing took longer than 10 s",
     ]
 
@@ -78,7 +78,7 @@ def test_a_second_signal_ends_at_once() -> None:
     assert ended.stdout == "first\n"
 
 
-def test_a_signal_in_the_middle_of_a_wait_for_it_is_heard() -> None:
+def test_a_signal_during_a_wait_is_handled() -> None:
     program = (
         "import os, signal, threading\n"
         "from bayplan.runtime.process.shutdown import stop_on_signal\n"

@@ -126,7 +126,7 @@ def test_other_nodes_for_a_running_gang_are_no_admission(shown: Shown) -> None:
     assert shown.sets("kueue_admitted_workloads_total") == []
 
 
-def test_those_who_leave_are_counted_by_reason_and_by_whose_sake(shown: Shown) -> None:
+def test_evicted_gangs_are_counted_by_reason_and_preemptor(shown: Shown) -> None:
     victim = demand("a", given="lender", labels={PRIORITY_CLASS: "low"})
     plan = Plan(
         (
@@ -170,7 +170,7 @@ def test_skips_are_those_of_the_last_round(
     assert shown.sets(name) == []
 
 
-# ── how things stand ───────────────────────────────────────────────────────────────────────────────
+# ── queue state ────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_queue_shows_what_its_summary_says(shown: Shown) -> None:
@@ -282,7 +282,7 @@ def test_no_gauge_has_more_label_sets_than_it_may() -> None:
     assert len(found) == SETS_MAX
     assert found["", "q", f"f{SETS_MAX}", "cpu"] == SETS_MAX / 1000
     assert sum(found.values()) == pytest.approx(sum(cell.quota.nominal for cell in cells) / 1000)
-    assert bounded({("a",): 1.0, ("b",): 2.0, ("c",): 3.0}, adds=False, most=2) == {("c",): 3.0}
+    assert bounded({("a",): 1.0, ("b",): 2.0, ("c",): 3.0}, adds=False, limit=2) == {("c",): 3.0}
 
 
 def test_of_many_levels_some_are_left_out() -> None:
@@ -315,7 +315,7 @@ def test_every_metric_of_admission_is_in_the_guide(shown: Shown) -> None:
 
 
 def described(registry: CollectorRegistry) -> dict[str, tuple[tuple[str, ...], str]]:
-    """Names, labels but for the role, and sentences."""
+    """Names, labels without the replica role, and help texts."""
     found = {}
     for family in registry.collect():
         collector = registry._names_to_collectors[family.name]

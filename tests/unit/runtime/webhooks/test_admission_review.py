@@ -1,4 +1,4 @@
-"""Reviews in, answers out: all handlers have their say, and what is wrong is said."""
+"""Reviews and responses: all handlers are called, and all problems are reported."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ from tests.support.webhook_reviews import (
 def test_all_handlers_have_their_say_in_one_patch() -> None:
     answer = admit(review(), registry(), mutating=True)
     assert answer.body["apiVersion"] == "admission.k8s.io/v1" and answer.body["kind"] == "AdmissionReview"
-    assert answer.body["response"]["uid"] == "u-1" and answer.said == "patched" and answer.resource == "jobs"
+    assert (
+        answer.body["response"]["uid"] == "u-1" and answer.verdict == "patched" and answer.resource == "jobs"
+    )
     assert patched(JOB, answer.body) == {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -54,7 +56,7 @@ def test_all_handlers_have_their_say_in_one_patch() -> None:
 def test_what_is_as_it_should_be_is_left_alone() -> None:
     once = patched(JOB, admit(review(), registry(), mutating=True).body)
     answer = admit(review(new=once), registry(), mutating=True)
-    assert answer.body["response"] == {"uid": "u-1", "allowed": True} and answer.said == "allowed"
+    assert answer.body["response"] == {"uid": "u-1", "allowed": True} and answer.verdict == "allowed"
 
 
 def test_operation_subresource_and_old_object_are_told_apart() -> None:
@@ -63,11 +65,11 @@ def test_operation_subresource_and_old_object_are_told_apart() -> None:
     status = admit(review("UPDATE", JOB, JOB, subResource="status"), registry(), mutating=True)
     assert "suspend" not in patched(JOB, status.body)["spec"] and status.resource == "jobs/status"
     delete = admit(review("DELETE", None, JOB), registry(), mutating=True)
-    assert delete.said == "allowed"
-    nobody = admit(
+    assert delete.verdict == "allowed"
+    unregistered = admit(
         review(resource={"group": "", "version": "v1", "resource": "jobs"}), registry(), mutating=True
     )
-    assert nobody.said == "allowed"
+    assert unregistered.verdict == "allowed"
 
 
 WORDS = st.sampled_from(["a", "b", "a/b", "~", "~1", "ä"])
@@ -96,7 +98,7 @@ def test_everything_wrong_is_said_at_once() -> None:
     old = {**JOB, "spec": {"parallelism": 1, "queue": "a"}}
     answer = admit(review("UPDATE", new, old), registry(), mutating=False)
     response = answer.body["response"]
-    assert answer.said == "denied" and not response["allowed"] and response["uid"] == "u-1"
+    assert answer.verdict == "denied" and not response["allowed"] and response["uid"] == "u-1"
     assert response["status"]["code"] == 422 and response["status"]["reason"] == "Invalid"
     assert response["status"]["message"] == (
         'spec.parallelism: 0: must be at least 1; spec.queue: "b": must not change'
@@ -109,28 +111,28 @@ def test_everything_wrong_is_said_at_once() -> None:
 
 def test_what_is_right_is_allowed_and_deletes_are_seen() -> None:
     assert admit(review(), registry(), mutating=False).body["response"] == {"uid": "u-1", "allowed": True}
-    assert admit(review("DELETE", None, JOB), registry(), mutating=False).said == "denied"
+    assert admit(review("DELETE", None, JOB), registry(), mutating=False).verdict == "denied"
 
 
-# ── trouble ────────────────────────────────────────────────────────────────────────────────────────
+# ── errors ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_bug_in_a_handler_closes_or_opens_as_configured() -> None:
     pods: dict[str, Any] = {"resource": {"group": "", "version": "v1", "resource": "pods"}}
     closed = admit(review(**pods), registry(), mutating=True)
-    assert closed.said == "failed" and isinstance(closed.failure, RuntimeError)
+    assert closed.verdict == "failed" and isinstance(closed.failure, RuntimeError)
     assert closed.body["response"]["allowed"] is False
     assert closed.body["response"]["status"]["code"] == 500
     assert re.fullmatch(
-        r'bayplan could not look at pods "ns/j": internal error [0-9a-f]{8}, see the log of bayplan',
+        r'bayplan could not review pods "ns/j": internal error [0-9a-f]{8}, see the log of bayplan',
         closed.body["response"]["status"]["message"],
     )
     nodes: dict[str, Any] = {"resource": {"group": "", "version": "v1", "resource": "nodes"}}
     opened = admit(review(**nodes), registry(), mutating=True)
-    assert opened.said == "failed" and opened.body["response"]["allowed"] is True
+    assert opened.verdict == "failed" and opened.body["response"]["allowed"] is True
     assert "patch" not in opened.body["response"]
     (warning,) = opened.body["response"]["warnings"]
-    assert warning.startswith('bayplan could not look at nodes "ns/j": internal error ')
+    assert warning.startswith('bayplan could not review nodes "ns/j": internal error ')
 
 
 def test_an_optional_review_is_allowed_whatever_goes_wrong() -> None:
@@ -155,12 +157,12 @@ def test_a_handler_that_no_write_depends_on_counts_as_not_asked_when_it_fails() 
     made.add("batch", "jobs", Handlers(mutate=(half_done,), validate=(faulty,), fail_open=True))
     made.add("batch", "jobs", Handlers(mutate=(suspend,), validate=(at_least_one,), advise=(odd,)))
     answer = admit(review(), made, mutating=True)
-    assert answer.said == "failed" and len(answer.body["response"]["warnings"]) == 1
+    assert answer.verdict == "failed" and len(answer.body["response"]["warnings"]) == 1
     assert patched(JOB, answer.body) == {**JOB, "spec": {"parallelism": 2, "suspend": True}}
     answer = admit(review(), made, mutating=False)
     assert answer.body["response"]["allowed"] is True and len(answer.body["response"]["warnings"]) == 2
     wrong = {**JOB, "spec": {"parallelism": 0}}
-    assert admit(review(new=wrong), made, mutating=False).said == "denied"
+    assert admit(review(new=wrong), made, mutating=False).verdict == "denied"
     made.add("batch", "jobs", Handlers(validate=(faulty,)), ["UPDATE"])
     assert admit(review("UPDATE", JOB, JOB), made, mutating=False).body["response"]["allowed"] is False
 
@@ -222,7 +224,7 @@ def test_what_is_no_review_is_refused_with_the_place(body: bytes, why: str) -> N
 
 def test_objects_are_converted_in_order_and_keep_their_identity() -> None:
     answer = convert(conversion(thing(a=1), thing("x.dev/v2", a=2)), registry())
-    assert answer.said == "converted" and answer.resource == "Thing"
+    assert answer.verdict == "converted" and answer.resource == "Thing"
     response = json.loads(msgspec.json.encode(answer.body))["response"]
     assert response["uid"] == "u-2" and response["result"] == {"status": "Success"}
     first, second = response["convertedObjects"]
@@ -239,14 +241,14 @@ def test_objects_are_converted_in_order_and_keep_their_identity() -> None:
     ("objects", "why"),
     [
         ((thing(a=1), thing(bad=True)), "Thing t to x.dev/v2: spec.bad cannot be said"),
-        (({**thing(), "kind": "Other"},), "Other t to x.dev/v2: there is no way from x.dev/v1"),
-        ((thing("y.dev/v1"),), "there is no way from y.dev/v1"),
+        (({**thing(), "kind": "Other"},), "Other t to x.dev/v2: there is no conversion from x.dev/v1"),
+        ((thing("y.dev/v1"),), "there is no conversion from y.dev/v1"),
         (({"metadata": {}},), "to x.dev/v2"),
     ],
 )
 def test_a_conversion_is_of_all_or_of_none(objects: tuple[Object, ...], why: str) -> None:
     answer = convert(conversion(*objects), registry())
-    assert answer.said == "failed"
+    assert answer.verdict == "failed"
     assert answer.body["response"]["convertedObjects"] == []
     assert answer.body["response"]["result"]["status"] == "Failure"
     assert why in answer.body["response"]["result"]["message"]

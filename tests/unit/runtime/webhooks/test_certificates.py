@@ -1,4 +1,4 @@
-"""Certificates: always good, renewed in time, verified by whoever holds a bundle of yesterday."""
+"""Certificates: always valid, renewed in time, verified by clients with yesterday's bundle."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_asleep_until_the_authority_is_nearly_over() -> None:
     made = renewed(None, NAMES, NOW)
     now = NOW + 725 * DAY
     later = renewed(made, NAMES, now)
-    verify(later, made.served.bundle, now)  # nobody knows the new authority yet
+    verify(later, made.served.bundle, now)  # no client knows the new CA yet
     assert len(later.authorities) == 2 and later.served.serving.ends <= later.authorities[1].ends
     settled = renewed(later, NAMES, now + 1.1 * DAY)
     verify(settled, later.served.bundle, now + 80 * DAY)
@@ -163,7 +163,7 @@ def test_keys_are_not_shown() -> None:
 
 
 def handshake(server: ssl.SSLContext, bundle: bytes) -> bytes:
-    """The certificate that a client that trusts the bundle is shown."""
+    """The certificate shown to a client that trusts the bundle."""
     client = ssl.create_default_context(cadata=bundle.decode())
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ours = client.wrap_bio(to_client, to_server, server_hostname="127.0.0.1")
@@ -188,7 +188,7 @@ def test_a_running_server_takes_a_new_certificate() -> None:
     assert handshake(context, one.bundle) == other.serving.pem != one.serving.pem
 
 
-# ── kept in Secrets that replicas share ───────────────────────────────────────────────────────────
+# ── stored in Secrets that replicas share ─────────────────────────────────────────────────────────
 
 
 class Secret:
@@ -224,7 +224,7 @@ class Secret:
 
 
 AUTHORITIES: WeakKeyDictionary[Secret, Secret] = WeakKeyDictionary()
-"""The second Secret, shared by those who share the first."""
+"""The second Secret, shared by the same replicas."""
 
 
 def keeper(

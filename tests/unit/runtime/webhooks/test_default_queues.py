@@ -1,4 +1,4 @@
-"""Jobs that name no queue, where a namespace has a queue for them."""
+"""Jobs without a queue name, in a namespace with a default queue."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_job_that_names_a_queue_keeps_it(world: JobWorld) -> None:
     assert queue_of(world.create(job("train"))) == "main"
 
 
-def test_without_such_a_queue_a_job_is_nobodys_business() -> None:
+def test_without_a_default_queue_a_job_is_not_managed() -> None:
     world = JobWorld()
     made = world.create(unqueued(job("train")))
     assert queue_of(made) is None and not made["spec"].get("suspend")
@@ -75,7 +75,7 @@ def test_what_a_queued_job_makes_is_not_queued_again(world: JobWorld) -> None:
 
 
 def owned(pod: str, owner: Object, **reference: Any) -> Object:
-    """A pod that says what made it."""
+    """A pod with an owner reference."""
     made = unqueued(group_pod(pod, "p", 1))
     del made["metadata"]["annotations"], made["metadata"]["labels"]
     about = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}

@@ -1,4 +1,4 @@
-"""Clients of a server that behave as clients do."""
+"""A server with clients that misbehave."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def test_who_leaves_before_all_is_said_is_no_bug(caplog: pytest.LogCaptureFixtur
         with socket.create_connection(where, timeout=10) as client:
             client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
             assert reading.wait(10)
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # no goodbye
+            # reset instead of close
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         with closing(http.client.HTTPConnection(*where, timeout=10)) as connection:
             connection.request("POST", "/", b"12345")
             assert connection.getresponse().read() == b"5"

@@ -1,4 +1,4 @@
-"""What reviews look up: owners that are really there, and priority classes."""
+"""Objects that reviews look up: existing owners, and priority classes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from bayplan.dialects.errors import Unreachable
 from bayplan.dialects.kueue.webhooks.controlling_owners import OwnerUnknown, is_part
 from bayplan.dialects.kueue.webhooks.priority_class_rules import check_class
-from bayplan.runtime.webhooks.live_objects import KEPT_MAX, KEPT_SECONDS, REST_SECONDS, LiveObjects
+from bayplan.runtime.webhooks.live_objects import CACHE_MAX, CACHE_SECONDS, PAUSE_SECONDS, LiveObjects
 
 Object = dict[str, Any]
 JOBS, SETS = "/apis/batch/v1/namespaces/a/jobs/", "/apis/apps/v1/namespaces/a/replicasets/"
@@ -30,7 +30,7 @@ class Clock:
 
 
 class Api:
-    """Objects by path; without an answer if it is down."""
+    """Objects by path; no answer if it is down."""
 
     def __init__(self, **objects: Object) -> None:
         self.objects, self.asked, self.down = objects, 0, False
@@ -116,13 +116,13 @@ def test_owners_in_a_circle_come_to_an_end() -> None:
     assert not is_part(pod(one), objects.controller) and api.asked == 1
 
 
-def test_what_cannot_be_asked_is_believed_and_not_asked_again_at_once() -> None:
+def test_a_reference_that_cannot_be_checked_is_assumed_valid_and_not_checked_again_at_once() -> None:
     objects, api, clock = live()
     api.down = True
     for _ in range(3):
         assert is_part(pod(reference("Job", "j")), objects.controller)
     assert api.asked == 1 and objects.has_class("WorkloadPriorityClass", "any")
-    clock.now, api.down = REST_SECONDS, False
+    clock.now, api.down = PAUSE_SECONDS, False
     assert not is_part(pod(reference("Job", "j")), objects.controller) and api.asked == 2
 
 
@@ -131,16 +131,16 @@ def test_what_was_found_is_kept_for_a_while_and_what_was_not_is_asked_again() ->
     for name in ("j", "j", "none", "none"):
         is_part(pod(reference("Job", name)), objects.controller)
     assert api.asked == 3
-    clock.now = KEPT_SECONDS
+    clock.now = CACHE_SECONDS
     is_part(pod(reference("Job", "j")), objects.controller)
     assert api.asked == 4
 
 
 def test_what_is_kept_is_bounded() -> None:
-    objects, api, _ = live(**{f"{JOBS}j{number}": owner() for number in range(KEPT_MAX + 1)})
-    for number in (*range(KEPT_MAX + 1), KEPT_MAX, 0):
+    objects, api, _ = live(**{f"{JOBS}j{number}": owner() for number in range(CACHE_MAX + 1)})
+    for number in (*range(CACHE_MAX + 1), CACHE_MAX, 0):
         objects.controller("batch", "Job", "a", f"j{number}")
-    assert api.asked == KEPT_MAX + 2
+    assert api.asked == CACHE_MAX + 2
 
 
 def test_an_answer_that_is_no_object_says_nothing() -> None:

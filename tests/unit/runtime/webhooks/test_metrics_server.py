@@ -1,4 +1,4 @@
-"""Metrics over HTTPS: the cluster says who may read them."""
+"""Metrics over HTTPS with authorization by the cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bayplan.cli.commands.metrics_options import guarded_metrics, open_metrics
 from bayplan.dialects.errors import Unreachable
 from bayplan.runtime.core.clock import SystemClock, VirtualClock
 from bayplan.runtime.telemetry.metrics import Metrics
-from bayplan.runtime.webhooks.access_reviews import KEPT_MAX, AccessReviews, PathPermission
+from bayplan.runtime.webhooks.access_reviews import CACHE_MAX, AccessReviews, PathPermission
 from bayplan.runtime.webhooks.certificates import renewed
 from bayplan.runtime.webhooks.http_server import Server
 from bayplan.runtime.webhooks.metrics_server import CertificateFiles, OwnCertificate
@@ -86,7 +86,7 @@ def get(server: Server, authorization: str | None = None, trusted: str | None = 
         return answer.status, answer.read().decode()
 
 
-def test_who_has_the_right_sees_metrics_and_nobody_else_does(cluster: Cluster) -> None:
+def test_metrics_are_served_only_to_authorized_users(cluster: Cluster) -> None:
     with served(cluster) as server:
         status, page = get(server, "Bearer good")
         assert status == 200 and "bayplan_placement_refusals_total" in page
@@ -110,13 +110,13 @@ def test_answers_are_kept_for_a_while_and_the_number_of_them_is_bounded(cluster:
     clock.advance(60.0)
     reviews.ask("good", "/metrics")
     assert len(cluster.asked) == 6
-    for number in range(KEPT_MAX + 5):
+    for number in range(CACHE_MAX + 5):
         reviews.ask(f"bad-{number}", "/metrics")
-    assert len(reviews._kept) == KEPT_MAX
-    assert all("good" not in repr(key) for key in reviews._kept)
+    assert len(reviews._cache) == CACHE_MAX
+    assert all("good" not in repr(key) for key in reviews._cache)
 
 
-def test_a_cluster_that_does_not_answer_lets_nobody_in_and_is_asked_again(cluster: Cluster) -> None:
+def test_without_an_answer_of_the_cluster_no_user_is_authorized(cluster: Cluster) -> None:
     reviews = AccessReviews(cluster.request, VirtualClock())
     cluster.gone = True
     assert reviews.ask("good", "/metrics") is PathPermission.UNDECIDED
@@ -157,9 +157,9 @@ def test_a_certificate_out_of_files_is_served_and_read_again_when_it_is_replaced
     with served(cluster, certificate, key) as server:
         assert get(server, "Bearer good", bundle)[0] == 200
         later.replace(certificate)
-        assert get(server, "Bearer good", bundle)[0] == 200  # half of it is there
+        assert get(server, "Bearer good", bundle)[0] == 200  # only one of the two files is replaced
         later_key.replace(key)
-        get(server)  # whoever comes first makes it look
+        get(server)  # the first request reloads it
         assert get(server, "Bearer good", later_bundle)[0] == 200
 
 

@@ -1,4 +1,4 @@
-"""Health and metrics over HTTP, and the limits every server of ours has."""
+"""Health and metrics over HTTP, and the limits of all our servers."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_checks() -> None:
     clock.advance(11)
     assert "31 s" in check()
     kinds = {Kind("", "v1", "Pod", "pods"), Kind("", "v1", "Node", "nodes")}
-    assert synced(lambda: kinds)() == "not everything is known yet of nodes, pods"
+    assert synced(lambda: kinds)() == "not synced yet: nodes, pods"
     assert synced(lambda: ())() == ""
     assert leading(clock, lambda now: now == 111.0)() == ""
     assert leading(clock, lambda now: False)() != ""
@@ -142,7 +142,7 @@ def test_a_request_that_takes_too_long_is_ended(limited: Server) -> None:
         b"GET /slow HTTP/1.1\r\nHost: x\r\nX-Never",  # never ends its headers
         b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\nGET /nowh",  # the same with the second request
         b"POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc",  # never ends its body
-        b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n",  # takes the answer slowly: see below
+        b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n",  # reads the response slowly: see below
     ],
 )
 def test_a_client_that_dawdles_is_cut_off(limited: Server, sent: bytes) -> None:

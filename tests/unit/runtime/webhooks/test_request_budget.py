@@ -1,4 +1,4 @@
-"""Clients that send much, at the same time, slowly or nothing: memory stays bounded, others are answered."""
+"""Clients that send much, at the same time, slowly or nothing: memory stays bounded, others are served."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MEBIBYTE = 1024 * 1024
 PROGRAM = """
 import sys
 import threading
-from tests.unit.test_webhook_budget import serve
+from tests.unit.runtime.webhooks.test_request_budget import serve
 from bayplan.runtime.serving import Address
 server = serve(Address("127.0.0.1", int(sys.argv[1])))
 print("ready", flush=True)
@@ -50,7 +50,7 @@ def serve(address: Address, change: Convert = lambda obj, version: obj) -> Serve
 
 @pytest.fixture
 def process() -> Iterator[tuple[Address, int]]:
-    """A server in a process of its own, whose memory is nobody else's: its address and its pid."""
+    """A server in its own process, to measure its memory: its address and its pid."""
     address = free_address()
     command = [sys.executable, "-c", PROGRAM, str(address.port)]
     root = Path(__file__).parents[4]
@@ -78,7 +78,7 @@ def head(path: str, length: int) -> bytes:
 
 
 def most_memory(pid: int) -> int:
-    """The most that a process ever had in memory, in bytes."""
+    """The peak memory of a process, in bytes."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
@@ -120,7 +120,7 @@ def test_while_one_budget_is_used_up_reviews_of_the_other_are_answered() -> None
             other = connect(server.address, stack)
             other.sendall(head("/convert", 2) + b"{}")
             assert answer(other).startswith(b"HTTP/1.1 400")
-        with ExitStack() as stack:  # those that held the budget have left
+        with ExitStack() as stack:  # the clients that held the budget have disconnected
             later = connect(server.address, stack)
             later.sendall(head("/mutate", ADMISSION_BYTES) + b" " * ADMISSION_BYTES)
             assert answer(later).startswith(b"HTTP/1.1 400")
@@ -183,12 +183,12 @@ def test_a_connection_too_many_is_closed_and_another_served_when_one_has_left(im
         with suppress(ConnectionError):
             over.sendall(request)
             assert over.recv(1000) == b""
-    for _ in range(100):  # until the server has noticed that they left
+    for _ in range(100):  # until the server has noticed the disconnects
         with socket.create_connection(where, timeout=20) as client, suppress(ConnectionError):
             client.sendall(request)
             if client.recv(1000).startswith(b"HTTP/1.1 200"):
                 return
-    raise AssertionError("nobody is served any more")
+    raise AssertionError("no client is served any more")
 
 
 def test_a_conversion_that_takes_long_does_not_hold_up_reviews_of_writes() -> None:

@@ -1,4 +1,4 @@
-"""Webhooks over TLS, within limits, and clear about what is wrong."""
+"""Webhooks over TLS, within limits, with clear errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes are kept for a gang that has waited long."""
+"""Which nodes are reserved for a gang that has been pending long."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from bayplan.model.node_rules import Requirement
 from bayplan.model.pod_spec import PodAffinity, PodAffinityTerm, Selector
 from bayplan.model.profile import Profile
 from bayplan.placement.overlay.node_overlay import NodeOverlay
-from bayplan.scheduling.attempt.gang import asked_of
-from bayplan.scheduling.binding.backfill_reservation import nodes_to_keep
+from bayplan.scheduling.attempt.gang import request_for
+from bayplan.scheduling.binding.backfill_reservation import nodes_to_reserve
 from bayplan.scheduling.preemption.context import PreemptionContext
 from bayplan.scheduling.preemption.search import PreemptionSearch
 from tests.support.gang_snapshots import charter, gang, look, node, pod, shape
@@ -19,13 +19,13 @@ ALOOF = PodAffinity(apart=(PodAffinityTerm("zone", OTHERS, ("ns",)),))
 
 
 @pytest.mark.parametrize("neighbours", [PodAffinity(), ALOOF])
-def test_where_the_least_has_to_end(neighbours: PodAffinity) -> None:
-    """Whether its pods are counted or seated one by one, what is free now is what counts."""
+def test_the_emptiest_nodes_are_reserved(neighbours: PodAffinity) -> None:
+    """Whether its pods are counted or placed one by one, the capacity that is free now counts."""
     running = [pod("a-1", 2, on="a"), pod("a-2", 2, on="a"), pod("b-1", 2, on="b")]
     like = shape(2, neighbours=neighbours)
     waits = gang(charter("g", 2), [pod(f"g-{at}", gang="g", like=like) for at in range(2)])
     seen = look([node("a", 4), node("b", 4)], running, waits)
     with NodeOverlay(seen.scene) as floor:
-        assert nodes_to_keep(
-            PreemptionSearch(PreemptionContext(seen, Profile(), floor)), asked_of(waits), 0
+        assert nodes_to_reserve(
+            PreemptionSearch(PreemptionContext(seen, Profile(), floor)), request_for(waits), 0
         ) == ("b",)

@@ -1,4 +1,4 @@
-"""Gangs and lone pods get their nodes or hear why not: each whole, one after the other."""
+"""Gangs and single pods are bound or rejected, each as a whole, one after the other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bayplan.model.scheduling_rejection import PreemptionSearchOutcome, Rejectio
 from tests.support.gang_snapshots import charter, decide, gang, lone, look, node, pod, pods
 
 
-def test_a_gang_that_fits_is_bound_whole_and_begins() -> None:
+def test_a_gang_that_fits_is_bound_as_a_whole_and_starts() -> None:
     seen = look([node("a", 2), node("b", 2)], (), gang(charter("g", 3), pods("p", 3, gang="g")))
     found = decide(seen)
     assert sorted(found.binds) == ["p-0", "p-1", "p-2"]
@@ -19,7 +19,7 @@ def test_a_gang_that_fits_is_bound_whole_and_begins() -> None:
     assert not found.refused
 
 
-def test_below_its_minimum_nobody_is_bound() -> None:
+def test_below_the_minimum_no_pod_is_bound() -> None:
     seen = look([node("a", 2)], (), gang(charter("g", 3), pods("p", 3, gang="g")))
     found = decide(seen)
     assert not found.binds
@@ -32,7 +32,7 @@ def test_below_its_minimum_nobody_is_bound() -> None:
     assert len(found.refused["g"].pods) == 3
 
 
-def test_pods_beyond_the_minimum_come_if_they_fit() -> None:
+def test_pods_beyond_the_minimum_are_bound_if_they_fit() -> None:
     seen = look([node("a", 3)], (), gang(charter("g", 2), pods("p", 4, gang="g")))
     found = decide(seen)
     assert len(found.binds) == 3
@@ -40,7 +40,7 @@ def test_pods_beyond_the_minimum_come_if_they_fit() -> None:
     assert found.refused["g"].why.fit == 3
 
 
-def test_later_pods_of_a_gang_that_stands_join_it() -> None:
+def test_later_pods_join_a_bound_gang() -> None:
     standing = tuple(pod(f"s-{n}", on="a", gang="g") for n in range(2))
     seen = look(
         [node("a", 3)], (), gang(charter("g", 2, started=True), pods("p", 1, gang="g"), standing=standing)
@@ -56,21 +56,21 @@ def test_a_gang_that_lost_pods_is_completed_only_to_its_minimum_or_not_at_all() 
     assert not decide(seen).binds
 
 
-def test_pods_of_a_group_without_a_minimum_are_each_for_themselves() -> None:
+def test_pods_of_a_group_without_a_minimum_are_bound_independently() -> None:
     seen = look([node("a", 2)], (), gang(charter("g"), pods("p", 3, gang="g")))
     found = decide(seen)
     assert len(found.binds) == 2
     assert len(found.refused["g"].pods) == 1
 
 
-def test_two_gangs_never_share_room() -> None:
+def test_two_gangs_never_use_the_same_capacity() -> None:
     first, second = (gang(charter(name, 3), pods(name, 3, gang=name)) for name in ("f", "s"))
     found = decide(look([node("a", 4)], (), first, second))
     assert sorted(found.binds) == ["f-0", "f-1", "f-2"]
     assert found.refused["s"].why.fit == 1
 
 
-def test_lone_pods_go_where_most_is_free() -> None:
+def test_single_pods_go_to_the_emptiest_node() -> None:
     seen = look([node("a", 2), node("b", 4)], (), *(lone(one) for one in pods("p", 3)))
     found = decide(seen)
     assert found.binds["p-0"] == "b"
@@ -78,7 +78,7 @@ def test_lone_pods_go_where_most_is_free() -> None:
     assert not found.begun
 
 
-def test_lone_pods_of_one_kind_are_refused_without_another_look() -> None:
+def test_equivalent_single_pods_are_rejected_without_another_attempt() -> None:
     seen = look([node("a", 1)], (), *(lone(one) for one in pods("p", 4)))
     found = decide(seen)
     assert len(found.binds) == 1
@@ -88,7 +88,7 @@ def test_lone_pods_of_one_kind_are_refused_without_another_look() -> None:
         assert refuse.why.pod.name == name
 
 
-def test_a_hindrance_is_only_told() -> None:
+def test_a_gang_with_a_known_rejection_is_not_tried() -> None:
     why = SchedulingRejection(RejectionReason.TOO_FEW, 3, 1)
     seen = look([node("a")], (), gang(charter("g", 3), pods("p", 1, gang="g"), hindrance=why))
     found = decide(seen)
@@ -99,7 +99,7 @@ def test_a_hindrance_is_only_told() -> None:
     assert not decide(look([node("a")], (), again)).refused["g"].news
 
 
-def test_a_refusal_is_news_only_if_it_says_something_new() -> None:
+def test_a_rejection_is_published_only_if_it_changed() -> None:
     waiting = gang(charter("g", 3), pods("p", 3, gang="g"))
     why = decide(look([node("a", 2)], (), waiting)).refused["g"].why
     told = replace(waiting, refused=why)
@@ -121,7 +121,7 @@ def test_a_gang_keeps_to_one_domain() -> None:
     assert found.refused["g"].why.misfit is not None
 
 
-def test_later_pods_stay_in_the_domain_where_the_gang_stands() -> None:
+def test_later_pods_stay_in_the_domain_of_the_bound_pods() -> None:
     nodes = [node("a", 2, rack="r1"), node("b", 4, rack="r2")]
     standing = (pod("s", on="a", gang="g"),)
     group = gang(charter("g", key="rack"), pods("p", 3, gang="g"), standing=standing)
@@ -130,7 +130,7 @@ def test_later_pods_stay_in_the_domain_where_the_gang_stands() -> None:
     assert len(found.refused["g"].pods) == 2
 
 
-def test_room_promised_to_others_is_not_taken_by_the_less_important() -> None:
+def test_capacity_of_nominated_pods_is_not_taken_by_lower_priority() -> None:
     promised = pod("high", 2, priority=10)
     nominations = {promised.key: (promised, "a")}
     low = lone(pod("low", 1, priority=5))
@@ -145,7 +145,7 @@ def test_its_own_nomination_is_no_obstacle() -> None:
     assert found.binds == {"p": "a"}
 
 
-def test_kept_room_is_only_for_its_owner_and_for_the_more_important() -> None:
+def test_reserved_nodes_are_only_for_their_gang_and_for_higher_priority() -> None:
     owner = charter("g", 2, 5)
     kept = owner.source, frozenset({"a"})
     nodes = [node("a", 2), node("b", 1)]
@@ -159,14 +159,14 @@ def test_kept_room_is_only_for_its_owner_and_for_the_more_important() -> None:
     assert len(found.binds) == 2
 
 
-def test_room_that_was_made_for_a_pod_is_its_own_even_where_room_is_kept() -> None:
+def test_a_nominated_pod_may_use_its_node_even_if_it_is_reserved() -> None:
     owner, one = charter("g", 2, 5), pod("p", 2, priority=5)
     kept = owner.source, frozenset({"a"})
     found = decide(look([node("a", 2)], (), lone(one, nominated={one.key: "a"}), kept=kept, charters=[owner]))
     assert found.binds == {"p": "a"}
 
 
-def test_room_is_kept_for_the_first_that_has_waited_long() -> None:
+def test_nodes_are_reserved_for_the_first_gang_that_is_pending_long() -> None:
     nodes = [node("a", 2), node("b", 2), node("c", 2)]
     running = [pod("r-0", 1, on="a"), pod("r-1", 2, on="b"), pod("r-2", 2, on="c")]
     long, other = (gang(charter(n, 3), pods(n, 3, gang=n), since=0.0) for n in ("g", "h"))
@@ -178,13 +178,13 @@ def test_room_is_kept_for_the_first_that_has_waited_long() -> None:
     assert decide(look(nodes, running, long, kept=kept), now=400.0).refused["g"].keeps == ("a", "c")
 
 
-def test_no_room_is_kept_where_it_could_never_help() -> None:
+def test_no_node_is_reserved_where_it_could_never_help() -> None:
     running = [pod("r", 2, priority=9, on="a")]
     found = decide(look([node("a", 2)], running, gang(charter("g", 2), pods("p", 2, gang="g"))))
     assert found.refused["g"].keeps == ()
 
 
-def test_a_gang_that_stood_in_part_for_too_long_is_taken_back() -> None:
+def test_a_gang_that_was_partly_bound_for_too_long_is_preempted() -> None:
     standing = (pod("s-0", on="a", gang="g"), pod("s-1", on="a", gang="g", over=True, succeeded=True))
     group = gang(charter("g", 4), pods("p", 2, gang="g"), standing=standing, stale=True)
     found = decide(look([node("a", 2)], (), group))
@@ -192,16 +192,16 @@ def test_a_gang_that_stood_in_part_for_too_long_is_taken_back() -> None:
     (sent,) = (action for action in found.plan.actions if isinstance(action, PreemptPod))
     assert sent.undoes
     assert found.refused["g"].why.hindrance is RejectionReason.TAKEN_BACK
-    found = decide(look([node("a", 3)], (), group))  # there is a place, but binding did not work in time
+    found = decide(look([node("a", 3)], (), group))  # it fits, but was not bound in time
     assert (found.binds, found.displaced) == ({}, ("s-0",))
 
 
-def test_a_gang_whose_pods_all_stand_is_put_on_record() -> None:
+def test_a_gang_whose_pods_are_all_bound_is_recorded_as_started() -> None:
     standing = (pod("s", on="a", gang="g"),)
     assert decide(look([node("a")], (), gang(charter("g", 1), (), standing=standing))).begun == ("g",)
 
 
-def test_who_may_not_displace_is_told_so() -> None:
+def test_a_gang_that_may_not_preempt_is_rejected_with_that_reason() -> None:
     running = [pod("r", 2, on="a")]
     seen = look([node("a", 2)], running, lone(pod("p", 1, priority=5, preempts=False)))
     found = decide(seen)

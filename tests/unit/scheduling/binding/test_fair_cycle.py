@@ -1,4 +1,4 @@
-"""Gangs of queues: whose turn it is, who is refused for its queue, and who makes room for whom."""
+"""Gangs of fair-share queues: their order, rejections because of the queue, and preemption."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from bayplan.model.change import Change, FairQueueLost, FairQueueSeen, PodLost, PodSeen
-from bayplan.model.fair_queue import Entitlement, FairQueue
 from bayplan.model.gang import Group, Locality, PodSet
 from bayplan.model.plan import Nominate, Plan, PreemptPod
 from bayplan.model.pod import PodKey
+from bayplan.model.quota import Entitlement, FairQueue
 from bayplan.model.scheduling_rejection import QuotaExcess, RejectionReason
 from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.state import SchedulingState
@@ -38,7 +38,7 @@ def queue(name: str, quota: int | None = 0, limit: int | None = None, **more: An
 
 
 def grown(name: str, least: int, count: int, of: str, **more: Any) -> list[Change]:
-    """A gang with a tree of one pod set that starts with its minimum and takes what it can get."""
+    """A gang of one pod set that starts with its minimum and grows."""
     main = PodSet("main", count, least, {"gpu": 1})
     return [gang(name, least, queue=of, tree=Group("", (main,), 1), **more)]
 
@@ -56,7 +56,7 @@ def why(plan: Plan) -> dict[str, RejectionReason]:
 
 
 def runs(name: str, of: str, gpus: int = 1, on: str = "n1", **more: Any) -> list[Change]:
-    """A gang of one pod that runs."""
+    """A running gang of one pod."""
     return [gang(name, 1, queue=of, **more), pod(name, 0, on=on, gpus=gpus, started=1.0)]
 
 
@@ -90,13 +90,13 @@ def test_inside_a_queue_the_most_important_comes_first_and_then_the_oldest() -> 
     assert sorted(binds(plan)) == ["high-0", "old-0"]
 
 
-def test_many_gangs_of_one_queue_do_not_keep_others_out_of_the_decision() -> None:
+def test_many_gangs_of_one_queue_do_not_keep_other_queues_out_of_the_cycle() -> None:
     rich = [change for n in range(100) for change in waits(f"rich-{n:03}", "rich", priority=9)]
     plan = step(board(queue("rich"), queue("poor"), node("n1", gpus=2), *rich, *waits("poor", "poor")))
     assert "poor-0" in binds(plan)
 
 
-def test_gangs_of_no_queue_have_their_turn_as_ever() -> None:
+def test_gangs_without_a_queue_are_decided_on_as_before() -> None:
     changes = [*waits("a", "q"), gang("plain", 1, priority=5), pod("plain", 0, gpus=1)]
     plan = step(board(queue("q", 1), node("n1", gpus=1), *changes))
     assert list(binds(plan)) == ["plain-0"]
@@ -105,7 +105,7 @@ def test_gangs_of_no_queue_have_their_turn_as_ever() -> None:
 # ── limits ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_queue_that_is_not_there_or_holds_others_is_told() -> None:
+def test_a_missing_or_inner_queue_is_the_reason_of_the_rejection() -> None:
     missing = step(board(node("n1"), *waits("a", "nowhere")))
     inner = step(board(queue("top"), queue("leaf", parent="top"), node("n1"), *waits("a", "top")))
     orphan = step(board(queue("leaf", parent="gone"), node("n1"), *waits("a", "leaf")))
@@ -114,7 +114,7 @@ def test_a_queue_that_is_not_there_or_holds_others_is_told() -> None:
         assert why(plan) == {"a": RejectionReason.NO_QUEUE} and not binds(plan)
 
 
-def test_nobody_gets_more_than_the_limit_of_a_queue_or_of_one_above() -> None:
+def test_no_gang_exceeds_the_limit_of_its_queue_or_of_an_ancestor() -> None:
     changes = [queue("top", limit=3), queue("q", parent="top"), node("n1", gpus=8), *runs("a", "q", 2)]
     plan = step(board(*changes, *waits("b", "q", 2)))
     assert refusals(plan)[0].why.excess == QuotaExcess("top", "gpu", Fraction(3), 2, 2)
@@ -122,7 +122,7 @@ def test_nobody_gets_more_than_the_limit_of_a_queue_or_of_one_above() -> None:
     assert binds(step(board(*changes, *waits("b", "q", 1)))) == {"b-0": "n1"}
 
 
-def test_what_lasts_stays_within_the_quota() -> None:
+def test_non_preemptible_gangs_stay_within_the_quota() -> None:
     changes = [queue("q", 2), node("n1", gpus=8), *runs("a", "q", 2)]
     plan = step(board(*changes, *waits("b", "q", 2, lasting=True)))
     assert binds(plan) == {"b-0": "n1"}, "what does not last does not count"
@@ -136,7 +136,7 @@ def woken(found: SchedulingState, *changes: Change) -> bool:
     return place_of(found, "b") is EntryState.READY
 
 
-def test_a_gang_refused_for_its_queue_is_tried_again_when_that_has_less_or_changes() -> None:
+def test_a_gang_rejected_for_its_queue_is_tried_again_when_usage_drops_or_the_queue_changes() -> None:
     for change, helps in (
         (PodLost(PodKey("ns", "a-0")), True),
         (queue("q", limit=9), True),
@@ -164,17 +164,17 @@ def test_a_gang_grows_up_to_the_limit_of_its_queue() -> None:
     assert why(plan) == {"a": RejectionReason.OVER_LIMIT}
 
 
-# ── making room ────────────────────────────────────────────────────────────────────────────────────
+# ── preemption ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_queue_below_its_quota_takes_it_back_from_one_above_whatever_the_priority() -> None:
+def test_a_queue_below_quota_reclaims_from_one_above_whatever_the_priority() -> None:
     rich = [*runs("r0", "rich", created=1.0), *runs("r1", "rich", created=2.0, priority=100)]
     plan = step(board(queue("rich", 1), queue("poor", 1), node("n1", gpus=2), *rich, *waits("p", "poor")))
     assert displaced(plan) == {"r0-0": ""}, "the least important goes"
     assert nominated(plan) == {"p-0": "n1"} and why(plan) == {"p": RejectionReason.MAKING_ROOM}
 
 
-def test_nobody_takes_from_a_queue_within_its_share_nor_for_one_above() -> None:
+def test_no_queue_reclaims_from_one_within_its_share_or_beyond_its_own() -> None:
     fair: list[Change] = [queue("a", 1), queue("b", 1), node("n1", gpus=2)]
     held: list[Change] = [*runs("a0", "a"), *runs("b0", "b")]
     assert not displaced(step(board(*fair, *held, *waits("b1", "b"))))
@@ -188,20 +188,20 @@ def test_nobody_takes_from_a_queue_within_its_share_nor_for_one_above() -> None:
     assert not displaced(step(board(*uneven, *waits("b1", "b", priority=9))))
 
 
-def test_what_lasts_is_not_taken_back() -> None:
+def test_non_preemptible_gangs_are_not_reclaimed() -> None:
     changes: list[Change] = [queue("rich", 2), queue("poor", 1), node("n1", gpus=2)]
     plan = step(board(*changes, *runs("r", "rich", 2, lasting=True), *waits("p", "poor")))
     assert not displaced(plan) and why(plan) == {"p": RejectionReason.NO_ROOM}
 
 
-def test_pods_beyond_the_minimum_go_first_and_below_it_all_go() -> None:
+def test_pods_beyond_the_minimum_are_preempted_first_and_below_it_all_are() -> None:
     rich = [*grown("r", 2, 4, "rich"), *(pod("r", n, on="n1", gpus=1, started=1.0) for n in range(4))]
     changes = [queue("rich", 0), queue("poor", 4), node("n1", gpus=4), *rich]
     assert displaced(step(board(*changes, *waits("p", "poor", 2)))) == {"r-2": "", "r-3": ""}
     assert len(displaced(step(board(*changes, *waits("p", "poor", 3))))) == 4
 
 
-def test_in_its_own_queue_the_less_important_goes_and_equals_stay() -> None:
+def test_in_the_same_queue_lower_priority_is_preempted_and_equal_is_not() -> None:
     changes = [
         queue("q", 2),
         node("n1", gpus=2),
@@ -212,7 +212,7 @@ def test_in_its_own_queue_the_less_important_goes_and_equals_stay() -> None:
     assert not displaced(step(board(*changes, *waits("b", "q", priority=1))))
 
 
-def test_room_promised_to_one_whose_queue_is_at_its_limit_is_not_in_its_own_way() -> None:
+def test_nominated_pods_of_a_queue_at_its_limit_do_not_block_themselves() -> None:
     changes = [queue("q", 2, limit=2), node("n1", gpus=8), *runs("low", "q", 2)]
     rules, comes = waits("b", "q", priority=3)
     assert isinstance(comes, PodSeen)
@@ -221,18 +221,18 @@ def test_room_promised_to_one_whose_queue_is_at_its_limit_is_not_in_its_own_way(
     assert displaced(step(found)) == {"low-0": ""}
 
 
-def test_at_the_limit_of_the_queue_lesser_gangs_of_it_still_go() -> None:
+def test_at_the_limit_of_the_queue_its_lower_priority_gangs_are_still_preempted() -> None:
     changes = [queue("q", 2, limit=2), node("n1", gpus=8), *runs("low", "q", 2)]
     assert displaced(step(board(*changes, *waits("b", "q", priority=3)))) == {"low-0": ""}
 
 
-def test_a_gang_may_run_for_a_while_before_it_goes() -> None:
+def test_a_gang_is_protected_for_its_minimum_runtime() -> None:
     for after, goes in ((NOW, False), (NOW - 2.0, True)):
         changes = [queue("q", 2, preempt_after=after), node("n1", gpus=2), *runs("low", "q", 2)]
         assert bool(displaced(step(board(*changes, *waits("b", "q", priority=3))))) is goes
 
 
-def test_others_move_only_if_each_has_a_new_place() -> None:
+def test_pods_move_only_if_each_has_a_new_node() -> None:
     two: list[Change] = [queue("q"), node("n1", gpus=4), node("n2", gpus=4)]
     held = [*runs("a", "q", 2, on="n1"), *runs("b", "q", 2, on="n2")]
     plan = step(board(*two, *held, *waits("c", "q", 4)))
@@ -240,7 +240,7 @@ def test_others_move_only_if_each_has_a_new_place() -> None:
     assert not displaced(step(board(*two, *held, *runs("d", "q", 1, on="n2"), *waits("c", "q", 4))))
 
 
-def test_who_has_to_be_in_a_rack_moves_for_one_that_knows_of_no_racks() -> None:
+def test_a_gang_bound_to_a_rack_moves_for_one_without_a_topology() -> None:
     main = PodSet("main", 1, 1, {"gpu": 2}, Locality(required="rack"))
     held = gang("a", 1, queue="q", tree=Group("", (main,), 1), topology="dc", strict=True)
     changes: list[Change] = [queue("q", 8), node("n1"), node("n2"), held, pod("a", 0, on="n1", started=1.0)]
@@ -248,15 +248,15 @@ def test_who_has_to_be_in_a_rack_moves_for_one_that_knows_of_no_racks() -> None:
     assert displaced(plan) == {"a-0": "n2"} and nominated(plan) == {"c-0": "n1"}
 
 
-def test_nobody_goes_if_that_does_not_help() -> None:
+def test_no_pod_is_preempted_if_that_does_not_help() -> None:
     changes = [queue("rich"), queue("poor", 9), node("n1", gpus=2), *runs("r", "rich", 2)]
     assert not displaced(step(board(*changes, *waits("p", "poor", 3))))
 
 
-# ── on a board that lives on ───────────────────────────────────────────────────────────────────────
+# ── over several cycles ────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_taken_back_goes_to_whom_it_was_taken_back_for() -> None:
+def test_reclaimed_capacity_goes_to_the_gang_it_was_reclaimed_for() -> None:
     rich = [*runs("r0", "rich", created=1.0), *runs("r1", "rich", created=2.0)]
     found = board(queue("rich", 1), queue("poor", 1), node("n1", gpus=2), *rich, *waits("p", "poor"))
     plan = step(found)
@@ -269,7 +269,7 @@ def test_what_is_taken_back_goes_to_whom_it_was_taken_back_for() -> None:
     assert why(again) == {"r1": RejectionReason.NO_ROOM, "r2": RejectionReason.NO_ROOM}
 
 
-def test_room_that_was_promised_counts_for_the_queue() -> None:
+def test_nominated_pods_count_as_usage_of_their_queue() -> None:
     changes = [queue("rich"), queue("poor", 1, limit=1), node("n1", gpus=2), *runs("r", "rich", 2)]
     found = board(*changes, *waits("p", "poor"))
     assert nominated(step(found)) == {"p-0": "n1"}
@@ -277,7 +277,7 @@ def test_room_that_was_promised_counts_for_the_queue() -> None:
     assert why(step(found, NOW + 0.5)) == {"p2": RejectionReason.OVER_LIMIT}
 
 
-def test_room_is_kept_only_for_whom_it_belongs_to() -> None:
+def test_nodes_are_only_reserved_for_a_gang_within_its_share() -> None:
     held = [*runs("a", "rich", 3, on="n1"), *runs("b", "rich", 3, on="n2")]
     for quota, kept in ((4, True), (0, False)):
         found = board(queue("rich", 6), queue("q", quota), node("n1"), node("n2"), *held, *waits("w", "q", 4))
@@ -286,7 +286,7 @@ def test_room_is_kept_only_for_whom_it_belongs_to() -> None:
 
 
 @pytest.mark.parametrize("fair", [True, False])
-def test_whose_room_is_being_made_goes_on_waiting_for_it_though_other_room_is_kept(fair: bool) -> None:
+def test_a_nominated_gang_keeps_waiting_though_other_nodes_are_reserved(fair: bool) -> None:
     of = {"rich": "rich", "poor": "poor"} if fair else {"rich": "", "poor": ""}
     queues: list[Change] = [queue("rich"), queue("poor", 2)] if fair else []
     held = [*runs("a", of["rich"], 2), *runs("b", of["rich"], 2, on="n2")]
@@ -308,15 +308,15 @@ def test_whose_room_is_being_made_goes_on_waiting_for_it_though_other_room_is_ke
     assert told == [RejectionReason.MAKING_ROOM] and binds(plan) == {"p-0": node_of_its_own}
 
 
-def test_who_waits_for_others_to_have_run_long_enough_is_tried_then() -> None:
+def test_a_gang_that_waits_for_the_end_of_a_minimum_runtime_is_tried_then() -> None:
     changes = [queue("q", 2, preempt_after=NOW + 20.0), node("n1", gpus=2), *runs("low", "q", 2)]
     found = board(*changes, *waits("b", "q", priority=3))
     assert not displaced(step(found))
-    assert found.next_due(NOW) == NOW + 21.0  # it has run since 1.0
+    assert found.next_due(NOW) == NOW + 21.0  # it has been running since 1.0
     assert displaced(step(found, NOW + 21.0)) == {"low-0": ""}
 
 
-def test_who_grows_is_not_made_to_go_at_the_same_time_but_a_moment_later() -> None:
+def test_a_gang_that_grows_is_not_preempted_in_the_same_cycle_but_later() -> None:
     runs_now = (pod("r", n, on="n1", gpus=1, started=1.0) for n in range(2))
     rich: list[Change] = [gang("r", 2, queue="rich"), *runs_now]
     changes: list[Change] = [queue("rich"), queue("poor", 2), node("n1", gpus=2), node("n2", gpus=1), *rich]

@@ -1,4 +1,4 @@
-"""A gang that does with a quorum has its turn: who comes, who stays behind, and what those hear."""
+"""A gang with a quorum: which pods are bound, which stay pending, and their rejection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MEMBERS = tuple(PodSet(name, 1, 1) for name in "abc")
 TWO_OF_THREE = gang("g", 2, tree=Group("", MEMBERS, 2), quorum=True)
 
 
-def test_a_member_that_has_no_place_hears_so_in_the_turn_in_which_the_others_come() -> None:
+def test_a_pod_without_a_node_is_rejected_in_the_cycle_that_binds_the_quorum() -> None:
     sizes = {"a": 1, "b": 1, "c": 9}
     waiting = [pod("g", at, gpus=gpus, pod_set=name) for at, (name, gpus) in enumerate(sizes.items())]
     plan = step(board(TWO_OF_THREE, node("n1"), *waiting))

@@ -1,10 +1,10 @@
-"""What queues of a tree may have of each resource."""
+"""Fair shares of the queues of a tree."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 
-from bayplan.model.fair_queue import Entitlement, FairQueue
+from bayplan.model.quota import Entitlement, FairQueue
 from bayplan.scheduling.fair_share.shares import fair_shares, is_rooted
 
 GPU = "gpu"
@@ -34,7 +34,7 @@ def test_quota_comes_first_and_weight_divides_the_rest() -> None:
     assert shared(queues, 10, a=10, b=10) == {"a": 3, "b": 7}
 
 
-def test_nobody_gets_more_than_it_asks_for_or_than_its_limit() -> None:
+def test_no_queue_gets_more_than_it_requests_or_its_limit() -> None:
     queues = [queue("a"), queue("b"), queue("c", limit=3)]
     assert shared(queues, 12, a=2, b=20, c=20) == {"a": 2, "b": 7, "c": 3}
 
@@ -67,7 +67,7 @@ def test_quota_counts_even_if_there_is_less() -> None:
     assert shared([queue("a", 4), queue("b", 4)], 6, a=9, b=9) == {"a": 4, "b": 4}
 
 
-def test_queues_without_a_way_to_the_top_have_nothing() -> None:
+def test_queues_without_a_path_to_the_root_have_no_share() -> None:
     queues = {one.name: one for one in (queue("a", 4, "b"), queue("b", 4, "a"), queue("c", 4, "none"))}
     assert not any(is_rooted(queues, name) for name in queues)
     assert fair_shares(queues, {"a": {GPU: 3}, "c": {GPU: 3}}, {GPU: 9}) == {"a": {}, "b": {}, "c": {}}

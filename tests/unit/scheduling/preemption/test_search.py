@@ -1,4 +1,4 @@
-"""Who has to go for a gang or a pod: nobody unless it helps, the least important, no more than needed."""
+"""Victims for a gang or a pod: none unless it helps, the lowest priority first, no more than needed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bayplan.model.gang import Group, Locality, PodSet
-from bayplan.model.gang_spec import DisruptionBudget
+from bayplan.model.gang import DisruptionBudget, Group, Locality, PodSet
 from bayplan.model.node import HOSTNAME
 from bayplan.model.node_rules import Requirement
 from bayplan.model.plan import PreemptPod
@@ -23,7 +22,7 @@ def sent(found: Decided) -> list[PreemptPod]:
     return [action for action in found.plan.actions if isinstance(action, PreemptPod)]
 
 
-def test_a_gang_makes_just_the_room_it_needs() -> None:
+def test_a_gang_preempts_no_more_than_it_needs() -> None:
     low = [pod("low-1", 2, on="a"), pod("low-2", 1, on="b")]
     found = decide(
         look([node("a", 2), node("b", 2)], low, gang(charter("g", 3, 100), pods("p", 3, gang="g")))
@@ -41,7 +40,7 @@ def test_a_gang_makes_just_the_room_it_needs() -> None:
     assert action.whole
 
 
-def test_nobody_goes_if_the_gang_would_not_fit_even_then() -> None:
+def test_no_pod_is_preempted_if_the_gang_would_not_fit_even_then() -> None:
     running = [pod("mid", on="a", priority=500), pod("low-1", on="a"), pod("low-2", on="a")]
     found = decide(look([node("a", 3)], running, gang(charter("g", 3, 100), pods("p", 3, gang="g"))))
     assert not found.displaced
@@ -49,20 +48,20 @@ def test_nobody_goes_if_the_gang_would_not_fit_even_then() -> None:
     assert found.refused["g"].why.sought is PreemptionSearchOutcome.NO_HELP
 
 
-def test_the_equally_important_never_goes() -> None:
+def test_equal_priority_is_never_preempted() -> None:
     running = [pod("same", on="a", priority=100)]
     found = decide(look([node("a", 1)], running, gang(charter("g", 1, 100), pods("p", 1, gang="g"))))
     assert not found.displaced
     assert found.refused["g"].why.sought is PreemptionSearchOutcome.NOBODY
 
 
-def test_the_least_important_go_first() -> None:
+def test_the_lowest_priority_is_preempted_first() -> None:
     running = [pod("mid", on="a", priority=50), pod("low-1", on="a"), pod("low-2", on="a")]
     found = decide(look([node("a", 3)], running, gang(charter("g", 2, 100), pods("p", 2, gang="g"))))
     assert found.displaced == ("low-1", "low-2")
 
 
-def test_of_equals_the_youngest_goes() -> None:
+def test_of_equal_priority_the_youngest_is_preempted() -> None:
     running = [
         pod("old", on="a", started=10.0),
         pod("young", on="b", started=20.0),
@@ -83,7 +82,7 @@ def test_as_many_as_possible_are_placed_beyond_the_minimum() -> None:
         assert sorted(found.nominates) == ["p-0", "p-1"]
 
 
-def test_a_gang_that_cannot_do_with_less_goes_whole() -> None:
+def test_a_gang_that_cannot_run_below_its_minimum_is_preempted_as_a_whole() -> None:
     victims = [pod(f"v-{n}", on="a", gang="v") for n in range(3)]
     nodes = [node("a", 2), node("b", 1)]
     victims[2] = replace(victims[2], node="b")
@@ -97,7 +96,7 @@ def test_a_gang_that_cannot_do_with_less_goes_whole() -> None:
     assert decide(look(nodes, victims, single, charters=[charter("v", 3, 10)])).displaced == ("v-1",)
 
 
-def test_a_gang_is_as_important_as_its_charter_says() -> None:
+def test_a_gang_has_the_priority_of_its_spec() -> None:
     victims = [pod("v", on="a", gang="v", priority=1000)]
     whole = charter("v", 1, 10, leaves_whole=True)
     preemptor = gang(charter("g", 1, 100), pods("p", 1, gang="g"))
@@ -106,7 +105,7 @@ def test_a_gang_is_as_important_as_its_charter_says() -> None:
     assert not decide(look([node("a", 1)], victims, preemptor, charters=[important])).displaced
 
 
-def test_a_strict_gang_is_as_important_as_its_charter_says_and_its_minimum_goes_whole() -> None:
+def test_a_strict_gang_has_the_priority_of_its_spec_and_its_minimum_is_preempted_as_a_whole() -> None:
     nodes = [node("a", 2), node("b", 1)]
     victims = [pod(f"v-{number}", on="a" if number < 2 else "b", gang="v") for number in range(3)]
     single = lone(pod("p", 1, priority=50))
@@ -118,7 +117,7 @@ def test_a_strict_gang_is_as_important_as_its_charter_says_and_its_minimum_goes_
     assert decide(look(nodes, victims, pair, charters=[lesser])).displaced == ("v-0", "v-1")
 
 
-def test_one_that_can_no_longer_be_tried_keeps_no_promise() -> None:
+def test_a_gang_that_can_no_longer_be_tried_loses_its_nominations() -> None:
     waiting = pods("p", 1, gang="g")
     held = gang(charter("g", 2, 9), waiting, nominated={waiting[0].key: "a"})
     held = replace(held, hindrance=SchedulingRejection(RejectionReason.TOO_FEW, 2, 1))
@@ -136,7 +135,7 @@ def test_pods_with_a_budget_are_spared_if_others_will_do() -> None:
         assert decide(look([node("a", 3)], running, group, budgets=budgets)).displaced == (goes,)
 
 
-def test_a_budget_is_broken_rather_than_a_gang_refused() -> None:
+def test_a_budget_is_violated_rather_than_a_gang_rejected() -> None:
     running = [pod("foo", on="a", like=shape(1, (("app", "foo"),)))]
     group = gang(charter("g", 1, 100), pods("p", 1, gang="g"))
     assert decide(
@@ -144,7 +143,7 @@ def test_a_budget_is_broken_rather_than_a_gang_refused() -> None:
     ).displaced == ("foo",)
 
 
-def test_who_is_sent_for_one_pod_is_chosen_by_node() -> None:
+def test_victims_for_a_single_pod_are_chosen_by_node() -> None:
     nodes = [node("a", 2), node("b", 2), node("c", 2)]
     running = [
         *(pod(f"a-{n}", 1, on="a") for n in range(2)),
@@ -158,7 +157,7 @@ def test_who_is_sent_for_one_pod_is_chosen_by_node() -> None:
     assert not action.whole
 
 
-def test_pods_by_themselves_each_make_their_own_room() -> None:
+def test_single_pods_each_preempt_their_own_victims() -> None:
     nodes = [node("a", 2), node("b", 2)]
     running = [pod("a", 2, on="a"), pod("b", 2, on="b")]
     waiting = [lone(one) for one in pods("p", 3, 2, priority=9)]
@@ -171,13 +170,13 @@ def test_pods_by_themselves_each_make_their_own_room() -> None:
     )
 
 
-def test_room_that_one_victim_leaves_may_do_for_two() -> None:
+def test_capacity_of_one_victim_may_fit_two_pods() -> None:
     found = decide(look([node("a", 2)], [pod("r", 2, on="a")], *(lone(p) for p in pods("p", 2, priority=9))))
     assert found.displaced == ("r",)
     assert found.nominates == {"p-0": "a", "p-1": "a"}
 
 
-def test_two_gangs_share_neither_victims_nor_their_room() -> None:
+def test_two_gangs_share_neither_victims_nor_their_capacity() -> None:
     nodes = [node("a", 2), node("b", 2)]
     running = [pod("a", 2, on="a"), pod("b", 2, on="b")]
     groups = [gang(charter(name, 2, 9), pods(name, 2, gang=name)) for name in ("f", "g", "h")]
@@ -188,7 +187,7 @@ def test_two_gangs_share_neither_victims_nor_their_room() -> None:
     assert found.refused["h"].why.hindrance is RejectionReason.NO_ROOM
 
 
-def test_those_who_leave_anyway_are_waited_for() -> None:
+def test_terminating_pods_are_waited_for() -> None:
     running = [pod("going", 2, on="a", priority=50, leaving=True), pod("low", 2, on="b")]
     found = decide(
         look([node("a", 2), node("b", 2)], running, gang(charter("g", 2, 9), pods("p", 2, gang="g")))
@@ -198,7 +197,7 @@ def test_those_who_leave_anyway_are_waited_for() -> None:
     assert found.refused["g"].why.hindrance is RejectionReason.MAKING_ROOM
 
 
-def test_while_room_is_made_nobody_else_goes() -> None:
+def test_while_victims_terminate_no_other_pod_is_preempted() -> None:
     victim = pod("v", 2, on="a", leaving=True)
     waiting = pods("p", 2, gang="g")
     group = gang(
@@ -215,14 +214,14 @@ def test_while_room_is_made_nobody_else_goes() -> None:
     why = found.refused["g"].why
     assert (why.hindrance, why.displaced) == (RejectionReason.MAKING_ROOM, 1)
     assert not decide(look(nodes, running, replace(group, refused=why))).refused["g"].news
-    found = decide(look(nodes, [victim], group))  # room turned up elsewhere
+    found = decide(look(nodes, [victim], group))  # capacity was freed elsewhere
     assert set(found.binds.values()) == {"b"}
     found = decide(look(nodes, [victim, pod("new", 1, priority=50, on="a"), pod("other", 2, on="b")], group))
-    assert found.displaced == ("other",)  # what was promised cannot be had any more
+    assert found.displaced == ("other",)  # the nominated node cannot be used any more
     assert set(found.nominates.values()) == {"b"}
 
 
-def test_promises_that_come_to_nothing_are_taken_back() -> None:
+def test_nominations_that_no_longer_fit_are_cleared() -> None:
     one = pod("p", 2, priority=9)
     found = decide(
         look([node("a", 2)], [pod("r", 1, on="a", priority=9)], lone(one, nominated={one.key: "a"}))
@@ -231,7 +230,7 @@ def test_promises_that_come_to_nothing_are_taken_back() -> None:
     assert found.refused["p"].why.hindrance is RejectionReason.NO_ROOM
 
 
-def test_the_pods_left_over_make_room_for_themselves() -> None:
+def test_the_remaining_pods_preempt_for_themselves() -> None:
     nodes = [node("a", 2), node("b", 2)]
     found = decide(look(nodes, [pod("r", 2, on="b")], gang(charter("g", 0, 9), pods("p", 3, gang="g"))))
     assert len(found.binds) == 2
@@ -240,7 +239,7 @@ def test_the_pods_left_over_make_room_for_themselves() -> None:
 
 
 @pytest.mark.parametrize("minimum", [2, 0])
-def test_room_is_made_in_the_domain_that_costs_least(minimum: int) -> None:
+def test_the_domain_of_the_lowest_cost_is_preempted(minimum: int) -> None:
     nodes = [node("a", 1, zone="x"), node("b", 1, zone="x"), node("c", 1, zone="y"), node("d", 1, zone="y")]
     group = gang(charter("g", minimum, 100, "zone"), pods("p", 2, gang="g"))
     high = [pod(f"h-{name}", on=name, priority=200) for name in "cd"]
@@ -251,7 +250,7 @@ def test_room_is_made_in_the_domain_that_costs_least(minimum: int) -> None:
     assert decide(look(nodes, [*mid, *less], group)).displaced == ("l-c", "l-d")
 
 
-def test_of_domains_that_cost_the_same_the_fullest_is_taken() -> None:
+def test_of_domains_of_equal_cost_the_fullest_is_chosen() -> None:
     nodes = [
         *(node(f"a{n}", 2, rack="r1") for n in range(2)),
         *(node(f"b{n}", 2, rack="r2") for n in range(3)),
@@ -266,7 +265,7 @@ def test_of_domains_that_cost_the_same_the_fullest_is_taken() -> None:
     assert set(found.nominates.values()) == {"b1", "b2"}
 
 
-def test_room_is_made_for_pods_that_mind_their_neighbours() -> None:
+def test_pods_with_pod_affinity_preempt() -> None:
     apart = PodAffinity(
         apart=(PodAffinityTerm(HOSTNAME, Selector((Requirement("app", "Exists"),)), ("ns",)),)
     )
@@ -280,7 +279,7 @@ def test_room_is_made_for_pods_that_mind_their_neighbours() -> None:
     assert decide(look(nodes, running, single)).displaced == ("initial",)
 
 
-def test_room_is_made_on_ports() -> None:
+def test_pods_with_host_ports_preempt() -> None:
     port = shape(1, ports=(HostPort(80),))
     running = [
         pod("r-a", on="a", like=port),
@@ -293,7 +292,7 @@ def test_room_is_made_on_ports() -> None:
     assert decide(look(nodes, running, group)).displaced == ("r-a",)
 
 
-def test_gangs_of_several_shapes_make_room_too() -> None:
+def test_gangs_of_several_signatures_preempt_too() -> None:
     running = [pod(f"r-{n}", 1, on="ab"[n // 4], priority=n) for n in range(8)]
     waiting = [*pods("big", 1, 3, gang="g"), *pods("small", 2, 1, gang="g")]
     found = decide(look([node("a", 4), node("b", 4)], running, gang(charter("g", 3, 100), waiting)))
@@ -301,7 +300,7 @@ def test_gangs_of_several_shapes_make_room_too() -> None:
     assert found.displaced == ("r-0", "r-1", "r-2", "r-3", "r-4")
 
 
-def test_gangs_with_a_tree_make_room_too() -> None:
+def test_gangs_with_subgroups_preempt_too() -> None:
     tree = Group("", (PodSet("main", 2, 2, {"cpu": 2000}, Locality(required=HOSTNAME)),), 1)
     waiting = [replace(one, pod_set="main") for one in pods("p", 2, 2, gang="g")]
     rules = replace(charter("g", 2, 100), tree=tree, leaves_whole=True)
@@ -311,7 +310,7 @@ def test_gangs_with_a_tree_make_room_too() -> None:
     assert set(found.nominates.values()) == {"a"}
 
 
-def test_nobody_goes_where_that_is_switched_off() -> None:
+def test_no_pod_is_preempted_where_preemption_is_disabled() -> None:
     found = decide(
         look([node("a", 1)], [pod("r", on="a")], lone(pod("p", priority=9))), Profile(displace=False)
     )

@@ -1,4 +1,4 @@
-"""A gang that stands in part makes room for itself: who goes, when nobody does, and that it ends well."""
+"""A partly bound gang preempts its own surplus: which pods, when none, and the final result."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ everywhere = pytest.mark.parametrize("kind", [OF_NO_QUEUE, OF_A_QUEUE], ids=["no
 
 
 def segmented(kind: Any, size: int, minimum: int, count: int, **more: Any) -> list[Change]:
-    """A gang in segments, each in a rack of its own."""
+    """A gang in segments, each in its own rack."""
     main = PodSet("main", count, minimum, {"gpu": 1}, segments=(Segment(size, "rack"),))
     queues, rules = kind
     return [*queues, gang("g", minimum, tree=Group("", (main,), 1), **rules, **more)]
 
 
 def stand(*places: str) -> list[Change]:
-    """Pods by rank: where each of them is; those that are nowhere wait."""
+    """Pods by rank with their nodes; those without a node are pending."""
     return [pod("g", rank, on=on, gpus=1) for rank, on in enumerate(places)]
 
 
 @everywhere
-def test_the_last_of_those_it_can_do_without_goes(kind: Any) -> None:
+def test_the_last_surplus_pod_is_preempted(kind: Any) -> None:
     found = board(*segmented(kind, 2, 2, 6), node("n1"), *stand("n1", "", "n1", "n1", "n1", ""))
     plan = step(found)
     assert displaced(plan) == {"g-4": ""} and nominated(plan) == {"g-1": "n1"} and not binds(plan)
@@ -42,20 +42,20 @@ def test_the_last_of_those_it_can_do_without_goes(kind: Any) -> None:
 
 
 @everywhere
-def test_nobody_goes_in_vain(kind: Any) -> None:
+def test_no_surplus_pod_is_preempted_in_vain(kind: Any) -> None:
     there = [node("n1", gpus=2), node("n2", "r2", gpus=2)]
     plan = step(board(*segmented(kind, 3, 3, 6), *there, *stand("n1", "", "", "n1", "n2", "n2")))
     assert not plan_moves(plan) and not binds(plan), "two are missing in the first rack, and one could go"
 
 
 @everywhere
-def test_nobody_goes_for_those_that_can_be_done_without(kind: Any) -> None:
+def test_no_pod_is_preempted_for_pods_beyond_the_minimum(kind: Any) -> None:
     plan = step(board(*segmented(kind, 2, 2, 6), node("n1"), *stand("n1", "n1", "", "", "n1", "n1")))
     assert not plan_moves(plan)
 
 
 @everywhere
-def test_as_few_as_possible_go_even_if_these_are_not_the_last(kind: Any) -> None:
+def test_as_few_as_possible_are_preempted_even_if_not_the_last_ranks(kind: Any) -> None:
     there = [node("n1", "r1", gpus=2), node("n2", "r2", gpus=2)]
     plan = step(board(*segmented(kind, 2, 2, 6), *there, *stand("", "", "n2", "", "n1", "n1")))
     assert displaced(plan) == {"g-2": ""} and nominated(plan) == {"g-0": "n2", "g-1": "n2"}
@@ -73,7 +73,7 @@ def test_racks_of_two_blocks_are_two_even_if_they_have_the_same_name(kind: Any) 
 
 
 @everywhere
-def test_one_large_pod_goes_rather_than_two_small_ones(kind: Any) -> None:
+def test_one_large_pod_is_preempted_rather_than_two_small_ones(kind: Any) -> None:
     queues, rules = kind
     sets = (PodSet("a", 1, 1, {"gpu": 2}, Locality(required="rack")), PodSet("b", 4, 0, {"gpu": 1}))
     group = gang("g", 1, tree=Group("", sets, 2), **rules)
@@ -97,21 +97,21 @@ def test_no_pod_set_falls_below_its_minimum(kind: Any) -> None:
 
 
 @everywhere
-def test_a_gang_that_is_not_made_to_go_for_others_still_helps_itself(kind: Any) -> None:
+def test_a_non_preemptible_gang_still_preempts_its_own_surplus(kind: Any) -> None:
     changes = segmented(kind, 2, 2, 4, lasting=True, preempts=False)
     wide = [queue("q", 9)] if kind is OF_A_QUEUE else []
     plan = step(board(*changes, *wide, node("n1", gpus=3), *stand("n1", "", "n1", "n1")))
     assert displaced(plan) == {"g-3": ""}
 
 
-def test_at_the_limit_of_its_queue_its_own_pods_go_as_well() -> None:
+def test_at_the_limit_of_its_queue_its_own_surplus_is_preempted_as_well() -> None:
     full: list[FairQueueSeen] = [queue("q", 3, limit=3)]
     changes = segmented((full, {"queue": "q"}), 2, 2, 4)
     plan = step(board(*changes, node("n1", gpus=8), *stand("n1", "", "n1", "n1")))
     assert displaced(plan) == {"g-3": ""} and nominated(plan) == {"g-1": "n1"}
 
 
-def test_less_important_gangs_go_first() -> None:
+def test_gangs_of_lower_priority_are_preempted_first() -> None:
     other: list[Change] = [gang("low", 1, strict=True, priority=-1), pod("low", 0, on="n1", gpus=1)]
     changes = segmented(OF_NO_QUEUE, 2, 2, 4)
     plan = step(board(*changes, *other, node("n1"), *stand("n1", "", "n1", "n1")))
@@ -119,7 +119,7 @@ def test_less_important_gangs_go_first() -> None:
 
 
 @everywhere
-def test_who_made_room_does_not_take_it_again(kind: Any) -> None:
+def test_a_preempted_surplus_pod_does_not_take_its_capacity_again(kind: Any) -> None:
     found = board(*segmented(kind, 2, 2, 6), node("n1"), *stand("n1", "", "n1", "n1", "n1", ""))
     plan = step(found)
     assert displaced(plan) == {"g-4": ""}
@@ -135,7 +135,7 @@ def test_who_made_room_does_not_take_it_again(kind: Any) -> None:
         assert not plan_moves(later) and not binds(later)
 
 
-def test_who_makes_room_for_its_own_gang_hears_so() -> None:
+def test_a_pod_preempted_for_its_own_gang_has_that_message() -> None:
     site = Site((1,))
     site.group("g", minMember=1, subGroups=[{"name": "a", "minMember": 1}, {"name": "b", "minMember": 0}])
     for name, part in (("a0", "a"), ("b0", "b"), ("b1", "b")):

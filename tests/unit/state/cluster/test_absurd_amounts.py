@@ -74,5 +74,5 @@ def test_a_gang_of_absurd_pods_is_refused_whatever_the_strategy(
     pods = PodSet("main", count, count, requests={"cpu": 2**62}, locality=Locality(required="rack"))
     gang = Gang(Ref("x", "Workload", "default", "huge"), Group("", (pods,), 1))
     profile = Profile(required=strategy, preferred=strategy, unconstrained=strategy)
-    found = place(supply, gang, profile).misfit
-    assert isinstance(found, Misfit)
+    state = place(supply, gang, profile).misfit
+    assert isinstance(state, Misfit)

@@ -1,4 +1,4 @@
-"""Many objects at once: what they have in common is worked out once, and rows are laid out when looked at."""
+"""Bulk loading: shared values are computed once, and rows are built when they are first read."""
 
 from __future__ import annotations
 
@@ -60,18 +60,18 @@ def test_nodes_that_come_in_several_lots_are_laid_out_once(monkeypatch: pytest.M
     assert supply.held is not None and supply.held[supply.resources["cpu"]].tolist() == [0, 0, 5]
 
 
-def test_pods_that_were_told_their_hosts_are_read_once_and_keep_their_hosts() -> None:
+def test_pods_with_assigned_hosts_are_read_once_and_keep_their_hosts() -> None:
     shapes = PodSpecCache()
     asks = [ContainerWire(resources=ContainerResources(requests={"cpu": "1"}))]
     specs = [PodSpecWire(containers=asks, node_selector={HOSTNAME: f"n{at}"}) for at in range(3)]
-    found = [shapes.of(PodWire(Metadata(name=f"p{at}"), spec)) for at, spec in enumerate(specs)]
+    state = [shapes.of(PodWire(Metadata(name=f"p{at}"), spec)) for at, spec in enumerate(specs)]
     assert len(shapes.moulds) == 1
-    assert [shape.rules.selector for shape, _ in found] == [((HOSTNAME, f"n{at}"),) for at in range(3)]
-    assert len({shape for shape, _ in found}) == 3
+    assert [shape.rules.selector for shape, _ in state] == [((HOSTNAME, f"n{at}"),) for at in range(3)]
+    assert len({shape for shape, _ in state}) == 3
 
 
 def test_of_nodes_that_share_what_they_offer_the_first_by_name_is_named_as_the_largest() -> None:
     offer = {"cpu": 8, "pods": 110}
     nodes = [Node(name, {}, offer) for name in ("n3", "n1", "n2")] + [Node("n0", {}, {"cpu": 4, "pods": 110})]
-    found = oversized(nodes, "main", {"cpu": 9})
-    assert found is not None and found.node == "n1"
+    state = oversized(nodes, "main", {"cpu": 9})
+    assert state is not None and state.node == "n1"

@@ -1,4 +1,4 @@
-"""Every choice about late reports, as it shows in what is believed of a node."""
+"""Every setting of the staleness policy, as it shows in the zones of a node."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def one(
 
 def told(*pods: str, cpus: int = 8, node: str = "n", **more: object) -> NodeZones:
     sign = sign_of_pods(("space", name) for name in pods)
-    made = report(amounts(cpu=cpus, memory=8), EIGHT, name=node, sign=sign)
-    return replace(made, **more)  # type: ignore[arg-type]
+    result = report(amounts(cpu=cpus, memory=8), EIGHT, name=node, sign=sign)
+    return replace(result, **more)  # type: ignore[arg-type]
 
 
 def free(book: NumaCache, node: str = "n") -> list[int] | None:
-    """CPUs by zone; None if the node cannot be relied on."""
+    """CPUs by zone; None if the zones are unknown."""
     ground = book.ground(objects([Node(node, {}, {"cpu": 1, "memory": 1})]))
     assert ground is not None
     columns = ground.columns
@@ -57,9 +57,9 @@ def free(book: NumaCache, node: str = "n") -> list[int] | None:
 
 
 def book(care: NumaStalenessPolicy, *known: str) -> NumaCache:
-    made = NumaCache(care)
-    made.report(told(*known), ())
-    return made
+    result = NumaCache(care)
+    result.report(told(*known), ())
+    return result
 
 
 @pytest.mark.parametrize(
@@ -71,11 +71,11 @@ def book(care: NumaStalenessPolicy, *known: str) -> NumaCache:
     ],
 )
 def test_caution(caution: OverReserve, coming: list[int] | None, bound: list[int] | None) -> None:
-    made = book(NumaStalenessPolicy(caution, period=1.0))
-    made.came(one("a", ours=True), assumed=True)
-    assert free(made) == coming
-    made.came(one("a", ours=True), assumed=False)
-    assert free(made) == bound
+    result = book(NumaStalenessPolicy(caution, period=1.0))
+    result.came(one("a", ours=True), assumed=True)
+    assert free(result) == coming
+    result.came(one("a", ours=True), assumed=False)
+    assert free(result) == bound
 
 
 @pytest.mark.parametrize(
@@ -87,13 +87,13 @@ def test_caution(caution: OverReserve, coming: list[int] | None, bound: list[int
     ],
 )  # fmt: skip
 def test_strangers(whose: Whose, wants: NumaRequest, usable: bool) -> None:
-    made = book(replace(RESERVE, strangers=whose))
-    made.came(one("other", wants), assumed=False)
-    assert (free(made) is not None) == usable
-    made.came(one("other", wants, up=True), assumed=False)
-    made.report(told("other", cpus=5), ())
-    made.catch_up(10.0)
-    assert free(made) is not None, "its report knows it now"
+    result = book(replace(RESERVE, strangers=whose))
+    result.came(one("other", wants), assumed=False)
+    assert (free(result) is not None) == usable
+    result.came(one("other", wants, up=True), assumed=False)
+    result.report(told("other", cpus=5), ())
+    result.catch_up(10.0)
+    assert free(result) is not None, "its report knows it now"
 
 
 @pytest.mark.parametrize(
@@ -107,82 +107,82 @@ def test_strangers(whose: Whose, wants: NumaRequest, usable: bool) -> None:
         (Whose.AS_REPORTED, False, ("a", "b"), True),
     ],
 )
-def test_whom_a_fingerprint_counts(
+def test_which_pods_a_fingerprint_includes(
     counted: Whose, exclusive_only: bool, signed: tuple[str, ...], believed: bool
 ) -> None:
-    made = book(replace(RESERVE, counted=counted))
+    result = book(replace(RESERVE, counted=counted))
     for name, wants in (("a", PINNED), ("b", SHARED)):
-        made.came(one(name, wants, ours=True, up=True), assumed=False)
-    made.report(told(*signed, cpus=5, exclusive_only=exclusive_only), ())
-    made.catch_up(10.0)
-    assert (free(made) == [5, 8]) == believed
+        result.came(one(name, wants, ours=True, up=True), assumed=False)
+    result.report(told(*signed, cpus=5, exclusive_only=exclusive_only), ())
+    result.catch_up(10.0)
+    assert (free(result) == [5, 8]) == believed
 
 
 @pytest.mark.parametrize("starting", [True, False])
 def test_pods_that_are_over_count_only_where_all_that_started_do(starting: bool) -> None:
-    made = book(replace(RESERVE, starting=starting))
-    made.came(one("a", ours=True, up=True), assumed=False)
-    made.came(one("b", ours=True, up=True), assumed=False)
-    made.came(one("b", ours=True, up=True, over=True), assumed=False)
-    made.report(told("a", cpus=5), ())
-    made.catch_up(10.0)
-    assert (free(made) == [5, 8]) == (not starting)
+    result = book(replace(RESERVE, starting=starting))
+    result.came(one("a", ours=True, up=True), assumed=False)
+    result.came(one("b", ours=True, up=True), assumed=False)
+    result.came(one("b", ours=True, up=True, over=True), assumed=False)
+    result.report(told("a", cpus=5), ())
+    result.catch_up(10.0)
+    assert (free(result) == [5, 8]) == (not starting)
 
 
 @pytest.mark.parametrize("heed", [True, False])
 def test_a_node_that_aligns_in_another_way(heed: bool) -> None:
-    made = book(replace(RESERVE, heed_settings=heed))
-    made.came(one("a", ours=True), assumed=False)
-    made.report(told("nobody", alignment=Alignment(TopologyManagerPolicy.NONE)), ())
-    made.catch_up(10.0)
-    zones = made.zones_of("n")
+    result = book(replace(RESERVE, heed_settings=heed))
+    result.came(one("a", ours=True), assumed=False)
+    result.report(told("nobody", alignment=Alignment(TopologyManagerPolicy.NONE)), ())
+    result.catch_up(10.0)
+    zones = result.zones_of("n")
     assert zones is not None
     assert (zones.alignment.policy is TopologyManagerPolicy.NONE) == heed
 
 
 def test_looks_at_nodes_in_doubt_have_a_period_and_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numa_state, "CHECKED_MAX", 1)
-    made = NumaCache(replace(RESERVE, period=5.0))
+    result = NumaCache(replace(RESERVE, period=5.0))
     for name in ("m", "n"):
-        made.report(told(node=name), ())
-        made.came(one(f"on-{name}", node=name, ours=True, up=True), assumed=False)
-    made.catch_up(0.0)
-    made.catch_up(5.0)
+        result.report(told(node=name), ())
+        result.came(one(f"on-{name}", node=name, ours=True, up=True), assumed=False)
+    result.catch_up(0.0)
+    result.catch_up(5.0)
     for name in ("m", "n"):
-        made.report(told(f"on-{name}", cpus=5, node=name), ())
-    assert not made.catch_up(9.9), "too early"
-    assert made.catch_up(10.0)
-    assert [free(made, name) == [5, 8] for name in ("m", "n")].count(True) == 1
-    assert made.next_due() == 15.0
-    assert made.catch_up(15.0)
-    made.touched.update(("m", "n"))
-    assert all(free(made, name) == [5, 8] for name in ("m", "n"))
+        result.report(told(f"on-{name}", cpus=5, node=name), ())
+    assert not result.catch_up(9.9), "too early"
+    assert result.catch_up(10.0)
+    assert [free(result, name) == [5, 8] for name in ("m", "n")].count(True) == 1
+    assert result.next_due() == 15.0
+    assert result.catch_up(15.0)
+    result.touched.update(("m", "n"))
+    assert all(free(result, name) == [5, 8] for name in ("m", "n"))
 
 
-def test_who_sits_where_is_looked_at_again_once_anything_happened() -> None:
-    """What pods would give back is kept with it."""
-    made = NumaCache(NumaStalenessPolicy(OverReserve.RESERVE, make_room=True))
-    made.came(one("a", ours=True, up=True), assumed=False)
-    made.report(told("a", seating=ZoneAssignment(1, 1)), ())
+def test_container_zones_are_recomputed_after_any_change() -> None:
+    """The resources that pods would release are cached with it."""
+    result = NumaCache(NumaStalenessPolicy(OverReserve.RESERVE, make_room=True))
+    result.came(one("a", ours=True, up=True), assumed=False)
+    result.report(told("a", seating=ZoneAssignment(1, 1)), ())
     key, nodes = PodKey("space", "a"), objects([Node("n", {}, {"cpu": 1, "memory": 1})])
 
     def gift() -> tuple[object, NumaRelease]:
-        ground = made.ground(nodes)
+        ground = result.ground(nodes)
         assert ground is not None
         number = ground.gift_number("n", key, PINNED)
-        return made.seats("n"), list(ground.gifts.numbers)[number]
+        return result.seats("n"), list(ground.gifts.numbers)[number]
 
     seats, first = gift()
     assert seats == {("space", "a", "main"): 1}
     assert {(share.place, share.resource) for share in first.shares} == {(1, "cpu"), (1, "memory")}
-    made.came(one("b", ours=True), assumed=False)
+    result.came(one("b", ours=True), assumed=False)
     assert gift() == (seats, first), "a report cannot know of one that is still coming"
-    made.came(one("b", ours=True, up=True), assumed=False)
+    result.came(one("b", ours=True, up=True), assumed=False)
     assert gift() == ({}, NumaRelease()), "there is one more than the report tells of"
-    made.left(PodKey("space", "b"), "n", was_there=False)
+    result.left(PodKey("space", "b"), "n", was_there=False)
     assert gift() == (seats, first)
-    made.silent("n")
-    made.report(told("a", seating=ZoneAssignment(1, 0)), [one("a", ours=True, up=True)])
+    result.report_removed("n")
+    result.report(told("a", seating=ZoneAssignment(1, 0)), [one("a", ours=True, up=True)])
     moved, now = gift()
     assert moved == {("space", "a", "main"): 0}
     assert {share.place for share in now.shares} == {0}

@@ -1,4 +1,4 @@
-"""How queues, entrances, shared quota and topologies stand is counted truly, and cheaply."""
+"""Summaries of queues, namespace queues, shared quota and topologies are correct and cheap."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_gangs_are_counted_by_how_far_they_have_come() -> None:
     assert told.active
 
 
-def test_an_entrance_counts_its_own_gangs_only() -> None:
+def test_a_namespace_queue_counts_its_own_gangs_only() -> None:
     state = world(queue())
     state.apply(NamespaceQueueSeen(NamespaceQueue("ns", "other", "q")))
     see(
@@ -87,7 +87,7 @@ def test_shapes_are_counted_once_however_many_gangs_have_them() -> None:
     assert (told.counts.ready, told.counts.parked) == (1, 5)
 
 
-def test_in_a_strict_line_nobody_is_parked() -> None:
+def test_in_a_strict_queue_no_gang_is_inadmissible() -> None:
     state = world(queue(strict=True))
     see(state, demand("a"), demand("b"))
     state.assume(
@@ -96,7 +96,7 @@ def test_in_a_strict_line_nobody_is_parked() -> None:
     assert summaries(state).queues["q"].counts.ready == 2
 
 
-def test_behind_a_closed_entrance_nobody_is_in_line() -> None:
+def test_gangs_of_a_stopped_namespace_queue_are_not_pending() -> None:
     state = world(queue())
     see(state, demand("a"), demand("b", given="q"))
     stop(state)
@@ -130,7 +130,7 @@ def test_a_flaw_that_has_no_name_here_still_counts(monkeypatch: pytest.MonkeyPat
     assert summaries(state).queues["q"].faults == (QueueFault(Flaw.OTHER, ("x",)),)
 
 
-def test_an_entrance_to_no_queue_says_so() -> None:
+def test_a_namespace_queue_without_a_queue_says_so() -> None:
     state = world()
     state.apply(NamespaceQueueSeen(NamespaceQueue("ns", "main", "gone")))
     see(state, demand("a"))
@@ -194,7 +194,7 @@ def test_an_empty_data_centre_is_not_fragmented_and_one_without_nodes_is_nothing
     assert all(room.fragmentation == 0 for level in summaries(state).levels for room in level.rooms)
 
 
-def test_who_is_named_by_whom() -> None:
+def test_objects_in_use_are_those_that_others_reference() -> None:
     state = world(queue(checks={"check": ()}), topology="t")
     told = summaries(state)
     assert [*told.flavors_in_use, *told.checks_in_use, *told.topologies_in_use] == ["f", "check", "t"]

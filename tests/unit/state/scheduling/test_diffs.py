@@ -1,4 +1,4 @@
-"""Which changes of a gang that runs may let others make it go who could not before."""
+"""Which changes of a running gang make it preemptible for gangs that could not preempt it before."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from bayplan.model.gang import Group, Locality, PodSet, Segment
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Group, Locality, PodSet, Segment
 from bayplan.model.pod import PodKey
-from bayplan.state.scheduling.diffs import yields_more
+from bayplan.state.scheduling.diffs import more_preemptible
 from bayplan.state.scheduling.gang_state import GangState, MemberState
 from tests.support.scheduling_scene import ref
 
@@ -33,20 +32,20 @@ def tree(main: PodSet = MAIN, inner: Locality = ANYWHERE) -> Group:
         replace(RULES, priority=-1),
     ],
 )
-def test_other_bonds_may_let_it_go_or_move(after: GangSpec) -> None:
-    assert yields_more(RULES, after) and yields_more(after, replace(RULES, priority=-2))
+def test_other_constraints_may_make_a_gang_preemptible_or_movable(after: GangSpec) -> None:
+    assert more_preemptible(RULES, after) and more_preemptible(after, replace(RULES, priority=-2))
 
 
-def test_more_pods_let_nobody_go() -> None:
-    assert not yields_more(RULES, replace(RULES, tree=tree(replace(MAIN, count=9))))
+def test_more_pods_make_no_gang_preemptible() -> None:
+    assert not more_preemptible(RULES, replace(RULES, tree=tree(replace(MAIN, count=9))))
 
 
 def test_a_gang_that_does_with_a_quorum_from_now_on_is_counted_anew() -> None:
     sets = (PodSet("a", 1, 1), PodSet("b", 1, 1))
     rules = GangSpec(ref("g"), 1, tree=Group("", sets, 1), strict=True)
-    crew = GangState(ref("g"))
-    crew.rule(rules)
-    crew.take(PodKey("ns", "a-0"), MemberState.STANDING, ("a", 0))
-    assert not crew.is_whole
-    crew.rule(replace(rules, quorum=True))
-    assert crew.is_whole
+    gang = GangState(ref("g"))
+    gang.rule(rules)
+    gang.take(PodKey("ns", "a-0"), MemberState.STANDING, ("a", 0))
+    assert not gang.has_minimum
+    gang.rule(replace(rules, quorum=True))
+    assert gang.has_minimum

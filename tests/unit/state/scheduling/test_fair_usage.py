@@ -1,4 +1,4 @@
-"""When it is news that a queue has more than is its own."""
+"""When a queue newly exceeds its quota."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from fractions import Fraction
 
 import pytest
 
-from bayplan.model.fair_queue import Entitlement, FairQueue
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec
 from bayplan.model.node import Node
+from bayplan.model.quota import Entitlement, FairQueue
 from bayplan.state.scheduling.fair_usage import FairUsage, UsageKind
 from tests.support.scheduling_scene import pod, ref
 
 
 def book(has: int) -> FairUsage:
     """A queue whose quota is two, on a node with eight."""
-    found = FairUsage()
-    found.node("n1", Node("n1", {}, {"gpu": 8}))
-    found.queue_seen(FairQueue("q", entitlements={"gpu": Entitlement(Fraction(2))}))
-    found.begin({ref("g"): GangSpec(ref("g"), 1, queue="q")}, ())
-    found.pod(pod("g", 0, on="n1", gpus=has).pod, UsageKind.HAS)
-    found.outgrown()
-    return found
+    state = FairUsage()
+    state.node("n1", Node("n1", {}, {"gpu": 8}))
+    state.queue_seen(FairQueue("q", entitlements={"gpu": Entitlement(Fraction(2))}))
+    state.begin({ref("g"): GangSpec(ref("g"), 1, queue="q")}, ())
+    state.pod(pod("g", 0, on="n1", gpus=has).pod, UsageKind.USED)
+    state.outgrown()
+    return state
 
 
 @pytest.mark.parametrize(
@@ -35,10 +35,10 @@ def book(has: int) -> FairUsage:
     ],
 )
 def test_with_less_to_share_a_queue_may_have_to_give_back_more(now: Node | None, less: bool) -> None:
-    found = book(has=3)
-    assert not found.outgrown()
-    found.node("n1", now)
-    assert found.outgrown() == less
+    state = book(has=3)
+    assert not state.outgrown()
+    state.node("n1", now)
+    assert state.outgrown() == less
     within = book(has=2)
     within.node("n1", now)
     assert not within.outgrown(), "that is its own"

@@ -1,4 +1,4 @@
-"""The line: who is next, who waits for what, and what it costs when nothing happens."""
+"""The scheduling queue: its order, which events wake which entries, and the cost of idle entries."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from bayplan.state.scheduling.queue import (
     BACKOFF_MAX,
     HEADS_MAX,
     NEVER,
-    PACE,
     PODS_MAX,
-    SOON,
     SPARE,
+    WAKEUP_DELAY,
+    WAKEUPS_PER_SECOND,
     EntryState,
     SchedulingEntry,
     SchedulingQueue,
     WakeupEvent,
 )
-from bayplan.state.scheduling.wakeups import hints_of
+from bayplan.state.scheduling.wakeups import wakeups_for
 
 NOW = 10.0
-ROOM = frozenset({WakeupEvent.ROOM})
+ROOM = frozenset({WakeupEvent.CAPACITY_FREED})
 
 
 def ref(name: str) -> Ref:
@@ -38,46 +38,49 @@ def ref(name: str) -> Ref:
 
 
 def put(
-    line: SchedulingQueue,
+    queue: SchedulingQueue,
     name: str,
     place: EntryState = EntryState.READY,
     *,
     lone: bool = False,
     **facts: float,
 ) -> SchedulingEntry:
-    entry = line.put(ref(name), lone=lone)
+    entry = queue.put(ref(name), lone=lone)
     for fact, value in facts.items():
         setattr(entry, fact, value)
-    line.move(entry, place)
+    queue.move(entry, place)
     return entry
 
 
-def names(line: SchedulingQueue) -> list[str]:
-    return [head.name for head in line.heads()]
+def names(queue: SchedulingQueue) -> list[str]:
+    return [head.name for head in queue.heads()]
 
 
 def park(
-    line: SchedulingQueue, *entries: SchedulingEntry, key: str = "alike", hints: frozenset[WakeupEvent] = ROOM
+    queue: SchedulingQueue,
+    *entries: SchedulingEntry,
+    key: str = "alike",
+    events: frozenset[WakeupEvent] = ROOM,
 ) -> None:
     for entry in entries:
-        line.park(entry, key, hints, NOW + 300)
+        queue.mark_unschedulable(entry, key, events, NOW + 300)
 
 
-def test_more_important_ones_come_first_then_those_who_wait_longer_then_who_was_seen_first() -> None:
-    line = SchedulingQueue()
-    put(line, "late", since=5.0)
-    put(line, "early", since=1.0, seen=2)
-    put(line, "earlier", since=1.0, seen=1)
-    put(line, "high", priority=3, since=9.0)
-    assert names(line) == ["high", "earlier", "early", "late"] == names(line)
+def test_entries_are_ordered_by_priority_then_pending_time_then_arrival() -> None:
+    queue = SchedulingQueue()
+    put(queue, "late", since=5.0)
+    put(queue, "early", since=1.0, seen=2)
+    put(queue, "earlier", since=1.0, seen=1)
+    put(queue, "high", priority=3, since=9.0)
+    assert names(queue) == ["high", "earlier", "early", "late"] == names(queue)
 
 
 def test_so_many_are_decided_on_at_once_and_none_is_skipped() -> None:
-    line = SchedulingQueue()
+    queue = SchedulingQueue()
     for at in range(HEADS_MAX + 1):
-        put(line, f"g{at:03}", since=float(at))
-    put(line, "pod", lone=True, since=1000.0)
-    assert names(line) == [f"g{at:03}" for at in range(HEADS_MAX)]
+        put(queue, f"g{at:03}", since=float(at))
+    put(queue, "pod", lone=True, since=1000.0)
+    assert names(queue) == [f"g{at:03}" for at in range(HEADS_MAX)]
     pods = SchedulingQueue()
     for at in range(PODS_MAX + 5):
         put(pods, f"p{at:03}", lone=True)
@@ -85,115 +88,115 @@ def test_so_many_are_decided_on_at_once_and_none_is_skipped() -> None:
 
 
 def test_a_huge_gang_has_its_turn_alone() -> None:
-    line = SchedulingQueue()
-    put(line, "huge", size=1_000_000)
-    put(line, "small", since=1.0)
-    assert names(line) == ["huge"]
+    queue = SchedulingQueue()
+    put(queue, "huge", size=1_000_000)
+    put(queue, "small", since=1.0)
+    assert names(queue) == ["huge"]
 
 
-def test_trouble_is_waited_out_longer_each_time_and_longer_for_large_gangs() -> None:
-    line = SchedulingQueue()
-    small, large = put(line, "small", size=100), put(line, "large", size=100_000)
+def test_backoff_doubles_and_is_longer_for_large_gangs() -> None:
+    queue = SchedulingQueue()
+    small, large = put(queue, "small", size=100), put(queue, "large", size=100_000)
     delays = []
     for _ in range(8):
-        line.back_off(small, NOW)
-        line.back_off(large, NOW)
+        queue.back_off(small, NOW)
+        queue.back_off(large, NOW)
         delays.append((small.due - NOW, large.due - NOW))
     assert delays[:3] == [(1.0, 1.0), (2.0, 2.0), (4.0, 4.0)]
     assert delays[-1] == (BACKOFF_MAX + 1, BACKOFF_LIMIT)
-    assert line.next_due(NOW) == small.due and names(line) == []
+    assert queue.next_due(NOW) == small.due and names(queue) == []
 
 
 def test_only_what_may_help_wakes() -> None:
-    line = SchedulingQueue()
-    park(line, put(line, "room"), key="one")
-    park(line, put(line, "volume"), key="two", hints=frozenset({WakeupEvent.STORAGE}))
-    line.wake({WakeupEvent.CAME, WakeupEvent.NODE}, NOW)
-    assert names(line) == []
-    line.wake({WakeupEvent.STORAGE}, NOW)
-    assert names(line) == ["volume"]
+    queue = SchedulingQueue()
+    park(queue, put(queue, "room"), key="one")
+    park(queue, put(queue, "volume"), key="two", events=frozenset({WakeupEvent.STORAGE_CHANGED}))
+    queue.wake({WakeupEvent.POD_BOUND, WakeupEvent.NODE_CHANGED}, NOW)
+    assert names(queue) == []
+    queue.wake({WakeupEvent.STORAGE_CHANGED}, NOW)
+    assert names(queue) == ["volume"]
 
 
-def test_the_first_of_a_kind_is_tried_and_the_others_follow_if_it_fits() -> None:
-    line = SchedulingQueue()
-    entries = [put(line, f"p{at}", lone=True, seen=at) for at in range(9)]
-    park(line, *entries)
-    line.wake(ROOM, NOW)
-    assert names(line) == ["p0"]
-    line.commit(entries[0], NOW + 30)
-    assert names(line) == ["p1", "p2"]
-    line.commit(entries[1], NOW + 30)
-    assert names(line) == ["p2", "p3", "p4", "p5", "p6"]
-    park(line, entries[2])
-    line.drop(entries[3].ref)  # it passes its turn on
-    assert names(line) == ["p2", "p4", "p5", "p6"]
+def test_the_first_of_a_class_is_tried_and_the_others_follow_if_it_fits() -> None:
+    queue = SchedulingQueue()
+    entries = [put(queue, f"p{at}", lone=True, seen=at) for at in range(9)]
+    park(queue, *entries)
+    queue.wake(ROOM, NOW)
+    assert names(queue) == ["p0"]
+    queue.mark_binding(entries[0], NOW + 30)
+    assert names(queue) == ["p1", "p2"]
+    queue.mark_binding(entries[1], NOW + 30)
+    assert names(queue) == ["p2", "p3", "p4", "p5", "p6"]
+    park(queue, entries[2])
+    queue.drop(entries[3].ref)  # its equivalents are tried in its place
+    assert names(queue) == ["p2", "p4", "p5", "p6"]
 
 
-def test_one_that_was_woken_and_refused_wakes_nobody() -> None:
-    line = SchedulingQueue()
-    entries = [put(line, f"p{at}", lone=True, seen=at) for at in range(3)]
-    park(line, *entries)
-    line.wake(ROOM, NOW)
-    park(line, entries[0])
-    assert names(line) == []
-    line.wake(ROOM, NOW)
-    assert names(line) == ["p0"]
+def test_an_entry_woken_and_rejected_wakes_no_other() -> None:
+    queue = SchedulingQueue()
+    entries = [put(queue, f"p{at}", lone=True, seen=at) for at in range(3)]
+    park(queue, *entries)
+    queue.wake(ROOM, NOW)
+    park(queue, entries[0])
+    assert names(queue) == []
+    queue.wake(ROOM, NOW)
+    assert names(queue) == ["p0"]
 
 
 def test_of_a_kind_that_is_due_only_the_first_is_tried() -> None:
-    line = SchedulingQueue()
-    entries = [put(line, f"p{at}", lone=True, seen=at) for at in range(3)]
-    park(line, *entries)
-    for entry in line.expired(NOW + 300):
-        line.wake_due(entry, NOW + 300, 300.0)
-    assert names(line) == ["p0"]
+    queue = SchedulingQueue()
+    entries = [put(queue, f"p{at}", lone=True, seen=at) for at in range(3)]
+    park(queue, *entries)
+    for entry in queue.expired(NOW + 300):
+        queue.wake_due(entry, NOW + 300, 300.0)
+    assert names(queue) == ["p0"]
     assert [entry.due for entry in entries[1:]] == [NOW + 600] * 2
 
 
 def test_a_large_gang_that_was_just_tried_rests_first() -> None:
-    line = SchedulingQueue()
-    entry = put(line, "large", size=5000)
+    queue = SchedulingQueue()
+    entry = put(queue, "large", size=5000)
     entry.rest = NOW + 5
-    park(line, entry)
-    line.wake(ROOM, NOW + 1)
-    assert names(line) == [] and entry.place is EntryState.BACKOFF and line.next_due(NOW + 1) == NOW + 5
+    park(queue, entry)
+    queue.wake(ROOM, NOW + 1)
+    assert names(queue) == [] and entry.place is EntryState.BACKOFF and queue.next_due(NOW + 1) == NOW + 5
 
 
-def test_who_makes_room_looks_again_soon_but_not_for_every_pod() -> None:
-    line = SchedulingQueue()
-    entry = put(line, "gang")
-    line.make_room(entry, ROOM, NOW + 60)
+def test_a_preempting_entry_is_retried_soon_but_not_for_every_pod() -> None:
+    queue = SchedulingQueue()
+    entry = put(queue, "gang")
+    queue.make_room(entry, ROOM, NOW + 60)
     for later in (0.0, 0.5):
-        line.wake(ROOM, NOW + later)
-    assert entry.place is EntryState.MAKING_ROOM and line.next_due(NOW) == NOW + 1
+        queue.wake(ROOM, NOW + later)
+    assert entry.place is EntryState.MAKING_ROOM and queue.next_due(NOW) == NOW + 1
 
 
-def test_whoever_is_alike_waits_for_what_the_one_that_was_tried_waits_for() -> None:
-    line = SchedulingQueue()
-    first, second = put(line, "first", since=1.0, lone=True), put(line, "second", since=2.0, lone=True)
-    park(line, first, second, hints=frozenset({WakeupEvent.NODE}))
-    line.wake([WakeupEvent.NODE], NOW)
-    assert names(line) == ["first"]
-    park(line, first, hints=ROOM)  # the node is fine now, but full
-    line.wake([WakeupEvent.ROOM], NOW)
-    line.commit(first, NOW + 30)
-    assert names(line) == ["second"], "it is like the first, whatever that one was told last"
+def test_equivalent_entries_wait_for_the_events_of_the_one_that_was_tried() -> None:
+    queue = SchedulingQueue()
+    first, second = put(queue, "first", since=1.0, lone=True), put(queue, "second", since=2.0, lone=True)
+    park(queue, first, second, events=frozenset({WakeupEvent.NODE_CHANGED}))
+    queue.wake([WakeupEvent.NODE_CHANGED], NOW)
+    assert names(queue) == ["first"]
+    park(queue, first, events=ROOM)  # the node fits now, but is full
+    queue.wake([WakeupEvent.CAPACITY_FREED], NOW)
+    queue.mark_binding(first, NOW + 30)
+    assert names(queue) == ["second"], "it is like the first, whatever that one was told last"
 
 
 def test_what_moved_leaves_nothing_behind() -> None:
-    line = SchedulingQueue()
+    queue = SchedulingQueue()
     for at in range(50):
-        entry = put(line, "gang")
-        park(line, entry)
-        line.back_off(entry, NOW)
-        line.move(entry, EntryState.RUNNING)
+        entry = put(queue, "gang")
+        park(queue, entry)
+        queue.back_off(entry, NOW)
+        queue.move(entry, EntryState.RUNNING)
         assert entry.tries == 0, at
-    assert line.next_due(NOW) == NEVER and names(line) == []
+    assert queue.next_due(NOW) == NEVER and names(queue) == []
     for _ in range(1000):
-        park(line, entry)
-        line.move(entry, EntryState.READY)
-    kinds = sum(len(kind.parked) for kind in line.kinds.values())
-    assert max(sum(map(len, line._ready.values())), len(line._due), kinds) <= SPARE + 2
+        park(queue, entry)
+        queue.move(entry, EntryState.READY)
+    kinds = sum(len(kind.parked) for kind in queue.kinds.values())
+    assert max(sum(map(len, queue._ready.values())), len(queue._due), kinds) <= SPARE + 2
 
 
 def test_hints_follow_from_the_reason() -> None:
@@ -201,84 +204,97 @@ def test_hints_follow_from_the_reason() -> None:
         *causes: FilterReason, bar: PodError | None = None, lone: bool = True
     ) -> frozenset[WakeupEvent]:
         unfit = FilterFailure(3, {(cause, ""): 1 for cause in causes}, bar)
-        return hints_of(
+        return wakeups_for(
             SchedulingRejection(RejectionReason.NO_ROOM, unfit=unfit, pod=PodKey("ns", "p")), lone
         )
 
-    always = {WakeupEvent.NODE, WakeupEvent.KEPT}  # it may have been refused on some of the nodes only
-    assert hints(FilterReason.LACKING) == always | {WakeupEvent.ROOM}
+    always = {
+        WakeupEvent.NODE_CHANGED,
+        WakeupEvent.RESERVATION_ENDED,
+    }  # it may have been rejected on some of the nodes only
+    assert hints(FilterReason.LACKING) == always | {WakeupEvent.CAPACITY_FREED}
     assert hints(FilterReason.TAINT, FilterReason.AFFINITY) == always
-    assert hints(FilterReason.TAINT, lone=False) == always | {WakeupEvent.ROOM, WakeupEvent.ZONES}
-    assert hints(FilterReason.NOT_NEAR) == always | {WakeupEvent.ROOM, WakeupEvent.CAME}
-    assert hints(FilterReason.NO_VOLUME) == always | {WakeupEvent.ROOM, WakeupEvent.STORAGE}
-    assert hints(bar=PodError.CLAIM_MISSING) == always | {WakeupEvent.STORAGE}
-    assert hints() == always | {WakeupEvent.ROOM}  # there was no node that it was let look at
-    assert WakeupEvent.KEPT in hints_of(SchedulingRejection(RejectionReason.KEPT_FREE), lone=True)
-    assert hints_of(SchedulingRejection(RejectionReason.FLAWED), lone=True) == frozenset()
+    assert hints(FilterReason.TAINT, lone=False) == always | {
+        WakeupEvent.CAPACITY_FREED,
+        WakeupEvent.NUMA_CHANGED,
+    }
+    assert hints(FilterReason.NOT_NEAR) == always | {WakeupEvent.CAPACITY_FREED, WakeupEvent.POD_BOUND}
+    assert hints(FilterReason.NO_VOLUME) == always | {WakeupEvent.CAPACITY_FREED, WakeupEvent.STORAGE_CHANGED}
+    assert hints(bar=PodError.CLAIM_MISSING) == always | {WakeupEvent.STORAGE_CHANGED}
+    assert hints() == always | {WakeupEvent.CAPACITY_FREED}  # no node was eligible
+    assert WakeupEvent.RESERVATION_ENDED in wakeups_for(
+        SchedulingRejection(RejectionReason.KEPT_FREE), lone=True
+    )
+    assert wakeups_for(SchedulingRejection(RejectionReason.FLAWED), lone=True) == frozenset()
 
 
 def test_what_helps_few_wakes_the_most_important_first_and_so_many_a_second() -> None:
-    line = SchedulingQueue()
-    for at in range(2 * PACE):
+    queue = SchedulingQueue()
+    for at in range(2 * WAKEUPS_PER_SECOND):
         park(
-            line,
-            put(line, f"g{at:02}", priority=at),
+            queue,
+            put(queue, f"g{at:02}", priority=at),
             key=f"{at}",
-            hints=frozenset({WakeupEvent.ROOM, WakeupEvent.GROWN}),
+            events=frozenset({WakeupEvent.CAPACITY_FREED, WakeupEvent.USAGE_GROWN}),
         )
-    line.wake({WakeupEvent.GROWN}, NOW)
-    assert names(line) == []
-    assert [entry.ref.name for entry in line.expired(NOW + SOON)] == [f"g{2 * PACE - 1:02}"]
-    assert len(list(line.expired(NOW + SOON + 1.0))) == PACE
+    queue.wake({WakeupEvent.USAGE_GROWN}, NOW)
+    assert names(queue) == []
+    assert [entry.ref.name for entry in queue.expired(NOW + WAKEUP_DELAY)] == [
+        f"g{2 * WAKEUPS_PER_SECOND - 1:02}"
+    ]
+    assert len(list(queue.expired(NOW + WAKEUP_DELAY + 1.0))) == WAKEUPS_PER_SECOND
 
 
 def test_what_happened_is_no_news_until_it_was_tried() -> None:
-    line = SchedulingQueue()
-    entry = put(line, "gang")
-    park(line, entry, hints=frozenset({WakeupEvent.LOOSE, WakeupEvent.ROOM}))
-    line.wake({WakeupEvent.LOOSE}, NOW)
-    line.wake({WakeupEvent.LOOSE}, NOW + SOON / 2)
-    assert entry.due == NOW + SOON
-    line.wake({WakeupEvent.ROOM}, NOW + SOON / 2)  # that is another matter
-    assert names(line) == ["gang"]
-    park(line, entry, hints=frozenset({WakeupEvent.LOOSE, WakeupEvent.ROOM}))
-    line.wake({WakeupEvent.LOOSE}, NOW + 9)
-    assert entry.due == NOW + 9 + SOON
+    queue = SchedulingQueue()
+    entry = put(queue, "gang")
+    park(queue, entry, events=frozenset({WakeupEvent.VICTIMS_ADDED, WakeupEvent.CAPACITY_FREED}))
+    queue.wake({WakeupEvent.VICTIMS_ADDED}, NOW)
+    queue.wake({WakeupEvent.VICTIMS_ADDED}, NOW + WAKEUP_DELAY / 2)
+    assert entry.due == NOW + WAKEUP_DELAY
+    queue.wake({WakeupEvent.CAPACITY_FREED}, NOW + WAKEUP_DELAY / 2)  # an unrelated event
+    assert names(queue) == ["gang"]
+    park(queue, entry, events=frozenset({WakeupEvent.VICTIMS_ADDED, WakeupEvent.CAPACITY_FREED}))
+    queue.wake({WakeupEvent.VICTIMS_ADDED}, NOW + 9)
+    assert entry.due == NOW + 9 + WAKEUP_DELAY
 
 
-def test_a_gang_that_is_parked_again_for_the_same_hears_of_it_again() -> None:
-    line = SchedulingQueue()
-    entry = put(line, "gang")
+def test_a_gang_unschedulable_again_for_the_same_reason_is_woken_again() -> None:
+    queue = SchedulingQueue()
+    entry = put(queue, "gang")
     for now in (NOW, NOW + 20):
-        park(line, entry, hints=frozenset({WakeupEvent.GROWN}))
-        line.wake({WakeupEvent.GROWN}, now)
-        assert entry.due == now + SOON
-        line.move(entry, EntryState.READY)  # its own rules changed: it is tried for that
+        park(queue, entry, events=frozenset({WakeupEvent.USAGE_GROWN}))
+        queue.wake({WakeupEvent.USAGE_GROWN}, now)
+        assert entry.due == now + WAKEUP_DELAY
+        queue.move(entry, EntryState.READY)  # its own spec changed: it is tried for that
 
 
-def test_hints_of_those_whom_the_going_of_others_may_help() -> None:
+def test_wakeup_events_of_gangs_that_preemption_may_help() -> None:
     def hints(**facts: Any) -> frozenset[WakeupEvent]:
         unfit = FilterFailure(1, {(FilterReason.LACKING, ""): 1})
-        return hints_of(
+        return wakeups_for(
             SchedulingRejection(**{"hindrance": RejectionReason.NO_ROOM, "unfit": unfit, **facts}), lone=False
         )
 
     never = hints(sought=PreemptionSearchOutcome.NEVER)
-    assert not never & {WakeupEvent.RULES, WakeupEvent.GROWN, WakeupEvent.LOOSE}
+    assert not never & {WakeupEvent.SPEC_CHANGED, WakeupEvent.USAGE_GROWN, WakeupEvent.VICTIMS_ADDED}
     assert (
         hints(sought=PreemptionSearchOutcome.NOBODY)
         == hints(sought=PreemptionSearchOutcome.NO_HELP)
-        == never | {WakeupEvent.RULES}
+        == never | {WakeupEvent.SPEC_CHANGED}
     )
     queued = frozenset({FairShareWakeup.OTHERS, FairShareWakeup.EXCESS})
     assert hints(sought=PreemptionSearchOutcome.NO_HELP, hopes=queued) == never | {
-        WakeupEvent.RULES,
-        WakeupEvent.LOOSE,
-        WakeupEvent.GROWN,
+        WakeupEvent.SPEC_CHANGED,
+        WakeupEvent.VICTIMS_ADDED,
+        WakeupEvent.USAGE_GROWN,
     }
     full = {"hindrance": RejectionReason.OVER_LIMIT, "unfit": None}
     assert hints(**full) == frozenset()
-    assert hints(**full, hopes=frozenset({FairShareWakeup.OTHERS})) == {WakeupEvent.RULES, WakeupEvent.LOOSE}
-    assert {WakeupEvent.ROOM, WakeupEvent.NODE} <= hints(
+    assert hints(**full, hopes=frozenset({FairShareWakeup.OTHERS})) == {
+        WakeupEvent.SPEC_CHANGED,
+        WakeupEvent.VICTIMS_ADDED,
+    }
+    assert {WakeupEvent.CAPACITY_FREED, WakeupEvent.NODE_CHANGED} <= hints(
         **full, hopes=frozenset({FairShareWakeup.OTHERS, FairShareWakeup.PLACE})
     )

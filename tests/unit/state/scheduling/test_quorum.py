@@ -1,11 +1,10 @@
-"""When a gang with groups that do with some of their members is whole, and what it lacks."""
+"""When a gang of groups with optional members has its minimum, and what it lacks."""
 
 from __future__ import annotations
 
 import pytest
 
-from bayplan.model.gang import Group, PodSet
-from bayplan.model.gang_minimum import fewest_more, is_whole, short_part
+from bayplan.model.gang import Group, PodSet, fewest_more, is_whole, short_part
 from bayplan.state.scheduling.subgroup_counts import MemberState, PodSetCounts
 
 A, B, C = PodSet("a", 2, 2), PodSet("b", 1, 1), PodSet("c", 3, 3)
@@ -23,7 +22,9 @@ TREE = Group("tree", (INNER, C), 2)
         ({"a": 9, "b": 9}, "c", 3),
     ],
 )
-def test_a_group_is_whole_with_so_many_members(counts: dict[str, int], short: str | None, more: int) -> None:
+def test_a_group_has_its_minimum_with_that_many_members(
+    counts: dict[str, int], short: str | None, more: int
+) -> None:
     part = short_part(TREE, counts)
     assert (None if part is None else part.name) == short
     assert is_whole(TREE, counts) == (short is None)
@@ -37,20 +38,20 @@ def test_a_group_that_has_too_few_members_is_itself_what_is_short() -> None:
     assert fewest_more(lonely, {"a": 2}) is None
 
 
-def test_members_that_may_be_missing_are_not_waited_for() -> None:
+def test_optional_members_are_not_waited_for() -> None:
     pods = [(("b", 0), MemberState.WAITING)] + [(("c", 0), MemberState.WAITING)] * 3
     assert PodSetCounts.of(TREE, pods, quorum=True).too_small() is None
     assert PodSetCounts.of(TREE, pods).too_small() == "a"
 
 
-def test_pods_held_back_count_only_where_the_others_are_not_enough() -> None:
+def test_gated_pods_count_only_where_the_others_are_not_enough() -> None:
     there = [(("c", 0), MemberState.WAITING)] * 3 + [(("b", 0), MemberState.GATED)]
-    assert PodSetCounts.of(TREE, there, quorum=True).held_back() == "b"
+    assert PodSetCounts.of(TREE, there, quorum=True).lacks_ungated() == "b"
     enough = [*there, (("a", 0), MemberState.WAITING), (("a", 0), MemberState.WAITING)]
-    assert PodSetCounts.of(TREE, enough, quorum=True).held_back() is None
+    assert PodSetCounts.of(TREE, enough, quorum=True).lacks_ungated() is None
 
 
-def test_it_stands_whole_with_a_quorum() -> None:
+def test_a_gang_has_its_minimum_with_a_quorum() -> None:
     stands = [(("b", 0), MemberState.STANDING)] + [(("c", 0), MemberState.STANDING)] * 3
-    assert PodSetCounts.of(TREE, stands, quorum=True).is_whole
-    assert not PodSetCounts.of(TREE, stands[:-1], quorum=True).is_whole
+    assert PodSetCounts.of(TREE, stands, quorum=True).has_minimum
+    assert not PodSetCounts.of(TREE, stands[:-1], quorum=True).has_minimum

@@ -1,4 +1,4 @@
-"""Gangs made from templates and gangs whose pods come one by one: who is tried when, who hears what."""
+"""Gangs with and without templates: when they are tried, and what is reported."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from bayplan.model.change import (
     PodLost,
     TopologySeen,
 )
-from bayplan.model.gang import Group, PodSet, Segment
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Group, PodSet, Segment
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 from bayplan.model.plan import Bind, MarkStarted, Plan
 from bayplan.model.pod import PodKey
@@ -40,139 +39,139 @@ from tests.support.scheduling_scene import (
 
 
 def test_a_gang_waits_until_all_its_pods_are_there() -> None:
-    found = board(node("a"), node("b"), tree("job", 3), pod("job", 0), pod("job", 1))
-    assert step(found) == Plan()
-    assert place_of(found, "job") is EntryState.INCOMPLETE
-    found.apply(pod("job", 2))
-    assert binds(step(found)) == {"job-0": "a", "job-1": "a", "job-2": "b"}
+    state = board(node("a"), node("b"), tree("job", 3), pod("job", 0), pod("job", 1))
+    assert step(state) == Plan()
+    assert place_of(state, "job") is EntryState.INCOMPLETE
+    state.apply(pod("job", 2))
+    assert binds(step(state)) == {"job-0": "a", "job-1": "a", "job-2": "b"}
 
 
 def test_pods_may_come_before_their_gang() -> None:
-    found = board(node("a"), pod("job", 0), tree("job", 1))
-    assert binds(step(found)) == {"job-0": "a"}
+    state = board(node("a"), pod("job", 0), tree("job", 1))
+    assert binds(step(state)) == {"job-0": "a"}
 
 
 def test_what_was_decided_is_taken_before_the_api_shows_it() -> None:
-    found = board(node("a"), tree("one", 2), *pods("one", 2), tree("two", 1), pod("two", 0))
-    plan = step(found)
+    state = board(node("a"), tree("one", 2), *pods("one", 2), tree("two", 1), pod("two", 0))
+    plan = step(state)
     assert binds(plan) == {"one-0": "a", "one-1": "a"}
     assert [refusal.gang for refusal in refusals(plan)] == [ref("two")]
-    assert place_of(found, "two") is EntryState.PARKED
+    assert place_of(state, "two") is EntryState.PARKED
 
 
 def test_the_more_important_gang_goes_first_then_the_older() -> None:
-    found = board(node("a"), tree("low", 2), *pods("low", 2), tree("high", 2, priority=5), *pods("high", 2))
-    assert set(binds(step(found))) == {"high-0", "high-1"}
+    state = board(node("a"), tree("low", 2), *pods("low", 2), tree("high", 2, priority=5), *pods("high", 2))
+    assert set(binds(step(state))) == {"high-0", "high-1"}
     late, early = tree("late", 2), gang("early", 2, created=0.5)
-    found = board(node("a"), late, *pods("late", 2), early, *pods("early", 2))
-    assert set(binds(step(found))) == {"early-0", "early-1"}
+    state = board(node("a"), late, *pods("late", 2), early, *pods("early", 2))
+    assert set(binds(step(state))) == {"early-0", "early-1"}
 
 
 def test_of_equally_old_gangs_the_one_whose_pods_came_first_goes_first() -> None:
-    found = board(node("a"), gang("a", 2), gang("b", 2), pod("b", 0), pod("a", 0), pod("b", 1), pod("a", 1))
-    assert set(binds(step(found))) == {"b-0", "b-1"}
+    state = board(node("a"), gang("a", 2), gang("b", 2), pod("b", 0), pod("a", 0), pod("b", 1), pod("a", 1))
+    assert set(binds(step(state))) == {"b-0", "b-1"}
 
 
 def test_a_gang_that_did_not_fit_is_tried_again_when_room_appears() -> None:
-    found = board(node("a"), tree("one", 2), *pods("one", 2), tree("two", 1), pod("two", 0))
-    ends(found, step(found))
-    assert step(found, NOW + 1) == Plan()
-    found.apply(pod("one", 0, on="a", over=True))
-    assert binds(step(found, NOW + 2)) == {"two-0": "a"}
+    state = board(node("a"), tree("one", 2), *pods("one", 2), tree("two", 1), pod("two", 0))
+    ends(state, step(state))
+    assert step(state, NOW + 1) == Plan()
+    state.apply(pod("one", 0, on="a", over=True))
+    assert binds(step(state, NOW + 2)) == {"two-0": "a"}
 
 
-def test_a_failed_bind_gives_back_its_room_and_is_tried_later() -> None:
-    found = board(node("a"), tree("job", 2), *pods("job", 2))
-    plan = step(found)
-    found.apply(pod("job", 0, on="a"))
-    found.settle(plan.actions[1], "failed", NOW)
-    assert place_of(found, "job") is EntryState.BACKOFF
-    assert found.store.nodes.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
-    assert step(found, NOW) == Plan()
-    assert binds(step(found, NOW + 5)) == {"job-1": "a"}
+def test_a_failed_bind_frees_its_capacity_and_is_retried_later() -> None:
+    state = board(node("a"), tree("job", 2), *pods("job", 2))
+    plan = step(state)
+    state.apply(pod("job", 0, on="a"))
+    state.settle(plan.actions[1], "failed", NOW)
+    assert place_of(state, "job") is EntryState.BACKOFF
+    assert state.store.nodes.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
+    assert step(state, NOW) == Plan()
+    assert binds(step(state, NOW + 5)) == {"job-1": "a"}
 
 
-def test_a_bind_that_nobody_heard_of_is_believed_for_a_while() -> None:
-    found = board(node("a"), tree("job", 1), pod("job", 0))
-    found.settle(step(found).actions[0], "unknown", NOW)
-    assert step(found, NOW + 1) == Plan()
-    assert found.next_due(NOW + 1) == NOW + ASSUMED_SECONDS
-    assert binds(step(found, NOW + ASSUMED_SECONDS)) == {"job-0": "a"}
+def test_an_unconfirmed_bind_is_assumed_for_a_while() -> None:
+    state = board(node("a"), tree("job", 1), pod("job", 0))
+    state.settle(step(state).actions[0], "unknown", NOW)
+    assert step(state, NOW + 1) == Plan()
+    assert state.next_due(NOW + 1) == NOW + ASSUMED_SECONDS
+    assert binds(step(state, NOW + ASSUMED_SECONDS)) == {"job-0": "a"}
 
 
-def test_a_bind_that_nobody_heard_of_and_that_is_seen_after_all_is_believed() -> None:
-    found = board(node("a"), tree("job", 1), pod("job", 0))
-    found.settle(step(found).actions[0], "unknown", NOW)
-    found.apply(pod("job", 0, on="a"))
-    assert place_of(found, "job") is EntryState.RUNNING
-    assert step(found, NOW + 2 * ASSUMED_SECONDS) == Plan()
-    assert found.store.nodes.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
+def test_an_unconfirmed_bind_that_the_api_shows_later_counts() -> None:
+    state = board(node("a"), tree("job", 1), pod("job", 0))
+    state.settle(step(state).actions[0], "unknown", NOW)
+    state.apply(pod("job", 0, on="a"))
+    assert place_of(state, "job") is EntryState.RUNNING
+    assert step(state, NOW + 2 * ASSUMED_SECONDS) == Plan()
+    assert state.store.nodes.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
 
 
-def test_binds_that_take_long_are_not_given_up_while_others_end() -> None:
-    found = board(node("a"), node("b"), tree("one", 1), pod("one", 0), tree("two", 1), pod("two", 0))
-    plan = step(found)
-    found.settle(plan.actions[0], "done", NOW + 20)
-    assert step(found, NOW + ASSUMED_SECONDS) == Plan()
-    assert step(found, NOW + 20 + ASSUMED_SECONDS) != Plan()
+def test_slow_binds_do_not_expire_while_other_binds_end() -> None:
+    state = board(node("a"), node("b"), tree("one", 1), pod("one", 0), tree("two", 1), pod("two", 0))
+    plan = step(state)
+    state.settle(plan.actions[0], "done", NOW + 20)
+    assert step(state, NOW + ASSUMED_SECONDS) == Plan()
+    assert step(state, NOW + 20 + ASSUMED_SECONDS) != Plan()
 
 
-def test_a_bind_that_nobody_heard_of_is_given_up_although_others_end() -> None:
-    found = board(node("a"), node("b"), tree("one", 1), pod("one", 0), tree("two", 1), pod("two", 0))
-    plan = step(found)
+def test_an_unconfirmed_bind_expires_although_other_binds_end() -> None:
+    state = board(node("a"), node("b"), tree("one", 1), pod("one", 0), tree("two", 1), pod("two", 0))
+    plan = step(state)
     lost, other = (one for one in plan.actions if isinstance(one, Bind))
-    found.settle(lost, "unknown", NOW + 1)
-    found.settle(other, "done", NOW + 20)
-    assert step(found, NOW + ASSUMED_SECONDS) == Plan()
-    assert list(binds(step(found, NOW + 1 + ASSUMED_SECONDS))) == [lost.pod.key.name]
+    state.settle(lost, "unknown", NOW + 1)
+    state.settle(other, "done", NOW + 20)
+    assert step(state, NOW + ASSUMED_SECONDS) == Plan()
+    assert list(binds(step(state, NOW + 1 + ASSUMED_SECONDS))) == [lost.pod.key.name]
 
 
 def test_a_bind_that_was_done_holds_although_the_api_shows_it_late() -> None:
-    found = board(node("a"), gang("job", 1), pod("job", 0))
-    found.settle(step(found).actions[0], "done", NOW)
-    found.apply(pod("job", 0, told="something from before"))
-    assert place_of(found, "job") is EntryState.RUNNING
-    assert step(found, NOW + 100) == Plan()
-    assert found.store.nodes.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
+    state = board(node("a"), gang("job", 1), pod("job", 0))
+    state.settle(step(state).actions[0], "done", NOW)
+    state.apply(pod("job", 0, told="something from before"))
+    assert place_of(state, "job") is EntryState.RUNNING
+    assert step(state, NOW + 100) == Plan()
+    assert state.store.nodes.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
 
 
 def test_lost_pods_are_placed_beside_those_that_stand() -> None:
     nodes = [node("a1"), node("a2"), node("b1", "r2", gpus=8)]
-    found = board(
+    state = board(
         *nodes, tree("job", 3, required="rack"), pod("job", 0, on="a1"), pod("job", 1), pod("job", 2)
     )
-    assert binds(step(found)) == {"job-1": "a2", "job-2": "a2"}
+    assert binds(step(state)) == {"job-1": "a2", "job-2": "a2"}
 
 
 def test_a_node_that_takes_nothing_new_still_says_where_its_gang_is() -> None:
     cordoned = Node("a1", {"rack": "r1", HOSTNAME: "a1"}, {"gpu": 4, PODS: 10}, schedulable=False)
     nodes = [NodeSeen(cordoned), node("a2"), node("b1", "r2", gpus=8)]
-    found = board(*nodes, tree("job", 2, required="rack"), pod("job", 0, on="a1"), pod("job", 1))
-    assert binds(step(found)) == {"job-1": "a2"}
+    state = board(*nodes, tree("job", 2, required="rack"), pod("job", 0, on="a1"), pod("job", 1))
+    assert binds(step(state)) == {"job-1": "a2"}
 
 
-def test_pods_that_did_their_part_hold_the_rest_in_their_domain_but_take_no_room() -> None:
+def test_succeeded_pods_keep_the_rest_in_their_domain_but_use_no_capacity() -> None:
     nodes = [node("a1"), node("b1", "r2", gpus=8)]
     first = [pod("job", rank, on="a1", over=True, succeeded=True) for rank in (0, 1)]
-    found = board(*nodes, tree("job", 4, required="rack"), *first, pod("job", 2), pod("job", 3))
-    assert binds(step(found)) == {"job-2": "a1", "job-3": "a1"}
+    state = board(*nodes, tree("job", 4, required="rack"), *first, pod("job", 2), pod("job", 3))
+    assert binds(step(state)) == {"job-2": "a1", "job-3": "a1"}
 
 
 def test_a_domain_that_is_full_is_waited_for_once_part_of_the_gang_ran_there() -> None:
     nodes = [node("a1"), node("b1", "r2", gpus=8)]
     first = pod("job", 0, on="a1", over=True, succeeded=True)
     others = [pod("other", rank, on="a1") for rank in (0, 1)]
-    found = board(*nodes, tree("other", 2), *others, tree("job", 2, required="rack"), first, pod("job", 1))
-    assert binds(step(found)) == {}
-    found.apply(pod("other", 0, on="a1", over=True, succeeded=True))
-    assert binds(step(found, NOW + 1)) == {"job-1": "a1"}
+    state = board(*nodes, tree("other", 2), *others, tree("job", 2, required="rack"), first, pod("job", 1))
+    assert binds(step(state)) == {}
+    state.apply(pod("other", 0, on="a1", over=True, succeeded=True))
+    assert binds(step(state, NOW + 1)) == {"job-1": "a1"}
 
 
 def test_a_later_round_of_pods_stays_where_the_first_one_was() -> None:
     nodes = [node("a1"), node("b1", "r2", gpus=8)]
     first = [pod("job", rank, on="b1", over=True, succeeded=True) for rank in (0, 1)]
-    found = board(*nodes, tree("job", 2, required="rack"), *first, pod("job", 2), pod("job", 3))
-    assert binds(step(found)) == {"job-2": "b1", "job-3": "b1"}
+    state = board(*nodes, tree("job", 2, required="rack"), *first, pod("job", 2), pod("job", 3))
+    assert binds(step(state)) == {"job-2": "b1", "job-3": "b1"}
 
 
 def test_a_segment_is_completed_where_its_first_pods_were() -> None:
@@ -181,30 +180,30 @@ def test_a_segment_is_completed_where_its_first_pods_were() -> None:
     asked = GangSpecSeen(GangSpec(ref("job"), 8, tree=Group("", (main,), 1), created=1.0))
     first = [pod("job", rank, on="a1", over=True, succeeded=True) for rank in range(4)]
     half = [pod("job", rank, on="b1", over=True, succeeded=True) for rank in (4, 5)]
-    found = board(*nodes, asked, *first, *half, pod("job", 6), pod("job", 7))
-    assert binds(step(found)) == {"job-6": "b1", "job-7": "b1"}
+    state = board(*nodes, asked, *first, *half, pod("job", 6), pod("job", 7))
+    assert binds(step(state)) == {"job-6": "b1", "job-7": "b1"}
 
 
-def test_pods_that_failed_or_are_leaving_hold_nobody() -> None:
+def test_failed_or_terminating_pods_bind_the_gang_to_no_domain() -> None:
     nodes = [node("a1", gpus=2), node("b1", "r2")]
     past = [
         pod("job", 0, on="a1", over=True),
         pod("job", 1, on="a1", over=True, succeeded=True, leaving=True),
     ]
-    found = board(*nodes, tree("job", 2, required="rack"), *past, pod("job", 2), pod("job", 3))
-    assert binds(step(found)) == {"job-2": "b1", "job-3": "b1"}
+    state = board(*nodes, tree("job", 2, required="rack"), *past, pod("job", 2), pod("job", 3))
+    assert binds(step(state)) == {"job-2": "b1", "job-3": "b1"}
 
 
 def test_a_recreated_pod_is_another_pod() -> None:
-    found = board(node("a"), tree("job", 1), pod("job", 0, on="a"))
-    found.apply(pod("job", 0, uid="new"))
-    assert found.store.nodes.ledger.by_node() == {}
-    assert binds(step(found)) == {"job-0": "a"}
+    state = board(node("a"), tree("job", 1), pod("job", 0, on="a"))
+    state.apply(pod("job", 0, uid="new"))
+    assert state.store.nodes.ledger.by_node() == {}
+    assert binds(step(state)) == {"job-0": "a"}
 
 
 def test_everything_can_go_away_again() -> None:
-    found = board(node("a"), tree("job", 2), *pods("job", 2), pod("alone", 0, gang=None))
-    step(found)
+    state = board(node("a"), tree("job", 2), *pods("job", 2), pod("alone", 0, gang=None))
+    step(state)
     for change in (
         PodLost(PodKey("ns", "job-0")),
         PodLost(PodKey("ns", "job-1")),
@@ -212,28 +211,28 @@ def test_everything_can_go_away_again() -> None:
         GangSpecLost(ref("job")),
         NodeLost("a"),
     ):
-        found.apply(change)
-    assert not list(found.entries())
+        state.apply(change)
+    assert not list(state.entries())
     for what in (
-        found.store.members,
-        found.store.pods,
-        found.store.placed,
-        found.store.crews,
-        found.store.nodes.ledger.claims,
-        found.store.index.pods,
+        state.store.members,
+        state.store.pods,
+        state.store.placed,
+        state.store.crews,
+        state.store.nodes.ledger.claims,
+        state.store.index.pods,
     ):
         assert not what
     assert not (
-        found.store.assumed
-        or found.store.nominations
-        or found.store.displaced
-        or found.store.charters
-        or found.gangs.partial
+        state.store.assumed
+        or state.store.nominations
+        or state.store.displaced
+        or state.store.charters
+        or state.gangs.partial
     )
 
 
 def test_a_topology_that_comes_later_knows_what_is_used() -> None:
-    found = SchedulingState()
+    state = SchedulingState()
     changes: list[Change] = [
         node("a"),
         pod("old", 0, on="a", gpus=3),
@@ -241,149 +240,149 @@ def test_a_topology_that_comes_later_knows_what_is_used() -> None:
         tree("job", 1),
         pod("job", 0),
     ]
-    found.apply_all(changes)
-    assert len(refusals(step(found))) == 1
+    state.apply_all(changes)
+    assert len(refusals(step(state))) == 1
 
 
 def test_a_topology_is_continued_down_to_the_host() -> None:
-    found = SchedulingState()
+    state = SchedulingState()
     racks = TopologySeen(Topology("dc", ("rack",)))
-    found.apply_all([racks, node("a"), tree("job", 2, required="rack"), *pods("job", 2)])
-    assert binds(step(found)) == {"job-0": "a", "job-1": "a"}
+    state.apply_all([racks, node("a"), tree("job", 2, required="rack"), *pods("job", 2)])
+    assert binds(step(state)) == {"job-0": "a", "job-1": "a"}
 
 
 # ── gangs whose pods come one by one ───────────────────────────────────────────────────────────────────
 
 
-def test_a_gang_without_its_charter_waits_and_is_told_once() -> None:
-    found = board(node("a"), *pods("job", 2))
-    assert step(found) == Plan()  # the charter may be on its way
-    (told,) = refusals(step(found, found.next_due(NOW)))
+def test_a_gang_without_its_spec_is_pending_and_reported_once() -> None:
+    state = board(node("a"), *pods("job", 2))
+    assert step(state) == Plan()  # the spec may arrive later
+    (told,) = refusals(step(state, state.next_due(NOW)))
     assert told.why.hindrance is RejectionReason.NO_CHARTER
-    assert step(found, NOW + 1000) == Plan() and found.next_due(NOW + 1000) == NEVER
-    found.apply(gang("job", 2))
-    assert binds(step(found, NOW + 1001)) == {"job-0": "a", "job-1": "a"}
+    assert step(state, NOW + 1000) == Plan() and state.next_due(NOW + 1000) == NEVER
+    state.apply(gang("job", 2))
+    assert binds(step(state, NOW + 1001)) == {"job-0": "a", "job-1": "a"}
 
 
-def test_a_charter_that_goes_and_comes_back_is_the_same_again() -> None:
-    found = board(node("a", gpus=1), gang("job", 2), *pods("job", 2))
-    assert place_of(found, "job") is EntryState.READY
-    found.apply(GangSpecLost(ref("job")))
-    assert place_of(found, "job") is EntryState.INCOMPLETE
-    found.apply(gang("job", 2))
-    assert place_of(found, "job") is EntryState.READY
-    assert found.next_due(NOW) == NOW
+def test_a_spec_that_is_deleted_and_created_again_counts_as_before() -> None:
+    state = board(node("a", gpus=1), gang("job", 2), *pods("job", 2))
+    assert place_of(state, "job") is EntryState.READY
+    state.apply(GangSpecLost(ref("job")))
+    assert place_of(state, "job") is EntryState.INCOMPLETE
+    state.apply(gang("job", 2))
+    assert place_of(state, "job") is EntryState.READY
+    assert state.next_due(NOW) == NOW
 
 
-def test_too_few_pods_are_told_when_the_number_has_come_to_rest() -> None:
-    found = board(node("a"), gang("job", 4))
+def test_too_few_pods_are_reported_once_the_number_has_settled() -> None:
+    state = board(node("a"), gang("job", 4))
     for rank in range(3):
-        found.apply(pod("job", rank))
-        assert step(found, NOW + rank / 10) == Plan()
-    (told,) = refusals(step(found, NOW + 5))
+        state.apply(pod("job", rank))
+        assert step(state, NOW + rank / 10) == Plan()
+    (told,) = refusals(step(state, NOW + 5))
     assert (told.why.hindrance, told.why.minimum, told.why.there) == (RejectionReason.TOO_FEW, 4, 3)
-    found.apply(PodLost(PodKey("ns", "job-0")))
-    assert step(found, NOW + 6) == Plan()  # not at once again
-    (told,) = refusals(step(found, found.next_due(NOW + 6)))
+    state.apply(PodLost(PodKey("ns", "job-0")))
+    assert step(state, NOW + 6) == Plan()  # not again at once
+    (told,) = refusals(step(state, state.next_due(NOW + 6)))
     assert told.why.there == 2
 
 
-def test_facts_that_change_and_change_back_are_not_told_again() -> None:
-    found = board(node("a"), gang("job", 4), *pods("job", 3))
-    step(found)
-    assert len(refusals(step(found, NOW + 5))) == 1
-    found.apply(gang("job", 5))
-    step(found, NOW + 6)
-    found.apply(gang("job", 4))
-    assert step(found, NOW + 60) == Plan() and found.next_due(NOW + 60) == NEVER
+def test_facts_that_change_and_change_back_are_not_reported_again() -> None:
+    state = board(node("a"), gang("job", 4), *pods("job", 3))
+    step(state)
+    assert len(refusals(step(state, NOW + 5))) == 1
+    state.apply(gang("job", 5))
+    step(state, NOW + 6)
+    state.apply(gang("job", 4))
+    assert step(state, NOW + 60) == Plan() and state.next_due(NOW + 60) == NEVER
 
 
-def test_a_pod_that_comes_in_the_place_of_another_is_told_too() -> None:
-    found = board(node("a"), gang("job", 4), *pods("job", 3))
-    step(found)
-    assert len(refusals(step(found, NOW + 5))) == 1
-    found.apply(PodLost(PodKey("ns", "job-0")))
-    found.apply(pod("job", 0))
-    assert step(found, NOW + 6) == Plan()
-    (told,) = refusals(step(found, NOW + 60))
+def test_a_pod_that_replaces_another_gets_the_report_too() -> None:
+    state = board(node("a"), gang("job", 4), *pods("job", 3))
+    step(state)
+    assert len(refusals(step(state, NOW + 5))) == 1
+    state.apply(PodLost(PodKey("ns", "job-0")))
+    state.apply(pod("job", 0))
+    assert step(state, NOW + 6) == Plan()
+    (told,) = refusals(step(state, NOW + 60))
     assert PodKey("ns", "job-0") in {one.key for one in told.pods} and not told.news
 
 
 def test_a_lower_minimum_lets_it_go_and_a_higher_one_holds_it_back() -> None:
-    found = board(node("a"), gang("job", 3), *pods("job", 2))
-    assert found.heads(NOW) == [] and place_of(found, "job") is EntryState.INCOMPLETE
-    found.apply(gang("job", 2))
-    assert place_of(found, "job") is EntryState.READY
-    found.apply(gang("job", 4))
-    assert place_of(found, "job") is EntryState.INCOMPLETE and found.heads(NOW) == []
+    state = board(node("a"), gang("job", 3), *pods("job", 2))
+    assert state.heads(NOW) == [] and place_of(state, "job") is EntryState.INCOMPLETE
+    state.apply(gang("job", 2))
+    assert place_of(state, "job") is EntryState.READY
+    state.apply(gang("job", 4))
+    assert place_of(state, "job") is EntryState.INCOMPLETE and state.heads(NOW) == []
 
 
 def test_a_gang_that_runs_stays_as_it_is_when_its_minimum_grows() -> None:
-    found = board(node("a"), gang("job", 2), *pods("job", 2, on="a"))
-    found.apply(gang("job", 4))
-    assert place_of(found, "job") is EntryState.RUNNING
-    found.apply(pod("job", 2))
-    step(found)
-    assert not found.gangs.partial and place_of(found, "job") is EntryState.INCOMPLETE
+    state = board(node("a"), gang("job", 2), *pods("job", 2, on="a"))
+    state.apply(gang("job", 4))
+    assert place_of(state, "job") is EntryState.RUNNING
+    state.apply(pod("job", 2))
+    step(state)
+    assert not state.gangs.partial and place_of(state, "job") is EntryState.INCOMPLETE
 
 
 def test_later_pods_of_a_running_gang_join_it_at_once() -> None:
-    found = board(node("a"), gang("job", 1), pod("job", 0, on="a"), pod("job", 1))
-    assert binds(step(found)) == {"job-1": "a"}
+    state = board(node("a"), gang("job", 1), pod("job", 0, on="a"), pod("job", 1))
+    assert binds(step(state)) == {"job-1": "a"}
 
 
 def test_pods_that_come_while_others_are_bound_have_their_turn_afterwards() -> None:
-    found = board(node("a", gpus=8), gang("job", 2), *pods("job", 2))
-    plan = step(found)
-    found.apply(pod("job", 2))
-    assert place_of(found, "job") is EntryState.COMMITTED
-    ends(found, plan)
-    assert binds(step(found, NOW + 1)) == {"job-2": "a"}
+    state = board(node("a", gpus=8), gang("job", 2), *pods("job", 2))
+    plan = step(state)
+    state.apply(pod("job", 2))
+    assert place_of(state, "job") is EntryState.COMMITTED
+    ends(state, plan)
+    assert binds(step(state, NOW + 1)) == {"job-2": "a"}
 
 
-def test_pods_left_over_wait_for_room_once_the_others_are_bound() -> None:
-    found = board(node("a"), gang("job", 2), *pods("job", 3), pod("other", 0, on="b"))
-    plan = step(found)
+def test_remaining_pods_wait_for_capacity_once_the_others_are_bound() -> None:
+    state = board(node("a"), gang("job", 2), *pods("job", 3), pod("other", 0, on="b"))
+    plan = step(state)
     assert len(binds(plan)) == 2 and len(refusals(plan)) == 1
-    ends(found, plan)
-    assert place_of(found, "job") is EntryState.PARKED and found.heads(NOW) == []
-    found.apply(node("b", gpus=8))
-    assert list(binds(step(found, NOW + 1)).values()) == ["b"]
+    ends(state, plan)
+    assert place_of(state, "job") is EntryState.PARKED and state.heads(NOW) == []
+    state.apply(node("b", gpus=8))
+    assert list(binds(step(state, NOW + 1)).values()) == ["b"]
 
 
 def test_a_pod_that_is_held_back_holds_back_its_gang() -> None:
     held = pod("job", 2, gates=("wait",))
-    found = board(node("a", gpus=8), gang("job", 2), *pods("job", 2), held)
-    step(found)
-    (told,) = refusals(step(found, NOW + 5))
+    state = board(node("a", gpus=8), gang("job", 2), *pods("job", 2), held)
+    step(state)
+    (told,) = refusals(step(state, NOW + 5))
     assert told.why.hindrance is RejectionReason.GATED and told.why.pod == held.pod.key
     assert {each.key.name for each in told.pods} == {"job-0", "job-1", "job-2"}
-    found.apply(pod("job", 2))
-    assert len(binds(step(found, NOW + 6))) == 3
+    state.apply(pod("job", 2))
+    assert len(binds(step(state, NOW + 6))) == 3
 
 
-def test_pods_that_stand_for_themselves_wait_for_as_many_as_are_desired_once() -> None:
-    found = board(node("a"), gang("job", 0, desired=2), pod("job", 0))
-    assert place_of(found, "job") is EntryState.INCOMPLETE
-    found.apply(pod("job", 1))
-    ends(found, step(found))
-    found.apply(PodLost(PodKey("ns", "job-0")))
-    found.apply(pod("job", 0, uid="again"))
-    assert binds(step(found, NOW + 1)) == {"job-0": "a"}
+def test_pods_without_a_minimum_wait_once_for_the_desired_number() -> None:
+    state = board(node("a"), gang("job", 0, desired=2), pod("job", 0))
+    assert place_of(state, "job") is EntryState.INCOMPLETE
+    state.apply(pod("job", 1))
+    ends(state, step(state))
+    state.apply(PodLost(PodKey("ns", "job-0")))
+    state.apply(pod("job", 0, uid="again"))
+    assert binds(step(state, NOW + 1)) == {"job-0": "a"}
 
 
-def test_a_flawed_gang_is_told_so_and_never_tried() -> None:
-    found = board(node("a"), gang("job", 1, flaw="priorities differ"), pod("job", 0))
-    step(found)
-    (told,) = refusals(step(found, NOW + 5))
+def test_an_invalid_gang_is_reported_and_never_tried() -> None:
+    state = board(node("a"), gang("job", 1, flaw="priorities differ"), pod("job", 0))
+    step(state)
+    (told,) = refusals(step(state, NOW + 5))
     assert told.why.hindrance is RejectionReason.FLAWED and told.why.about == "priorities differ"
 
 
 def test_that_a_gang_has_begun_is_put_on_record_even_after_a_restart() -> None:
-    found = board(node("a"), gang("job", 2), *pods("job", 2, on="a"))
-    (begin,) = step(found).actions
+    state = board(node("a"), gang("job", 2), *pods("job", 2, on="a"))
+    (begin,) = step(state).actions
     assert begin == MarkStarted(ref("job"))
-    assert step(found, NOW + 1) == Plan()
-    found.settle(begin, "failed", NOW + 2)
-    assert step(found, NOW + 2).actions == (begin,)
+    assert step(state, NOW + 1) == Plan()
+    state.settle(begin, "failed", NOW + 2)
+    assert step(state, NOW + 2).actions == (begin,)
     assert board(node("a"), gang("job", 2, started=True), *pods("job", 2, on="a")).heads(NOW) == []

@@ -1,4 +1,4 @@
-"""Pods that belong to another gang all at once, while something is being done with them."""
+"""Pods that move to another gang while a bind or preemption is in flight."""
 
 from __future__ import annotations
 
@@ -17,74 +17,74 @@ OTHER = [ref("other"), None]
 
 
 def being_bound() -> tuple[SchedulingState, Plan]:
-    """Two pods are being bound to all that the node has, and one more waits for room."""
-    found = board(node("a"), gang("job", 2), *pods("job", 2))
-    plan = step(found)
-    found.apply(pod("late", 0, gang=None))
-    assert binds(plan) == {"job-0": "a", "job-1": "a"} and found.store.nodes.ledger.by_node() == TAKEN
-    return found, plan
+    """Two pods are being bound to the whole node, and one more waits for capacity."""
+    state = board(node("a"), gang("job", 2), *pods("job", 2))
+    plan = step(state)
+    state.apply(pod("late", 0, gang=None))
+    assert binds(plan) == {"job-0": "a", "job-1": "a"} and state.store.nodes.ledger.by_node() == TAKEN
+    return state, plan
 
 
-def change_gang(found: SchedulingState, to: object, on: str = "") -> None:
-    found.apply_all([gang("other", 2), GangSpecLost(ref("job")), *pods("job", 2, gang=to, on=on)])
-
-
-@pytest.mark.parametrize("to", OTHER, ids=["another gang", "no gang"])
-def test_room_is_held_for_pods_that_change_their_gang_while_they_are_bound(to: object) -> None:
-    found, plan = being_bound()
-    change_gang(found, to)
-    assert found.store.nodes.ledger.by_node() == TAKEN
-    assert binds(step(found, NOW + 1)) == {}
-    for action in plan.actions:
-        found.settle(action, "done", NOW + 1)
-    change_gang(found, to, on="a")
-    assert found.store.nodes.ledger.by_node() == TAKEN and place_of(found, "job") is None
-    assert found.place_of(ref("other")) is (EntryState.INCOMPLETE if to is None else EntryState.RUNNING)
+def change_gang(state: SchedulingState, to: object, on: str = "") -> None:
+    state.apply_all([gang("other", 2), GangSpecLost(ref("job")), *pods("job", 2, gang=to, on=on)])
 
 
 @pytest.mark.parametrize("to", OTHER, ids=["another gang", "no gang"])
-def test_a_bind_that_fails_gives_back_room_though_the_pod_changed_its_gang(to: object) -> None:
-    found, plan = being_bound()
-    change_gang(found, to)
-    assert binds(step(found, NOW + 0.5)) == {}
+def test_capacity_is_held_for_pods_that_change_their_gang_during_binds(to: object) -> None:
+    state, plan = being_bound()
+    change_gang(state, to)
+    assert state.store.nodes.ledger.by_node() == TAKEN
+    assert binds(step(state, NOW + 1)) == {}
     for action in plan.actions:
-        found.settle(action, "failed", NOW + 1)
-    assert found.store.nodes.ledger.by_node() == {}
-    assert binds(step(found, NOW + 1)) == {"late-0": "a"}  # the others rest for a moment
+        state.settle(action, "done", NOW + 1)
+    change_gang(state, to, on="a")
+    assert state.store.nodes.ledger.by_node() == TAKEN and place_of(state, "job") is None
+    assert state.place_of(ref("other")) is (EntryState.INCOMPLETE if to is None else EntryState.RUNNING)
+
+
+@pytest.mark.parametrize("to", OTHER, ids=["another gang", "no gang"])
+def test_a_failed_bind_frees_capacity_though_the_pod_changed_its_gang(to: object) -> None:
+    state, plan = being_bound()
+    change_gang(state, to)
+    assert binds(step(state, NOW + 0.5)) == {}
+    for action in plan.actions:
+        state.settle(action, "failed", NOW + 1)
+    assert state.store.nodes.ledger.by_node() == {}
+    assert binds(step(state, NOW + 1)) == {"late-0": "a"}  # the others are in backoff
 
 
 @pytest.mark.parametrize("ended", ["unknown", ""])
-def test_a_bind_that_nobody_heard_of_is_given_up_in_the_other_gang(ended: str) -> None:
-    found, plan = being_bound()
+def test_an_unconfirmed_bind_expires_in_the_other_gang(ended: str) -> None:
+    state, plan = being_bound()
     for action in plan.actions if ended else ():
-        found.settle(action, ended, NOW)
-    change_gang(found, ref("other"))
-    assert binds(step(found, NOW + 1)) == {} and place_of(found, "other") is EntryState.COMMITTED
-    assert found.store.nodes.ledger.by_node() == TAKEN
-    assert set(binds(step(found, NOW + ASSUMED_SECONDS + 2))) == {"late-0"}
+        state.settle(action, ended, NOW)
+    change_gang(state, ref("other"))
+    assert binds(step(state, NOW + 1)) == {} and place_of(state, "other") is EntryState.COMMITTED
+    assert state.store.nodes.ledger.by_node() == TAKEN
+    assert set(binds(step(state, NOW + ASSUMED_SECONDS + 2))) == {"late-0"}
 
 
-def test_who_is_on_the_way_out_stays_so_in_another_gang() -> None:
-    found = board(
+def test_a_pod_being_preempted_stays_so_in_another_gang() -> None:
+    state = board(
         node("a"), *pods("low", 2, on="a", gang=None), gang("high", 2), *pods("high", 2, priority=9)
     )
-    plan = step(found)
+    plan = step(state)
     assert sum(isinstance(action, PreemptPod) for action in plan.actions) == 2
-    found.apply(pod("low", 0, on="a", gang=ref("other")))
-    assert found.store.placed[PodKey("ns", "low-0")].leaving
-    assert place_of(found, "high") is EntryState.MAKING_ROOM
-    found.apply(PodLost(PodKey("ns", "low-0")))
-    assert binds(step(found, NOW + 1.5)) == {}
-    found.apply(PodLost(PodKey("ns", "low-1")))
-    assert set(binds(step(found, NOW + 3))) == {"high-0", "high-1"}
+    state.apply(pod("low", 0, on="a", gang=ref("other")))
+    assert state.store.placed[PodKey("ns", "low-0")].leaving
+    assert place_of(state, "high") is EntryState.MAKING_ROOM
+    state.apply(PodLost(PodKey("ns", "low-0")))
+    assert binds(step(state, NOW + 1.5)) == {}
+    state.apply(PodLost(PodKey("ns", "low-1")))
+    assert set(binds(step(state, NOW + 3))) == {"high-0", "high-1"}
 
 
-def test_a_lone_pod_that_joins_a_gang_while_it_is_bound_is_bound_once() -> None:
-    found = board(node("a"), node("b"), pod("job", 0, gang=None))
-    plan = step(found)
+def test_a_single_pod_that_joins_a_gang_during_its_bind_is_bound_once() -> None:
+    state = board(node("a"), node("b"), pod("job", 0, gang=None))
+    plan = step(state)
     assert binds(plan) == {"job-0": "a"}
-    found.apply_all([gang("job", 1), pod("job", 0)])
-    assert binds(step(found, NOW + 1)) == {} and place_of(found, "job") is EntryState.COMMITTED
-    assert found.place_of(lone_ref(PodKey("ns", "job-0"))) is None
-    found.settle(plan.actions[0], "done", NOW + 1)
-    assert place_of(found, "job") is EntryState.RUNNING
+    state.apply_all([gang("job", 1), pod("job", 0)])
+    assert binds(step(state, NOW + 1)) == {} and place_of(state, "job") is EntryState.COMMITTED
+    assert state.place_of(lone_ref(PodKey("ns", "job-0"))) is None
+    state.settle(plan.actions[0], "done", NOW + 1)
+    assert place_of(state, "job") is EntryState.RUNNING

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, SubGroup
-from bayplan.model.gang import Group, Locality, PodSet, Segment
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Group, Locality, PodSet, Segment
 from bayplan.model.node_rules import ANY_NODE, NodeRules
 from bayplan.model.numa import NumaRequest
 

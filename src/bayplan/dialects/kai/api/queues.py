@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from bayplan.dialects.kai.api.wire import QueueResourceWire, QueueWire, ResourcesWire
 from bayplan.dialects.kube.fields.times import seconds
-from bayplan.model.fair_queue import Entitlement, FairQueue
+from bayplan.model.quota import Entitlement, FairQueue
 
 CPU, MEMORY, GPU = "cpu", "memory", "nvidia.com/gpu"
 PRIORITY = 100

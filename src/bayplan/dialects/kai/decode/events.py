@@ -37,8 +37,7 @@ from bayplan.model.change import (
     TopologyLost,
     TopologySeen,
 )
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.node import Topology
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.whole_numbers import whole_number

@@ -7,7 +7,7 @@ from typing import Any
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.decode.pod_spec import selector
 from bayplan.dialects.kube.decode.wire import LabelSelector, Metadata, Struct
-from bayplan.model.gang_spec import DisruptionBudget
+from bayplan.model.gang import DisruptionBudget
 
 
 class BudgetSpec(Struct, frozen=True):

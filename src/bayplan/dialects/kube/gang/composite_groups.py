@@ -19,9 +19,7 @@ from bayplan.model.change import (
     TopologyLost,
     TopologySeen,
 )
-from bayplan.model.gang import Group, PodSet, Ref
-from bayplan.model.gang_minimum import fewest_more
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Group, PodSet, Ref, fewest_more
 from bayplan.model.node import HOSTNAME, LEVELS_MAX, Topology
 from bayplan.model.pod import Pod, PodKey
 

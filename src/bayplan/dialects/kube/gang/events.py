@@ -41,8 +41,7 @@ from bayplan.model.change import (
     StorageLost,
     StorageSeen,
 )
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.pod_spec import PodSpec, Selector
 from bayplan.model.storage import NodeVolumes

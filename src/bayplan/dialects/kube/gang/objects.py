@@ -9,8 +9,7 @@ from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.decode.wire import Metadata, PodConditionWire, PodWire, Struct
 from bayplan.dialects.kube.fields.times import seconds
 from bayplan.dialects.kube.gang_api.gates import FIRST, GROUP, OF_COMPOSITES, SECOND, THIRD
-from bayplan.model.gang import Locality, Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Locality, Ref
 from bayplan.model.whole_numbers import INT32_MAX, whole_number
 
 DIALECT = "gang"

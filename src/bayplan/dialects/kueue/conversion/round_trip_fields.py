@@ -1,13 +1,12 @@
-"""What another version of an API cannot say travels along in an annotation, and returns on the way back.
+"""Fields that another API version lacks are saved in an annotation and restored when converting back.
 
-The annotation holds JSON: a list of places, each a path with the value that was there and the value that the
-conversion there and back would leave in its stead. A step of a path is a field, or the name of a list's item.
-Somebody who edits the other version is right: values return only where all that were kept below one parent
-still stand as the conversion left them.
+The annotation holds JSON: a list of fields, each with its path, its original value and the value after the
+round trip. A step of a path is a field, or the name of a list item. An edit of the other version wins: the
+fields of one parent are restored only if all of them are as the conversion left them.
 
-Users can write annotations, so what returns is untrusted input. Only listed paths of the spec are kept and
-restored, never the status, which users may not write; and the caller checks the result against the schema,
-because an API server does not look at what a conversion webhook answers.
+Users can write annotations, so the saved values are untrusted input. Only listed paths of the spec are saved
+and restored, never the status, which users may not write; and the caller validates the result against the
+schema, because an API server does not validate the response of a conversion webhook.
 """
 
 from __future__ import annotations
@@ -20,64 +19,66 @@ import msgspec
 Object = dict[str, Any]
 Path = tuple[str, ...]
 
-KEPT_BYTES_MAX = 200_000
-"""The API server takes 256 KiB of annotations in all. What is longer is not kept."""
+SAVED_BYTES_MAX = 200_000
+"""The API server accepts 256 KiB of annotations in all. Longer values are not saved."""
 ANY = "*"
-"""In a listed path: an item of a list, whatever its name."""
+"""In a listed path: any item of a list."""
 _NOWHERE = object()
 
 
 class FieldPath(msgspec.Struct, frozen=True):
-    """A value that a conversion there and back would change. A value that is unset is a field not there."""
+    """A field that a round-trip conversion would change; an unset value means that the field is absent."""
 
     path: Path
     was: Any = msgspec.UNSET
     left: Any = msgspec.UNSET
 
 
-def keep(made: Object, before: Object, after: Object, annotation: str, listed: Collection[Path]) -> Object:
-    """The converted object with a note of what `before` has that `after`, its way there and back, has not."""
-    places = [
-        place
-        for place in _differences(("spec",), before.get("spec"), after.get("spec"))
-        if _is_listed(place.path, listed)
+def keep(
+    converted: Object, before: Object, after: Object, annotation: str, paths: Collection[Path]
+) -> Object:
+    """The converted object; an annotation saves the fields of `before` that the round trip (`after`) lost."""
+    fields = [
+        field
+        for field in _differences(("spec",), before.get("spec"), after.get("spec"))
+        if _is_listed(field.path, paths)
     ]
-    places.sort(key=lambda place: place.path)
-    text = msgspec.json.encode(places, order="deterministic")
-    if not places or len(text) > KEPT_BYTES_MAX:
-        return made
-    return _annotated(made, annotation, text.decode())
+    fields.sort(key=lambda field: field.path)
+    text = msgspec.json.encode(fields, order="deterministic")
+    if not fields or len(text) > SAVED_BYTES_MAX:
+        return converted
+    return _annotated(converted, annotation, text.decode())
 
 
-def forget(made: Object, annotation: str) -> Object:
-    """The object without the annotation, and with nothing of what it says."""
-    known = (made.get("metadata") or {}).get("annotations") or {}
-    return _annotated(made, annotation, None) if annotation in known else made
+def forget(converted: Object, annotation: str) -> Object:
+    """The object without the annotation."""
+    annotations = (converted.get("metadata") or {}).get("annotations") or {}
+    return _annotated(converted, annotation, None) if annotation in annotations else converted
 
 
-def restore(made: Object, annotation: str, listed: Collection[Path]) -> Object:
-    """The object with what the annotation kept at listed paths of its version, and without the annotation.
+def restore(converted: Object, annotation: str, paths: Collection[Path]) -> Object:
+    """The object with the saved values at the listed paths, and without the annotation.
 
-    The values are as the annotation has them: whether they fit the schema is for the caller to check.
+    The values are untrusted: the caller has to validate them against the schema.
     """
-    text = ((made.get("metadata") or {}).get("annotations") or {}).get(annotation)
+    text = ((converted.get("metadata") or {}).get("annotations") or {}).get(annotation)
     if text is None:
-        return made
-    made = forget(made, annotation)
-    families: dict[Path, list[FieldPath]] = {}
-    for place in _places(text):
-        if _is_listed(place.path, listed):
-            families.setdefault(place.path[:-1], []).append(place)
-    for family in families.values():
-        if all(_found(made, place.path) == place.left for place in family):
-            for place in family:
-                made = _put(made, place.path, place.was)
-    return made
+        return converted
+    converted = forget(converted, annotation)
+    by_parent: dict[Path, list[FieldPath]] = {}
+    for field in _saved_fields(text):
+        if _is_listed(field.path, paths):
+            by_parent.setdefault(field.path[:-1], []).append(field)
+    for siblings in by_parent.values():
+        if all(_value_at(converted, field.path) == field.left for field in siblings):
+            for field in siblings:
+                converted = _put(converted, field.path, field.was)
+    return converted
 
 
-def _places(text: object) -> Iterable[FieldPath]:
-    """What an annotation says; nothing if it is not one of ours."""
-    if not isinstance(text, str) or len(text) > KEPT_BYTES_MAX:
+def _saved_fields(text: object) -> Iterable[FieldPath]:
+    """The fields saved in an annotation; none if it is malformed."""
+    if not isinstance(text, str) or len(text) > SAVED_BYTES_MAX:
         return ()
     try:
         return msgspec.json.decode(text, type=list[FieldPath])
@@ -85,11 +86,11 @@ def _places(text: object) -> Iterable[FieldPath]:
         return ()
 
 
-def _is_listed(path: Path, listed: Collection[Path]) -> bool:
+def _is_listed(path: Path, paths: Collection[Path]) -> bool:
     return any(
-        len(path) == len(known)
-        and all(wanted in (step, ANY) for step, wanted in zip(path, known, strict=True))
-        for known in listed
+        len(path) == len(pattern)
+        and all(wanted in (step, ANY) for step, wanted in zip(path, pattern, strict=True))
+        for pattern in paths
     )
 
 
@@ -107,15 +108,15 @@ def _differences(path: Path, was: Any, left: Any) -> Iterator[FieldPath]:
 
 
 def _names(value: Any) -> list[str]:
-    """The names of a list's items, if they tell them apart."""
+    """The names of a list's items, if they are unique."""
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         return []
     names = [item.get("name") for item in value]
     return names if len(set(names)) == len(names) and all(isinstance(name, str) for name in names) else []
 
 
-def _found(value: Any, path: Path) -> Any:
-    """What is at a path; nowhere, if not even its parent is there."""
+def _value_at(value: Any, path: Path) -> Any:
+    """The value at a path; `_NOWHERE` if its parent is absent."""
     for depth, step in enumerate(path):
         if isinstance(value, list):
             value = next(
@@ -129,7 +130,7 @@ def _found(value: Any, path: Path) -> Any:
 
 
 def _put(value: Any, path: Path, wanted: Any) -> Any:
-    """A copy with another value at a path that was found."""
+    """A copy with another value at an existing path."""
     if not path:
         return wanted
     step, *rest = path
@@ -146,7 +147,7 @@ def _put(value: Any, path: Path, wanted: Any) -> Any:
 def _annotated(obj: Object, annotation: str, text: str | None) -> Object:
     metadata = dict(obj.get("metadata") or {})
     annotations = {
-        key: said for key, said in (metadata.pop("annotations", None) or {}).items() if key != annotation
+        key: value for key, value in (metadata.pop("annotations", None) or {}).items() if key != annotation
     }
     if text is not None:
         annotations[annotation] = text

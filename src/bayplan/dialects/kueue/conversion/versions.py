@@ -1,10 +1,9 @@
-"""The Kueue API in v1beta1 and v1beta2: what differs by kind, and what one version has no word for.
+"""Conversion of Kueue objects between v1beta1 and v1beta2, by kind.
 
-A conversion is made of a plain step that renames and drops fields, and of a memory: what the plain step
-there and back would lose travels along in an annotation, together with what stood in its place. On the way
-back it returns wherever that place was not changed since. `kept_fields` has the memory. The memory is for
-the spec only: the status is written by controllers, and a user who may not write it must not be able to
-restore one out of an annotation.
+A conversion renames and drops fields, and saves in an annotation what a round trip would lose, together with
+the value left in its place. On the way back a saved value is restored unless the field was changed since
+(`round_trip_fields`). Only the spec is saved: the status is written by controllers, and a user who may not
+write it must not be able to restore one from an annotation.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from bayplan.dialects.kueue.conversion.workload import GROUP, V1BETA1, V1BETA2, 
 
 Object = dict[str, Any]
 Plain = Callable[[Object, str], Object]
-"""The object in a version, as well as that version can say it."""
+"""The object in another version, without the fields that version lacks."""
 
-_OLD_WORDS = {"whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt"}
-"""Words of v1beta1 for MayStopSearch."""
+_V1BETA1_VALUES = {"whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt"}
+"""Values of v1beta1 that v1beta2 calls MayStopSearch."""
 _RETRY_MINUTES = 15  # the schema's default
 
 
 Fits = Callable[[Object, Object], bool]
-"""Whether an object keeps to the schema of its version wherever it differs from a second one."""
+"""Whether an object is valid by the schema of its version wherever it differs from a second one."""
 
 KEPT: dict[tuple[str, str], tuple[Path, ...]] = {
     ("AdmissionCheck", V1BETA1): (("spec", "retryDelayMinutes"),),
@@ -44,65 +43,67 @@ KEPT: dict[tuple[str, str], tuple[Path, ...]] = {
         ("spec", "priorityClassRef"),
     ),
 }
-"""What one version can say in its spec and the other cannot: only this is kept, and only this returns."""
+"""Fields of the spec that the other version lacks: only these are saved and restored."""
 
 
 def convert(obj: Object, api_version: str, fits: Fits) -> Object:
-    """The object in another version of its API; ValueError when it cannot be read. `obj` stays as it is."""
+    """A copy of the object in another version of its API; ValueError if it is invalid."""
     kind, version = str(obj["kind"]), api_version.rpartition("/")[2]
     other = V1BETA1 if version == V1BETA2 else V1BETA2
     plain = PLAIN[kind]
-    made = plain(obj, version)
-    made = keep(made, obj, plain(made, other), f"bayplan.dev/{other}", KEPT.get((kind, other), ()))
-    made = _restored({**made, "apiVersion": api_version}, kind, version, fits)
-    return {**made, "apiVersion": api_version}
+    converted = plain(obj, version)
+    converted = keep(
+        converted, obj, plain(converted, other), f"bayplan.dev/{other}", KEPT.get((kind, other), ())
+    )
+    converted = _restored({**converted, "apiVersion": api_version}, kind, version, fits)
+    return {**converted, "apiVersion": api_version}
 
 
-def _restored(made: Object, kind: str, version: str, fits: Fits) -> Object:
-    """With what was kept for this version, if that fits its schema; users can write into the annotation."""
+def _restored(converted: Object, kind: str, version: str, fits: Fits) -> Object:
+    """The object with the fields saved for this version, if they are valid; users can edit the annotation."""
     annotation = f"bayplan.dev/{version}"
-    without = forget(made, annotation)
-    if without is made:
-        return made
+    without = forget(converted, annotation)
+    if without is converted:
+        return converted
     try:
-        restored = restore(made, annotation, KEPT.get((kind, version), ()))
+        restored = restore(converted, annotation, KEPT.get((kind, version), ()))
         return restored if restored == without or fits(restored, without) else without
-    except RecursionError:  # nested deeper than anything that was kept by a conversion
+    except RecursionError:  # nested deeper than anything that a conversion saves
         return without
 
 
 def cluster_queue(queue: Object, version: str) -> Object:
-    """A cohort's name, the words of fungibility, and the list of checks."""
-    made = _renamed(queue, "spec", version, old="cohort", new="cohortName")
+    """A ClusterQueue: the cohort name, flavor fungibility and the admission checks differ."""
+    converted = _renamed(queue, "spec", version, old="cohort", new="cohortName")
     if version == V1BETA1:
-        return _without(made, ("spec", "concurrentAdmissionPolicy"))
-    for field, word in _OLD_WORDS.items():
-        if _at(made, "spec", "flavorFungibility", field) == word:
-            made = _with(made, "MayStopSearch", "spec", "flavorFungibility", field)
-    checks = _at(made, "spec", "admissionChecks")
+        return _without(converted, ("spec", "concurrentAdmissionPolicy"))
+    for field, value in _V1BETA1_VALUES.items():
+        if _at(converted, "spec", "flavorFungibility", field) == value:
+            converted = _with(converted, "MayStopSearch", "spec", "flavorFungibility", field)
+    checks = _at(converted, "spec", "admissionChecks")
     if checks and isinstance(checks, list):
         rules = [{"name": name} for name in checks]
-        made = _with(made, {"admissionChecks": rules}, "spec", "admissionChecksStrategy")
-    made = _without(made, ("spec", "admissionChecks"))
-    made = _without(made, ("status", "pendingWorkloadsStatus"))
-    return _without(made, ("status", "fairSharing", "admissionFairSharingStatus"))
+        converted = _with(converted, {"admissionChecks": rules}, "spec", "admissionChecksStrategy")
+    converted = _without(converted, ("spec", "admissionChecks"))
+    converted = _without(converted, ("status", "pendingWorkloadsStatus"))
+    return _without(converted, ("status", "fairSharing", "admissionFairSharingStatus"))
 
 
 def cohort(obj: Object, version: str) -> Object:
-    """Only v1beta1 has room for past usage."""
+    """A Cohort: only v1beta1 has the past usage."""
     if version == V1BETA1:
         return obj
     return _without(obj, ("status", "fairSharing", "admissionFairSharingStatus"))
 
 
 def local_queue(queue: Object, version: str) -> Object:
-    """The usage has another name, and the flavors are no longer told."""
-    made = _renamed(queue, "status", version, old="flavorUsage", new="flavorsUsage")
-    return made if version == V1BETA1 else _without(made, ("status", "flavors"))
+    """A LocalQueue: the usage has another name, and v1beta2 has no flavors."""
+    converted = _renamed(queue, "status", version, old="flavorUsage", new="flavorsUsage")
+    return converted if version == V1BETA1 else _without(converted, ("status", "flavors"))
 
 
 def admission_check(check: Object, version: str) -> Object:
-    """The delay after a failure is gone in v1beta2."""
+    """An AdmissionCheck: v1beta2 has no retry delay."""
     if version == V1BETA2:
         return _without(check, ("spec", "retryDelayMinutes"))
     delay = _at(check, "spec", "retryDelayMinutes")
@@ -110,7 +111,7 @@ def admission_check(check: Object, version: str) -> Object:
 
 
 def workload(obj: Object, version: str) -> Object:
-    """As in `workload_conversion`, and with the empty source that v1beta1's schema would fill in."""
+    """A Workload, with the empty priorityClassSource that the v1beta1 schema defaults to."""
     converted, errors = convert_workload(obj, version)
     if errors:
         raise ValueError("; ".join(str(error) for error in errors))
@@ -126,7 +127,7 @@ PLAIN: dict[str, Plain] = {
     "LocalQueue": local_queue,
     "Workload": workload,
 }
-"""Kinds whose versions differ. The others are the same object under two names."""
+"""Kinds whose versions differ; the others only change their apiVersion."""
 
 CONVERTED = tuple((GROUP, kind) for kind in PLAIN)
 
@@ -138,14 +139,14 @@ def _renamed(obj: Object, section: str, version: str, *, old: str, new: str) -> 
 
 
 def _at(value: Any, *path: str) -> Any:
-    """What is at the path, or None."""
+    """The value at the path, or None."""
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value
 
 
 def _with(obj: Object, value: Any, *path: str) -> Object:
-    """A copy with a value at the path, whose parents exist or are made."""
+    """A copy with a value at the path; missing parents are created."""
     key, *rest = path
     below = obj.get(key)
     return {**obj, key: _with(below if isinstance(below, dict) else {}, value, *rest) if rest else value}

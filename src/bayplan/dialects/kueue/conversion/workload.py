@@ -1,4 +1,4 @@
-"""A Workload as v1beta1 and as v1beta2: the same object with a few fields said differently."""
+"""Conversion of a Workload between v1beta1 and v1beta2."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PAST_SECONDS = {
     V1BETA1: "accumulatedPastExexcutionTimeSeconds",
     V1BETA2: "accumulatedPastExecutionTimeSeconds",
 }
-"""v1beta1 has a slip of the pen in it for good."""
+"""The field name of v1beta1 contains a typing error."""
 
 Object = dict[str, Any]
 
@@ -28,9 +28,9 @@ Object = dict[str, Any]
 def convert_workload(
     workload: Object, version: str, *, by_node_prefix: bool = True
 ) -> tuple[Object, tuple[FieldError, ...]]:
-    """The Workload as the version has it, and what is wrong with its assignments; those stay as they are.
+    """A copy of the Workload in the version, and the errors of its assignments; invalid ones are kept.
 
-    The object given is not changed. What has no place in v1beta1 is left out there.
+    Fields that v1beta1 lacks are dropped.
     """
     assert version in _PAST_SECONDS, version
     root = Field(workload)
@@ -68,8 +68,8 @@ def _priority_as_reference(spec: Object) -> Object:
 
 def _priority_as_names(spec: Object) -> Object:
     new = {key: value for key, value in spec.items() if key != "priorityClassRef"}
-    given = spec.get("priorityClassRef")
-    reference = given if isinstance(given, dict) else {}
+    field = spec.get("priorityClassRef")
+    reference = field if isinstance(field, dict) else {}
     for source, (group, kind) in _PRIORITY_SOURCES.items():
         if (reference.get("group"), reference.get("kind")) == (group, kind):
             new["priorityClassSource"] = source
@@ -82,8 +82,10 @@ def _without_layers(pod_set: Object) -> Object:
     request = pod_set.get("topologyRequest") if isinstance(pod_set, dict) else None
     if not isinstance(request, dict):
         return pod_set
-    kept = {key: value for key, value in request.items() if key != "podsetSliceRequiredTopologyConstraints"}
-    return pod_set | {"topologyRequest": kept}
+    other_fields = {
+        key: value for key, value in request.items() if key != "podsetSliceRequiredTopologyConstraints"
+    }
+    return pod_set | {"topologyRequest": other_fields}
 
 
 def _status(field: Field, version: str, *, by_node_prefix: bool) -> Object:

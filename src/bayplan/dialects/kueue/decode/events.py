@@ -1,4 +1,4 @@
-"""The queueing family as admission sees it: which kinds are read, and what their events mean."""
+"""Watch events of Kueue objects, nodes and pods as changes of the admission state."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ from bayplan.model.pod_spec import PodSignature, PodSpec
 
 OVER = ("Succeeded", "Failed")
 WAITING = (None, "", "Pending")
-SHAPES_MAX = 1024  # remembered
+POD_SPECS_MAX = 1024  # cache entries
 
 
 def decode(event: Event, counting: Counting = PLAIN, *, protects: bool = False) -> Iterator[Change]:
-    """What an event means to admission. An object that cannot be read changes nothing.
+    """The changes of the admission state that an event causes. An invalid object causes none.
 
-    A caller that `protects` ClusterQueues from deletion also learns which are not protected yet.
+    With `protects`, ClusterQueues that still lack the finalizer are marked as unprotected.
     """
     gone = event.happened is Happened.GONE
     if event.happened is Happened.SYNCED:
@@ -70,8 +70,8 @@ def decode(event: Event, counting: Counting = PLAIN, *, protects: bool = False) 
             yield from _pod(event.object, gone)
         case "Workload":
             yield from _workload(Field(event.object), gone, counting)
-        case kind if kind in _RULES:
-            yield from _rule(kind, Field(event.object), gone, protects)
+        case kind if kind in _DECODERS:
+            yield from _other_object(kind, Field(event.object), gone, protects)
 
 
 def _node(node: NodeWire, gone: bool) -> Change:
@@ -79,15 +79,15 @@ def _node(node: NodeWire, gone: bool) -> Change:
 
 
 def _pod(wire: PodWire, gone: bool) -> Iterator[Change]:
-    """Pods on nodes, or sent to one. A placed gang accounts for its own, as long as it has slots for them."""
+    """Pods bound or assigned to a node. Pods of a placed gang are counted by its slots, as far as they go."""
     meta, key = wire.metadata, PodKey(wire.metadata.namespace or "default", wire.metadata.name)
-    notes = meta.annotations or {}
-    placed = is_topology_aware(notes)
-    node = wire.spec.node_name or (_told(wire) if placed else "")
+    annotations = meta.annotations or {}
+    placed = is_topology_aware(annotations)
+    node = wire.spec.node_name or (_assigned_host(wire) if placed else "")
     if gone:
         yield PodLost(key)
     elif node:
-        named = (notes.get(SLICE_NAME) or notes.get(WORKLOAD_NAME)) if placed else ""
+        named = (annotations.get(SLICE_NAME) or annotations.get(WORKLOAD_NAME)) if placed else ""
         yield PodSeen(
             Pod(
                 key=key,
@@ -97,20 +97,20 @@ def _pod(wire: PodWire, gone: bool) -> Iterator[Change]:
                 over=wire.status.phase in OVER,
                 gang=Ref("kueue", KIND, key.namespace, named) if named else None,
                 pod_set=(meta.labels or {}).get(POD_SET, "") if named else "",
-                wants=_wants(pod_zone_wants(wire.spec, wire.status.qos_class)),
+                wants=_pod_spec(pod_zone_wants(wire.spec, wire.status.qos_class)),
                 up=bool(wire.spec.node_name) and wire.status.phase not in WAITING,
             )
         )
 
 
-@lru_cache(maxsize=SHAPES_MAX)
-def _wants(zones: NumaRequest | None) -> PodSpec:
-    """Of all that a pod wants, admission only asks where it lies inside its node."""
+@lru_cache(maxsize=POD_SPECS_MAX)
+def _pod_spec(zones: NumaRequest | None) -> PodSpec:
+    """The pod spec for admission, which only needs the NUMA request."""
     return PodSpec(PodSignature(zones=zones))
 
 
-def _told(wire: PodWire) -> str:
-    """The host that a pod was told to go to: it may be bound there at any moment."""
+def _assigned_host(wire: PodWire) -> str:
+    """The host in the node selector of an ungated pod: it may be bound there at any moment."""
     gated = any(gate.name == TOPOLOGY_GATE for gate in wire.spec.scheduling_gates or ())
     return "" if gated else (wire.spec.node_selector or {}).get(HOSTNAME, "")
 
@@ -119,9 +119,9 @@ def _workload(workload: Field, gone: bool, counting: Counting) -> Iterator[Chang
     if gone or is_finished(workload):
         yield QueuedGangLost(source(workload, "Workload"))
         return
-    found = demand(workload, counting)
+    queued_gang = demand(workload, counting)
     if not workload.errors:
-        yield QueuedGangSeen(found)
+        yield QueuedGangSeen(queued_gang)
 
 
 def _namespace(obj: Field) -> Change:
@@ -129,27 +129,27 @@ def _namespace(obj: Field) -> Change:
 
 
 def _topology(obj: Field) -> Change | None:
-    found = topology(obj)
-    return None if found is None else TopologySeen(found)
+    decoded = topology(obj)
+    return None if decoded is None else TopologySeen(decoded)
 
 
 _Seen = Callable[[Field], Change | None]
-_RULES: dict[str, tuple[_Seen, Callable[[str], Change]]] = {
+_DECODERS: dict[str, tuple[_Seen, Callable[[str], Change]]] = {
     "Namespace": (_namespace, NamespaceLost),
     "Topology": (_topology, TopologyLost),
     "ResourceFlavor": (lambda obj: FlavorSeen(flavor(obj)), FlavorLost),
     "Cohort": (lambda obj: QuotaNodeSeen(queues.quota_node(obj)), QuotaNodeLost),
     "ClusterQueue": (lambda obj: QueueSeen(queues.queue(obj)), QueueLost),
     "LocalQueue": (
-        lambda obj: NamespaceQueueSeen(queues.entrance(obj)),
+        lambda obj: NamespaceQueueSeen(queues.namespace_queue(obj)),
         lambda name: NamespaceQueueLost("", name),
     ),
     "AdmissionCheck": (lambda obj: CheckSeen(queues.check(obj)), CheckLost),
 }
 
 
-def _rule(kind: str, obj: Field, gone: bool, protects: bool) -> Iterator[Change]:
-    seen, lost = _RULES[kind]
+def _other_object(kind: str, obj: Field, gone: bool, protects: bool) -> Iterator[Change]:
+    seen, lost = _DECODERS[kind]
     meta = obj.at("metadata")
     if gone and kind == "LocalQueue":
         yield NamespaceQueueLost(meta.at("namespace").text("default"), meta.at("name").text())

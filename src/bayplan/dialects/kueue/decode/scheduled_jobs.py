@@ -1,6 +1,6 @@
-"""Jobs whose pods name us as their scheduler: each is a gang, with the topology that its annotations ask for.
+"""Jobs whose pods name Bayplan as their scheduler: each is a gang, with the topology of its annotations.
 
-A pod belongs to the JobSet or Job that made it.
+A pod belongs to the JobSet or Job that created it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from bayplan.dialects.kueue.fields.job_gang import job_gang
 from bayplan.dialects.kueue.fields.topology_and_flavor import topology
 from bayplan.dialects.kueue.names.annotations import WORKLOAD_NAME
 from bayplan.model.change import Change, GangSpecLost, GangSpecSeen, TopologyLost, TopologySeen
-from bayplan.model.gang import Gang, Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import Gang, GangSpec, Ref
 from bayplan.model.whole_numbers import whole_number
 
 DIALECT = "kueue"
 SCHEDULER = "bayplan"
 JOB_SET_NAME = "jobset.sigs.k8s.io/jobset-name"
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
-RANKS_PER_JOB = 1_000_000  # ranks only order pods: those of one job stand together
+RANKS_PER_JOB = 1_000_000  # ranks only order pods: those of one job are consecutive
 
 JOBS = Kind("batch", "v1", "Job", "jobs")
 JOB_SETS = Kind("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets", optional=True)
@@ -34,7 +33,7 @@ API_VERSIONS = {kind.kind: kind.api_version for kind in (JOBS, JOB_SETS)}
 
 
 def decode(event: Event, names: Collection[str] = (SCHEDULER,)) -> Iterator[Change]:
-    """What an event means to the schedulers of these names."""
+    """The changes that an event causes for the schedulers of these names."""
     gone = event.happened is Happened.GONE
     if event.happened is Happened.SYNCED:
         return
@@ -46,16 +45,16 @@ def decode(event: Event, names: Collection[str] = (SCHEDULER,)) -> Iterator[Chan
             if gone:
                 yield TopologyLost(field.at("metadata", "name").text())
             else:
-                found = topology(field)
-                if found is not None and not field.errors:
-                    yield TopologySeen(found)
+                decoded = topology(field)
+                if decoded is not None and not field.errors:
+                    yield TopologySeen(decoded)
 
 
 def membership(wire: PodWire) -> tuple[Ref, str, int] | None:
-    """The gang, the pod set and the rank of a pod that a job made."""
+    """The gang, the pod set and the rank of a pod that a job created."""
     meta, namespace = wire.metadata, wire.metadata.namespace or "default"
-    labels, notes = meta.labels or {}, meta.annotations or {}
-    index = _number(labels.get(COMPLETION_INDEX) or notes.get(COMPLETION_INDEX))
+    labels, annotations = meta.labels or {}, meta.annotations or {}
+    index = _number(labels.get(COMPLETION_INDEX) or annotations.get(COMPLETION_INDEX))
     if JOB_SET_NAME in labels:
         rank = _number(labels.get(JOB_INDEX)) * RANKS_PER_JOB + index
         return Ref(DIALECT, "JobSet", namespace, labels[JOB_SET_NAME]), labels.get(REPLICATED_JOB, ""), rank
@@ -69,19 +68,19 @@ def _job(job: Field, gone: bool, names: Collection[str]) -> Iterator[Change]:
     if any(owner.at("kind").text() == "JobSet" for owner in job.at("metadata", "ownerReferences").items()):
         return
     gang = job_gang(job)
-    if gone or not wants_us(job, names) or _is_settled(job):
+    if gone or not wants_us(job, names) or _is_inactive(job):
         yield GangSpecLost(gang.source)
     else:
-        yield GangSpecSeen(_charter(job, gang))
+        yield GangSpecSeen(_gang_spec(job, gang))
 
 
-def _charter(job: Field, gang: Gang) -> GangSpec:
-    """The rules of a job: all its pods at once, as its tree says.
+def _gang_spec(job: Field, gang: Gang) -> GangSpec:
+    """The gang of a job: all its pods at once, with the topology of its tree.
 
-    If admission has placed it already, each pod says itself where it belongs, and the tree has done its part.
+    If admission has placed it already, each pod has its node selector, and no tree is needed.
     """
-    notes = [template.at("metadata", "annotations") for template in templates(job)]
-    is_placed = any(note.at(WORKLOAD_NAME).present for note in notes)
+    annotations = [template.at("metadata", "annotations") for template in templates(job)]
+    is_placed = any(annotation.at(WORKLOAD_NAME).present for annotation in annotations)
     return GangSpec(
         source=gang.source,
         minimum=sum(pod_set.count for pod_set in gang.root.pod_sets()),
@@ -102,18 +101,18 @@ def templates(job: Field) -> list[Field]:
 
 
 def wants_us(job: Field, names: Collection[str]) -> bool:
-    """Whether pods of a Job or JobSet name one of these schedulers, and no gang of their own."""
-    return any(_is_ours(template.at("spec"), names) for template in templates(job))
+    """Whether pods of a Job or JobSet name one of these schedulers and no gang of their own."""
+    return any(_names_scheduler(template.at("spec"), names) for template in templates(job))
 
 
-def _is_ours(spec: Field, names: Collection[str]) -> bool:
-    """Pods that name a gang themselves belong to that one, whatever made them."""
+def _names_scheduler(spec: Field, names: Collection[str]) -> bool:
+    """Whether pods name one of these schedulers; pods that name a gang belong to that gang."""
     joins = spec.at("workloadRef").present or spec.at("schedulingGroup").present
     return spec.at("schedulerName").text() in names and not joins
 
 
-def _is_settled(job: Field) -> bool:
-    """Nothing to place: suspended, finished, or being deleted."""
+def _is_inactive(job: Field) -> bool:
+    """Whether a job has no pods to place: suspended, finished or terminating."""
     finished = any(
         condition.at("type").text() in ("Complete", "Completed", "Failed")
         and condition.at("status").text() == "True"

@@ -1,4 +1,4 @@
-"""Which Workloads wait for a place although they hold quota, and which ask for one in so many words."""
+"""Which Workloads need a second scheduling pass: they hold quota, but have to be placed (again)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.assignment_decode import decode_assignment
 from bayplan.dialects.kueue.fields.workload_rules import has_reservation
 
-_ASKING = (
+_REQUEST_FIELDS = (
     "required",
     "preferred",
     "unconstrained",
@@ -19,18 +19,20 @@ _ASKING = (
 
 
 def asks_for_topology(pod_sets: Iterable[Field]) -> bool:
-    """Whether a pod set of a Workload asks for a topology, or is merely numbered for one."""
+    """Whether a pod set requests a topology; index labels alone are no request."""
     return any(
-        pod_set.at("topologyRequest", key).value not in (None, []) for pod_set in pod_sets for key in _ASKING
+        pod_set.at("topologyRequest", key).value not in (None, [])
+        for pod_set in pod_sets
+        for key in _REQUEST_FIELDS
     )
 
 
 def needs_second_pass(workload: Field) -> bool:
-    """Whether a Workload is to be placed (again): its checks are through, or a node of its own failed."""
+    """Whether a Workload has to be placed (again): its checks are ready, or one of its nodes failed."""
     settled = any(_is(workload, condition) for condition in ("Finished", "Evicted"))
     if settled or not has_reservation(workload):
         return False
-    return _is_delayed(workload) or _lost_a_node(workload)
+    return _is_delayed(workload) or _has_failed_node(workload)
 
 
 def _is(workload: Field, kind: str) -> bool:
@@ -51,7 +53,7 @@ def _is_pending(assignment: Field) -> bool:
     return pending and not assignment.at("topologyAssignment").present
 
 
-def _lost_a_node(workload: Field) -> bool:
+def _has_failed_node(workload: Field) -> bool:
     failed = {node.at("name").text() for node in workload.at("status", "unhealthyNodes").items()}
     return bool(failed) and any(_nodes(assignment) & failed for assignment in _assignments(workload))
 

@@ -1,4 +1,4 @@
-"""Workload objects as demands: what they ask a queue for, what they hold, and how their checks stand."""
+"""Decode Workloads into queued gangs: quota requests, admission and the states of their checks."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ JOB_UID = "kueue.x-k8s.io/job-uid"
 BOOST = "kueue.x-k8s.io/priority-boost"
 ELASTIC = "kueue.x-k8s.io/elastic-job"
 POD_GROUP = "kueue.x-k8s.io/is-group-workload"
-FAR_AWAY = float(2**53)
-"""Seconds: until somebody says otherwise."""
+NO_KNOWN_END = float(2**53)
+"""Seconds; the end of a wait without a known end."""
 REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
 
 _STATES = {
@@ -51,55 +51,57 @@ _STATES = {
     "Pending": CheckState.PENDING,
 }
 _DELAYED = {"Pending": Delayed.PENDING, "Ready": Delayed.READY}
-_SENT_BACK = ("PodsReadyTimeout", "AdmissionCheck")
-"""Evictions after which a gang joins the line anew; all others keep their place in it."""
+_QUEUED_BY_EVICTION = ("PodsReadyTimeout", "AdmissionCheck")
+"""Evictions after which a gang is queued by the time of eviction; after others by its creation time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transformation:
-    """A resource that counts as others in quota: so much of each for one unit, instead or besides."""
+    """A resource that quota counts as others: output amounts per unit, instead of it or in addition."""
 
     resource: str
-    outputs: Mapping[str, Fraction]  # amounts, as we count them, for one as we count it
+    outputs: Mapping[str, Fraction]  # amount per unit of the input, both in model units
     keep: bool = True
-    times: str = ""  # a resource: if it is asked for as well, outputs are multiplied by how many
+    times: str = ""  # outputs are multiplied by the request for this resource, if any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counting:
-    """How requests are turned into quota."""
+    """How resource requests are counted in quota."""
 
     transformations: tuple[Transformation, ...] = ()
-    ignored: tuple[str, ...] = ()  # prefixes of resources that do not count, nor are transformed
+    ignored: tuple[str, ...] = ()  # prefixes of resources that are neither counted nor transformed
 
 
 PLAIN = Counting()
 _CONTAINERS = ("containers", "initContainers")
-_TOLD = frozenset(
+_NOT_SCHEDULING = frozenset(
     ("args", "command", "env", "envFrom", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
 )
 
 
 def demand(workload: Field, counting: Counting = PLAIN) -> QueuedGang:
-    """A Workload that is not finished."""
+    """The queued gang of a Workload that is not finished."""
     meta, spec, status = workload.at("metadata"), workload.at("spec"), workload.at("status")
     conditions = _conditions(status)
-    labels, notes = meta.at("labels").texts(), meta.at("annotations").texts()
-    shape = shape_of(spec)
-    known = _asked(shape, counting) or _read(workload, counting)  # the second to say what is wrong, and where
+    labels, annotations = meta.at("labels").texts(), meta.at("annotations").texts()
+    text = pod_sets_text(spec)
+    decoded = _decode_cached(text, counting) or _decode(
+        workload, counting
+    )  # the second to report errors with their paths
     gang = Gang(
         source(workload, KIND),
-        _without(known.root, _reclaimed(status)),
+        _without(decoded.root, _reclaimed(status)),
         spec.at("queueName").text(),
-        spec.at("priority").integer(minimum=-INT32_MAX - 1) + _boost(notes.get(BOOST, "")),
+        spec.at("priority").integer(minimum=-INT32_MAX - 1) + _boost(annotations.get(BOOST, "")),
         meta.at("uid").text(),
     )
     created = seconds(meta.at("creationTimestamp").text())
     owners = meta.at("ownerReferences").items()
-    earlier = notes.get(REPLACES, "").rpartition("/")[2]
+    replaced = annotations.get(REPLACES, "").rpartition("/")[2]
     return QueuedGang(
         gang=gang,
-        asks=known.asks if gang.root is known.root else _fewer(known.asks, gang.root),
+        asks=decoded.requests if gang.root is decoded.root else _with_counts(decoded.requests, gang.root),
         entrance=(gang.source.namespace, gang.queue),
         created=created,
         queued=_queued(conditions.get("Evicted"), created),
@@ -110,82 +112,83 @@ def demand(workload: Field, counting: Counting = PLAIN) -> QueuedGang:
         reserved=_since(conditions.get("QuotaReserved")),
         admitted=_is(conditions.get("Admitted")),
         evicted=_is(conditions.get("Evicted")),
-        verdicts=tuple(_verdict(check) for check in status.at("admissionChecks").items()),
+        verdicts=tuple(_check_status(check) for check in status.at("admissionChecks").items()),
         failed_nodes=tuple(node.at("name").text() for node in status.at("unhealthyNodes").items()),
-        elastic=notes.get(ELASTIC) == "true",
-        replaces=earlier,
-        lineage=notes.get(SLICE_NAME, "") if notes.get(ELASTIC) == "true" else "",
-        movable=notes.get(POD_GROUP) == "true" or [owner.at("kind").text() for owner in owners] != ["Pod"],
+        elastic=annotations.get(ELASTIC) == "true",
+        replaces=replaced,
+        lineage=annotations.get(SLICE_NAME, "") if annotations.get(ELASTIC) == "true" else "",
+        movable=annotations.get(POD_GROUP) == "true"
+        or [owner.at("kind").text() for owner in owners] != ["Pod"],
         not_before=_not_before(status, conditions),
         labels={JOB_UID: labels[JOB_UID]} if JOB_UID in labels else {},
-        shape=known.digest,
+        shape=decoded.digest,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """The pod sets of a Workload, read."""
+class _PodSets:
+    """The decoded pod sets of a Workload."""
 
     root: Group
-    asks: tuple[QuotaRequest, ...]
-    digest: str  # the same for Workloads that ask for the very same
+    requests: tuple[QuotaRequest, ...]
+    digest: str  # equal for Workloads with equal requests
 
 
 @lru_cache(maxsize=1024)
-def _asked(shape: str, counting: Counting) -> _Asked | None:
-    """What a shape asks for; None if there is something wrong with it. Many Workloads are of few shapes."""
-    workload = Field({"metadata": {"name": "any"}, "spec": {"podSets": json.loads(shape)}})
-    found = _read(workload, counting)
-    return None if workload.errors else found
+def _decode_cached(text: str, counting: Counting) -> _PodSets | None:
+    """The decoded pod sets, cached by their JSON text, since many Workloads are equal; None if invalid."""
+    workload = Field({"metadata": {"name": "any"}, "spec": {"podSets": json.loads(text)}})
+    decoded = _decode(workload, counting)
+    return None if workload.errors else decoded
 
 
-def _read(workload: Field, counting: Counting) -> _Asked:
+def _decode(workload: Field, counting: Counting) -> _PodSets:
     root = workload_gang(workload).root
     pairs = _pod_sets(workload.at("spec"), root)
-    asks = tuple(_ask(field, pod_set, counting) for field, pod_set in pairs)
-    return _Asked(root, asks, _digest(workload.at("spec")))
+    requests = tuple(_quota_request(field, pod_set, counting) for field, pod_set in pairs)
+    return _PodSets(root, requests, _digest(workload.at("spec")))
 
 
-def _fewer(asks: tuple[QuotaRequest, ...], root: Group) -> tuple[QuotaRequest, ...]:
+def _with_counts(requests: tuple[QuotaRequest, ...], root: Group) -> tuple[QuotaRequest, ...]:
     counts = {pod_set.name: pod_set.count for pod_set in root.pod_sets()}
-    return tuple(replace(ask, count=counts[ask.name]) for ask in asks)
+    return tuple(replace(request, count=counts[request.name]) for request in requests)
 
 
 def is_finished(workload: Field) -> bool:
-    """Whether a Workload asks for nothing and holds nothing any more."""
+    """Whether a Workload is finished."""
     return _is(_conditions(workload.at("status")).get("Finished"))
 
 
-def shape_of(spec: Field) -> str:
-    """The same text for Workloads that ask for the very same."""
+def pod_sets_text(spec: Field) -> str:
+    """The JSON text of the pod sets, equal for Workloads with equal requests."""
     value: Any = spec.at("podSets").value
     try:
         return msgspec.json.encode(value, order="sorted").decode()
-    except (TypeError, UnicodeEncodeError):  # not what an API server sends; it is told what is wrong later
+    except (TypeError, UnicodeEncodeError):  # not what an API server sends; the error is reported later
         return json.dumps(value, sort_keys=True, default=str)
 
 
 def _digest(spec: Field) -> str:
-    """A digest, because what is kept of a Workload goes to the journal, and templates hold passwords.
+    """A digest of the pod sets: the journal records it, and templates may contain secrets.
 
-    What a container is told when it starts is no part of it, so that it cannot be guessed from the digest.
+    Commands, arguments and environment are left out, so that they cannot be guessed from the digest.
     """
     pod_sets: Any = spec.at("podSets").value
-    kept = [_untold(one) for one in pod_sets] if isinstance(pod_sets, list) else []
-    text = shape_of(Field({"podSets": kept}))
+    public = [_without_secrets(one) for one in pod_sets] if isinstance(pod_sets, list) else []
+    text = pod_sets_text(Field({"podSets": public}))
     return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()
 
 
-def _untold(pod_set: Any) -> Any:
-    """A pod set without what its containers are told when they start; nothing of it matters to scheduling."""
+def _without_secrets(pod_set: Any) -> Any:
+    """A pod set without commands, arguments, environment and probes, which do not matter to scheduling."""
     try:
         spec = pod_set["template"]["spec"]
-        kept = {
-            name: [{key: one[key] for key in one if key not in _TOLD} for one in spec[name] or ()]
+        containers = {
+            name: [{key: one[key] for key in one if key not in _NOT_SCHEDULING} for one in spec[name] or ()]
             for name in _CONTAINERS
             if name in spec
         }
-        return {**pod_set, "template": {**pod_set["template"], "spec": {**spec, **kept}}}
+        return {**pod_set, "template": {**pod_set["template"], "spec": {**spec, **containers}}}
     except (KeyError, TypeError):  # not what an API server sends
         return None
 
@@ -194,9 +197,9 @@ Condition = Mapping[str, Any]
 
 
 def _conditions(status: Field) -> dict[str, Condition]:
-    """Conditions by type, as they are: they are read too often to be looked at field by field."""
-    found = [c.value for c in status.at("conditions").items()]
-    return {str(c.get("type")): c for c in found if isinstance(c, dict)}
+    """Conditions by type, undecoded: they are read too often to be checked field by field."""
+    conditions = [c.value for c in status.at("conditions").items()]
+    return {str(c.get("type")): c for c in conditions if isinstance(c, dict)}
 
 
 def _is(condition: Condition | None) -> bool:
@@ -210,18 +213,18 @@ def _since(condition: Condition | None) -> float:
 
 
 def _queued(evicted: Condition | None, created: float) -> float:
-    if evicted is None or not _is(evicted) or evicted.get("reason") not in _SENT_BACK:
+    if evicted is None or not _is(evicted) or evicted.get("reason") not in _QUEUED_BY_EVICTION:
         return created
     return _since(evicted)
 
 
 def _not_before(status: Field, conditions: Mapping[str, Condition]) -> float:
-    """When a Workload that was put off may be tried again; one on hold waits until somebody says so."""
+    """When a Workload in backoff may be tried again; one on hold has no known end."""
     requeued, reserved = conditions.get("Requeued"), conditions.get("QuotaReserved")
     if reserved is not None and not _is(reserved) and reserved.get("reason") == ON_HOLD:
-        return FAR_AWAY
+        return NO_KNOWN_END
     if requeued is not None and requeued.get("status") == "False":
-        return seconds(status.at("requeueState", "requeueAt").text()) or FAR_AWAY
+        return seconds(status.at("requeueState", "requeueAt").text()) or NO_KNOWN_END
     return seconds(status.at("requeueState", "requeueAt").text())
 
 
@@ -230,7 +233,7 @@ def _boost(text: str) -> int:
 
 
 def _reclaimed(status: Field) -> dict[str, int]:
-    """Pods that are done and need no room any more, by pod set."""
+    """Reclaimable (finished) pods by pod set."""
     return {p.at("name").text(): p.at("count").integer() for p in status.at("reclaimablePods").items()}
 
 
@@ -248,12 +251,12 @@ def _without(root: Group, reclaimed: Mapping[str, int]) -> Group:
 
 
 def _pod_sets(spec: Field, root: Group) -> list[tuple[Field, PodSet]]:
-    """The pod sets as written, each with what was read of it; in the order of the gang."""
+    """Pairs of a pod set's field and its decoded form, in the order of the gang."""
     written = {field.at("name").text(): field for field in spec.at("podSets").items()}
     return [(written[pod_set.name], pod_set) for pod_set in root.pod_sets() if pod_set.name in written]
 
 
-def _ask(field: Field, pod_set: PodSet, counting: Counting) -> QuotaRequest:
+def _quota_request(field: Field, pod_set: PodSet, counting: Counting) -> QuotaRequest:
     request = field.at("topologyRequest")
     explicit = any(
         request.at(key).present
@@ -265,37 +268,37 @@ def _ask(field: Field, pod_set: PodSet, counting: Counting) -> QuotaRequest:
         )
     )
     explicit = explicit or request.at("unconstrained").flag()
-    named = {
+    zeros = {
         name: 0
         for container in field.at("template", "spec", "containers").items()
         for name in amounts(container.at("resources", "requests"))
     }
-    each = _counted({**named, **pod_set.requests}, counting)
-    return QuotaRequest(pod_set.name, pod_set.count, each, explicit)
+    per_pod = _counted({**zeros, **pod_set.requests}, counting)
+    return QuotaRequest(pod_set.name, pod_set.count, per_pod, explicit)
 
 
 def _counted(requests: Mapping[str, int], counting: Counting) -> dict[str, int]:
-    """Requests as quota sees them."""
+    """Requests as quota counts them."""
     if counting is PLAIN:
         return dict(requests)
     wanted = {name: value for name, value in requests.items() if not name.startswith(counting.ignored)}
-    found: dict[str, int] = {}
-    made: dict[str, int] = {}
+    counted: dict[str, int] = {}
+    outputs: dict[str, int] = {}
     by_resource = {transformation.resource: transformation for transformation in counting.transformations}
     for name, value in wanted.items():
         rule = by_resource.get(name)
         if rule is None or rule.keep:
-            found[name] = value
-        many = _times(rule, wanted) if rule is not None else Fraction(1)
+            counted[name] = value
+        multiplier = _multiplier(rule, wanted) if rule is not None else Fraction(1)
         for output, factor in rule.outputs.items() if rule is not None else ():
-            made[output] = made.get(output, 0) + ceil(value * factor * many)
-    for name, value in made.items():
-        found[name] = found.get(name, 0) + max(0, value)  # a negative factor takes from what is made only
-    return found
+            outputs[output] = outputs.get(output, 0) + ceil(value * factor * multiplier)
+    for name, value in outputs.items():
+        counted[name] = counted.get(name, 0) + max(0, value)  # a negative factor only reduces other outputs
+    return counted
 
 
-def _times(rule: Transformation, requests: Mapping[str, int]) -> Fraction:
-    """What outputs are multiplied by: a number of whole units, if they are asked for."""
+def _multiplier(rule: Transformation, requests: Mapping[str, int]) -> Fraction:
+    """The multiplier of the outputs: the request for the resource `times`, in whole units."""
     if rule.times not in requests:
         return Fraction(1)
     return Fraction(requests[rule.times], 1000 if rule.times == CPU else 1)
@@ -306,35 +309,35 @@ def _admission(field: Field, root: Group) -> Admission | None:
         return None
     left = {pod_set.name: pod_set.count for pod_set in root.pod_sets()}
     parts = field.at("podSetAssignments").items()
-    return Admission(field.at("clusterQueue").text(), tuple(_given(part, left) for part in parts))
+    return Admission(field.at("clusterQueue").text(), tuple(_pod_set_admission(part, left) for part in parts))
 
 
-def _given(part: Field, still_needed: Mapping[str, int]) -> PodSetAdmission:
-    """What a pod set was given, less what its finished pods no longer need."""
+def _pod_set_admission(part: Field, still_needed: Mapping[str, int]) -> PodSetAdmission:
+    """The admission of a pod set, less the usage of its finished pods."""
     name = part.at("name").text()
     usage = amounts(part.at("resourceUsage"))
     count = part.at("count").integer(default=1)
     left = min(count, still_needed.get(name, count))
     if count and left < count:
         usage = {resource: value // count * left for resource, value in usage.items()}
-    assigned = part.at("topologyAssignment")
+    topology = part.at("topologyAssignment")
     return PodSetAdmission(
         name,
         left,
         part.at("flavors").texts(),
         usage,
-        decode_assignment(assigned) if assigned.present else None,
+        decode_assignment(topology) if topology.present else None,
         _DELAYED.get(part.at("delayedTopologyRequest").text()),
     )
 
 
-def _verdict(check: Field) -> CheckStatus:
-    tweaks = tuple(
+def _check_status(check: Field) -> CheckStatus:
+    updates = tuple(
         PodSetUpdate(
             update.at("name").text(), update.at("nodeSelector").texts(), tolerations(update.at("tolerations"))
         )
         for update in check.at("podSetUpdates").items()
     )
     return CheckStatus(
-        check.at("name").text(), _STATES.get(check.at("state").text(), CheckState.PENDING), tweaks
+        check.at("name").text(), _STATES.get(check.at("state").text(), CheckState.PENDING), updates
     )

@@ -1,4 +1,4 @@
-"""What topology annotations must satisfy before they can be read; every breach is noted."""
+"""Validation of topology annotations; every violation is recorded with its field."""
 
 from __future__ import annotations
 
@@ -37,37 +37,37 @@ _UINT64_MAX = 2**64 - 1
 def check_annotations(
     metadata: Field, default_size: int | None = None, rules: FeatureSwitches = RULES
 ) -> None:
-    """Note everything wrong with the topology annotations of a pod set, whatever its size."""
-    notes, found = metadata.at("annotations"), read_annotations(metadata)
-    _check_localities(notes, found)
+    """Record every error in the topology annotations of a pod set that does not depend on its size."""
+    field, annotations = metadata.at("annotations"), read_annotations(metadata)
+    _check_localities(field, annotations)
     for name in _LEVELS:
-        if name in found:
-            check_label_key(notes.at(name), found[name])
-    if GROUP in found:
-        _check_group(notes.at(GROUP), found)
-    if UNCONSTRAINED in found and not _reads(parse_bool, found[UNCONSTRAINED]):
-        _invalid(notes.at(UNCONSTRAINED), "must be a boolean value", found[UNCONSTRAINED])
-    _check_size(notes.at(SEGMENT_SIZE), found, default_size)
-    if SEGMENT_LAYERS in found:
-        _check_layers(notes, found, rules)
+        if name in annotations:
+            check_label_key(field.at(name), annotations[name])
+    if GROUP in annotations:
+        _check_group(field.at(GROUP), annotations)
+    if UNCONSTRAINED in annotations and not _reads(parse_bool, annotations[UNCONSTRAINED]):
+        _invalid(field.at(UNCONSTRAINED), "must be a boolean value", annotations[UNCONSTRAINED])
+    _check_size(field.at(SEGMENT_SIZE), annotations, default_size)
+    if SEGMENT_LAYERS in annotations:
+        _check_layers(field, annotations, rules)
 
 
 def check_sizes(metadata: Field, count: int, rules: FeatureSwitches = RULES) -> None:
-    """Note segments that are larger than the pod set of `count` pods."""
-    notes, found = metadata.at("annotations"), read_annotations(metadata)
+    """Record segments that are larger than the pod set of `count` pods."""
+    field, annotations = metadata.at("annotations"), read_annotations(metadata)
     why = f"must not be greater than pod set count {count}"
-    if SEGMENT_SIZE in found:
-        if not _reads(parse_size, found[SEGMENT_SIZE]):
-            _invalid(notes.at(SEGMENT_SIZE), "must be a numeric value", found[SEGMENT_SIZE])
-        elif parse_size(found[SEGMENT_SIZE]) > count:
-            _invalid(notes.at(SEGMENT_SIZE), why, found[SEGMENT_SIZE])
-    if SEGMENT_LAYERS in found:
+    if SEGMENT_SIZE in annotations:
+        if not _reads(parse_size, annotations[SEGMENT_SIZE]):
+            _invalid(field.at(SEGMENT_SIZE), "must be a numeric value", annotations[SEGMENT_SIZE])
+        elif parse_size(annotations[SEGMENT_SIZE]) > count:
+            _invalid(field.at(SEGMENT_SIZE), why, annotations[SEGMENT_SIZE])
+    if SEGMENT_LAYERS in annotations:
         try:
-            layers = read_layers(found[SEGMENT_LAYERS], forgiving=rules.forgiving)
+            layers = read_layers(annotations[SEGMENT_LAYERS], forgiving=rules.forgiving)
         except ValueError:
             return
         if layers and _size(layers[0]) > count:
-            _invalid(notes.at(SEGMENT_LAYERS), why, layers[0]["size"])
+            _invalid(field.at(SEGMENT_LAYERS), why, layers[0]["size"])
 
 
 def check_label_key(field: Field, text: str) -> None:
@@ -77,7 +77,7 @@ def check_label_key(field: Field, text: str) -> None:
 
 
 def check_level(field: Field) -> None:
-    """A level in an object whose schema says how it is written."""
+    """A topology level in a field of an object."""
     text = field.text()
     if not text:
         field.error("must name a topology level")
@@ -85,49 +85,49 @@ def check_level(field: Field) -> None:
         field.error("must be a node label key such as topology.kubernetes.io/zone")
 
 
-def _check_localities(notes: Field, found: dict[str, str]) -> None:
-    drafts = [name for name in (REQUIRE, PREFER) if name in found]
-    if len(drafts) + sum(name in found for name in LOCALITIES) > 1:
+def _check_localities(notes: Field, annotations: dict[str, str]) -> None:
+    drafts = [name for name in (REQUIRE, PREFER) if name in annotations]
+    if len(drafts) + sum(name in annotations for name in LOCALITIES) > 1:
         listed = ", ".join(f'"{name}"' for name in (*LOCALITIES, *drafts))
         _invalid(notes, f"must not contain more than one topology annotation: [{listed}]", None)
 
 
-def _check_group(group: Field, found: dict[str, str]) -> None:
-    text = found[GROUP]
+def _check_group(group: Field, annotations: dict[str, str]) -> None:
+    text = annotations[GROUP]
     if re.fullmatch("[0-9]{1,20}", text) and int(text) <= _UINT64_MAX:
         _invalid(group, "must not be a number", text)
     for name in (SEGMENT_SIZE, SEGMENT_LEVEL):
-        if name in found:
+        if name in annotations:
             group.error(f"may not be set when '{name}' is specified", FieldErrorType.FORBIDDEN)
-    if not any(name in found for name in (REQUIRED, PREFERRED, REQUIRE, PREFER)):
+    if not any(name in annotations for name in (REQUIRED, PREFERRED, REQUIRE, PREFER)):
         why = f"may not be set when neither '{PREFERRED}' nor '{REQUIRED}' is specified"
         group.error(why, FieldErrorType.FORBIDDEN)
 
 
-def _check_size(size: Field, found: dict[str, str], default_size: int | None) -> None:
-    if SEGMENT_SIZE not in found:
-        if SEGMENT_LEVEL in found and default_size is None:
+def _check_size(size: Field, annotations: dict[str, str], default_size: int | None) -> None:
+    if SEGMENT_SIZE not in annotations:
+        if SEGMENT_LEVEL in annotations and default_size is None:
             size.error(f"must be set when '{SEGMENT_LEVEL}' is specified", FieldErrorType.REQUIRED)
         return
-    if SEGMENT_LEVEL not in found:
+    if SEGMENT_LEVEL not in annotations:
         size.error(f"may not be set when '{SEGMENT_LEVEL}' is not specified", FieldErrorType.FORBIDDEN)
-    if not _reads(parse_size, found[SEGMENT_SIZE]):
-        _invalid(size, "must be a numeric value", found[SEGMENT_SIZE])
-    elif parse_size(found[SEGMENT_SIZE]) < 1:
-        _invalid(size, "must be greater than or equal to 1", found[SEGMENT_SIZE])
+    if not _reads(parse_size, annotations[SEGMENT_SIZE]):
+        _invalid(size, "must be a numeric value", annotations[SEGMENT_SIZE])
+    elif parse_size(annotations[SEGMENT_SIZE]) < 1:
+        _invalid(size, "must be greater than or equal to 1", annotations[SEGMENT_SIZE])
 
 
-def _check_layers(notes: Field, found: dict[str, str], rules: FeatureSwitches) -> None:
-    field, text = notes.at(SEGMENT_LAYERS), found[SEGMENT_LAYERS]
+def _check_layers(notes: Field, annotations: dict[str, str], rules: FeatureSwitches) -> None:
+    field, text = notes.at(SEGMENT_LAYERS), annotations[SEGMENT_LAYERS]
     if not rules.layers:
         field.error(
             f"the {LAYERS_GATE} feature gate must be enabled to use this annotation", FieldErrorType.FORBIDDEN
         )
         return
     for name in (SEGMENT_LEVEL, SEGMENT_SIZE):
-        if name in found:
+        if name in annotations:
             field.error(f"may not be set when '{name}' is specified", FieldErrorType.FORBIDDEN)
-    if GROUP in found:
+    if GROUP in annotations:
         notes.at(GROUP).error(
             f"may not be set when '{SEGMENT_LAYERS}' is specified", FieldErrorType.FORBIDDEN
         )

@@ -1,4 +1,4 @@
-"""Assignments read off the wire, in any valid slicing or as plain domains; or all that is wrong with one."""
+"""Decode topology assignments: `slices` in any valid form (v1beta2) or `domains` (v1beta1), with errors."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from bayplan.model.assignment import Assignment, DomainAssignment
 from bayplan.model.node import LEVELS_MAX
 
 DOMAINS_MAX = 1_000_000
-"""More do not fit an object unless it repeats itself, and a small object must not fill our memory."""
+"""Limit of decoded domains: a small object with a large domainCount must not exhaust memory."""
 
 T = TypeVar("T")
 
 
 def decode_assignment(field: Field) -> Assignment | None:
-    """The assignment in either form. If anything is wrong it is noted with the field, and there is none."""
+    """The assignment in either form; None if it is invalid, with the errors recorded at the field."""
     if not _is_mapping(field):
         return None
     levels = _levels(field.at("levels"))
@@ -65,17 +65,17 @@ def _level_list(field: Field, levels: int) -> list[str] | None:
 
 def _slices(field: Field, levels: int) -> list[DomainAssignment] | None:
     """The shares of a v1beta2 assignment, slice after slice."""
-    given = field.items()
-    if len(given) > SLICES_MAX:
+    items_given = field.items()
+    if len(items_given) > SLICES_MAX:
         field.error(f"must not have more than {SLICES_MAX} slices")
         return None
-    items = list(filter(_is_mapping, given))
+    items = list(filter(_is_mapping, items_given))
     sizes = [_size(item.at("domainCount")) for item in items]
     if sum(size or 0 for size in sizes) > DOMAINS_MAX:
         field.error(f"must not have more than {DOMAINS_MAX} domains in all")
         return None
     parts = _complete([_slice(item, size, levels) for item, size in zip(items, sizes, strict=True)])
-    if parts is None or len(parts) < len(given) or not isinstance(field.value, list | None):
+    if parts is None or len(parts) < len(items_given) or not isinstance(field.value, list | None):
         return None
     return [share for part in parts for share in part]
 
@@ -142,17 +142,17 @@ def _is_mapping(field: Field) -> bool:
 
 def _exactly_one(field: Field, universal: Field, individual: Field) -> bool:
     if field.present and not isinstance(field.value, dict):
-        return False  # and that has been noted
+        return False  # recorded already
     if universal.present == individual.present:
         field.error("must have exactly one of universal and individual")
         return False
     return True
 
 
-def _fits(field: Field, found: int, size: int | None) -> bool:
-    """Whether a list has an entry for each domain of its slice (or nobody knows how many those are)."""
-    if size is not None and found != size:
-        field.error(f"must have an entry for each of the {size} domains (domainCount), not {found}")
+def _fits(field: Field, length: int, size: int | None) -> bool:
+    """Whether a list has an entry for each domain of its slice (`size` None: their number is not known)."""
+    if size is not None and length != size:
+        field.error(f"must have an entry for each of the {size} domains (domainCount), not {length}")
         return False
     return True
 

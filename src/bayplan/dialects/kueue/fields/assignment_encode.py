@@ -1,6 +1,6 @@
-"""Assignments written for the wire: `domains` (v1beta1) and `slices` (v1beta2).
+"""Encode topology assignments: `domains` (v1beta1) and `slices` (v1beta2).
 
-A slice says what its domains have in common once: a value or count that all share is `universal`; values
+A slice holds once what its domains have in common: a value or count that all share is `universal`; values
 that differ are a common prefix, a common suffix and the `roots` between them.
 """
 
@@ -27,12 +27,12 @@ from bayplan.model.node import HOSTNAME
 Slice = dict[str, Any]
 SLICES_MAX = 1_000
 ROOTS_MAX = 100_000
-ROOM = 1_400_000
-"""Bytes an assignment may take without strain; the store has 1.5 MiB for the whole Workload."""
+BYTES_TARGET = 1_400_000
+"""Target size of an assignment; etcd accepts 1.5 MiB for the whole Workload."""
 
 
 def hosts_only(assignment: Assignment) -> Assignment:
-    """The assignment without its upper levels if the lowest names the node, which says it all."""
+    """The assignment without its upper levels if the lowest is the hostname, which implies them."""
     if len(assignment.levels) < 2 or assignment.levels[-1] != HOSTNAME:
         return assignment
     shares = tuple(DomainAssignment(share.values[-1:], share.count) for share in assignment.shares)
@@ -45,7 +45,7 @@ def node_of(levels: Sequence[str], values: Path) -> str | None:
 
 
 def pods_on_node(assignment: Assignment, node: str) -> int:
-    """How many pods the assignment has on the node, as far as it says."""
+    """How many pods the assignment has on the node; 0 if it does not name nodes."""
     on_node = (s.count for s in assignment.shares if node_of(assignment.levels, s.values) == node)
     return sum(on_node)
 
@@ -70,7 +70,7 @@ def encode_slices(assignment: Assignment, *, by_node_prefix: bool = True) -> dic
         runs = run_lengths(fewer_parts(prefixes, SLICES_MAX, ROOTS_MAX))
         if len(runs) > 1:
             best = _smaller(_slices(columns, counts, runs), best)
-        if _size(best) > ROOM:
+        if _size(best) > BYTES_TARGET:
             runs = runs_that_save_most(prefixes, SLICES_MAX, ROOTS_MAX)
             best = _smaller(best, _slices(columns, counts, runs))
     return {"levels": list(assignment.levels), "slices": best}
@@ -107,9 +107,7 @@ def _level_values(values: list[str]) -> dict[str, Any]:
     if values.count(prefix) == len(values):
         return {"universal": prefix}
     individual: dict[str, Any] = {}
-    if (
-        prefix and suffix
-    ):  # a letter belongs to one of them only: "aba", "ababa" end in "aba", and that is all
+    if prefix and suffix:  # they must not overlap: "aba" and "ababa" share the prefix and the suffix "aba"
         prefix = prefix[: min(map(len, values)) - len(suffix)]
     if prefix:
         individual["prefix"] = prefix

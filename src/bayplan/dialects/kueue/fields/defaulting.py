@@ -1,6 +1,6 @@
-"""What an object says when its author left it out: the defaults of the definitions, and those of its pods.
+"""Defaults of Kueue objects: those of the CRD schemas, and those of pod templates.
 
-The API server fills in the former by itself. They are here as well for whoever reads a manifest from a file.
+The API server applies the schema defaults itself. They are also needed for manifests read from a file.
 """
 
 from __future__ import annotations
@@ -26,39 +26,41 @@ _POD_SET = {"name": "main", "count": 1}
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 
 DEFAULTED = ("clusterqueues", "workloads")
-"""Resources about which the API server asks."""
+"""Resources with a defaulting webhook."""
 
 
 def default(new: Object, _: Object | None = None) -> Object:
-    """The object with all that goes without saying; what its author said stays. Unknown kinds stay too."""
-    fill = _FILLED.get(str(new.get("kind")))
+    """The object with defaults for unset fields; unknown kinds are returned unchanged."""
+    fill = _DEFAULTS_BY_KIND.get(str(new.get("kind")))
     spec = new.get("spec")
     return new if fill is None or not isinstance(spec, dict) else {**new, "spec": fill(spec)}
 
 
 def _cluster_queue(spec: Object) -> Object:
-    return _weighed(_filled(spec, _CLUSTER_QUEUE))
+    return _with_weight(_with_defaults(spec, _CLUSTER_QUEUE))
 
 
 def _local_queue(spec: Object) -> Object:
-    return _weighed(_filled(spec, _QUEUE))
+    return _with_weight(_with_defaults(spec, _QUEUE))
 
 
-def _weighed(spec: Object) -> Object:
+def _with_weight(spec: Object) -> Object:
     sharing = spec.get("fairSharing")
-    return {**spec, "fairSharing": _filled(sharing, {"weight": 1})} if isinstance(sharing, dict) else spec
+    return (
+        {**spec, "fairSharing": _with_defaults(sharing, {"weight": 1})} if isinstance(sharing, dict) else spec
+    )
 
 
 def _provisioning(spec: Object) -> Object:
-    return _filled(spec, {"retryStrategy": _RETRY})
+    return _with_defaults(spec, {"retryStrategy": _RETRY})
 
 
 def _workload(spec: Object) -> Object:
-    return _filled({**spec, "podSets": _each(spec.get("podSets"), _pod_set)}, {"active": True})
+    return _with_defaults({**spec, "podSets": _each(spec.get("podSets"), _pod_set)}, {"active": True})
 
 
 def _pod_set(pod_set: Object) -> Object:
-    filled = _filled(pod_set, _POD_SET)
+    filled = _with_defaults(pod_set, _POD_SET)
     template = filled.get("template")
     pod = template.get("spec") if isinstance(template, dict) else None
     if not isinstance(template, dict) or not isinstance(pod, dict):
@@ -70,7 +72,10 @@ def _pod_set(pod_set: Object) -> Object:
 def _container(container: Object) -> Object:
     if "ports" not in container:
         return container
-    return {**container, "ports": _each(container["ports"], lambda port: _filled(port, {"protocol": "TCP"}))}
+    return {
+        **container,
+        "ports": _each(container["ports"], lambda port: _with_defaults(port, {"protocol": "TCP"})),
+    }
 
 
 def _each(items: Any, fill: Callable[[Object], Object]) -> Any:
@@ -79,20 +84,20 @@ def _each(items: Any, fill: Callable[[Object], Object]) -> Any:
     return [fill(item) if isinstance(item, dict) else item for item in items]
 
 
-def _filled(given: Object, defaults: Mapping[str, Any]) -> Object:
-    """The fields given, and the defaults of those that are not; below a field that is given, too."""
-    filled = dict(given)
+def _with_defaults(fields: Object, defaults: Mapping[str, Any]) -> Object:
+    """The fields with defaults for those that are unset, recursively."""
+    filled = dict(fields)
     for key, value in defaults.items():
         if filled.get(key) is None:
-            filled[key] = _filled({}, value) if isinstance(value, Mapping) else value
+            filled[key] = _with_defaults({}, value) if isinstance(value, Mapping) else value
         elif isinstance(value, Mapping) and isinstance(filled[key], dict):
-            filled[key] = _filled(filled[key], value)
+            filled[key] = _with_defaults(filled[key], value)
     return filled
 
 
-_FILLED: dict[str, Callable[[Object], Object]] = {
+_DEFAULTS_BY_KIND: dict[str, Callable[[Object], Object]] = {
     "ClusterQueue": _cluster_queue,
-    "Cohort": _weighed,
+    "Cohort": _with_weight,
     "LocalQueue": _local_queue,
     "ProvisioningRequestConfig": _provisioning,
     "Workload": _workload,

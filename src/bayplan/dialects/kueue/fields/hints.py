@@ -1,4 +1,4 @@
-"""What is odd about a job or Workload although it is accepted: keys and levels that may be misspelt."""
+"""Hints about an accepted job or Workload: annotation keys and topology levels that may be misspelt."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ TEMPLATE = (
     known.SEGMENT_LAYERS, known.GROUP,
 )  # fmt: skip
 """Annotations that are read from pod templates."""
-_BOTH = (known.POD_GROUP, known.PREBUILT)
+_EITHER = (known.POD_GROUP, known.PREBUILT)
 KEYS = Keys(
     known.PREFIX.rstrip("/"),
     labels=(
-        known.QUEUE, known.PRIORITY_CLASS, known.SECONDS_MAX, known.MANAGED, GROUP_POD_INDEX, *_BOTH,
+        known.QUEUE, known.PRIORITY_CLASS, known.SECONDS_MAX, known.MANAGED, GROUP_POD_INDEX, *_EITHER,
     ),
     notes=(
         *TEMPLATE, known.REQUIRE, known.PREFER, known.MINIMUM, known.SYNCED, known.ELASTIC, known.GATED_BY,
         known.PRIORITY_BOOST, known.POD_GROUP_COUNT, known.FAST_ADMISSION, known.RETRIABLE, known.INDEX_FROM,
-        known.OFFSET, *_BOTH,
+        known.OFFSET, *_EITHER,
     ),
     others=(
         known.REPLACES, known.SLICE_NAME, known.ROLE_HASH, known.SERVING, known.SUSPENDED_BY,
@@ -40,24 +40,24 @@ KEYS = Keys(
 
 
 def advise(new: Object, levels: Collection[str] = (), find: Find = nothing) -> list[str]:
-    """What somebody may have meant; `levels` are those of all topologies, none: they are not known."""
+    """Hints for an object; `levels` are those of all topologies, empty if they are not known."""
     return list(islice(dict.fromkeys(_hints(Field(new), levels, find)), HINTS_MAX))
 
 
 def workload_hints(workload: Object, levels: Collection[str] = ()) -> list[str]:
-    """The same for what a Workload was made of."""
+    """Hints for a Workload."""
     return advise({**workload, "kind": "Workload"}, levels)
 
 
 def named_levels(member: Group | PodSet) -> Iterator[str]:
-    """Every level that a gang asks for by name, each as often as it does."""
-    wanted = [member.locality.required, member.locality.preferred]
+    """Every level that a gang requests by name, with repetitions."""
+    levels = [member.locality.required, member.locality.preferred]
     if isinstance(member, PodSet):
-        wanted += [segment.level for segment in member.segments]
+        levels += [segment.level for segment in member.segments]
     else:
         for inner in member.members:
             yield from named_levels(inner)
-    yield from (level for level in wanted if level and level != AUTO)
+    yield from (level for level in levels if level and level != AUTO)
 
 
 def _hints(obj: Field, levels: Collection[str], find: Find) -> Iterator[str]:
@@ -65,7 +65,7 @@ def _hints(obj: Field, levels: Collection[str], find: Find) -> Iterator[str]:
     if obj.at("kind").text() == "Workload":
         for one in obj.at("spec", "podSets").items():
             yield from key_hints(one.at("template", "metadata"), KEYS)
-            yield from _of_request(one.at("topologyRequest"), levels)
+            yield from _unknown_levels(one.at("topologyRequest"), levels)
         return
     if not is_known(obj):
         return
@@ -79,15 +79,15 @@ def _hints(obj: Field, levels: Collection[str], find: Find) -> Iterator[str]:
 
 
 def _misplaced(job: Field, template: Field) -> Iterator[str]:
-    """Annotations of a job that are read from its pod template."""
-    notes, own = job.at("metadata", "annotations"), template.at("annotations")
+    """Annotations on the job that only have an effect on its pod template."""
+    annotations, own = job.at("metadata", "annotations"), template.at("annotations")
     for key in TEMPLATE:
-        if notes.at(key).present and not own.at(key).present:
-            yield f"{notes.path}: {key} has no effect here; did you mean {own.path}, of the pods?"
+        if annotations.at(key).present and not own.at(key).present:
+            yield f"{annotations.path}: {key} has no effect here; did you mean {own.path}, of the pods?"
 
 
-def _of_request(request: Field, levels: Collection[str]) -> Iterator[str]:
-    """Levels that a Workload names."""
+def _unknown_levels(request: Field, levels: Collection[str]) -> Iterator[str]:
+    """Unknown levels in a topology request of a Workload."""
     if not levels:
         return
     named = [request.at(key) for key in ("required", "preferred", "podSetSliceRequiredTopology")]

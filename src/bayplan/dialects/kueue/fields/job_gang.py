@@ -1,4 +1,4 @@
-"""Jobs of every known kind as gangs, with the topology that annotations on their pod templates ask for."""
+"""Decode jobs of every known kind into gangs, with the topology requests of their pod templates."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ from bayplan.dialects.jobs.kinds import Find, JobPart, parts
 from bayplan.dialects.jobs.part import nothing
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.annotation_rules import check_annotations, check_sizes
-from bayplan.dialects.kueue.fields.job_rules import check_fewest
+from bayplan.dialects.kueue.fields.job_rules import check_minimum
 from bayplan.dialects.kueue.fields.pod_sets import PodSetMember, make_pod_set, make_root, source
-from bayplan.dialects.kueue.fields.topology_request import Numbering, asked, parse_size, topology_request
+from bayplan.dialects.kueue.fields.topology_request import (
+    Numbering,
+    decode_request,
+    parse_size,
+    topology_request,
+)
 from bayplan.dialects.kueue.names.annotations import GROUP, MINIMUM, PREFER, QUEUE, REQUIRE, read_annotations
 from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 from bayplan.model.gang import Gang
 
 
 def job_gang(job: Field, find: Find = nothing, rules: FeatureSwitches = RULES) -> Gang:
-    """What a job asks for."""
+    """The gang of a job."""
     return Gang(
         source=source(job, job.at("kind").text()),
         root=make_root([_member(job, part, rules) for part in parts(job, find)]),
@@ -35,29 +40,31 @@ def part_request(
 
 
 def check_part(job: Field, part: JobPart, rules: FeatureSwitches = RULES) -> None:
-    """Note everything wrong with the annotations of one pod set."""
-    found = Field(part.metadata.value, part.metadata.path)
-    check_annotations(found, part.natural_segment, rules)
+    """Record every error in the annotations of one pod set."""
+    metadata = Field(part.metadata.value, part.metadata.path)
+    check_annotations(metadata, part.natural_segment, rules)
     if part.counted:
-        check_sizes(found, part.count, rules)
-    job.adopt(found.errors, part.advice)
+        check_sizes(metadata, part.count, rules)
+    job.adopt(metadata.errors, part.advice)
 
 
 def _member(job: Field, part: JobPart, rules: FeatureSwitches) -> PodSetMember:
     check_part(job, part, rules)
     metadata = part.metadata
-    annotations = _of_whole_job(job) | read_annotations(metadata)
+    annotations = _job_annotations(job) | read_annotations(metadata)
     try:
         request = part_request(part, annotations, rules)
     except ValueError:
-        request = None  # noted by the check already
-    wishes = asked(Field(request))  # errors in it are noted where the user wrote them
-    pod_set = make_pod_set(part.name, part.count, _minimum(job, part), part.template, wishes)
-    notes = metadata.at("annotations")
-    return PodSetMember(pod_set, wishes.group, part.name_field, notes.at(GROUP), notes)
+        request = None  # recorded by the check already
+    decoded = decode_request(Field(request))  # its errors are recorded at the annotations
+    pod_set = make_pod_set(part.name, part.count, _minimum(job, part), part.template, decoded)
+    annotations_field = metadata.at("annotations")
+    return PodSetMember(
+        pod_set, decoded.group, part.name_field, annotations_field.at(GROUP), annotations_field
+    )
 
 
-def _of_whole_job(job: Field) -> dict[str, str]:
+def _job_annotations(job: Field) -> dict[str, str]:
     """The first draft of the API had its annotations on the job, for all its pod sets."""
     return {
         name: text for name, text in read_annotations(job.at("metadata")).items() if name in (REQUIRE, PREFER)
@@ -65,7 +72,7 @@ def _of_whole_job(job: Field) -> dict[str, str]:
 
 
 def _minimum(job: Field, part: JobPart) -> int:
-    """How many pods are enough; only the plain Job can say less than all."""
+    """The minimum number of pods; only a plain Job can have less than all."""
     text = read_annotations(job.at("metadata")).get(MINIMUM)
     if text is None or job.at("kind").text() != "Job":
         return part.count
@@ -75,6 +82,6 @@ def _minimum(job: Field, part: JobPart) -> int:
     except ValueError:
         minimum = 0
     if not 0 < minimum <= part.count:
-        check_fewest(field, part.count)
+        check_minimum(field, part.count)
         return part.count
     return minimum

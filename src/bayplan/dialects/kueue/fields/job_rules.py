@@ -1,4 +1,4 @@
-"""What a job of any kind must satisfy to be queued, and what of it may change; every breach is noted."""
+"""Validation of queued jobs of any kind and of their updates; every violation is recorded."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from bayplan.dialects.kueue.names.feature_switches import FeatureSwitches
 GATE_MAX = 63
 SCHEDULING_GATE = "kueue.x-k8s.io/admission"
 _HTTP_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
-_READY_COUNTED = ("LeaderWorkerSet", "StatefulSet", "Deployment")
+_SERVING_KINDS = ("LeaderWorkerSet", "StatefulSet", "Deployment")
 
 
 def check_job(job: Field, rules: FeatureSwitches) -> None:
-    """What holds for jobs of every kind: names, times and gates."""
+    """Validate the labels and annotations of a job: names, time limits and gates."""
     kind = job.at("kind").text()
     entry = KINDS[kind]
     check_name(job.at("metadata", "labels", QUEUE))
-    if kind not in _READY_COUNTED:
+    if kind not in _SERVING_KINDS:
         name = prebuilt_name(job, rules)
         check_name(name)
         if name.text() and not entry.prebuilt:
@@ -44,19 +44,19 @@ def check_job(job: Field, rules: FeatureSwitches) -> None:
 
 
 def check_job_update(new: Field, old: Field, rules: FeatureSwitches, find: Find = nothing) -> None:
-    """What may not change, above all while the job runs."""
+    """Validate an update of a job; most fields are immutable while it runs."""
     labels, labels_before = new.at("metadata", "labels"), old.at("metadata", "labels")
-    paused = is_paused(new, old)
+    suspended = is_suspended_or_gated(new, old)
     queue = labels.at(QUEUE)
-    if new.at("kind").text() in _READY_COUNTED:
-        if not (paused and queue.text()):
+    if new.at("kind").text() in _SERVING_KINDS:
+        if not (suspended and queue.text()):
             check_unchanged(queue, labels_before.at(QUEUE))
     else:
-        if not paused:
+        if not suspended:
             check_unchanged(queue, labels_before.at(QUEUE))
-        if not paused and not is_elastic(old):
+        if not suspended and not is_elastic(old):
             check_unchanged(prebuilt_name(new, rules), prebuilt_name(old, rules))
-        if not (paused and is_paused(old, old)):
+        if not (suspended and is_suspended_or_gated(old, old)):
             check_unchanged(labels.at(SECONDS_MAX), labels_before.at(SECONDS_MAX))
         if labels_before.at(QUEUE).text() and not queue.text() and find(*_default_queue(old)) is not None:
             why = "queue-name must not be empty in namespace with default queue"
@@ -65,16 +65,16 @@ def check_job_update(new: Field, old: Field, rules: FeatureSwitches, find: Find 
             new.at("metadata", "annotations", ELASTIC).error(
                 IMMUTABLE, FieldErrorType.INVALID, is_elastic(new)
             )
-    _check_priority_update(labels.at(PRIORITY_CLASS), labels_before.at(PRIORITY_CLASS), paused=paused)
+    _check_priority_update(labels.at(PRIORITY_CLASS), labels_before.at(PRIORITY_CLASS), paused=suspended)
     check_gates_update(
         new.at("metadata", "annotations", GATED_BY), old.at("metadata", "annotations", GATED_BY)
     )
 
 
-def is_paused(job: Field, old: Field) -> bool:
-    """Whether none of a job's pods may run: by its flag, by the gate of a pod, or because none is ready."""
+def is_suspended_or_gated(job: Field, old: Field) -> bool:
+    """Whether no pod of a job can run: it is suspended, its pod is gated, or no replica is ready."""
     kind = job.at("kind").text()
-    if kind in _READY_COUNTED:
+    if kind in _SERVING_KINDS:
         return old.at("status", "readyReplicas").integer() == 0
     if kind == "Pod":
         return any(
@@ -84,19 +84,23 @@ def is_paused(job: Field, old: Field) -> bool:
 
 
 def prebuilt_name(obj: Field, rules: FeatureSwitches) -> Field:
-    """Where an object names the Workload that somebody made for it."""
-    label, note = obj.at("metadata", "labels", PREBUILT), obj.at("metadata", "annotations", PREBUILT)
-    return note if note.text() and (rules.identifiers or len(note.text()) > LABEL_MAX) else label
+    """The field in which an object names its prebuilt Workload."""
+    label, annotation = obj.at("metadata", "labels", PREBUILT), obj.at("metadata", "annotations", PREBUILT)
+    return (
+        annotation
+        if annotation.text() and (rules.identifiers or len(annotation.text()) > LABEL_MAX)
+        else label
+    )
 
 
 def check_name(field: Field) -> None:
-    """The name of another object."""
+    """Validate the name of another object."""
     if field.present and (problems := subdomain_problems(field.text())):
         field.error(",".join(problems), FieldErrorType.INVALID)
 
 
 def check_gates(field: Field) -> None:
-    """A comma-separated list of admission gates, each named like acme.io/budget."""
+    """Validate a comma-separated list of admission gates, such as acme.io/budget."""
     seen: set[str] = set()
     text = field.text()
     for gate in (one.strip() for one in text.split(",")) if text else ():
@@ -110,7 +114,7 @@ def check_gates(field: Field) -> None:
 
 
 def check_gates_update(new: Field, old: Field) -> None:
-    """Gates are only ever taken away."""
+    """Validate an update of admission gates: they can only be removed."""
     before = {gate.strip() for gate in old.text().split(",")} if old.text() else set()
     if new.text() and not before:
         new.error("cannot add admission gate after creation", FieldErrorType.FORBIDDEN)
@@ -127,8 +131,8 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
-def check_fewest(field: Field, count: int) -> None:
-    """The fewest pods that a Job of `count` pods is content with."""
+def check_minimum(field: Field, count: int) -> None:
+    """Validate the minimum parallelism of a Job of `count` pods."""
     text = str(field.value)
     try:
         number = whole_number(text)

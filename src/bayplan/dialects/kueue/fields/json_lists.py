@@ -1,4 +1,4 @@
-"""JSON that people write into annotations; its faults are told in the words of the API's own language."""
+"""JSON in annotations, with the error messages of Go's decoder."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _AFTER = {
 
 
 def read_json(text: str) -> object:
-    """The value that a text spells. ValueError if there is none."""
+    """The decoded JSON value. ValueError if the text is not JSON."""
     try:
-        return json.loads(text, parse_constant=_refuse)
-    except json.JSONDecodeError as wrong:
-        raise ValueError(_say(wrong)) from None
+        return json.loads(text, parse_constant=_reject_constant)
+    except json.JSONDecodeError as error:
+        raise ValueError(_go_message(error)) from None
     except RecursionError:
         raise ValueError("exceeded max depth") from None
 
@@ -30,7 +30,7 @@ def read_json(text: str) -> object:
 def read_layer_list(
     text: str, name: str = "PodsetSliceRequiredTopologyConstraint"
 ) -> list[dict[str, object]]:
-    """A list of {topology, size}; what is left out is empty, what is unknown is passed over."""
+    """A list of {topology, size}; missing fields are empty, unknown ones are ignored."""
     entries = read_json(text)
     if entries is None:
         return []
@@ -56,7 +56,7 @@ def _layer(entry: object, name: str) -> dict[str, object]:
     return {"topology": topology, "size": size}
 
 
-def _refuse(constant: str) -> object:
+def _reject_constant(constant: str) -> object:
     raise ValueError(f"invalid character {constant[0]!r} looking for beginning of value")
 
 
@@ -65,31 +65,31 @@ def _kind(value: object) -> str:
     return names.get(type(value), "null")
 
 
-def _say(wrong: json.JSONDecodeError) -> str:
-    """The sentence of Go's decoder for a place where Python's stopped."""
-    text, place = wrong.doc, wrong.pos
-    if wrong.msg.startswith("Illegal trailing comma"):
-        place += 1
-    place += len(text[place:]) - len(text[place:].lstrip())
-    if place >= len(text) or wrong.msg.startswith("Unterminated string"):
+def _go_message(error: json.JSONDecodeError) -> str:
+    """The error message of Go's decoder for the position where Python's stopped."""
+    text, position = error.doc, error.pos
+    if error.msg.startswith("Illegal trailing comma"):
+        position += 1
+    position += len(text[position:]) - len(text[position:].lstrip())
+    if position >= len(text) or error.msg.startswith("Unterminated string"):
         return "unexpected end of JSON input"
-    if wrong.msg.startswith("Invalid \\"):
-        return f"invalid character {text[place + 1 : place + 2]!r} in string escape code"
-    if wrong.msg == "Expecting ',' delimiter":
-        return f"invalid character {text[place]!r} after {_container(text[:place])}"
-    if literal := _LITERALS.get(text[place]):
-        return _broken_literal(text, place, literal)
-    return f"invalid character {text[place]!r} {_AFTER.get(wrong.msg, 'looking for beginning of value')}"
+    if error.msg.startswith("Invalid \\"):
+        return f"invalid character {text[position + 1 : position + 2]!r} in string escape code"
+    if error.msg == "Expecting ',' delimiter":
+        return f"invalid character {text[position]!r} after {_container(text[:position])}"
+    if literal := _LITERALS.get(text[position]):
+        return _broken_literal(text, position, literal)
+    return f"invalid character {text[position]!r} {_AFTER.get(error.msg, 'looking for beginning of value')}"
 
 
-def _broken_literal(text: str, place: int, literal: str) -> str:
+def _broken_literal(text: str, position: int, literal: str) -> str:
     for offset, expected in enumerate(literal):
-        found = text[place + offset : place + offset + 1]
-        if not found:
+        character = text[position + offset : position + offset + 1]
+        if not character:
             return "unexpected end of JSON input"
-        if found != expected:
-            return f"invalid character {found!r} in literal {literal} (expecting {expected!r})"
-    return f"invalid character {text[place]!r} looking for beginning of value"
+        if character != expected:
+            return f"invalid character {character!r} in literal {literal} (expecting {expected!r})"
+    return f"invalid character {text[position]!r} looking for beginning of value"
 
 
 def _container(before: str) -> str:

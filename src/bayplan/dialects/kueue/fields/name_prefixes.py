@@ -1,7 +1,7 @@
 """Where to cut a list of node names so that each part shares a long prefix: `pool-a-` 1, 2 | `pool-b-` 1.
 
-Names keep their order, so a part is always a run of neighbours. A prefix ends in a dash with more to come,
-and is worth a part of its own when at least two names of the whole list start with it.
+Names keep their order, so a part is always a run of consecutive names. A prefix ends in a dash before the end
+of the name, and gets a part of its own when at least two names of the list start with it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import groupby, pairwise
 
 def common_prefix(names: Sequence[str]) -> str:
     """The longest text that every name starts with."""
-    low, high = min(names), max(names)  # what the two ends of the order share, all between them share
+    low, high = min(names), max(names)  # all names between the two share their common prefix
     for length, (left, right) in enumerate(zip(low, high, strict=False)):
         if left != right:
             return low[:length]
@@ -41,7 +41,7 @@ def shared_prefixes(names: Sequence[str]) -> list[str]:
 
 
 def fewer_parts(keys: Sequence[str], parts_max: int, part_max: int) -> list[str]:
-    """Prefixes with so many dashes cut off that the runs of equal ones are not too many."""
+    """Prefixes shortened by whole segments until there are at most `parts_max` runs of equal ones."""
     distinct = set(keys)
     for dashes in sorted({key.count("-") for key in distinct}, reverse=True):
         shorter = {key: _up_to_dash(key, dashes) for key in distinct}
@@ -52,7 +52,7 @@ def fewer_parts(keys: Sequence[str], parts_max: int, part_max: int) -> list[str]
 
 
 def run_lengths(keys: Iterable[str]) -> list[int]:
-    """How many neighbours share a key, run by run."""
+    """The lengths of the runs of equal keys."""
     return [len(list(run)) for _, run in groupby(keys)]
 
 
@@ -62,9 +62,9 @@ def split_runs(lengths: Iterable[int], part_max: int) -> list[int]:
 
 
 def runs_that_save_most(keys: Sequence[str], parts_max: int, part_max: int) -> list[int]:
-    """Run lengths where the prefixes that save most have a part each, and what lies between them is one.
+    """Run lengths where the prefixes that save most get a part each, and the names in between share one.
 
-    So a thousand parts still serve two thousand pools, half of them very well.
+    So with two thousand node pools and a thousand parts, about half of the pools are stored compactly.
     """
     lengths = run_lengths(keys)
     savings = [len(key) * length for (key, _), length in zip(groupby(keys), lengths, strict=True)]
@@ -79,7 +79,7 @@ def runs_that_save_most(keys: Sequence[str], parts_max: int, part_max: int) -> l
 
 
 def _shared_by(left: str, right: str, hint: str) -> str:
-    """The longest prefix of both names. The hint, a prefix of the left name, is where to start looking."""
+    """The longest common prefix. The search starts at `hint`, a prefix of the left name."""
     shared = hint
     while shared and not (right.startswith(shared) and len(shared) < len(right)):
         shared = shared[: shared.rfind("-", 0, -1) + 1]

@@ -1,4 +1,4 @@
-"""What plain pods and pod groups must satisfy to be queued; every breach is noted."""
+"""Validation of plain pods and pod groups; every violation is recorded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bayplan.dialects.kueue.names.feature_switches import FeatureSwitches
 
 
 def check_pod(pod: Field, rules: FeatureSwitches) -> None:
-    """The labels and annotations of a pod that make it one of ours, or one of a group."""
+    """Validate the labels and annotations of a managed pod and of its group."""
     managed = pod.at("metadata", "labels", MANAGED)
     if managed.present and managed.text() != "true":
         managed.error("managed label value can only be 'true'", FieldErrorType.FORBIDDEN)
@@ -21,20 +21,20 @@ def check_pod(pod: Field, rules: FeatureSwitches) -> None:
 
 
 def check_pod_update(new: Field, old: Field, rules: FeatureSwitches) -> None:
-    """A pod stays in its group, and what may not be tried again stays so."""
+    """Validate an update of a pod: its group is immutable, and an unretriable group stays so."""
     group, before = group_name(new, rules), group_name(old, rules)
     retriable = new.at("metadata", "annotations", RETRIABLE)
-    was_final = old.at("metadata", "annotations", RETRIABLE).text() == "false"
-    if group.text() and was_final and retriable.text() != "false":
+    was_unretriable = old.at("metadata", "annotations", RETRIABLE).text() == "false"
+    if group.text() and was_unretriable and retriable.text() != "false":
         retriable.error("unretriable pod group can't be converted to retriable", FieldErrorType.FORBIDDEN)
     if before.text():
         check_unchanged(group, before)
 
 
 def group_name(pod: Field, rules: FeatureSwitches) -> Field:
-    """Where a pod names its group."""
-    note = pod.at("metadata", "annotations", POD_GROUP)
-    return note if rules.identifiers and note.text() else pod.at("metadata", "labels", POD_GROUP)
+    """The field in which a pod names its group."""
+    annotation = pod.at("metadata", "annotations", POD_GROUP)
+    return annotation if rules.identifiers and annotation.text() else pod.at("metadata", "labels", POD_GROUP)
 
 
 def _check_group(pod: Field, rules: FeatureSwitches) -> None:

@@ -1,4 +1,4 @@
-"""Pod sets put together to the tree of a gang: those that name one group stay together."""
+"""The tree of a gang: pod sets, with those of one pod set group under a common node."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ GROUP_SIZE = 2  # a leader and its workers
 
 @dataclass(frozen=True, slots=True)
 class PodSetMember:
-    """A pod set, the group it wants to be in (if any), and where the two names were written."""
+    """A pod set, its pod set group (if any), and the fields of both names."""
 
     pod_set: PodSet
     group: str
     name_field: Field
     group_field: Field
-    notes: Field | None = None  # the annotations that ask for the topology, if annotations do
+    notes: Field | None = None  # the annotations of the topology request, if it is made by annotations
 
 
 def source(obj: Field, kind: str) -> Ref:
-    """Where a gang came from."""
+    """The reference to the object of a gang."""
     metadata = obj.at("metadata")
     name = metadata.at("name").text() or metadata.at("generateName").text().rstrip("-")
     return Ref("kueue", kind, metadata.at("namespace").text("default"), name)
 
 
-def make_pod_set(name: str, count: int, minimum: int, template: Field, wishes: TopologyRequest) -> PodSet:
-    """The pods of one template with what they ask for."""
+def make_pod_set(name: str, count: int, minimum: int, template: Field, request: TopologyRequest) -> PodSet:
+    """The pod set of one template with its topology request."""
     spec = template.at("spec")
     return PodSet(
         name=name,
         count=count,
         minimum=minimum,
         requests=pod_requests(spec),
-        locality=wishes.locality,
-        segments=wishes.segments,
+        locality=request.locality,
+        segments=request.segments,
         rules=node_rules(spec),
         zones=template_zone_wants(spec),
     )
 
 
 def make_root(members: list[PodSetMember]) -> Group:
-    """The gang's root: pod sets in their order, groups where their first pod set stands."""
+    """The root of a gang: pod sets in order, a group at the position of its first pod set."""
     _check_names(members)
     grouped: dict[str, list[PodSetMember]] = {}
     for member in members:
@@ -78,13 +78,15 @@ def _check_names(members: list[PodSetMember]) -> None:
     seen: set[str] = set()
     for member in members:
         if member.pod_set.name in seen:
-            member.name_field.error("is the name of another pod set too")
+            member.name_field.error("must be unique: another pod set has this name")
         seen.add(member.pod_set.name)
 
 
 def _check_group(name: str, members: list[PodSetMember]) -> None:
     if len(members) != GROUP_SIZE:
-        _say(name, members, f"can only define groups of exactly 2 pod sets, got: {len(members)} pod set(s)")
+        _group_error(
+            name, members, f"can only define groups of exactly 2 pod sets, got: {len(members)} pod set(s)"
+        )
         return
     counts = [member.pod_set.count for member in members]
     if 1 not in counts:
@@ -92,24 +94,24 @@ def _check_group(name: str, members: list[PodSetMember]) -> None:
             "can only define groups where at least one pod set has only 1 replica, "
             f"got: {counts[0]} replica(s) and {counts[1]} replica(s) in the group"
         )
-        _say(name, members, why)
+        _group_error(name, members, why)
     if members[0].pod_set.locality != members[1].pod_set.locality:
-        _say_apart(name, members)
+        _topology_error(name, members)
     elif members[0].pod_set.locality == Locality():
-        _say(name, members, "may not be set without a required or preferred topology")
+        _group_error(name, members, "may not be set without a required or preferred topology")
 
 
-def _say(name: str, members: list[PodSetMember], why: str) -> None:
+def _group_error(name: str, members: list[PodSetMember], why: str) -> None:
     for member in members:
         member.group_field.error(why, FieldErrorType.INVALID, name)
 
 
-def _say_apart(name: str, members: list[PodSetMember]) -> None:
-    """Both must ask for the same topology."""
+def _topology_error(name: str, members: list[PodSetMember]) -> None:
+    """Record that both pod sets of a group must request the same topology."""
     for member, other in (members, members[::-1]):
         if member.notes is None or other.notes is None:
             member.group_field.error(
-                "must ask for the same topology as the other pod set", FieldErrorType.INVALID, name
+                "must request the same topology as the other pod set", FieldErrorType.INVALID, name
             )
             continue
         why = (

@@ -1,4 +1,4 @@
-"""Pods in the eyes of the queueing family: placed by topology, or others that merely take room."""
+"""Which pods are placed by topology, and which only use node capacity."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def is_placed_by_topology(pod: Field) -> bool:
 
 
 def counts_as_other(pod: Field) -> bool:
-    """Whether the pod takes room that no gang's assignment accounts for."""
+    """Whether the pod uses capacity that no assignment of a gang covers."""
     return holds_capacity(pod) and not is_placed_by_topology(pod)
 
 
 def update_counts(old: Field, new: Field) -> bool:
-    """Whether a pod update changes what is free, or whose account the room is on."""
+    """Whether a pod update changes the free capacity, or whether an assignment covers the pod."""
     return pod_update_counts(old, new) or counts_as_other(old) != counts_as_other(new)

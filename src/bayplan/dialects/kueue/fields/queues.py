@@ -1,4 +1,4 @@
-"""ClusterQueues, Cohorts, LocalQueues and AdmissionChecks as queues, quota nodes, entrances and checks."""
+"""Decode ClusterQueues, Cohorts, LocalQueues and AdmissionChecks."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from bayplan.model.quota import (
 PROVISIONING = "kueue.x-k8s.io/provisioning-request"
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 
-_SORTS = {PROVISIONING: CheckKind.PROVISIONING, MULTIKUEUE: CheckKind.ELSEWHERE}
+_CHECK_KINDS = {PROVISIONING: CheckKind.PROVISIONING, MULTIKUEUE: CheckKind.ELSEWHERE}
 _STOPS = {"Hold": StopPolicy.HOLD, "HoldAndDrain": StopPolicy.DRAIN}
 _VICTIMS = {
     "LowerPriority": VictimPolicy.LOWER,
     "LowerOrNewerEqualPriority": VictimPolicy.LOWER_OR_NEWER,
     "Any": VictimPolicy.ANY,
 }
-_GO_ON = "TryNextFlavor"
+_TRY_NEXT = "TryNextFlavor"
 
 
 def queue(obj: Field, *, protects: bool = False) -> Queue:
-    """A ClusterQueue. A caller that `protects` queues with the finalizer also learns which lack it still."""
-    spec, leaving = obj.at("spec"), obj.at("metadata", "deletionTimestamp").present
+    """A ClusterQueue. With `protects`, one that lacks the finalizer is marked as unprotected."""
+    spec, terminating = obj.at("spec"), obj.at("metadata", "deletionTimestamp").present
     finalizers = [name.text() for name in obj.at("metadata", "finalizers").items()] if protects else []
     return Queue(
         node=QuotaNode(_name(obj), spec.at("cohortName").text(), _quotas(spec), _weight(spec)),
@@ -54,8 +54,8 @@ def queue(obj: Field, *, protects: bool = False) -> Queue:
         },
         namespaces=label_selector(spec.at("namespaceSelector")),
         stop=_STOPS.get(spec.at("stopPolicy").text(), StopPolicy.OPEN),
-        leaving=leaving,
-        unprotected=protects and not leaving and IN_USE not in finalizers,
+        leaving=terminating,
+        unprotected=protects and not terminating and IN_USE not in finalizers,
     )
 
 
@@ -65,7 +65,7 @@ def quota_node(obj: Field) -> QuotaNode:
     return QuotaNode(_name(obj), spec.at("parentName").text(), _quotas(spec), _weight(spec))
 
 
-def entrance(obj: Field) -> NamespaceQueue:
+def namespace_queue(obj: Field) -> NamespaceQueue:
     """A LocalQueue."""
     spec, namespace = obj.at("spec"), obj.at("metadata", "namespace").text("default")
     stop = _STOPS.get(spec.at("stopPolicy").text(), StopPolicy.OPEN)
@@ -74,17 +74,17 @@ def entrance(obj: Field) -> NamespaceQueue:
 
 def check(obj: Field) -> Check:
     """An AdmissionCheck."""
-    sort = _SORTS.get(obj.at("spec", "controllerName").text(), CheckKind.OTHER)
+    kind = _CHECK_KINDS.get(obj.at("spec", "controllerName").text(), CheckKind.OTHER)
     active = all(
         condition.at("status").text() == "True"
         for condition in obj.at("status", "conditions").items()
         if condition.at("type").text() == "Active"
     )
-    return Check(_name(obj), sort, active)
+    return Check(_name(obj), kind, active)
 
 
 def label_selector(field: Field) -> tuple[Requirement, ...] | None:
-    """The rules of a label selector: an empty one accepts everything, an absent one nothing (None)."""
+    """The requirements of a label selector: an empty one matches everything, an absent one nothing (None)."""
     if not field.present:
         return None
     exact = field.at("matchLabels").texts()
@@ -131,8 +131,8 @@ def _amount(resource: str, field: Field) -> int | None:
         return None
     try:
         return amount(resource, field.value)
-    except ValueError as trouble:
-        field.error(str(trouble))
+    except ValueError as error:
+        field.error(str(error))
         return None
 
 
@@ -142,16 +142,18 @@ def _weight(spec: Field) -> Fraction:
         return Fraction(1)
     try:
         return parse_quantity(field.value)
-    except ValueError as trouble:
-        field.error(str(trouble))
+    except ValueError as error:
+        field.error(str(error))
         return Fraction(1)
 
 
 def _fungibility(field: Field) -> Fungibility:
     return Fungibility(
-        FlavorSearchPolicy.GO_ON if field.at("whenCanBorrow").text() == _GO_ON else FlavorSearchPolicy.STOP,
         FlavorSearchPolicy.GO_ON
-        if field.at("whenCanPreempt").text(_GO_ON) == _GO_ON
+        if field.at("whenCanBorrow").text() == _TRY_NEXT
+        else FlavorSearchPolicy.STOP,
+        FlavorSearchPolicy.GO_ON
+        if field.at("whenCanPreempt").text(_TRY_NEXT) == _TRY_NEXT
         else FlavorSearchPolicy.STOP,
         FlavorPreference.PREEMPT
         if field.at("preference").text() == "PreemptionOverBorrowing"

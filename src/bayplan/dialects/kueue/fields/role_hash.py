@@ -1,4 +1,4 @@
-"""Pods of a group that ask for the same are of one role: a short hash of what decides where a pod can run."""
+"""The role of a pod in a pod group: a short hash of the fields that decide where a pod can run."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _ORDER = {
         )
     )
 }
-"""The fields of the API's own types in the order in which they are declared, which is how they are hashed."""
+"""Fields of API types in the order of their Go declarations, in which Kueue hashes them."""
 
 Object = dict[str, Any]
 
 
 def role_hash(spec: Object) -> str:
-    """The hash of a pod spec; equal for pods that can take each other's place."""
+    """The hash of a pod spec; equal for interchangeable pods."""
     shape: Object = {key: _ordered(spec.get(key)) for key in _PLAIN}
     shape["containers"] = _containers(spec.get("containers"))
     shape["initContainers"] = _containers(spec.get("initContainers"))
@@ -65,7 +65,7 @@ def _sorted(value: Any) -> Any:
 
 
 def _ordered(value: Any) -> Any:
-    """Fields in the order of their type; the keys of maps, which no type declares, by name."""
+    """Fields in the order of their declaration; the keys of maps by name."""
     if isinstance(value, dict):
         last = len(_ORDER)
         keys = sorted(value, key=lambda key: (_ORDER.get(key, last), key))

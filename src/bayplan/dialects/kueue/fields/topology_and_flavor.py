@@ -1,4 +1,4 @@
-"""Topology and ResourceFlavor objects: the levels of a data centre, and which nodes are of one kind."""
+"""Decode Topologies and ResourceFlavors."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from bayplan.model.quota import Flavor
 
 
 def topology(obj: Field) -> Topology | None:
-    """The levels of a Topology, or None if they cannot be."""
+    """The decoded Topology, or None if its levels are invalid."""
     levels = obj.at("spec", "levels")
-    found: list[str] = []
+    keys: list[str] = []
     if not 1 <= len(levels.items()) <= LEVELS_MAX:
         levels.error(f"must hold between 1 and {LEVELS_MAX} levels")
         return None
     for index, level in enumerate(levels.items()):
         label = level.at("nodeLabel")
         check_level(label)
-        if label.text() in found:
+        if label.text() in keys:
             label.error("must not be a level twice")
         if label.text() == HOSTNAME and index < len(levels.items()) - 1:
             label.error("may only be the lowest level")
-        found.append(label.text())
-    if len(set(found)) < len(found):
+        keys.append(label.text())
+    if len(set(keys)) < len(keys):
         return None
-    return Topology(obj.at("metadata", "name").text("default"), tuple(found))
+    return Topology(obj.at("metadata", "name").text("default"), tuple(keys))
 
 
 def flavor(obj: Field) -> Flavor:

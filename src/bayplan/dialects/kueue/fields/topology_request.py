@@ -1,4 +1,4 @@
-"""Topology wishes of a pod set: annotations → PodSetTopologyRequest → locality and segments."""
+"""Topology request of a pod set: annotations → PodSetTopologyRequest → locality and segments."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Numbering:
 
 @dataclass(frozen=True, slots=True)
 class TopologyRequest:
-    """What a topology request means for placement."""
+    """A decoded topology request."""
 
     locality: Locality
     segments: tuple[Segment, ...] = ()
@@ -59,10 +59,10 @@ def topology_request(
     default_size: int | None = None,
     forgiving: bool = True,
 ) -> dict[str, object] | None:
-    """The PodSetTopologyRequest (v1beta2) that annotations ask for, or None if they ask for nothing.
+    """The PodSetTopologyRequest (v1beta2) of annotations, or None if they request nothing.
 
-    `default_size` is the segment size of job kinds that have a natural one. A forgiving reading takes
-    quoted layer sizes and trailing commas. ValueError if a value cannot be read.
+    `default_size` is the segment size of job kinds that have a natural one. With `forgiving`, quoted
+    layer sizes and trailing commas are accepted. ValueError if a value is invalid.
     """
     request: dict[str, object] = {}
     required = annotations.get(REQUIRED, annotations.get(REQUIRE))
@@ -90,8 +90,8 @@ def topology_request(
     return request
 
 
-def asked(request: Field) -> TopologyRequest:
-    """Locality, segments and group of a PodSetTopologyRequest; nothing asked means anywhere."""
+def decode_request(request: Field) -> TopologyRequest:
+    """Locality, segments and group of a PodSetTopologyRequest; an empty one is unconstrained."""
     required, preferred = request.at("required"), request.at("preferred")
     if required.text() and preferred.text():
         preferred.error("may not be set together with required")
@@ -103,7 +103,7 @@ def asked(request: Field) -> TopologyRequest:
 
 
 def parse_bool(text: str) -> bool:
-    """A boolean in the spellings of the API's own language."""
+    """A boolean in the spellings of Go's strconv.ParseBool."""
     if text not in _TRUE and text not in _FALSE:
         raise ValueError(f'strconv.ParseBool: parsing "{text}": invalid syntax')
     return text in _TRUE
@@ -119,18 +119,18 @@ def parse_size(text: str) -> int:
 
 
 def read_layers(text: str, *, forgiving: bool = True) -> list[dict[str, object]]:
-    """Segment layers written as a JSON list of {topology, size}, outermost first, however many."""
+    """Segment layers as a JSON list of {topology, size}, outermost first; their number is not checked."""
     if forgiving:
         text = _QUOTED_SIZE.sub(r"\1\2", _TRAILING_COMMA.sub(r"\1", text))
     return read_layer_list(text)
 
 
 def parse_layers(text: str, *, forgiving: bool = True) -> list[dict[str, object]]:
-    """The segment layers of a pod set. ValueError if they cannot be read, or are none or too many."""
+    """The segment layers of a pod set. ValueError if they are invalid, empty or too many."""
     try:
         layers = read_layers(text, forgiving=forgiving)
-    except ValueError as wrong:
-        raise ValueError(f"{LAYERS_UNREADABLE}: {wrong}") from None
+    except ValueError as error:
+        raise ValueError(f"{LAYERS_UNREADABLE}: {error}") from None
     if not 1 <= len(layers) <= LAYERS_MAX:
         raise ValueError(f"{LAYERS_COUNT}: got {len(layers)}")
     return layers

@@ -1,11 +1,11 @@
-"""Workload objects (v1beta1 and v1beta2) as gangs."""
+"""Decode Workloads (v1beta1 and v1beta2) into gangs."""
 
 from __future__ import annotations
 
 from bayplan.dialects.kube.fields.reader import INT32_MAX, Field
 from bayplan.dialects.kueue.fields.annotation_rules import check_level
 from bayplan.dialects.kueue.fields.pod_sets import PodSetMember, make_pod_set, make_root, source
-from bayplan.dialects.kueue.fields.topology_request import asked
+from bayplan.dialects.kueue.fields.topology_request import decode_request
 from bayplan.model.gang import Gang
 
 KIND = "Workload"
@@ -13,7 +13,7 @@ _LEVELS = ("required", "preferred", "podSetSliceRequiredTopology")
 
 
 def workload_gang(workload: Field) -> Gang:
-    """What a Workload asks for."""
+    """The gang of a Workload."""
     spec = workload.at("spec")
     pod_sets = spec.at("podSets")
     if not pod_sets.items():
@@ -27,7 +27,7 @@ def workload_gang(workload: Field) -> Gang:
 
 
 def is_settled(workload: Field) -> bool:
-    """Whether a Workload no longer asks for a place: it has one, or it is finished."""
+    """Whether a Workload needs no placement: it is admitted or finished."""
     conditions = workload.at("status", "conditions").items()
     finished = any(
         condition.at("type").text() == "Finished" and condition.at("status").text() == "True"
@@ -44,12 +44,12 @@ def _member(field: Field) -> PodSetMember:
         if request.at(key).present:
             check_level(request.at(key))
     count = field.at("count").integer(default=1)
-    wishes = asked(request)
+    decoded = decode_request(request)
     pod_set = make_pod_set(
         name=name.text(),
         count=count,
         minimum=field.at("minCount").integer(default=count, maximum=count),
         template=field.at("template"),
-        wishes=wishes,
+        request=decoded,
     )
-    return PodSetMember(pod_set, wishes.group, name, request.at("podSetGroupName"))
+    return PodSetMember(pod_set, decoded.group, name, request.at("podSetGroupName"))

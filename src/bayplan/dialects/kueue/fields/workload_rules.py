@@ -1,4 +1,4 @@
-"""What a Workload must satisfy beyond its schema; every breach is noted."""
+"""Validation of Workloads beyond their schema; every violation is recorded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RESERVED_RESOURCE = "pods"
 
 
 def check_workload(workload: Field, rules: FeatureSwitches) -> None:
-    """What holds for what a Workload asks for."""
+    """Validate the spec of a Workload."""
     pod_sets = workload.at("spec", "podSets")
     for pod_set in pod_sets.items():
         _check_pod_set(pod_set, rules)
@@ -36,7 +36,7 @@ def check_workload(workload: Field, rules: FeatureSwitches) -> None:
 
 
 def check_workload_status(workload: Field, rules: FeatureSwitches) -> None:
-    """What holds for what a Workload was given."""
+    """Validate the status of a Workload."""
     del rules
     status = workload.at("status")
     if has_reservation(workload):
@@ -49,7 +49,7 @@ def check_workload_status(workload: Field, rules: FeatureSwitches) -> None:
 
 
 def has_reservation(workload: Field) -> bool:
-    """Whether quota is held for a Workload."""
+    """Whether quota is reserved for a Workload."""
     return any(
         condition.at("type").text() == RESERVED and condition.at("status").text() == "True"
         for condition in workload.at("status", "conditions").items()
@@ -62,7 +62,7 @@ def pod_set_names(workload: Field) -> list[str]:
 
 
 def counts(pod_sets: Field) -> dict[str, int]:
-    """How many pods each of these pod sets, assignments or reclaimable entries speaks of."""
+    """The pod counts of pod sets, assignments or reclaimable entries, by name."""
     return {one.at("name").text(): one.at("count").integer() for one in pod_sets.items()}
 
 
@@ -88,7 +88,7 @@ def _check_resources(resources: Field) -> None:
 
 
 def check_not_negative(quantity: Field) -> None:
-    """An amount of something; one that cannot be read is told by the schema."""
+    """Validate a quantity that must not be negative."""
     if not quantity.present:
         return
     try:

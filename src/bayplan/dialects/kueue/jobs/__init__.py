@@ -1,4 +1,4 @@
-"""Jobs that name a queue: their Workloads, how they start, stop and end.
+"""Reconciliation of queued jobs: their Workloads, start, suspension and end.
 
 May import: model, dialects.kube, dialects.jobs and the folders named before.
 """

@@ -1,4 +1,4 @@
-"""Jobs that change their size while they run: one Workload (slice) after another stands for the job."""
+"""Elastic jobs: a job that is scaled up gets a new Workload (slice) that replaces the one before."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.jobs import status as job_statuses
 from bayplan.dialects.kueue.jobs.matching import matches
 from bayplan.dialects.kueue.jobs.workload import workload_name
-from bayplan.dialects.kueue.jobs.writes import WriteWithEvents, is_leaving, key_of, told, with_status
+from bayplan.dialects.kueue.jobs.writes import WriteWithEvents, event_about, is_leaving, key_of, with_status
 from bayplan.dialects.kueue.names.annotations import ELASTIC, JOB_UID, REPLACES, SLICE_NAME, is_elastic
 from bayplan.dialects.kueue.names.feature_switches import FeatureSwitches
 from bayplan.dialects.kueue.names.job_kinds import SCALED
@@ -26,7 +26,7 @@ Object = dict[str, Any]
 
 
 class JobChange(Enum):
-    """What a job became since its Workload was made."""
+    """How a job differs from its Workload."""
 
     NONE = "none"
     SMALLER = "smaller"
@@ -36,103 +36,113 @@ class JobChange(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """The Workloads of one job, by the part they play."""
+    """The Workload slices of one elastic job."""
 
-    living: tuple[Object, ...]  # those that were not replaced
-    past: tuple[tuple[Object, Object], ...]  # each with the admitted one that takes its place
-    current: Object | None  # the one that has the quota of the job
-    coming: Object | None  # the one that is to take its place
+    active: tuple[Object, ...]  # not replaced yet
+    replaced: tuple[tuple[Object, Object], ...]  # each with the admitted slice that replaces it
+    current: Object | None  # the slice that holds the quota of the job
+    successor: Object | None  # the slice that is to replace the current one
 
 
 def is_scaled(job: Object, rules: FeatureSwitches) -> bool:
-    """Whether a job may change its size while it runs."""
+    """Whether a job is elastic: it may be resized while it runs."""
     return job["kind"] in SCALED and rules.elastic and is_elastic(Field(job))
 
 
 def is_replaced(workload: Object) -> bool:
-    """Whether another Workload took the place of this one."""
+    """Whether a Workload was replaced by a newer slice."""
     return is_true(workload, FINISHED) and (condition_of(workload, FINISHED) or {}).get("reason") == REPLACED
 
 
 def slices_of(workloads: Sequence[Object]) -> Slices:
-    """Who is who among the Workloads of a job."""
-    living = tuple(one for one in workloads if not is_replaced(one))
-    heirs = {_note(one, REPLACES): one for one in living if _note(one, REPLACES) and is_true(one, ADMITTED)}
-    past = tuple((one, heirs[key_of(one)]) for one in living if key_of(one) in heirs)
-    holding = [one for one in living if is_true(one, QUOTA_RESERVED) and key_of(one) not in heirs]
+    """The Workloads of a job by their role."""
+    active = tuple(one for one in workloads if not is_replaced(one))
+    admitted = {
+        _annotation(one, REPLACES): one
+        for one in active
+        if _annotation(one, REPLACES) and is_true(one, ADMITTED)
+    }
+    replaced = tuple((one, admitted[key_of(one)]) for one in active if key_of(one) in admitted)
+    holding = [one for one in active if is_true(one, QUOTA_RESERVED) and key_of(one) not in admitted]
     earlier = {key_of(one): one for one in holding}
-    coming = [one for one in living if _note(one, REPLACES) in earlier and not is_leaving(one)]
-    current = [one for one in holding if one not in coming]
-    return Slices(living, past, next(iter(current), None), next(iter(coming), None))
+    successors = [one for one in active if _annotation(one, REPLACES) in earlier and not is_leaving(one)]
+    current = [one for one in holding if one not in successors]
+    return Slices(active, replaced, next(iter(current), None), next(iter(successors), None))
 
 
-def as_slice(wanted: Object, job: Object, find: Find, earlier: Object | None = None) -> Object:
-    """The Workload of a job as one of several: named after the job's generation, and linked to the last."""
-    meta, mine = job["metadata"], wanted["metadata"]
+def next_slice(wanted: Object, job: Object, find: Find, previous: Object | None = None) -> Object:
+    """The Workload of a job as a slice: named after the job's generation, and linked to the slice before."""
+    meta, metadata = job["metadata"], wanted["metadata"]
     name = workload_name(job["kind"], meta["name"], meta.get("uid", ""), _generation(job, find))
-    notes = {**(mine.get("annotations") or {}), ELASTIC: "true", SLICE_NAME: name}
-    if earlier is not None:
-        notes |= {SLICE_NAME: slice_name(earlier), REPLACES: key_of(earlier)}
-        # The job runs with what it was given; what its pods were before only the last one knows.
+    annotations = {**(metadata.get("annotations") or {}), ELASTIC: "true", SLICE_NAME: name}
+    if previous is not None:
+        annotations |= {SLICE_NAME: slice_name(previous), REPLACES: key_of(previous)}
+        # The templates of a running job contain what was injected; only the last slice has the original ones.
         wanted = {
             **wanted,
-            "spec": {**wanted["spec"], "podSets": resized(earlier, wanted)["spec"]["podSets"]},
+            "spec": {**wanted["spec"], "podSets": with_counts_of(previous, wanted)["spec"]["podSets"]},
         }
-    return {**wanted, "metadata": {**mine, "name": name, "annotations": notes}}
+    return {**wanted, "metadata": {**metadata, "name": name, "annotations": annotations}}
 
 
 def _generation(job: Object, find: Find) -> str:
-    """What differs whenever a job may have another size; that of a RayJob is written in its cluster."""
+    """The generation of a job, with that of its RayCluster: the size of a RayJob is written there."""
     cluster = own_cluster(Field(job), find) if job["kind"] == "RayJob" else None
     both = [job] if cluster is None else [job, cluster]
     return "-".join(str(one["metadata"].get("generation", 0)) for one in both)
 
 
 def slice_name(workload: Object) -> str:
-    """The name by which the pods of a job know all its Workloads."""
-    return _note(workload, SLICE_NAME) or str(workload["metadata"]["name"])
+    """The name that all slices of a job share; pods refer to it."""
+    return _annotation(workload, SLICE_NAME) or str(workload["metadata"]["name"])
 
 
 def change(workload: Object, wanted: Object) -> JobChange:
-    """What differs between the Workload that a job has and the one that it would get today."""
-    known, today = _counts(workload), _counts(wanted)
-    if known.keys() != today.keys() or not matches(workload, with_counts(wanted, known), suspended=False):
+    """How the Workload of a job differs from the one it would get today."""
+    admitted, wanted_counts = _counts(workload), _counts(wanted)
+    if admitted.keys() != wanted_counts.keys() or not matches(
+        workload, with_counts(wanted, admitted), suspended=False
+    ):
         return JobChange.OTHER
-    if known == today:
+    if admitted == wanted_counts:
         return JobChange.NONE
-    if not is_elastic(Field(workload)):  # made before its job could be
+    if not is_elastic(Field(workload)):  # created before the job became elastic
         return JobChange.OTHER
-    return JobChange.SMALLER if all(today[name] <= known[name] for name in known) else JobChange.LARGER
+    return (
+        JobChange.SMALLER
+        if all(wanted_counts[name] <= admitted[name] for name in admitted)
+        else JobChange.LARGER
+    )
 
 
 def with_counts(workload: Object, counts: dict[str, int]) -> Object:
-    """The Workload with other numbers of pods."""
+    """The Workload with other pod counts."""
     spec = workload["spec"]
     sets = [{**one, "count": counts[one["name"]]} for one in spec["podSets"]]
     return {**workload, "spec": {**spec, "podSets": sets}}
 
 
-def resized(workload: Object, wanted: Object) -> Object:
-    """The Workload with the numbers of pods that its job wants today."""
+def with_counts_of(workload: Object, wanted: Object) -> Object:
+    """The Workload with the pod counts of another."""
     return with_counts(workload, _counts(wanted))
 
 
-def has_shrunk(job: Object, wanted: Object, find: Find) -> bool:
-    """Whether no more pods are left than the job wants: until then it needs what the others hold."""
+def has_scaled_down(job: Object, wanted: Object, find: Find) -> bool:
+    """Whether no more pods are left than the job wants; until then their quota is still in use."""
     left = faring(job["kind"]).left(Field(job), parts(Field(job), find))
     return left <= sum(_counts(wanted).values())
 
 
-def is_as_wanted(workload: Object, wanted: Object) -> bool:
-    """Whether a Workload that waits asks for what its job wants today."""
+def is_up_to_date(workload: Object, wanted: Object) -> bool:
+    """Whether a pending Workload matches what its job wants today."""
     return matches(workload, wanted, suspended=True)
 
 
-def replacements(past: Iterable[tuple[Object, Object]], now: float) -> list[WriteWithEvents]:
-    """Those that were replaced are over; what they held is part of what their heirs hold."""
-    deeds = []
-    for one, heir in past:
-        meta = heir["metadata"]
+def finish_replaced(replaced: Iterable[tuple[Object, Object]], now: float) -> list[WriteWithEvents]:
+    """Finish replaced slices; their quota is part of their successors' quota."""
+    writes = []
+    for one, successor in replaced:
+        meta = successor["metadata"]
         job = (meta.get("labels") or {}).get(JOB_UID, "")
         message = (
             f"Replaced to accommodate a workload (UID: {meta.get('uid', '')}, JobUID: {job}) "
@@ -140,15 +150,15 @@ def replacements(past: Iterable[tuple[Object, Object]], now: float) -> list[Writ
         )
         status = job_statuses.finished(one, REPLACED, message, now)
         if status is not None:
-            deeds.append(with_status(one, status, told(_typed(one), REPLACED, message, now)))
-    return deeds
+            writes.append(with_status(one, status, event_about(_typed(one), REPLACED, message, now)))
+    return writes
 
 
 def _typed(workload: Object) -> Object:
     return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", **workload}
 
 
-def _note(workload: Object, name: str) -> str:
+def _annotation(workload: Object, name: str) -> str:
     return str((workload["metadata"].get("annotations") or {}).get(name, ""))
 
 

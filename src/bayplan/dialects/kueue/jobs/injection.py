@@ -1,4 +1,4 @@
-"""What an admitted pod set is given when its job starts."""
+"""What is injected into the pod template of an admitted pod set: labels, selectors, tolerations, gates."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ Object = dict[str, Any]
 def injections(
     workload: Object, flavors: Mapping[str, Object], rules: FeatureSwitches = RULES
 ) -> list[Injected]:
-    """What each pod set of an admitted Workload is given. KeyError if a flavor is not known."""
-    found = Field(workload)
-    assignments = found.at("status", "admission", "podSetAssignments").items()
-    pairs = zip(assignments, found.at("spec", "podSets").items(), strict=False)
-    return [_with_names(found, injected(one, pod_set, flavors, rules), rules) for one, pod_set in pairs]
+    """The injection for each pod set of an admitted Workload. KeyError if a flavor is not known."""
+    field = Field(workload)
+    assignments = field.at("status", "admission", "podSetAssignments").items()
+    pairs = zip(assignments, field.at("spec", "podSets").items(), strict=False)
+    return [_with_names(field, injected(one, pod_set, flavors, rules), rules) for one, pod_set in pairs]
 
 
 def injected(
     assignment: Field, pod_set: Field, flavors: Mapping[str, Object], rules: FeatureSwitches = RULES
 ) -> Injected:
-    """What the assignment of a pod set means for its pods; `flavors` are ResourceFlavors by name."""
-    notes: dict[str, str] = {}
+    """The injection that the assignment of a pod set requires; `flavors` are ResourceFlavors by name."""
+    annotations: dict[str, str] = {}
     gates: tuple[str, ...] = ()
     selector: dict[str, str] = {}
     if rules.topology and assignment.at("topologyAssignment").present:
@@ -48,7 +48,7 @@ def injected(
         selector = _one_domain(assignment.at("topologyAssignment")) if rules.selector_alone else {}
         gates = () if selector else (TOPOLOGY_GATE,)
         if not any(request.at(key).present for key in ("required", "preferred", "unconstrained")):
-            notes[UNCONSTRAINED] = "true"
+            annotations[UNCONSTRAINED] = "true"
     tolerations: list[Object] = []
     for name in dict.fromkeys(assignment.at("flavors").texts().values()):
         spec = flavors[name].get("spec") or {}
@@ -57,7 +57,7 @@ def injected(
     return Injected(
         name=assignment.at("name").text(),
         count=assignment.at("count").integer(default=pod_set.at("count").integer()),
-        annotations=notes,
+        annotations=annotations,
         node_selector=selector,
         tolerations=tuple(tolerations),
         gates=gates,
@@ -65,36 +65,36 @@ def injected(
 
 
 def _one_domain(assigned: Field) -> dict[str, str]:
-    """The labels of the one domain that holds all pods; nothing if there are several."""
-    found = decode_assignment(assigned)
-    if found is None or len({share.values for share in found.shares}) != 1:
+    """The labels of the domain of all pods; empty if there are several domains."""
+    assignment = decode_assignment(assigned)
+    if assignment is None or len({share.values for share in assignment.shares}) != 1:
         return {}
-    return dict(zip(found.levels, found.shares[0].values, strict=True))
+    return dict(zip(assignment.levels, assignment.shares[0].values, strict=True))
 
 
-def _with_names(workload: Field, extra: Injected, rules: FeatureSwitches) -> Injected:
-    """The same with the names that pods are found by, and with what the checks ask for."""
+def _with_names(workload: Field, injection: Injected, rules: FeatureSwitches) -> Injected:
+    """The injection with the names of Workload, pod set and queues, and with the updates of the checks."""
     name = workload.at("metadata", "name").text()
     queue = workload.at("status", "admission", "clusterQueue").text()
-    labels = {POD_SET: extra.name, LOCAL_QUEUE: workload.at("spec", "queueName").text()}
+    labels = {POD_SET: injection.name, LOCAL_QUEUE: workload.at("spec", "queueName").text()}
     if not label_value_problems(queue) and "." not in queue:
         labels[CLUSTER_QUEUE] = queue
-    notes = {WORKLOAD_NAME: name} if rules.topology else {}
+    annotations = {WORKLOAD_NAME: name} if rules.topology else {}
     if rules.elastic and is_elastic(workload):
-        notes[SLICE_NAME] = workload.at("metadata", "annotations", SLICE_NAME).text() or name
-    named = Injected("", 0, labels=labels, annotations=notes)
-    extra = extra.and_also(named)
+        annotations[SLICE_NAME] = workload.at("metadata", "annotations", SLICE_NAME).text() or name
+    named = Injected("", 0, labels=labels, annotations=annotations)
+    injection = injection.and_also(named)
     for check in workload.at("status", "admissionChecks").items():
         for update in check.at("podSetUpdates").items():
-            if update.at("name").text() == extra.name:
+            if update.at("name").text() == injection.name:
                 try:
-                    extra = extra.and_also(_update(update))
+                    injection = injection.and_also(_update(update))
                 except InjectionConflict as wrong:
                     raise InjectionConflict(
                         f'in admission check "{check.at("name").text()}": {wrong}'
                     ) from None
                 break
-    return extra
+    return injection
 
 
 def _update(update: Field) -> Injected:

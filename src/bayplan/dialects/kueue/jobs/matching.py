@@ -1,4 +1,4 @@
-"""Whether a Workload still stands for its job: pod sets, counts and containers as the job has them."""
+"""Whether a Workload still matches its job: pod sets, counts and containers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Object = dict[str, Any]
 
 
 def matches(workload: Object, wanted: Object, *, suspended: bool) -> bool:
-    """Given the Workload that the job would get today.
+    """Whether a Workload matches the one that its job would get today (`wanted`).
 
-    A job that runs with fewer pods than it asked for is compared with what it was given.
+    A partially admitted job is compared by the counts that were admitted.
     """
     owner = controller(workload)
     uid = controller(wanted)
@@ -24,27 +24,29 @@ def matches(workload: Object, wanted: Object, *, suspended: bool) -> bool:
     key = "maximumExecutionTimeSeconds"
     if workload["spec"].get(key) != wanted["spec"].get(key):
         return False
-    today, known = _sets(wanted), _sets(workload)
+    wanted_sets, pod_sets = _sets(wanted), _sets(workload)
     strict = not is_true(workload, ADMITTED)
-    if is_true(workload, QUOTA_RESERVED) and _same(today, _running(workload, known), strict=strict):
+    if is_true(workload, QUOTA_RESERVED) and _same(
+        wanted_sets, _with_admitted_counts(workload, pod_sets), strict=strict
+    ):
         return True
-    held = is_true(workload, QUOTA_RESERVED)
-    return (suspended or not held) and _same(today, known, strict=strict)
+    reserved = is_true(workload, QUOTA_RESERVED)
+    return (suspended or not reserved) and _same(wanted_sets, pod_sets, strict=strict)
 
 
 def _sets(workload: Object) -> list[Object]:
-    """With what the API fills in, so that the two can be compared."""
-    found: list[Object] = default(workload)["spec"].get("podSets") or []
-    return found
+    """The pod sets with the defaults of the API, so that they can be compared."""
+    pod_sets: list[Object] = default(workload)["spec"].get("podSets") or []
+    return pod_sets
 
 
-def _running(workload: Object, sets: Sequence[Object]) -> list[Object]:
-    """The pod sets with the counts that were admitted, where fewer were enough."""
+def _with_admitted_counts(workload: Object, sets: Sequence[Object]) -> list[Object]:
+    """The pod sets with the admitted counts, where partial admission is allowed."""
     admission = (workload.get("status") or {}).get("admission") or {}
-    given = {one["name"]: one.get("count") for one in admission.get("podSetAssignments") or ()}
+    admitted = {one["name"]: one.get("count") for one in admission.get("podSetAssignments") or ()}
     return [
-        one | {"count": given[one["name"]]}
-        if "minCount" in one and given.get(one["name"]) is not None
+        one | {"count": admitted[one["name"]]}
+        if "minCount" in one and admitted.get(one["name"]) is not None
         else one
         for one in sets
     ]

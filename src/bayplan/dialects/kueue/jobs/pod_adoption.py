@@ -1,4 +1,4 @@
-"""Pods made by others for a queued StatefulSet or LeaderWorkerSet: how they join its Workload."""
+"""How pods of a queued StatefulSet or LeaderWorkerSet join its Workload: labels and annotations."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ Object = dict[str, Any]
 
 
 def adopted(pod: Object, owner: Object, workload: str = "", rules: FeatureSwitches = RULES) -> Object:
-    """The pod as one of its Workload's; the one given is not changed. `workload` is its name if unusual."""
-    found: Object = copy.deepcopy(pod)
-    field, job = Field(found), Field(owner)
+    """A copy of the pod with the metadata that adds it to its Workload (`workload`, if named otherwise)."""
+    copied: Object = copy.deepcopy(pod)
+    field, job = Field(copied), Field(owner)
     queue = job.at("metadata", "labels", QUEUE).text()
-    of_groups = job.at("kind").text() == "LeaderWorkerSet"
+    has_groups = job.at("kind").text() == "LeaderWorkerSet"
     labels = field.at("metadata", "labels").texts()
     gated = any(
         gate.at("name").text() == SCHEDULING_GATE for gate in field.at("spec", "schedulingGates").items()
     )
-    queued = {QUEUE: queue} if queue and (gated or not of_groups) else {}
+    queued = {QUEUE: queue} if queue and (gated or not has_groups) else {}
     if MANAGED in labels:
-        _add(found, "labels", queued)
-    elif (queue or rules.every_job) and (not of_groups or GROUP_INDEX in labels):
-        replica = f"-{labels[GROUP_INDEX]}" if of_groups else ""
+        _add(copied, "labels", queued)
+    elif (queue or rules.every_job) and (not has_groups or GROUP_INDEX in labels):
+        replica = f"-{labels[GROUP_INDEX]}" if has_groups else ""
         metadata = job.at("metadata")
         named = f"{metadata.at('name').text()}{replica}"
         name = workload or workload_name(job.at("kind").text(), named, metadata.at("uid").text())
-        _add(found, "labels", {MANAGED: "true", **queued, **_class(job, of_groups=of_groups)})
-        _add(found, "annotations", _of_group(field, job) if of_groups else _of_set(job))
+        _add(copied, "labels", {MANAGED: "true", **queued, **_class(job, of_groups=has_groups)})
+        _add(copied, "annotations", _of_group(field, job) if has_groups else _of_set(job))
         for key in (POD_GROUP, PREBUILT):
-            written = rules.identifiers or (key == PREBUILT and len(name) > LABEL_MAX)
-            _add(found, "annotations" if written else "labels", {key: name})
-    return found
+            in_annotation = rules.identifiers or (key == PREBUILT and len(name) > LABEL_MAX)
+            _add(copied, "annotations" if in_annotation else "labels", {key: name})
+    return copied
 
 
 def _class(job: Field, *, of_groups: bool) -> dict[str, str]:

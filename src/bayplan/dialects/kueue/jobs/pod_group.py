@@ -1,4 +1,4 @@
-"""Groups of plain pods: which of them count, which are too many, and the Workload that stands for them."""
+"""Groups of plain pods: size and consistency of a group, excess pods, and the Workload of the group."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bayplan.dialects.kueue.fields.job_rules import whole_number
 from bayplan.dialects.kueue.fields.pod_rules import group_name
 from bayplan.dialects.kueue.fields.role_hash import role_hash
 from bayplan.dialects.kueue.jobs.pod_sets import pod_sets
-from bayplan.dialects.kueue.jobs.workload import NONE, Copied, along, make_workload, owner
+from bayplan.dialects.kueue.jobs.workload import NONE, Copied, copied_metadata, make_workload, owner
 from bayplan.dialects.kueue.names.annotations import (
     FAST_ADMISSION,
     OF_GROUP,
@@ -28,7 +28,7 @@ _SHOWN_MAX = 60
 
 
 def group_size(pod: Field) -> int:
-    """How many pods the group of a pod has. ValueError if that is no number above zero."""
+    """The size of a pod's group. ValueError if its annotation is not a positive number."""
     size = whole_number(pod.at("metadata", "annotations", POD_GROUP_COUNT).text())
     if size < 1:
         raise ValueError("group total count should be greater than zero")
@@ -36,13 +36,13 @@ def group_size(pod: Field) -> int:
 
 
 def excess_pods(pods: Sequence[Field]) -> list[Field]:
-    """The youngest of the pods that are more than the group has."""
+    """The youngest pods beyond the size of the group."""
     alive = [pod for pod in pods if pod.at("status", "phase").text() != "Failed"]
     return sorted(alive, key=_age)[group_size(pods[0]) :]
 
 
 def check_indexes(pods: Sequence[Field]) -> None:
-    """ValueError if a pod has a number that its group does not have."""
+    """ValueError if a pod has an index beyond the size of its group."""
     for pod in pods:
         index = pod.at("metadata", "labels", GROUP_POD_INDEX)
         if not index.present:
@@ -54,8 +54,8 @@ def check_indexes(pods: Sequence[Field]) -> None:
             raise ValueError(f"{index.path}: validation error: {index.text()} is not below {group_size(pod)}")
 
 
-def check_alike(pods: Sequence[Field]) -> None:
-    """ValueError if two pods of a group name different queues, or different sizes of it."""
+def check_same_group(pods: Sequence[Field]) -> None:
+    """ValueError if two pods of a group name different queues or group sizes."""
     first = pods[0].at("metadata")
     for pod in pods[1:]:
         both = f"pods '{first.at('name').text()}' and '{pod.at('metadata', 'name').text()}' has different"
@@ -70,23 +70,23 @@ def check_alike(pods: Sequence[Field]) -> None:
 def group_workload(
     pods: Sequence[Field], find: Find = nothing, rules: FeatureSwitches = RULES, copied: Copied = NONE
 ) -> Object:
-    """The Workload of a group of pods that are all there: a pod set for each role.
+    """The Workload of a complete pod group: a pod set for each role.
 
-    Pods that are too many do not count; those that linger own the Workload all the same.
+    Excess pods do not count; terminating ones still own the Workload.
     """
     check_indexes(pods)
-    check_alike(pods)
+    check_same_group(pods)
     excess = {_age(pod) for pod in excess_pods(pods)}
     counted = [pod for pod in pods if _age(pod) not in excess]
-    staying = [pod for pod in pods if pod in counted or pod.at("metadata", "deletionTimestamp").present]
+    owners = [pod for pod in pods if pod in counted or pod.at("metadata", "deletionTimestamp").present]
     first = counted[0]
-    made = make_workload(group_name(first, rules).text(), first, _role_sets(counted, rules), find, NONE)
+    workload = make_workload(group_name(first, rules).text(), first, _role_sets(counted, rules), find, NONE)
     for pod in counted:
-        for key, value in along(pod, copied).items():
-            made["metadata"][key] |= value
-    made["metadata"]["annotations"][OF_GROUP] = "true"
-    made["metadata"]["ownerReferences"] = [owner(pod, controls=False) for pod in staying]
-    return made
+        for key, value in copied_metadata(pod, copied).items():
+            workload["metadata"][key] |= value
+    workload["metadata"]["annotations"][OF_GROUP] = "true"
+    workload["metadata"]["ownerReferences"] = [owner(pod, controls=False) for pod in owners]
+    return workload
 
 
 def _age(pod: Field) -> tuple[str, str]:
@@ -98,17 +98,17 @@ def _role_sets(pods: Sequence[Field], rules: FeatureSwitches) -> list[Object]:
     if pods[0].at("metadata", "annotations", FAST_ADMISSION).text() == "true":
         only = pod_sets(pods[0], rules=rules)[0]
         return [only | {"name": _role(pods[0]), "count": group_size(pods[0])}]
-    found: dict[str, Object] = {}
+    sets: dict[str, Object] = {}
     for pod in pods:
         role = _role(pod)
-        if role in found:
-            found[role]["count"] += 1
+        if role in sets:
+            sets[role]["count"] += 1
         else:
-            found[role] = pod_sets(pod, rules=rules)[0] | {"name": role}
-    return [found[role] for role in sorted(found)]
+            sets[role] = pod_sets(pod, rules=rules)[0] | {"name": role}
+    return [sets[role] for role in sorted(sets)]
 
 
 def _role(pod: Field) -> str:
     spec = pod.at("spec").value
-    known = pod.at("metadata", "annotations", ROLE_HASH).text()
-    return known or role_hash(spec if isinstance(spec, dict) else {})
+    annotated = pod.at("metadata", "annotations", ROLE_HASH).text()
+    return annotated or role_hash(spec if isinstance(spec, dict) else {})

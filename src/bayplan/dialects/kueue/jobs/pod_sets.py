@@ -13,10 +13,10 @@ from bayplan.dialects.kueue.fields.job_rules import whole_number
 from bayplan.dialects.kueue.names.annotations import MINIMUM, read_annotations
 from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 
-_OF_THE_CONTROLLER = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid")
-"""Labels that the Job controller puts on its template: they differ from run to run."""
-_BARE = ("Pod", "StatefulSet")
-"""Kinds whose pod sets keep nothing of the metadata."""
+_CONTROLLER_LABELS = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid")
+"""Labels that the Job controller adds to the template: they differ from run to run."""
+_WITHOUT_METADATA = ("Pod", "StatefulSet")
+"""Kinds whose pod sets do not copy the metadata of the template."""
 
 Object = dict[str, Any]
 
@@ -27,38 +27,38 @@ def pod_sets(job: Field, find: Find = nothing, rules: FeatureSwitches = RULES) -
 
 
 def _pod_set(job: Field, part: JobPart, rules: FeatureSwitches) -> Object:
-    made: Object = {"name": part.name, "count": part.count, "template": _template(job, part)}
-    fewest = read_annotations(job.at("metadata")).get(MINIMUM)
-    if fewest is not None and job.at("kind").text() == "Job":
-        made["minCount"] = whole_number(fewest)
+    pod_set: Object = {"name": part.name, "count": part.count, "template": _template(job, part)}
+    minimum = read_annotations(job.at("metadata")).get(MINIMUM)
+    if minimum is not None and job.at("kind").text() == "Job":
+        pod_set["minCount"] = whole_number(minimum)
     request = part_request(part, read_annotations(part.metadata), rules) if rules.topology else None
     if request is not None:
-        made["topologyRequest"] = request
-    return made
+        pod_set["topologyRequest"] = request
+    return pod_set
 
 
 def _template(job: Field, part: JobPart) -> Object:
-    given = part.template.value if isinstance(part.template.value, dict) else {}
-    template: Object = copy.deepcopy({key: given[key] for key in ("metadata", "spec") if key in given})
+    source = part.template.value if isinstance(part.template.value, dict) else {}
+    template: Object = copy.deepcopy({key: source[key] for key in ("metadata", "spec") if key in source})
     kind = job.at("kind").text()
-    if kind in _BARE:
+    if kind in _WITHOUT_METADATA:
         template.pop("metadata", None)
     if kind == "Job":
         _drop_labels(template)
     spec = template.get("spec")
     for key in ("initContainers", "containers"):
         for container in (spec.get(key) or ()) if isinstance(spec, dict) else ():
-            _settle_environment(container)
+            _deduplicate_env(container)
     return template
 
 
 def _drop_labels(template: Object) -> None:
     labels = (template.get("metadata") or {}).get("labels") or {}
-    for label in _OF_THE_CONTROLLER:
+    for label in _CONTROLLER_LABELS:
         labels.pop(label, None)
 
 
-def _settle_environment(container: Object) -> None:
-    """Of variables of one name the last counts, and stands where the first stood."""
+def _deduplicate_env(container: Object) -> None:
+    """Of variables with the same name the last counts, at the position of the first."""
     if container.get("env"):
         container["env"] = list({variable.get("name"): variable for variable in container["env"]}.values())

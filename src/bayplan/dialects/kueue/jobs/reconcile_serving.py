@@ -1,4 +1,4 @@
-"""StatefulSets and LeaderWorkerSets: their Workloads are there before their pods, which join them later."""
+"""Reconciliation of StatefulSets and LeaderWorkerSets: their pods join Workloads that exist before."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from bayplan.dialects.kueue.jobs import status as job_statuses
 from bayplan.dialects.kueue.jobs.pod_adoption import adopted
 from bayplan.dialects.kueue.jobs.reconcile_job import (
     JobContext,
-    gate_followed,
-    priority_followed,
-    queue_followed,
+    sync_admission_gate,
+    sync_priority_class,
+    sync_queue_name,
 )
 from bayplan.dialects.kueue.jobs.reconcile_pods import PODS
 from bayplan.dialects.kueue.jobs.workload import job_workload, owner, replica_name
 from bayplan.dialects.kueue.jobs.writes import (
     WriteWithEvents,
     changed,
-    created,
+    create,
+    delete_workload,
     difference,
+    event_about,
     is_leaving,
     key_of,
     owners,
-    removed,
-    told,
     with_status,
 )
 from bayplan.dialects.kueue.names.annotations import MANAGED, SUSPENDED_BY
@@ -42,110 +42,114 @@ from bayplan.dialects.kueue.names.job_kinds import PARENTS
 Object = dict[str, Any]
 
 SERVING_KINDS = ("StatefulSet", "LeaderWorkerSet")
-DEEDS_MAX = 100
-"""Writes for one object in one step; it is looked at again once they are made."""
-_JOINING = {PARENTS[kind]: kind for kind in SERVING_KINDS}
+WRITES_MAX = 100
+"""Writes for one object in one step; it is reconciled again once they are made."""
+_KIND_OF_PARENT = {PARENTS[kind]: kind for kind in SERVING_KINDS}
 
 
 def keep_serving(
-    job: Object, workloads: Sequence[Object], known: JobContext, now: float
+    job: Object, workloads: Sequence[Object], context: JobContext, now: float
 ) -> list[WriteWithEvents]:
-    """The next writes for the Workloads of something that serves and names a queue."""
-    if is_leaving(job) or flaws(job, known.find):
-        return []  # its Workloads go with it; what cannot be read waits
+    """The next writes for the Workloads of a queued StatefulSet or LeaderWorkerSet."""
+    if is_leaving(job) or flaws(job, context.find):
+        return []  # its Workloads are garbage-collected; an invalid object stays pending
     try:
         if job["kind"] == "StatefulSet":
-            return _keep_set(job, workloads, known, now)
-        return _keep_groups(job, workloads, known, now)
+            return _reconcile_stateful_set(job, workloads, context, now)
+        return _reconcile_leader_worker_set(job, workloads, context, now)
     except ValueError:
-        return []  # the webhook says what is wrong
+        return []  # reported by the webhook
 
 
-def _keep_set(
-    job: Object, workloads: Sequence[Object], known: JobContext, now: float
+def _reconcile_stateful_set(
+    job: Object, workloads: Sequence[Object], context: JobContext, now: float
 ) -> list[WriteWithEvents]:
-    """All pods of a StatefulSet are one gang; without any it waits, out of the line."""
+    """All pods of a StatefulSet are one gang; scaled to zero, its Workload is on hold."""
     count = Field(job).at("spec", "replicas").integer(default=1)
-    wanted = job_workload(Field(job), 0, known.find, known.rules, known.copied)
-    found = _named(workloads).get(wanted["metadata"]["name"])
-    if found is None:
+    wanted = job_workload(Field(job), 0, context.find, context.rules, context.copied)
+    workload = _by_name(workloads).get(wanted["metadata"]["name"])
+    if workload is None:
         return [_created(job, wanted, now)] if count else []
-    if is_leaving(found):
+    if is_leaving(workload):
         return []
     uid = job["metadata"].get("uid")
-    if count and all(one.get("uid") != uid for one in owners(found)):
-        references = [*owners(found), owner(Field(job), controls=False)]
-        after = {**found, "metadata": {**found["metadata"], "ownerReferences": references}}
-        return [changed(WORKLOADS, found, after)]
-    if deeds := (queue_followed(job, found) if count else []) or gate_followed(job, found, now):
-        return deeds
-    status = job_statuses.off_hold(found, now) if count else job_statuses.on_hold(found, now)
-    return [with_status(found, status)] if status is not None else []
+    if count and all(one.get("uid") != uid for one in owners(workload)):
+        references = [*owners(workload), owner(Field(job), controls=False)]
+        after = {**workload, "metadata": {**workload["metadata"], "ownerReferences": references}}
+        return [changed(WORKLOADS, workload, after)]
+    if writes := (sync_queue_name(job, workload) if count else []) or sync_admission_gate(job, workload, now):
+        return writes
+    status = job_statuses.off_hold(workload, now) if count else job_statuses.on_hold(workload, now)
+    return [with_status(workload, status)] if status is not None else []
 
 
-def _keep_groups(
-    job: Object, workloads: Sequence[Object], known: JobContext, now: float
+def _reconcile_leader_worker_set(
+    job: Object, workloads: Sequence[Object], context: JobContext, now: float
 ) -> list[WriteWithEvents]:
-    """Each group of a LeaderWorkerSet is a gang of its own; who comes first should also be admitted first."""
-    there = _named(workloads)
-    line = f"{job['kind']} {key_of(job)}"
-    first = job_workload(Field(job), 0, known.find, known.rules, known.copied)
-    deeds: list[WriteWithEvents] = []
-    for index in range(_groups(job)):
-        found = there.pop(replica_name(Field(job), index), None)
-        if len(deeds) >= DEEDS_MAX:
-            continue  # only those that nobody wants any more are still looked for
-        if found is None:
-            deed = _created(job, job_workload(Field(job), index, known.find, known.rules, known.copied), now)
-            deeds.append(replace(deed, write=replace(deed.write, line=line)))
-        elif not is_leaving(found):
-            deeds += (
-                queue_followed(job, found)
-                or gate_followed(job, found, now)
-                or priority_followed(job, found, first, now)
+    """Each group of a LeaderWorkerSet is a gang; Workloads are created in the order of the groups."""
+    by_name = _by_name(workloads)
+    order_key = f"{job['kind']} {key_of(job)}"
+    first = job_workload(Field(job), 0, context.find, context.rules, context.copied)
+    writes: list[WriteWithEvents] = []
+    for index in range(_group_count(job)):
+        workload = by_name.pop(replica_name(Field(job), index), None)
+        if len(writes) >= WRITES_MAX:
+            continue  # only surplus Workloads are still collected
+        if workload is None:
+            write = _created(
+                job, job_workload(Field(job), index, context.find, context.rules, context.copied), now
             )
-    return (deeds + [deed for one in there.values() for deed in removed(one)])[:DEEDS_MAX]
+            writes.append(replace(write, write=replace(write.write, line=order_key)))
+        elif not is_leaving(workload):
+            writes += (
+                sync_queue_name(job, workload)
+                or sync_admission_gate(job, workload, now)
+                or sync_priority_class(job, workload, first, now)
+            )
+    return (writes + [write for one in by_name.values() for write in delete_workload(one)])[:WRITES_MAX]
 
 
-def _groups(job: Object) -> int:
-    """How many groups there are; more than asked for while newer ones take over."""
+def _group_count(job: Object) -> int:
+    """How many groups there are; more than `replicas` during a rolling update with surge."""
     field = Field(job)
-    count, there = copies(field), field.at("status", "replicas").integer()
+    count, existing = copies(field), field.at("status", "replicas").integer()
     rolling = field.at("spec", "rolloutStrategy", "rollingUpdateConfiguration")
     surge = rolling.at("maxSurge").value
     updated = field.at("status", "updatedReplicas").integer()
-    count = there if there > count and surge not in (None, 0, "0") and updated < count else count
+    count = existing if existing > count and surge not in (None, 0, "0") and updated < count else count
     return min(count, 2 * GROUPS_MAX)
 
 
 def _created(job: Object, wanted: Object, now: float) -> WriteWithEvents:
-    return created(
-        WORKLOADS, wanted, told(job, "CreatedWorkload", f"Created Workload: {key_of(wanted)}", now)
+    return create(
+        WORKLOADS, wanted, event_about(job, "CreatedWorkload", f"Created Workload: {key_of(wanted)}", now)
     )
 
 
-def _named(workloads: Sequence[Object]) -> dict[str, Object]:
+def _by_name(workloads: Sequence[Object]) -> dict[str, Object]:
     return {one["metadata"]["name"]: one for one in workloads}
 
 
-# ── pods that join ─────────────────────────────────────────────────────────────────────────────────
+# ── joining pods ───────────────────────────────────────────────────────────────────────────────────
 
 
 def parent_kind(pod: PodWire) -> str:
-    """The kind of the owner that a pod waits to join; nothing if it waits for none."""
-    notes, labels = pod.metadata.annotations or {}, pod.metadata.labels or {}
-    leaving = pod.metadata.deletion_timestamp is not None or pod.status.phase in ("Succeeded", "Failed")
-    return "" if leaving or MANAGED in labels else _JOINING.get(notes.get(SUSPENDED_BY, ""), "")
+    """The kind of the owner whose Workload a pod has yet to join; empty if none."""
+    annotations, labels = pod.metadata.annotations or {}, pod.metadata.labels or {}
+    terminating = pod.metadata.deletion_timestamp is not None or pod.status.phase in ("Succeeded", "Failed")
+    return (
+        "" if terminating or MANAGED in labels else _KIND_OF_PARENT.get(annotations.get(SUSPENDED_BY, ""), "")
+    )
 
 
 def joined(pod: PodWire, parent: Object, rules: FeatureSwitches = RULES) -> list[WriteWithEvents]:
-    """Make a pod one of its owner's Workload."""
+    """Add a pod to the Workload of its owner."""
     meta = pod.metadata
-    shown: Object = {
+    current: Object = {
         "metadata": {"name": meta.name, "labels": meta.labels or {}, "annotations": meta.annotations or {}},
         "spec": {"schedulingGates": [{"name": gate.name} for gate in pod.spec.scheduling_gates or ()]},
     }
-    change: Mapping[str, Any] = difference(shown, adopted(shown, parent, rules=rules))
+    change: Mapping[str, Any] = difference(current, adopted(current, parent, rules=rules))
     if not change:
         return []
     where = (meta.namespace or "default", meta.name)

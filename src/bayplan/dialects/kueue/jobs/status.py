@@ -1,4 +1,4 @@
-"""What its job makes of a Workload's status: it ends, gets ready, takes too long. None: nothing to write."""
+"""The status of a Workload after a change of its job: finished, pods ready, timed out. None: unchanged."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from bayplan.dialects.kueue.status.conditions import (
     condition_of,
     is_true,
 )
-from bayplan.dialects.kueue.status.decisions import send_away
+from bayplan.dialects.kueue.status.decisions import mark_evicted
 
 PODS_READY = "PodsReady"
 REPLACEMENTS = "WaitingForReplacementPods"
-TIMED_OUT = "PodsReadyTimeout"
+PODS_READY_TIMEOUT = "PodsReadyTimeout"
 NEVER = float("inf")
 
-_WAITS, _RECOVERS = "WaitForStart", "WaitForRecovery"
+_WAIT_FOR_START, _WAIT_FOR_RECOVERY = "WaitForStart", "WaitForRecovery"
 _STARTED, _RECOVERED = "Started", "Recovered"
 _NOT_READY = "Not all pods are ready or succeeded"
-_LOST_ONE = "At least one pod has failed, waiting for recovery"
+_POD_FAILED = "At least one pod has failed, waiting for recovery"
 _ALL_READY = "All pods reached readiness and the workload is running"
 
 Object = dict[str, Any]
@@ -36,17 +36,17 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PodsReadyPolicy:
-    """How long pods may take to get ready, and how often a gang may try again (waitForPodsReady)."""
+    """How long pods may take to become ready, and how often a gang is requeued (waitForPodsReady)."""
 
     seconds: float = 300.0
-    recovery_seconds: float | None = None  # None: as long as they like
+    recovery_seconds: float | None = None  # None: no limit
     backoff_base_seconds: float = 60.0
     backoff_max_seconds: float = 3600.0
-    retries_max: int | None = None  # None: as often as they like
+    retries_max: int | None = None  # None: no limit
 
 
 def finished(workload: Object, reason: str, message: str, now: float) -> Object | None:
-    """A Workload whose job is over."""
+    """The status of a Workload whose job finished."""
     if is_true(workload, FINISHED):
         return None
     draft = Draft.of(workload, now)
@@ -55,93 +55,97 @@ def finished(workload: Object, reason: str, message: str, now: float) -> Object 
 
 
 def reclaimed(workload: Object, counts: Mapping[str, int]) -> Object | None:
-    """Pods that will not run again give back their quota."""
+    """The status with the reclaimable pods: those that finished release their quota."""
     status = workload.get("status") or {}
     sizes = {one["name"]: one.get("count", 1) for one in workload["spec"].get("podSets") or ()}
     limited = {name: min(count, sizes.get(name, count)) for name, count in counts.items()}
-    known = {one["name"]: one.get("count", 0) for one in status.get("reclaimablePods") or ()}
-    if limited == known:
+    current = {one["name"]: one.get("count", 0) for one in status.get("reclaimablePods") or ()}
+    if limited == current:
         return None
-    told = [{"name": name, "count": count} for name, count in limited.items()]
-    return {**status, "reclaimablePods": told}
+    reclaimable = [{"name": name, "count": count} for name, count in limited.items()]
+    return {**status, "reclaimablePods": reclaimable}
 
 
 def pods_ready(workload: Object, ready: bool, now: float) -> Object | None:
-    """Whether the pods of a Workload are all there and well."""
+    """The status with the PodsReady condition."""
     before = condition_of(workload, PODS_READY) or {}
-    why = before.get("reason", "")
+    old_reason = before.get("reason", "")
     if not is_true(workload, ADMITTED):
-        holds, reason, told = False, _WAITS, _NOT_READY
+        holds, reason, message = False, _WAIT_FOR_START, _NOT_READY
     elif ready:
-        reason = _RECOVERED if why in (_RECOVERS, _RECOVERED) else _STARTED
-        holds, told = True, _ALL_READY
-    elif before.get("status") == "True" or why == _RECOVERS:
-        holds, reason, told = False, _RECOVERS, _LOST_ONE
+        reason = _RECOVERED if old_reason in (_WAIT_FOR_RECOVERY, _RECOVERED) else _STARTED
+        holds, message = True, _ALL_READY
+    elif before.get("status") == "True" or old_reason == _WAIT_FOR_RECOVERY:
+        holds, reason, message = False, _WAIT_FOR_RECOVERY, _POD_FAILED
     else:
-        holds, reason, told = False, _WAITS, _NOT_READY
-    if (before.get("status"), why) == ("True" if holds else "False", reason):
+        holds, reason, message = False, _WAIT_FOR_START, _NOT_READY
+    if (before.get("status"), old_reason) == ("True" if holds else "False", reason):
         return None
     draft = Draft.of(workload, now)
-    draft.mark(PODS_READY, holds, reason, told)
+    draft.mark(PODS_READY, holds, reason, message)
     return draft.done()
 
 
-def patience_ends(workload: Object, patience: PodsReadyPolicy) -> float:
-    """When it is too late for the pods of a Workload to get ready."""
-    since, limit, _ = _waits(workload, patience)
+def pods_ready_deadline(workload: Object, policy: PodsReadyPolicy) -> float:
+    """When the pods of a Workload have to be ready."""
+    since, limit, _ = _not_ready_since(workload, policy)
     return NEVER if limit is None else since + limit
 
 
-def timed_out(workload: Object, patience: PodsReadyPolicy, now: float) -> Object | None:
-    """Its pods were not ready in time: it tries again after a while, or never if it tried too often."""
-    if patience_ends(workload, patience) > now:
+def pods_ready_timed_out(workload: Object, policy: PodsReadyPolicy, now: float) -> Object | None:
+    """Evict a Workload whose pods are not ready in time; deactivate it after too many retries."""
+    if pods_ready_deadline(workload, policy) > now:
         return None
     draft = Draft.of(workload, now)
     state = draft.status.get("requeueState") or {}
-    tries = int(state.get("count") or 0) + 1
-    if patience.retries_max is not None and tries > patience.retries_max:
-        told = "exceeding the maximum number of re-queuing retries"
-        draft.mark(DEACTIVATION_TARGET, True, "RequeuingLimitExceeded", told)
+    count = int(state.get("count") or 0) + 1
+    if policy.retries_max is not None and count > policy.retries_max:
+        message = "exceeding the maximum number of re-queuing retries"
+        draft.mark(DEACTIVATION_TARGET, True, "RequeuingLimitExceeded", message)
         return draft.done()
-    wait = min(patience.backoff_base_seconds * 2.0 ** min(tries - 1, 60), patience.backoff_max_seconds)
+    wait = min(policy.backoff_base_seconds * 2.0 ** min(count - 1, 60), policy.backoff_max_seconds)
     later = max(now + wait, seconds(str(state.get("requeueAt") or "")))
-    draft.status["requeueState"] = {**state, "count": tries, "requeueAt": timestamp(later)}
+    draft.status["requeueState"] = {**state, "count": count, "requeueAt": timestamp(later)}
     name = f"{workload['metadata'].get('namespace', 'default')}/{workload['metadata']['name']}"
-    cause = _waits(workload, patience)[2]
-    send_away(draft, TIMED_OUT, f"Exceeded the PodsReady timeout {name}", cause, tell_cause=False)
+    cause = _not_ready_since(workload, policy)[2]
+    mark_evicted(draft, PODS_READY_TIMEOUT, f"Exceeded the PodsReady timeout {name}", cause, tell_cause=False)
     return draft.done()
 
 
-def time_is_up(workload: Object) -> float:
-    """When a Workload has run for as long as it may."""
-    most, admitted = workload["spec"].get("maximumExecutionTimeSeconds"), condition_of(workload, ADMITTED)
-    if most is None or admitted is None or not is_true(workload, ADMITTED):
+def execution_deadline(workload: Object) -> float:
+    """When a Workload reaches its maximum execution time."""
+    limit, admitted = workload["spec"].get("maximumExecutionTimeSeconds"), condition_of(workload, ADMITTED)
+    if limit is None or admitted is None or not is_true(workload, ADMITTED):
         return NEVER
     past = (workload.get("status") or {}).get("accumulatedPastExecutionTimeSeconds") or 0
-    return seconds(str(admitted.get("lastTransitionTime") or "")) + float(most - past)
+    return seconds(str(admitted.get("lastTransitionTime") or "")) + float(limit - past)
 
 
-def overdue(workload: Object, now: float) -> Object | None:
-    """It ran for longer than it may, and is not to come back."""
-    if time_is_up(workload) > now or is_true(workload, DEACTIVATION_TARGET) or is_true(workload, FINISHED):
+def execution_timed_out(workload: Object, now: float) -> Object | None:
+    """Deactivate a Workload that exceeded its maximum execution time."""
+    if (
+        execution_deadline(workload) > now
+        or is_true(workload, DEACTIVATION_TARGET)
+        or is_true(workload, FINISHED)
+    ):
         return None
     draft = Draft.of(workload, now)
-    told = "exceeding the maximum execution time"
-    draft.mark(DEACTIVATION_TARGET, True, "MaximumExecutionTimeExceeded", told)
+    message = "exceeding the maximum execution time"
+    draft.mark(DEACTIVATION_TARGET, True, "MaximumExecutionTimeExceeded", message)
     draft.put("accumulatedPastExecutionTimeSeconds", None)
     return draft.done()
 
 
-def replacements(workload: Object, absent: bool, now: float) -> Object | None:
-    """Whether pods of a group have to be replaced by whoever made them."""
-    known = condition_of(workload, REPLACEMENTS)
-    if known is None and not absent:
+def waiting_for_replacements(workload: Object, missing: bool, now: float) -> Object | None:
+    """The status with the WaitingForReplacementPods condition of a pod group."""
+    condition = condition_of(workload, REPLACEMENTS)
+    if condition is None and not missing:
         return None
     draft = Draft.of(workload, now)
-    if absent:
-        leaving = condition_of(workload, EVICTED) if is_true(workload, EVICTED) else None
-        if leaving is not None:
-            draft.mark(REPLACEMENTS, True, leaving["reason"], leaving["message"])
+    if missing:
+        evicted = condition_of(workload, EVICTED) if is_true(workload, EVICTED) else None
+        if evicted is not None:
+            draft.mark(REPLACEMENTS, True, evicted["reason"], evicted["message"])
         elif not draft.holds(REPLACEMENTS):
             draft.mark(REPLACEMENTS, True, "PodsFailed", "Some Failed pods need replacement")
     elif draft.holds(REPLACEMENTS):
@@ -150,35 +154,35 @@ def replacements(workload: Object, absent: bool, now: float) -> Object | None:
 
 
 def on_hold(workload: Object, now: float) -> Object | None:
-    """Nobody wants pods for now: quota is given back, and the line is left."""
+    """Put a Workload that was scaled to zero on hold: it releases its quota and is not queued."""
     active = workload["spec"].get("active") is not False
-    holding = is_true(workload, QUOTA_RESERVED) and not is_true(workload, EVICTED)
-    if not (active and holding) or is_true(workload, FINISHED):
+    reserved = is_true(workload, QUOTA_RESERVED) and not is_true(workload, EVICTED)
+    if not (active and reserved) or is_true(workload, FINISHED):
         return None
     draft = Draft.of(workload, now)
-    draft.lose_quota(ON_HOLD, "StatefulSet scaled to zero; workload on hold")
+    draft.release_quota(ON_HOLD, "StatefulSet scaled to zero; workload on hold")
     return draft.done()
 
 
 def off_hold(workload: Object, now: float) -> Object | None:
-    """Pods are wanted again."""
-    known = condition_of(workload, QUOTA_RESERVED) or {}
-    if known.get("status") != "False" or known.get("reason") != ON_HOLD:
+    """Queue a Workload again that was scaled up from zero."""
+    reserved = condition_of(workload, QUOTA_RESERVED) or {}
+    if reserved.get("status") != "False" or reserved.get("reason") != ON_HOLD:
         return None
     draft = Draft.of(workload, now)
-    draft.lose_quota("PendingEvaluation", "Workload no longer on hold; waiting for quota reservation")
+    draft.release_quota("PendingEvaluation", "Workload no longer on hold; waiting for quota reservation")
     return draft.done()
 
 
-def _waits(workload: Object, patience: PodsReadyPolicy) -> tuple[float, float | None, str]:
-    """Since when pods are awaited, for how long that may take, and what they are awaited for."""
+def _not_ready_since(workload: Object, policy: PodsReadyPolicy) -> tuple[float, float | None, str]:
+    """Since when pods are not ready, the limit in seconds (None: no limit), and the cause."""
     active = workload["spec"].get("active") is not False
     admitted, ready = condition_of(workload, ADMITTED), condition_of(workload, PODS_READY) or {}
     if not active or admitted is None or not is_true(workload, ADMITTED) or is_true(workload, EVICTED):
         return 0.0, None, ""
     if ready.get("status") == "True":
         return 0.0, None, ""
-    if ready.get("reason", _WAITS) == _WAITS:
-        return seconds(str(admitted.get("lastTransitionTime") or "")), patience.seconds, _WAITS
+    if ready.get("reason", _WAIT_FOR_START) == _WAIT_FOR_START:
+        return seconds(str(admitted.get("lastTransitionTime") or "")), policy.seconds, _WAIT_FOR_START
     since = seconds(str(ready.get("lastTransitionTime") or ""))
-    return since, patience.recovery_seconds, _RECOVERS
+    return since, policy.recovery_seconds, _WAIT_FOR_RECOVERY

@@ -1,4 +1,4 @@
-"""The Workload that stands for a job, for one replica of it, or for a group of pods."""
+"""The Workload of a job, of one replica of it, or of a pod group."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bayplan.model.whole_numbers import INT32_MAX, whole_number
 
 PROVISIONING = "provreq.kueue.x-k8s.io/"
 _HASH_LENGTH = 5
-_SHARED = ("LeaderWorkerSet", "StatefulSet")
+_NOT_CONTROLLED = ("LeaderWorkerSet", "StatefulSet")
 """Kinds that own their Workloads without controlling them."""
 
 Object = dict[str, Any]
@@ -36,7 +36,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Which labels and annotations go along from a job to its Workload."""
+    """The labels and annotations that are copied from a job to its Workload."""
 
     labels: frozenset[str] = frozenset()
     annotations: frozenset[str] = frozenset()
@@ -46,14 +46,14 @@ NONE = Copied()
 
 
 def workload_name(kind: str, name: str, uid: str, extra: str = "") -> str:
-    """A name that tells the job and differs for every job there ever was."""
+    """The name of a Workload: kind and name of the job, and a hash that includes its uid."""
     parts = [kind, KINDS[kind].group, name, uid, *([extra] if extra else [])]
     end = digest("\n".join(parts), _HASH_LENGTH)
     return f"{f'{kind.lower()}-{name}'[: LABEL_MAX - 1 - _HASH_LENGTH]}-{end}"
 
 
 def replica_name(job: Field, index: int) -> str:
-    """What the Workload of one replica of a LeaderWorkerSet is called."""
+    """The name of the Workload of one replica of a LeaderWorkerSet."""
     metadata = job.at("metadata")
     owned = f"{metadata.at('name').text()}-{index}"
     return workload_name("LeaderWorkerSet", owned, metadata.at("uid").text())
@@ -73,23 +73,27 @@ def job_workload(
     kind, metadata = job.at("kind").text(), job.at("metadata")
     name, uid = metadata.at("name").text(), metadata.at("uid").text()
     owned = f"{name}-{index}" if kind == "LeaderWorkerSet" else name
-    made = make_workload(workload_name(kind, owned, uid), job, pod_sets(job, find, rules), find, copied)
+    workload = make_workload(workload_name(kind, owned, uid), job, pod_sets(job, find, rules), find, copied)
     if uid and not label_value_problems(uid):
-        made["metadata"]["labels"][JOB_UID] = uid
-    if kind in _SHARED:
-        notes = made["metadata"]["annotations"]
-        notes |= {OF_GROUP: "true", OWNER_KIND: f"{KINDS[kind].api_version}, Kind={kind}", OWNER_NAME: name}
+        workload["metadata"]["labels"][JOB_UID] = uid
+    if kind in _NOT_CONTROLLED:
+        annotations = workload["metadata"]["annotations"]
+        annotations |= {
+            OF_GROUP: "true",
+            OWNER_KIND: f"{KINDS[kind].api_version}, Kind={kind}",
+            OWNER_NAME: name,
+        }
         if kind == "LeaderWorkerSet":
-            notes[REPLICA] = str(index)
-    made["metadata"]["ownerReferences"] = [owner(job, controls=kind not in _SHARED)]
-    return made
+            annotations[REPLICA] = str(index)
+    workload["metadata"]["ownerReferences"] = [owner(job, controls=kind not in _NOT_CONTROLLED)]
+    return workload
 
 
 def refreshed(workload: Object, wanted: Object, *, serving: bool = False) -> Object | None:
-    """What a Workload should be, given the one its job would get today; None if it is fine as it is.
+    """A Workload updated to the one its job would get today (`wanted`); None if nothing changed.
 
-    While no quota is reserved it is rewritten; after that only another queue is written into it, and
-    anything else needs a new one. The queue of pods that serve is changed by whoever made them.
+    While no quota is reserved it is rewritten; after that only the queue is updated, and any other change
+    needs a new Workload. The queue of serving pods is updated by the reconciler of their owner.
     """
     spec, today = workload["spec"], wanted["spec"]
     key = "maximumExecutionTimeSeconds"
@@ -109,10 +113,12 @@ def _shape(spec: Object) -> list[tuple[object, ...]]:
 
 
 def make_workload(name: str, job: Field, sets: list[Object], find: Find, copied: Copied) -> Object:
-    """A Workload of this name for these pod sets, with what a job says about it."""
-    metadata, carried = job.at("metadata"), along(job, copied)
-    labels, notes = metadata.at("labels").texts(), metadata.at("annotations").texts()
-    kept = {key: value for key, value in notes.items() if key.startswith(PROVISIONING) or key == GATED_BY}
+    """A Workload with this name and these pod sets, and the metadata, queue and priority of a job."""
+    metadata, copied_parts = job.at("metadata"), copied_metadata(job, copied)
+    labels, annotations = metadata.at("labels").texts(), metadata.at("annotations").texts()
+    own_annotations = {
+        key: value for key, value in annotations.items() if key.startswith(PROVISIONING) or key == GATED_BY
+    }
     spec: Object = {"podSets": sets, **_priority(job, sets, find)}
     if labels.get(QUEUE):
         spec["queueName"] = labels[QUEUE]
@@ -125,16 +131,16 @@ def make_workload(name: str, job: Field, sets: list[Object], find: Find, copied:
         "metadata": {
             "name": name,
             "namespace": metadata.at("namespace").text(),
-            "labels": carried["labels"],
-            "annotations": kept | carried["annotations"],
+            "labels": copied_parts["labels"],
+            "annotations": own_annotations | copied_parts["annotations"],
             "finalizers": [IN_USE],
         },
         "spec": spec,
     }
 
 
-def along(job: Field, copied: Copied) -> dict[str, dict[str, str]]:
-    """Labels and annotations that a Workload gets from its job."""
+def copied_metadata(job: Field, copied: Copied) -> dict[str, dict[str, str]]:
+    """The labels and annotations that a Workload copies from its job."""
     metadata = job.at("metadata")
     wanted = {"labels": copied.labels, "annotations": copied.annotations}
     return {
@@ -144,23 +150,23 @@ def along(job: Field, copied: Copied) -> dict[str, dict[str, str]]:
 
 
 def _priority(job: Field, sets: list[Object], find: Find) -> Object:
-    """The priority by the class that the job names for itself, or else by the first that its pods name."""
+    """The priority of the class that the job names, or else of the first class that its pods name."""
     own = job.at("metadata", "labels", PRIORITY_CLASS).text()
     scheduling = job.at("spec", "runPolicy", "schedulingPolicy", "priorityClass").text()
     of_pods = (one["template"].get("spec", {}).get("priorityClassName") for one in sets)
-    name = own or scheduling or next((found for found in of_pods if found), "")
+    name = own or scheduling or next((name_of_pods for name_of_pods in of_pods if name_of_pods), "")
     if not name:
         return {"priority": 0}
     kind, group = (
         ("WorkloadPriorityClass", "kueue.x-k8s.io") if own else ("PriorityClass", "scheduling.k8s.io")
     )
-    known = find(kind, "", name)
-    value = known.get("value", 0) if isinstance(known, dict) else 0
+    priority_class = find(kind, "", name)
+    value = priority_class.get("value", 0) if isinstance(priority_class, dict) else 0
     return {"priority": value, "priorityClassRef": {"group": group, "kind": kind, "name": name}}
 
 
 def owner(job: Field, *, controls: bool) -> Object:
-    """The reference of a Workload to its job."""
+    """The ownerReference of a Workload to its job."""
     kind, metadata = job.at("kind").text(), job.at("metadata")
     reference: Object = {
         "apiVersion": KINDS[kind].api_version,

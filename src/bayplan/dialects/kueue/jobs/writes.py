@@ -1,4 +1,4 @@
-"""Writes with what is announced once they are done, each under the precondition that nobody was faster."""
+"""Writes of the job reconcilers, each with its events and a precondition on the resourceVersion."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class WriteWithEvents:
-    """A write, and the events that follow it."""
+    """A write, and the events to publish once it is done."""
 
     write: Write
     told: tuple[Write, ...] = ()
 
 
 def key_of(obj: Object) -> str:
-    """Namespace and name, as messages have them."""
+    """`namespace/name` of an object, for messages."""
     return f"{obj['metadata'].get('namespace', 'default')}/{obj['metadata']['name']}"
 
 
-def told(obj: Object, why: str, message: str, now: float, kind: str = NORMAL) -> Write:
-    """An event about an object."""
+def event_about(obj: Object, reason: str, message: str, now: float, event_type: str = NORMAL) -> Write:
+    """The write of an event that regards an object."""
     meta = obj["metadata"]
-    about = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "name": meta["name"]}
-    about |= {"namespace": meta.get("namespace", "default")} | (
+    regarding = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "name": meta["name"]}
+    regarding |= {"namespace": meta.get("namespace", "default")} | (
         {"uid": meta["uid"]} if meta.get("uid") else {}
     )
-    return event_write(about, why, for_event(message), kind, timestamp(now))
+    return event_write(regarding, reason, for_event(message), event_type, timestamp(now))
 
 
-def created(kind: Kind, body: Object, *events: Write) -> WriteWithEvents:
-    """An object that was not there."""
+def create(kind: Kind, body: Object, *events: Write) -> WriteWithEvents:
+    """Create an object."""
     meta = body["metadata"]
     return WriteWithEvents(
         Write(Verb.CREATE, kind, meta.get("namespace", "default"), meta["name"], body), events
@@ -52,67 +52,69 @@ def created(kind: Kind, body: Object, *events: Write) -> WriteWithEvents:
 def changed(
     kind: Kind, before: Object, after: Object, *events: Write, subresource: str = ""
 ) -> WriteWithEvents:
-    """An object that becomes another; only what differs is sent."""
+    """Patch an object; only the difference is sent."""
     patch = difference(before, after)
     return WriteWithEvents(_write(Verb.MERGE_PATCH, kind, before, patch, subresource), events)
 
 
 def with_status(workload: Object, status: Object, *events: Write) -> WriteWithEvents:
-    """A Workload's status."""
+    """Replace the status of a Workload."""
     return WriteWithEvents(
         _write(Verb.UPDATE, WORKLOADS, workload, {**workload, "status": status}, "status"), events
     )
 
 
-def deleted(kind: Kind, obj: Object, *events: Write) -> WriteWithEvents:
-    """An object that goes."""
+def delete(kind: Kind, obj: Object, *events: Write) -> WriteWithEvents:
+    """Delete an object."""
     meta = obj["metadata"]
     where = (meta.get("namespace", "default"), meta["name"])
     return WriteWithEvents(Write(Verb.DELETE, kind, *where, uid=meta.get("uid", "")), events)
 
 
 def without_finalizer(kind: Kind, obj: Object, finalizer: str = IN_USE) -> list[WriteWithEvents]:
-    """Nothing keeps an object from going, as far as we are concerned."""
+    """Remove a finalizer from an object; nothing if it does not have it."""
     meta = obj["metadata"]
     if finalizer not in (meta.get("finalizers") or ()):
         return []
-    kept = [one for one in meta["finalizers"] if one != finalizer]
-    return [WriteWithEvents(_write(Verb.MERGE_PATCH, kind, obj, {"metadata": {"finalizers": kept or None}}))]
+    finalizers = [name for name in meta["finalizers"] if name != finalizer]
+    return [
+        WriteWithEvents(_write(Verb.MERGE_PATCH, kind, obj, {"metadata": {"finalizers": finalizers or None}}))
+    ]
 
 
-def removed(workload: Object, *events: Write) -> list[WriteWithEvents]:
-    """A Workload that is no longer wanted; one that is on its way already is only let go."""
-    free = without_finalizer(WORKLOADS, workload)
+def delete_workload(workload: Object, *events: Write) -> list[WriteWithEvents]:
+    """Delete a Workload and its finalizer; of a terminating one only the finalizer is removed."""
+    finalizer_writes = without_finalizer(WORKLOADS, workload)
     if is_leaving(workload):
-        return free
-    return [*free, deleted(WORKLOADS, workload, *events)]
+        return finalizer_writes
+    return [*finalizer_writes, delete(WORKLOADS, workload, *events)]
 
 
 def is_leaving(obj: Object) -> bool:
-    """Whether an object is being deleted."""
+    """Whether an object is terminating."""
     return bool(obj["metadata"].get("deletionTimestamp"))
 
 
 def owners(obj: Object) -> Iterable[Object]:
-    """The references of an object to whom it belongs."""
-    found: list[Object] = obj["metadata"].get("ownerReferences") or []
-    return found
+    """The ownerReferences of an object."""
+    references: list[Object] = obj["metadata"].get("ownerReferences") or []
+    return references
 
 
 def controller(obj: Object) -> Object | None:
-    """The one owner that controls an object."""
+    """The controlling ownerReference of an object."""
     return next((one for one in owners(obj) if one.get("controller")), None)
 
 
 def difference(before: Object, after: Object) -> Object:
-    """The merge patch that makes one object of another."""
+    """The merge patch that turns `before` into `after`."""
     patch: Object = {key: None for key in before if key not in after}
     for key, value in after.items():
-        known = before.get(key)
-        if isinstance(known, dict) and isinstance(value, dict):
-            if inner := difference(known, value):
+        old = before.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            if inner := difference(old, value):
                 patch[key] = inner
-        elif key not in before or known != value:
+        elif key not in before or old != value:
             patch[key] = value
     return patch
 

@@ -1,4 +1,4 @@
-"""The names of labels, annotations, gates and finalizers, and what their presence alone says about a pod."""
+"""Labels, annotations, scheduling gates and finalizers of the Kueue API, and what their presence means."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEGMENT_SIZE = PREFIX + "podset-slice-size"
 SEGMENT_LAYERS = PREFIX + "podset-slice-required-topology-constraints"
 GROUP = PREFIX + "podset-group-name"
 
-# The first draft of the API had these two; "auto" stands for the lowest level that holds the pods.
+# Of the first draft of the API; "auto" means the lowest level that fits the pods.
 REQUIRE = PREFIX + "require-topology"
 PREFER = PREFIX + "prefer-topology"
 
@@ -26,7 +26,7 @@ SYNCED = PREFIX + "job-completions-equal-parallelism"
 ELASTIC = PREFIX + "elastic-job"
 GATED_BY = PREFIX + "admission-gated-by"
 REPLACES = PREFIX + "workload-slice-replacement-for"
-SLICE_NAME = PREFIX + "workload-slice-name"  # one name for all versions of a gang that may grow
+SLICE_NAME = PREFIX + "workload-slice-name"  # shared by all Workload slices of an elastic job
 PREBUILT = PREFIX + "prebuilt-workload-name"  # a label, or an annotation if the name is long
 PRIORITY_CLASS = PREFIX + "priority-class"
 PRIORITY_BOOST = PREFIX + "priority-boost"
@@ -41,7 +41,7 @@ ROLE_HASH = PREFIX + "role-hash"
 SERVING = PREFIX + "pod-group-serving"
 SUSPENDED_BY = PREFIX + "pod-suspending-parent"
 OFFSET = PREFIX + "pod-index-offset"
-INDEX_FROM = PREFIX + "pod-group-pod-index-label"  # which label has the index of a pod in its group
+INDEX_FROM = PREFIX + "pod-group-pod-index-label"  # the label that holds the index of a pod in its group
 ELASTIC_GATE = PREFIX + "elastic-job"
 TOPOLOGY_GATE = PREFIX + "topology"
 GROUP_INDEX = PREFIX + "pod-group-pod-index"
@@ -68,20 +68,20 @@ _EXPLICIT = (REQUIRED, PREFERRED, SEGMENT_LEVEL, SEGMENT_LAYERS, REQUIRE, PREFER
 
 
 def read_annotations(metadata: Field) -> dict[str, str]:
-    """All annotations as text. Numbers and booleans may stand unquoted, as people write them."""
-    found: dict[str, str] = {}
+    """All annotations as text; unquoted numbers and booleans of a manifest are converted."""
+    annotations: dict[str, str] = {}
     for key, field in metadata.at("annotations").entries():
         if isinstance(field.value, bool):
-            found[key] = str(field.value).lower()
+            annotations[key] = str(field.value).lower()
         elif isinstance(field.value, int):
-            found[key] = str(field.value)
+            annotations[key] = str(field.value)
         else:
-            found[key] = field.text()
-    return found
+            annotations[key] = field.text()
+    return annotations
 
 
 def asks_for_topology(annotations: Mapping[str, object]) -> bool:
-    """Whether a topology is asked for in so many words."""
+    """Whether annotations request a topology explicitly."""
     return any(name in annotations for name in _EXPLICIT)
 
 
@@ -96,5 +96,5 @@ def has_queue(obj: Field) -> bool:
 
 
 def is_elastic(obj: Field) -> bool:
-    """Whether a job says that it may change its size while it runs."""
+    """Whether a job is annotated as elastic: it may be resized while it runs."""
     return obj.at("metadata", "annotations", ELASTIC).text() == "true"

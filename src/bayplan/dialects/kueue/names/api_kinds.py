@@ -1,4 +1,4 @@
-"""The kinds of the Kueue API, and all kinds that admission reads."""
+"""The kinds of the Kueue API, and all kinds that the admission controller watches."""
 
 from __future__ import annotations
 

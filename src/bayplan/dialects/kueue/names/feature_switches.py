@@ -1,4 +1,4 @@
-"""Which rules are applied to what people write: switches that a cluster may have set differently."""
+"""Feature switches of decoding and validation: most are feature gates of Kueue."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FeatureSwitches:
-    """How strict we are. The defaults are ours; each switch is a feature gate elsewhere, or a kindness."""
+    """Which features are on and how strict decoding is; the defaults are Bayplan's, not Kueue's."""
 
-    forgiving: bool = True  # layer sizes in quotes and trailing commas are understood
-    topology: bool = True  # pod sets ask for a topology at all (TopologyAwareScheduling)
-    layers: bool = True  # segments in more than one layer (TASMultiLayerTopology)
-    segment_sizes: bool = True  # of Workloads (TASValidateWorkloadSliceSize)
-    elastic: bool = True  # jobs that change their size while they run (ElasticJobsViaWorkloadSlices)
-    identifiers: bool = True  # names too long for a label in annotations (WorkloadIdentifierAnnotations)
-    selector_alone: bool = False  # a pod set that one domain holds is sent there by a node selector, ungated
-    every_job: bool = False  # jobs without a queue name are ours too (manageJobsWithoutQueueName)
+    forgiving: bool = True  # accept quoted layer sizes and trailing commas
+    topology: bool = True  # topology requests of pod sets (TopologyAwareScheduling)
+    layers: bool = True  # several layers of segments (TASMultiLayerTopology)
+    segment_sizes: bool = True  # validate segment sizes of Workloads (TASValidateWorkloadSliceSize)
+    elastic: bool = True  # elastic jobs (ElasticJobsViaWorkloadSlices)
+    identifiers: bool = True  # long names in annotations (WorkloadIdentifierAnnotations)
+    selector_alone: bool = False  # pod sets in one domain get a node selector and no topology gate
+    every_job: bool = False  # also jobs without a queue name (manageJobsWithoutQueueName)
 
 
 RULES = FeatureSwitches()

@@ -1,4 +1,4 @@
-"""Kinds of jobs that are handled in a way of their own."""
+"""Job kinds that need special handling."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ PARENTS = {
     "StatefulSet": "statefulset",
     "Deployment": "deployment",
 }
-"""Kinds whose pods are gated one by one, with the name by which the pods refer to them."""
+"""Kinds whose pods are gated one by one, and the name of the kind in the annotation on its pods."""
 SCALED = ("Job", "RayCluster", "RayJob")
-"""Kinds that may change their size while they run."""
+"""Kinds that can be elastic."""

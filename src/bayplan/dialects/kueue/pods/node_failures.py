@@ -1,4 +1,4 @@
-"""What is written when nodes fail under gangs: nodes to replace, evictions, and pods that wait in vain."""
+"""Writes after node failures: unhealthy nodes of Workloads, evictions, and pods that cannot be bound."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bayplan.dialects.kueue.status.reconcile import left
 Object = dict[str, Any]
 
 LISTED_MAX = 8
-"""The API allows no more. Others are listed when the first have been replaced."""
+"""The limit of the API. Further nodes are listed when the first have been replaced."""
 CONDITION, REASON = "TerminatedByKueue", "UnschedulableOnAssignedNode"
 EVENT, MESSAGE = "PodTerminatedByKueue", "Pod terminated by Kueue NodeController due to node taint"
 
@@ -25,22 +25,24 @@ EVENT, MESSAGE = "PodTerminatedByKueue", "Pod terminated by Kueue NodeController
 def with_failures(
     workload: Object, failed: Iterable[str], recovered: Collection[str], rules: HealthRules, now: float
 ) -> Object | None:
-    """The status of a Workload under which nodes failed or recovered; None if it has nothing to add."""
+    """The status of a Workload whose nodes failed or recovered; None if unchanged."""
     draft = Draft.of(workload, now)
     before = [str(node.get("name", "")) for node in draft.status.get("unhealthyNodes") or ()]
     listed = list(dict.fromkeys([*(name for name in before if name not in recovered), *failed]))
     if not rules.together and len(listed) > 1 and set(listed) - set(before):
         names = ", ".join(listed)
-        told = f"Workload eviction triggered due to multiple TAS assigned node failures, including: {names}"
-        return left(workload, NODE_FAILURES, told, now)
+        message = (
+            f"Workload eviction triggered due to multiple TAS assigned node failures, including: {names}"
+        )
+        return left(workload, NODE_FAILURES, message, now)
     listed = listed[:LISTED_MAX]
     if listed != before:
         draft.put("unhealthyNodes", [{"name": name} for name in listed])
     return draft.done()
 
 
-def fail_pod(member: GangPod, now: float, tag: object) -> Write:
-    """Have a pod fail that can never be bound where it was told to go, so that its job makes another."""
+def fail_pod(pod: GangPod, now: float, tag: object) -> Write:
+    """Fail a pod that cannot be bound to its assigned host, so that its job creates another."""
     condition = {
         "type": CONDITION,
         "status": "True",
@@ -49,13 +51,11 @@ def fail_pod(member: GangPod, now: float, tag: object) -> Write:
         "lastTransitionTime": timestamp(now),
     }
     body = {"status": {"phase": "Failed", "conditions": [condition]}}
-    return Write(
-        Verb.APPLY, PODS_KIND, *member.key, body, "status", uid=member.uid, version=member.version, tag=tag
-    )
+    return Write(Verb.APPLY, PODS_KIND, *pod.key, body, "status", uid=pod.uid, version=pod.version, tag=tag)
 
 
-def pod_notice(member: GangPod, now: float) -> Write:
-    """The event about it."""
-    namespace, name = member.key
-    about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": member.uid}
-    return event_write(about, EVENT, MESSAGE, "Normal", timestamp(now))
+def pod_notice(pod: GangPod, now: float) -> Write:
+    """The event about a pod that was failed."""
+    namespace, name = pod.key
+    regarding = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": pod.uid}
+    return event_write(regarding, EVENT, MESSAGE, "Normal", timestamp(now))

@@ -1,4 +1,4 @@
-"""Whether a node has failed for a gang that stands on it: what nodes, Workloads and pods say about that."""
+"""Whether a node has failed for a gang that is placed on it, by the state of node, Workload and pods."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Object = dict[str, Any]
 
 NEVER = float("inf")
 WORKLOAD = "kueue.x-k8s.io/workload"
-SLICE = "kueue.x-k8s.io/workload-slice-name"  # one name for all versions of a gang that may grow
+SLICE = "kueue.x-k8s.io/workload-slice-name"  # shared by all Workload slices of an elastic job
 CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 EFFECTS = ("NoSchedule", "NoExecute")
 OVER = ("Succeeded", "Failed")
@@ -30,60 +30,60 @@ OVER = ("Succeeded", "Failed")
 
 @dataclass(frozen=True, slots=True)
 class HealthRules:
-    """When a node has failed, and what becomes of gangs and pods then."""
+    """When a node counts as failed, and what happens to its gangs and pods then."""
 
     not_ready_seconds: float = 30.0
-    by_time: bool = True  # NotReady that long is a failure, even if pods are said to run there
-    by_pods: bool = True  # NotReady is a failure once no pod of the gang runs there; taints wait for that
-    by_taints: bool = True  # and cordons
-    together: bool = True  # several failed nodes are replaced together; else the second evicts the gang
-    at_once: bool = False  # pods that wait for a failed node are failed before another took its place
-    on_lost: bool = True  # pods that wait for a node that is no more, or never reported, are failed too
-    stray_seconds: float = 1.0  # for which a pod has to wait in vain; news of its gang may be on the way
+    by_time: bool = True  # NotReady for that long is a failure, even with running pods
+    by_pods: bool = True  # NotReady is a failure once no pod of the gang runs there; so are taints
+    by_taints: bool = True  # untolerated taints are failures; a cordon counts as a taint
+    together: bool = True  # replace several failed nodes; otherwise the second evicts the gang
+    at_once: bool = False  # fail pending pods of a failed node before it is replaced
+    on_lost: bool = True  # also fail pending pods of a deleted or never ready node
+    stray_seconds: float = 1.0  # a pod must be unbindable for this long before it is failed
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A node as far as its health goes, under the name that assignments call it by."""
+    """The health of a node, under its hostname, as in assignments."""
 
     name: str
-    ready: bool | None  # None: it does not say
-    since: float | None = None  # it is so, if it says
-    taints: tuple[Taint, ...] = ()  # that keep pods away; a cordon counts as one
+    ready: bool | None  # None: no Ready condition
+    since: float | None = None  # transition time of the Ready condition
+    taints: tuple[Taint, ...] = ()  # NoSchedule and NoExecute taints; a cordon counts as one
 
     @property
     def fine(self) -> bool:
-        """Whether it suits everybody."""
+        """Whether it is ready and has no taints."""
         return self.ready is True and not self.taints
 
 
 @dataclass(frozen=True, slots=True)
 class GangPod:
-    """A pod of a gang: where it is, or where it has to go."""
+    """A pod of a gang, with the node it is bound to or the host it is assigned to."""
 
     key: Key
     uid: str
     version: str
     gang: Key
     node: str = ""
-    host: str = ""  # that it was told to go to
-    runs: bool = False  # on its node, as far as anybody knows
-    waits: bool = False  # to be bound to its host, which nothing else keeps it from
+    host: str = ""  # assigned by its node selector
+    runs: bool = False  # bound, neither finished nor terminating
+    waits: bool = False  # pending and ungated, to be bound to its host
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadHosts:
-    """An admitted Workload: the hosts it stands on, each with the pod sets that do, and those to replace."""
+    """The hosts of an admitted Workload, each with its pod sets, and the failed hosts to replace."""
 
     gang: Key
     hosts: Mapping[str, tuple[str, ...]]
     failed: tuple[str, ...] = ()
-    fixed: bool = False  # it ends with its only pod, so it is never moved
+    fixed: bool = False  # a single pod: never moved
 
 
 @dataclass(frozen=True, slots=True)
 class TaintTolerations:
-    """Taints that the pods of a pod set put up with, for ever or for a while."""
+    """The tolerations of a pod set: unlimited ones, and those with tolerationSeconds."""
 
     lasting: tuple[Toleration, ...] = ()
     passing: tuple[Toleration, ...] = ()
@@ -91,7 +91,7 @@ class TaintTolerations:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Whether a host has failed for a gang; if not, when time alone may change that."""
+    """Whether a host has failed for a gang; if not, when to check again."""
 
     failed: bool
     due: float = NEVER
@@ -101,28 +101,28 @@ FINE, FAILED = Finding(failed=False), Finding(failed=True)
 
 
 def host_of(node: NodeWire) -> Host:
-    """What a Node says of its health."""
-    said = next((c for c in node.status.conditions or () if c.type == "Ready"), None)
+    """The health of a Node."""
+    condition = next((c for c in node.status.conditions or () if c.type == "Ready"), None)
     taints = [Taint(t.key, t.value or "", t.effect) for t in node.spec.taints or () if t.effect in EFFECTS]
     if node.spec.unschedulable and CORDON not in taints:
         taints.append(CORDON)
     name = (node.metadata.labels or {}).get(HOSTNAME) or node.metadata.name
-    if said is None:
+    if condition is None:
         return Host(name, None, None, tuple(taints))
-    since = seconds(said.last_transition_time) if said.last_transition_time else None
-    return Host(name, said.status == "True", since, tuple(taints))
+    since = seconds(condition.last_transition_time) if condition.last_transition_time else None
+    return Host(name, condition.status == "True", since, tuple(taints))
 
 
 def member_of(pod: PodWire) -> GangPod | None:
-    """A Pod as a member of its gang, if it is of one."""
+    """A Pod as a member of its gang; None if it has no gang."""
     meta, spec, phase = pod.metadata, pod.spec, pod.status.phase or ""
-    notes = meta.annotations or {}
-    name = notes.get(SLICE) or notes.get(WORKLOAD)
+    annotations = meta.annotations or {}
+    name = annotations.get(SLICE) or annotations.get(WORKLOAD)
     if not name:
         return None
     namespace = meta.namespace or "default"
-    stays = meta.deletion_timestamp is None and phase not in OVER
-    host = (spec.node_selector or {}).get(HOSTNAME, "") if is_topology_aware(notes) else ""
+    active = meta.deletion_timestamp is None and phase not in OVER
+    host = (spec.node_selector or {}).get(HOSTNAME, "") if is_topology_aware(annotations) else ""
     gated = any(gate.name == TOPOLOGY_GATE for gate in spec.scheduling_gates or ())
     return GangPod(
         key=(namespace, meta.name),
@@ -131,15 +131,15 @@ def member_of(pod: PodWire) -> GangPod | None:
         gang=(namespace, name),
         node=spec.node_name or "",
         host=host,
-        runs=bool(spec.node_name) and stays,
-        waits=bool(host) and not spec.node_name and stays and phase == "Pending" and not gated,
+        runs=bool(spec.node_name) and active,
+        waits=bool(host) and not spec.node_name and active and phase == "Pending" and not gated,
     )
 
 
 def stance_of(workload: Object, hosts: Mapping[str, tuple[str, ...]] | None = None) -> WorkloadHosts | None:
-    """Where a Workload stands; None if it has ended or has to leave, and nothing is to be mended.
+    """The hosts of a Workload; None if it is finished or evicted.
 
-    Assignments are long: who knows the hosts already need not have them read again.
+    Assignments are long: a caller that knows the hosts passes them, so that they are not decoded again.
     """
     if is_true(workload, FINISHED) or is_true(workload, EVICTED):
         return None
@@ -155,19 +155,25 @@ def stance_of(workload: Object, hosts: Mapping[str, tuple[str, ...]] | None = No
 def consents_of(
     workload: Object, flavors: Mapping[str, Object], pod_sets: Iterable[str]
 ) -> list[TaintTolerations]:
-    """What the pods of these pod sets put up with: by themselves, by their flavors and by their checks."""
-    given = {ps.get("name"): ps for ps in (workload.get("spec") or {}).get("podSets") or ()}
+    """The tolerations of pod sets: of their templates, their flavors and their checks."""
+    pod_sets_by_name = {ps.get("name"): ps for ps in (workload.get("spec") or {}).get("podSets") or ()}
     status = workload.get("status") or {}
-    parts = {p.get("name"): p for p in (status.get("admission") or {}).get("podSetAssignments") or ()}
+    assignments = {p.get("name"): p for p in (status.get("admission") or {}).get("podSetAssignments") or ()}
     return [
-        _consent(list(_tolerated(name, given.get(name) or {}, parts.get(name) or {}, status, flavors)))
+        _split_tolerations(
+            list(
+                _tolerations(
+                    name, pod_sets_by_name.get(name) or {}, assignments.get(name) or {}, status, flavors
+                )
+            )
+        )
         for name in pod_sets
-        if name in given
+        if name in pod_sets_by_name
     ]
 
 
 def judged(
-    host: Host | None, consents: Sequence[TaintTolerations], runs: bool, rules: HealthRules, now: float
+    host: Host | None, tolerations: Sequence[TaintTolerations], runs: bool, rules: HealthRules, now: float
 ) -> Finding:
     """Whether a host has failed for a gang. `runs` says whether a pod of the gang still runs there."""
     if host is None or host.ready is None:
@@ -181,30 +187,32 @@ def judged(
         return Finding(failed=False, due=due if rules.by_time else NEVER)
     if not rules.by_taints:
         return FINE
-    refused = [taint for taint in host.taints if not _all_accept(taint, consents, lasting=False)]
-    borne = [taint for taint in host.taints if not _all_accept(taint, consents, lasting=True)]
-    if refused and not rules.by_pods:
+    untolerated = [taint for taint in host.taints if not _is_tolerated(taint, tolerations, lasting=False)]
+    not_always_tolerated = [
+        taint for taint in host.taints if not _is_tolerated(taint, tolerations, lasting=True)
+    ]
+    if untolerated and not rules.by_pods:
         return FAILED
-    return FAILED if borne and not runs else FINE
+    return FAILED if not_always_tolerated and not runs else FINE
 
 
 def _hosts(status: Object) -> dict[str, tuple[str, ...]]:
-    """The hosts of an assignment with their pod sets; none of those that are over, or placed by racks."""
+    """The hosts of an assignment with their pod sets, except finished pod sets and levels above hosts."""
     hosts: dict[str, tuple[str, ...]] = {}
-    over = {one.get("name"): one.get("count", 0) for one in status.get("reclaimablePods") or ()}
+    finished = {one.get("name"): one.get("count", 0) for one in status.get("reclaimablePods") or ()}
     for part in (status.get("admission") or {}).get("podSetAssignments") or ():
-        told = part.get("topologyAssignment") or {}
-        if (told.get("levels") or [""])[-1] != HOSTNAME or over.get(part.get("name"), 0) >= part.get(
+        topology = part.get("topologyAssignment") or {}
+        if (topology.get("levels") or [""])[-1] != HOSTNAME or finished.get(part.get("name"), 0) >= part.get(
             "count", 1
         ):
             continue
-        found = decode_assignment(Field(told))
-        for share in found.shares if found is not None else ():
+        assignment = decode_assignment(Field(topology))
+        for share in assignment.shares if assignment is not None else ():
             hosts[share.values[-1]] = (*hosts.get(share.values[-1], ()), str(part.get("name", "")))
     return hosts
 
 
-def _tolerated(
+def _tolerations(
     name: str, pod_set: Object, part: Object, status: Object, flavors: Mapping[str, Object]
 ) -> Iterator[Object]:
     yield from ((pod_set.get("template") or {}).get("spec") or {}).get("tolerations") or ()
@@ -216,14 +224,14 @@ def _tolerated(
                 yield from update.get("tolerations") or ()
 
 
-def _consent(found: list[Object]) -> TaintTolerations:
-    lasting = [one for one in found if one.get("tolerationSeconds") is None]
-    passing = [one for one in found if one.get("tolerationSeconds") is not None]
-    return TaintTolerations(tolerations(Field(lasting)), tolerations(Field(passing)))
+def _split_tolerations(items: list[Object]) -> TaintTolerations:
+    unlimited = [one for one in items if one.get("tolerationSeconds") is None]
+    limited = [one for one in items if one.get("tolerationSeconds") is not None]
+    return TaintTolerations(tolerations(Field(unlimited)), tolerations(Field(limited)))
 
 
-def _all_accept(taint: Taint, consents: Iterable[TaintTolerations], *, lasting: bool) -> bool:
+def _is_tolerated(taint: Taint, tolerations: Iterable[TaintTolerations], *, lasting: bool) -> bool:
     return all(
-        any(one.accepts(taint) for one in (*consent.lasting, *(() if lasting else consent.passing)))
-        for consent in consents
+        any(one.accepts(taint) for one in (*pod_set.lasting, *(() if lasting else pod_set.passing)))
+        for pod_set in tolerations
     )

@@ -1,4 +1,4 @@
-"""A gang that wants fewer pods than it was given places for: those that nobody stands on any more go back."""
+"""Release the slots of an elastic gang that was scaled down, once no pods use them."""
 
 from __future__ import annotations
 
@@ -20,50 +20,56 @@ Object = dict[str, Any]
 
 
 def shrunk_places(workload: Object, pods: Sequence[PodWire]) -> Object | None:
-    """The status of a Workload without the places it does not need; None while it is fine as it is.
+    """The status of a Workload without its surplus slots; None if unchanged.
 
-    As long as one of its pods is on its way out, its place is not free.
+    No slot is released while one of its pods is terminating.
     """
     status = workload.get("status") or {}
     if not is_elastic(Field(workload)) or status.get("unhealthyNodes"):
         return None
     wanted = {one["name"]: int(one.get("count", 1)) for one in workload["spec"].get("podSets") or ()}
-    given = [dict(one) for one in (status.get("admission") or {}).get("podSetAssignments") or ()]
+    assignments = [dict(one) for one in (status.get("admission") or {}).get("podSetAssignments") or ()]
     changed = False
-    for part in given:
-        assigned = Field(part.get("topologyAssignment"))
-        held = decode_assignment(assigned) if assigned.present else None
+    for part in assignments:
+        field = Field(part.get("topologyAssignment"))
+        assignment = decode_assignment(field) if field.present else None
         name = str(part.get("name", ""))
-        if held is None or held.count <= wanted.get(name, held.count):
+        if assignment is None or assignment.count <= wanted.get(name, assignment.count):
             continue
-        place = _shrunk(held, wanted[name], [pod for pod in pods if _part_of(pod) == name])
-        if place is not None:
-            part["topologyAssignment"] = encode_slices(place)
+        smaller = _without_surplus(
+            assignment, wanted[name], [pod for pod in pods if _pod_set_of(pod) == name]
+        )
+        if smaller is not None:
+            part["topologyAssignment"] = encode_slices(smaller)
             changed = True
-    admission = {**(status.get("admission") or {}), "podSetAssignments": given}
+    admission = {**(status.get("admission") or {}), "podSetAssignments": assignments}
     return {**status, "admission": admission} if changed else None
 
 
-def _shrunk(held: Assignment, count: int, pods: Iterable[PodWire]) -> Assignment | None:
-    """The places where pods stand, and of the others the first ones, as long as there are too few."""
-    living = [pod for pod in pods if pod.status.phase not in OVER]
-    if any(pod.metadata.deletion_timestamp is not None for pod in living):
+def _without_surplus(assignment: Assignment, count: int, pods: Iterable[PodWire]) -> Assignment | None:
+    """The slots in use, and of the others the first ones, up to `count`."""
+    active = [pod for pod in pods if pod.status.phase not in OVER]
+    if any(pod.metadata.deletion_timestamp is not None for pod in active):
         return None
-    standing = Counter(filter(None, (_place(pod, held.levels) for pod in living)))
-    if standing.total() > count:
+    used = Counter(filter(None, (_domain_of(pod, assignment.levels) for pod in active)))
+    if used.total() > count:
         return None
-    kept = [min(share.count, standing[share.values]) for share in held.shares]
-    for index, share in enumerate(held.shares):
-        kept[index] += max(0, min(share.count - kept[index], count - sum(kept)))
-    shares = (replace(share, count=left) for share, left in zip(held.shares, kept, strict=True) if left)
-    return replace(held, shares=tuple(shares))
+    counts = [min(share.count, used[share.values]) for share in assignment.shares]
+    for index, share in enumerate(assignment.shares):
+        counts[index] += max(0, min(share.count - counts[index], count - sum(counts)))
+    shares = (
+        replace(share, count=kept_count)
+        for share, kept_count in zip(assignment.shares, counts, strict=True)
+        if kept_count
+    )
+    return replace(assignment, shares=tuple(shares))
 
 
-def _place(pod: PodWire, levels: Sequence[str]) -> Path | None:
-    """Where a pod was sent, if it was."""
+def _domain_of(pod: PodWire, levels: Sequence[str]) -> Path | None:
+    """The domain that a pod is assigned to by its node selector, or None."""
     selector = pod.spec.node_selector or {}
     return tuple(selector[level] for level in levels) if all(level in selector for level in levels) else None
 
 
-def _part_of(pod: PodWire) -> str:
+def _pod_set_of(pod: PodWire) -> str:
     return (pod.metadata.labels or {}).get(POD_SET, "")

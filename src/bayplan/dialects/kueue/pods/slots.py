@@ -1,4 +1,4 @@
-"""Which slot of its pod set's assignment each gated pod gets: by rank where pods have ranks, else in turn."""
+"""Which slot of the assignment each gated pod gets: by rank if pods have ranks, else in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNNUMBERED = -1
 
 
 class UnreadableOffset(ValueError):
-    """The offset of a pod's index is no number."""
+    """The index offset of a pod is not a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,114 +29,114 @@ class SlottedPodSet:
     levels: tuple[str, ...]
     slots: tuple[Path, ...]
     numbering: Numbering
-    first: int = 0  # the index of the pod with rank 0, unless the pod says otherwise
+    first: int = 0  # the index of the pod with rank 0, unless the pod has an offset
 
 
 @dataclass(frozen=True, slots=True)
 class PodSetPods:
-    """The living pods of one pod set: those that stand somewhere, and those that wait for a slot."""
+    """The active pods of one pod set: those with a slot, and those that need one."""
 
-    standing: Mapping[str, Path]  # by uid
-    waiting: tuple[PodWire, ...]
-    ranks: Mapping[str, int] | None  # by uid, of all of them; None if ranks cannot be used
+    placed: Mapping[str, Path]  # domains by uid
+    pending: tuple[PodWire, ...]
+    ranks: Mapping[str, int] | None  # by uid, of all pods; None if ranks cannot be used
 
 
-def crowd(part: SlottedPodSet, pods: Sequence[PodWire], standing: Mapping[str, Path]) -> PodSetPods:
-    """The pods of a pod set, those waiting in the order of their numbers as far as they have any."""
+def sort_pods(part: SlottedPodSet, pods: Sequence[PodWire], placed: Mapping[str, Path]) -> PodSetPods:
+    """The pods of a pod set, the pending ones in the order of their indexes, if they have any."""
     ranks = {pod.metadata.uid: _rank(part, pod) for pod in pods}
-    living = _made_once(pods, standing, ranks)
-    waiting = [pod for pod in living if pod.metadata.uid not in standing]
-    waiting.sort(key=lambda pod: (*_numbers(pod, part), pod.metadata.name))
-    return PodSetPods(standing, tuple(waiting), _usable(part, living, ranks))
+    active = _without_duplicates(pods, placed, ranks)
+    pending = [pod for pod in active if pod.metadata.uid not in placed]
+    pending.sort(key=lambda pod: (*_numbers(pod, part), pod.metadata.name))
+    return PodSetPods(placed, tuple(pending), _usable_ranks(part, active, ranks))
 
 
 def slots_for(
     part: SlottedPodSet, pods: PodSetPods, failed_nodes: Collection[str] = (), put_off: Collection[str] = ()
 ) -> list[tuple[PodWire, Path]]:
-    """A free slot for each waiting pod that can have one now.
+    """A free slot for each pending pod that can have one now.
 
-    Slots on failed nodes wait for their replacement, and pods that are put off for better times.
+    Slots on failed nodes wait for the replacement of the node; `put_off` are pods that get no slot now.
     """
-    free, homeless = _free(part, pods)
+    free, free_ranks = _free_slots(part, pods)
     if pods.ranks is not None:
-        by_rank = dict(zip(homeless, free, strict=False))
+        by_rank = dict(zip(free_ranks, free, strict=False))
         offered = [
             (pod, by_rank[rank])
-            for pod in pods.waiting
+            for pod in pods.pending
             if (rank := pods.ranks[pod.metadata.uid]) in by_rank and pod.metadata.uid not in put_off
         ]
         return [(pod, slot) for pod, slot in offered if node_of(part.levels, slot) not in failed_nodes]
-    sound = (slot for slot in free if node_of(part.levels, slot) not in failed_nodes)
-    ready = [pod for pod in pods.waiting if pod.metadata.uid not in put_off]
-    return list(zip(ready, islice(sound, len(ready)), strict=False))
+    healthy = (slot for slot in free if node_of(part.levels, slot) not in failed_nodes)
+    ready = [pod for pod in pods.pending if pod.metadata.uid not in put_off]
+    return list(zip(ready, islice(healthy, len(ready)), strict=False))
 
 
-def _free(part: SlottedPodSet, pods: PodSetPods) -> tuple[list[Path], list[int]]:
-    """The slots that nobody holds, and as many ranks (or more) that hold none, both in order.
+def _free_slots(part: SlottedPodSet, pods: PodSetPods) -> tuple[list[Path], list[int]]:
+    """The free slots, and at least as many ranks without a slot, both in order.
 
-    If every pod stands where its rank says, the n-th free slot is exactly that of the n-th such rank.
+    If every placed pod is in the slot of its rank, the n-th free slot is that of the n-th free rank.
     """
     ranks = pods.ranks or {}
     taken: set[int] = set()
-    astray: list[tuple[str, Path]] = []
-    for uid, place in pods.standing.items():
+    misplaced: list[tuple[str, Path]] = []
+    for uid, domain in pods.placed.items():
         rank = ranks.get(uid, -1)
-        if 0 <= rank < len(part.slots) and part.slots[rank] == place:
+        if 0 <= rank < len(part.slots) and part.slots[rank] == domain:
             taken.add(rank)
         else:
-            astray.append((uid, place))
-    housed = set(taken)
-    if astray:
+            misplaced.append((uid, domain))
+    ranks_with_slot = set(taken)
+    if misplaced:
         spare: dict[Path, list[int]] = {}
         for index in range(len(part.slots) - 1, -1, -1):
             if index not in taken:
                 spare.setdefault(part.slots[index], []).append(index)
-        for uid, place in astray:
-            if spare.get(place):
-                taken.add(spare[place].pop())
-                housed.add(ranks.get(uid, -1))
-    everyone = range(len(part.slots))
-    free = [part.slots[index] for index in everyone if index not in taken]
-    return free, [rank for rank in everyone if rank not in housed]
+        for uid, domain in misplaced:
+            if spare.get(domain):
+                taken.add(spare[domain].pop())
+                ranks_with_slot.add(ranks.get(uid, -1))
+    indexes = range(len(part.slots))
+    free = [part.slots[index] for index in indexes if index not in taken]
+    return free, [rank for rank in indexes if rank not in ranks_with_slot]
 
 
-def _made_once(
-    pods: Sequence[PodWire], standing: Mapping[str, Path], ranks: Mapping[str, int | None]
+def _without_duplicates(
+    pods: Sequence[PodWire], placed: Mapping[str, Path], ranks: Mapping[str, int | None]
 ) -> list[PodWire]:
-    """The pods without those that their controller has made twice, as when the API server did not answer.
+    """The pods without duplicates that a controller created, for example after a timeout of the API server.
 
-    The second one would take the slot of a rank that is yet to come, and the gang would never be whole.
+    A duplicate would take the slot of another rank, and the gang would never be complete.
     """
 
-    def turn(pod: PodWire) -> tuple[bool, str, str]:
+    def order(pod: PodWire) -> tuple[bool, str, str]:
         meta = pod.metadata
-        return meta.uid not in standing, meta.creation_timestamp or "", meta.name
+        return meta.uid not in placed, meta.creation_timestamp or "", meta.name
 
-    known: set[tuple[str, int]] = set()
-    doubles: set[str] = set()
-    for pod in sorted(pods, key=turn):
+    seen: set[tuple[str, int]] = set()
+    duplicates: set[str] = set()
+    for pod in sorted(pods, key=order):
         owner = next((one.uid for one in pod.metadata.owner_references or () if one.controller), "")
         rank = ranks[pod.metadata.uid]
         if owner and rank is not None:
-            if (owner, rank) in known and pod.metadata.uid not in standing:
-                doubles.add(pod.metadata.uid)
-            known.add((owner, rank))
-    return [pod for pod in pods if pod.metadata.uid not in doubles]
+            if (owner, rank) in seen and pod.metadata.uid not in placed:
+                duplicates.add(pod.metadata.uid)
+            seen.add((owner, rank))
+    return [pod for pod in pods if pod.metadata.uid not in duplicates]
 
 
-def _usable(
+def _usable_ranks(
     part: SlottedPodSet, pods: Sequence[PodWire], ranks: Mapping[str, int | None]
 ) -> dict[str, int] | None:
-    """The rank of every pod; None unless all have one, each its own, and there is a slot for each."""
-    found = {uid: rank for uid in (pod.metadata.uid for pod in pods) if (rank := ranks[uid]) is not None}
-    several = set(found.values())
-    fits = len(several) == len(found) == len(pods) and max(several, default=-1) < len(part.slots)
-    return found if fits else None
+    """The rank of every pod; None unless all ranks are known, distinct and within the slots."""
+    known = {uid: rank for uid in (pod.metadata.uid for pod in pods) if (rank := ranks[uid]) is not None}
+    distinct = set(known.values())
+    fits = len(distinct) == len(known) == len(pods) and max(distinct, default=-1) < len(part.slots)
+    return known if fits else None
 
 
 def _rank(part: SlottedPodSet, pod: PodWire) -> int | None:
-    """A pod's place in its pod set, if it has a number that makes sense there."""
-    offset = _offset(pod)  # read even if not needed: a pod that makes no sense is told of
+    """A pod's rank in its pod set; None if its index is missing or out of range."""
+    offset = _offset(pod)  # read even if not needed, so that an invalid one is reported
     if part.numbering.index_label is None:
         return None
     size, subgroups = part.count, 1
@@ -153,7 +153,7 @@ def _rank(part: SlottedPodSet, pod: PodWire) -> int | None:
 
 
 def _numbers(pod: PodWire, part: SlottedPodSet) -> tuple[int, int]:
-    """The number of a pod's sub-group and its own in it. One without goes first: a launcher, mostly."""
+    """The subgroup index and the index of a pod. One without goes first, usually a launcher."""
     labels, numbering = pod.metadata.labels or {}, part.numbering
     subgroup = 0 if numbering.subgroup_label is None else _number(labels.get(numbering.subgroup_label))
     return subgroup, _number(labels.get(numbering.index_label or ""))
@@ -165,14 +165,14 @@ def _number(text: str | None) -> int:
 
 
 def _offset(pod: PodWire) -> int | None:
-    """What a pod says is the index of rank 0, if it says so."""
+    """The index of rank 0 in the annotation of a pod, or None."""
     text = (pod.metadata.annotations or {}).get(OFFSET)
     if text is None:
         return None
     number = signed_number(text, 10**9 - 1)
     if number is None:
         raise UnreadableOffset(
-            f'Pod "{pod.metadata.name}" has annotation {OFFSET}: "{text}"; it must be a whole number, '
-            "and until it is none of the pods of this Workload starts"
+            f'Pod "{pod.metadata.name}" has annotation {OFFSET}: "{text}"; it must be a whole number. '
+            "No pod of this Workload is started until the annotation is corrected"
         )
     return number

@@ -1,4 +1,4 @@
-"""Ungating: pods of an admitted Workload lose their topology gate and are told which domain is theirs."""
+"""Ungating: remove the topology gate of pods of an admitted Workload and assign each a domain."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from bayplan.dialects.kueue.names.annotations import (
     WORKLOAD_NAME,
     is_elastic,
 )
-from bayplan.dialects.kueue.pods.slots import SlottedPodSet, UnreadableOffset, crowd, slots_for
+from bayplan.dialects.kueue.pods.slots import SlottedPodSet, UnreadableOffset, slots_for, sort_pods
 from bayplan.dialects.kueue.status.conditions import ADMITTED, EVICTED, FINISHED, condition_of, is_true
 from bayplan.model.assignment import Path
 
 GATES = (TOPOLOGY_GATE, ELASTIC_GATE)
 SLOTS_MAX = 1_000_000
-"""Of one pod set: no cluster holds more pods, and a number in an object must not fill our memory."""
+"""Limit per pod set: a large count in an object must not exhaust memory."""
 
 Key = tuple[str, str]
 Object = dict[str, Any]
@@ -37,18 +37,18 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class AdmittedPlacement:
-    """What an admitted Workload says about where its pods go."""
+    """The placement of an admitted Workload: the slots of its pod sets."""
 
     queue: str
     since: float  # when it was admitted
     parts: tuple[SlottedPodSet, ...]
     failed_nodes: frozenset[str] = frozenset()  # not yet replaced
-    counts: Mapping[str, int] | None = None  # by pod set, of a gang that may have more places than it wants
+    counts: Mapping[str, int] | None = None  # by pod set, of an elastic gang, which may have surplus slots
 
 
 @dataclass(frozen=True, slots=True)
 class PodUngating:
-    """A pod that may go, and the domain it goes to."""
+    """A pod to ungate, and its domain."""
 
     pod: PodWire
     levels: tuple[str, ...]
@@ -57,28 +57,28 @@ class PodUngating:
 
 @dataclass(frozen=True, slots=True)
 class Ungatings:
-    """The pods of a Workload that may go now; or what is wrong with one of them, so that none may."""
+    """The pods of a Workload to ungate now; or the error in one of them that blocks all."""
 
     pods: tuple[PodUngating, ...] = ()
     trouble: str = ""
 
 
 def gang_of_pod(pod: PodWire) -> Key | None:
-    """The Workload a pod says it belongs to (by the name that all its successors share), if any."""
-    notes = pod.metadata.annotations or {}
-    name = notes.get(SLICE_NAME) or notes.get(WORKLOAD_NAME)
+    """The gang of a pod: its Workload, by the name that all slices share; None if it has none."""
+    annotations = pod.metadata.annotations or {}
+    name = annotations.get(SLICE_NAME) or annotations.get(WORKLOAD_NAME)
     return (pod.metadata.namespace or "default", name) if name else None
 
 
 def gang_of_workload(workload: Object) -> Key:
-    """The name by which the pods of a Workload know it."""
+    """The gang of a Workload, as its pods refer to it."""
     meta = workload["metadata"]
     name = (meta.get("annotations") or {}).get(SLICE_NAME) or meta["name"]
     return (meta.get("namespace", "default"), name)
 
 
 def replaces(workload: Object) -> Key:
-    """The Workload that this one takes the place of; a key of nothing if there is none."""
+    """The Workload that this one replaces; empty names if there is none."""
     namespace, _, name = (workload["metadata"].get("annotations") or {}).get(REPLACES, "").rpartition("/")
     return namespace, name
 
@@ -89,17 +89,17 @@ def part_of(pod: PodWire) -> str:
 
 
 def is_gated(pod: PodWire) -> bool:
-    """Whether a pod still has to be told where it goes."""
+    """Whether a pod has a topology or elastic gate."""
     return any(gate.name in GATES for gate in pod.spec.scheduling_gates or ())
 
 
 def is_of_pod_group(pod: PodWire) -> bool:
-    """Whether a pod came with others like it, without a job above them."""
+    """Whether a pod belongs to a group of plain pods."""
     return POD_GROUP in (pod.metadata.labels or {}) or POD_GROUP in (pod.metadata.annotations or {})
 
 
 def placed(workload: Object) -> AdmittedPlacement | None:
-    """Where the pods of a Workload go; None unless it is admitted, stays so, and is placed by topology."""
+    """The placement of a Workload; None unless it is admitted, not evicted, and placed by topology."""
     admitted = condition_of(workload, ADMITTED)
     if admitted is None or admitted.get("status") != "True":
         return None
@@ -111,23 +111,23 @@ def placed(workload: Object) -> AdmittedPlacement | None:
         pod_set.at("name").text(): pod_set.at("topologyRequest")
         for pod_set in field.at("spec", "podSets").items()
     }
-    given = status.at("admission", "podSetAssignments").items()
-    firsts = _firsts(given, requests)
-    parts = [_part(one, requests, firsts) for one in given]
+    assignments = status.at("admission", "podSetAssignments").items()
+    firsts = _first_indexes(assignments, requests)
+    parts = [_part(one, requests, firsts) for one in assignments]
     counts: dict[str, int] | None = None
-    if is_elastic(field):  # without a topology its pods wait all the same, for their number
-        parts = [part or _crew(one) for part, one in zip(parts, given, strict=True)]
+    if is_elastic(field):  # gated without a topology too: ungated by count
+        parts = [part or _unplaced_part(one) for part, one in zip(parts, assignments, strict=True)]
         counts = {
             pod_set.at("name").text(): pod_set.at("count").integer(default=1)
             for pod_set in field.at("spec", "podSets").items()
         }
-    found = tuple(part for part in parts if part is not None)
-    if not found:
+    slotted = tuple(part for part in parts if part is not None)
+    if not slotted:
         return None
     return AdmittedPlacement(
         status.at("admission", "clusterQueue").text(),
         seconds(str(admitted.get("lastTransitionTime") or "")),
-        found,
+        slotted,
         frozenset(node.at("name").text() for node in status.at("unhealthyNodes").items()),
         counts,
     )
@@ -141,31 +141,31 @@ def ungatings(
 ) -> Ungatings:
     """Which pods of a Workload to ungate now.
 
-    `expected` are ungatings under way, by uid: their pods stand where they were sent, whatever is seen of
-    them so far. While it is not known where one was sent, any slot could be its, and all others wait.
+    `expected` are the domains of ungatings in flight, by uid, which count even if the watch has not shown
+    them yet. While the domain of one is unknown (None), any slot could be taken, and no pod is ungated.
     """
     if None in expected.values():
         return Ungatings()
-    crews: dict[str, list[PodWire]] = {}
+    by_pod_set: dict[str, list[PodWire]] = {}
     for pod in pods:
         if _holds_slot(pod):
-            crews.setdefault(part_of(pod), []).append(pod)
-    found: list[PodUngating] = []
+            by_pod_set.setdefault(part_of(pod), []).append(pod)
+    result: list[PodUngating] = []
     try:
         for part in gang.parts:
-            crew = crews.get(part.name, ())
-            everyone = crowd(part, crew, _standing(part, crew, expected))
-            given = slots_for(part, everyone, gang.failed_nodes, put_off)
+            members = by_pod_set.get(part.name, ())
+            sorted_pods = sort_pods(part, members, _placed_pods(part, members, expected))
+            slots = slots_for(part, sorted_pods, gang.failed_nodes, put_off)
             if gang.counts is not None:
-                given = given[: max(0, gang.counts.get(part.name, part.count) - len(everyone.standing))]
-            found += (PodUngating(pod, part.levels, place) for pod, place in given)
+                slots = slots[: max(0, gang.counts.get(part.name, part.count) - len(sorted_pods.placed))]
+            result += (PodUngating(pod, part.levels, domain) for pod, domain in slots)
     except UnreadableOffset as wrong:
         return Ungatings(trouble=str(wrong))
-    return Ungatings(tuple(found))
+    return Ungatings(tuple(result))
 
 
 def is_complete(gang: AdmittedPlacement, pods: Collection[PodWire]) -> bool:
-    """Whether every slot has its pod, so that there is nobody else to wait for."""
+    """Whether every slot has a pod, so that no more pods are expected."""
     slots = sum(len(part.slots) for part in gang.parts)
     if len(pods) < slots:
         return False
@@ -175,7 +175,7 @@ def is_complete(gang: AdmittedPlacement, pods: Collection[PodWire]) -> bool:
 
 
 def ungating_write(ungating: PodUngating, tag: object = None) -> Write:
-    """The one patch that sends a pod on its way. Gates of others stay, and so do selectors."""
+    """The patch that ungates a pod and adds its node selector; other gates and selectors stay."""
     meta = ungating.pod.metadata
     gates = [gate.name for gate in ungating.pod.spec.scheduling_gates or () if gate.name not in GATES]
     spec = {
@@ -194,31 +194,33 @@ def ungating_write(ungating: PodUngating, tag: object = None) -> Write:
 
 
 def _holds_slot(pod: PodWire) -> bool:
-    """Whether a pod needs a slot, or has one: not if it is over, or about to be deleted."""
+    """Whether a pod needs or has a slot: it is neither finished nor terminating."""
     return pod.status.phase not in ("Succeeded", "Failed") and pod.metadata.deletion_timestamp is None
 
 
-def _standing(
+def _placed_pods(
     part: SlottedPodSet, pods: Iterable[PodWire], expected: Mapping[str, Path | None]
 ) -> dict[str, Path]:
-    """Where the pods are that have been ungated, or will have been."""
-    found: dict[str, Path] = {}
+    """The domains of pods that are ungated, or are being ungated, by uid."""
+    domains: dict[str, Path] = {}
     for pod in pods:
-        sent = expected.get(pod.metadata.uid)
-        if sent is not None:
-            found[pod.metadata.uid] = sent
+        in_flight = expected.get(pod.metadata.uid)
+        if in_flight is not None:
+            domains[pod.metadata.uid] = in_flight
         elif not is_gated(pod):
             selector = pod.spec.node_selector or {}
-            found[pod.metadata.uid] = tuple(selector.get(level, "") for level in part.levels)
-    return found
+            domains[pod.metadata.uid] = tuple(selector.get(level, "") for level in part.levels)
+    return domains
 
 
-def _part(given: Field, requests: Mapping[str, Field], firsts: Mapping[str, int]) -> SlottedPodSet | None:
-    assigned = given.at("topologyAssignment")
-    assignment = decode_assignment(assigned) if assigned.present else None
+def _part(
+    assignment_field: Field, requests: Mapping[str, Field], firsts: Mapping[str, int]
+) -> SlottedPodSet | None:
+    topology = assignment_field.at("topologyAssignment")
+    assignment = decode_assignment(topology) if topology.present else None
     if assignment is None:
         return None
-    name = given.at("name").text()
+    name = assignment_field.at("name").text()
     request = requests.get(name, Field(None))
     subgroups = request.at("subGroupCount")
     numbering = Numbering(
@@ -227,25 +229,25 @@ def _part(given: Field, requests: Mapping[str, Field], firsts: Mapping[str, int]
         subgroups.integer() if subgroups.present else None,
     )
     slots = tuple(islice(assignment.ranks(), SLOTS_MAX))
-    count = given.at("count").integer(default=len(slots))
+    count = assignment_field.at("count").integer(default=len(slots))
     return SlottedPodSet(name, count, assignment.levels, slots, numbering, firsts.get(name, 0))
 
 
-def _crew(given: Field) -> SlottedPodSet:
-    """So many pods, anywhere."""
-    count = given.at("count").integer(default=1)
+def _unplaced_part(assignment: Field) -> SlottedPodSet:
+    """Slots without a domain, for a pod set without a topology."""
+    count = assignment.at("count").integer(default=1)
     slots = ((),) * min(count, SLOTS_MAX)
-    return SlottedPodSet(given.at("name").text(), count, (), slots, Numbering(None, None, None))
+    return SlottedPodSet(assignment.at("name").text(), count, (), slots, Numbering(None, None, None))
 
 
-def _firsts(given: Iterable[Field], requests: Mapping[str, Field]) -> dict[str, int]:
-    """The index of rank 0 in each pod set. A group counts through: the leader first, then its workers."""
+def _first_indexes(assignments: Iterable[Field], requests: Mapping[str, Field]) -> dict[str, int]:
+    """The index of rank 0 in each pod set. In a group the workers are numbered after the leader."""
     groups: dict[str, list[tuple[int, str]]] = {}
-    for one in given:
-        name = one.at("name").text()
+    for assignment in assignments:
+        name = assignment.at("name").text()
         group = requests[name].at("podSetGroupName").text() if name in requests else ""
         if group:
-            groups.setdefault(group, []).append((one.at("count").integer(default=1), name))
+            groups.setdefault(group, []).append((assignment.at("count").integer(default=1), name))
     firsts: dict[str, int] = {}
     for members in groups.values():
         first = 0

@@ -1,4 +1,4 @@
-"""Admission checks answered by ProvisioningRequests.
+"""The admission check that is satisfied by ProvisioningRequests.
 
 May import: every other folder of dialects.kueue.
 """

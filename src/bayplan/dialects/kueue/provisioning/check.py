@@ -1,4 +1,4 @@
-"""The check `kueue.x-k8s.io/provisioning-request`: what an autoscaler is asked, and what its answers mean."""
+"""The admission check `kueue.x-k8s.io/provisioning-request`: its requests and the resulting check states."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from bayplan.dialects.kueue.provisioning.requests import (
     TEMPLATES,
     Config,
     NewProvisioningRequest,
-    asked,
     attempt_of,
     bundles,
+    new_request,
     parameters,
     template_name,
     template_names,
@@ -51,7 +51,7 @@ INACTIVE = "the check is not active"
 NOT_NEEDED = "the provisioning request is not needed"
 NOT_SERVED = (
     "ProvisioningRequest (autoscaling.x-k8s.io) is not served by this cluster; "
-    "install its CustomResourceDefinition, or take the check from the queue"
+    "install its CustomResourceDefinition, or remove the check from the queue"
 )
 CONSUME = "autoscaling.x-k8s.io/consume-provisioning-request"
 CLASS = "autoscaling.x-k8s.io/provisioning-class-name"
@@ -64,30 +64,30 @@ EXPIRED, REVOKED = "BookingExpired", "CapacityRevoked"
 class ProvisioningContext:
     """What requests depend on besides the Workload: objects by name."""
 
-    checks: Mapping[str, Object]  # AdmissionChecks of ours
+    checks: Mapping[str, Object]  # provisioning AdmissionChecks
     configs: Mapping[str, Object]
     flavors: Mapping[str, Object]
-    kind: Kind | None = None  # how requests are written; None if the cluster has none
-    trouble: Mapping[str, str] = field(default_factory=dict)  # why a check's request could not be made
+    kind: Kind | None = None  # the served version of ProvisioningRequest; None if not served
+    trouble: Mapping[str, str] = field(default_factory=dict)  # errors of failed requests, by check
     may_ask: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class ProvisioningStep:
-    """What is to be done for one Workload."""
+    """The next writes for one Workload."""
 
     status: Object | None = None  # to be written
-    spent: tuple[Object, ...] = ()  # requests and templates that nobody needs any more
-    wanted: tuple[NewProvisioningRequest, ...] = ()  # to be made
+    spent: tuple[Object, ...] = ()  # requests and templates to delete
+    wanted: tuple[NewProvisioningRequest, ...] = ()  # to create
 
 
 def is_ours(check: Object) -> bool:
-    """Whether an AdmissionCheck is one that we answer for."""
+    """Whether an AdmissionCheck is a provisioning check."""
     return bool((check.get("spec") or {}).get("controllerName") == PROVISIONING)
 
 
 def owner_of(obj: Object) -> tuple[str, str] | None:
-    """Namespace and name of the Workload that a request or template is made for."""
+    """Namespace and name of the Workload that owns a request or template."""
     meta = obj.get("metadata") or {}
     for owner in meta.get("ownerReferences") or ():
         if owner.get("kind") == "Workload":
@@ -99,57 +99,61 @@ def course(
     workload: Object,
     requests: Iterable[Object],
     templates: Iterable[Object],
-    around: ProvisioningContext,
+    context: ProvisioningContext,
     now: float,
 ) -> ProvisioningStep:
-    """Bring checks up to date with the requests there are; drop what is spent, make what is lacking."""
+    """Update the checks by their requests; delete obsolete requests, create missing ones."""
     requests, templates = _owned(workload, requests), _owned(workload, templates)
-    status, looks = None, []
+    status, results = None, []
     if holds_quota(workload):
         before = workload["status"].get("admissionChecks") or []
-        looks = [_look(check, workload, requests, around, now) for check in before]
-        after = [look.check for look in looks]
+        results = [_check_result(check, workload, requests, context, now) for check in before]
+        after = [result.check for result in results]
         status = None if after == before else {**workload["status"], "admissionChecks": after}
-    if around.kind is None:
+    if context.kind is None:
         return ProvisioningStep(status)
-    kept = [look.request for look in looks if look.request is not None]
-    names = {request["metadata"]["name"] for request in requests}  # free once their bearers are gone
-    wanted = [look.lacks for look in looks if look.lacks is not None and look.lacks.name not in names]
-    needed = {name for request in kept for name in template_names(request)}
+    current = [result.request for result in results if result.request is not None]
+    names = {request["metadata"]["name"] for request in requests}  # taken until the objects are deleted
+    wanted = [
+        result.missing
+        for result in results
+        if result.missing is not None and result.missing.name not in names
+    ]
+    needed = {name for request in current for name in template_names(request)}
     needed |= {template["metadata"]["name"] for one in wanted for template in one.templates}
-    spent = [request for request in requests if request not in kept]
+    spent = [request for request in requests if request not in current]
     spent += [template for template in templates if template["metadata"]["name"] not in needed]
-    return ProvisioningStep(status, tuple(obj for obj in spent if not _is_leaving(obj)), tuple(wanted))
+    return ProvisioningStep(status, tuple(obj for obj in spent if not _is_terminating(obj)), tuple(wanted))
 
 
 def holds_quota(workload: Object) -> bool:
-    """Whether a Workload has quota and may keep it: then there is something to ask for."""
-    leaving = is_true(workload, FINISHED) or is_true(workload, EVICTED)
-    return is_true(workload, QUOTA_RESERVED) and not leaving and bool(workload["status"].get("admission"))
+    """Whether a Workload holds quota and is neither finished nor evicted, so that it needs requests."""
+    ending = is_true(workload, FINISHED) or is_true(workload, EVICTED)
+    return is_true(workload, QUOTA_RESERVED) and not ending and bool(workload["status"].get("admission"))
 
 
 def announced(workload: Object, status: Object) -> list[WorkloadEvent]:
-    """The events that go with another status: checks that changed their state."""
+    """The events of a new status: checks that changed their state."""
     before = {check["name"]: check for check in (workload.get("status") or {}).get("admissionChecks") or ()}
-    found = []
+    events = []
     for check in status.get("admissionChecks") or ():
-        was = before.get(check["name"], check)["state"]
-        if was != check["state"]:
-            told = f"Admission check {check['name']} updated state from {was} to {check['state']}"
-            told += f" with message: {check['message']}" if check["message"] else ""
-            found.append(notice(workload, "AdmissionCheckUpdated", told))
-    return found
+        old_state = before.get(check["name"], check)["state"]
+        if old_state != check["state"]:
+            message = f"Admission check {check['name']} updated state from {old_state} to {check['state']}"
+            message += f" with message: {check['message']}" if check["message"] else ""
+            events.append(notice(workload, "AdmissionCheckUpdated", message))
+    return events
 
 
 def notice(workload: Object, reason: str, message: str, *, bad: bool = False) -> WorkloadEvent:
-    """An event about a Workload and what is asked for it."""
+    """An event about a Workload."""
     meta = workload["metadata"]
     namespace, name, uid = (str(meta.get(key) or "") for key in ("namespace", "name", "uid"))
     return WorkloadEvent(namespace, name, uid, WARNING if bad else NORMAL, reason, for_event(message))
 
 
 def _owned(workload: Object, objects: Iterable[Object]) -> list[Object]:
-    """Those made for this very Workload, not for one of the same name before it."""
+    """The objects owned by this Workload (by uid), not by an earlier one of the same name."""
     uid = workload["metadata"].get("uid")
     return [
         obj
@@ -158,46 +162,46 @@ def _owned(workload: Object, objects: Iterable[Object]) -> list[Object]:
     ]
 
 
-def _is_leaving(obj: Object) -> bool:
+def _is_terminating(obj: Object) -> bool:
     return bool(obj["metadata"].get("deletionTimestamp"))
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """One check as it should stand, the request it has, and the one it lacks."""
+class _CheckResult:
+    """The new state of a check, its current request, and the request to create."""
 
     check: Object
     request: Object | None = None
-    lacks: NewProvisioningRequest | None = None
+    missing: NewProvisioningRequest | None = None
 
 
-def _look(
-    check: Object, workload: Object, requests: list[Object], around: ProvisioningContext, now: float
-) -> _Look:
+def _check_result(
+    check: Object, workload: Object, requests: list[Object], context: ProvisioningContext, now: float
+) -> _CheckResult:
     name = check["name"]
-    if name not in around.checks:
-        return _Look(check)
-    config = _config(around.checks[name], around.configs)
+    if name not in context.checks:
+        return _CheckResult(check)
+    config = _config(context.checks[name], context.configs)
     if config is None:
-        return _Look(_told(check, PENDING, INACTIVE, now))
-    needed = bundles(workload, config)
-    if needed is None:
-        return _Look(check)
-    if not needed:
-        ready = _without_updates(_told(check, READY, NOT_NEEDED, now))
-        return _Look(check if check["state"] == READY else ready)
+        return _CheckResult(_with_state(check, PENDING, INACTIVE, now))
+    pod_set_bundles = bundles(workload, config)
+    if pod_set_bundles is None:
+        return _CheckResult(check)
+    if not pod_set_bundles:
+        ready = _without_updates(_with_state(check, READY, NOT_NEEDED, now))
+        return _CheckResult(check if check["state"] == READY else ready)
     request, attempt = _latest(workload, name, config, requests)
     if request is not None:
-        check = _heeded(check, workload, request, attempt, config, now)
-    if check["state"] != PENDING or not (request is None or _is_over(request, workload)):
-        return _Look(check, request)
-    lacks, trouble = None, around.trouble.get(name, "")
-    if around.kind is not None and around.may_ask:
+        check = _after_request(check, workload, request, attempt, config, now)
+    if check["state"] != PENDING or not (request is None or _has_failed(request, workload)):
+        return _CheckResult(check, request)
+    missing, error = None, context.trouble.get(name, "")
+    if context.kind is not None and context.may_ask:
         attempt = attempt or int(check.get("retryCount") or 0)
-        lacks = asked(workload, name, attempt + 1, config, around.flavors, around.kind)
-        trouble = trouble or lacks.trouble
-    check = _told(check, PENDING, trouble, now) if trouble else check
-    return _Look(check, request, None if lacks is None or lacks.trouble else lacks)
+        missing = new_request(workload, name, attempt + 1, config, context.flavors, context.kind)
+        error = error or missing.trouble
+    check = _with_state(check, PENDING, error, now) if error else check
+    return _CheckResult(check, request, None if missing is None or missing.trouble else missing)
 
 
 def _config(check: Object, configs: Mapping[str, Object]) -> Config | None:
@@ -206,38 +210,38 @@ def _config(check: Object, configs: Mapping[str, Object]) -> Config | None:
         api_kinds.CONFIGS.group,
         api_kinds.CONFIGS.kind,
     )
-    found = configs.get(str(reference.get("name"))) if fits else None
-    return None if found is None else Config.of(found)
+    config = configs.get(str(reference.get("name"))) if fits else None
+    return None if config is None else Config.of(config)
 
 
 def _latest(
     workload: Object, check: str, config: Config, requests: Iterable[Object]
 ) -> tuple[Object | None, int]:
-    """The last request made for a check that says what the configuration says, and which attempt it is."""
+    """The latest request of a check that matches the configuration, and the number of its attempt."""
     latest: tuple[Object | None, int] = (None, 0)
     for request in requests:
         attempt = attempt_of(request["metadata"]["name"], workload["metadata"]["name"], check)
-        up_to_date = not _is_leaving(request) and _says_the_same(request, workload, config)
+        up_to_date = not _is_terminating(request) and _matches_config(request, workload, config)
         if attempt is not None and up_to_date and attempt > latest[1]:
             latest = request, attempt
     return latest
 
 
-def _says_the_same(request: Object, workload: Object, config: Config) -> bool:
+def _matches_config(request: Object, workload: Object, config: Config) -> bool:
     spec = request.get("spec") or {}
-    there, wanted = spec.get("parameters") or {}, parameters(workload, config)
+    actual, wanted = spec.get("parameters") or {}, parameters(workload, config)
     return spec.get("provisioningClassName") == config.provisioning_class and all(
-        there.get(key) == wanted[key] for key in config.parameters
+        actual.get(key) == wanted[key] for key in config.parameters
     )
 
 
 def _conditions(request: Object) -> dict[str, Object]:
-    found = (request.get("status") or {}).get("conditions") or ()
-    return {str(condition.get("type")): condition for condition in found}
+    conditions = (request.get("status") or {}).get("conditions") or ()
+    return {str(condition.get("type")): condition for condition in conditions}
 
 
-def _true_ones(request: Object) -> dict[str, str]:
-    """The conditions that hold, with their messages."""
+def _true_conditions(request: Object) -> dict[str, str]:
+    """The messages of the conditions that are True, by type."""
     return {
         kind: str(condition.get("message") or "")
         for kind, condition in _conditions(request).items()
@@ -245,66 +249,74 @@ def _true_ones(request: Object) -> dict[str, str]:
     }
 
 
-def _is_over(request: Object, workload: Object) -> bool:
-    """Whether nothing more will come of a request. The end of a booking is nothing to an admitted gang."""
-    holds = _true_ones(request)
-    return FAILED in holds or (EXPIRED in holds and not is_true(workload, ADMITTED))
+def _has_failed(request: Object, workload: Object) -> bool:
+    """Whether a request failed, or its booking expired before the gang was admitted."""
+    true_conditions = _true_conditions(request)
+    return FAILED in true_conditions or (EXPIRED in true_conditions and not is_true(workload, ADMITTED))
 
 
-def _heeded(
+def _after_request(
     check: Object, workload: Object, request: Object, attempt: int, config: Config, now: float
 ) -> Object:
-    """A check after what the autoscaler said."""
-    holds = _true_ones(request)
-    if FAILED in holds:
-        return _again(check, "Retrying after failure", holds[FAILED], attempt, config, now)
-    if REVOKED in holds:
+    """The check after the conditions of its request."""
+    true_conditions = _true_conditions(request)
+    if FAILED in true_conditions:
+        return _after_failure(check, "Retrying after failure", true_conditions[FAILED], attempt, config, now)
+    if REVOKED in true_conditions:
         active = (workload.get("spec") or {}).get("active") is not False
-        return _told(check, REJECTED, holds[REVOKED], now) if active else check
-    if EXPIRED in holds:
+        return _with_state(check, REJECTED, true_conditions[REVOKED], now) if active else check
+    if EXPIRED in true_conditions:
         if is_true(workload, ADMITTED):
             return check
-        return _again(check, "Retrying after booking expired", holds[EXPIRED], attempt, config, now)
-    if PROVISIONED in holds:
+        return _after_failure(
+            check, "Retrying after booking expired", true_conditions[EXPIRED], attempt, config, now
+        )
+    if PROVISIONED in true_conditions:
         if check["state"] == READY:
             return check
         updates = _updates(workload, request, config)
-        return {**_told(check, READY, holds[PROVISIONED], now), "podSetUpdates": updates}
-    if ACCEPTED in holds:
-        progress = _conditions(request).get(PROVISIONED)  # says when it is expected
-        return check if progress is None else _told(check, PENDING, str(progress.get("message") or ""), now)
-    return _told(check, PENDING, "", now)
+        return {**_with_state(check, READY, true_conditions[PROVISIONED], now), "podSetUpdates": updates}
+    if ACCEPTED in true_conditions:
+        progress = _conditions(request).get(PROVISIONED)  # its message says when it is expected
+        return (
+            check
+            if progress is None
+            else _with_state(check, PENDING, str(progress.get("message") or ""), now)
+        )
+    return _with_state(check, PENDING, "", now)
 
 
-def _again(check: Object, words: str, message: str, attempt: int, config: Config, now: float) -> Object:
-    """An attempt came to nothing: another one later, unless there were enough."""
+def _after_failure(
+    check: Object, prefix: str, message: str, attempt: int, config: Config, now: float
+) -> Object:
+    """The check after a failed attempt: retried later, or rejected after too many attempts."""
     if attempt > config.retries:
-        return _told(check, REJECTED, message, now)
+        return _with_state(check, REJECTED, message, now)
     before = int(check.get("retryCount") or 0)
-    if attempt <= before:  # known already
-        return _told(check, check["state"], f"{words}: {message}", now)
-    later = _told(check, RETRY, f"{words}: {message}", now)
-    return {**later, "requeueAfterSeconds": config.pause(before + 1)}
+    if attempt <= before:  # counted already
+        return _with_state(check, check["state"], f"{prefix}: {message}", now)
+    retried = _with_state(check, RETRY, f"{prefix}: {message}", now)
+    return {**retried, "requeueAfterSeconds": config.backoff_seconds(before + 1)}
 
 
 def _updates(workload: Object, request: Object, config: Config) -> list[Object]:
-    """What the pods are given so that they go where room was made for them."""
+    """The pod set updates that let pods use the provisioned nodes."""
     name, status = request["metadata"]["name"], request.get("status") or {}
     details = status.get("provisioningClassDetails") or {}
-    notes = {CONSUME: name, CLASS: str((request.get("spec") or {}).get("provisioningClassName", ""))}
+    annotations = {CONSUME: name, CLASS: str((request.get("spec") or {}).get("provisioningClassName", ""))}
     selector = {label: str(details[key]) for label, key in config.selectors if key in details}
-    more = {"annotations": notes} | ({"nodeSelector": selector} if selector else {})
+    update = {"annotations": annotations} | ({"nodeSelector": selector} if selector else {})
     entries = set(template_names(request))
     return [
-        {"name": pod_set, **more}
+        {"name": pod_set, **update}
         for bundle in bundles(workload, config) or ()
         if any(template_name(name, pod_set) in entries for pod_set in bundle.names)
         for pod_set in bundle.names
     ]
 
 
-def _told(check: Object, state: str, message: str, now: float) -> Object:
-    """A check in a state; the time of transition changes only with it."""
+def _with_state(check: Object, state: str, message: str, now: float) -> Object:
+    """The check with a state and message; its transition time changes only with the state."""
     after = {**check, "state": state, "message": for_condition(message)}
     return after if check["state"] == state else {**after, "lastTransitionTime": timestamp(now)}
 

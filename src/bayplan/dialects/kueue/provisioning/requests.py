@@ -1,4 +1,4 @@
-"""What an autoscaler is asked for: a ProvisioningRequest, and a PodTemplate for each sort of pod."""
+"""ProvisioningRequests for an autoscaler, and their PodTemplates."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ OLDER_REQUESTS = replace(REQUESTS, version="v1beta1")
 TEMPLATES = Kind("", "v1", "PodTemplate", "podtemplates", label_selector=f"{MANAGED}=true")
 
 NAME_MAX, HASH_LENGTH = 253, 5
-ATTEMPTS_MAX = 1000  # looked through for a name that was cut
+ATTEMPTS_MAX = 1000  # tried to identify a truncated name
 EQUAL_TEMPLATES = "IdenticalPodTemplates"
-EQUAL_NEEDS = "IdenticalWorkloadSchedulingRequirements"
+EQUAL_REQUIREMENTS = "IdenticalWorkloadSchedulingRequirements"
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A ProvisioningRequestConfig: what every request made with it says, and how often it is made again."""
+    """A decoded ProvisioningRequestConfig: class, parameters and retry strategy of the requests."""
 
     provisioning_class: str
     parameters: Mapping[str, str]
-    managed: frozenset[str]  # resources; only pods that use one are asked for, if there are any
-    selectors: tuple[tuple[str, str], ...]  # a node label, and the detail of the answer that gives its value
+    managed: frozenset[str]  # resources; if not empty, only pods that use one are requested
+    selectors: tuple[tuple[str, str], ...]  # a node label, and the provisioning class detail with its value
     merge: str
     retries: int
-    first_seconds: int
-    longest_seconds: int
+    backoff_base_seconds: int
+    backoff_max_seconds: int
 
     @classmethod
     def of(cls, obj: Object) -> Config:
@@ -59,14 +59,14 @@ class Config:
             retry.at("backoffMaxSeconds").integer(default=1800),
         )
 
-    def pause(self, attempt: int) -> int:
-        """Seconds to wait after an attempt (the first is 1) that came to nothing."""
-        return min(self.longest_seconds, self.first_seconds << min(attempt - 1, 31))
+    def backoff_seconds(self, attempt: int) -> int:
+        """Backoff in seconds after a failed attempt (the first is 1)."""
+        return min(self.backoff_max_seconds, self.backoff_base_seconds << min(attempt - 1, 31))
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Pod sets of a Workload that share one entry of a request; the first lends name and template."""
+    """Pod sets of a Workload that share one entry of a request; name and template are those of the first."""
 
     names: tuple[str, ...]
     pod_set: Object
@@ -76,27 +76,27 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class NewProvisioningRequest:
-    """A request ready to be made: templates first, then the request that names them."""
+    """A request to create: templates first, then the request that refers to them."""
 
     check: str
     name: str
     templates: tuple[Object, ...] = ()
     request: Object | None = None
-    trouble: str = ""  # why there is nothing to make, in a sentence
+    trouble: str = ""  # why it cannot be created, in a sentence
 
 
 def request_name(workload: str, check: str, attempt: int) -> str:
-    """What the request of an attempt is called."""
+    """The name of the request of an attempt."""
     return _cut(f"{workload}-{check}-{attempt}")
 
 
 def template_name(request: str, pod_set: str) -> str:
-    """What the template of a pod set is called."""
+    """The name of the PodTemplate of a pod set."""
     return _cut(f"ppt-{request}-{pod_set}")
 
 
 def attempt_of(name: str, workload: str, check: str) -> int | None:
-    """Which attempt a request is, by its name; None if it is not of this Workload and check."""
+    """The attempt number of a request, by its name; None if it belongs to another Workload or check."""
     rest = name.removeprefix(f"{workload}-{check}-")
     number = whole_number(rest) if rest != name else None
     if number is not None:
@@ -108,62 +108,64 @@ def attempt_of(name: str, workload: str, check: str) -> int | None:
 
 
 def parameters(workload: Object, config: Config) -> dict[str, str]:
-    """The parameters of a request: those of the configuration, and those that the user asked for."""
-    notes = (workload.get("metadata") or {}).get("annotations") or {}
-    own = {
-        key.removeprefix(PARAMETER): str(value) for key, value in notes.items() if key.startswith(PARAMETER)
+    """The parameters of a request: those of the configuration and of the Workload's annotations."""
+    annotations = (workload.get("metadata") or {}).get("annotations") or {}
+    user_parameters = {
+        key.removeprefix(PARAMETER): str(value)
+        for key, value in annotations.items()
+        if key.startswith(PARAMETER)
     }
-    return {**config.parameters, **own}
+    return {**config.parameters, **user_parameters}
 
 
 def bundles(workload: Object, config: Config) -> list[Bundle] | None:
-    """What to ask for; nothing if no pod needs it, None if the admission does not say what was given."""
+    """The pod sets to request; empty if none needs it, None if one has no assignment."""
     admission = (workload.get("status") or {}).get("admission") or {}
-    given = {part.get("name"): part for part in admission.get("podSetAssignments") or ()}
-    found: list[Bundle] = []
+    assignments = {part.get("name"): part for part in admission.get("podSetAssignments") or ()}
+    merged: list[Bundle] = []
     for pod_set in (workload.get("spec") or {}).get("podSets") or ():
-        if pod_set.get("count", 1) <= 0 or not _is_asked_for(pod_set, config.managed):
+        if pod_set.get("count", 1) <= 0 or not _needs_provisioning(pod_set, config.managed):
             continue
-        assignment = given.get(pod_set["name"])
+        assignment = assignments.get(pod_set["name"])
         if assignment is None:
             return None
         count = assignment.get("count", pod_set.get("count", 1))
         if count > 0:
-            _put_in(found, Bundle((pod_set["name"],), pod_set, assignment, count), config.merge)
-    return found
+            _merge_or_append(merged, Bundle((pod_set["name"],), pod_set, assignment, count), config.merge)
+    return merged
 
 
-def asked(
+def new_request(
     workload: Object, check: str, attempt: int, config: Config, flavors: Mapping[str, Object], kind: Kind
 ) -> NewProvisioningRequest:
     """The request of an attempt, with its templates; `flavors` are ResourceFlavors by name."""
     name = request_name(workload["metadata"]["name"], check, attempt)
     templates, entries = [], []
     for bundle in bundles(workload, config) or ():
-        title = template_name(name, bundle.names[0])
+        template_title = template_name(name, bundle.names[0])
         template = _template(bundle, flavors)
         if isinstance(template, str):
             return NewProvisioningRequest(
-                check, name, trouble=f"Error creating PodTemplate {quoted(title)}: {template}"
+                check, name, trouble=f"Error creating PodTemplate {quoted(template_title)}: {template}"
             )
-        meta = _metadata(workload, title)
+        meta = _metadata(workload, template_title)
         templates.append({"apiVersion": "v1", "kind": "PodTemplate", "metadata": meta, "template": template})
-        entries.append({"podTemplateRef": {"name": title}, "count": bundle.count})
+        entries.append({"podTemplateRef": {"name": template_title}, "count": bundle.count})
     spec: Object = {"provisioningClassName": config.provisioning_class, "podSets": entries}
-    if told := parameters(workload, config):
-        spec["parameters"] = told
+    if request_parameters := parameters(workload, config):
+        spec["parameters"] = request_parameters
     body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": _metadata(workload, name)}
     return NewProvisioningRequest(check, name, tuple(templates), {**body, "spec": spec})
 
 
 def template_names(request: Object) -> list[str]:
-    """The templates that a request names."""
+    """The names of the templates of a request."""
     entries = (request.get("spec") or {}).get("podSets") or ()
     return [str((entry.get("podTemplateRef") or {}).get("name", "")) for entry in entries]
 
 
 def _cut(name: str) -> str:
-    """A name that is too long ends in a hash of the whole."""
+    """A name that is too long is truncated, with a hash of the whole name."""
     longest = NAME_MAX - 1 - HASH_LENGTH
     if len(name) <= longest:
         return name
@@ -182,7 +184,7 @@ def _metadata(workload: Object, name: str) -> Object:
     }
 
 
-def _is_asked_for(pod_set: Object, managed: frozenset[str]) -> bool:
+def _needs_provisioning(pod_set: Object, managed: frozenset[str]) -> bool:
     spec = (pod_set.get("template") or {}).get("spec") or {}
     return not managed or any(
         managed.intersection(resources.get(key) or ())
@@ -201,24 +203,24 @@ def _resources(spec: Object) -> Iterator[Object]:
         yield container.get("resources") or {}
 
 
-def _put_in(found: list[Bundle], bundle: Bundle, policy: str) -> None:
-    """Add pod sets to those that they may share an entry with, or by themselves."""
-    for index, other in enumerate(found):
-        if _are_alike(other.pod_set, bundle.pod_set, policy):
+def _merge_or_append(merged: list[Bundle], bundle: Bundle, policy: str) -> None:
+    """Merge a bundle into one that it may share an entry with, or append it."""
+    for index, other in enumerate(merged):
+        if _may_share_entry(other.pod_set, bundle.pod_set, policy):
             names, count = other.names + bundle.names, other.count + bundle.count
-            found[index] = replace(other, names=names, count=count)
+            merged[index] = replace(other, names=names, count=count)
             return
-    found.append(bundle)
+    merged.append(bundle)
 
 
-def _are_alike(one: Object, other: Object, policy: str) -> bool:
+def _may_share_entry(one: Object, other: Object, policy: str) -> bool:
     if policy == EQUAL_TEMPLATES:
         return bool(one.get("template") == other.get("template"))
-    return policy == EQUAL_NEEDS and _needs(one) == _needs(other)
+    return policy == EQUAL_REQUIREMENTS and _requirements(one) == _requirements(other)
 
 
-def _needs(pod_set: Object) -> list[object]:
-    """What a pod needs of its node."""
+def _requirements(pod_set: Object) -> list[object]:
+    """The scheduling requirements of a pod set."""
     spec = (pod_set.get("template") or {}).get("spec") or {}
     requests = [
         [(container.get("resources") or {}).get("requests") or {} for container in spec.get(key) or ()]
@@ -229,48 +231,48 @@ def _needs(pod_set: Object) -> list[object]:
 
 
 def _template(bundle: Bundle, flavors: Mapping[str, Object]) -> Object | str:
-    """The pod as it will look on the assigned flavor, or why there can be none."""
+    """The pod template with the injections of the assigned flavors, or an error message."""
     for name in (bundle.assignment.get("flavors") or {}).values():
         if name not in flavors:
             return f"resourceflavors.{GROUP} {quoted(name)} not found"
-    more = injected(Field(bundle.assignment), Field(bundle.pod_set), flavors)
+    injection = injected(Field(bundle.assignment), Field(bundle.pod_set), flavors)
     template = bundle.pod_set.get("template") or {}
     meta, spec = dict(template.get("metadata") or {}), dict(template.get("spec") or {})
     for part, key, added in (
-        (meta, "annotations", more.annotations),
-        (spec, "nodeSelector", more.node_selector),
+        (meta, "annotations", injection.annotations),
+        (spec, "nodeSelector", injection.node_selector),
     ):
-        trouble = _joined(part, key, added)
-        if trouble:
-            return trouble
-    _add_rules(spec, more)
+        conflict = _add_entries(part, key, added)
+        if conflict:
+            return conflict
+    _add_rules(spec, injection)
     _limits_as_requests(spec)
     return {"metadata": meta, "spec": spec} if meta else {"spec": spec}
 
 
-def _joined(part: Object, key: str, added: Mapping[str, str]) -> str:
-    """Add entries to a mapping of an object, or say which one contradicts what is there."""
-    there = part.get(key) or {}
+def _add_entries(part: Object, key: str, added: Mapping[str, str]) -> str:
+    """Add entries to a mapping of an object; the error message if one conflicts."""
+    present = part.get(key) or {}
     for name in sorted(added):
-        if there.get(name, added[name]) != added[name]:
-            told = f"conflict for key={name}, value1={there[name]}, value2={added[name]}"
-            return f"invalid admission check PodSetUpdate: conflict for {key}: {told}"
+        if present.get(name, added[name]) != added[name]:
+            conflict = f"conflict for key={name}, value1={present[name]}, value2={added[name]}"
+            return f"invalid admission check PodSetUpdate: conflict for {key}: {conflict}"
     if added:
-        part[key] = {**there, **added}
+        part[key] = {**present, **added}
     return ""
 
 
-def _add_rules(spec: Object, more: Injected) -> None:
-    gates = tuple({"name": gate} for gate in more.gates)
-    for key, added in (("tolerations", more.tolerations), ("schedulingGates", gates)):
-        there = list(spec.get(key) or ())
-        there += [rule for rule in added if rule not in there]
-        if there:
-            spec[key] = there
+def _add_rules(spec: Object, injection: Injected) -> None:
+    gates = tuple({"name": gate} for gate in injection.gates)
+    for key, added in (("tolerations", injection.tolerations), ("schedulingGates", gates)):
+        present = list(spec.get(key) or ())
+        present += [rule for rule in added if rule not in present]
+        if present:
+            spec[key] = present
 
 
 def _limits_as_requests(spec: Object) -> None:
-    """Who names a limit and no request asks for the limit."""
+    """Set unset requests to the limits."""
     for key in ("initContainers", "containers"):
         if spec.get(key):
             spec[key] = [_with_requests(container) for container in spec[key]]

@@ -1,4 +1,4 @@
-"""The status of a Workload while it is rewritten: its conditions, and what they say together."""
+"""Conditions of a Workload, and the draft of a new status."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FINISHED = "Finished"
 DEACTIVATION_TARGET = "DeactivationTarget"
 GATED = "BlockedOnPreemptionGates"
 ON_HOLD = "OnHold"
-"""Why a Workload has no quota whose owner wants no pods for now."""
+"""Reason of the QuotaReserved condition of a Workload whose owner is scaled to zero."""
 
 READY, PENDING, RETRY, REJECTED = "Ready", "Pending", "Retry", "Rejected"
 
@@ -27,24 +27,24 @@ _PAST_SECONDS = "accumulatedPastExecutionTimeSeconds"
 
 
 def condition_of(workload: Object, kind: str) -> Object | None:
-    """A condition of a Workload, if it has it."""
+    """A condition of a Workload, or None."""
     return _find((workload.get("status") or {}).get("conditions"), kind)
 
 
 def is_true(workload: Object, kind: str) -> bool:
-    """Whether a Workload has a condition and it holds."""
+    """Whether a condition of a Workload is True."""
     return _holds(condition_of(workload, kind))
 
 
 def checks_in(checks: list[Object], state: str) -> list[Object]:
     """The checks in a state, by name."""
-    found = [check for check in checks if check.get("state") == state]
-    return sorted(found, key=lambda check: str(check.get("name", "")))
+    matching = [check for check in checks if check.get("state") == state]
+    return sorted(matching, key=lambda check: str(check.get("name", "")))
 
 
 @dataclass(slots=True)
 class Draft:
-    """A status in the making. Conditions and checks are copies; everything else is replaced, not changed."""
+    """The draft of a status. Conditions and checks are copies; other fields are replaced, never mutated."""
 
     status: Object
     generation: int
@@ -61,7 +61,7 @@ class Draft:
         return cls(status, int(workload.get("metadata", {}).get("generation") or 0), now, before)
 
     def done(self) -> Object | None:
-        """The new status, or None if there is nothing to write."""
+        """The new status, or None if it did not change."""
         return None if self.status == self.before else self.status
 
     @property
@@ -75,15 +75,15 @@ class Draft:
         return _holds(self.condition(kind))
 
     def put(self, key: str, value: Any) -> None:
-        """Set a field, or leave it out if there is nothing to say."""
+        """Set a field, or remove it if the value is empty."""
         if value:
             self.status[key] = value
         else:
             self.status.pop(key, None)
 
     def remove(self, kind: str) -> None:
-        kept = [entry for entry in self.status.get("conditions") or [] if entry.get("type") != kind]
-        self.put("conditions", kept)
+        others = [entry for entry in self.status.get("conditions") or [] if entry.get("type") != kind]
+        self.put("conditions", others)
 
     def mark(self, kind: str, holds: bool, reason: str, message: str, *, observed: bool = True) -> None:
         """Set a condition. Its transition time changes only with its status."""
@@ -101,33 +101,37 @@ class Draft:
             condition.pop("observedGeneration", None)
 
     def require_checks(self, names: tuple[str, ...]) -> None:
-        """Have an entry for every check that is required, and for no other."""
-        known = {check.get("name"): check for check in self.checks}
-        fresh = {"state": PENDING, "message": "", "lastTransitionTime": timestamp(self.now)}
-        if set(known) != set(names):
-            self.put("admissionChecks", [known.get(name) or {"name": name} | fresh for name in sorted(names)])
+        """Keep an entry for every required check, and for no other."""
+        entries = {check.get("name"): check for check in self.checks}
+        pending = {"state": PENDING, "message": "", "lastTransitionTime": timestamp(self.now)}
+        if set(entries) != set(names):
+            self.put(
+                "admissionChecks", [entries.get(name) or {"name": name} | pending for name in sorted(names)]
+            )
 
     def sync_admitted(self) -> None:
-        """Admitted is what has quota, the consent of every check, and a place for every pod."""
+        """Set Admitted: true with quota, all checks ready and every pod set placed."""
         if self.condition(QUOTA_RESERVED) is None and self.condition(ADMITTED) is None:
             return
-        was = self.condition(ADMITTED)
-        since = seconds(str(was.get("lastTransitionTime") or "")) if was and self.holds(ADMITTED) else None
+        before = self.condition(ADMITTED)
+        since = (
+            seconds(str(before.get("lastTransitionTime") or "")) if before and self.holds(ADMITTED) else None
+        )
         if not self.holds(QUOTA_RESERVED):
             self.mark(ADMITTED, False, "NoReservation", "The workload has no reservation")
         elif any(check.get("state") != READY for check in self.checks):
             self.mark(ADMITTED, False, "UnsatisfiedAdmissionChecks", "The workload has not all checks ready")
-        elif _places_pending(self.status.get("admission")):
-            why = "There are pending delayed topology requests"
-            self.mark(ADMITTED, False, "PendingDelayedTopologyRequests", why)
+        elif _placement_pending(self.status.get("admission")):
+            message = "There are pending delayed topology requests"
+            self.mark(ADMITTED, False, "PendingDelayedTopologyRequests", message)
         else:
             self.mark(ADMITTED, True, "Admitted", "The workload is admitted")
         if since is not None and not self.holds(ADMITTED):
             ran = max(0, int(self.now - since))
             self.status[_PAST_SECONDS] = self.status.get(_PAST_SECONDS, 0) + ran
 
-    def lose_quota(self, reason: str, message: str) -> None:
-        """Without quota there is no admission either."""
+    def release_quota(self, reason: str, message: str) -> None:
+        """Release the quota, and with it the admission."""
         self.mark(QUOTA_RESERVED, False, reason, message)
         self.status.pop("admission", None)
         self.sync_admitted()
@@ -141,7 +145,7 @@ def _holds(condition: Object | None) -> bool:
     return condition is not None and condition.get("status") == "True"
 
 
-def _places_pending(admission: Object | None) -> bool:
+def _placement_pending(admission: Object | None) -> bool:
     pod_sets = (admission or {}).get("podSetAssignments") or ()
     return any(
         pod_set.get("delayedTopologyRequest") == PENDING and not pod_set.get("topologyAssignment")

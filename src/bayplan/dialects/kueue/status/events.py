@@ -1,4 +1,4 @@
-"""What is announced about Workloads: the events that go with decisions and with their upkeep."""
+"""Events about Workloads: those of admission decisions and of status reconciliation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from bayplan.model.queued_gang import QueuedGang
 NORMAL, WARNING = "Normal", "Warning"
 API_VERSION = "kueue.x-k8s.io/v1beta2"
 LONGEST_WAIT = float(2**63 - 1) / 1e9
-"""Seconds; a Workload without a time of creation has waited this long, as far as anyone can tell."""
+"""Seconds; the waiting time of a Workload without a creation time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +49,19 @@ class WorkloadEvent:
 
 
 def notice_write(notice: WorkloadEvent, now: float) -> Write:
-    """The Event that announces it."""
-    about = {"apiVersion": API_VERSION, "kind": "Workload"}
-    about |= {"namespace": notice.namespace, "name": notice.name}
-    about |= {"uid": notice.uid} if notice.uid else {}
-    return event_write(about, notice.reason, notice.message, notice.kind, timestamp(now))
+    """The write that publishes the event."""
+    regarding = {"apiVersion": API_VERSION, "kind": "Workload"}
+    regarding |= {"namespace": notice.namespace, "name": notice.name}
+    regarding |= {"uid": notice.uid} if notice.uid else {}
+    return event_write(regarding, notice.reason, notice.message, notice.kind, timestamp(now))
 
 
 def events(
     action: Admit | EvictGang | ReportNotAdmitted, workload: Object, now: float, status: Object | None = None
 ) -> list[WorkloadEvent]:
-    """What is announced when an action is carried out on a Workload, given as it was before.
+    """The events of an action on a Workload, which is given as it was before.
 
-    The status is the one it got, where that is known.
+    `status` is the new status, if it is known.
     """
     match action:
         case Admit():
@@ -70,85 +70,92 @@ def events(
         case EvictGang():
             return [] if is_true(workload, EVICTED) else list(_of_eviction(action, workload))
         case ReportNotAdmitted():
-            return list(_of_refusal(action, workload))
+            return list(_of_rejection(action, workload))
 
 
 def upkeep_events(workload: Object, status: Object, now: float) -> list[WorkloadEvent]:
-    """What is announced when a Workload's status becomes another by upkeep."""
-    found, after = [], {"status": status}
+    """The events of a status change by reconciliation."""
+    events, after = [], {"status": status}
     queue = (status.get("admission") or {}).get("clusterQueue", "")
     if is_true(after, ADMITTED) and not is_true(workload, ADMITTED):
         waited = max(0.0, now - _since(workload, QUOTA_RESERVED, now))
-        told = f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited:.0f}s"
-        found.append(_about(workload, NORMAL, "Admitted", told))
+        message = f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited:.0f}s"
+        events.append(_event(workload, NORMAL, "Admitted", message))
     rejected = condition_of(after, DEACTIVATION_TARGET)
     if (
         rejected
         and not condition_of(workload, DEACTIVATION_TARGET)
         and rejected["reason"] == "AdmissionCheck"
     ):
-        told = f"Deactivated due to {rejected['message']}"
-        found.append(_about(workload, WARNING, "AdmissionCheckRejected", told))
-    leaving = condition_of(after, EVICTED)
-    if leaving and is_true(after, EVICTED) and not is_true(workload, EVICTED) and queue:
-        found.append(_about(workload, NORMAL, f"EvictedDueTo{leaving['reason']}", leaving["message"]))
-    return found
+        message = f"Deactivated due to {rejected['message']}"
+        events.append(_event(workload, WARNING, "AdmissionCheckRejected", message))
+    evicted = condition_of(after, EVICTED)
+    if evicted and is_true(after, EVICTED) and not is_true(workload, EVICTED) and queue:
+        events.append(_event(workload, NORMAL, f"EvictedDueTo{evicted['reason']}", evicted["message"]))
+    return events
 
 
 def _of_admission(action: Admit, workload: Object, status: Object, now: float) -> Iterator[WorkloadEvent]:
     queue = action.admission.queue
     if not is_true(workload, QUOTA_RESERVED):
         waited = f"{_waited(workload, now):.0f}s"
-        told = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited}"
+        message = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited}"
         considered = flavors_considered(action.tried)
-        told += f"; Flavors considered: {considered}" if considered else ""
-        yield _about(workload, NORMAL, "QuotaReserved", told)
+        message += f"; Flavors considered: {considered}" if considered else ""
+        yield _event(workload, NORMAL, "QuotaReserved", message)
     if is_true({"status": status}, ADMITTED) and not (workload.get("status") or {}).get("unhealthyNodes"):
-        told = f"Admitted by ClusterQueue {queue}, wait time since reservation was 0s"
-        yield _about(workload, NORMAL, "Admitted", told)
+        message = f"Admitted by ClusterQueue {queue}, wait time since reservation was 0s"
+        yield _event(workload, NORMAL, "Admitted", message)
 
 
 def _of_eviction(action: EvictGang, workload: Object) -> Iterator[WorkloadEvent]:
     message = eviction_message(action)
-    yield _about(workload, NORMAL, f"EvictedDueTo{eviction_reason(action)}", message)
+    yield _event(workload, NORMAL, f"EvictedDueTo{eviction_reason(action)}", message)
     by, victim = action.by, action.demand
     if action.why not in PREEMPTIONS or by is None:
         return
-    ranks = f"preemptor {_rank(by)}; preemptee {_rank(victim)}"
-    yield _about(workload, NORMAL, "Preempted", f"{message}; {ranks}")
+    ranks = f"preemptor {_priority_text(by)}; preemptee {_priority_text(victim)}"
+    yield _event(workload, NORMAL, "Preempted", f"{message}; {ranks}")
     source, uid = victim.gang.source, (workload.get("metadata") or {}).get("uid") or victim.gang.uid
     queue = victim.admission.queue if victim.admission is not None else ""
-    told = (
+    preemptor_message = (
         f"Preempted workload {source.namespace}/{source.name} (UID: {uid}) in ClusterQueue {queue}; {ranks}"
     )
-    other = by.gang.source
+    preemptor = by.gang.source
     yield WorkloadEvent(
-        other.namespace, other.name, by.gang.uid, NORMAL, "PreemptedWorkload", for_event(told)
+        preemptor.namespace,
+        preemptor.name,
+        by.gang.uid,
+        NORMAL,
+        "PreemptedWorkload",
+        for_event(preemptor_message),
     )
 
 
-def _of_refusal(action: ReportNotAdmitted, workload: Object) -> Iterator[WorkloadEvent]:
-    """News only: the same refusal again is no event. A failed search for a place is told each time."""
-    refusal = action.refusal
-    told = sentence(refusal)
+def _of_rejection(action: ReportNotAdmitted, workload: Object) -> Iterator[WorkloadEvent]:
+    """An event only if the reason or message changed; a failed second pass is reported each time."""
+    rejection = action.refusal
+    message = sentence(rejection)
     if keeps_quota(workload, action):
-        yield _about(workload, WARNING, "SecondPassFailed", told)
+        yield _event(workload, WARNING, "SecondPassFailed", message)
         return
-    if refusal.remark in (AdmissionRemark.ALIKE, AdmissionRemark.OTHERS_STARTING):
+    if rejection.remark in (AdmissionRemark.ALIKE, AdmissionRemark.OTHERS_STARTING):
         return
-    said, why = condition_of(workload, QUOTA_RESERVED) or {}, reason(refusal.token)
-    if said.get("reason") != why or not str(said.get("message", "")).startswith(told):
-        yield _about(workload, WARNING, why, told)
+    condition, condition_reason = condition_of(workload, QUOTA_RESERVED) or {}, reason(rejection.token)
+    if condition.get("reason") != condition_reason or not str(condition.get("message", "")).startswith(
+        message
+    ):
+        yield _event(workload, WARNING, condition_reason, message)
 
 
-def _about(workload: Object, kind: str, why: str, message: str) -> WorkloadEvent:
+def _event(workload: Object, kind: str, reason: str, message: str) -> WorkloadEvent:
     meta = workload.get("metadata") or {}
     namespace, name, uid = (str(meta.get(key) or "") for key in ("namespace", "name", "uid"))
-    return WorkloadEvent(namespace, name, uid, kind, why, for_event(message))
+    return WorkloadEvent(namespace, name, uid, kind, reason, for_event(message))
 
 
 def _waited(workload: Object, now: float) -> float:
-    """Seconds since a Workload joined the line: since it was sent back, or created."""
+    """Seconds since a Workload was queued: since it was requeued, or created."""
     if condition_of(workload, REQUEUED) is not None:
         return max(0.0, now - _since(workload, REQUEUED, now))
     created = (workload.get("metadata") or {}).get("creationTimestamp")
@@ -160,6 +167,6 @@ def _since(workload: Object, kind: str, now: float) -> float:
     return seconds(at) if at else now
 
 
-def _rank(demand: QueuedGang) -> str:
-    priority = demand.gang.priority
+def _priority_text(queued_gang: QueuedGang) -> str:
+    priority = queued_gang.gang.priority
     return f"effective priority: {priority} (base: {priority}, boost: 0)"

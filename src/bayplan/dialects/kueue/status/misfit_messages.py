@@ -1,4 +1,4 @@
-"""Misfits as the sentences that users of the queueing family know, word for word."""
+"""Messages for a placement that failed, in the exact words of Kueue."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _ESCAPES = {
 
 
 def sentence(misfit: Misfit) -> str:
-    """Why a pod set has no place."""
+    """Why a pod set cannot be placed."""
     return _SENTENCES[misfit.code](misfit)
 
 
 def quoted(text: str) -> str:
-    """Text in double quotes, with escapes for what cannot be printed."""
+    """Text in double quotes, with escapes for unprintable characters (Go's %q)."""
     return '"' + "".join(_escaped(character) for character in text) + '"'
 
 
@@ -58,8 +58,8 @@ def _excluded(excluded: Exclusions) -> str:
     }
     counts |= {f"taint {quoted(taint)}": nodes for taint, nodes in excluded.taints.items()}
     for resource, nodes in excluded.resources.items():
-        what = "zone alignment" if resource.startswith(ALIGNED) else f"resource {quoted(resource)}"
-        counts[what] = counts.get(what, 0) + nodes
+        reason_name = "zone alignment" if resource.startswith(ALIGNED) else f"resource {quoted(resource)}"
+        counts[reason_name] = counts.get(reason_name, 0) + nodes
     reasons = sorted(f"{reason}: {nodes}" for reason, nodes in counts.items() if nodes)
     return f". Total nodes: {excluded.nodes}; excluded: {', '.join(reasons)}" if reasons else ""
 

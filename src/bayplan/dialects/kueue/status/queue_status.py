@@ -1,6 +1,6 @@
-"""What queues, cohorts and checks say about themselves: their status, and what keeps them from going away.
+"""The status and the finalizers of ClusterQueues, LocalQueues, Cohorts and AdmissionChecks.
 
-Every function takes an object as v1beta2 has it. None means: as it is, nothing to write.
+Every function takes a v1beta2 object. None: unchanged, nothing to write.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bayplan.model.summary import (
 ACTIVE = "Active"
 GROUP, CONFIG = "kueue.x-k8s.io", "ProvisioningRequestConfig"
 SHARE_MAX = 2**63 - 1
-"""What an infinite share is written as."""
+"""The weightedShare that stands for infinity."""
 
 _REASONS = {
     Flaw.STOPPED: "Stopped",
@@ -58,7 +58,7 @@ _SENTENCES = {
 
 
 def cluster_queue(obj: Object, summary: QueueSummary, now: float, refused: str = "") -> Object | None:
-    """The status of a ClusterQueue. If its finalizer was `refused`, it says why and admits nothing."""
+    """The status of a ClusterQueue. `refused`: why its finalizer could not be added; it is then inactive."""
     draft = Draft.of(obj, now)
     _put_counts(draft, summary.counts)
     draft.put("flavorsReservation", _flavors(summary.cells, used=False, borrowed=True))
@@ -92,43 +92,43 @@ def cohort(obj: Object, summary: SharedSummary, now: float) -> Object | None:
 
 
 def admission_check(obj: Object, configs: Collection[str], now: float) -> Object | None:
-    """The status of an AdmissionCheck that we answer for; `configs` are those there are, by name."""
+    """The status of a provisioning AdmissionCheck; `configs` are the names of the existing configurations."""
     spec = obj.get("spec") or {}
     if spec.get("controllerName") != PROVISIONING:
         return None
     draft = Draft.of(obj, now)
-    trouble = _parameters_trouble(spec.get("parameters"), configs)
-    if trouble:
-        draft.mark(ACTIVE, False, "BadParametersRef", trouble)
+    error = _parameters_error(spec.get("parameters"), configs)
+    if error:
+        draft.mark(ACTIVE, False, "BadParametersRef", error)
     else:
         draft.mark(ACTIVE, True, "Active", "The admission check is active")
     return draft.done()
 
 
 def finalizers(kind: str, obj: Object, summaries: Summaries) -> list[str] | None:
-    """The finalizers of an object that others may depend on: it stays until the last of them has let go."""
-    if kind not in _USED:
+    """The finalizers of an object: Bayplan's is set while other objects use it. None: unchanged."""
+    if kind not in _IN_USE_BY_KIND:
         return None
     meta = obj.get("metadata") or {}
-    there: list[str] = list(meta.get("finalizers") or ())
-    name, leaving = str(meta.get("name", "")), bool(meta.get("deletionTimestamp"))
-    used = _USED[kind](name, summaries)
-    if kind == "ClusterQueue" and not leaving:  # from the beginning: gangs are admitted only behind it
+    present: list[str] = list(meta.get("finalizers") or ())
+    name, terminating = str(meta.get("name", "")), bool(meta.get("deletionTimestamp"))
+    used = _IN_USE_BY_KIND[kind](name, summaries)
+    if kind == "ClusterQueue" and not terminating:  # always: gangs are admitted only by a protected queue
         used = True
-    if used and IN_USE not in there and not leaving:
-        return [*there, IN_USE]
-    if IN_USE in there and not used:
-        return [name for name in there if name != IN_USE]
+    if used and IN_USE not in present and not terminating:
+        return [*present, IN_USE]
+    if IN_USE in present and not used:
+        return [name for name in present if name != IN_USE]
     return None
 
 
 def _queue_in_use(name: str, summaries: Summaries) -> bool:
-    """Gangs still have quota from it."""
+    """Whether gangs hold quota of a ClusterQueue."""
     queue = summaries.queues.get(name)
     return queue is not None and queue.counts.reserving > 0
 
 
-_USED: dict[str, Callable[[str, Summaries], bool]] = {
+_IN_USE_BY_KIND: dict[str, Callable[[str, Summaries], bool]] = {
     "ClusterQueue": _queue_in_use,
     "ResourceFlavor": lambda name, summaries: name in summaries.flavors_in_use,
     "Topology": lambda name, summaries: name in summaries.topologies_in_use,
@@ -145,15 +145,18 @@ def _put_counts(draft: Draft, counts: GangCounts) -> None:
 
 
 def _flavors(cells: Iterable[CellUse], *, used: bool, borrowed: bool) -> list[Object]:
-    """Amounts by flavor and resource: used by those admitted, or reserved by all that have quota."""
+    """Amounts by flavor and resource: used by admitted gangs, or reserved by all that hold quota."""
 
-    def told(cell: CellUse) -> Object:
+    def usage(cell: CellUse) -> Object:
         amount = cell.used if used else cell.reserved
         entry = {"name": cell.resource, "total": spelled(cell.resource, amount)}
         return entry | ({"borrowed": spelled(cell.resource, cell.borrowed(amount))} if borrowed else {})
 
     by_flavor = groupby(cells, key=lambda cell: cell.flavor)
-    return [{"name": flavor, "resources": [told(cell) for cell in inside]} for flavor, inside in by_flavor]
+    return [
+        {"name": flavor, "resources": [usage(cell) for cell in cells_of_flavor]}
+        for flavor, cells_of_flavor in by_flavor
+    ]
 
 
 def _fair_sharing(share: float | None) -> Object | None:
@@ -164,35 +167,39 @@ def _fair_sharing(share: float | None) -> Object | None:
 
 def _readiness(obj: Object, faults: tuple[QueueFault, ...], refused: str) -> tuple[bool, str, str]:
     """Whether a ClusterQueue admits gangs: status, reason and message."""
-    leaving = bool((obj.get("metadata") or {}).get("deletionTimestamp"))
-    if leaving or any(fault.flaw is Flaw.LEAVING for fault in faults):
+    terminating = bool((obj.get("metadata") or {}).get("deletionTimestamp"))
+    if terminating or any(fault.flaw is Flaw.LEAVING for fault in faults):
         return False, "Terminating", "Can't admit new workloads; clusterQueue is terminating"
     if refused:
         wrong = f"its finalizer {IN_USE} was refused ({refused})"
         return False, "NotProtected", f"Can't admit new workloads: {wrong}; let Bayplan patch ClusterQueues."
     if not faults:
         return True, "Ready", "Can admit new workloads"
-    told = [(_REASONS[fault.flaw], _told(fault)) for fault in faults if fault.flaw in _REASONS]
-    if not told:
+    messages = [(_REASONS[fault.flaw], _fault_message(fault)) for fault in faults if fault.flaw in _REASONS]
+    if not messages:
         return False, "Unknown", "Can't admit new workloads."
-    return False, told[0][0], f"Can't admit new workloads: {', '.join(words for _, words in told)}."
+    return (
+        False,
+        messages[0][0],
+        f"Can't admit new workloads: {', '.join(message for _, message in messages)}.",
+    )
 
 
-def _told(fault: QueueFault) -> str:
+def _fault_message(fault: QueueFault) -> str:
     if fault.flaw is Flaw.TOPOLOGY_MISSING:
         flavor, topology = fault.names
         return f"there is no Topology {quoted(topology)} for TAS flavor {quoted(flavor)}"
     return _SENTENCES[fault.flaw].format(names=",".join(fault.names))
 
 
-def _parameters_trouble(reference: Object | None, configs: Collection[str]) -> str:
-    """What is wrong with the reference to a configuration; nothing if it is there."""
+def _parameters_error(reference: Object | None, configs: Collection[str]) -> str:
+    """The error in the reference to a configuration; empty if it is valid."""
     if reference is None:
         return "missing parameters reference"
     group, kind, name = (str(reference.get(key) or "") for key in ("apiGroup", "kind", "name"))
     if not name:
         return "empty name: bad parameters reference"
-    for what, found, wanted in (("group", group, GROUP), ("kind", kind, CONFIG)):
-        if found != wanted:
-            return f"wrong {what} {quoted(found)}, expecting {quoted(wanted)}: bad parameters reference"
+    for field, actual, expected in (("group", group, GROUP), ("kind", kind, CONFIG)):
+        if actual != expected:
+            return f"wrong {field} {quoted(actual)}, expecting {quoted(expected)}: bad parameters reference"
     return "" if name in configs else f"{CONFIG}.{GROUP} {quoted(name)} not found"

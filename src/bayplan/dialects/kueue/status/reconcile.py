@@ -1,6 +1,6 @@
-"""What becomes of a Workload's status between decisions: checks answer, gangs leave, waits end.
+"""Reconciliation of a Workload's status: admission checks, stopped queues, evictions, backoff.
 
-None means: as it is, nothing to write.
+None: unchanged, nothing to write.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from bayplan.dialects.kueue.status.conditions import (
     condition_of,
     is_true,
 )
-from bayplan.dialects.kueue.status.decisions import NO_PLACE_IN_TIME, NODE_FAILURES, send_away
+from bayplan.dialects.kueue.status.decisions import NO_PLACE_IN_TIME, NODE_FAILURES, mark_evicted
 from bayplan.dialects.kueue.status.misfit_messages import quoted
 from bayplan.model.quota import StopPolicy
 
 ADMISSION_CHECK = "AdmissionCheck"
 DEACTIVATED = "Deactivated"
 BACKED_OFF = (ADMISSION_CHECK, "PodsReadyTimeout")
-COME_BACK = ("Preempted", NODE_FAILURES, NO_PLACE_IN_TIME)
-"""Who left for these reasons is in line again at once; others wait for something."""
+REQUEUED_AT_ONCE = ("Preempted", NODE_FAILURES, NO_PLACE_IN_TIME)
+"""Evictions after which a gang is requeued at once; after others it waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueOnPath:
-    """A queue on a gang's way in: a LocalQueue or a ClusterQueue, and whether it lets anybody in."""
+    """The LocalQueue or ClusterQueue of a gang, and its stop policy."""
 
     kind: str
     name: str
@@ -45,91 +45,93 @@ class QueueOnPath:
 
     @property
     def reason(self) -> str:
-        """Why a gang leaves that it sends away."""
+        """The reason of evictions by this queue."""
         return f"{self.kind}Stopped"
 
 
 def synced(workload: Object, checks: Iterable[str], now: float) -> Object | None:
-    """Bring a status up to date with its checks (the names of those required) and with `spec.active`."""
+    """Update a status by its checks (`checks`: the required ones) and by `spec.active`."""
     draft = Draft.of(workload, now)
     if draft.holds(FINISHED):
         return None
     if (workload.get("spec") or {}).get("active") is False:
         _deactivate(draft)
         return draft.done()
-    _put_off(draft)
-    _end_wait(draft)
+    _set_requeue_time(draft)
+    _end_backoff(draft)
     draft.require_checks(tuple(checks))
     if not draft.holds(ADMITTED) and not draft.holds(EVICTED):
         draft.sync_admitted()
     if draft.holds(QUOTA_RESERVED) and not draft.holds(EVICTED):
-        _heed_checks(draft)
+        _apply_checks(draft)
     return draft.done()
 
 
-def left(workload: Object, why: str, message: str, now: float, cause: str = "") -> Object | None:
-    """A gang has to leave for a reason that no decision gave, such as a queue that was stopped."""
+def left(workload: Object, reason: str, message: str, now: float, cause: str = "") -> Object | None:
+    """Evict a gang for a reason other than a scheduling decision, such as a stopped queue."""
     if is_true(workload, EVICTED):
         return None
     draft = Draft.of(workload, now)
-    send_away(draft, why, message, cause)
+    mark_evicted(draft, reason, message, cause)
     return draft.done()
 
 
-def heeding(workload: Object, way: Sequence[QueueOnPath], now: float) -> Object | None:
-    """Heed queues that were stopped, started or removed: who is in may have to leave, who left comes back."""
-    waiting = condition_of(workload, REQUEUED) or {}
-    sent_away_by = str(waiting.get("reason", "")) if waiting.get("status") == "False" else ""
-    for queue in way:
-        if queue.stop is StopPolicy.OPEN and sent_away_by == queue.reason:
-            told = f"The {queue.kind} was restarted after being stopped"
-            return requeued(workload, f"{queue.kind}Restarted", told, now)
+def heeding(workload: Object, queues: Sequence[QueueOnPath], now: float) -> Object | None:
+    """Apply the stop policies of the queues: evict gangs, release quota, or requeue after a restart."""
+    requeued_condition = condition_of(workload, REQUEUED) or {}
+    evicted_by = (
+        str(requeued_condition.get("reason", "")) if requeued_condition.get("status") == "False" else ""
+    )
+    for queue in queues:
+        if queue.stop is StopPolicy.OPEN and evicted_by == queue.reason:
+            message = f"The {queue.kind} was restarted after being stopped"
+            return requeued(workload, f"{queue.kind}Restarted", message, now)
     draft = Draft.of(workload, now)
     if draft.holds(FINISHED) or (draft.holds(EVICTED) and draft.holds(QUOTA_RESERVED)):
         return None
-    for queue in way:
+    for queue in queues:
         if draft.holds(ADMITTED):
             if queue.stop is StopPolicy.DRAIN:
                 return left(workload, queue.reason, f"The {queue.kind} is stopped", now)
         elif draft.holds(QUOTA_RESERVED):
             if queue.stop is not StopPolicy.OPEN:
-                draft.lose_quota(*_shut(queue, "stopped", "is terminating or missing"))
+                draft.release_quota(*_stopped_queue(queue, "stopped", "is terminating or missing"))
                 break
         elif queue.stop is not StopPolicy.OPEN:
-            draft.lose_quota(*_shut(queue, "inactive", "doesn't exist"))
+            draft.release_quota(*_stopped_queue(queue, "inactive", "doesn't exist"))
             break
     return draft.done()
 
 
 def released(workload: Object, now: float) -> Object | None:
-    """The pods of a gang that had to leave are gone: it gives back its quota and is in line again."""
+    """The pods of an evicted gang are gone: release its quota and requeue it."""
     draft = Draft.of(workload, now)
-    leaving = draft.condition(EVICTED)
-    if leaving is None or not draft.holds(EVICTED) or not draft.holds(QUOTA_RESERVED):
+    evicted = draft.condition(EVICTED)
+    if evicted is None or not draft.holds(EVICTED) or not draft.holds(QUOTA_RESERVED):
         return None
-    why, message = str(leaving.get("reason", "")), str(leaving.get("message", ""))
-    draft.mark(REQUEUED, why in COME_BACK and not is_of_one_pod(workload), why, message)
-    draft.lose_quota("PendingEvaluation", message)
+    reason, message = str(evicted.get("reason", "")), str(evicted.get("message", ""))
+    draft.mark(REQUEUED, reason in REQUEUED_AT_ONCE and not is_of_one_pod(workload), reason, message)
+    draft.release_quota("PendingEvaluation", message)
     return draft.done()
 
 
-def requeued(workload: Object, why: str, message: str, now: float) -> Object | None:
-    """What a gang waited for has come, such as a queue that was started again."""
+def requeued(workload: Object, reason: str, message: str, now: float) -> Object | None:
+    """Requeue a gang, for example when its queue was restarted."""
     draft = Draft.of(workload, now)
-    draft.mark(REQUEUED, True, why, message)
+    draft.mark(REQUEUED, True, reason, message)
     return draft.done()
 
 
 def shall_be_deactivated(workload: Object) -> bool:
-    """Whether `spec.active` is to be set to false."""
+    """Whether `spec.active` has to be set to false."""
     return is_true(workload, DEACTIVATION_TARGET) and (workload.get("spec") or {}).get("active") is not False
 
 
-def _shut(queue: QueueOnPath, how: str, missing: str) -> tuple[str, str]:
-    """Why a queue lets nobody in: the reason of a condition, and in words."""
+def _stopped_queue(queue: QueueOnPath, state: str, missing: str) -> tuple[str, str]:
+    """Why a queue admits no gangs: reason and message of a condition."""
     if queue.stop is None:
         return "Misconfigured", f"{queue.kind} {queue.name} {missing}"
-    return "Suspended", f"{queue.kind} {queue.name} is {how}"
+    return "Suspended", f"{queue.kind} {queue.name} is {state}"
 
 
 def _deactivate(draft: Draft) -> None:
@@ -139,14 +141,14 @@ def _deactivate(draft: Draft) -> None:
     if not draft.holds(EVICTED):
         cause = str(target.get("reason", "")) if target else ""
         due = f" due to {target.get('message', '')}" if target else ""
-        send_away(draft, DEACTIVATED, f"The workload is deactivated{due}", cause)
+        mark_evicted(draft, DEACTIVATED, f"The workload is deactivated{due}", cause)
     if not draft.holds(QUOTA_RESERVED):
         draft.mark(QUOTA_RESERVED, False, DEACTIVATED, "The workload is deactivated")
         draft.sync_admitted()
 
 
-def _put_off(draft: Draft) -> None:
-    """A check that asks to be tried again later may say when."""
+def _set_requeue_time(draft: Draft) -> None:
+    """Set `requeueAt` to the latest time that a check in Retry state asks for."""
     state = draft.status.get("requeueState") or {}
     times = [
         seconds(str(check["lastTransitionTime"])) + check["requeueAfterSeconds"]
@@ -159,36 +161,36 @@ def _put_off(draft: Draft) -> None:
 
 
 def waits_until(workload: Object) -> float:
-    """When a gang that was put off is to be back in line; 0 if it is, or nobody said when."""
-    waiting = condition_of(workload, REQUEUED) or {}
-    if waiting.get("status") != "False":
+    """When a gang in backoff is to be requeued; 0 if it is queued, or the time is not known."""
+    requeued_condition = condition_of(workload, REQUEUED) or {}
+    if requeued_condition.get("status") != "False":
         return 0.0
     return seconds(str(((workload.get("status") or {}).get("requeueState") or {}).get("requeueAt") or ""))
 
 
-def _end_wait(draft: Draft) -> None:
-    """A gang that was kept out of the line may be back in it."""
-    waiting = draft.condition(REQUEUED)
-    if waiting is None or waiting.get("status") != "False":
+def _end_backoff(draft: Draft) -> None:
+    """Requeue a gang whose backoff ended or that was reactivated."""
+    condition = draft.condition(REQUEUED)
+    if condition is None or condition.get("status") != "False":
         return
-    why, state = str(waiting.get("reason", "")), draft.status.get("requeueState") or {}
-    if why.startswith(DEACTIVATED):
+    reason, state = str(condition.get("reason", "")), draft.status.get("requeueState") or {}
+    if reason.startswith(DEACTIVATED):
         draft.mark(REQUEUED, True, "Reactivated", "The workload was reactivated")
-    elif why in BACKED_OFF and seconds(str(state.get("requeueAt") or "")) <= draft.now:
+    elif reason in BACKED_OFF and seconds(str(state.get("requeueAt") or "")) <= draft.now:
         draft.put("requeueState", {key: value for key, value in state.items() if key != "requeueAt"})
         draft.mark(REQUEUED, True, "BackoffFinished", "The workload backoff was finished")
 
 
-def _heed_checks(draft: Draft) -> None:
-    """A check that says no ends the matter; one that says not now sends the gang back."""
+def _apply_checks(draft: Draft) -> None:
+    """Deactivate a gang with a rejected check; evict one with a check in Retry state."""
     rejected, retry = checks_in(draft.checks, REJECTED), checks_in(draft.checks, RETRY)
     if rejected:
-        draft.mark(DEACTIVATION_TARGET, True, ADMISSION_CHECK, _told(rejected, REJECTED))
+        draft.mark(DEACTIVATION_TARGET, True, ADMISSION_CHECK, _checks_message(rejected, REJECTED))
     elif retry:
-        send_away(draft, ADMISSION_CHECK, f"Evicted due to {_told(retry, RETRY)}")
+        mark_evicted(draft, ADMISSION_CHECK, f"Evicted due to {_checks_message(retry, RETRY)}")
 
 
-def _told(checks: list[Object], state: str) -> str:
+def _checks_message(checks: list[Object], state: str) -> str:
     names = [
         quoted(str(check.get("name", ""))) + (f" ({check['message']})" if check.get("message") else "")
         for check in checks
@@ -197,7 +199,7 @@ def _told(checks: list[Object], state: str) -> str:
 
 
 def is_of_one_pod(workload: Object) -> bool:
-    """A Workload of a single Pod ends with it: nothing could use another place."""
+    """Whether a Workload belongs to a single Pod: it ends with the pod and is never moved."""
     meta = workload.get("metadata") or {}
     owners: list[Object] = meta.get("ownerReferences") or []
     grouped = (meta.get("annotations") or {}).get("kueue.x-k8s.io/is-group-workload") == "true"

@@ -1,6 +1,7 @@
-"""Why a gang is not admitted, in the sentences that users of the queueing family know, word for word.
+"""Messages for a gang that is not admitted, in the exact words of Kueue.
 
-`details` adds what they never were told: where the gang nearly fits, who is in the way, and what would help.
+`details` adds what Kueue does not report: where the gang nearly fits, which gangs occupy that domain, and
+which change would help.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from bayplan.dialects.kube.encode.fault_messages import (
     internal_error,
     out_of_time,
 )
-from bayplan.dialects.kube.encode.numa_messages import told as of_zones
+from bayplan.dialects.kube.encode.numa_messages import told as numa_message
 from bayplan.dialects.kube.fields.quantity import spelled
 from bayplan.dialects.kueue.status import misfit_messages
 from bayplan.dialects.kueue.status.misfit_messages import quoted
@@ -55,26 +56,28 @@ _REASONS = {
 
 
 def reason(token: AdmissionReason) -> str:
-    """The token as the reason of a condition or event."""
+    """The reason of a condition or event."""
     return _REASONS[token]
 
 
-def sentence(refusal: AdmissionRejection) -> str:
-    """Why a gang is not admitted, as tools expect to read it."""
-    match refusal.remark:
+def sentence(rejection: AdmissionRejection) -> str:
+    """Why a gang is not admitted, in the words of Kueue."""
+    match rejection.remark:
         case AdmissionRemark.TRIED:
-            return tried_in_vain(refusal.tried)
+            return tried_in_vain(rejection.tried)
         case AdmissionRemark.LEAVING:
-            return f"{tried_in_vain(refusal.tried)}. Pending the preemption of {refusal.victims} workload(s)"
+            return (
+                f"{tried_in_vain(rejection.tried)}. Pending the preemption of {rejection.victims} workload(s)"
+            )
         case AdmissionRemark.LEAVING_FAILED:
-            what = f"Preempting {refusal.victims} workload(s) failed, will retry."
-            return f"{tried_in_vain(refusal.tried)}. {what}"
+            what = f"Preempting {rejection.victims} workload(s) failed, will retry."
+            return f"{tried_in_vain(rejection.tried)}. {what}"
         case AdmissionRemark.INTERNAL:
-            return internal_error(f"workload {refusal.about}", refusal.fault)
+            return internal_error(f"workload {rejection.about}", rejection.fault)
         case AdmissionRemark.OUT_OF_TIME:
-            return out_of_time(f"workload {refusal.about}", refusal.fault, tried_in_vain(refusal.tried))
+            return out_of_time(f"workload {rejection.about}", rejection.fault, tried_in_vain(rejection.tried))
         case remark:
-            return _REMARKS[remark].format(queue=refusal.queue)
+            return _REMARKS[remark].format(queue=rejection.queue)
 
 
 _OVERLAP = "Workload has overlapping preemption targets with another workload"
@@ -89,57 +92,59 @@ _REMARKS = {
     AdmissionRemark.ENTRANCE_MISSING: "LocalQueue {queue} doesn't exist",
     AdmissionRemark.ENTRANCE_CLOSED: "LocalQueue {queue} is inactive",
     AdmissionRemark.OTHERS_STARTING: "waiting for all admitted workloads to be in PodsReady condition",
-    AdmissionRemark.RESERVED: "Workload fits, but the room is set aside for a workload that has waited longer",
+    AdmissionRemark.RESERVED: "Workload fits, but the capacity is reserved for an older pending workload",
     AdmissionRemark.ALIKE: "Bypassed scheduling evaluation because an equivalent workload recently failed",
 }
 
 
 def tried_in_vain(tried: Iterable[PodSetAttempts]) -> str:
-    """What stood in the way of each pod set. A request that cannot be met at all is told alone."""
-    told = []
+    """The obstacles of each pod set. A fatal obstacle is reported alone."""
+    messages = []
     for part in tried:
         if part.fatal is not None:
-            return f"failed to assign flavors to pod set {part.pod_set}: {_hindrance(part.fatal)}"
+            return f"failed to assign flavors to pod set {part.pod_set}: {_obstacle(part.fatal)}"
         if part.obstacles:
-            listed = ", ".join(sorted(map(_hindrance, part.obstacles)))
-            told.append(f"couldn't assign flavors to pod set {part.pod_set}: {listed}")
-    return "; ".join(told)
+            obstacles = ", ".join(sorted(map(_obstacle, part.obstacles)))
+            messages.append(f"couldn't assign flavors to pod set {part.pod_set}: {obstacles}")
+    return "; ".join(messages)
 
 
 def flavors_considered(tried: Iterable[PodSetAttempts]) -> str:
-    """Every flavor that was tried and was not simply free."""
-    told = []
+    """Every flavor that was tried, except those that fit without borrowing."""
+    messages = []
     for part in tried:
         attempts = [
-            _attempt(each) for each in part.attempts if each.chance is not FlavorMode.FIT or each.borrow
+            _attempt(attempt)
+            for attempt in part.attempts
+            if attempt.chance is not FlavorMode.FIT or attempt.borrow
         ]
         if attempts:
-            told.append(f"{part.pod_set}: {', '.join(attempts)}")
-    return " | ".join(told)
+            messages.append(f"{part.pod_set}: {', '.join(attempts)}")
+    return " | ".join(messages)
 
 
 def for_condition(message: str) -> str:
-    """A message cut to what a condition may hold."""
+    """A message cut to the limit of a condition."""
     return _cut(message, CONDITION_BYTES_MAX)
 
 
 def for_event(message: str) -> str:
-    """A message cut to what an event may hold."""
+    """A message cut to the limit of an event."""
     return _cut(message, EVENT_BYTES_MAX)
 
 
-def details(refusal: AdmissionRejection, holders: Iterable[str] = ()) -> str:
-    """Where the gang nearly fits, who holds that place (`namespace/name`), and the least change that helps.
+def details(rejection: AdmissionRejection, holders: Iterable[str] = ()) -> str:
+    """Where the gang nearly fits, which gangs occupy that domain (`namespace/name`), and the smallest fix.
 
-    Empty unless a place is all that the gang lacks.
+    Empty unless the placement is the only obstacle.
     """
-    obstacles = [hindrance for part in refusal.tried for hindrance in part.obstacles]
-    misfits = [hindrance for hindrance in obstacles if isinstance(hindrance, Misfit)]
-    held = (
-        refusal.token is AdmissionReason.NO_QUOTA_NOW and refusal.remark is AdmissionRemark.TRIED
-    )  # would fit if others left
+    obstacles = [obstacle for part in rejection.tried for obstacle in part.obstacles]
+    misfits = [obstacle for obstacle in obstacles if isinstance(obstacle, Misfit)]
+    by_quota = (
+        rejection.token is AdmissionReason.NO_QUOTA_NOW and rejection.remark is AdmissionRemark.TRIED
+    )  # would fit if other gangs were preempted
     if not misfits or not (
-        refusal.token is AdmissionReason.NO_PLACE or (held and len(misfits) == len(obstacles))
+        rejection.token is AdmissionReason.NO_PLACE or (by_quota and len(misfits) == len(obstacles))
     ):
         return ""
     return " ".join(f"{text}." for text in _details(misfits[0], sorted(set(holders))))
@@ -153,33 +158,33 @@ def _cut(message: str, limit: int) -> str:
 
 
 def _attempt(attempt: FlavorAttempt) -> str:
-    told = [_CHANCES[attempt.chance]]
+    parts = [_MODES[attempt.chance]]
     if attempt.possible is not None:
-        told = [f"preemptionMode={_POSSIBLE[attempt.possible]}"]
+        parts = [f"preemptionMode={_PREEMPTION_MODES[attempt.possible]}"]
     if attempt.borrow > 0:
-        told.append(f"borrow={attempt.borrow}")
-    told += sorted({_hindrance(obstacle) for obstacle in attempt.obstacles})
-    return f"{attempt.flavor}({';'.join(told)})"
+        parts.append(f"borrow={attempt.borrow}")
+    parts += sorted({_obstacle(obstacle) for obstacle in attempt.obstacles})
+    return f"{attempt.flavor}({';'.join(parts)})"
 
 
-_CHANCES = {
+_MODES = {
     FlavorMode.NONE: "NoFit",
     FlavorMode.NO_VICTIMS: "Preempt",
     FlavorMode.PREEMPT: "Preempt",
     FlavorMode.RECLAIM: "Preempt",
     FlavorMode.FIT: "Fit",
 }
-_POSSIBLE = {
+_PREEMPTION_MODES = {
     FlavorMode.NO_VICTIMS: "NoCandidates",
     FlavorMode.PREEMPT: "Preempt",
     FlavorMode.RECLAIM: "Reclaim",
 }
 
 
-def _hindrance(hindrance: RejectionDetail) -> str:
-    if isinstance(hindrance, Misfit):
-        return misfit_messages.sentence(hindrance)
-    return _OBSTACLES[hindrance.what](hindrance)
+def _obstacle(obstacle: RejectionDetail) -> str:
+    if isinstance(obstacle, Misfit):
+        return misfit_messages.sentence(obstacle)
+    return _OBSTACLES[obstacle.what](obstacle)
 
 
 def _short(obstacle: Obstacle) -> str:
@@ -190,16 +195,16 @@ def _short(obstacle: Obstacle) -> str:
 
 
 def _too_much(obstacle: Obstacle) -> str:
-    before, asked, most = (spelled(obstacle.resource, amount) for amount in obstacle.amounts)
+    before, asked, limit = (spelled(obstacle.resource, amount) for amount in obstacle.amounts)
     return (
         f"insufficient quota for {obstacle.resource} in flavor {obstacle.flavor}, previously considered "
-        f"podsets requests ({before}) + current podset request ({asked}) > maximum capacity ({most})"
+        f"podsets requests ({before}) + current podset request ({asked}) > maximum capacity ({limit})"
     )
 
 
 def _taint(taint: Taint | None) -> str:
     assert taint is not None
-    return f"{{{taint.key} {taint.value} {taint.effect} <nil>}}"  # the last is a time that nobody sets
+    return f"{{{taint.key} {taint.value} {taint.effect} <nil>}}"  # the last is timeAdded, which is unset
 
 
 _OBSTACLES: dict[ObstacleKind, Callable[[Obstacle], str]] = {
@@ -243,7 +248,7 @@ def _details(misfit: Misfit, holders: Sequence[str]) -> Iterator[str]:
         return
     yield _closest(misfit, near) if misfit.oversized is None else _too_large(misfit.oversized)
     if misfit.unaligned is not None:
-        yield f"For example: {of_zones(misfit.unaligned)}"
+        yield f"For example: {numa_message(misfit.unaligned)}"
     if holders and misfit.oversized is None:
         more = f" and {len(holders) - HOLDERS_MAX} more" if len(holders) > HOLDERS_MAX else ""
         yield f"Held there by {', '.join(holders[:HOLDERS_MAX])}{more}"
@@ -252,27 +257,27 @@ def _details(misfit: Misfit, holders: Sequence[str]) -> Iterator[str]:
         yield f"To be admitted: {', or '.join(changes)}"
 
 
-def _too_large(found: Oversized) -> str:
-    lacks = [f"{spelled(name, has)} of {spelled(name, asked)} {name}" for name, asked, has in found.lacks]
+def _too_large(oversized: Oversized) -> str:
+    lacks = [f"{spelled(name, has)} of {spelled(name, asked)} {name}" for name, asked, has in oversized.lacks]
     return (
-        f"No node that it may use is large enough for one pod of {found.pod_set}: "
-        f"the largest, {found.node}, has {' and '.join(lacks)}"
+        f"No node that it may use is large enough for one pod of {oversized.pod_set}: "
+        f"the largest, {oversized.node}, has {' and '.join(lacks)}"
     )
 
 
 def _closest(misfit: Misfit, near: NearMiss) -> str:
     where = f"{near.level} {'/'.join(near.domain)}" if near.domain else "the whole topology"
     units = f", in whole slices of {misfit.unit}" if misfit.unit > 1 else ""
-    told = f"Closest is {where}: {near.fit} of {near.fit + near.short} pod(s) fit{units}"
+    message = f"Closest is {where}: {near.fit} of {near.fit + near.short} pod(s) fit{units}"
     if not near.resource or _none_is_eligible(misfit.excluded):
-        return told
+        return message
     if near.resource.startswith(ALIGNED):
-        return f"{told}, limited by the zones inside its nodes"
-    return f"{told}, limited by {near.resource}: {spelled(near.resource, near.lacking)} more needed"
+        return f"{message}, limited by the NUMA alignment on its nodes"
+    return f"{message}, limited by {near.resource}: {spelled(near.resource, near.lacking)} more needed"
 
 
 def _changes(misfit: Misfit, near: NearMiss) -> Iterator[str]:
-    """The least that would do, one way or another."""
+    """The smallest changes, each of which would let the gang be admitted."""
     excluded = misfit.excluded
     by_amount = near.resource and not near.resource.startswith(ALIGNED)
     if misfit.oversized is not None:
@@ -290,6 +295,6 @@ def _changes(misfit: Misfit, near: NearMiss) -> Iterator[str]:
 
 
 def _none_is_eligible(excluded: Exclusions) -> bool:
-    """Whether it is not for want of room that no node will do."""
-    out = excluded.selector + excluded.affinity + excluded.outside + sum(excluded.taints.values())
-    return 0 < excluded.nodes <= out
+    """Whether all nodes are excluded by selectors, affinity or taints rather than by capacity."""
+    ineligible = excluded.selector + excluded.affinity + excluded.outside + sum(excluded.taints.values())
+    return 0 < excluded.nodes <= ineligible

@@ -1,8 +1,8 @@
-"""Whether another job made an object, so that its queue is asked for there: an owner that is really there.
+"""Whether an object is controlled by another queued job, which is then queued in its place.
 
 Anyone who may create a pod may write an ownerReference into it. A reference counts only if it names a
-controller of a kind that is queued itself, or that such a kind makes its pods through, and if that owner
-exists, has the uid of the reference and, where it selects its pods by labels, selects this one.
+controller of a queued kind, or of an intermediate kind such as ReplicaSet, and if that owner exists, has the
+uid of the reference and, where it selects its pods by labels, selects this one.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from bayplan.dialects.jobs.kinds import KINDS
 
 Object = dict[str, Any]
 FindController = Callable[[str, str, str, str], Object | None]
-"""An owner by group, kind, namespace and name; None if there is none. Unknown if that cannot be told."""
+"""Looks up an owner by group, kind, namespace and name; None if absent. OwnerUnknown if not known."""
 
 QUEUED = frozenset((kind.group, name) for name, kind in KINDS.items() if name != "Pod")
-"""Group and kind of jobs that are given a queue themselves."""
-THROUGH = frozenset({("apps", "ReplicaSet"), ("", "Pod")})
-"""Kinds that others make their pods through: a Deployment, or the driver of a SparkApplication."""
+"""Group and kind of jobs that can be queued."""
+INTERMEDIATE = frozenset({("apps", "ReplicaSet"), ("", "Pod")})
+"""Intermediate owners of pods: ReplicaSets of a Deployment, the driver pod of a SparkApplication."""
 NEVER_QUEUED = frozenset({("apps", "DaemonSet")})
-"""Kinds whose pods are left alone: a node needs them whatever the queue is like."""
-CONTROLLERS = QUEUED | THROUGH | NEVER_QUEUED
+"""Kinds whose pods are never queued."""
+CONTROLLERS = QUEUED | INTERMEDIATE | NEVER_QUEUED
 DEPTH_MAX = 4
 
 
 class OwnerUnknown(Exception):
-    """It cannot be told now whether an owner exists."""
+    """It is not known whether an owner exists."""
 
 
 def nothing_known(group: str, kind: str, namespace: str, name: str) -> Object | None:
-    """Cannot look anything up."""
+    """A lookup that knows no owners."""
     raise OwnerUnknown
 
 
 def is_part(obj: Object, find: FindController = nothing_known) -> bool:
-    """Whether another job made an object. Where that cannot be looked up, the reference is believed."""
+    """Whether an object belongs to another job. If that cannot be looked up, the reference is trusted."""
     for _ in range(DEPTH_MAX):
         reference = controller(obj)
         if reference is None:
@@ -46,26 +46,30 @@ def is_part(obj: Object, find: FindController = nothing_known) -> bool:
         if (group, kind) not in CONTROLLERS:
             return False
         try:
-            found = find(group, kind, _text(obj, "namespace"), str(reference.get("name")))
+            owner = find(group, kind, _text(obj, "namespace"), str(reference.get("name")))
         except OwnerUnknown:
             return True
-        if found is None or _text(found, "uid") != reference.get("uid") or not _selects(found, obj):
+        if owner is None or _text(owner, "uid") != reference.get("uid") or not _selects(owner, obj):
             return False
-        if (group, kind) not in THROUGH:
+        if (group, kind) not in INTERMEDIATE:
             return True
-        obj = {**found, "metadata": {**found["metadata"], "namespace": _text(obj, "namespace")}}
+        obj = {**owner, "metadata": {**owner["metadata"], "namespace": _text(obj, "namespace")}}
     return False
 
 
 def controller(obj: Object) -> Object | None:
-    """The reference of an object to what controls it."""
-    listed = _metadata(obj).get("ownerReferences")
-    references = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    """The controlling ownerReference of an object."""
+    references_field = _metadata(obj).get("ownerReferences")
+    references = (
+        [one for one in references_field if isinstance(one, dict)]
+        if isinstance(references_field, list)
+        else []
+    )
     return next((one for one in references if one.get("controller") is True), None)
 
 
 def _selects(owner: Object, obj: Object) -> bool:
-    """Whether an owner counts an object among its own; one that it does not select it lets go of again."""
+    """Whether the label selector of an owner, if any, selects an object; otherwise it would be orphaned."""
     spec = owner.get("spec")
     selector = spec.get("selector") if isinstance(spec, dict) else None
     wanted = selector.get("matchLabels") if isinstance(selector, dict) else None
@@ -74,8 +78,8 @@ def _selects(owner: Object, obj: Object) -> bool:
 
 
 def _metadata(obj: Object) -> Object:
-    found = obj.get("metadata")
-    return found if isinstance(found, dict) else {}
+    metadata = obj.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def _text(obj: Object, key: str) -> str:

@@ -1,4 +1,4 @@
-"""What ResourceFlavors and Topologies must satisfy beyond their schemas; every breach is noted."""
+"""Validation of ResourceFlavors and Topologies beyond their schemas; every violation is recorded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bayplan.model.node import HOSTNAME
 
 
 def check_flavor(flavor: Field, rules: FeatureSwitches) -> None:
-    """A ResourceFlavor. Nodes of a topology are told apart by at least one label."""
+    """Validate a ResourceFlavor. One with a topology must select its nodes by at least one label."""
     del rules
     spec = flavor.at("spec")
     check_labels(spec.at("nodeLabels"))
@@ -27,7 +27,7 @@ def check_flavor(flavor: Field, rules: FeatureSwitches) -> None:
 
 
 def check_flavor_update(new: Field, old: Field, rules: FeatureSwitches) -> None:
-    """A flavor stays in its topology."""
+    """Validate an update of a ResourceFlavor: its topology is immutable."""
     del rules
     name, before = new.at("spec", "topologyName"), old.at("spec", "topologyName")
     if before.text() and name.text() != before.text():
@@ -35,17 +35,17 @@ def check_flavor_update(new: Field, old: Field, rules: FeatureSwitches) -> None:
 
 
 def check_topology(obj: Field, rules: FeatureSwitches) -> None:
-    """A Topology."""
+    """Validate a Topology."""
     del rules
     topology(obj)
 
 
 def check_topology_update(new: Field, old: Field, rules: FeatureSwitches) -> None:
-    """Levels may change as long as hosts remain the lowest: then every assignment still names hosts."""
+    """Validate an update of a Topology: levels may change only if the hostname stays the lowest."""
     del rules
     levels, before = (
         [level.at("nodeLabel").text() for level in obj.at("spec", "levels").items()] for obj in (new, old)
     )
-    by_host = all(found and found[-1] == HOSTNAME for found in (levels, before))
+    by_host = all(keys and keys[-1] == HOSTNAME for keys in (levels, before))
     if levels != before and not by_host:
         new.at("spec", "levels").error(IMMUTABLE, FieldErrorType.INVALID)

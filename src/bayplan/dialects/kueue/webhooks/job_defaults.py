@@ -1,4 +1,4 @@
-"""What a job gets when it is written: a queue, what holds it back, and the marks on its pods."""
+"""Defaults of jobs and pods on creation: queue, suspension or gates, and the annotations of their pods."""
 
 from __future__ import annotations
 
@@ -38,48 +38,48 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class JobSurroundings:
-    """What a job finds where it is written."""
+    """What defaulting needs to know besides the job."""
 
-    default_queue: bool = False  # its namespace has a LocalQueue for jobs that name none
-    owned: bool = False  # it is part of a job that is queued itself
+    default_queue: bool = False  # the namespace has a default LocalQueue
+    owned: bool = False  # it belongs to another queued job
 
 
 ALONE = JobSurroundings()
-WRITTEN = replace(RULES, elastic=False)
-"""Most jobs that change their size are started anew, as others are: nobody would take their gate away."""
+NOT_ELASTIC = replace(RULES, elastic=False)
+"""For kinds whose elastic jobs are restarted to be resized: no controller would remove their gate."""
 CHANGED_TOO = tuple(PARENTS)
-"""Kinds whose pods are marked whenever their template changes."""
+"""Kinds that are defaulted on updates too, since their template may change."""
 
 
-def default_job(job: Object, around: JobSurroundings = ALONE, rules: FeatureSwitches = RULES) -> Object:
-    """The job as it is kept. Doing it twice is doing it once; the one given is not changed."""
-    made: Object = copy.deepcopy(job)
-    field = Field(made)
-    if not is_known(field) or around.owned:
-        return made
+def default_job(job: Object, surroundings: JobSurroundings = ALONE, rules: FeatureSwitches = RULES) -> Object:
+    """A copy of the job with defaults; idempotent."""
+    defaulted: Object = copy.deepcopy(job)
+    field = Field(defaulted)
+    if not is_known(field) or surroundings.owned:
+        return defaulted
     kind = field.at("kind").text()
     by_parent = SUSPENDED_BY in field.at("metadata", "annotations").texts()
-    if around.default_queue and not by_parent and not field.at("metadata", "labels", QUEUE).text():
-        _labels(made)[QUEUE] = DEFAULT_QUEUE
-    if not (by_parent or rules.every_job or Field(made).at("metadata", "labels", QUEUE).text()):
-        return made
+    if surroundings.default_queue and not by_parent and not field.at("metadata", "labels", QUEUE).text():
+        _labels(defaulted)[QUEUE] = DEFAULT_QUEUE
+    if not (by_parent or rules.every_job or Field(defaulted).at("metadata", "labels", QUEUE).text()):
+        return defaulted
     if path := KINDS[kind].suspend:
-        _set(made, path)
+        _set_true(defaulted, path)
     if default := _DEFAULTS.get(kind):
-        default(made, rules)
-    if KINDS[kind].elastic and rules.elastic and is_elastic(Field(made)) and kind != "RayJob":
-        for part in parts(Field(made)):
-            _gate(part.template.value, ELASTIC_GATE)
-    return made
+        default(defaulted, rules)
+    if KINDS[kind].elastic and rules.elastic and is_elastic(Field(defaulted)) and kind != "RayJob":
+        for part in parts(Field(defaulted)):
+            _add_gate(part.template.value, ELASTIC_GATE)
+    return defaulted
 
 
 def default_written(
     new: Object, old: Object | None = None, find: Find = nothing, owner: FindController = nothing_known
 ) -> Object:
-    """What becomes of a job or pod that somebody writes.
+    """Default a job or pod that is created or updated.
 
-    Those that name no queue stay as they are, unless they are new where there is a queue for them; `find`
-    looks it up, and `owner` whether a controller that is named exists.
+    One without a queue is unchanged, unless it is new and its namespace has a default LocalQueue. `find`
+    looks up the LocalQueue, `owner` the controllers of the object.
     """
     metadata = new.get("metadata") or {}
     by_parent = SUSPENDED_BY in (metadata.get("annotations") or {})
@@ -88,25 +88,25 @@ def default_written(
         return new
     owned = not by_parent and is_part(new, owner)
     if not named and owned and new.get("kind") == "Pod":
-        return new  # left to its owner
-    around = JobSurroundings(default_queue=not named, owned=owned)
-    return default_job(new, around, RULES if new.get("kind") in SCALED else WRITTEN)
+        return new  # queued with its owner
+    surroundings = JobSurroundings(default_queue=not named, owned=owned)
+    return default_job(new, surroundings, RULES if new.get("kind") in SCALED else NOT_ELASTIC)
 
 
 def _has_default_queue(metadata: Object, find: Find) -> bool:
-    """Whether the namespace has a queue for jobs that name none."""
+    """Whether the namespace has a default LocalQueue."""
     return find("LocalQueue", str(metadata.get("namespace", "")), DEFAULT_QUEUE) is not None
 
 
 def _labels(obj: Object) -> dict[str, str]:
-    return _within(obj, "metadata", "labels")
+    return _mapping_at(obj, "metadata", "labels")
 
 
-def _notes(obj: Object) -> dict[str, str]:
-    return _within(obj, "metadata", "annotations")
+def _annotations(obj: Object) -> dict[str, str]:
+    return _mapping_at(obj, "metadata", "annotations")
 
 
-def _within(obj: Object, *keys: str) -> Object:
+def _mapping_at(obj: Object, *keys: str) -> Object:
     for key in keys:
         if not isinstance(obj.get(key), dict):
             obj[key] = {}
@@ -114,91 +114,91 @@ def _within(obj: Object, *keys: str) -> Object:
     return obj
 
 
-def _listed(obj: Object, key: str) -> list[Any]:
-    """A list to add to; what stands in its place and is none counts as absent, as for `_within`."""
+def _list_at(obj: Object, key: str) -> list[Any]:
+    """The list at a key, to be appended to; a value of another type is replaced, as in `_mapping_at`."""
     if not isinstance(obj.get(key), list):
         obj[key] = []
-    found: list[Any] = obj[key]
-    return found
+    items: list[Any] = obj[key]
+    return items
 
 
-def _set(obj: Object, path: tuple[str, ...]) -> None:
-    _within(obj, *path[:-1])[path[-1]] = True
+def _set_true(obj: Object, path: tuple[str, ...]) -> None:
+    _mapping_at(obj, *path[:-1])[path[-1]] = True
 
 
-def _gate(template: object, name: str) -> None:
-    """Hold pods back until somebody takes the gate away."""
+def _add_gate(template: object, name: str) -> None:
+    """Add a scheduling gate to a pod template."""
     if isinstance(template, dict):
-        gates = _listed(_within(template, "spec"), "schedulingGates")
+        gates = _list_at(_mapping_at(template, "spec"), "schedulingGates")
         if {"name": name} not in gates:
             gates.append({"name": name})
 
 
-def _mark(job: Object, template: Object, *, queue: bool = True) -> None:
-    """Tell pods to whom they belong, so that they are held back."""
-    _notes(template)[SUSPENDED_BY] = PARENTS[job["kind"]]
+def _annotate_parent(job: Object, template: Object, *, queue: bool = True) -> None:
+    """Annotate a pod template with its parent kind, so that its pods are gated."""
+    _annotations(template)[SUSPENDED_BY] = PARENTS[job["kind"]]
     for label in (QUEUE, PRIORITY_CLASS) if queue else ():
         if value := Field(job).at("metadata", "labels", label).text():
             _labels(template)[label] = value
 
 
 def _leader_worker_set(job: Object, rules: FeatureSwitches) -> None:
-    group = _within(job, "spec", "leaderWorkerTemplate")
-    leads = isinstance(group.get("leaderTemplate"), dict)
-    for name in ("leaderTemplate", "workerTemplate") if leads else ("workerTemplate",):
-        template = _within(group, name)
-        _mark(job, template)
-        _notes(template)[SERVING] = "true"
-    workers = _notes(_within(group, "workerTemplate"))
-    if leads and rules.topology and GROUP not in workers:
+    group = _mapping_at(job, "spec", "leaderWorkerTemplate")
+    has_leader = isinstance(group.get("leaderTemplate"), dict)
+    for name in ("leaderTemplate", "workerTemplate") if has_leader else ("workerTemplate",):
+        template = _mapping_at(group, name)
+        _annotate_parent(job, template)
+        _annotations(template)[SERVING] = "true"
+    workers = _annotations(_mapping_at(group, "workerTemplate"))
+    if has_leader and rules.topology and GROUP not in workers:
         workers[OFFSET] = "1"
 
 
 def _mpi_job(job: Object, rules: FeatureSwitches) -> None:
-    """Workers are numbered after a launcher that works too; in a group with it, the group sees to that."""
-    found = {part.name: part for part in parts(Field(job))}
-    workers, launcher = found.get("worker"), found.get("launcher")
+    """Offset the worker indexes by a launcher that runs as a worker, unless a pod set group does so."""
+    parts_by_name = {part.name: part for part in parts(Field(job))}
+    workers, launcher = parts_by_name.get("worker"), parts_by_name.get("launcher")
     if not rules.topology or workers is None or launcher is None or not workers.index_offset:
         return
     if GROUP not in launcher.metadata.at("annotations").texts() and isinstance(workers.template.value, dict):
-        _notes(workers.template.value)[OFFSET] = str(workers.index_offset)
+        _annotations(workers.template.value)[OFFSET] = str(workers.index_offset)
 
 
 def _stateful_set(job: Object, rules: FeatureSwitches) -> None:
     del rules
     if not Field(job).at("metadata", "ownerReferences").items():
-        _mark(job, _within(job, "spec", "template"), queue=False)
+        _annotate_parent(job, _mapping_at(job, "spec", "template"), queue=False)
 
 
 def _deployment(job: Object, rules: FeatureSwitches) -> None:
     del rules
-    template = _within(job, "spec", "template")
-    _mark(job, template)
+    template = _mapping_at(job, "spec", "template")
+    _annotate_parent(job, template)
     _labels(template)[MANAGED] = "true"
 
 
 def _pod(pod: Object, rules: FeatureSwitches) -> None:
-    notes, labels = _notes(pod), _labels(pod)
-    if SUSPENDED_BY not in notes:
+    annotations, labels = _annotations(pod), _labels(pod)
+    if SUSPENDED_BY not in annotations:
         labels[MANAGED] = "true"
-        finalizers = _listed(pod["metadata"], "finalizers")
+        finalizers = _list_at(pod["metadata"], "finalizers")
         if MANAGED not in finalizers:
             finalizers.append(MANAGED)
-    _gate(pod, SCHEDULING_GATE)
+    _add_gate(pod, SCHEDULING_GATE)
     if rules.topology:
-        if INDEX_FROM in notes:
-            labels[GROUP_INDEX] = labels.get(notes[INDEX_FROM], "")
-        _gate(pod, TOPOLOGY_GATE)
-    notes[ROLE_HASH] = role_hash(pod.get("spec") or {})
+        if INDEX_FROM in annotations:
+            labels[GROUP_INDEX] = labels.get(annotations[INDEX_FROM], "")
+        _add_gate(pod, TOPOLOGY_GATE)
+    annotations[ROLE_HASH] = role_hash(pod.get("spec") or {})
 
 
 def _train_job(job: Object, rules: FeatureSwitches) -> None:
-    """A place of ours among the patches, to be filled when the job starts."""
+    """Add an empty runtime patch of Bayplan, which is filled when the job starts."""
     del rules
-    patches = _listed(_within(job, "spec"), "runtimePatches")
+    patches = _list_at(_mapping_at(job, "spec"), "runtimePatches")
     if all(Field(patch).at("manager").text() != PATCH_MANAGER for patch in patches):
-        ours: Object = {"trainingRuntimeSpec": {"template": {"spec": {}}}}
-        patches.append({"manager": PATCH_MANAGER, **ours})
+        empty: Object = {"trainingRuntimeSpec": {"template": {"spec": {}}}}
+        patches.append({"manager": PATCH_MANAGER, **empty})
 
 
 _DEFAULTS: Mapping[str, Callable[[Object, FeatureSwitches], None]] = {

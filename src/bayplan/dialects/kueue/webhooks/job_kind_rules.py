@@ -1,4 +1,4 @@
-"""What jobs of one kind must satisfy beyond what holds for all of them; every breach is noted."""
+"""Validation of jobs by their kind, beyond the rules for all kinds; every violation is recorded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from bayplan.dialects.jobs.part import pods_at_once
 from bayplan.dialects.kube.fields.metadata_rules import IMMUTABLE
 from bayplan.dialects.kube.fields.reader import Field, FieldErrorType
-from bayplan.dialects.kueue.fields.job_rules import check_fewest
+from bayplan.dialects.kueue.fields.job_rules import check_minimum
 from bayplan.dialects.kueue.fields.pod_rules import check_pod, check_pod_update
 from bayplan.dialects.kueue.fields.topology_request import parse_bool
 from bayplan.dialects.kueue.names.annotations import (
@@ -35,25 +35,25 @@ CheckUpdate = Callable[[Field, Field, FeatureSwitches], None]
 
 
 def check_kind(job: Field, rules: FeatureSwitches) -> None:
-    """What holds for jobs of this kind."""
+    """Validate a job by the rules of its kind."""
     if check := _CHECKS.get(job.at("kind").text()):
         check(job, rules)
 
 
 def check_kind_update(new: Field, old: Field, rules: FeatureSwitches) -> None:
-    """What may not change in jobs of this kind."""
+    """Validate an update of a job by the rules of its kind."""
     if check := _UPDATES.get(new.at("kind").text()):
         check(new, old, rules)
 
 
 def check_partial(job: Field, rules: FeatureSwitches) -> None:
-    """A Job that is content with fewer pods. Asked when that was written, not when its size was reduced."""
-    fewest = job.at("metadata", "annotations", MINIMUM)
-    if not fewest.present:
+    """Validate partial admission of a Job; checked when it is requested, not when its size was reduced."""
+    minimum = job.at("metadata", "annotations", MINIMUM)
+    if not minimum.present:
         return
-    check_fewest(fewest, pods_at_once(job.at("spec")))
+    check_minimum(minimum, pods_at_once(job.at("spec")))
     if is_elastic(job) and rules.elastic:
-        fewest.error("partial admission and elastic job cannot be used together", FieldErrorType.INVALID)
+        minimum.error("partial admission and elastic job cannot be used together", FieldErrorType.INVALID)
 
 
 def _check_batch_job(job: Field, rules: FeatureSwitches) -> None:
@@ -66,25 +66,28 @@ def _check_batch_job(job: Field, rules: FeatureSwitches) -> None:
             why = f"should be equal to parallelism when {SYNCED} annotation is true"
             completions.error(why, FieldErrorType.INVALID)
     if is_elastic(job) and rules.elastic:
-        notes = spec.at("template", "metadata", "annotations")
+        annotations = spec.at("template", "metadata", "annotations")
         for name, word in ((REQUIRED, "required"), (PREFERRED, "preferred")):
             if name in read_annotations(spec.at("template", "metadata")):
-                where = notes.derived(None, f"{notes.path}.{name}")
+                where = annotations.derived(None, f"{annotations.path}.{name}")
                 where.error(f"{word} topology is not supported with elastic jobs", FieldErrorType.FORBIDDEN)
 
 
 def _check_batch_job_update(new: Field, old: Field, rules: FeatureSwitches) -> None:
-    fewest = new.at("metadata", "annotations", MINIMUM)
-    fewest_before, runs = old.at("metadata", "annotations", MINIMUM), not old.at("spec", "suspend").flag()
-    if fewest.value != fewest_before.value:
+    minimum = new.at("metadata", "annotations", MINIMUM)
+    minimum_before, is_running = (
+        old.at("metadata", "annotations", MINIMUM),
+        not old.at("spec", "suspend").flag(),
+    )
+    if minimum.value != minimum_before.value:
         check_partial(new, rules)
     parallelism = new.at("spec", "parallelism")
     before = old.at("spec", "parallelism").integer(default=1)
-    if fewest_before.present and runs and parallelism.integer(default=1) != before:
+    if minimum_before.present and is_running and parallelism.integer(default=1) != before:
         why = "cannot change when partial admission is enabled and the job is not suspended"
         parallelism.error(why, FieldErrorType.FORBIDDEN)
     synced, synced_before = (job.at("metadata", "annotations", SYNCED) for job in (new, old))
-    if runs and not new.at("spec", "suspend").flag() and _flag(synced) != _flag(synced_before):
+    if is_running and not new.at("spec", "suspend").flag() and _flag(synced) != _flag(synced_before):
         synced.error(f"{IMMUTABLE} while the job is not suspended", FieldErrorType.FORBIDDEN)
 
 

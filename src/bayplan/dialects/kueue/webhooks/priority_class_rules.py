@@ -1,4 +1,4 @@
-"""A priority class that a job or Workload names has to exist, or its priority would be anyone's guess."""
+"""Validation that the priority class of a job or Workload exists."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ HasClass = Callable[[str, str], bool]
 
 CLASSES = ("WorkloadPriorityClass", "PriorityClass")
 CLASSED = (*QUEUED, (FAMILY, "workloads"))
-"""Group and resource of what can name a class."""
+"""Group and resource of objects that can name a priority class."""
 
 
 def every_class(kind: str, name: str) -> bool:
-    """Cannot look any up, and believes in all."""
+    """A lookup that accepts every name."""
     return True
 
 
 def check_class(
     new: Object | None, old: Object | None, has_class: HasClass = every_class
 ) -> Sequence[FieldError]:
-    """What is wrong with the class that an object names; one that it named before may be gone by now."""
+    """The error if an object names a class that does not exist; an unchanged name is accepted."""
     if new is None:
         return []
-    found = Field(new)
-    kind, named = _named(found)
+    field = Field(new)
+    kind, named = _named(field)
     if old is not None and _named(Field(old))[1].text() == named.text():
         return []
     if named.text() and not has_class(kind, named.text()):
         named.error(f"there is no {kind} of this name", FieldErrorType.NOT_FOUND, named.text())
-    return list(found.errors)
+    return list(field.errors)
 
 
 def _named(obj: Field) -> tuple[str, Field]:
-    """Kind and name of the class. A Workload that was made for a job follows the job, which was checked."""
+    """Kind and name of the class. A Workload with an owner is not checked, since its job was."""
     if obj.at("kind").text() != WORKLOAD:
         return CLASSES[0], obj.at("metadata", "labels", PRIORITY_CLASS)
     if obj.at("metadata", "ownerReferences").items():

@@ -1,4 +1,4 @@
-"""What ClusterQueues, Cohorts and LocalQueues must satisfy beyond their schemas; every breach is noted."""
+"""Validation of ClusterQueues, Cohorts and LocalQueues beyond their schemas; every violation is recorded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LEAST_WEIGHT = Fraction(1, 10**9)
 
 
 def check_cluster_queue(queue: Field, rules: FeatureSwitches) -> None:
-    """A ClusterQueue."""
+    """Validate a ClusterQueue."""
     del rules
     spec = queue.at("spec")
     groups, parent = spec.at("resourceGroups"), cohort_of(spec)
@@ -44,14 +44,14 @@ def check_cluster_queue(queue: Field, rules: FeatureSwitches) -> None:
 
 
 def check_cluster_queue_update(new: Field, old: Field, rules: FeatureSwitches) -> None:
-    """A change of a ClusterQueue."""
+    """Validate an update of a ClusterQueue."""
     del rules
     key = "concurrentAdmissionPolicy"
     check_unchanged(new.at("spec", key), old.at("spec", key))
 
 
 def check_cohort(cohort: Field, rules: FeatureSwitches) -> None:
-    """A Cohort."""
+    """Validate a Cohort."""
     del rules
     spec = cohort.at("spec")
     parent = spec.at("parentName") if spec.at("parentName").present else spec.at("parent")
@@ -64,13 +64,13 @@ def check_cohort(cohort: Field, rules: FeatureSwitches) -> None:
 
 
 def check_local_queue_update(new: Field, old: Field, rules: FeatureSwitches) -> None:
-    """A LocalQueue belongs to one ClusterQueue for good."""
+    """Validate an update of a LocalQueue: its ClusterQueue is immutable."""
     del rules
     check_unchanged(new.at("spec", "clusterQueue"), old.at("spec", "clusterQueue"))
 
 
 def check_resource_groups(groups: Field, *, parent: str, has_parent: bool, lend_own_only: bool) -> None:
-    """Resources and flavors appear once; quotas are listed in the order of the resources that are covered."""
+    """Validate resource groups: resources and flavors are unique, quotas in the order of coveredResources."""
     resources: set[str] = set()
     flavors: set[str] = set()
     for group in groups.items():
@@ -87,7 +87,7 @@ def check_resource_groups(groups: Field, *, parent: str, has_parent: bool, lend_
 
 
 def check_fair_sharing(sharing: Field) -> None:
-    """A weight of 0 or of a size that does not vanish in rounding."""
+    """Validate a fair sharing weight: 0, or large enough not to vanish in rounding."""
     weight = sharing.at("weight")
     number = _number(weight)
     if number is None:
@@ -99,7 +99,7 @@ def check_fair_sharing(sharing: Field) -> None:
 
 
 def cohort_of(spec: Field) -> Field:
-    """Where a ClusterQueue names its cohort, in either version of the API."""
+    """The field in which a ClusterQueue names its cohort, in either version of the API."""
     return spec.at("cohortName") if spec.at("cohortName").present else spec.at("cohort")
 
 
@@ -159,12 +159,12 @@ def _check_fungibility(fungibility: Field) -> None:
 def _check_totals(groups: Field) -> None:
     flavors = sum(len(group.at("flavors").items()) for group in groups.items())
     resources = sum(len(group.at("coveredResources").items()) for group in groups.items())
-    for what, total, most in (
+    for what, total, limit in (
         ("flavors", flavors, FLAVORS_MAX),
         ("covered resources", resources, RESOURCES_MAX),
     ):
-        if total > most:
-            why = f"total number of {what} across all resourceGroups must be ≤ {most}, got {total}"
+        if total > limit:
+            why = f"total number of {what} across all resourceGroups must be ≤ {limit}, got {total}"
             groups.error(why, FieldErrorType.INVALID, total)
     for group in groups.items():
         total = sum(len(flavor.at("resources").items()) for flavor in group.at("flavors").items())
@@ -177,7 +177,7 @@ def _check_totals(groups: Field) -> None:
 
 
 def _check_concurrent(spec: Field) -> None:
-    """Trying several flavors at once needs one list of them, and an order that may be overtaken."""
+    """Validate concurrent admission: it needs a single resource group and BestEffortFIFO."""
     policy, groups = spec.at("concurrentAdmissionPolicy"), spec.at("resourceGroups")
     if not policy.present:
         return

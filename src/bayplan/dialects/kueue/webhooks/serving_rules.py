@@ -1,4 +1,4 @@
-"""What LeaderWorkerSets and StatefulSets must satisfy to be queued, and what of them may change."""
+"""Validation of queued LeaderWorkerSets and StatefulSets and of their updates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bayplan.dialects.kube.fields.reader import Field, FieldErrorType
 from bayplan.dialects.kueue.names.annotations import has_queue
 from bayplan.dialects.kueue.names.feature_switches import FeatureSwitches
 
-_SHAPE = (
+_REQUIREMENTS = (
     "nodeSelector",
     "affinity",
     "tolerations",
@@ -18,11 +18,11 @@ _SHAPE = (
     "overhead",
     "resourceClaims",
 )
-"""What of a pod decides where it can run."""
+"""Fields of a pod spec that decide where the pod can run."""
 
 
 def check_leader_worker_set(job: Field, rules: FeatureSwitches) -> None:
-    """Each replica is a gang; their number has an upper bound."""
+    """Validate the number of replicas: each is a gang, and their number is limited."""
     del rules
     field = job.at("spec", "replicas")
     count = 1 if field.value is None else field.value
@@ -34,14 +34,14 @@ def check_leader_worker_set(job: Field, rules: FeatureSwitches) -> None:
 
 
 def check_leader_worker_update(new: Field, old: Field, rules: FeatureSwitches) -> None:
-    """The shape of the pods and the size of a group are what room was found for."""
+    """Validate an update of a LeaderWorkerSet: pod requirements and group size are immutable."""
     if not (has_queue(new) or rules.every_job):
         return
     group, before = (job.at("spec", "leaderWorkerTemplate") for job in (new, old))
     for name in ("leaderTemplate", "workerTemplate"):
         spec, spec_before = group.at(name, "spec"), before.at(name, "spec")
         if spec.present and spec_before.present:
-            check_shape(spec, spec_before)
+            check_requirements(spec, spec_before)
         elif spec.present or spec_before.present:  # a leader that came or went changes the group
             group.at(name).error(IMMUTABLE, FieldErrorType.INVALID)
     size = group.at("size")
@@ -50,11 +50,11 @@ def check_leader_worker_update(new: Field, old: Field, rules: FeatureSwitches) -
 
 
 def check_stateful_set_update(new: Field, old: Field, rules: FeatureSwitches) -> None:
-    """All pods are one gang: none may be added or taken away but all at once."""
+    """Validate an update of a StatefulSet: all pods are one gang, which only scales to and from zero."""
     owned = any(owner.at("controller").flag() for owner in new.at("metadata", "ownerReferences").items())
     if owned or not (has_queue(new) or rules.every_job):
         return
-    check_shape(new.at("spec", "template", "spec"), old.at("spec", "template", "spec"))
+    check_requirements(new.at("spec", "template", "spec"), old.at("spec", "template", "spec"))
     replicas = new.at("spec", "replicas")
     count, before = replicas.integer(default=1), old.at("spec", "replicas").integer(default=1)
     if count and before and count != before:
@@ -63,8 +63,8 @@ def check_stateful_set_update(new: Field, old: Field, rules: FeatureSwitches) ->
         replicas.error("scaling down is still in progress", FieldErrorType.FORBIDDEN)
 
 
-def check_shape(spec: Field, before: Field) -> None:
-    """What decides where a pod can run must stay as it is."""
+def check_requirements(spec: Field, before: Field) -> None:
+    """Validate that the scheduling requirements of a pod spec are unchanged."""
     for key in ("initContainers", "containers"):
         containers, containers_before = spec.at(key).items(), before.at(key).items()
         if len(containers) != len(containers_before):
@@ -75,6 +75,6 @@ def check_shape(spec: Field, before: Field) -> None:
                 container.at("resources", "requests"), container_before.at("resources", "requests")
             )
             check_unchanged(container.at("ports"), container_before.at("ports"))
-    for key in _SHAPE:
+    for key in _REQUIREMENTS:
         check_unchanged(spec.at(key), before.at(key))
     check_unchanged(spec.at("resources", "requests"), before.at("resources", "requests"))

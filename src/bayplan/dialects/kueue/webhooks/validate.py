@@ -1,4 +1,4 @@
-"""What is wrong with an object before it is kept, or with a change to it: all errors at once."""
+"""Validation of created and updated objects: all errors at once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ from bayplan.dialects.kueue.webhooks.queue_rules import (
     check_cohort,
     check_local_queue_update,
 )
-from bayplan.dialects.kueue.webhooks.workload_update_rules import check_workload_update, is_excused
+from bayplan.dialects.kueue.webhooks.workload_update_rules import (
+    check_workload_update,
+    is_stale_reclaimable_count,
+)
 
 FAMILY = "kueue.x-k8s.io"
 WORKLOAD = "Workload"
@@ -39,7 +42,7 @@ CheckUpdate = Callable[[Field, Field, FeatureSwitches], None]
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A kind of ours: how it is addressed, what must hold for it, and what for a change to it."""
+    """A validated kind: its plural, and the checks on create, update and status."""
 
     plural: str
     check: Check | None = None
@@ -57,62 +60,64 @@ CHECKED: Mapping[str, Checked] = {
 }
 
 QUEUED = tuple((kind.group, kind.plural) for kind in KINDS.values())
-"""Group and resource of jobs: a cluster should ask about those that name a queue, not about everybody's."""
+"""Group and resource of jobs; the webhook should select those that name a queue."""
 
 OWNERS = {*KINDS, "ReplicaSet"}
-"""Kinds whose pods, or jobs, are parts of a larger job."""
+"""Kinds whose pods or child jobs belong to a larger job."""
 
 STATUS = (FAMILY, "workloads/status")
-"""Whoever schedules writes this all the time; what it writes itself need not be looked at."""
+"""The status of Workloads; the scheduler's own frequent writes need no validation."""
 
 VALIDATED = (*((FAMILY, checked.plural) for checked in CHECKED.values()), STATUS, *QUEUED)
-"""Group and resource of what we look at."""
+"""Group and resource of all validated objects."""
 
 
 def validate(new: Object | None, old: Object | None, find: Find = nothing) -> Sequence[FieldError]:
-    """Everything wrong with an object; what was wrong already does not keep it from being changed."""
+    """The errors of an object; errors that the old object had do not block an update."""
     return errors(new, old, find=find)
 
 
 def errors(
     new: Object | None, old: Object | None = None, rules: FeatureSwitches = RULES, find: Find = nothing
 ) -> list[FieldError]:
-    """The same under other rules, and with a way to look up objects that the object refers to."""
+    """The errors of an object under other feature switches; `find` looks up objects that it refers to."""
     if new is None:
         return []
-    found = Field(new)
-    if old is None or not _asks_the_same(new, old):
-        _check(found, rules, find)
-    _check_status(found, rules)
+    field = Field(new)
+    if old is None or not _is_spec_unchanged(new, old):
+        _check(field, rules, find)
+    _check_status(field, rules)
     if old is None:
-        _check_new(found, rules)
-        return list(found.errors)
+        _check_new(field, rules)
+        return list(field.errors)
     before, changed = Field(old), Field(new)
     _check_update(changed, before, rules, find)
-    kept = _new_ones(found, before, rules, find) if found.errors else []
-    return kept + [error for error in changed.errors if error not in kept]
+    new_errors = _new_errors(field, before, rules, find) if field.errors else []
+    return new_errors + [error for error in changed.errors if error not in new_errors]
 
 
-def _asks_the_same(new: Object, old: Object) -> bool:
-    """Whether only the status changed, or something that no rule is about."""
+def _is_spec_unchanged(new: Object, old: Object) -> bool:
+    """Whether spec, labels, annotations and name are unchanged."""
     metadata, before = new.get("metadata") or {}, old.get("metadata") or {}
     same = all(metadata.get(key) == before.get(key) for key in ("labels", "annotations", "name"))
     return same and new.get("spec") == old.get("spec")
 
 
-def _new_ones(found: Field, before: Field, rules: FeatureSwitches, find: Find) -> list[FieldError]:
+def _new_errors(field: Field, before: Field, rules: FeatureSwitches, find: Find) -> list[FieldError]:
     """The errors that the object did not have before."""
     _check(before, rules, find)
     _check_status(before, rules)
     known = {str(error) for error in before.errors}
-    kept = [error for error in found.errors if str(error) not in known]
-    if found.at("kind").text() == WORKLOAD:
-        kept = [error for error in kept if not is_excused(error, found, before, rules)]
-    return kept
+    new_errors = [error for error in field.errors if str(error) not in known]
+    if field.at("kind").text() == WORKLOAD:
+        new_errors = [
+            error for error in new_errors if not is_stale_reclaimable_count(error, field, before, rules)
+        ]
+    return new_errors
 
 
 def _check(obj: Field, rules: FeatureSwitches, find: Find) -> None:
-    """Note what is wrong with what an object asks for, whatever it was before."""
+    """Validate the spec of an object, independent of its old version."""
     checked = _checked(obj)
     if checked is not None:
         if checked.check is not None:
@@ -126,7 +131,7 @@ def _check(obj: Field, rules: FeatureSwitches, find: Find) -> None:
 
 
 def _is_part(obj: Field) -> bool:
-    """Whether a job made it: its annotations are about the whole of that job, and were looked at there."""
+    """Whether a job controls the object: its annotations were validated with that job."""
     owners = obj.at("metadata", "ownerReferences").items()
     return any(one.at("controller").flag() and one.at("kind").text() in OWNERS for one in owners)
 

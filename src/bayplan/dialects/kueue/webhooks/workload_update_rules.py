@@ -1,4 +1,4 @@
-"""What of a Workload may change, and when; every breach is noted."""
+"""Validation of updates of Workloads; every violation is recorded."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from bayplan.dialects.kueue.fields.workload_rules import counts, has_reservation
 from bayplan.dialects.kueue.names.annotations import GATED_BY, REPLACES, is_elastic
 from bayplan.dialects.kueue.names.feature_switches import FeatureSwitches
 
-_PLACED_LATER = ("topologyAssignment", "delayedTopologyRequest")
-"""What of an assignment is decided, or decided anew, after quota was reserved."""
+_PLACEMENT_FIELDS = ("topologyAssignment", "delayedTopologyRequest")
+"""Fields of an assignment that may change while quota is reserved."""
 
 Object = dict[str, Any]
 
 
 def check_workload_update(new: Field, old: Field, rules: FeatureSwitches) -> None:
-    """What holds for a change of a Workload."""
+    """Validate an update of a Workload."""
     if has_reservation(old):
         _check_pod_sets(new.at("spec", "podSets"), old.at("spec", "podSets"), rules)
     if has_reservation(new) and has_reservation(old):
@@ -31,7 +31,7 @@ def check_workload_update(new: Field, old: Field, rules: FeatureSwitches) -> Non
     )
 
 
-def is_excused(error: FieldError, new: Field, old: Field, rules: FeatureSwitches) -> bool:
+def is_stale_reclaimable_count(error: FieldError, new: Field, old: Field, rules: FeatureSwitches) -> bool:
     """Whether a reclaimable count is too large only because an elastic job became smaller in the meantime."""
     if not (is_elastic(new) and rules.elastic):
         return False
@@ -43,33 +43,33 @@ def is_excused(error: FieldError, new: Field, old: Field, rules: FeatureSwitches
 
 
 def _check_pod_sets(new: Field, old: Field, rules: FeatureSwitches) -> None:
-    """While quota is reserved, pod sets stay as they are; those of elastic jobs may lose pods."""
-    found, before = new.items(), old.items()
-    if len(found) != len(before):
+    """Pod sets are immutable while quota is reserved; those of elastic jobs may be scaled down."""
+    pod_sets, before = new.items(), old.items()
+    if len(pod_sets) != len(before):
         new.error(IMMUTABLE, FieldErrorType.INVALID)
         return
-    for index, (pod_set, pod_set_before) in enumerate(zip(found, before, strict=True)):
+    for index, (pod_set, pod_set_before) in enumerate(zip(pod_sets, before, strict=True)):
         smaller = pod_set.at("count").integer() < pod_set_before.at("count").integer()
-        spared = ("count",) if rules.elastic and smaller else ()
-        if _without(pod_set.value, spared) != _without(pod_set_before.value, spared):
+        mutable = ("count",) if rules.elastic and smaller else ()
+        if _without(pod_set.value, mutable) != _without(pod_set_before.value, mutable):
             new.derived(pod_set.value, f"{new.path}.{index}").error(IMMUTABLE, FieldErrorType.INVALID)
 
 
 def _check_reclaimable(new: Field, old: Field, rules: FeatureSwitches) -> None:
-    """Pods given back stay given back, unless the job became smaller."""
+    """Reclaimable counts must not decrease, unless the job was scaled down."""
     listed = new.at("status", "reclaimablePods")
-    found, smaller = counts(listed), _shrunk(new) if rules.elastic else set()
+    reclaimable, smaller = counts(listed), _scaled_down(new) if rules.elastic else set()
     for name, before in counts(old.at("status", "reclaimablePods")).items():
         if name in smaller:
             continue
-        at = listed.derived({"count": found.get(name)}, f"{listed.path}[{name}]")
-        if name not in found:
+        at = listed.derived({"count": reclaimable.get(name)}, f"{listed.path}[{name}]")
+        if name not in reclaimable:
             at.error("cannot be removed", FieldErrorType.REQUIRED)
-        elif found[name] < before:
+        elif reclaimable[name] < before:
             at.at("count").error(f"cannot be less than {before}", FieldErrorType.INVALID)
 
 
-def _shrunk(workload: Field) -> set[str]:
+def _scaled_down(workload: Field) -> set[str]:
     """The pod sets of an elastic job that have fewer pods than were admitted."""
     if not is_elastic(workload):
         return set()
@@ -79,24 +79,24 @@ def _shrunk(workload: Field) -> set[str]:
 
 
 def _check_admission(new: Field, old: Field) -> None:
-    """An admission is given and taken back as a whole; only the placement in it may come later."""
+    """An admission is set and cleared as a whole; only the placement in it may change."""
     if not (new.present and old.present):
         return
-    if _placeless(new.value) != _placeless(old.value):
+    if _without_placement(new.value) != _without_placement(old.value):
         new.error(IMMUTABLE, FieldErrorType.INVALID)
 
 
-def _placeless(admission: object) -> object:
+def _without_placement(admission: object) -> object:
     if not isinstance(admission, dict):
         return admission
     assignments = admission.get("podSetAssignments")
     if not isinstance(assignments, list):
         return admission
-    return {**admission, "podSetAssignments": [_without(one, _PLACED_LATER) for one in assignments]}
+    return {**admission, "podSetAssignments": [_without(one, _PLACEMENT_FIELDS) for one in assignments]}
 
 
 def _check_pod_set_updates(new: Field, old: Field) -> None:
-    """What a check that is ready said about pod sets stays said."""
+    """The pod set updates of a ready check are immutable."""
     ready = {
         check.at("name").text(): check
         for check in new.items()
@@ -111,7 +111,7 @@ def _check_pod_set_updates(new: Field, old: Field) -> None:
 
 
 def _check_cluster(new: Field, old: Field, rules: FeatureSwitches) -> None:
-    """A Workload goes to a cluster that it was nominated for."""
+    """The cluster of a Workload must be one that it was nominated for."""
     if rules.elastic and new.at("metadata", "annotations", REPLACES).present:
         return
     name, before = new.at("status", "clusterName"), old.at("status", "clusterName")

@@ -1,4 +1,4 @@
-"""The admission role: queues, quota and places for gangs, and the status of every object that shows it."""
+"""The admission controller: quota and placement for queued gangs, and the statuses that show them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,13 @@ from bayplan.model.plan import Action, Admit, EvictGang, Plan, ReportNotAdmitted
 from bayplan.model.profile import Profile
 from bayplan.model.watchdog import Watchdog
 from bayplan.model.whole_numbers import whole_number
-from bayplan.runtime.controllers.admission.faults import refused
+from bayplan.runtime.controllers.admission.faults import rejection_for_fault
 from bayplan.runtime.controllers.admission.queue_status import QueueStatusWriter, Watcher
-from bayplan.runtime.controllers.admission.workload_status import QueueChanges, status_due, told_like_others
+from bayplan.runtime.controllers.admission.workload_status import (
+    QueueChanges,
+    rejection_of_equivalents,
+    status_due,
+)
 from bayplan.runtime.core.backoff import Backoff
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
 from bayplan.runtime.core.controller import NOTHING_UNREAD, DecisionFault, Settled, UnreadObjects
@@ -48,14 +52,15 @@ HOLDERS_MAX = 5
 PLACES_LACK = (
     AdmissionReason.NO_PLACE,
     AdmissionReason.NO_QUOTA_NOW,
-)  # perhaps: the second if others would have to leave
-RETRY_SECONDS = 5.0  # after a write that failed, unless its object changes before
-AGAIN_SECONDS = 5.0  # between two tellings of one reason in other words: figures change with every round
+)  # reasons of a gang that may lack a placement; the second one if it would have to preempt
+RETRY_SECONDS = 5.0  # after a failed write, unless the object changes before
+# between two updates of one reason whose wording changed: figures change with every cycle
+REPEAT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class StatusWriteTag:
-    """The tag of a write that keeps a Workload's status true."""
+    """The tag of a write that reconciles a Workload's status."""
 
     key: Key
     status: Object
@@ -73,15 +78,15 @@ Written = Shown | StatusWriteTag | DeactivationWriteTag
 
 @dataclass(slots=True)
 class WorkloadWrite:
-    """A write under way: the Workload as it was before, and what is to be shown of it next."""
+    """A write in flight: the Workload before it, and the next status to write."""
 
     before: Object
-    status: Object | None = None  # as it is written, if nothing follows from it
+    status: Object | None = None  # the status being written, if nothing follows from it
     waiting: deque[Shown] = field(default_factory=deque)
 
 
 class AdmissionController:
-    """Decides on Workloads. What is written to one of them waits until the write before it has ended."""
+    """Decides on Workloads. Writes to one Workload are serialized."""
 
     name = "admission"
     kinds: tuple[Kind, ...] = (*api_kinds.KINDS, *zones.KINDS)
@@ -98,17 +103,18 @@ class AdmissionController:
         self.zones, self.tells = (
             zones.NumaReportDecoder(),
             tells,
-        )  # of reports that make no sense: nobody else does
-        self.protects = not shadow  # else nothing is written, and a finalizer would be waited for in vain
-        self.rollups = QueueStatusWriter(fair=self.profile.fair_sharing, watch=watch)
+        )  # whether to publish malformed NUMA reports: no other controller does
+        # in shadow mode nothing is written, and waiting for a finalizer would never end
+        self.protects = not shadow
+        self.queue_status = QueueStatusWriter(fair=self.profile.fair_sharing, watch=watch)
         self.workloads: dict[Key, Object] = {}
         self.agenda: WorkQueue[Key] = WorkQueue()
-        self.owed: dict[
+        self.pending_reports: dict[
             Key, ReportNotAdmitted
-        ] = {}  # reasons that could not be written, or were told a moment ago
-        self.told: dict[Key, float] = {}  # when a reason was
+        ] = {}  # reasons that could not be written yet, or were updated a moment ago
+        self.reported_at: dict[Key, float] = {}  # when a reason was last written
         self.flying: dict[Key, WorkloadWrite] = {}
-        self.held: dict[tuple[str, Path], list[str]] = {}  # who stands in a domain, as of the last plan
+        self.domain_holders: dict[tuple[str, Path], list[str]] = {}  # gangs in a domain, as of the last plan
         self.queue_changes = QueueChanges()
         self.unwritten: list[Action] = []
         self.backoff: Backoff[Key] = Backoff()
@@ -119,7 +125,7 @@ class AdmissionController:
         if event.kind == api_kinds.WORKLOADS:
             self._note(event)
         else:
-            self.rollups.note(event)
+            self.queue_status.note(event)
             self.agenda.put_all(self.queue_changes.concerns(event, self.workloads))
         return events.decode(event, self.counting, protects=self.protects)
 
@@ -136,12 +142,12 @@ class AdmissionController:
     def _is_unread(self, ref: Ref) -> bool:
         return (ref.kind, ref.namespace, ref.name) in self.unread
 
-    def _set_aside(self, now: float, standing: QueueEntry, error: Exception) -> None:
-        """A gang that cannot even be looked at has its turn later, each time a longer while."""
-        ref = standing.demand.gang.source
+    def _set_aside(self, now: float, entry: QueueEntry, error: Exception) -> None:
+        """Requeue a gang that cannot be put into a snapshot, with a growing backoff."""
+        ref = entry.demand.gang.source
         self.containment.failed(error, "look", ref.kind, f"{ref.namespace}/{ref.name}")
-        place = QueueEntryState.BACKOFF if standing.place is QueueEntryState.WAITING else standing.place
-        self.state.lines.back_off(standing, place, now, BACKOFF_FIRST, BACKOFF_MAX)
+        place = QueueEntryState.BACKOFF if entry.place is QueueEntryState.WAITING else entry.place
+        self.state.lines.back_off(entry, place, now, BACKOFF_FIRST, BACKOFF_MAX)
 
     def decide(self, view: AdmissionSnapshot, now: float, watchdog: Watchdog | None = None) -> Plan:
         return decide_admissions(view, self.profile, now, watchdog)
@@ -153,15 +159,15 @@ class AdmissionController:
         return tuple(head.demand.gang.source for head in view.heads)
 
     def only(self, view: AdmissionSnapshot, gangs: Collection[Ref]) -> AdmissionSnapshot:
-        """With books of its own: a decision that failed has written into those of the view."""
+        """With its own copy of the quota tree: a failed decision has changed that of the snapshot."""
         heads = tuple(head for head in view.heads if head.demand.gang.source in gangs)
         return replace(view, heads=heads, books=self.state.holdings.books().copy())
 
     def refusal(self, view: AdmissionSnapshot, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
-        return refused(view, gang, fault)
+        return rejection_for_fault(view, gang, fault)
 
     def is_intact(self) -> bool:
-        return True  # whatever is tried is tried on copies
+        return True  # decisions only change copies
 
     def under_way(self) -> Plan:
         return admissions_under_way(self.state)
@@ -170,10 +176,10 @@ class AdmissionController:
         self.state.assume(plan, now)
 
     def encode(self, plan: Plan, now: float) -> Iterator[Write]:
-        self.held.clear()
+        self.domain_holders.clear()
         for action in plan.actions:
             if isinstance(action, Shown):
-                writes, done = self._attempted("encode", _key(action.gang), self._shown(action, now))
+                writes, done = self._attempted("encode", _key(action.gang), self._show(action, now))
                 yield from writes
                 if not done:
                     self.unwritten.append(action)
@@ -183,22 +189,22 @@ class AdmissionController:
         return unwritten
 
     def keep(self, now: float) -> Iterator[Write]:
-        """Statuses that have to follow what others wrote."""
+        """Statuses that follow from what other controllers wrote."""
         if self.tells:
             yield from self.containment.attempt(self.zones.complaints(now), "reconcile", self.name)[0]
         else:
-            self.zones.problems.clear()  # the scheduler tells of them
+            self.zones.problems.clear()  # the scheduler publishes them
         for key in self.agenda.take(now, self.flying):
-            writes, done = self._attempted("reconcile", key, self._looked_after(key, now))
+            writes, done = self._attempted("reconcile", key, self._reconcile(key, now))
             if done:
-                self.backoff.worked(key)
+                self.backoff.succeeded(key)
             else:
                 self.agenda.put(key, self.backoff.failed(key, now))
             yield from writes
-        yield from self.rollups.writes(self.state, now, self.containment)
+        yield from self.queue_status.writes(self.state, now, self.containment)
 
     def _attempted(self, where: str, key: Key, work: Iterable[Write]) -> tuple[list[Write], bool]:
-        """Writes to one Workload. If there are none after a failure, none is under way either."""
+        """Writes to one Workload. If the work fails without a write, no write is in flight."""
         busy = key in self.flying
         writes, done = self.containment.attempt(work, where, api_kinds.WORKLOADS.kind, "/".join(key))
         if not done and not writes and not busy:
@@ -208,39 +214,43 @@ class AdmissionController:
     def settle(self, settled: Settled, now: float) -> None:
         match settled.action:
             case _ if settled.ended is Ended.DONE:
-                return  # the watch will tell
-            case Admit() as action if settled.ended is not Ended.TIMED_OUT:  # else the assumption runs out
+                return  # the watch reports the result
+            case Admit() as action if settled.ended is not Ended.TIMED_OUT:  # else the assumption expires
                 self.state.admission_failed(action.gang, now)
             case EvictGang() as action:
                 self.state.eviction_failed(action.gang)
 
     def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
-        """Announce what was written, and write what waited for it."""
-        self.rollups.ended(outcome, now)
+        """Publish the events of a write, and write what waited for it."""
+        self.queue_status.ended(outcome, now)
         tag = outcome.write.tag
         if not isinstance(tag, Written):
             return
         key = _key(tag.gang) if isinstance(tag, Shown) else tag.key
-        flight = self.flying.pop(key, None)
-        if flight is None:
+        writes_in_flight = self.flying.pop(key, None)
+        if writes_in_flight is None:
             return
         if outcome.ended is Ended.DONE:
-            yield from self._attempted("tell", key, _notices(tag, flight, now))[0]
+            yield from self._attempted("tell", key, _notices(tag, writes_in_flight, now))[0]
             self._take_answer(key, outcome.object)
-            if flight.status is None:  # something may follow from it, and its echo will be no news
+            if (
+                writes_in_flight.status is None
+            ):  # more may follow from it, and its watch event will be no change
                 self.agenda.put(key)
         elif outcome.ended is not Ended.GONE and not isinstance(tag, Admit | EvictGang):
             self.agenda.put_early(key, now + RETRY_SECONDS)
             if isinstance(tag, ReportNotAdmitted):
-                self.owed[key] = tag
-        while flight.waiting and key not in self.flying:
-            yield from self._attempted("encode", key, self._shown(flight.waiting.popleft(), now))[0]
-        if flight.waiting:
-            self.flying[key].waiting = flight.waiting
+                self.pending_reports[key] = tag
+        while writes_in_flight.waiting and key not in self.flying:
+            yield from self._attempted("encode", key, self._show(writes_in_flight.waiting.popleft(), now))[0]
+        if writes_in_flight.waiting:
+            self.flying[key].waiting = writes_in_flight.waiting
 
     def next_due(self, now: float) -> float:
         return min(
-            self.agenda.next_due(self.flying), self.state.next_due(now), self.rollups.next_due(self.state)
+            self.agenda.next_due(self.flying),
+            self.state.next_due(now),
+            self.queue_status.next_due(self.state),
         )
 
     def _note(self, event: Event) -> None:
@@ -251,29 +261,29 @@ class AdmissionController:
         if event.happened is Happened.GONE:
             self.workloads.pop(key, None)
             self.agenda.drop(key)
-            self.owed.pop(key, None)
-            self.told.pop(key, None)
+            self.pending_reports.pop(key, None)
+            self.reported_at.pop(key, None)
         else:
             known, self.workloads[key] = self.workloads.get(key), event.object
-            flight = self.flying.get(key)
-            if flight is not None and event.object.get("status") == flight.status:
-                return  # what we wrote ourselves, before we were told that it was
+            writes_in_flight = self.flying.get(key)
+            if writes_in_flight is not None and event.object.get("status") == writes_in_flight.status:
+                return  # our own write, seen before its response
             if known is None or _version(known) != _version(event.object) or not _version(known):
                 self.agenda.put(key)
 
     def _take_answer(self, key: Key, answer: object) -> None:
-        """What the API made of a write is known at once; the watch will tell the same later."""
+        """Take the response of a write as the newest object; the watch will repeat it."""
         known = self.workloads.get(key)
         if isinstance(answer, dict) and known is not None and _version(answer) > _version(known):
             self.workloads[key] = answer
 
-    def _looked_after(self, key: Key, now: float) -> Iterator[Write]:
-        """Write what a Workload lacks: a reason it was not told, the status it should have, its end."""
-        owed, workload = self.owed.pop(key, None), self.workloads.get(key)
+    def _reconcile(self, key: Key, now: float) -> Iterator[Write]:
+        """Write what a Workload lacks: a pending reason, its reconciled status, its deactivation."""
+        owed, workload = self.pending_reports.pop(key, None), self.workloads.get(key)
         if workload is None:
             return
-        standing = self.state.lines.standings.get(owed.gang) if owed is not None else None
-        if standing is None or standing.place is not QueueEntryState.WAITING:
+        entry = self.state.lines.standings.get(owed.gang) if owed is not None else None
+        if entry is None or entry.place is not QueueEntryState.WAITING:
             owed = None
         if (until := waits_until(workload)) > now:
             self.agenda.put_early(key, until)
@@ -281,27 +291,27 @@ class AdmissionController:
         if status is not None:
             self.flying[key] = WorkloadWrite(workload)
             if owed is not None:
-                self.owed[key] = owed  # to be told next
+                self.pending_reports[key] = owed  # to be written next
             yield _write(workload, status, StatusWriteTag(key, status))
         elif shall_be_deactivated(workload):
             self.flying[key] = WorkloadWrite(workload)
             yield _deactivation(workload, DeactivationWriteTag(key))
-        elif told := owed or told_like_others(workload, self.state.lines):
-            yield from self._shown(told, now)
+        elif report := owed or rejection_of_equivalents(workload, self.state.lines):
+            yield from self._show(report, now)
 
     def _holders(self, action: ReportNotAdmitted) -> list[str]:
-        """Who stands in the domain that a gang nearly fits, if it has no place there."""
+        """The gangs in the domain that a gang nearly fits."""
         near = action.refusal.near_miss() if action.refusal.token in PLACES_LACK else None
         cluster = None if near is None else self.state.holdings.clusters.get(near[0])
         if near is None or cluster is None:
             return []
         key = (near[0], near[1].domain)
-        if key not in self.held:
+        if key not in self.domain_holders:
             found = holders(self.state, cluster.snapshot(), near[1].domain)[:HOLDERS_MAX]
-            self.held[key] = [f"{holder.gang.namespace}/{holder.gang.name}" for holder in found]
-        return self.held[key]
+            self.domain_holders[key] = [f"{holder.gang.namespace}/{holder.gang.name}" for holder in found]
+        return self.domain_holders[key]
 
-    def _shown(self, action: Shown, now: float) -> Iterator[Write]:
+    def _show(self, action: Shown, now: float) -> Iterator[Write]:
         key = _key(action.gang)
         if key in self.flying:
             self.flying[key].waiting.append(action)
@@ -312,7 +322,7 @@ class AdmissionController:
         match action:
             case Admit():
                 status = decisions.admitted(workload, action, now)
-            case EvictGang():  # unless what it would lose was never written
+            case EvictGang():  # unless the admission that it would lose was never written
                 status = (
                     decisions.evicted(workload, action, now) if is_true(workload, QUOTA_RESERVED) else None
                 )
@@ -321,11 +331,11 @@ class AdmissionController:
                 levels = {level for cluster in clusters for level in cluster.topology.levels}
                 status = decisions.declined(workload, action, now, self._holders(action), levels)
         if status is not None and isinstance(action, ReportNotAdmitted):
-            if _in_other_words(workload, status) and now < self.told.get(key, -NEVER) + AGAIN_SECONDS:
-                self.owed[key] = action
-                self.agenda.put_early(key, self.told[key] + AGAIN_SECONDS)
+            if _is_reworded(workload, status) and now < self.reported_at.get(key, -NEVER) + REPEAT_SECONDS:
+                self.pending_reports[key] = action
+                self.agenda.put_early(key, self.reported_at[key] + REPEAT_SECONDS)
                 return
-            self.told[key] = now
+            self.reported_at[key] = now
         if status is not None:
             self.flying[key] = WorkloadWrite(workload, None if isinstance(action, EvictGang) else status)
             yield _write(workload, status, action)
@@ -343,26 +353,26 @@ def _version(workload: Object) -> int:
     return whole_number(text) or 0
 
 
-def _in_other_words(workload: Object, status: Object) -> bool:
-    """Whether a Workload waits for the same reason as before."""
+def _is_reworded(workload: Object, status: Object) -> bool:
+    """Whether a Workload is still pending for the same reason."""
     before, now = condition_of(workload, QUOTA_RESERVED), condition_of({"status": status}, QUOTA_RESERVED)
     return before is not None and now is not None and before.get("reason") == now.get("reason")
 
 
-def _notices(tag: Written, flight: WorkloadWrite, now: float) -> Iterator[Write]:
-    for one in _announced(tag, flight, now):
+def _notices(tag: Written, writes_in_flight: WorkloadWrite, now: float) -> Iterator[Write]:
+    for one in _announced(tag, writes_in_flight, now):
         yield notices.notice_write(one, now)
 
 
-def _announced(tag: Written, flight: WorkloadWrite, now: float) -> list[notices.WorkloadEvent]:
-    """The events about a write that was made."""
+def _announced(tag: Written, writes_in_flight: WorkloadWrite, now: float) -> list[notices.WorkloadEvent]:
+    """The events about a completed write."""
     match tag:
         case StatusWriteTag(_, status):
-            return notices.upkeep_events(flight.before, status, now)
+            return notices.upkeep_events(writes_in_flight.before, status, now)
         case DeactivationWriteTag():
             return []
         case _:
-            return notices.events(tag, flight.before, now, flight.status)
+            return notices.events(tag, writes_in_flight.before, now, writes_in_flight.status)
 
 
 def _deactivation(workload: Object, tag: DeactivationWriteTag) -> Write:

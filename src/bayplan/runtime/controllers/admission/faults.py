@@ -1,4 +1,4 @@
-"""What admission does about a gang that could not be decided on."""
+"""Rejections of queued gangs on which no decision could be made."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from bayplan.state.admission.queues import BACKOFF_FIRST, BACKOFF_MAX
 from bayplan.state.admission.snapshot import AdmissionSnapshot
 
 
-def refused(view: AdmissionSnapshot, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
-    """The gang hears why. It is tried again after a while, each time a longer one."""
+def rejection_for_fault(view: AdmissionSnapshot, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
+    """Reject the gang with the fault as the reason, and requeue it with a growing backoff."""
     [head] = [one for one in view.heads if one.demand.gang.source == gang]
-    token, remark, known, tried = AdmissionReason.INTERNAL, AdmissionRemark.INTERNAL, fault.id, ()
+    reason, remark, known, tried = AdmissionReason.INTERNAL, AdmissionRemark.INTERNAL, fault.id, ()
     if not fault.id:
-        token, remark, known = AdmissionReason.OUT_OF_TIME, AdmissionRemark.OUT_OF_TIME, f"{fault.seconds:g}"
+        reason, remark, known = AdmissionReason.OUT_OF_TIME, AdmissionRemark.OUT_OF_TIME, f"{fault.seconds:g}"
         tried = fault.so_far if isinstance(fault.so_far, tuple) else ()
-    refusal = AdmissionRejection(
-        token, remark, tried, queue=head.queue, about=f"{gang.namespace}/{gang.name}", fault=known
+    rejection = AdmissionRejection(
+        reason, remark, tried, queue=head.queue, about=f"{gang.namespace}/{gang.name}", fault=known
     )
     seconds = min(BACKOFF_FIRST * 2.0 ** min(head.tries, 64), BACKOFF_MAX)
-    return (ReportNotAdmitted(head.demand, refusal, Requeue.AFTER_A_WHILE, seconds=seconds),)
+    return (ReportNotAdmitted(head.demand, rejection, Requeue.AFTER_A_WHILE, seconds=seconds),)

@@ -1,4 +1,4 @@
-"""Statuses of queues, cohorts and checks kept true, and what is in use kept from being deleted."""
+"""Reconciles the statuses of queues, cohorts and checks, and the finalizers of objects in use."""
 
 from __future__ import annotations
 
@@ -16,102 +16,108 @@ from bayplan.state.reports.counters import QueueCounters
 from bayplan.state.reports.summaries import summaries
 
 EVERY_SECONDS = 1.0
-REFUSED_SECONDS = 5.0  # after which a finalizer that was refused is tried again
+REFUSED_SECONDS = 5.0  # until a refused finalizer is tried again
 NEVER = float("inf")
 Key = tuple[str, str]
 Object = dict[str, Any]
 Watcher = Callable[[Summaries], None]
 
-TOLD = (api_kinds.CLUSTER_QUEUES, api_kinds.LOCAL_QUEUES, api_kinds.COHORTS, api_kinds.CHECKS)
-USED = (api_kinds.CLUSTER_QUEUES, api_kinds.FLAVORS, api_kinds.TOPOLOGIES, api_kinds.CHECKS)
-KINDS = tuple(dict.fromkeys((*TOLD, *USED, api_kinds.CONFIGS)))
+WITH_STATUS = (api_kinds.CLUSTER_QUEUES, api_kinds.LOCAL_QUEUES, api_kinds.COHORTS, api_kinds.CHECKS)
+WITH_FINALIZER = (api_kinds.CLUSTER_QUEUES, api_kinds.FLAVORS, api_kinds.TOPOLOGIES, api_kinds.CHECKS)
+KINDS = tuple(dict.fromkeys((*WITH_STATUS, *WITH_FINALIZER, api_kinds.CONFIGS)))
 
 
 class QueueStatusWriteTag:
-    """The tag of a write that rolls something up."""
+    """The tag of a write of a status or a finalizer."""
 
     def __init__(self, kind: Kind, key: Key) -> None:
         self.kind, self.key = kind, key
 
 
 class QueueStatusWriter:
-    """Looks at everything at most once a second, and only if something changed."""
+    """Reconciles all objects at most once a second, and only after a change."""
 
     def __init__(self, *, fair: bool, watch: Watcher | None = None) -> None:
         self.fair = fair
-        self.watch = watch or (lambda found: None)
+        self.watch = watch or (lambda summary: None)
         self.objects: dict[Kind, dict[Key, Object]] = {kind: {} for kind in KINDS}
-        self.census = QueueCounters()
-        self.flying: set[tuple[Kind, Key]] = set()
+        self.counters = QueueCounters()
+        self.in_flight: set[tuple[Kind, Key]] = set()
         self.backoff: Backoff[tuple[Kind, Key]] = Backoff()
-        self.put_off: dict[tuple[Kind, Key], float] = {}  # those that failed, until when
+        self.put_off: dict[tuple[Kind, Key], float] = {}  # failed objects, until when
         self.refused: dict[tuple[Kind, Key], tuple[float, str]] = {}  # finalizers: until when, and why
         self.seen = -1
         self.stale = True
         self.due = 0.0
 
     def note(self, event: Event) -> None:
-        """Remember an object as it is now."""
+        """Cache an object."""
         known = self.objects.get(event.kind)
         if known is None or event.happened is Happened.SYNCED:
             return
         meta = event.object["metadata"]
         key = (meta.get("namespace", ""), meta["name"])
-        self.put_off.pop((event.kind, key), None)  # another object may do
+        self.put_off.pop((event.kind, key), None)  # the changed object may succeed
         if event.happened is Happened.GONE:
             known.pop(key, None)
             self.refused.pop((event.kind, key), None)
         else:
             if key not in known and event.kind == api_kinds.CLUSTER_QUEUES:
-                self.due = 0.0  # gangs wait until it is kept from being deleted
+                self.due = 0.0  # gangs wait until the queue has its finalizer
             known[key] = event.object
         self.stale = True
 
     def writes(
         self, state: AdmissionState, now: float, containment: Containment = UNCONTAINED
     ) -> Iterator[Write]:
-        """What has to be written for every object to tell the truth. One that fails is tried again later."""
-        again = self._again()
-        if now < self.due or not (self.stale or state.generation != self.seen or again <= now):
+        """The writes that bring every object up to date. A failed object is tried again later."""
+        retry_at = self._again()
+        if now < self.due or not (self.stale or state.generation != self.seen or retry_at <= now):
             return
         self.due, self.seen, self.stale = now + EVERY_SECONDS, state.generation, False
-        found = summaries(state, self.census, fair=self.fair)
-        self.watch(found)
-        for kind, key, obj in self._idle(USED, now):
+        summary = summaries(state, self.counters, fair=self.fair)
+        self.watch(summary)
+        for kind, key, obj in self._idle(WITH_FINALIZER, now):
             if self.refused.get((kind, key), (now, ""))[0] > now:
                 continue
-            yield from self._attempted(kind, key, self._held(kind, key, obj, found), now, containment)
-        for kind, key, obj in self._idle(TOLD, now):
-            yield from self._attempted(kind, key, self._told(kind, key, obj, found, now), now, containment)
+            yield from self._attempted(
+                kind, key, self._finalizer_write(kind, key, obj, summary), now, containment
+            )
+        for kind, key, obj in self._idle(WITH_STATUS, now):
+            yield from self._attempted(
+                kind, key, self._status_write(kind, key, obj, summary, now), now, containment
+            )
 
     def _attempted(
         self, kind: Kind, key: Key, work: Iterator[Write], now: float, containment: Containment
     ) -> list[Write]:
         writes, done = containment.attempt(work, "status", kind.kind, "/".join(part for part in key if part))
         if done:
-            self.backoff.worked((kind, key))
+            self.backoff.succeeded((kind, key))
             self.put_off.pop((kind, key), None)
         else:
             self.put_off[kind, key] = self.backoff.failed((kind, key), now)
         return writes
 
-    def _told(self, kind: Kind, key: Key, obj: Object, found: Summaries, now: float) -> Iterator[Write]:
-        status = self._status(kind, key, obj, found, now)
+    def _status_write(
+        self, kind: Kind, key: Key, obj: Object, summary: Summaries, now: float
+    ) -> Iterator[Write]:
+        status = self._status(kind, key, obj, summary, now)
         if status is not None:
             yield self._write(kind, key, Verb.UPDATE, {**obj, "status": status}, obj, "status")
 
-    def _held(self, kind: Kind, key: Key, obj: Object, found: Summaries) -> Iterator[Write]:
-        names = queue_status.finalizers(kind.kind, obj, found)
+    def _finalizer_write(self, kind: Kind, key: Key, obj: Object, summary: Summaries) -> Iterator[Write]:
+        names = queue_status.finalizers(kind.kind, obj, summary)
         if names is not None:
             yield self._write(kind, key, Verb.MERGE_PATCH, {"metadata": {"finalizers": names}}, obj)
 
     def ended(self, outcome: WriteOutcome, now: float) -> None:
-        """A write of ours has ended. It may have failed, or more may have happened while it was under way."""
+        """Handle the outcome of a write. More may have changed while it was in flight."""
         tag = outcome.write.tag
         if not isinstance(tag, QueueStatusWriteTag):
             return
         where = (tag.kind, tag.key)
-        self.flying.discard(where)
+        self.in_flight.discard(where)
         self.stale = True
         if outcome.write.subresource:
             return
@@ -126,24 +132,24 @@ class QueueStatusWriter:
         return max(self.due, self._again())
 
     def _again(self) -> float:
-        """When something that failed is tried again."""
+        """When a failed object is tried again."""
         return min((*self.put_off.values(), *(until for until, _ in self.refused.values())), default=NEVER)
 
     def _idle(self, kinds: tuple[Kind, ...], now: float) -> Iterator[tuple[Kind, Key, Object]]:
         for kind in kinds:
             for key, obj in self.objects[kind].items():
-                if (kind, key) not in self.flying and self.put_off.get((kind, key), now) <= now:
+                if (kind, key) not in self.in_flight and self.put_off.get((kind, key), now) <= now:
                     yield kind, key, obj
 
-    def _status(self, kind: Kind, key: Key, obj: Object, found: Summaries, now: float) -> Object | None:
+    def _status(self, kind: Kind, key: Key, obj: Object, summary: Summaries, now: float) -> Object | None:
         match kind.kind:
-            case "ClusterQueue" if key[1] in found.queues:
+            case "ClusterQueue" if key[1] in summary.queues:
                 _, refused = self.refused.get((kind, key), (0.0, ""))
-                return queue_status.cluster_queue(obj, found.queues[key[1]], now, refused)
-            case "LocalQueue" if key in found.entrances:
-                return queue_status.local_queue(obj, found.entrances[key], now)
-            case "Cohort" if key[1] in found.shared:
-                return queue_status.cohort(obj, found.shared[key[1]], now)
+                return queue_status.cluster_queue(obj, summary.queues[key[1]], now, refused)
+            case "LocalQueue" if key in summary.entrances:
+                return queue_status.local_queue(obj, summary.entrances[key], now)
+            case "Cohort" if key[1] in summary.shared:
+                return queue_status.cohort(obj, summary.shared[key[1]], now)
             case "AdmissionCheck":
                 configs = {name for _, name in self.objects[api_kinds.CONFIGS]}
                 return queue_status.admission_check(obj, configs, now)
@@ -152,7 +158,7 @@ class QueueStatusWriter:
     def _write(
         self, kind: Kind, key: Key, verb: Verb, body: Object, obj: Object, subresource: str = ""
     ) -> Write:
-        self.flying.add((kind, key))
+        self.in_flight.add((kind, key))
         version = obj["metadata"].get("resourceVersion", "")
         tag = QueueStatusWriteTag(kind, key)
         return Write(verb, kind, *key, body, subresource=subresource, version=version, tag=tag)

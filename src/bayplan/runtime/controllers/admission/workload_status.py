@@ -1,4 +1,4 @@
-"""Looking after Workloads between decisions: the status each should have, and whom a queue concerns."""
+"""The status that a Workload should have between decisions, and the Workloads that a queue event affects."""
 
 from __future__ import annotations
 
@@ -22,45 +22,45 @@ Key = tuple[str, str]
 Object = dict[str, Any]
 
 _BEFORE_A_DECISION = {"Deactivated", "Misconfigured", "PendingEvaluation", "Suspended"}
-_OPEN = ("None", None)  # a queue that is not stopped and asks for no checks
-GONE_MAX = 1024  # queues that are remembered after they were removed, should they be made again
+_OPEN = ("None", None)  # a queue that is not stopped and has no checks
+DELETED_MAX = 1024  # deleted queues that are remembered in case they are created again
 
 
-def status_due(workload: Object, rules: AdmissionConfig, now: float) -> Object | None:
-    """The status that a Workload should have, if that is another."""
-    status = reconcile.synced(workload, _checks(workload, rules), now)
+def status_due(workload: Object, config: AdmissionConfig, now: float) -> Object | None:
+    """The status that a Workload should have, or None if it has that status."""
+    status = reconcile.synced(workload, _checks(workload, config), now)
     if status is None and (workload.get("spec") or {}).get("active") is not False:
-        status = reconcile.heeding(workload, list(_way(workload, rules)), now)
+        status = reconcile.heeding(workload, list(_queue_path(workload, config)), now)
     if status is None and not workload["metadata"].get("ownerReferences"):
-        status = reconcile.released(workload, now)  # nobody else would: it has no job to stop
+        status = reconcile.released(workload, now)  # without an owner, no job controller releases it
     return status
 
 
-def told_like_others(workload: Object, lines: PendingQueues) -> ReportNotAdmitted | None:
-    """A gang that joins others just like it, who were refused already, hears their reason untried."""
-    standing = lines.standings.get(source(Field(workload), KIND))
-    if standing is None or standing.place is not QueueEntryState.WAITING:
+def rejection_of_equivalents(workload: Object, queues: PendingQueues) -> ReportNotAdmitted | None:
+    """The rejection of equivalent gangs, for a Workload that joins them without an attempt of its own."""
+    entry = queues.standings.get(source(Field(workload), KIND))
+    if entry is None or entry.place is not QueueEntryState.WAITING:
         return None
-    line, known = lines.line(standing.queue), condition_of(workload, QUOTA_RESERVED)
-    token = line.said.get(standing.shape)
-    if not isinstance(token, AdmissionReason) or standing.shape not in line.refused:
+    queue, known = queues.line(entry.queue), condition_of(workload, QUOTA_RESERVED)
+    reason_code = queue.said.get(entry.shape)
+    if not isinstance(reason_code, AdmissionReason) or entry.shape not in queue.refused:
         return None
-    if known is not None and known.get("reason") not in _BEFORE_A_DECISION - {reason(token)}:
+    if known is not None and known.get("reason") not in _BEFORE_A_DECISION - {reason(reason_code)}:
         return None
-    remark = AdmissionRemark.QUEUE_CLOSED if token is AdmissionReason.CLOSED else AdmissionRemark.ALIKE
-    refusal = AdmissionRejection(token, remark, queue=standing.queue)
-    return ReportNotAdmitted(standing.demand, refusal, Requeue.WHEN_IT_MAY_HELP)
+    remark = AdmissionRemark.QUEUE_CLOSED if reason_code is AdmissionReason.CLOSED else AdmissionRemark.ALIKE
+    rejection = AdmissionRejection(reason_code, remark, queue=entry.queue)
+    return ReportNotAdmitted(entry.demand, rejection, Requeue.WHEN_IT_MAY_HELP)
 
 
 class QueueChanges:
-    """Notices when a queue is stopped, started, made again or removed; its status does not count."""
+    """Notices when a queue is stopped, resumed, created again or deleted; status changes do not count."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[str, str, str], object] = {}
-        self.gone: dict[tuple[str, str, str], None] = {}  # the last that were removed
+        self.gone: dict[tuple[str, str, str], None] = {}  # the last deleted queues
 
     def concerns(self, event: Event, workloads: Mapping[Key, Object]) -> Iterable[Key]:
-        """The Workloads to be looked after because of an event."""
+        """The Workloads to reconcile because of an event."""
         kind = event.kind.kind
         if kind not in ("ClusterQueue", "LocalQueue") or event.happened is Happened.SYNCED:
             return ()
@@ -74,8 +74,8 @@ class QueueChanges:
         if before == rule:
             return ()
         if kind == "LocalQueue":
-            return _of_entrance(namespace, name, workloads)
-        return list(workloads)  # which LocalQueues lead to it may change in this very moment
+            return _of_local_queue(namespace, name, workloads)
+        return list(workloads)  # which LocalQueues point to it may change at the same time
 
     def _note(self, key: tuple[str, str, str], rule: object) -> None:
         self.gone.pop(key, None)
@@ -84,11 +84,11 @@ class QueueChanges:
             return
         self.known.pop(key, None)
         self.gone[key] = None
-        if len(self.gone) > GONE_MAX:
+        if len(self.gone) > DELETED_MAX:
             del self.gone[next(iter(self.gone))]
 
 
-def _of_entrance(namespace: str, name: str, workloads: Mapping[Key, Object]) -> list[Key]:
+def _of_local_queue(namespace: str, name: str, workloads: Mapping[Key, Object]) -> list[Key]:
     return [
         key
         for key, workload in workloads.items()
@@ -100,29 +100,31 @@ def _admission(workload: Object) -> Object:
     return (workload.get("status") or {}).get("admission") or {}
 
 
-def _way(workload: Object, rules: AdmissionConfig) -> Iterator[QueueOnPath]:
-    """The queues that a Workload goes through, or went through to get its quota."""
-    entrance_name = str((workload.get("spec") or {}).get("queueName") or "")
-    if not entrance_name:
+def _queue_path(workload: Object, config: AdmissionConfig) -> Iterator[QueueOnPath]:
+    """The queues on the path of a Workload, or those that gave it quota."""
+    local_queue_name = str((workload.get("spec") or {}).get("queueName") or "")
+    if not local_queue_name:
         return
     namespace = workload["metadata"].get("namespace", "default")
-    entrance = rules.entrances.get((namespace, entrance_name))
-    yield QueueOnPath("LocalQueue", entrance_name, entrance.stop if entrance is not None else None)
-    name = str(_admission(workload).get("clusterQueue") or (entrance.queue if entrance is not None else ""))
+    local_queue = config.entrances.get((namespace, local_queue_name))
+    yield QueueOnPath("LocalQueue", local_queue_name, local_queue.stop if local_queue is not None else None)
+    name = str(
+        _admission(workload).get("clusterQueue") or (local_queue.queue if local_queue is not None else "")
+    )
     if name:
-        queue = rules.queues.get(name)
+        queue = config.queues.get(name)
         yield QueueOnPath("ClusterQueue", name, queue.stop if queue is not None else None)
 
 
-def _checks(workload: Object, rules: AdmissionConfig) -> tuple[str, ...]:
-    """The checks that a Workload has to pass, by the flavors it was given.
+def _checks(workload: Object, config: AdmissionConfig) -> tuple[str, ...]:
+    """The checks that a Workload has to pass, by its assigned flavors.
 
-    One that was sent back keeps those it had: they know how often it was tried.
+    An evicted Workload keeps its checks: they hold the retry counts.
     """
     admission = _admission(workload)
     namespace, spec = workload["metadata"].get("namespace", "default"), workload.get("spec") or {}
-    entrance = rules.entrances.get((namespace, str(spec.get("queueName") or "")))
-    queue = rules.queues.get(admission.get("clusterQueue") or (entrance.queue if entrance else ""))
+    local_queue = config.entrances.get((namespace, str(spec.get("queueName") or "")))
+    queue = config.queues.get(admission.get("clusterQueue") or (local_queue.queue if local_queue else ""))
     if queue is None:
         return ()
     if not admission:

@@ -1,4 +1,4 @@
-"""Everything that jobs depend on, as the API last told it: jobs, Workloads, pods, and who belongs to whom."""
+"""The cache of the jobs controller: jobs, Workloads, pods and their owners, as last seen in the API."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ JobKey = tuple[str, str, str]  # kind, namespace, name
 GROUP = "PodGroup"
 """The kind of a unit that is a group of pods."""
 JOINING = "Joining"
-"""The kind of a unit that is a pod on its way to its owner's Workload."""
+"""The kind of a unit that is a pod joining the Workload of its owner."""
 OF_SET = "leaderworkerset.sigs.k8s.io/name"
-GONE_KEPT = 1000
+DELETED_MAX = 1000
 OVER = ("Succeeded", "Failed")
 
 FLAGGED = tuple(kind for kind, entry in KINDS.items() if entry.suspend)
@@ -55,7 +55,7 @@ WATCHED = (*JOB_KINDS, WORKLOADS, PODS, PODS_KIND, *LOOKED_UP)
 
 
 class ObjectCache:
-    """Objects by name; a unit is what is looked after in one go."""
+    """Objects by name; a unit is what is reconciled at once."""
 
     def __init__(self) -> None:
         self.jobs: dict[JobKey, Object] = {}
@@ -63,16 +63,18 @@ class ObjectCache:
         self.pods: dict[Key, Object] = {}
         self.joining: dict[Key, PodWire] = {}
         self.others: dict[JobKey, Object] = {}
-        self.standing: dict[Key, set[str]] = {}  # by Workload: pods that are sent to hosts and not over
-        self._stands_for: dict[Key, str] = {}  # the same by pod
+        self.bound_pods: dict[
+            Key, set[str]
+        ] = {}  # by Workload: pods that are bound to nodes and not finished
+        self._bound_for: dict[Key, str] = {}  # the same by pod
         self.groups: dict[Key, dict[Key, None]] = {}
-        self.owned: dict[JobKey, dict[Key, None]] = {}  # Workloads by the kind and name of their owner
+        self.owned: dict[JobKey, dict[Key, None]] = {}  # Workloads by kind and name of their owner
         self.flavors: dict[str, Object] = {}
-        self.known_kinds: set[str] = set()  # everything of these was reported
-        self._gone: deque[str] = deque(maxlen=GONE_KEPT)
+        self.known_kinds: set[str] = set()  # kinds whose initial list is complete
+        self._gone: deque[str] = deque(maxlen=DELETED_MAX)
 
     def note(self, event: Event) -> Iterator[JobKey]:
-        """Take in an event; which units it concerns."""
+        """Apply an event; returns the units it affects."""
         if event.happened is Happened.SYNCED:
             self.known_kinds.add(event.kind.kind)
             if event.kind in JOB_KINDS:
@@ -81,14 +83,14 @@ class ObjectCache:
         gone = event.happened is Happened.GONE
         if event.kind == PODS_KIND:
             yield from self._note_joining(event.object, gone)
-            yield from self._note_standing(event.object, gone)
+            yield from self._count_bound(event.object, gone)
         elif event.kind in LOOKED_UP:
             yield from self._note_other(event.kind.kind, event.object, gone)
         else:
             yield from self.put(event.kind, event.object, gone=gone)
 
     def answered(self, kind: Kind, answer: Object, *, fresh: bool) -> None:
-        """What the API made of a write is known at once, unless something newer is known already."""
+        """Take the response of a write as the newest object, unless a newer one is known."""
         meta = answer["metadata"]
         known = self._find(kind, (meta.get("namespace", "default"), meta["name"]))
         if known is None:
@@ -97,15 +99,15 @@ class ObjectCache:
         elif known["metadata"].get("uid") == meta.get("uid") and _version(answer) > _version(known):
             list(self.put(kind, answer))
 
-    def leaving(self, kind: Kind, key: Key, when: str) -> None:
-        """An object is being deleted, as the watch will tell."""
+    def mark_terminating(self, kind: Kind, key: Key, when: str) -> None:
+        """Mark an object as terminating, before the watch reports it."""
         known = self._find(kind, key)
         if known is not None and not known["metadata"].get("deletionTimestamp"):
             meta = {**known["metadata"], "deletionTimestamp": when}
             list(self.put(kind, {**known, "metadata": meta}))
 
     def put(self, kind: Kind, obj: Object, *, gone: bool = False) -> Iterator[JobKey]:
-        """Take in a job, a Workload or a pod."""
+        """Cache a job, a Workload or a pod."""
         meta = obj["metadata"]
         key = (meta.get("namespace", "default"), meta["name"])
         if gone:
@@ -122,25 +124,25 @@ class ObjectCache:
                 self.jobs[unit] = {**obj, "apiVersion": kind.api_version, "kind": kind.kind}
             yield unit
             boss = controller(obj) if kind.kind == "RayCluster" else None
-            if boss is not None and boss.get("kind") == "RayJob":  # its size may be written in its cluster
+            if boss is not None and boss.get("kind") == "RayJob":  # its size may be set in its RayCluster
                 yield ("RayJob", key[0], boss.get("name", ""))
             if kind.kind in SERVING_KINDS:
                 yield from self._joining_to(unit)
 
     def find(self, kind: str, namespace: str, name: str) -> object:
-        """Something that jobs refer to by name."""
+        """An object that jobs refer to by name."""
         return self.others.get((kind, namespace, name)) or self.jobs.get((kind, namespace, name))
 
-    def stands(self, namespace: str, name: str) -> bool:
-        """Whether a Workload has pods that were sent to hosts and are not over."""
-        return (namespace, name) in self.standing
+    def has_bound_pods(self, namespace: str, name: str) -> bool:
+        """Whether a Workload has pods that are bound to nodes and not finished."""
+        return (namespace, name) in self.bound_pods
 
     def workloads_of(self, unit: JobKey) -> list[Object]:
-        """The Workloads that name this owner, by name."""
+        """The Workloads of this owner, by name."""
         return [self.workloads[key] for key in sorted(self.owned.get(unit, ()))]
 
     def top(self, job: Object) -> Object | None:
-        """The highest job with a queue of those that made this one."""
+        """The topmost owner of a job that has a queue."""
         found, seen = None, set()
         while (boss := controller(job)) is not None and boss.get("uid") not in seen:
             seen.add(boss.get("uid"))
@@ -154,7 +156,7 @@ class ObjectCache:
         return found
 
     def parent(self, pod: PodWire) -> Object | None:
-        """The StatefulSet or LeaderWorkerSet that a pod wants to join."""
+        """The StatefulSet or LeaderWorkerSet that a pod belongs to."""
         kind, meta = parent_kind(pod), pod.metadata
         name = (meta.labels or {}).get(OF_SET, "")
         if kind == "StatefulSet":
@@ -185,7 +187,7 @@ class ObjectCache:
             yield (GROUP, *key)
 
     def _note_pod(self, key: Key, pod: Object, gone: bool) -> Iterator[JobKey]:
-        """A pod may name another group than before, also in the last that is told of it."""
+        """Index a pod; it may name another group than before, even in its deletion event."""
         before = self.pods.pop(key, None)
         then = "" if before is None else group_name(Field(before), RULES).text()
         group = group_name(Field(pod), RULES).text()
@@ -209,21 +211,21 @@ class ObjectCache:
             self.joining[key] = pod
             yield (JOINING, *key)
 
-    def _note_standing(self, pod: PodWire, gone: bool) -> Iterator[JobKey]:
-        """A pod stands for the Workload that it names now, whatever it named before."""
+    def _count_bound(self, pod: PodWire, gone: bool) -> Iterator[JobKey]:
+        """Count a pod for the Workload that it names now, whatever it named before."""
         namespace, name = pod.metadata.namespace or "default", pod.metadata.name
         over = gone or pod.metadata.deletion_timestamp is not None or pod.status.phase in OVER
         stands = not over and not pod.spec.scheduling_gates
         workload = (pod.metadata.annotations or {}).get(WORKLOAD_NAME, "") if stands else ""
-        before = self._stands_for.pop((namespace, name), "")
+        before = self._bound_for.pop((namespace, name), "")
         if workload:
-            self._stands_for[namespace, name] = workload
-            self.standing.setdefault((namespace, workload), set()).add(name)
+            self._bound_for[namespace, name] = workload
+            self.bound_pods.setdefault((namespace, workload), set()).add(name)
         if before and before != workload:
             key = (namespace, before)
-            self.standing[key].discard(name)
-            if not self.standing[key]:
-                del self.standing[key]
+            self.bound_pods[key].discard(name)
+            if not self.bound_pods[key]:
+                del self.bound_pods[key]
                 yield from _owner_units(self.workloads[key]) if key in self.workloads else ()
 
     def _joining_to(self, unit: JobKey) -> Iterator[JobKey]:
@@ -233,14 +235,14 @@ class ObjectCache:
 
     def _note_other(self, kind: str, obj: Object, gone: bool) -> Iterator[JobKey]:
         meta = obj["metadata"]
-        shelf: dict[Any, Object] = self.flavors if kind == FLAVORS.kind else self.others
+        objects: dict[Any, Object] = self.flavors if kind == FLAVORS.kind else self.others
         name = meta["name"] if kind == FLAVORS.kind else (kind, meta.get("namespace", ""), meta["name"])
         if gone:
-            shelf.pop(name, None)
+            objects.pop(name, None)
             return
-        news = name not in shelf
-        shelf[name] = obj
-        if news and kind == FLAVORS.kind:  # somebody may have waited for it to start
+        news = name not in objects
+        objects[name] = obj
+        if news and kind == FLAVORS.kind:  # a job may wait for the flavor to start
             yield from list(self.owned)
             yield from ((GROUP, *key) for key in list(self.groups))
         elif news and kind in (one.kind for one in RUNTIMES):

@@ -1,4 +1,4 @@
-"""The jobs role: jobs that name a queue get Workloads, start when those are admitted, and stop with them."""
+"""The jobs controller: jobs that name a queue get Workloads, start when admitted, and stop when evicted."""
 
 from __future__ import annotations
 
@@ -39,109 +39,114 @@ from bayplan.runtime.core.backoff import Backoff
 from bayplan.runtime.core.controller import Reconciler
 from bayplan.runtime.core.work_queue import WorkQueue
 
-RETRY_SECONDS = 5.0  # after a write that failed, unless something happens before
+RETRY_SECONDS = 5.0  # after a failed write, unless an event arrives before
 
 
 @dataclass(frozen=True, slots=True)
 class JobWriteTag:
-    """The tag of a write: for whom it was made, and what is announced about it."""
+    """The tag of a write: its unit, and the events to publish about it."""
 
     unit: JobKey
-    told: tuple[Write, ...]
+    events: tuple[Write, ...]
 
 
 @dataclass(slots=True)
 class JobWrites:
-    """The writes under way for one unit."""
+    """The writes in flight for one unit."""
 
-    left: int
+    remaining: int
     failed: bool = field(default=False)
 
 
 class JobsController(Reconciler):
-    """Looks after each job on its own: one that is being written to is looked at when that has ended."""
+    """Reconciles each unit by itself, one batch of writes at a time."""
 
     name = "jobs"
     kinds: tuple[Kind, ...] = WATCHED
 
     def __init__(self, patience: PodsReadyPolicy | None = None, rules: FeatureSwitches = RULES) -> None:
-        self.shelf = ObjectCache()
+        self.cache = ObjectCache()
         self.known = JobContext(
-            self.shelf.find, self.shelf.flavors, rules, patience, stands=self.shelf.stands
+            self.cache.find, self.cache.flavors, rules, patience, stands=self.cache.has_bound_pods
         )
-        self.agenda: WorkQueue[JobKey] = WorkQueue()
-        self.flying: dict[JobKey, JobWrites] = {}
+        self.work_queue: WorkQueue[JobKey] = WorkQueue()
+        self.in_flight: dict[JobKey, JobWrites] = {}
         self.announced: Announcements[JobKey] = Announcements()
         self.backoff: Backoff[JobKey] = Backoff()
 
     def decode(self, event: Event) -> Iterator[Change]:
-        self.agenda.put_all(self.shelf.note(event))
+        self.work_queue.put_all(self.cache.note(event))
         return iter(())
 
     def keep(self, now: float) -> Iterator[Write]:
-        """The next writes for everything that is due."""
-        for unit in self.agenda.take(now, self.flying):
+        """The next writes of all units that are due."""
+        for unit in self.work_queue.take(now, self.in_flight):
             kind, *key = unit
-            writes, done = self.containment.attempt(self._kept(unit, now), "reconcile", kind, "/".join(key))
+            writes, done = self.containment.attempt(
+                self._reconcile(unit, now), "reconcile", kind, "/".join(key)
+            )
             if done:
-                self.backoff.worked(unit)
+                self.backoff.succeeded(unit)
             else:
-                self.agenda.put(unit, self.backoff.failed(unit, now))
+                self.work_queue.put(unit, self.backoff.failed(unit, now))
             yield from writes
 
-    def _kept(self, unit: JobKey, now: float) -> Iterator[Write]:
+    def _reconcile(self, unit: JobKey, now: float) -> Iterator[Write]:
         if self._is_unread(unit):
-            return  # it is looked at once it is read
-        deeds = self._deeds(unit, now)
-        if deeds:
-            self.flying[unit] = JobWrites(len(deeds))
-            yield from (replace(deed.write, tag=JobWriteTag(unit, deed.told)) for deed in deeds)
+            return  # reconciled once it is decoded
+        writes = self._writes(unit, now)
+        if writes:
+            self.in_flight[unit] = JobWrites(len(writes))
+            yield from (
+                replace(write_with_events.write, tag=JobWriteTag(unit, write_with_events.told))
+                for write_with_events in writes
+            )
             return
         yield from self.announced.due(unit, self._notice(unit), now)
         if (when := self._next_look(unit)) < NEVER:
-            self.agenda.put(unit, max(when, now + 1.0))
+            self.work_queue.put(unit, max(when, now + 1.0))
 
     def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
-        """Announce what was done; look again once nothing is under way."""
+        """Publish the events of a write; reconcile again when no write is in flight."""
         tag = outcome.write.tag
-        if not isinstance(tag, JobWriteTag) or tag.unit not in self.flying:
+        if not isinstance(tag, JobWriteTag) or tag.unit not in self.in_flight:
             return
-        flight = self.flying[tag.unit]
-        flight.left -= 1
+        writes_in_flight = self.in_flight[tag.unit]
+        writes_in_flight.remaining -= 1
         if outcome.ended is Ended.DONE:
             with self.containment.unit("settle", tag.unit[0], "/".join(tag.unit[1:])):
                 self._take_answer(outcome, now)
-            flight.failed |= _changed_nothing(outcome)  # doing it again at once would be no use
-            yield from tag.told
+            writes_in_flight.failed |= _changed_nothing(outcome)  # repeating it at once would not help
+            yield from tag.events
         elif outcome.ended is not Ended.GONE:
-            flight.failed = True
-        if not flight.left:
-            del self.flying[tag.unit]
-            if flight.failed:
-                self.agenda.put_early(tag.unit, now + RETRY_SECONDS)
+            writes_in_flight.failed = True
+        if not writes_in_flight.remaining:
+            del self.in_flight[tag.unit]
+            if writes_in_flight.failed:
+                self.work_queue.put_early(tag.unit, now + RETRY_SECONDS)
             else:
-                self.agenda.put(tag.unit)
+                self.work_queue.put(tag.unit)
 
     def next_due(self, now: float) -> float:
-        return self.agenda.next_due(self.flying)
+        return self.work_queue.next_due(self.in_flight)
 
     def _take_answer(self, outcome: WriteOutcome, now: float) -> None:
         write = outcome.write
         if write.verb is Verb.DELETE:
-            self.shelf.leaving(write.kind, (write.namespace, write.name), timestamp(now))
+            self.cache.mark_terminating(write.kind, (write.namespace, write.name), timestamp(now))
         elif isinstance(outcome.object, dict) and "metadata" in outcome.object:
-            self.shelf.answered(write.kind, outcome.object, fresh=write.verb is Verb.CREATE)
+            self.cache.answered(write.kind, outcome.object, fresh=write.verb is Verb.CREATE)
 
     def _is_unread(self, unit: JobKey) -> bool:
-        """Whether the job, a pod of the group, or what made the job is there and could not be read."""
+        """Whether the job, a pod of the group, or its owner exists and could not be decoded."""
         if unit in self.unread:
             return True
         if unit[0] == GROUP:
             return self.unread.has_any("Pod", unit[1])
-        refs = owners(self.shelf.jobs[unit]) if unit in self.shelf.jobs else ()
+        refs = owners(self.cache.jobs[unit]) if unit in self.cache.jobs else ()
         return any((ref.get("kind"), unit[1], ref.get("name")) in self.unread for ref in refs)
 
-    def _deeds(self, unit: JobKey, now: float) -> list[WriteWithEvents]:
+    def _writes(self, unit: JobKey, now: float) -> list[WriteWithEvents]:
         match unit[0]:
             case kind if kind in FLAGGED:
                 return self._of_job(unit, now)
@@ -152,97 +157,99 @@ class JobsController(Reconciler):
             case kind if kind == GROUP:
                 return self._of_group(unit, now)
             case kind if kind == JOINING:
-                pod = self.shelf.joining.get(unit[1:])
-                parent = self.shelf.parent(pod) if pod is not None else None
+                pod = self.cache.joining.get(unit[1:])
+                parent = self.cache.parent(pod) if pod is not None else None
                 return joined(pod, parent, self.known.rules) if pod is not None and parent is not None else []
         return []
 
     def _of_job(self, unit: JobKey, now: float) -> list[WriteWithEvents]:
-        job = self.shelf.jobs.get(unit)
+        job = self.cache.jobs.get(unit)
         mine, others = self._workloads(unit, job)
-        lost = [deed for one in others for deed in orphaned(one, now)]
+        lost = [write_with_events for one in others for write_with_events in orphaned(one, now)]
         if job is None or is_leaving(job):
-            return [*lost, *(deed for one in mine for deed in orphaned(one, now))]
+            return [*lost, *(write_with_events for one in mine for write_with_events in orphaned(one, now))]
         if lost:
             return lost
-        top = self.shelf.top(job)
+        top = self.cache.top(job)
         if top is not None:
-            above = self.shelf.workloads_of((top["kind"], unit[1], top["metadata"]["name"]))
+            above = self.cache.workloads_of((top["kind"], unit[1], top["metadata"]["name"]))
             current = [one for one in above if not is_true(one, FINISHED)]
-            current.sort(key=lambda one: is_true(one, ADMITTED))  # one may wait to take another's place
+            current.sort(key=lambda one: is_true(one, ADMITTED))  # a pending one may replace an admitted one
             return keep_child(job, current[-1] if current else None, now)
         if not _queue(job) and not self.known.rules.every_job:
             return []
         if name := named_workload(job):
-            found = self.shelf.workloads.get((unit[1], name))
+            found = self.cache.workloads.get((unit[1], name))
             mine = [found] if found is not None else []
         return keep_job(job, mine, self.known, now)
 
     def _of_serving(self, unit: JobKey, now: float) -> list[WriteWithEvents]:
-        job = self.shelf.jobs.get(unit)
-        if job is None or not _queue(job) or self.shelf.top(job) is not None:
+        job = self.cache.jobs.get(unit)
+        if job is None or not _queue(job) or self.cache.top(job) is not None:
             return []
-        mine, _ = self._workloads(unit, job)  # those of an older one of the same name go with it
+        mine, _ = self._workloads(unit, job)  # those of an earlier job of the same name are deleted with it
         return keep_serving(job, mine, self.known, now)
 
     def _workloads(self, unit: JobKey, job: Object | None) -> tuple[list[Object], list[Object]]:
-        """The Workloads of this very job, and those of an earlier one of its name."""
-        if unit[0] not in self.shelf.known_kinds:
-            return [], []  # nobody knows whether the job is there
+        """The Workloads of this very job, and those of an earlier job of the same name."""
+        if unit[0] not in self.cache.known_kinds:
+            return [], []  # it is unknown whether the job exists
         uid = job["metadata"].get("uid") if job is not None else None
         mine: list[Object] = []
         others: list[Object] = []
-        for one in self.shelf.workloads_of(unit):
+        for one in self.cache.workloads_of(unit):
             (mine if any(ref.get("uid") == uid for ref in owners(one)) else others).append(one)
         return mine, others
 
     def _of_pod(self, unit: JobKey, now: float) -> list[WriteWithEvents]:
-        pod = self.shelf.pods.get(unit[1:])
+        pod = self.cache.pods.get(unit[1:])
         mine, others = self._workloads(unit, pod)
-        if deeds := [deed for one in others if controller(one) for deed in orphaned(one, now)]:
-            return deeds
+        if writes := [
+            write_with_events for one in others if controller(one) for write_with_events in orphaned(one, now)
+        ]:
+            return writes
         if pod is None or group_name(Field(pod), self.known.rules).text():
-            return []  # what is left belongs to groups
+            return []  # the remaining pods belong to groups
         alone = [one for one in mine if controller(one)]
         return keep_pods(QueuedPodGroup("", (pod,)), alone[0] if alone else None, self.known, now)
 
     def _of_group(self, unit: JobKey, now: float) -> list[WriteWithEvents]:
         key = unit[1:]
-        pods = tuple(self.shelf.pods[one] for one in sorted(self.shelf.groups.get(key, ())))
-        workload = self.shelf.workloads.get(key)
+        pods = tuple(self.cache.pods[one] for one in sorted(self.cache.groups.get(key, ())))
+        workload = self.cache.workloads.get(key)
         if pods:
             return keep_pods(QueuedPodGroup(unit[2], pods), workload, self.known, now)
-        if workload is None or "Pod" not in self.shelf.known_kinds:
+        if workload is None or "Pod" not in self.cache.known_kinds:
             return []
         return keep_abandoned(workload, self._has_living_owner(workload))
 
     def _has_living_owner(self, workload: Object) -> bool:
         namespace = workload["metadata"].get("namespace", "default")
         return any(
-            ref.get("kind") not in self.shelf.known_kinds
-            or (ref["kind"], namespace, ref.get("name", "")) in self.shelf.jobs
+            ref.get("kind") not in self.cache.known_kinds
+            or (ref["kind"], namespace, ref.get("name", "")) in self.cache.jobs
             for ref in owners(workload)
             if ref.get("kind") in SERVING_KINDS
         )
 
     def _next_look(self, unit: JobKey) -> float:
         if unit[0] == GROUP:
-            found = [self.shelf.workloads[unit[1:]]] if unit[1:] in self.shelf.workloads else []
+            found = [self.cache.workloads[unit[1:]]] if unit[1:] in self.cache.workloads else []
         else:
-            found = self.shelf.workloads_of(unit)
+            found = self.cache.workloads_of(unit)
         due = min((look_again(one, self.known) for one in found), default=NEVER)
-        return min(due, self.announced.next_look(unit))
+        return min(due, self.announced.next_due(unit))
 
     def _notice(self, unit: JobKey) -> JobEvent | None:
-        """What is to be told about a unit for which nothing can be done."""
+        """The event about a unit that cannot be reconciled."""
         if unit[0] == GROUP:
-            pods = tuple(self.shelf.pods[one] for one in sorted(self.shelf.groups.get(unit[1:], ())))
-            workload = self.shelf.workloads.get(unit[1:])
+            pods = tuple(self.cache.pods[one] for one in sorted(self.cache.groups.get(unit[1:], ())))
+            workload = self.cache.workloads.get(unit[1:])
             if not pods:
                 return None
             conflict = group_without_workload(QueuedPodGroup(unit[2], pods), workload, self.known)
             return conflict or waiting_for_checks(workload, pods)
-        job = self.shelf.pods.get(unit[1:]) if unit[0] == "Pod" else self.shelf.jobs.get(unit)
+        job = self.cache.pods.get(unit[1:]) if unit[0] == "Pod" else self.cache.jobs.get(unit)
         if job is not None and unit[0] in (*FLAGGED, *SERVING_KINDS) and _queue(job):
             conflict = unreadable(job, self.known)
             if conflict is not None:
@@ -250,7 +257,7 @@ class JobsController(Reconciler):
         if job is None or unit[0] in SERVING_KINDS:
             return None
         if unit[0] == "Pod" and group_name(Field(job), self.known.rules).text():
-            return None  # its group is told about
+            return None  # its group has the event
         found = (waiting_for_checks(one, (job,)) for one in self._workloads(unit, job)[0])
         return next((one for one in found if one is not None), None)
 

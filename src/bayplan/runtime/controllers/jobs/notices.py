@@ -1,4 +1,4 @@
-"""Who was told what: a notice is told once for as long as it stays true, and not before it has lasted."""
+"""Publishes each notice once while it holds, and not before it has lasted for a while."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Announcements(Generic[K]):
-    """The last notice about each key. It is forgotten with a restart: then it is told once more."""
+    """The last notice about each key. After a restart each notice is published once more."""
 
     def __init__(self) -> None:
-        self._said: dict[K, tuple[str, str]] = {}  # reason and message
-        self._next: dict[K, float] = {}  # of those that were not told yet
+        self._published: dict[K, tuple[str, str]] = {}  # reason and message
+        self._next: dict[K, float] = {}  # when an unpublished notice is due
 
     def due(self, key: K, notice: JobEvent | None, now: float) -> Iterable[Write]:
-        """Take in what holds now; the events to write about it."""
+        """Set the current notice; returns the events to write."""
         if notice is None:
-            self._said.pop(key, None)
+            self._published.pop(key, None)
             self._next.pop(key, None)
             return ()
         words = (notice.reason, notice.message)
-        if self._said.get(key) != words:
-            self._said[key], self._next[key] = words, now + notice.after_seconds
+        if self._published.get(key) != words:
+            self._published[key], self._next[key] = words, now + notice.after_seconds
         if now < self._next.get(key, NEVER):
             return ()
         del self._next[key]
         return notice.events(now)
 
-    def next_look(self, key: K) -> float:
-        """When something that was not told yet will be."""
+    def next_due(self, key: K) -> float:
+        """When an unpublished notice is due."""
         return self._next.get(key, NEVER)

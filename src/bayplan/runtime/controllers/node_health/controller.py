@@ -1,6 +1,6 @@
-"""The node health role: notices nodes that fail under gangs, and has Workloads and pods say so.
+"""The node health controller: finds failed nodes of gangs and records them in Workloads and pods.
 
-Other nodes for them are sought by the admission role, which reads the list that is written here.
+The admission controller reads the list and searches replacement nodes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bayplan.runtime.core.work_queue import WorkQueue
 
 Object = dict[str, Any]
 T = TypeVar("T")
-RETRY_SECONDS = 1.0  # after a write that failed
+RETRY_SECONDS = 1.0  # after a failed write
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,14 @@ class FailedNodesWriteTag:
 
 @dataclass(frozen=True, slots=True)
 class PodFailureWriteTag:
-    """The tag of a write that fails a pod which waits in vain."""
+    """The tag of a write that fails a pod which can never be bound to its node."""
 
     member: GangPod
 
 
 @dataclass(slots=True)
 class HostChanges:
-    """What is found out about the hosts of one Workload in a round."""
+    """Changes about the nodes of one Workload in one step."""
 
     failed: list[str] = field(default_factory=list)
     recovered: list[str] = field(default_factory=list)
@@ -61,57 +61,58 @@ class HostChanges:
 
 @dataclass(slots=True)
 class NodeHealthWrite:
-    """A write to a Workload under way, and the hosts to be judged again when it has ended."""
+    """A write to a Workload in flight, and the nodes to evaluate again when it has ended."""
 
     before: Object
     hosts: set[str] = field(default_factory=set)
 
 
 class NodeHealthController(Reconciler):
-    """Makes no plans. Judges the hosts that news concerns, each for every Workload that stands on it."""
+    """Makes no plans. Evaluates each changed node for every Workload that uses it."""
 
     name = "node_health"
     kinds: tuple[Kind, ...] = (NODES, PODS_KIND, api_kinds.FLAVORS, api_kinds.WORKLOADS)
 
     def __init__(self, rules: HealthRules | None = None) -> None:
         self.rules = rules or HealthRules()
-        self.census = NodeUsageIndex()
+        self.index = NodeUsageIndex()
         self.flavors: dict[str, Object] = {}
-        self.agenda: WorkQueue[str] = WorkQueue()  # hosts to judge
-        self.noticed: dict[str, float] = {}  # NotReady nodes that do not say since when
-        self.in_vain: dict[str, dict[str, float]] = {}  # by host: pods by uid, and since when they wait so
+        self.agenda: WorkQueue[str] = WorkQueue()  # nodes to evaluate
+        self.noticed: dict[str, float] = {}  # NotReady nodes without a transition time
+        # by node: pods by uid, and since when they wait for it
+        self.stranded: dict[str, dict[str, float]] = {}
         self.flying: dict[Key, NodeHealthWrite] = {}
-        self.failing: set[str] = set()  # pods by uid
+        self.failing: set[str] = set()  # uids of pods being failed
         self.backoff: Backoff[tuple[str, str]] = Backoff()
 
-    # ── what happens ──────────────────────────────────────────────────────────────────────────────
+    # ── events ────────────────────────────────────────────────────────────────────────────────────
 
     def decode(self, event: Event) -> Iterator[Change]:
-        """All is kept here; nothing of it is a change to decide on."""
+        """Cache the object; nothing here is decided on."""
         gone = event.happened is Happened.GONE
         if event.happened is Happened.SYNCED:
             return iter(())
         if event.kind == NODES:
-            self._judge_soon(self.census.node(event))
+            self._evaluate_soon(self.index.node(event))
         elif event.kind == PODS_KIND:
-            self._judge_soon(self.census.pod(event.object, gone=gone))
+            self._evaluate_soon(self.index.pod(event.object, gone=gone))
         elif event.kind == api_kinds.WORKLOADS:
-            self._judge_soon(self.census.workload(event.object, gone=gone))
+            self._evaluate_soon(self.index.workload(event.object, gone=gone))
         elif event.kind == api_kinds.FLAVORS:
             self._flavor(event.object, gone)
         return iter(())
 
-    # ── what is written ───────────────────────────────────────────────────────────────────────────
+    # ── writes ────────────────────────────────────────────────────────────────────────────────────
 
     def keep(self, now: float) -> Iterator[Write]:
-        """List nodes that failed, take back those that recovered, and fail pods that wait in vain."""
-        news: dict[Key, HostChanges] = {}
+        """List failed nodes, remove recovered ones, and fail pods that can never be bound."""
+        changes: dict[Key, HostChanges] = {}
         lost: dict[str, list[GangPod]] = {}
         due = sorted(self.agenda.take(now))
-        for name in sorted(due, key=lambda host: self.census.host(host) is not None):  # the lost first
-            lost[name] = self._attempted(self._judge(name, news, now), NODES.kind, name, (name,), now)
+        for name in sorted(due, key=lambda host: self.index.host(host) is not None):  # deleted nodes first
+            lost[name] = self._attempted(self._evaluate(name, changes, now), NODES.kind, name, (name,), now)
         evicted: set[Key] = set()
-        for key, found in news.items():
+        for key, found in changes.items():
             hosts, work = (*found.failed, *found.recovered), self._list(key, found, evicted, now)
             yield from self._attempted(work, api_kinds.WORKLOADS.kind, "/".join(key), hosts, now)
         for name, members in lost.items():
@@ -121,80 +122,82 @@ class NodeHealthController(Reconciler):
     def _attempted(
         self, work: Iterable[T], kind: str, name: str, hosts: Iterable[str], now: float
     ) -> list[T]:
-        """What the work gives; should it fail, the hosts are judged again a while later."""
+        """The writes of the work; if it fails, the nodes are evaluated again later."""
         found, done = self.containment.attempt(work, "reconcile", kind, name)
         if done:
-            self.backoff.worked((kind, name))
+            self.backoff.succeeded((kind, name))
         else:
-            self._judge_soon(hosts, self.backoff.failed((kind, name), now))
+            self._evaluate_soon(hosts, self.backoff.failed((kind, name), now))
         return found
 
     def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
-        """Announce what was written; look again at what was not."""
+        """Publish the events of a write; evaluate again what was not written."""
         match outcome.write.tag:
             case FailedNodesWriteTag(key, status) if key in self.flying:
-                flight = self.flying.pop(key)
+                writes_in_flight = self.flying.pop(key)
                 if outcome.ended is Ended.DONE:
-                    yield from (notice_write(one, now) for one in upkeep_events(flight.before, status, now))
+                    yield from (
+                        notice_write(one, now) for one in upkeep_events(writes_in_flight.before, status, now)
+                    )
                     self._take_answer(key, outcome.object)
-                    self._judge_soon(flight.hosts)
+                    self._evaluate_soon(writes_in_flight.hosts)
                 else:
-                    self._judge_soon(flight.hosts, now + RETRY_SECONDS)
+                    self._evaluate_soon(writes_in_flight.hosts, now + RETRY_SECONDS)
             case PodFailureWriteTag(member):
                 self.failing.discard(member.uid)
                 if outcome.ended is Ended.DONE:
                     yield pod_notice(member, now)
                     if isinstance(outcome.object, PodWire):
-                        self.census.pod(outcome.object)
+                        self.index.pod(outcome.object)
                 else:
-                    self._judge_soon([member.host], now + RETRY_SECONDS)
+                    self._evaluate_soon([member.host], now + RETRY_SECONDS)
 
     def next_due(self, now: float) -> float:
         return self.agenda.next_due()
 
     # ── details ───────────────────────────────────────────────────────────────────────────────────
 
-    def _judge_soon(self, hosts: Iterable[str], when: float = 0.0) -> None:
+    def _evaluate_soon(self, hosts: Iterable[str], when: float = 0.0) -> None:
         for host in hosts:
             self.agenda.put_early(host, when)
 
     def _flavor(self, flavor: Object, gone: bool) -> None:
-        """What a flavor tolerates may make a tainted node good or bad."""
+        """The tolerations of a flavor may make a tainted node usable or unusable."""
         name = flavor["metadata"]["name"]
         before = self.flavors.pop(name, None)
         if not gone:
             self.flavors[name] = flavor
         if (before or {}).get("spec") != (None if gone else flavor.get("spec")):
-            self._judge_soon(host.name for host in self.census.nodes.values() if host.taints)
+            self._evaluate_soon(host.name for host in self.index.nodes.values() if host.taints)
 
-    def _judge(self, name: str, news: dict[Key, HostChanges], now: float) -> Iterator[GangPod]:
-        """Note what a host means to those that stand on it; gives the pods that wait for it in vain."""
+    def _evaluate(self, name: str, changes: dict[Key, HostChanges], now: float) -> Iterator[GangPod]:
+        """Evaluate a node for all Workloads on it; returns the pods that wait for it in vain."""
         if (NODES.kind, "", name) in self.unread:
-            return  # it is there, and judged once it is read
+            return  # it exists, and is evaluated once it is decoded
         host = self._dated(name, now)
         failed: set[Key] = set()
-        for key in self.census.gangs_on(name):
-            stance = self.census.stances[key]
+        for key in self.index.gangs_on(name):
+            hosts_of_gang = self.index.hosts_of[key]
             if key in self.flying:
                 self.flying[key].hosts.add(name)
                 continue
             finding = self._finding(host, key, name, now)
             if finding.failed:
-                failed.add(stance.gang)
-            self._judge_soon([name] if finding.due < NEVER else (), finding.due)
-            if finding.failed and name not in stance.failed:
-                news.setdefault(key, HostChanges()).failed.append(name)
-            elif not finding.failed and name in stance.failed:
-                news.setdefault(key, HostChanges()).recovered.append(name)
+                failed.add(hosts_of_gang.gang)
+            self._evaluate_soon([name] if finding.due < NEVER else (), finding.due)
+            if finding.failed and name not in hosts_of_gang.failed:
+                changes.setdefault(key, HostChanges()).failed.append(name)
+            elif not finding.failed and name in hosts_of_gang.failed:
+                changes.setdefault(key, HostChanges()).recovered.append(name)
         if not self.rules.on_lost and (host is None or host.ready is None):
             return
-        yield from self.census.in_vain(name, failed=False)
+        yield from self.index.stranded(name, failed=False)
         if self.rules.at_once:
-            yield from (m for m in self.census.in_vain(name, failed=True) if m.gang in failed)
+            yield from (m for m in self.index.stranded(name, failed=True) if m.gang in failed)
 
     def _dated(self, name: str, now: float) -> Host | None:
-        """A host, and since when it is NotReady: as it says, or as we noticed."""
-        host = self.census.host(name)
+        """A node, and since when it is NotReady: its transition time, or when it was noticed."""
+        host = self.index.host(name)
         if host is None or host.ready is not False:
             self.noticed.pop(name, None)
             return host
@@ -204,38 +207,38 @@ class NodeHealthController(Reconciler):
     def _finding(self, host: Host | None, key: Key, name: str, now: float) -> Finding:
         if host is not None and host.fine:
             return Finding(failed=False)
-        stance, workload = self.census.stances[key], self.census.workloads[key]
-        consents = consents_of(workload, self.flavors, stance.hosts[name])
-        return judged(host, consents, self.census.runs(stance.gang, name), self.rules, now)
+        hosts_of_gang, workload = self.index.hosts_of[key], self.index.workloads[key]
+        consents = consents_of(workload, self.flavors, hosts_of_gang.hosts[name])
+        return judged(host, consents, self.index.runs(hosts_of_gang.gang, name), self.rules, now)
 
-    def _list(self, key: Key, news: HostChanges, evicted: set[Key], now: float) -> Iterator[Write]:
-        workload = self.census.workloads[key]
-        status = with_failures(workload, news.failed, news.recovered, self.rules, now)
+    def _list(self, key: Key, changes: HostChanges, evicted: set[Key], now: float) -> Iterator[Write]:
+        workload = self.index.workloads[key]
+        status = with_failures(workload, changes.failed, changes.recovered, self.rules, now)
         if status is None:
             return
-        if not status.get("unhealthyNodes") and news.failed:
-            evicted.add(self.census.stances[key].gang)
-        self.flying[key] = NodeHealthWrite(workload, {*news.failed, *news.recovered})
+        if not status.get("unhealthyNodes") and changes.failed:
+            evicted.add(self.index.hosts_of[key].gang)
+        self.flying[key] = NodeHealthWrite(workload, {*changes.failed, *changes.recovered})
         meta, tag = workload["metadata"], FailedNodesWriteTag(key, status)
         body, version = {**workload, "status": status}, meta.get("resourceVersion", "")
         yield Write(Verb.UPDATE, api_kinds.WORKLOADS, *key, body, "status", version=version, tag=tag)
 
     def _fail(self, host: str, members: list[GangPod], now: float) -> Iterator[Write]:
-        """Who waits in vain for long enough is failed."""
-        known = self.in_vain.pop(host, {})
+        """Fail pods that have waited too long."""
+        known = self.stranded.pop(host, {})
         for member in members:
-            since = self.in_vain.setdefault(host, {}).setdefault(member.uid, known.get(member.uid, now))
+            since = self.stranded.setdefault(host, {}).setdefault(member.uid, known.get(member.uid, now))
             if since + self.rules.stray_seconds > now:
-                self._judge_soon([host], since + self.rules.stray_seconds)
+                self._evaluate_soon([host], since + self.rules.stray_seconds)
             elif member.uid not in self.failing:
                 self.failing.add(member.uid)
                 yield fail_pod(member, now, PodFailureWriteTag(member))
 
     def _take_answer(self, key: Key, answer: object) -> None:
-        """What the API made of a write is known at once; the watch will tell the same later."""
-        known = self.census.workloads.get(key)
+        """Take the response of a write as the newest object; the watch will repeat it."""
+        known = self.index.workloads.get(key)
         if isinstance(answer, dict) and known is not None and _version(answer) > _version(known):
-            self._judge_soon(self.census.workload(answer))
+            self._evaluate_soon(self.index.workload(answer))
 
 
 def _version(workload: Object) -> int:

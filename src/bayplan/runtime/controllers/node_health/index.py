@@ -1,4 +1,4 @@
-"""Who stands where: nodes, admitted Workloads and their pods, by host. Says which hosts news concerns."""
+"""Index of nodes, admitted Workloads and their pods by host, and which hosts an event affects."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ Index = dict[K, dict[V, None]]
 
 
 class NodeUsageIndex:
-    """Kept event by event; every question is answered from an index."""
+    """Updated with every event; every query is answered from an index."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Host] = {}
         self.named: Index[str, str] = {}  # host → nodes of that name
         self.members: dict[Key, GangPod] = {}
         self.bound: Index[str, Key] = {}  # node → pods
-        self.waiting: Index[str, Key] = {}  # host → pods that have to go there
+        self.waiting: Index[str, Key] = {}  # host → pods that must be bound there
         self.workloads: dict[Key, Object] = {}
-        self.stances: dict[Key, WorkloadHosts] = {}
-        self.standing: Index[str, Key] = {}  # host → Workloads
-        self.versions: Index[Key, Key] = {}  # gang → Workloads, as one that grows has several
+        self.hosts_of: dict[Key, WorkloadHosts] = {}
+        self.workloads_on: Index[str, Key] = {}  # host → Workloads
+        self.versions: Index[Key, Key] = {}  # gang → its Workloads; a resized gang has several
 
-    # ── news ──────────────────────────────────────────────────────────────────────────────────────
+    # ── events ────────────────────────────────────────────────────────────────────────────────────
 
     def node(self, event: Event) -> list[str]:
-        """A node is there, changed, or is gone."""
+        """A node was added, changed or deleted."""
         name = event.object.metadata.name
         before = self.nodes.pop(name, None)
         after = None if event.happened is Happened.GONE else host_of(event.object)
@@ -55,7 +55,7 @@ class NodeUsageIndex:
         return [host.name for host in (before, after) if host is not None]
 
     def pod(self, wire: PodWire, *, gone: bool = False) -> list[str]:
-        """A pod is there, changed, or is gone. Those of no gang do not matter."""
+        """A pod was added, changed or deleted. Pods without a gang are ignored."""
         key = (wire.metadata.namespace or "default", wire.metadata.name)
         before = self.members.pop(key, None)
         after = None if gone else member_of(wire)
@@ -71,43 +71,45 @@ class NodeUsageIndex:
         return [host for member in (before, after) if member is not None for host in self._of(member)]
 
     def workload(self, workload: Object, *, gone: bool = False) -> list[str]:
-        """A Workload is there, changed, or is gone."""
+        """A Workload was added, changed or deleted."""
         meta = workload["metadata"]
         key = (meta.get("namespace", "default"), meta["name"])
-        known, before = self.workloads.pop(key, None), self.stances.pop(key, None)
+        known, before = self.workloads.pop(key, None), self.hosts_of.pop(key, None)
         if not gone:
             self.workloads[key] = workload
         same = before is not None and known is not None and _standing(known) == _standing(workload)
         after = None if gone else stance_of(workload, before.hosts if before is not None and same else None)
         if after is not None:
-            self.stances[key] = after
+            self.hosts_of[key] = after
         if before == after:
             return []
         for host in _hosts(before):
-            _drop(self.standing, host, key)
+            _drop(self.workloads_on, host, key)
         for gang in _gangs(before):
             _drop(self.versions, gang, key)
         for host in _hosts(after):
-            _add(self.standing, host, key)
+            _add(self.workloads_on, host, key)
         for gang in _gangs(after):
             _add(self.versions, gang, key)
         concerned = dict.fromkeys([*_hosts(before), *_hosts(after)])
         listed = set(after.failed if after is not None else ())
-        return [host for host in concerned if host in listed or host in self.waiting or not self.fine(host)]
+        return [
+            host for host in concerned if host in listed or host in self.waiting or not self.is_healthy(host)
+        ]
 
-    # ── questions ─────────────────────────────────────────────────────────────────────────────────
+    # ── queries ───────────────────────────────────────────────────────────────────────────────────
 
     def host(self, name: str) -> Host | None:
-        """The node of a name; of several the best."""
+        """The node of a hostname; if there are several, the healthiest."""
         found = [self.nodes[node] for node in self.named.get(name, ())]
         return next((host for host in found if host.fine), found[0] if found else None)
 
-    def fine(self, name: str) -> bool:
+    def is_healthy(self, name: str) -> bool:
         host = self.host(name)
         return host is not None and host.fine
 
     def runs(self, gang: Key, host: str) -> bool:
-        """Whether a pod of a gang runs on a host. A node that is no more is known by its own name."""
+        """Whether a pod of a gang runs on a host. A deleted node is known by its own name."""
         return any(
             self.members[pod].gang == gang
             for node in self.named.get(host) or (host,)
@@ -115,20 +117,20 @@ class NodeUsageIndex:
         )
 
     def gangs_on(self, host: str) -> list[Key]:
-        """The Workloads that stand on a host and may be moved."""
-        return sorted(key for key in self.standing.get(host, ()) if not self.stances[key].fixed)
+        """The Workloads on a host whose pods may be moved."""
+        return sorted(key for key in self.workloads_on.get(host, ()) if not self.hosts_of[key].fixed)
 
-    def in_vain(self, host: str, *, failed: bool) -> list[GangPod]:
-        """Pods that wait for a host that their gang does not stand on, or that has failed for it."""
+    def stranded(self, host: str, *, failed: bool) -> list[GangPod]:
+        """Pods that wait for a host that their gang no longer uses, or that has failed for it."""
         return [
             member
             for pod in sorted(self.waiting.get(host, ()))
             if (member := self.members[pod]).gang in self.versions
-            and (failed or not self._stands(member.gang, host))
+            and (failed or not self._uses(member.gang, host))
         ]
 
-    def _stands(self, gang: Key, host: str) -> bool:
-        return any(host in self.stances[key].hosts for key in self.versions.get(gang, ()))
+    def _uses(self, gang: Key, host: str) -> bool:
+        return any(host in self.hosts_of[key].hosts for key in self.versions.get(gang, ()))
 
     def _of(self, member: GangPod) -> Iterator[str]:
         if member.host:
@@ -142,12 +144,12 @@ def _standing(workload: Object) -> tuple[object, object]:
     return status.get("admission"), status.get("reclaimablePods")
 
 
-def _hosts(stance: WorkloadHosts | None) -> Iterable[str]:
-    return stance.hosts if stance is not None else ()
+def _hosts(hosts_of_gang: WorkloadHosts | None) -> Iterable[str]:
+    return hosts_of_gang.hosts if hosts_of_gang is not None else ()
 
 
-def _gangs(stance: WorkloadHosts | None) -> Iterable[Key]:
-    return (stance.gang,) if stance is not None else ()
+def _gangs(hosts_of_gang: WorkloadHosts | None) -> Iterable[Key]:
+    return (hosts_of_gang.gang,) if hosts_of_gang is not None else ()
 
 
 def _add(index: Index[K, V], at: K, what: V) -> None:

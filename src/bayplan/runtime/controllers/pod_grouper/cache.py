@@ -1,4 +1,4 @@
-"""Everything that groups are made from, as the API last told it: pods of ours, their owners, groups."""
+"""The cache of the pod grouper: pods with our scheduler names, their owners and groups, as last seen."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ Name = tuple[str, str, str]
 """Kind, namespace and name."""
 WATCHED: tuple[Kind, ...] = (PODS_KIND, wire.POD_GROUPS, PRIORITY_CLASSES, *OWNER_KINDS)
 OVER = ("Succeeded", "Failed")
-GONE_KEPT = 1000
+DELETED_MAX = 1000
 
 
 class PodGrouperCache:
-    """Objects by name. Of pods only those that name one of our schedulers are kept."""
+    """Objects by name. Of pods only those with one of our scheduler names are kept."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = frozenset(names)
@@ -47,14 +47,15 @@ class PodGrouperCache:
         self.groups: dict[Ref, PodGroup] = {}
         self.index = GrouperPodIndex()
         self.classes: set[str] = set()
-        self.made_by: dict[Name, dict[PodKey, None]] = {}  # pods by each of their owners, and what they need
+        # pods by each of their owners and other objects they depend on
+        self.dependents: dict[Name, dict[PodKey, None]] = {}
         self.owners_of: dict[PodKey, dict[Name, None]] = {}
-        self.homes: dict[PodKey, tuple[dict[str, str], dict[str, str]]] = {}  # labels and annotations
-        self._gone: deque[str] = deque(maxlen=GONE_KEPT)  # uids of groups
-        self.reshaped: set[Ref] = set()  # groups whose owner asks for something else
+        self.home_of: dict[PodKey, tuple[dict[str, str], dict[str, str]]] = {}  # labels and annotations
+        self._gone: deque[str] = deque(maxlen=DELETED_MAX)  # uids of deleted groups
+        self.reshaped: set[Ref] = set()  # groups whose owner changed its request
 
     def note(self, event: Event) -> Iterator[PodKey]:
-        """Take in an event; which pods it concerns."""
+        """Apply an event; returns the pods it affects."""
         if event.happened is Happened.SYNCED:
             return
         gone, found = event.happened is Happened.GONE, event.object
@@ -67,7 +68,7 @@ class PodGrouperCache:
         else:
             yield from self._owner(event.kind, found, gone)
 
-    # ── taking in ──────────────────────────────────────────────────────────────────────────────────
+    # ── events ─────────────────────────────────────────────────────────────────────────────────────
 
     def _pod(self, pod: PodWire, gone: bool) -> Iterator[PodKey]:
         key = PodKey(pod.metadata.namespace or "default", pod.metadata.name)
@@ -80,38 +81,38 @@ class PodGrouperCache:
         if gone or not ours or over:
             return
         self.pods[key] = pod
-        same = before is not None and _says(before) == _says(pod)
+        same = before is not None and _relevant_fields(before) == _relevant_fields(pod)
         if same and before is not None and _joined(before) == _joined(pod):
             return
         if before is not None:
             self.index.drop(key, before)
         self.index.put(key, pod)
-        self.index.take_seat(key, pod, *(_home(self.homes.get(key)) or _joined(pod)))
-        if not same or _joined(pod) != _home(self.homes.get(key)):
-            yield key  # it is not just where we wanted it
+        self.index.set_position(key, pod, *(_home(self.home_of.get(key)) or _joined(pod)))
+        if not same or _joined(pod) != _home(self.home_of.get(key)):
+            yield key  # it is not joined to the group we chose
 
     def _forget(self, key: PodKey, pod: PodWire) -> Iterator[PodKey]:
-        """A pod is no more; those of its group may fare better without it."""
+        """Forget a deleted pod; other pods of its group may succeed without it."""
         del self.pods[key]
-        self.homes.pop(key, None)
-        alike = self.index.neighbours(key)
+        self.home_of.pop(key, None)
+        alike = self.index.others_at_position(key)
         self.index.drop(key, pod)
         yield key
         for owner in self.owners_of.pop(key, ()):
-            self.made_by[owner].pop(key)
-            if not self.made_by[owner]:
-                del self.made_by[owner]
+            self.dependents[owner].pop(key)
+            if not self.dependents[owner]:
+                del self.dependents[owner]
         if name := group_named(pod):
             ref = group_ref(key.namespace, name)
-            if self.index.asks_otherwise(ref, size_asked(pod)):
-                yield from list(self.index.members[ref])  # they may have waited until this one ends
+            if self.index.has_other_segment_size(ref, size_asked(pod)):
+                yield from list(self.index.members[ref])  # they may have waited for this one to end
             elif ref in self.groups and self.groups[ref].flaw:
                 yield from alike
                 mates = self.index.members.get(ref, ())
-                yield from list(islice(mates, 1))  # says what is wrong now, if anything
+                yield from list(islice(mates, 1))  # it reports the current problem, if any
 
     def put_group(self, group: PodGroup, gone: bool = False) -> Iterator[PodKey]:
-        """A group is there, or is no more: then one of its pods has it made again."""
+        """Add or remove a group; a removed group is created again by one of its pods."""
         ref, before = group.ref, self.groups.get(group.ref)
         members = self.index.members.get(ref, {})
         if gone:
@@ -123,10 +124,10 @@ class PodGrouperCache:
         self.groups[ref] = group
         if ref in self.reshaped and before is not None and _leaves(before) - _leaves(group):
             self.reshaped.discard(ref)
-            yield from list(members)  # where some of them were is no place any more
+            yield from list(members)  # the subgroups of some of them are gone
 
     def answered(self, group: PodGroup) -> Iterator[PodKey]:
-        """The API made this of a write; if the group went since then, the watch has told already."""
+        """Take the response of a write, unless the watch has reported a deletion since."""
         if group.uid not in self._gone:
             yield from self.put_group(group)
 
@@ -144,16 +145,16 @@ class PodGrouperCache:
             "kind": obj.get("kind") or kind.kind,
             "metadata": slim,
         }
-        concerned = self.made_by.get(name, ())
-        if before is None or (kind.kind == POD_GANG and _asks(before) != _asks(now)):
-            yield from list(concerned)  # nothing was known of it; or it names each pod by itself
-        elif _asks(before) != _asks(now):
+        concerned = self.dependents.get(name, ())
+        if before is None or (kind.kind == POD_GANG and _owner_fields(before) != _owner_fields(now)):
+            yield from list(concerned)  # it was unknown before, or names each pod by itself
+        elif _owner_fields(before) != _owner_fields(now):
             yield from self._one_of_each(concerned)
 
     def _one_of_each(self, keys: Iterable[PodKey]) -> Iterator[PodKey]:
-        """Of pods that are joined to one group, one: it brings the group up to date for all.
+        """Of pods joined to one group, one: it updates the group for all.
 
-        Where something is wrong all of them: each may fare better now, and nobody else can tell.
+        If the group has problems, all of them: each pod may succeed now, and only the pod itself can tell.
         """
         seen: set[Ref] = set()
         for key in keys:
@@ -164,29 +165,29 @@ class PodGrouperCache:
                 yield key
         self.reshaped |= {ref for ref in seen if ref.name}
 
-    # ── asking ─────────────────────────────────────────────────────────────────────────────────────
+    # ── queries ────────────────────────────────────────────────────────────────────────────────────
 
     def chain(self, key: PodKey, pod: PodWire) -> tuple[list[Object], bool]:
-        """The owners of a pod, nearest first, and whether all of them that could be are known."""
+        """The owners of a pod, nearest first, and whether all of them are known."""
         found, complete = chain(as_object(pod), self.owner)
         for one in found:
             self._needs(key, (one["kind"], key.namespace, one["metadata"]["name"]))
         return found, complete
 
     def _needs(self, key: PodKey, name: Name) -> None:
-        """A pod is looked at again when this comes or changes."""
-        self.made_by.setdefault(name, {})[key] = None
+        """Reconcile the pod again when this object appears or changes."""
+        self.dependents.setdefault(name, {})[key] = None
         self.owners_of.setdefault(key, {})[name] = None
 
     def owner(self, group: str, kind: str, namespace: str, name: str) -> Object | None:
-        """What made a pod, which may be a pod itself. May be asked from other threads."""
+        """The owner of a pod, which may be a pod itself. May be called from other threads."""
         if (group, kind) == ("", "Pod"):
             pod = self.pods.get(PodKey(namespace, name))
             return None if pod is None else as_object(pod)
         return self.owners.get((kind, namespace, name)) if (group, kind) in BY_NAME else None
 
     def find(self, key: PodKey, kind: str, namespace: str, name: str) -> object:
-        """An object that the group of a pod depends on; None if it is not there."""
+        """An object that the group of a pod depends on; None if it does not exist."""
         if kind in LOOKED_UP:
             self._needs(key, (kind, namespace, name))
         if kind == "PriorityClass":
@@ -197,49 +198,49 @@ class PodGrouperCache:
         return self.owners.get((kind, namespace, name)) if kind in LOOKED_UP else None
 
     def pods_with(self, namespace: str, labels: Mapping[str, str]) -> Iterator[Object]:
-        """Pods of ours that have these labels."""
+        """Pods with our scheduler names that have these labels."""
         for key in self.index.with_labels(namespace, labels):
             mine = self.pods[key].metadata.labels or {}
             if all(mine.get(name) == text for name, text in labels.items()):
                 yield as_object(self.pods[key])
 
     def belongs(self, key: PodKey, found: Grouped) -> None:
-        """A pod belongs there, joined or not yet."""
+        """Note the subgroup that a pod belongs to, joined or not yet."""
         if found.group is None:
-            self.homes.pop(key, None)
-            self.index.leave_seat(key)
+            self.home_of.pop(key, None)
+            self.index.clear_position(key)
         else:
-            self.homes[key] = membership(found)
-            self.index.take_seat(key, self.pods[key], found.group.name, found.sub_group)
+            self.home_of[key] = membership(found)
+            self.index.set_position(key, self.pods[key], found.group.name, found.sub_group)
 
     def alike(self, group: PodGroup, sub_group: str, number: str) -> Iterator[Object]:
-        """Pods of a sub-group that bear a number, each where it belongs."""
-        for key in self.index.seated((group.ref, sub_group, number)):
-            yield self._at_home(key)
+        """Pods of a subgroup with the same number."""
+        for key in self.index.pods_at((group.ref, sub_group, number)):
+            yield self._members_at(key)
 
-    def cut_otherwise(self, found: Grouped) -> PodWire | None:
-        """Of a group that has other segments than a pod would give it, the oldest pod of those that run."""
+    def oldest_with_other_segments(self, found: Grouped) -> PodWire | None:
+        """The oldest running pod of a group whose segments differ from those this pod asks for."""
         made = found.group
         known = None if made is None else self.groups.get(made.ref)
         if made is None or known is None or same_parts(known, made):
             return None
         whole = next((one.parent for one in made.sub_groups if one.name == found.sub_group), "")
-        whole = whole or found.sub_group  # it asks for no segments any more
+        whole = whole or found.sub_group  # it no longer asks for segments
         parts = {one.name for one in known.sub_groups if whole and one.parent == whole}
         mine = (self.pods[key] for key in self.index.members.get(made.ref, ()))
         runs = [pod for pod in mine if pod.spec.node_name and _joined(pod)[1] in parts]
         return min(runs, key=lambda pod: pod.metadata.creation_timestamp or "", default=None)
 
-    def _at_home(self, key: PodKey) -> Object:
+    def _members_at(self, key: PodKey) -> Object:
         found = as_object(self.pods[key])
-        labels, notes = self.homes.get(key, ({}, {}))
+        labels, notes = self.home_of.get(key, ({}, {}))
         meta = found["metadata"]
         meta["labels"], meta["annotations"] = meta["labels"] | labels, meta["annotations"] | notes
         return found
 
 
-def _says(pod: PodWire) -> tuple[object, ...]:
-    """What the group of a pod depends on; a leader that has its node, or is ready, may have followers."""
+def _relevant_fields(pod: PodWire) -> tuple[object, ...]:
+    """The fields that the group of a pod depends on; a leader with a node, or ready, may have followers."""
     meta, spec = pod.metadata, pod.spec
     leads = (meta.labels or {}).get(WORKER_INDEX) == "0" and (bool(spec.node_name), is_ready(pod))
     labels, notes = (
@@ -250,17 +251,17 @@ def _says(pod: PodWire) -> tuple[object, ...]:
 
 
 def _joined(pod: PodWire) -> tuple[str, str]:
-    """The group and sub-group that a pod is joined to."""
+    """The group and subgroup that a pod is joined to."""
     return group_named(pod), (pod.metadata.labels or {}).get(SUB_GROUP_NAME, "")
 
 
 def _home(found: tuple[dict[str, str], dict[str, str]] | None) -> tuple[str, str] | None:
-    """The same of where it belongs."""
+    """The group and subgroup that a pod belongs to."""
     return None if found is None else (found[1][POD_GROUP_NAME], found[0].get(SUB_GROUP_NAME, ""))
 
 
-def _asks(obj: Object) -> tuple[object, ...]:
-    """What of an owner its groups depend on; its status changes all the time."""
+def _owner_fields(obj: Object) -> tuple[object, ...]:
+    """The fields of an owner that its groups depend on; its status changes all the time."""
     meta, said = obj["metadata"], obj.get("status")
     status = said if isinstance(said, dict) else {}
     clusters = [status.get(key) for key in ("rayClusterName", "activeServiceStatus", "pendingServiceStatus")]
@@ -269,6 +270,6 @@ def _asks(obj: Object) -> tuple[object, ...]:
 
 
 def _leaves(group: PodGroup) -> set[str]:
-    """Where pods of a group can be: its sub-groups that are not parents of others, or no sub-group."""
+    """Subgroups that can hold pods: those without children, or the group itself."""
     parents = {one.parent for one in group.sub_groups}
     return {one.name for one in group.sub_groups if one.name not in parents} or {""}

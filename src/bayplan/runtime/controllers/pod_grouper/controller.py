@@ -1,4 +1,4 @@
-"""The grouper role: every pod that names one of our schedulers is put into the group of what made it."""
+"""The pod grouper: puts every pod with one of our scheduler names into the group of its owner."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ from bayplan.runtime.core.controller import Reconciler
 from bayplan.runtime.core.work_queue import WorkQueue
 
 OWNER_SECONDS = 10.0  # how long the owner of a pod may be unknown before the pod is grouped without it
-LOOK_SECONDS = 0.5  # meanwhile
-RETRY_SECONDS = 5.0  # after a write that failed
-REFUSED_SECONDS = 60.0  # the same if it was refused: another try helps only if rights or rules have changed
-FLAW_MAX = 1000
+CHECK_SECONDS = 0.5  # between checks meanwhile
+RETRY_SECONDS = 5.0  # after a failed write
+REFUSED_SECONDS = 60.0  # after a refused write: it only helps once RBAC or the object has changed
+PROBLEM_MAX = 1000
 T = TypeVar("T")
 IGNORED, ADJUSTED = "SegmentsIgnored", "SegmentsAdjusted"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupWriteTag:
-    """Marks the write of a group."""
+    """The tag of a write of a group."""
 
     ref: Ref
     pod: PodKey
@@ -56,13 +56,13 @@ class GroupWriteTag:
 
 @dataclass(frozen=True, slots=True)
 class PodWriteTag:
-    """Marks a write to a pod."""
+    """The tag of a write to a pod."""
 
     pod: PodKey
 
 
 class PodGrouperController(Reconciler):
-    """Looks after each pod on its own: first its group is made or brought up to date, then it is joined."""
+    """Reconciles each pod by itself: first its group is created or updated, then the pod is joined."""
 
     name = "grouper"
     kinds: tuple[Kind, ...] = WATCHED  # and one ConfigMap if the settings name one
@@ -75,12 +75,14 @@ class PodGrouperController(Reconciler):
         self.settings = settings or GrouperSettings()
         self.defaults = WatchedDefaults(self.settings.defaults, note)
         self.kinds = (*WATCHED, *self.defaults.kinds)
-        self.agenda: WorkQueue[PodKey] = WorkQueue()
+        self.work_queue: WorkQueue[PodKey] = WorkQueue()
         self.writing: set[PodKey] = set()
-        self.making: dict[Ref, dict[PodKey, None]] = {}  # groups being written, and who waits for that
-        self.flaws: dict[Ref, dict[PodKey, str]] = {}  # what is wrong with which pod of a group
-        self.flawed: dict[PodKey, Ref] = {}  # the same the other way round
-        self.unknown: dict[PodKey, float] = {}  # pods whose owners are not known, since when
+        self.waiting_for_group: dict[
+            Ref, dict[PodKey, None]
+        ] = {}  # groups being written, and the pods that wait for it
+        self.problems: dict[Ref, dict[PodKey, str]] = {}  # problems by group and pod
+        self.problem_group: dict[PodKey, Ref] = {}  # pod → group with a problem of it
+        self.unknown_owners: dict[PodKey, float] = {}  # pods whose owners are not known, since when
         self.warned: dict[Ref, set[str]] = {}
         self.backoff: Backoff[PodKey] = Backoff()
 
@@ -88,22 +90,22 @@ class PodGrouperController(Reconciler):
         if event.kind in self.defaults.kinds:
             self.defaults.take(event)  # for pods that are grouped from now on
         else:
-            self.agenda.put_all(self.shelf.note(event))
+            self.work_queue.put_all(self.shelf.note(event))
         if event.kind == POD_GROUPS and event.happened is Happened.GONE:
             self.warned.pop(pod_group(event.object).ref, None)
         return iter(())
 
     def keep(self, now: float) -> Iterator[Write]:
-        """The next writes for every pod that is due. What is wrong with any of them is known before."""
+        """The next writes of all pods that are due. All pods are evaluated before the first write."""
         yield from self.containment.attempt(self.defaults.warnings(now), "reconcile", "ConfigMap")[0]
         found: dict[PodKey, tuple[PodWire, Grouped]] = {}
-        for key in self.agenda.take(now, self.writing):
-            for pod, grouped in self._attempted(key, self._looked_at(key, now), now):
+        for key in self.work_queue.take(now, self.writing):
+            for pod, grouped in self._attempted(key, self._evaluate(key, now), now):
                 found[key] = pod, grouped
         for key, (pod, grouped) in found.items():
             yield from self._attempted(key, self._write(key, pod, grouped, now), now)
 
-    def _looked_at(self, key: PodKey, now: float) -> Iterator[tuple[PodWire, Grouped]]:
+    def _evaluate(self, key: PodKey, now: float) -> Iterator[tuple[PodWire, Grouped]]:
         pod = self.shelf.pods.get(key)
         if pod is None:
             self._forget(key)
@@ -111,51 +113,51 @@ class PodGrouperController(Reconciler):
             yield pod, self._group(key, pod, owners)
 
     def _attempted(self, key: PodKey, work: Iterable[T], now: float) -> list[T]:
-        """What the work gives; should it fail, the pod is looked at again a while later."""
+        """The result of the work; if it fails, the pod is tried again later."""
         found, done = self.containment.attempt(work, "reconcile", "Pod", str(key))
         if done:
-            self.backoff.worked(key)
+            self.backoff.succeeded(key)
         else:
-            self.agenda.put(key, self.backoff.failed(key, now))
+            self.work_queue.put(key, self.backoff.failed(key, now))
         return found
 
     def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
-        """Go on with those who waited; say so if a group could not be made."""
+        """Continue with the pods that waited; publish if a group could not be created."""
         tag = outcome.write.tag
         match tag:
             case GroupWriteTag(ref, key):
-                waiting = self.making.pop(ref, {})
+                waiting = self.waiting_for_group.pop(ref, {})
                 yield from self._attempted(key, self._group_written(outcome, ref, key, now), now)
                 due = 0.0 if outcome.ended is Ended.DONE else now + _pause(outcome)
                 for one in waiting:
-                    self.agenda.put(one, due)
+                    self.work_queue.put(one, due)
             case PodWriteTag(key):
                 self.writing.discard(key)
                 if outcome.ended not in (Ended.DONE, Ended.GONE):
-                    self.agenda.put_early(key, now + _pause(outcome))
+                    self.work_queue.put_early(key, now + _pause(outcome))
 
     def next_due(self, now: float) -> float:
-        return self.agenda.next_due(self.writing)
+        return self.work_queue.next_due(self.writing)
 
     def _owners(self, key: PodKey, pod: PodWire, now: float) -> list[Object] | None:
-        """Who made a pod; None as long as that is not all known: it may be heard of after the pod."""
+        """The owners of a pod; None while they are not all known: they may arrive after the pod."""
         owners, complete = self.shelf.chain(key, pod)
-        if not complete and now < self.unknown.setdefault(key, now) + OWNER_SECONDS:
-            self.agenda.put(key, now + LOOK_SECONDS)
+        if not complete and now < self.unknown_owners.setdefault(key, now) + OWNER_SECONDS:
+            self.work_queue.put(key, now + CHECK_SECONDS)
             return None
         if complete:
-            self.unknown.pop(key, None)  # else nobody waits for them once more
+            self.unknown_owners.pop(key, None)  # do not wait for them a second time
         return owners
 
     def _group(self, key: PodKey, pod: PodWire, owners: list[Object]) -> Grouped:
         found = self._grouped(key, owners, as_object(pod))
-        elder = self.shelf.cut_otherwise(found)
-        if elder is not None and (words := told_to_wait(pod, elder)):
+        elder = self.shelf.oldest_with_other_segments(found)
+        if elder is not None and (text := told_to_wait(pod, elder)):
             found = self._grouped(key, owners, cut_like(pod, elder))
-            found = replace(found, warnings=(*found.warnings, words))
+            found = replace(found, warnings=(*found.warnings, text))
         self.shelf.belongs(key, found)
         if found.group is not None and group_named(pod) in ("", found.group.name):
-            self._note_flaw(found.group.ref, key, found.error)
+            self._note_problem(found.group.ref, key, found.error)
         return found
 
     def _grouped(self, key: PodKey, owners: list[Object], obj: Object) -> Grouped:
@@ -167,9 +169,9 @@ class PodGrouperController(Reconciler):
                 obj, owners, find=find, pods=self.shelf.pods_with, siblings=self.shelf.alike,
                 settings=self.settings,
             )  # fmt: skip
-        except Exception as bug:  # one job that nobody foresaw must not keep all others from being grouped
+        except Exception as bug:  # an unexpected job must not keep other jobs from being grouped
             self.containment.failed(bug, "reconcile", "Pod", str(key))
-            return Grouped(error=f"bayplan could not group it: {type(bug).__name__}: {bug}"[:FLAW_MAX])
+            return Grouped(error=f"bayplan could not group it: {type(bug).__name__}: {bug}"[:PROBLEM_MAX])
 
     def _write(self, key: PodKey, pod: PodWire, found: Grouped, now: float) -> Iterator[Write]:
         made = found.group
@@ -177,22 +179,22 @@ class PodGrouperController(Reconciler):
             yield from self._written(key, flaw_write(pod, found.error))
             return
         if group_named(pod) not in ("", made.name):
-            return  # somebody has chosen a group for it
+            return  # a user has chosen a group for it
         ref, known = made.ref, self.shelf.groups.get(made.ref)
-        if ref in self.making:
-            self.making[ref][key] = None
+        if ref in self.waiting_for_group:
+            self.waiting_for_group[ref][key] = None
             return
-        wanted = wanted_group(known, made, next(iter(self.flaws.get(ref, {}).values()), ""))
+        wanted = wanted_group(known, made, next(iter(self.problems.get(ref, {}).values()), ""))
         write = group_write(known, wanted)
         if write is not None:
-            self.making[ref] = {key: None}
+            self.waiting_for_group[ref] = {key: None}
             yield replace(write, tag=GroupWriteTag(ref, key))
             return
-        for words in found.warnings:
-            if known is not None and words not in self.warned.setdefault(ref, set()):
-                self.warned[ref].add(words)
-                reason = IGNORED if ": ignored" in words else ADJUSTED
-                yield event_once(about_group(ref, known.uid), reason, words, "Warning", timestamp(now))
+        for text in found.warnings:
+            if known is not None and text not in self.warned.setdefault(ref, set()):
+                self.warned[ref].add(text)
+                reason = IGNORED if ": ignored" in text else ADJUSTED
+                yield event_once(about_group(ref, known.uid), reason, text, "Warning", timestamp(now))
         yield from self._written(key, join_write(pod, found))
 
     def _written(self, key: PodKey, write: Write | None) -> Iterator[Write]:
@@ -201,33 +203,33 @@ class PodGrouperController(Reconciler):
             yield replace(write, tag=PodWriteTag(key))
 
     def _group_written(self, outcome: WriteOutcome, ref: Ref, key: PodKey, now: float) -> Iterator[Write]:
-        """What the API made of a group is known at once."""
+        """Take the response of a group write as the newest object."""
         exists = outcome.write.verb is Verb.CREATE and outcome.ended is Ended.CONFLICT
         if outcome.ended is Ended.DONE and isinstance(outcome.object, dict):
-            self.agenda.put_all(self.shelf.answered(read_pod_group(Field(outcome.object))))
+            self.work_queue.put_all(self.shelf.answered(read_pod_group(Field(outcome.object))))
         elif outcome.ended is Ended.GONE and outcome.write.verb is not Verb.CREATE:
             known = self.shelf.groups.get(ref)
-            if known is not None and known.uid == outcome.write.uid:  # else another has come in its place
-                del self.shelf.groups[ref]  # it is made again
+            if known is not None and known.uid == outcome.write.uid:  # else another group has replaced it
+                del self.shelf.groups[ref]  # it is created again
         elif outcome.ended is not Ended.TIMED_OUT and not exists and (pod := self.shelf.pods.get(key)):
             why = f"{POD_GROUP.kind} {ref.name} cannot be written: {outcome.message}"
-            yield from self._written(key, flaw_write(pod, why[:FLAW_MAX]))
+            yield from self._written(key, flaw_write(pod, why[:PROBLEM_MAX]))
 
-    def _note_flaw(self, ref: Ref, key: PodKey, flaw: str) -> None:
-        before = self.flawed.pop(key, ref)
+    def _note_problem(self, ref: Ref, key: PodKey, problem: str) -> None:
+        before = self.problem_group.pop(key, ref)
         for known in {before, ref}:
-            if known != ref or not flaw:
-                self.flaws.get(known, {}).pop(key, None)
-            if known in self.flaws and not self.flaws[known]:
-                del self.flaws[known]
-        if flaw:
-            self.flaws.setdefault(ref, {})[key] = flaw
-            self.flawed[key] = ref
+            if known != ref or not problem:
+                self.problems.get(known, {}).pop(key, None)
+            if known in self.problems and not self.problems[known]:
+                del self.problems[known]
+        if problem:
+            self.problems.setdefault(ref, {})[key] = problem
+            self.problem_group[key] = ref
 
     def _forget(self, key: PodKey) -> None:
-        self.unknown.pop(key, None)
-        if (ref := self.flawed.get(key)) is not None:
-            self._note_flaw(ref, key, "")
+        self.unknown_owners.pop(key, None)
+        if (ref := self.problem_group.get(key)) is not None:
+            self._note_problem(ref, key, "")
 
 
 def _pause(outcome: WriteOutcome) -> float:

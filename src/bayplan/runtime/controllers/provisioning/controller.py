@@ -1,4 +1,4 @@
-"""The provisioning role: asks an autoscaler for the nodes that Workloads under its check wait for."""
+"""The provisioning controller: requests nodes from an autoscaler for Workloads with a provisioning check."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ from bayplan.runtime.core.controller import Reconciler
 
 NEVER = float("inf")
 PATIENCE_SECONDS = 10.0
-"""After the start, before a cluster is said to lack the kind."""
+"""Seconds after the start before the cluster counts as lacking the kind."""
 PAUSE_FIRST, PAUSE_MAX = 1.0, 300.0
-"""Seconds between attempts to write what was not accepted."""
+"""Seconds between attempts of a refused write."""
 
 
 class ProvisioningController(Reconciler):
-    """Makes no plans: what it writes follows from what is there."""
+    """Makes no plans: its writes follow from the cached objects."""
 
     name = "provisioning"
     kinds: tuple[Kind, ...] = check.KINDS
 
     def __init__(self) -> None:
         self.workloads: dict[Key, Object] = {}
-        self.checks: dict[str, Object] = {}  # those we answer for
+        self.checks: dict[str, Object] = {}  # the checks of this controller
         self.configs: dict[str, Object] = {}
         self.flavors: dict[str, Object] = {}
         self.owned: dict[Kind, Owned] = {kind: Owned() for kind in (TEMPLATES, REQUESTS, OLDER_REQUESTS)}
         self.served: set[Kind] = set()
         self.patient_until = NEVER
-        self.lacking = False  # the kind, and patience is over
-        self.dirty: dict[Key, None] = {}  # to be looked after; in order of coming
-        self.flying: dict[Key, ProvisioningWrites] = {}
-        self.trouble: dict[Key, dict[str, str]] = {}  # why requests could not be made, by check
-        self.paused: dict[Key, tuple[float, float]] = {}  # until when nothing is made, and the pause
+        self.is_unserved = False  # the cluster does not serve the kind
+        self.dirty: dict[Key, None] = {}  # Workloads to reconcile, in order of arrival
+        self.in_flight: dict[Key, ProvisioningWrites] = {}
+        self.failures: dict[Key, dict[str, str]] = {}  # why requests could not be created, by check
+        self.paused: dict[Key, tuple[float, float]] = {}  # until when nothing is created, and the pause
 
-    # ── what happens ──────────────────────────────────────────────────────────────────────────────
+    # ── events ────────────────────────────────────────────────────────────────────────────────────
 
     def decode(self, event: Event) -> Iterator[Change]:
-        """All is kept here; nothing of it is a change to decide on."""
+        """Cache the object; nothing here is decided on."""
         if event.kind == api_kinds.WORKLOADS:
             self._workload(event)
         elif event.kind == api_kinds.CHECKS:
@@ -67,13 +67,13 @@ class ProvisioningController(Reconciler):
             self._owned(event)
         return iter(())
 
-    # ── what is written ───────────────────────────────────────────────────────────────────────────
+    # ── writes ────────────────────────────────────────────────────────────────────────────────────
 
     def keep(self, now: float) -> Iterator[Write]:
-        """Make requests that lack, end those that are spent, and have checks say how it stands."""
+        """Create missing requests, delete obsolete ones, and update check states."""
         self._mark_due(now)
         for key in list(self.dirty):
-            if key in self.flying:
+            if key in self.in_flight:
                 continue
             del self.dirty[key]
             workload = self.workloads.get(key)
@@ -84,36 +84,36 @@ class ProvisioningController(Reconciler):
                 self._pause(key, now)
                 continue
             if workload is not None and writes:
-                flight = self.flying[key] = ProvisioningWrites(workload, len(writes))
+                writes_in_flight = self.in_flight[key] = ProvisioningWrites(workload, len(writes))
                 for write in writes:
                     if isinstance(write.tag, ProvisioningWriteTag) and write.tag.template is not None:
                         name = write.tag.template.name
-                        flight.templates[name] = flight.templates.get(name, 0) + 1
+                        writes_in_flight.templates[name] = writes_in_flight.templates.get(name, 0) + 1
                 yield from writes
             else:
                 self._unpause(key, now)
 
     def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
-        """A request follows its templates, and events follow what was written."""
+        """A request is written after its templates, and events after the writes."""
         step = outcome.write.tag
-        if not isinstance(step, ProvisioningWriteTag) or step.key not in self.flying:
+        if not isinstance(step, ProvisioningWriteTag) or step.key not in self.in_flight:
             return
-        flight = self.flying[step.key]
-        flight.open -= 1
-        ended = self._ended(step, flight, outcome, now)
+        writes_in_flight = self.in_flight[step.key]
+        writes_in_flight.unfinished -= 1
+        ended = self._ended(step, writes_in_flight, outcome, now)
         where = ("settle", api_kinds.WORKLOADS.kind, "/".join(step.key))
         found, done = self.containment.attempt(ended, *where)
-        flight.failed |= not done
-        flight.open += sum(isinstance(write.tag, ProvisioningWriteTag) for write in found)
+        writes_in_flight.failed |= not done
+        writes_in_flight.unfinished += sum(isinstance(write.tag, ProvisioningWriteTag) for write in found)
         yield from found
-        if not flight.open:
-            self._landed(step.key, flight, now)
+        if not writes_in_flight.unfinished:
+            self._settled(step.key, writes_in_flight, now)
 
     def next_due(self, now: float) -> float:
-        if any(key not in self.flying for key in self.dirty):
+        if any(key not in self.in_flight for key in self.dirty):
             return now
         pauses = [until for until, _ in self.paused.values()]
-        awaited = self.checks and not self.served and not self.lacking
+        awaited = self.checks and not self.served and not self.is_unserved
         return min([*pauses, self.patient_until if awaited else NEVER])
 
     # ── details ───────────────────────────────────────────────────────────────────────────────────
@@ -132,14 +132,14 @@ class ProvisioningController(Reconciler):
             self.dirty[key] = None
 
     def _forget(self, key: Key) -> None:
-        """A Workload is gone; the API removes what it owns."""
+        """A Workload was deleted; the garbage collector deletes what it owns."""
         self.workloads.pop(key, None)
         self.dirty.pop(key, None)
-        self.trouble.pop(key, None)
+        self.failures.pop(key, None)
         self.paused.pop(key, None)
 
     def _named(self, event: Event, there: dict[str, Object]) -> None:
-        """A check, a configuration or a flavor: all Workloads with checks may be concerned."""
+        """A check, a configuration or a flavor: it may affect all Workloads with checks."""
         if event.happened is Happened.SYNCED:
             return
         name = event.object["metadata"]["name"]
@@ -160,21 +160,21 @@ class ProvisioningController(Reconciler):
             return
         if event.happened is Happened.GONE:
             self.owned[event.kind].drop(key, event.object)
-            if key in self.flying:
-                self.flying[key].gone.add(event.object["metadata"].get("uid", ""))
+            if key in self.in_flight:
+                self.in_flight[key].gone.add(event.object["metadata"].get("uid", ""))
         else:
             self.owned[event.kind].put(key, event.object)
         if key in self.workloads:
             self.dirty[key] = None
 
     def _served(self, kind: Kind, version: str) -> None:
-        """A list without a version is that of a kind that the cluster lacks."""
+        """A list without a resourceVersion means that the cluster does not serve the kind."""
         if kind == TEMPLATES:
             return
         before = self._kind()
         if version:
             self.served.add(kind)
-            self.lacking = False
+            self.is_unserved = False
         else:
             self.served.discard(kind)
         if self._kind() != before:
@@ -191,8 +191,8 @@ class ProvisioningController(Reconciler):
     def _mark_due(self, now: float) -> None:
         if self.patient_until == NEVER:
             self.patient_until = now + PATIENCE_SECONDS
-        if not self.served and not self.lacking and self.patient_until <= now:
-            self.lacking = True
+        if not self.served and not self.is_unserved and self.patient_until <= now:
+            self.is_unserved = True
             self._mark_all()
         for key, (until, _) in self.paused.items():
             if until <= now:
@@ -204,7 +204,7 @@ class ProvisioningController(Reconciler):
             workload,
             self.owned[kind].of(key) if kind is not None else (),
             self.owned[TEMPLATES].of(key),
-            self._surroundings(key, kind, now),
+            self._context(key, kind, now),
             now,
         )
         if course.status is not None:
@@ -214,13 +214,13 @@ class ProvisioningController(Reconciler):
         there = {obj["metadata"]["name"]: obj for obj in self.owned[TEMPLATES].of(key)}
         for asked in course.wanted:
             for body in asked.templates:
-                if body["metadata"]["name"] in there:  # of a request that was never made
+                if body["metadata"]["name"] in there:  # of a request that was never created
                     yield delete_write(TEMPLATES, there[body["metadata"]["name"]], key)
                 yield create_write(TEMPLATES, body, ProvisioningWriteTag(key, template=asked))
 
-    def _surroundings(self, key: Key, kind: Kind | None, now: float) -> check.ProvisioningContext:
-        trouble = self.trouble.get(key, {})
-        if self.lacking:
+    def _context(self, key: Key, kind: Kind | None, now: float) -> check.ProvisioningContext:
+        trouble = self.failures.get(key, {})
+        if self.is_unserved:
             trouble = dict.fromkeys(self.checks, check.NOT_SERVED)
         until, _ = self.paused.get(key, (0.0, 0.0))
         return check.ProvisioningContext(
@@ -228,55 +228,65 @@ class ProvisioningController(Reconciler):
         )
 
     def _ended(
-        self, step: ProvisioningWriteTag, flight: ProvisioningWrites, outcome: WriteOutcome, now: float
+        self,
+        step: ProvisioningWriteTag,
+        writes_in_flight: ProvisioningWrites,
+        outcome: WriteOutcome,
+        now: float,
     ) -> Iterator[Write]:
         done = outcome.ended is Ended.DONE
         if step.status is not None and done:
-            notices = check.announced(flight.before, step.status)
+            notices = check.announced(writes_in_flight.before, step.status)
             yield from (notice_write(notice, now) for notice in notices)
             self._take_answer(step.key, outcome.object)
         elif step.template is not None and (done or outcome.ended is Ended.CONFLICT):
             asked = step.template
-            flight.templates[asked.name] -= 1
-            if not flight.templates[asked.name] and asked.request is not None:
+            writes_in_flight.templates[asked.name] -= 1
+            if not writes_in_flight.templates[asked.name] and asked.request is not None:
                 yield create_write(
                     self._kind() or REQUESTS, asked.request, ProvisioningWriteTag(step.key, request=asked)
                 )
         elif step.request is not None and done:
-            self.trouble.get(step.key, {}).pop(step.request.check, None)
-            if outcome.object["metadata"].get("uid", "") not in flight.gone:  # the watch may be ahead
+            self.failures.get(step.key, {}).pop(step.request.check, None)
+            if (
+                outcome.object["metadata"].get("uid", "") not in writes_in_flight.gone
+            ):  # the watch may be ahead
                 self.owned[outcome.write.kind].put(step.key, outcome.object)
-            told = f"Created ProvisioningRequest: {quoted(step.request.name)}"
-            made = check.notice(flight.before, "ProvisioningRequestCreated", told)
+            message = f"Created ProvisioningRequest: {quoted(step.request.name)}"
+            made = check.notice(writes_in_flight.before, "ProvisioningRequestCreated", message)
             yield notice_write(made, now)
-        elif step.spent is not None and (done or outcome.ended is Ended.GONE):
-            self.owned[outcome.write.kind].drop(step.key, step.spent)
+        elif step.deleted is not None and (done or outcome.ended is Ended.GONE):
+            self.owned[outcome.write.kind].drop(step.key, step.deleted)
         else:
-            flight.failed = True
-            yield from self._refused(step, flight, outcome, now)
+            writes_in_flight.failed = True
+            yield from self._refused(step, writes_in_flight, outcome, now)
 
     def _refused(
-        self, step: ProvisioningWriteTag, flight: ProvisioningWrites, outcome: WriteOutcome, now: float
+        self,
+        step: ProvisioningWriteTag,
+        writes_in_flight: ProvisioningWrites,
+        outcome: WriteOutcome,
+        now: float,
     ) -> Iterator[Write]:
-        """Say why something could not be made; that it is there already will show by itself."""
+        """Record why an object could not be created; one that exists already will be seen."""
         asked = step.template or step.request
         if asked is None or outcome.ended not in (Ended.REFUSED, Ended.GONE):
             return
         if outcome.status == 404 and step.request is not None:
             self.served.discard(outcome.write.kind)  # until it is listed again
         what = TEMPLATES.kind if step.template is not None else REQUESTS.kind
-        told = f"Error creating {what} {quoted(outcome.write.name)}: {outcome.message}"
-        self.trouble.setdefault(step.key, {})[asked.check] = told
-        yield notice_write(check.notice(flight.before, "FailedCreate", told, bad=True), now)
+        message = f"Error creating {what} {quoted(outcome.write.name)}: {outcome.message}"
+        self.failures.setdefault(step.key, {})[asked.check] = message
+        yield notice_write(check.notice(writes_in_flight.before, "FailedCreate", message, bad=True), now)
 
-    def _landed(self, key: Key, flight: ProvisioningWrites, now: float) -> None:
-        """Look again at once if all went well, and a while later if not."""
-        del self.flying[key]
-        if not flight.failed:
+    def _settled(self, key: Key, writes_in_flight: ProvisioningWrites, now: float) -> None:
+        """Reconcile at once after success, after a pause otherwise."""
+        del self.in_flight[key]
+        if not writes_in_flight.failed:
             self._unpause(key, now)
         else:
             self._pause(key, now)
-        if key in self.workloads and (not flight.failed or self.trouble.get(key)):
+        if key in self.workloads and (not writes_in_flight.failed or self.failures.get(key)):
             self.dirty[key] = None
 
     def _pause(self, key: Key, now: float) -> None:
@@ -289,7 +299,7 @@ class ProvisioningController(Reconciler):
             del self.paused[key]
 
     def _take_answer(self, key: Key, answer: object) -> None:
-        """What the API made of a write is known at once; the watch will tell the same later."""
+        """Take the response of a write as the newest object; the watch will repeat it."""
         known = self.workloads.get(key)
         if isinstance(answer, dict) and known is not None and version_of(answer) > version_of(known):
             self.workloads[key] = answer

@@ -1,4 +1,4 @@
-"""What the provisioning role writes for a Workload, and what it knows of the objects made for it."""
+"""The writes of the provisioning controller for a Workload, and the objects it owns."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ProvisioningWriteTag:
-    """The tag of a write that is done for a Workload."""
+    """The tag of a write for a Workload."""
 
     key: Key
-    status: Object | None = None  # of the Workload, if that is written
-    template: NewProvisioningRequest | None = None  # whose template is made
-    request: NewProvisioningRequest | None = None  # which is made
-    spent: Object | None = None  # what is deleted
+    status: Object | None = None  # status of the Workload, if that is written
+    template: NewProvisioningRequest | None = None  # the request whose template is created
+    request: NewProvisioningRequest | None = None  # the request that is created
+    deleted: Object | None = None  # the object that is deleted
 
 
 @dataclass(slots=True)
 class ProvisioningWrites:
-    """Writes under way for one Workload; it is looked at again when all have ended."""
+    """Writes in flight for one Workload; it is reconciled when all have ended."""
 
     before: Object
-    open: int
-    templates: dict[str, int] = field(default_factory=dict)  # still to be made, by request
+    unfinished: int
+    templates: dict[str, int] = field(default_factory=dict)  # templates still to be created, by request
     failed: bool = False
-    gone: set[str] = field(default_factory=set)  # uids that the watch says are deleted already
+    gone: set[str] = field(default_factory=set)  # uids that the watch reported as deleted
 
 
 class Owned:
-    """Objects by the Workload that they were made for."""
+    """Objects by the Workload that owns them."""
 
     def __init__(self) -> None:
         self.by_owner: dict[Key, dict[str, Object]] = {}
 
     def put(self, key: Key, obj: Object) -> None:
-        """It is there, or changed."""
+        """An object was added or changed."""
         self.by_owner.setdefault(key, {})[obj["metadata"]["name"]] = obj
 
     def drop(self, key: Key, obj: Object) -> None:
-        """It is gone; another of its name may be there."""
+        """An object was deleted; another one of its name may exist."""
         there, name = self.by_owner.get(key, {}), obj["metadata"]["name"]
         if name in there and there[name]["metadata"].get("uid") == obj["metadata"].get("uid"):
             del there[name]
@@ -55,18 +55,18 @@ class Owned:
             self.by_owner.pop(key, None)
 
     def of(self, key: Key) -> list[Object]:
-        """Those of one Workload."""
+        """The objects of one Workload."""
         return list(self.by_owner.get(key, {}).values())
 
 
 def version_of(workload: Object) -> int:
-    """Its resourceVersion, to tell which of two is newer."""
+    """Its resourceVersion as a number, to compare two versions."""
     text = str(workload["metadata"].get("resourceVersion", ""))
     return whole_number(text) or 0
 
 
 def status_write(workload: Object, status: Object, tag: ProvisioningWriteTag) -> Write:
-    """The status of a Workload, if nobody changed it since."""
+    """A status update of a Workload, conditional on its resourceVersion."""
     namespace, name = tag.key
     body, version = {**workload, "status": status}, workload["metadata"].get("resourceVersion", "")
     return Write(
@@ -75,14 +75,19 @@ def status_write(workload: Object, status: Object, tag: ProvisioningWriteTag) ->
 
 
 def create_write(kind: Kind, body: Object, tag: ProvisioningWriteTag) -> Write:
-    """A template or a request is made."""
+    """Creation of a template or a request."""
     meta = body["metadata"]
     return Write(Verb.CREATE, kind, meta["namespace"], meta["name"], body, tag=tag)
 
 
 def delete_write(kind: Kind, obj: Object, key: Key) -> Write:
-    """A template or a request goes, if it is still this one."""
+    """Deletion of a template or a request, conditional on its uid."""
     meta = obj["metadata"]
     return Write(
-        Verb.DELETE, kind, meta["namespace"], meta["name"], uid=meta["uid"], tag=ProvisioningWriteTag(key, spent=obj)
-    )  # fmt: skip
+        Verb.DELETE,
+        kind,
+        meta["namespace"],
+        meta["name"],
+        uid=meta["uid"],
+        tag=ProvisioningWriteTag(key, deleted=obj),
+    )

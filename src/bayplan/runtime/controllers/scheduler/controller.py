@@ -1,4 +1,4 @@
-"""Schedules gangs and pods that name us: decides on one view, binds, and tells those who wait."""
+"""The scheduler controller: decides on gangs and pods with our scheduler names, binds, publishes reasons."""
 
 from __future__ import annotations
 
@@ -22,15 +22,19 @@ from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.dialects.kueue.status.misfit_messages import sentence
 from bayplan.dialects.nrt import reading as zones
 from bayplan.model.change import Change, GangSpecLost, GangSpecSeen, PodLost, PodSeen
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.numa import NumaStalenessPolicy
 from bayplan.model.plan import Action, Bind, MarkStarted, Nominate, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
 from bayplan.model.scheduling_rejection import SchedulingRejection
 from bayplan.model.watchdog import Watchdog
-from bayplan.runtime.controllers.scheduler.faults import heads_of, look_at, only_asking, refused
+from bayplan.runtime.controllers.scheduler.faults import (
+    heads_of,
+    rejection_for_fault,
+    restricted_to,
+    snapshot_for,
+)
 from bayplan.runtime.controllers.scheduler.pod_events import NEVER, PodEventPublisher
 from bayplan.runtime.controllers.scheduler.pod_group_status import GroupStatuses
 from bayplan.runtime.controllers.scheduler.volume_binding import VolumeBinding
@@ -42,22 +46,22 @@ from bayplan.state.reports.under_way import scheduling_under_way
 from bayplan.state.scheduling.snapshot import SchedulingSnapshot
 from bayplan.state.scheduling.state import SchedulingState
 
-STARTED = "All pods that it needs have nodes"
-AGAIN_SECONDS = 30.0  # until something is put on record again that nobody seems to have taken down
-REPEAT_SECONDS = 1.0  # until a write that nobody answered is made again
-ENDS = {Ended.DONE: "done", Ended.TIMED_OUT: "unknown"}  # everything else failed
+STARTED = "All pods of the minimum have nodes"
+RECORD_SECONDS = 30.0  # until a write without a confirmed outcome is made again
+REPEAT_SECONDS = 1.0  # until a write that timed out is made again
+OUTCOMES = {Ended.DONE: "done", Ended.TIMED_OUT: "unknown"}  # all other outcomes are failures
 
 
 @dataclass(frozen=True, slots=True)
 class CycleInput:
-    """Whose turn it is, all under one of our names."""
+    """The snapshot of one cycle, with the scheduler name of its gangs."""
 
     name: str
-    look: SchedulingSnapshot
+    snapshot: SchedulingSnapshot
 
 
 class SchedulerController:
-    """Binds pods that name one of our schedulers; each name has a profile."""
+    """Binds pods with one of our scheduler names; each name has a profile."""
 
     name = "scheduler"
     kinds: tuple[Kind, ...] = (*events.KINDS, *scheduled_jobs.KINDS, *zones.KINDS, *groups.KINDS)
@@ -73,7 +77,7 @@ class SchedulerController:
         awaits_grouper: bool = False,
         one_by_one: Collection[str] = (),
     ) -> None:
-        """Pods that name one of `one_by_one` make no gang, whatever made them, as with kube-scheduler."""
+        """Pods with a scheduler name in `one_by_one` never form a gang, as with kube-scheduler."""
         self.one_by_one = frozenset(one_by_one)
         self.profiles = dict(profiles or {scheduled_jobs.SCHEDULER: profile or Profile()})
         heal_seconds = max(profile.heal_seconds for profile in self.profiles.values())
@@ -83,14 +87,15 @@ class SchedulerController:
         self.statuses = GroupStatuses(self.groups)
         self.zones = zones.NumaReportDecoder()
         self.volumes = VolumeBinding(self.state, self.reading.claim_uids, self.reading.volume_versions)
-        self.teller = PodEventPublisher()
-        self.binding = 0  # how many bindings are on their way
+        self.publisher = PodEventPublisher()
+        self.bindings_in_flight = 0  # bindings in flight
         self.unwritten: list[Action] = []
-        self.begins: dict[
+        self.starts: dict[
             Ref, tuple[MarkStarted, set[PodKey]]
         ] = {}  # to be recorded once these pods are bound
-        self.repeats: deque[tuple[float, Write]] = deque()  # nobody answered; when they are made again
-        self.unheard: dict[Ref, tuple[MarkStarted, float]] = {}  # to be recorded again, and when
+        # writes that timed out, and when they are made again
+        self.repeats: deque[tuple[float, Write]] = deque()
+        self.unrecorded_starts: dict[Ref, tuple[MarkStarted, float]] = {}  # records to write again, and when
 
     def decode(self, event: Event) -> Iterator[Change]:
         if event.kind in scheduled_jobs.KINDS:
@@ -102,7 +107,7 @@ class SchedulerController:
         return self.groups.follow(self.reading.decode(event))
 
     def membership(self, pod: PodWire) -> events.Membership | None:
-        """The group that a pod is joined to, or else the job that made it."""
+        """The group that a pod is joined to, or else the job that owns it."""
         if pod.spec.scheduler_name in self.one_by_one:
             return None
         return self.groups.membership(pod) or scheduled_jobs.membership(pod)
@@ -123,23 +128,23 @@ class SchedulerController:
             names = {ref: self.name_of(ref) for ref in heads}
             name = names[heads[0]]
             heads = [ref for ref in heads if names[ref] == name]
-        look = look_at(self.state, heads, now, self.containment)
-        return None if look is None else CycleInput(name, look)
+        snapshot = snapshot_for(self.state, heads, now, self.containment)
+        return None if snapshot is None else CycleInput(name, snapshot)
 
     def decide(self, view: CycleInput, now: float, watchdog: Watchdog | None = None) -> Plan:
-        return decide_gangs(view.look, self.profiles[view.name], now, watchdog)
+        return decide_gangs(view.snapshot, self.profiles[view.name], now, watchdog)
 
     def budget(self, view: CycleInput) -> float:
         return self.profiles[view.name].decision_seconds
 
     def asking(self, view: CycleInput) -> tuple[Ref, ...]:
-        return tuple(candidate.charter.source for candidate in view.look.candidates)
+        return tuple(candidate.charter.source for candidate in view.snapshot.candidates)
 
     def only(self, view: CycleInput, gangs: Collection[Ref]) -> CycleInput:
-        return replace(view, look=only_asking(view.look, gangs))
+        return replace(view, snapshot=restricted_to(view.snapshot, gangs))
 
     def refusal(self, view: CycleInput, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
-        return refused(view.look, gang, fault)
+        return rejection_for_fault(view.snapshot, gang, fault)
 
     def is_intact(self) -> bool:
         return not self.state.store.index.damaged
@@ -157,41 +162,41 @@ class SchedulerController:
             writes, done = self.containment.attempt(self.volumes.begin(gang, binds, now), *where)
             if not done:
                 failed.add(gang)
-                self.binding += len(binds)  # they are settled at once
+                self.bindings_in_flight += len(binds)  # they are settled at once
                 self.unwritten += binds
                 continue
-            self.binding += sum(isinstance(write.tag, Bind) for write in writes)
+            self.bindings_in_flight += sum(isinstance(write.tag, Bind) for write in writes)
             yield from writes
-        begun = {action.gang for action in plan.actions if isinstance(action, MarkStarted)}
-        out: dict[Ref, set[PodKey]] = {}
+        started = {action.gang for action in plan.actions if isinstance(action, MarkStarted)}
+        bound_pods: dict[Ref, set[PodKey]] = {}
         for action in plan.actions:
             if isinstance(action, Bind):
-                self.teller.drop(action.pod.key)
-                out.setdefault(action.gang, set()).add(action.pod.key)
+                self.publisher.drop(action.pod.key)
+                bound_pods.setdefault(action.gang, set()).add(action.pod.key)
                 continue
             where = ("encode", action.gang.kind, f"{action.gang.namespace}/{action.gang.name}")
-            writes, done = self.containment.attempt(self._encoded(action, out, begun, now), *where)
+            writes, done = self.containment.attempt(self._encoded(action, bound_pods, started, now), *where)
             yield from writes
             if not done and not writes:
                 self.unwritten.append(action)
-        for gang, pods in out.items():
-            if gang.kind == COMPOSITE:  # each group in it has its own record
-                begin, awaited = self.begins.get(gang, (MarkStarted(gang), set()))
-                self.begins[gang] = begin, awaited | pods
+        for gang, pods in bound_pods.items():
+            if gang.kind == COMPOSITE:  # each of its groups has its own record
+                start, awaited = self.starts.get(gang, (MarkStarted(gang), set()))
+                self.starts[gang] = start, awaited | pods
 
     def _encoded(
-        self, action: Action, out: Mapping[Ref, set[PodKey]], begun: set[Ref], now: float
+        self, action: Action, bound_pods: Mapping[Ref, set[PodKey]], started: set[Ref], now: float
     ) -> Iterator[Write]:
-        """How one action is carried out."""
+        """The writes of one action."""
         match action:
             case Nominate():
                 yield gang_writes.nominate_write(action)
             case PreemptPod():
                 yield from gang_writes.displace_writes(action, now)
             case MarkStarted():
-                self.begins[action.gang] = action, out.get(action.gang, set())
+                self.starts[action.gang] = action, bound_pods.get(action.gang, set())
             case ReportUnschedulable():
-                self._refuse(action, now, begun)
+                self._reject(action, now, started)
 
     def take_unwritten(self) -> list[Action]:
         unwritten, self.unwritten = self.unwritten, []
@@ -200,29 +205,29 @@ class SchedulerController:
     def keep(self, now: float) -> Iterable[Write]:
         yield from self._attempted(self.zones.complaints(now), "NodeResourceTopology")
         for write in self._attempted(self.volumes.ready(now), "volumes"):
-            self.binding += isinstance(write.tag, Bind)
+            self.bindings_in_flight += isinstance(write.tag, Bind)
             yield write
-        for gang in [gang for gang, (_, awaited) in self.begins.items() if not awaited]:
-            yield from self._recorded_begin(self.begins.pop(gang)[0], now)
-        for gang in [gang for gang, (_, due) in self.unheard.items() if due <= now]:
-            yield from self._recorded_begin(self.unheard.pop(gang)[0], now)
+        for gang in [gang for gang, (_, awaited) in self.starts.items() if not awaited]:
+            yield from self._record_start(self.starts.pop(gang)[0], now)
+        for gang in [gang for gang, (_, due) in self.unrecorded_starts.items() if due <= now]:
+            yield from self._record_start(self.unrecorded_starts.pop(gang)[0], now)
         while self.repeats and self.repeats[0][0] <= now:
             write = self.repeats.popleft()[1]
-            if self._is_still_meant(write.tag):
+            if self._is_still_wanted(write.tag):
                 yield write
-        yield from self.teller.writes(now, self.containment, busy=self.binding > 0)
+        yield from self.publisher.writes(now, self.containment, busy=self.bindings_in_flight > 0)
         yield from self.statuses.keep(now, self.containment)
 
     def _attempted(self, work: Iterable[Write], kind: str, name: str = "") -> list[Write]:
         return self.containment.attempt(work, "reconcile", kind, name)[0]
 
-    def _recorded_begin(self, begin: MarkStarted, now: float) -> list[Write]:
-        """That a gang has begun; should that fail, it is written down a while later."""
-        gang = begin.gang
+    def _record_start(self, start: MarkStarted, now: float) -> list[Write]:
+        """Record that a gang has started; if that fails, try again later."""
+        gang = start.gang
         where = ("reconcile", gang.kind, f"{gang.namespace}/{gang.name}")
-        writes, done = self.containment.attempt(self._begin(begin, now), *where)
+        writes, done = self.containment.attempt(self._start_writes(start, now), *where)
         if not done:
-            self.unheard[gang] = begin, now + AGAIN_SECONDS
+            self.unrecorded_starts[gang] = start, now + RECORD_SECONDS
         return writes
 
     def settle(self, settled: Settled, now: float) -> None:
@@ -230,41 +235,41 @@ class SchedulerController:
         if not isinstance(action, Bind | Nominate | PreemptPod | MarkStarted | ReportUnschedulable):
             return
         if isinstance(action, MarkStarted):
-            self._recorded(action, settled.ended, now)
+            self._start_recorded(action, settled.ended, now)
             return
-        ended = ENDS.get(settled.ended, "failed")
+        ended = OUTCOMES.get(settled.ended, "failed")
         if isinstance(action, PreemptPod) and settled.ended is Ended.GONE:
             ended = "done"
         self.state.settle(action, ended, now)
         if isinstance(action, Bind):
-            self.binding -= 1
+            self.bindings_in_flight -= 1
             if ended == "done":
-                self.teller.announce(action.pod.key, partial(gang_writes.bound_event, action, now))
-            if action.gang in self.begins:
+                self.publisher.announce(action.pod.key, partial(gang_writes.bound_event, action, now))
+            if action.gang in self.starts:
                 self._bound(action, ended, now)
 
-    def _recorded(self, begin: MarkStarted, ended: Ended, now: float) -> None:
-        """That a gang has begun was written down, or not. A group that is gone needs no record."""
-        if ended not in (Ended.DONE, Ended.GONE) and begin.gang in self.state.store.charters:
-            self.unheard[begin.gang] = begin, now + AGAIN_SECONDS
+    def _start_recorded(self, start: MarkStarted, ended: Ended, now: float) -> None:
+        """Handle the outcome of a start record. A deleted group needs no record."""
+        if ended not in (Ended.DONE, Ended.GONE) and start.gang in self.state.store.charters:
+            self.unrecorded_starts[start.gang] = start, now + RECORD_SECONDS
 
     def _bound(self, action: Bind, ended: str, now: float) -> None:
-        """What is on record stays there: that a gang began is written when all of it is bound, not before."""
-        begin, awaited = self.begins[action.gang]
+        """Record the start of a gang only once all its pods are bound: a record is never withdrawn."""
+        start, awaited = self.starts[action.gang]
         awaited.discard(action.pod.key)
         if ended != "done":
-            del self.begins[action.gang]
-            self.state.settle(begin, "failed", now)
+            del self.starts[action.gang]
+            self.state.settle(start, "failed", now)
 
     def follow_up(self, outcome: WriteOutcome, now: float) -> Iterable[Write]:
-        self.teller.ended(outcome, now)
+        self.publisher.ended(outcome, now)
         self.statuses.ended(outcome, now)
-        if outcome.ended is Ended.TIMED_OUT and self._is_still_meant(outcome.write.tag):
+        if outcome.ended is Ended.TIMED_OUT and self._is_still_wanted(outcome.write.tag):
             self.repeats.append((now + REPEAT_SECONDS, outcome.write))
         return ()
 
-    def _is_still_meant(self, action: object) -> bool:
-        """Whether a write that nobody answered is worth making again: doing it twice changes nothing."""
+    def _is_still_wanted(self, action: object) -> bool:
+        """Whether to repeat a write that timed out: applying it twice changes nothing."""
         if not isinstance(action, PreemptPod | Nominate):
             return False
         pod = self.state.store.pods.get(action.pod.key)
@@ -272,58 +277,58 @@ class SchedulerController:
             return False
         if isinstance(action, PreemptPod):
             return pod.key in self.state.store.displaced
-        promised = self.state.store.nominations.get(pod.key)
-        return pod.waits and action.node == ("" if promised is None else promised[1])
+        nomination = self.state.store.nominations.get(pod.key)
+        return pod.waits and action.node == ("" if nomination is None else nomination[1])
 
     def next_due(self, now: float) -> float:
-        again = min((due for _, due in self.unheard.values()), default=NEVER)
-        again = min(again, self.repeats[0][0]) if self.repeats else again
-        return min(self.state.next_due(now), self.teller.next_due(), self.statuses.next_due(), again)
+        retry_at = min((due for _, due in self.unrecorded_starts.values()), default=NEVER)
+        retry_at = min(retry_at, self.repeats[0][0]) if self.repeats else retry_at
+        return min(self.state.next_due(now), self.publisher.next_due(), self.statuses.next_due(), retry_at)
 
     def _noted(self, changes: Iterable[Change]) -> Iterator[Change]:
-        """Who has a node, or is no more, need not be told anything."""
+        """Drop notices for pods that have a node or are deleted."""
         for change in changes:
             match change:
                 case PodSeen(pod) if pod.ours and not pod.waits:
-                    self.teller.drop(pod.key)
+                    self.publisher.drop(pod.key)
                 case PodLost(key):
-                    self.teller.drop(key)
+                    self.publisher.drop(key)
                 case GangSpecLost(ref):
-                    self.teller.drop(ref)
-                    self.begins.pop(ref, None)
-                    self.unheard.pop(ref, None)
-                case GangSpecSeen(charter) if charter.source.kind == COMPOSITE:
+                    self.publisher.drop(ref)
+                    self.starts.pop(ref, None)
+                    self.unrecorded_starts.pop(ref, None)
+                case GangSpecSeen(spec) if spec.source.kind == COMPOSITE:
                     if (
-                        charter.source not in self.state.store.charters
-                    ):  # groups in it may have begun before us
-                        self.unheard[charter.source] = MarkStarted(charter.source, charter.uid), 0.0
+                        spec.source not in self.state.store.charters
+                    ):  # its groups may have started before this process
+                        self.unrecorded_starts[spec.source] = MarkStarted(spec.source, spec.uid), 0.0
             yield change
 
     def name_of(self, ref: Ref) -> str:
-        """Under which of our names a gang is scheduled."""
+        """The scheduler name of a gang."""
         pods = self.state.waiting(ref) or self.state.standing(ref)
         name = pods[0].scheduler if pods else ""
         return name if name in self.profiles else next(iter(self.profiles))
 
-    def _begin(self, action: MarkStarted, now: float) -> Iterator[Write]:
-        """The gang has what it needs: its object says so, where it can. Why others wait is still told."""
+    def _start_writes(self, action: MarkStarted, now: float) -> Iterator[Write]:
+        """Record in the gang's object that it has started. Pods still pending keep their reason."""
         if not self.state.waiting(action.gang):
-            self.teller.drop(action.gang)
+            self.publisher.drop(action.gang)
         if action.gang.kind == COMPOSITE:
-            for leaf in self._begun_in(action.gang, bound=True):
+            for leaf in self._started_groups(action.gang, bound=True):
                 version = self.reading.newest(leaf.source)
                 write = gang_writes.group_write(leaf.source, leaf.uid, version, "Scheduled", STARTED, now)
                 yield replace(write, tag=action)
             return
-        version, charter = self.reading.newest(action.gang), self.state.charter_of(action.gang)
-        if charter is not None and charter.started:
+        version, spec = self.reading.newest(action.gang), self.state.charter_of(action.gang)
+        if spec is not None and spec.started:
             return
         if action.gang.dialect == GANG and action.gang.kind == POD_GROUP and version:
             write = gang_writes.group_write(action.gang, action.uid, version, "Scheduled", STARTED, now)
             yield replace(write, tag=action)
 
-    def _begun_in(self, gang: Ref, *, bound: bool = False) -> list[GangSpec]:
-        """The groups of a gang that have what they need (`bound`: for sure), and that is written nowhere."""
+    def _started_groups(self, gang: Ref, *, bound: bool = False) -> list[GangSpec]:
+        """The started groups of a composite gang (`bound`: confirmed) that have no record yet."""
         crew, standing = self.state.store.crews.get(gang), Counter[str]()
         for pod in self.state.standing(gang):
             standing[pod.pod_set] += not (bound and crew is not None and pod.key in crew.out)
@@ -332,67 +337,67 @@ class SchedulerController:
             leaf for leaf in leaves if not leaf.started and standing[leaf.source.name] >= max(leaf.minimum, 1)
         ]
 
-    def _refuse(self, action: ReportUnschedulable, now: float, begun: set[Ref]) -> None:
-        words, why = self.told(action.gang, action.why), reason(action.why)
+    def _reject(self, action: ReportUnschedulable, now: float, started: set[Ref]) -> None:
+        text, rejection = self.told(action.gang, action.why), reason(action.why)
         hindrance = action.why.hindrance
-        at_once = hindrance.was_tried or hindrance.backs_off or why == ERROR
+        at_once = hindrance.was_tried or hindrance.backs_off or rejection == ERROR
         for pod in action.pods:
-            if pod.gated or pod.told == words or (pod.told and not action.news):
+            if pod.gated or pod.told == text or (pod.told and not action.news):
                 continue
-            self.teller.tell(pod.key, words, partial(_tell_pod, pod, why, words), now, at_once)
+            self.publisher.publish(pod.key, text, partial(_publish_pod, pod, rejection, text), now, at_once)
         if action.news and action.gang.kind != "Pod":
-            if action.gang.dialect == KAI and action.gang not in self.statuses.waits:
-                self.teller.drop(action.gang)  # what it was told once stands nowhere any more
-            ends = action.gang in begun
-            self.teller.tell(
-                action.gang, words, partial(self._tell_gang, action, why, words, ends), now, at_once
+            if action.gang.dialect == KAI and action.gang not in self.statuses.pending_reasons:
+                self.publisher.drop(action.gang)  # its earlier condition no longer exists
+            ends = action.gang in started
+            self.publisher.publish(
+                action.gang, text, partial(self._publish_gang, action, rejection, text, ends), now, at_once
             )
 
-    def told(self, gang: Ref, why: SchedulingRejection) -> str:
-        """Why a gang waits, in the words of its family."""
+    def told(self, gang: Ref, rejection: SchedulingRejection) -> str:
+        """Why a gang is pending, in the words of its API family."""
         if gang.dialect != KAI:
-            return told(why, gang, sentence)
-        known, charter = self.groups.groups.get(gang), self.state.charter_of(gang)
+            return told(rejection, gang, sentence)
+        known, spec = self.groups.groups.get(gang), self.state.charter_of(gang)
         group = None if known is None else known.group
-        tree = None if charter is None else charter.tree
-        return of_groups.told_of(why, gang, group, tree, self.groups.parents)
+        tree = None if spec is None else spec.tree
+        return of_groups.told_of(rejection, gang, group, tree, self.groups.parents)
 
-    def _tell_gang(
-        self, action: ReportUnschedulable, why: str, words: str, begun: bool, now: float
+    def _publish_gang(
+        self, action: ReportUnschedulable, rejection: str, text: str, begun: bool, now: float
     ) -> Iterator[Write]:
         gang, version = action.gang, self.reading.newest(action.gang)
         if gang.dialect == KAI:
             if action.uid:
                 queue = of_groups.queue_details(action.why)
-                self.statuses.waiting(gang, of_groups.reason(action.why), words, now, queue)
-                yield gang_writes.failed_event(about_group(gang, action.uid), words, now)
+                self.statuses.set_pending(gang, of_groups.reason(action.why), text, now, queue)
+                yield gang_writes.failed_event(about_group(gang, action.uid), text, now)
             return
         if gang.kind in scheduled_jobs.API_VERSIONS:
             about = {"apiVersion": scheduled_jobs.API_VERSIONS[gang.kind], "kind": gang.kind}
             about |= {"namespace": gang.namespace, "name": gang.name}
             about |= {"uid": action.uid} if action.uid else {}
-            yield gang_writes.failed_event(about, words, now)
+            yield gang_writes.failed_event(about, text, now)
             return
         named = gang_writes.about_gang(gang, action.uid, version)
         if named is None or not action.uid:
             return
-        yield gang_writes.failed_event(named, words, now)
-        charter = self.state.charter_of(gang)
-        started = begun or (charter is not None and charter.started)
-        told_by_condition = action.why.hindrance.was_tried or why in (ERROR, *FAULTS.values())
-        known = gang_writes.group_reason(why)
+        yield gang_writes.failed_event(named, text, now)
+        spec = self.state.charter_of(gang)
+        started = begun or (spec is not None and spec.started)
+        told_by_condition = action.why.hindrance.was_tried or rejection in (ERROR, *FAULTS.values())
+        known = gang_writes.group_reason(rejection)
         if gang.kind == POD_GROUP and told_by_condition and not started:
-            yield gang_writes.group_write(gang, action.uid, version, known, words, now)
+            yield gang_writes.group_write(gang, action.uid, version, known, text, now)
         elif gang.kind == COMPOSITE and told_by_condition:
-            begun_in = {leaf.source for leaf in self._begun_in(gang)}
+            begun_in = {leaf.source for leaf in self._started_groups(gang)}
             without = {pod.pod_set for pod in action.pods}
             for leaf in self.reading.forest.leaves(gang):
                 ref = leaf.source
                 if ref.name in without and not leaf.started and ref not in begun_in:
                     version = self.reading.newest(ref)
-                    yield gang_writes.group_write(ref, leaf.uid, version, known, words, now)
+                    yield gang_writes.group_write(ref, leaf.uid, version, known, text, now)
 
 
-def _tell_pod(pod: Pod, why: str, words: str, now: float) -> Iterator[Write]:
-    yield gang_writes.waits_write(pod, why, words, now)
-    yield gang_writes.failed_event(gang_writes.about_pod(pod), words, now)
+def _publish_pod(pod: Pod, rejection: str, text: str, now: float) -> Iterator[Write]:
+    yield gang_writes.waits_write(pod, rejection, text, now)
+    yield gang_writes.failed_event(gang_writes.about_pod(pod), text, now)

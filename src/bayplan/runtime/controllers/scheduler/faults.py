@@ -1,4 +1,4 @@
-"""What the scheduler does about a gang that could not be decided on, and a view in which it does not ask."""
+"""Rejections of gangs on which no decision could be made, and snapshots without them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bayplan.runtime.core.controller import DecisionFault
 from bayplan.state.scheduling.snapshot import SchedulingSnapshot
 from bayplan.state.scheduling.state import SchedulingState
 
-FAILURES_MAX = 1000  # in one look; each takes its gang off those that are looked at
+FAILURES_MAX = 1000  # failures in one snapshot; each removes its gang from it
 
 
 def heads_of(state: SchedulingState, now: float, containment: Containment) -> list[Ref]:
-    """Whose turn it is; a gang that cannot be put in line keeps no other from having it."""
+    """The heads of the scheduling queue; a gang that cannot be sorted does not block the others."""
     for _ in range(FAILURES_MAX):
         try:
             return state.heads(now)
@@ -26,19 +26,19 @@ def heads_of(state: SchedulingState, now: float, containment: Containment) -> li
     return []
 
 
-def look_at(
+def snapshot_for(
     state: SchedulingState, heads: Iterable[Ref], now: float, containment: Containment
 ) -> SchedulingSnapshot | None:
-    """A view for deciding on these gangs. One that cannot be looked at is refused, and has its turn later."""
+    """A snapshot for these gangs. One that cannot be part of it is rejected and tried later."""
     heads = list(heads)
     try:
         return state.look(heads, now)
     except Exception:
-        heads = [ref for ref in heads if _can_be_looked_at(state, ref, now, containment)]
+        heads = [ref for ref in heads if _fits_in_snapshot(state, ref, now, containment)]
         return state.look(heads, now) if heads else None
 
 
-def _can_be_looked_at(state: SchedulingState, ref: Ref, now: float, containment: Containment) -> bool:
+def _fits_in_snapshot(state: SchedulingState, ref: Ref, now: float, containment: Containment) -> bool:
     try:
         state.look((ref,), now)
     except Exception as error:
@@ -51,32 +51,34 @@ def _can_be_looked_at(state: SchedulingState, ref: Ref, now: float, containment:
     return True
 
 
-def only_asking(look: SchedulingSnapshot, gangs: Collection[Ref]) -> SchedulingSnapshot:
-    """The same moment in which only these gangs are decided on; room promised to the others stays theirs."""
+def restricted_to(snapshot: SchedulingSnapshot, gangs: Collection[Ref]) -> SchedulingSnapshot:
+    """The same snapshot with only these gangs to decide on; nominations of the others stay."""
     wanted = set(gangs)
-    stay = tuple(one for one in look.candidates if one.charter.source in wanted)
-    promised = dict(look.nominations)
-    for candidate in look.candidates:
+    stay = tuple(one for one in snapshot.candidates if one.charter.source in wanted)
+    nomination = dict(snapshot.nominations)
+    for candidate in snapshot.candidates:
         if candidate.nominated and candidate.charter.source not in wanted:
             for pod in candidate.waiting:
                 if node := candidate.nominated.get(pod.key):
-                    promised[pod.key] = pod, node
-    return replace(look, candidates=stay, nominations=promised)
+                    nomination[pod.key] = pod, node
+    return replace(snapshot, candidates=stay, nominations=nomination)
 
 
-def refused(look: SchedulingSnapshot, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
-    """The gang hears why, and what was promised to it is no longer."""
-    [candidate] = [one for one in look.candidates if one.charter.source == gang]
-    charter = candidate.charter
+def rejection_for_fault(snapshot: SchedulingSnapshot, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
+    """Reject the gang with the fault as the reason, and clear its nominations."""
+    [candidate] = [one for one in snapshot.candidates if one.charter.source == gang]
+    spec = candidate.charter
     there = len(candidate.waiting) + len(candidate.standing)
     if fault.id:
-        why = SchedulingRejection(RejectionReason.INTERNAL, charter.minimum, there, about=fault.id)
+        rejection = SchedulingRejection(RejectionReason.INTERNAL, spec.minimum, there, about=fault.id)
     else:
         so_far = fault.so_far if isinstance(fault.so_far, SchedulingRejection) else None
-        known = so_far or SchedulingRejection(RejectionReason.OUT_OF_TIME, charter.minimum, there)
-        why = replace(known, hindrance=RejectionReason.OUT_OF_TIME, about=f"{fault.seconds:g}", unsure=True)
+        known = so_far or SchedulingRejection(RejectionReason.OUT_OF_TIME, spec.minimum, there)
+        rejection = replace(
+            known, hindrance=RejectionReason.OUT_OF_TIME, about=f"{fault.seconds:g}", unsure=True
+        )
     before = candidate.refused
-    news = before is None or (before.hindrance, before.about) != (why.hindrance, why.about)
-    promised = [pod for pod in candidate.waiting if candidate.nominated.get(pod.key)]
-    withdrawn = (Nominate(gang, pod, "") for pod in promised)
-    return *withdrawn, ReportUnschedulable(gang, why, candidate.waiting, news, charter.uid)
+    news = before is None or (before.hindrance, before.about) != (rejection.hindrance, rejection.about)
+    nomination = [pod for pod in candidate.waiting if candidate.nominated.get(pod.key)]
+    withdrawn = (Nominate(gang, pod, "") for pod in nomination)
+    return *withdrawn, ReportUnschedulable(gang, rejection, candidate.waiting, news, spec.uid)

@@ -1,7 +1,7 @@
-"""Tells those who wait why: conditions and events, behind everything that starts pods, and never twice.
+"""Publishes why pods and gangs are pending: conditions and events, after all bindings, each only once.
 
-Gangs change their minds faster than an API server takes notes. What a pod is to be told waits here until
-there is room for it on the way; meanwhile the pod may get a node, or a newer reason replace the older one.
+Reasons change faster than an API server accepts writes. Notices are queued here until there is capacity for
+them; meanwhile the pod may get a node, or a newer reason may replace the older one.
 """
 
 from __future__ import annotations
@@ -15,119 +15,126 @@ from bayplan.model.gang import Ref
 from bayplan.model.pod import PodKey
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
 
-PATIENCE_SECONDS = 2.0  # pods of a gang come one after the other: only who waits longer is told so
+DELAY_SECONDS = 2.0  # pods of a gang arrive one after the other: only a wait beyond this is published
 IN_FLIGHT_MAX = 64
 TRIES_MAX = 3
 NEVER = float("inf")
 
-Whom = PodKey | Ref
+Subject = PodKey | Ref
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingNotice:
-    """Something to say, how it is written, and when at the earliest."""
+    """A notice, its writes, and the earliest time to publish it."""
 
-    whom: Whom
-    words: str
+    subject: Subject
+    text: str
     writes: Callable[[float], Iterator[Write]]
     due: float
 
 
 @dataclass(frozen=True, slots=True)
 class NoticeWriteTag:
-    """Marks a write of ours: whom it tells what."""
+    """The tag of a notice's write: its subject and text."""
 
-    whom: Whom
-    words: str
+    subject: Subject
+    text: str
     tries: int = 1
 
 
 class PodEventPublisher:
-    """Two lines, each in the order of time: what is said at once, and what only after a while."""
+    """Two queues in order of time: notices that are due at once, and those due later."""
 
     def __init__(self) -> None:
-        self.prompt: deque[PendingNotice] = deque()
-        self.patient: deque[PendingNotice] = deque()
-        self.latest: dict[Whom, PendingNotice] = {}  # what is still to be said
-        self.said: dict[Whom, str] = {}
-        self.news: deque[tuple[PodKey, Callable[[], Write]]] = deque()  # good ones: they wait for quiet
+        self.due_now: deque[PendingNotice] = deque()
+        self.due_later: deque[PendingNotice] = deque()
+        self.latest: dict[Subject, PendingNotice] = {}  # notices to publish
+        self.published: dict[Subject, str] = {}
+        # events of bound pods, published when nothing else is due
+        self.bound_events: deque[tuple[PodKey, Callable[[], Write]]] = deque()
         self.in_flight = 0
 
-    def tell(
-        self, whom: Whom, words: str, writes: Callable[[float], Iterator[Write]], now: float, at_once: bool
+    def publish(
+        self,
+        subject: Subject,
+        text: str,
+        writes: Callable[[float], Iterator[Write]],
+        now: float,
+        at_once: bool,
     ) -> None:
-        """Say this soon, instead of anything that was to be said before."""
-        waiting = self.latest.get(whom)
-        if waiting is not None and waiting.words == words:
+        """Publish this notice soon, instead of an earlier one about the same subject."""
+        waiting = self.latest.get(subject)
+        if waiting is not None and waiting.text == text:
             return
-        if waiting is None and self.said.get(whom) == words:
+        if waiting is None and self.published.get(subject) == text:
             return
-        tell = PendingNotice(whom, words, writes, now if at_once else now + PATIENCE_SECONDS)
-        self.latest[whom] = tell
-        (self.prompt if at_once else self.patient).append(tell)
+        tell = PendingNotice(subject, text, writes, now if at_once else now + DELAY_SECONDS)
+        self.latest[subject] = tell
+        (self.due_now if at_once else self.due_later).append(tell)
 
-    def drop(self, whom: Whom) -> None:
-        """Nothing more needs to be said."""
-        self.latest.pop(whom, None)
-        self.said.pop(whom, None)
+    def drop(self, subject: Subject) -> None:
+        """Drop the notice about a subject."""
+        self.latest.pop(subject, None)
+        self.published.pop(subject, None)
 
-    def announce(self, whom: PodKey, write: Callable[[], Write]) -> None:
-        """Say this when there is nothing better to do."""
-        self.news.append((whom, write))
+    def announce(self, subject: PodKey, write: Callable[[], Write]) -> None:
+        """Publish this event when nothing else is due."""
+        self.bound_events.append((subject, write))
 
     def writes(
         self, now: float, containment: Containment = UNCONTAINED, busy: bool = False
     ) -> Iterator[Write]:
-        """As much of what is due as there is room for; good news only while pods need not be bound.
+        """The notices that are due, within the limit of writes in flight.
 
-        What cannot be put into a write is said when the same whom is to be told something again.
+        Events of bound pods are only published while no binding is in flight. A notice that cannot be encoded
+        is dropped; the subject's next notice is tried again.
         """
-        for line in (self.prompt, self.patient):
+        for line in (self.due_now, self.due_later):
             while line and line[0].due <= now and self.in_flight < IN_FLIGHT_MAX:
                 tell = line.popleft()
-                if self.latest.get(tell.whom) is tell:
-                    del self.latest[tell.whom]
-                    self.said[tell.whom] = tell.words
-                    writes, done = containment.attempt(tell.writes(now), "tell", *_titled(tell.whom))
+                if self.latest.get(tell.subject) is tell:
+                    del self.latest[tell.subject]
+                    self.published[tell.subject] = tell.text
+                    writes, done = containment.attempt(tell.writes(now), "tell", *_titled(tell.subject))
                     if not done:
-                        del self.said[tell.whom]
+                        del self.published[tell.subject]
                     for write in writes:
                         self.in_flight += 1
                         marked = isinstance(write.tag, NoticeWriteTag)
-                        yield write if marked else replace(write, tag=NoticeWriteTag(tell.whom, tell.words))
-        while self.news and not busy and self.in_flight < IN_FLIGHT_MAX:
-            whom, made = self.news.popleft()
-            found, _ = containment.attempt(_once(made), "tell", *_titled(whom))
+                        yield write if marked else replace(write, tag=NoticeWriteTag(tell.subject, tell.text))
+        while self.bound_events and not busy and self.in_flight < IN_FLIGHT_MAX:
+            subject, made = self.bound_events.popleft()
+            found, _ = containment.attempt(_once(made), "tell", *_titled(subject))
             self.in_flight += len(found)
-            yield from (replace(write, tag=NoticeWriteTag(whom, "")) for write in found)
+            yield from (replace(write, tag=NoticeWriteTag(subject, "")) for write in found)
 
     def ended(self, outcome: WriteOutcome, now: float) -> None:
-        """A write ended; perhaps one of ours. What nobody took in, as far as we know, is said a few times."""
+        """Handle the outcome of a write; a notice without a confirmed outcome is repeated a few times."""
         write, tag = outcome.write, outcome.write.tag
         if not isinstance(tag, NoticeWriteTag):
             return
         self.in_flight -= 1
-        still = tag.whom not in self.latest and self.said.get(tag.whom) == tag.words
+        still = tag.subject not in self.latest and self.published.get(tag.subject) == tag.text
         unheard = outcome.ended in (Ended.TIMED_OUT, Ended.CONFLICT)
         if unheard and still and tag.tries < TRIES_MAX:
-            again = replace(write, tag=replace(tag, tries=tag.tries + 1))
-            tell = PendingNotice(tag.whom, tag.words, lambda _: iter((again,)), now + PATIENCE_SECONDS)
-            self.latest[tag.whom] = tell
-            self.patient.append(tell)
+            retry_at = replace(write, tag=replace(tag, tries=tag.tries + 1))
+            tell = PendingNotice(tag.subject, tag.text, lambda _: iter((retry_at,)), now + DELAY_SECONDS)
+            self.latest[tag.subject] = tell
+            self.due_later.append(tell)
 
     def next_due(self) -> float:
-        """When something is to be said; what waits for others to end needs no clock."""
-        for line in (self.prompt, self.patient):
-            while line and self.latest.get(line[0].whom) is not line[0]:
+        """When the next notice is due; notices that wait for outcomes need no timer."""
+        for line in (self.due_now, self.due_later):
+            while line and self.latest.get(line[0].subject) is not line[0]:
                 line.popleft()
         if self.in_flight >= IN_FLIGHT_MAX:
             return NEVER
-        return min((line[0].due for line in (self.prompt, self.patient) if line), default=NEVER)
+        return min((line[0].due for line in (self.due_now, self.due_later) if line), default=NEVER)
 
 
-def _titled(whom: Whom) -> tuple[str, str]:
-    kind = whom.kind if isinstance(whom, Ref) else "Pod"
-    return kind, f"{whom.namespace}/{whom.name}"
+def _titled(subject: Subject) -> tuple[str, str]:
+    kind = subject.kind if isinstance(subject, Ref) else "Pod"
+    return kind, f"{subject.namespace}/{subject.name}"
 
 
 def _once(made: Callable[[], Write]) -> Iterator[Write]:

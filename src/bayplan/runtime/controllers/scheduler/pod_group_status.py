@@ -1,4 +1,4 @@
-"""Keeps the status of pod groups and of their queues true: each written at most once a second."""
+"""Reconciles the status of pod groups and their queues, at most one write a second per object."""
 
 from __future__ import annotations
 
@@ -28,143 +28,146 @@ from bayplan.runtime.core.backoff import Backoff
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
 from bayplan.runtime.core.work_queue import WorkQueue
 
-REST_SECONDS = 1.0  # between two writes about one object
-GATHER_SECONDS = 0.5  # what happens together is told together
-AGAIN_SECONDS = 5.0
+WRITE_INTERVAL_SECONDS = 1.0  # between two writes to one object
+GATHER_SECONDS = 0.5  # changes within this time are written together
+REPEAT_SECONDS = 5.0
 IN_FLIGHT_MAX = 32
 
 
 @dataclass(frozen=True, slots=True)
 class PodGroupWriteTag:
-    """Marks a write of ours."""
+    """The tag of a status write."""
 
     about: Ref
 
 
 @dataclass(slots=True)
 class QueueContribution:
-    """What a group adds to its queue."""
+    """What a group adds to the status of its queue."""
 
     queue: str = ""
-    held: ResourceTotals = field(default=NOTHING)
+    usage: ResourceTotals = field(default=NOTHING)
 
 
 class GroupStatuses:
-    """Works out what stands in each status, and writes where something else stands."""
+    """Computes each status, and writes those that differ."""
 
     def __init__(self, reading: GroupDecoder) -> None:
-        self.reading = reading
-        self.waits: dict[Ref, Waits] = {}
+        self.decoder = reading
+        self.pending_reasons: dict[Ref, Waits] = {}
         self.shares: dict[Ref, QueueContribution] = {}
-        self.agenda: WorkQueue[Ref] = WorkQueue()
-        self.flying: set[Ref] = set()
-        self.written: dict[Ref, tuple[str, Object]] = {}  # of which one, what: to write it again is no use
-        self.rests: dict[Ref, float] = {}
+        self.work_queue: WorkQueue[Ref] = WorkQueue()
+        self.in_flight: set[Ref] = set()
+        # uid and status last written: repeating it would not help
+        self.written: dict[Ref, tuple[str, Object]] = {}
+        self.next_write_at: dict[Ref, float] = {}
         self.backoff: Backoff[Ref] = Backoff()
 
-    def waiting(
+    def set_pending(
         self, ref: Ref, reason: str, message: str, now: float, queue: Mapping[str, Any] | None = None
     ) -> None:
-        """Why a group waits, and which queue is in the way, if one is."""
-        before = self.waits.get(ref)
+        """Set why a group is pending, and the queue that limits it, if any."""
+        before = self.pending_reasons.get(ref)
         if before is None or (before.reason, before.message) != (reason, message):
             number = 1 if before is None else before.number + 1
-            self.waits[ref] = Waits(reason, message, now, number, queue or {})
+            self.pending_reasons[ref] = Waits(reason, message, now, number, queue or {})
             self._put(ref, now)
 
     def keep(self, now: float, containment: Containment = UNCONTAINED) -> Iterator[Write]:
-        """Writes that are due. A status that cannot be worked out is tried again a while later."""
-        news, self.reading.news = self.reading.news, {}
+        """The writes that are due. A status that cannot be computed is tried again later."""
+        news, self.decoder.news = self.decoder.news, {}
         for ref in news:
             self._put(ref, now)
-        for name in sorted(self._queue_news()):
+        for name in sorted(self._changed_queues()):
             self._put(_queue_ref(name), now)
-        if len(self.flying) >= IN_FLIGHT_MAX:
+        if len(self.in_flight) >= IN_FLIGHT_MAX:
             return
-        for ref in self.agenda.take(now, self.flying):
-            if len(self.flying) >= IN_FLIGHT_MAX:
-                self.agenda.put(ref)
+        for ref in self.work_queue.take(now, self.in_flight):
+            if len(self.in_flight) >= IN_FLIGHT_MAX:
+                self.work_queue.put(ref)
                 continue
             named = f"{ref.namespace}/{ref.name}" if ref.namespace else ref.name
             writes, done = containment.attempt(self._due(ref, now), "status", ref.kind, named)
             if done:
-                self.backoff.worked(ref)
+                self.backoff.succeeded(ref)
             else:
-                self.agenda.put_early(ref, self.backoff.failed(ref, now))
+                self.work_queue.put_early(ref, self.backoff.failed(ref, now))
             yield from writes
 
     def _due(self, ref: Ref, now: float) -> Iterator[Write]:
         write = self._queue(ref, now) if ref.kind == QUEUE.kind else self._group(ref, now)
         if write is not None and self.written.get(ref) != (write.uid, write.body):
             self.written[ref] = write.uid, dict(write.body)
-            self.flying.add(ref)
-            self.rests[ref] = now + REST_SECONDS
+            self.in_flight.add(ref)
+            self.next_write_at[ref] = now + WRITE_INTERVAL_SECONDS
             yield replace(write, tag=PodGroupWriteTag(ref))
 
     def ended(self, outcome: WriteOutcome, now: float) -> None:
-        """A write ended; perhaps one of ours. What nobody seems to have taken in is made again."""
+        """Handle the outcome of a write; one without a confirmed outcome is repeated."""
         tag = outcome.write.tag
         if not isinstance(tag, PodGroupWriteTag):
             return
-        self.flying.discard(tag.about)
+        self.in_flight.discard(tag.about)
         if outcome.ended in (Ended.TIMED_OUT, Ended.CONFLICT):
             self.written.pop(tag.about, None)
-            self.agenda.put_early(tag.about, now + AGAIN_SECONDS)
+            self.work_queue.put_early(tag.about, now + REPEAT_SECONDS)
 
     def next_due(self) -> float:
-        """When something is to be written."""
-        if len(self.flying) >= IN_FLIGHT_MAX:
+        """When the next write is due."""
+        if len(self.in_flight) >= IN_FLIGHT_MAX:
             return float("inf")
-        return 0.0 if self.reading.news or self.reading.queue_news else self.agenda.next_due(self.flying)
+        return (
+            0.0 if self.decoder.news or self.decoder.queue_news else self.work_queue.next_due(self.in_flight)
+        )
 
     def _put(self, ref: Ref, now: float) -> None:
-        self.agenda.put_early(ref, max(now + GATHER_SECONDS, self.rests.get(ref, 0.0)))
+        self.work_queue.put_early(ref, max(now + GATHER_SECONDS, self.next_write_at.get(ref, 0.0)))
 
     def _group(self, ref: Ref, now: float) -> Write | None:
-        known = self.reading.groups.get(ref)
+        known = self.decoder.groups.get(ref)
         if known is None or known.group is None:
             self._share(ref, "", NOTHING, now)
-            for notes in (self.waits, self.written, self.rests):
+            for notes in (self.pending_reasons, self.written, self.next_write_at):
                 notes.pop(ref, None)
             return None
         pods = list(known.pods.values())
         held = held_by(pods, not known.group.is_preemptible(known.priority))
         self._share(ref, known.group.queue, held, now)
         if all(pod.node or pod.over or pod.leaving for pod in pods):
-            self.waits.pop(ref, None)
-        status = group_status(known.group, pods, held, self.waits.get(ref), known.status)
+            self.pending_reasons.pop(ref, None)
+        status = group_status(known.group, pods, held, self.pending_reasons.get(ref), known.status)
         return None if status is None else group_write(ref, known.group.uid, status)
 
     def _share(self, ref: Ref, queue: str, held: ResourceTotals, now: float) -> None:
-        """Note what a group holds; its queue and those above follow."""
+        """Set what a group uses; its queue and its ancestors follow."""
         before = self.shares.pop(ref, QueueContribution())
         if queue:
             self.shares[ref] = QueueContribution(queue, held)
         if before == QueueContribution(queue, held):
             return
         for name in {before.queue, queue} - {""}:
-            for above in way_up(name, self.reading.parents):
+            for above in way_up(name, self.decoder.parents):
                 self._put(_queue_ref(above), now)
 
-    def _queue_news(self) -> set[str]:
-        """Queues that something happened to, or to one above them that is now elsewhere."""
-        found, self.reading.queue_news = self.reading.queue_news, set()
-        moved, self.reading.moved_queues = self.reading.moved_queues, set()
+    def _changed_queues(self) -> set[str]:
+        """Queues that changed, or below a queue that moved."""
+        found, self.decoder.queue_news = self.decoder.queue_news, set()
+        moved, self.decoder.moved_queues = self.decoder.moved_queues, set()
         if moved:
-            parents = self.reading.parents
+            parents = self.decoder.parents
             found |= {name for name in parents if not moved.isdisjoint(way_up(name, parents))}
         return found
 
     def _queue(self, ref: Ref, now: float) -> Write | None:
-        found = self.reading.queues.get(ref.name)
+        found = self.decoder.queues.get(ref.name)
         if found is None:
             self.written.pop(ref, None)
-            self.rests.pop(ref, None)
+            self.next_write_at.pop(ref, None)
             return None
-        parents = self.reading.parents
+        parents = self.decoder.parents
         children = sorted(name for name, parent in parents.items() if parent == ref.name)
         mine = {ref.name, *(name for name in parents if ref.name in way_up(name, parents))}
-        held = summed(share.held for share in self.shares.values() if share.queue in mine)
+        held = summed(share.usage for share in self.shares.values() if share.queue in mine)
         status = queue_status(held, children, queue_fault(ref.name, parents), found.status, now)
         return None if status is None else queue_write(ref.name, found.metadata.uid, status)
 

@@ -1,8 +1,8 @@
-"""Binds pods whose volumes are chosen or made once their node is known: first the volumes, then the pods.
+"""Binds volumes before the pods that use them, for claims that wait for the first consumer.
 
-A claim is told its node, or a volume its claim; the rest is done by those who make and bind volumes. Until
-they have, the bindings of the whole gang are held back. Whoever waits too long is decided on anew, and keeps
-the node that its claims were told.
+A claim gets its node, or a volume its claim; provisioner and volume controller do the rest. Until then the
+bindings of the whole gang are held back. A gang that waits too long is decided on again, and its pods keep
+the node that their claims name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bayplan.model.storage import ClaimKey
 from bayplan.state.scheduling.state import ASSUMED_SECONDS, SchedulingState
 from bayplan.state.scheduling.volume_choice import volumes_for
 
-HELD_SECONDS = ASSUMED_SECONDS - 1.0  # then the gang is decided on anew
+HELD_SECONDS = ASSUMED_SECONDS - 1.0  # then the gang is decided on again
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,13 @@ class WaitingBindings:
 
 
 class VolumeBinding:
-    """What is held back, by gang. `uids` and `versions` are those of claims and volumes, as last seen."""
+    """Bindings held back, by gang. `uids` and `versions` are those of claims and volumes, as last seen."""
 
     def __init__(
-        self, board: SchedulingState, uids: Mapping[ClaimKey, str], versions: Mapping[str, str]
+        self, state: SchedulingState, uids: Mapping[ClaimKey, str], versions: Mapping[str, str]
     ) -> None:
-        self.board, self.uids, self.versions = board, uids, versions
-        self.held: dict[Ref, WaitingBindings] = {}
+        self.state, self.uids, self.versions = state, uids, versions
+        self.waiting: dict[Ref, WaitingBindings] = {}
 
     @staticmethod
     def binds_of(plan: Plan) -> list[tuple[Ref, list[Bind]]]:
@@ -51,8 +51,8 @@ class VolumeBinding:
         return list(binds.items())
 
     def begin(self, gang: Ref, binds: Sequence[Bind], now: float) -> list[Write]:
-        """The bindings of a gang, or what has to be written before them."""
-        self.held.pop(gang, None)
+        """The bindings of a gang, or the volume writes that must precede them."""
+        self.waiting.pop(gang, None)
         claims: dict[ClaimKey, tuple[str, str]] = {}
         for action in binds:
             if action.pod.wants.shape.claims:
@@ -60,37 +60,37 @@ class VolumeBinding:
         if not claims:
             return [_bind_write(action) for action in binds]
         writes = list(self._prepare(claims))
-        self.held[gang] = WaitingBindings(tuple(binds), frozenset(claims), now + HELD_SECONDS)
+        self.waiting[gang] = WaitingBindings(tuple(binds), frozenset(claims), now + HELD_SECONDS)
         return writes
 
     def ready(self, now: float) -> Iterator[Write]:
         """Bindings whose claims are all bound by now."""
-        claims = self.board.store.stores.claims
-        for gang, held in list(self.held.items()):
+        claims = self.state.store.stores.claims
+        for gang, held in list(self.waiting.items()):
             if all(key in claims and claims[key].bound for key in held.claims):
-                del self.held[gang]
+                del self.waiting[gang]
                 yield from map(_bind_write, self._current(held.binds))
             elif now >= held.until:
-                del self.held[gang]
+                del self.waiting[gang]
 
     def _current(self, binds: Sequence[Bind]) -> list[Bind]:
-        pods = self.board.store.pods
+        pods = self.state.store.pods
         return [one for one in binds if one.pod.key in pods and pods[one.pod.key].uid == one.pod.uid]
 
     def _waits_for(self, action: Bind) -> dict[ClaimKey, tuple[str, str]]:
-        """Each claim that is not bound, with the volume it is to get, if there is one, and the node."""
-        _, ground = self.board.store.nodes.flat.view()
+        """Each unbound claim with its chosen volume, if any, and the node."""
+        _, ground = self.state.store.nodes.flat.view()
         found = volumes_for(
-            ground.land, self.board.store.stores.picture(), action.pod.wants.shape, action.node
+            ground.land, self.state.store.stores.picture(), action.pod.wants.shape, action.node
         )
         return {key: (volume, action.node) for key, volume in found.items()}
 
     def _prepare(self, claims: Mapping[ClaimKey, tuple[str, str]]) -> Iterator[Write]:
         for key, (volume, node) in claims.items():
             if volume:
-                if self.board.store.stores.volumes[volume].claim != key:
+                if self.state.store.stores.volumes[volume].claim != key:
                     yield volume_write(volume, self.versions.get(volume, ""), key, self.uids.get(key, ""))
-            elif self.board.store.stores.claims[key].selected_node != node:
+            elif self.state.store.stores.claims[key].selected_node != node:
                 yield claim_write(key, self.uids.get(key, ""), node)
 
 

@@ -36,10 +36,10 @@ from bayplan.dialects.kube.decode.numa_request import template_zone_wants
 from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.workload import workload_gang
-from bayplan.model.fair_queue import Entitlement
 from bayplan.model.gang import Group, Locality, PodSet, Ref, Segment
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.pod_spec import PodSignature, PodSpec
+from bayplan.model.quota import Entitlement
 
 Object = dict[str, Any]
 

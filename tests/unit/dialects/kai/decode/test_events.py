@@ -14,8 +14,7 @@ from bayplan.dialects.kai.api.names import POD_GROUP, QUEUE, TOPOLOGY
 from bayplan.dialects.kube.decode.wire import Metadata
 from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.model.change import Change, GangSpecSeen
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Ref
 from bayplan.runtime.core.journal import FileJournal, MemoryJournal
 from tests.support.kai_site import CLASSES, RACK, ZONE, Site
 from tests.support.pod_site import NODES, PODS

@@ -29,8 +29,7 @@ from bayplan.model.change import (
     StorageLost,
     StorageSeen,
 )
-from bayplan.model.gang import Locality, Ref
-from bayplan.model.gang_spec import DisruptionBudget, GangSpec
+from bayplan.model.gang import DisruptionBudget, GangSpec, Locality, Ref
 from bayplan.model.node_rules import Requirement
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.pod_spec import EVERYTHING, NOTHING, Selector

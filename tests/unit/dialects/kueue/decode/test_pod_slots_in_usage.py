@@ -1,4 +1,4 @@
-"""Which pods count as usage beside admitted gangs: all that no gang has a slot for."""
+"""Which pods count as usage besides admitted gangs: those without a slot of a gang."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WHOLE = 4  # GPUs of a host
 
 
 class World:
-    """The state of admission, told by events as a watch brings them."""
+    """The admission state, fed by watch events."""
 
     def __init__(self) -> None:
         self.state = AdmissionState()
@@ -86,9 +86,7 @@ def test_a_pod_that_names_a_gang_that_does_not_exist_is_counted(world: World) ->
 
 
 @pytest.mark.parametrize("notes", [{}, {"workload_slice_name": "nobody"}, {"workload": "nobody"}])
-def test_a_pod_with_a_topology_annotation_and_whatever_else_is_counted(
-    world: World, notes: dict[str, Any]
-) -> None:
+def test_a_pod_with_a_topology_annotation_but_no_slot_is_counted(world: World, notes: dict[str, Any]) -> None:
     world.pod("p0", "h1", podset_unconstrained_topology="true", **notes)
     assert world.free() == WHOLE - 1
 
@@ -109,13 +107,13 @@ def test_a_pod_of_another_pod_set_has_no_slot(world: World) -> None:
     assert world.free() == WHOLE - 2
 
 
-def test_what_a_pod_takes_beyond_its_slot_is_counted(world: World) -> None:
+def test_usage_beyond_a_slot_is_counted(world: World) -> None:
     world.gang("train", {"h1": 1})
     world.placed("p0", "h1", "train", gpus=3)
     assert world.free() == WHOLE - 3
 
 
-def test_pods_count_from_the_moment_their_gang_holds_nothing(world: World) -> None:
+def test_pods_are_counted_once_their_gang_holds_no_quota(world: World) -> None:
     gang = world.gang("train", {"h1": 2})
     world.placed("p0", "h1", "train")
     world.placed("p1", "h1", "train")
@@ -135,7 +133,7 @@ def test_the_order_of_events_does_not_matter(world: World) -> None:
     assert world.free() == WHOLE - 1
 
 
-def test_pods_of_all_versions_of_a_gang_that_grows_have_slots_in_the_last_one(world: World) -> None:
+def test_pods_of_all_slices_of_an_elastic_gang_use_slots_of_the_last_one(world: World) -> None:
     name: dict[str, Any] = {"elastic_job": "true", "workload_slice_name": "train"}
     first = world.gang("train", {"h1": 1}, **name)
     world.placed("p0", "h1", "train", workload_slice_name="train")

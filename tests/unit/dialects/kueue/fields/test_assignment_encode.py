@@ -1,4 +1,4 @@
-"""Assignments on the wire: what is written can be read, however it is sliced."""
+"""Encoding of assignments: they decode to the same, in any slicing."""
 
 from __future__ import annotations
 
@@ -86,13 +86,13 @@ def slices_of(names: list[str]) -> list[dict[str, Any]]:
     return slices
 
 
-def test_only_node_names_are_cut_by_prefix() -> None:
+def test_only_node_names_are_split_by_prefix() -> None:
     names = [f"pool-{pool}-node-{i}" for pool in range(2) for i in range(50)]
     racks = Assignment(("rack",), tuple(DomainAssignment((name,), 1) for name in names))
     assert len(encode_slices(racks)["slices"]) == 1
 
 
-def test_a_letter_belongs_to_prefix_or_suffix_not_both() -> None:
+def test_prefix_and_suffix_do_not_overlap() -> None:
     (part,) = slices_of(["aba", "ababa"])
     assert part["valuesPerLevel"] == [{"individual": {"suffix": "aba", "roots": ["", "ab"]}}]
 
@@ -113,7 +113,7 @@ def test_prefixes_that_names_share(names: list[str], prefixes: list[str]) -> Non
     assert shared_prefixes(names) == prefixes
 
 
-def test_long_prefixes_give_way_when_they_make_too_many_parts() -> None:
+def test_long_prefixes_are_shortened_if_they_make_too_many_parts() -> None:
     keys = ["a-1-", "a-1-", "a-2-", "b-"]
     assert fewer_parts(keys, 3, 9) == keys
     assert fewer_parts(keys, 2, 9) == ["a-", "a-", "a-", "b-"]
@@ -129,14 +129,14 @@ def test_with_too_few_parts_the_prefixes_that_save_most_have_one_each() -> None:
     assert runs_that_save_most(keys, 4, 6) == [6, 6, 3, 4]
 
 
-def test_nothing_assigned() -> None:
+def test_an_empty_assignment_is_encoded() -> None:
     nothing = Assignment(("rack",), ())
     assert encode_slices(nothing) == {"levels": ["rack"], "slices": []}
     assert read({"levels": ["rack"]}) == read({"levels": ["rack"], "slices": []}) == (nothing, ())
     assert read(encode_domains(nothing)) == (nothing, ())
 
 
-def test_the_node_says_it_all() -> None:
+def test_upper_levels_are_dropped_if_the_lowest_is_the_node() -> None:
     full = Assignment(
         ("block", "rack", HOSTNAME),
         (DomainAssignment(("b", "r", "x1"), 2), DomainAssignment(("b", "r", "x2"), 1)),
@@ -148,7 +148,7 @@ def test_the_node_says_it_all() -> None:
     assert hosts_only(racks) is racks
 
 
-def test_questions_to_an_assignment() -> None:
+def test_pods_are_counted_by_node_and_domain() -> None:
     full = Assignment(
         ("rack", HOSTNAME),
         (
@@ -237,7 +237,7 @@ def assignments(draw: st.DrawFn) -> Assignment:
 
 
 @given(assignments(), st.booleans())
-def test_what_is_written_is_read(assignment: Assignment, by_node_prefix: bool) -> None:
+def test_encoded_assignments_decode_to_the_same(assignment: Assignment, by_node_prefix: bool) -> None:
     assert read(json.loads(json.dumps(encode_slices(assignment, by_node_prefix=by_node_prefix)))) == (
         assignment,
         (),
@@ -251,7 +251,7 @@ def test_several_slices_are_never_larger_than_one(assignment: Assignment) -> Non
 
 
 @given(assignments(), st.data())
-def test_any_slicing_reads_the_same(assignment: Assignment, data: st.DataObject) -> None:
+def test_any_slicing_decodes_to_the_same(assignment: Assignment, data: st.DataObject) -> None:
     wire: dict[str, Any] = {"levels": list(assignment.levels), "slices": []}
     rest = assignment.shares
     while rest:
@@ -262,7 +262,7 @@ def test_any_slicing_reads_the_same(assignment: Assignment, data: st.DataObject)
 
 
 def sliced(shares: tuple[DomainAssignment, ...], data: st.DataObject) -> dict[str, Any]:
-    """One slice, with as much or as little in common as chance will have it."""
+    """One slice, with a random choice of universal and individual values."""
     counts = [share.count for share in shares]
     alike = len(set(counts)) == 1 and data.draw(st.booleans())
     columns = [list(column) for column in zip(*(share.values for share in shares), strict=True)]

@@ -1,4 +1,4 @@
-"""Malformed assignments, told in full; and whole Workloads converted between versions."""
+"""Malformed assignments with all their errors; and conversion of whole Workloads."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ JSON = st.recursive(
 
 @settings(max_examples=300)
 @given(JSON)
-def test_whatever_stands_there_is_an_assignment_or_has_errors_never_both(wire: object) -> None:
+def test_any_input_is_an_assignment_or_has_errors_never_both(wire: object) -> None:
     assignment, errors = read(wire)
     assert (assignment is None) == bool(errors)
 
@@ -58,7 +58,7 @@ BLOCK, HOST = f"{FIRST}.valuesPerLevel[0]", f"{FIRST}.valuesPerLevel[1]"
 
 
 def changed(wire: dict[str, Any], path: str, value: object) -> dict[str, Any]:
-    """A copy with one field replaced; None takes it away."""
+    """A copy with one field replaced; None removes it."""
     whole = copy.deepcopy(wire)
     place: Any = whole
     *way, last = [
@@ -73,7 +73,7 @@ def changed(wire: dict[str, Any], path: str, value: object) -> dict[str, Any]:
     return whole
 
 
-def test_the_good_ones_are_good() -> None:
+def test_the_valid_examples_are_valid() -> None:
     hosts = Assignment(
         ("block", HOSTNAME), (DomainAssignment(("b", "x1"), 3), DomainAssignment(("b", "x2"), 4))
     )
@@ -188,7 +188,7 @@ def test_one_wrong_field_of_the_old_form(path: str, value: object, at: str, why:
     assert [(e.path, e.why) for e in read(changed(GOOD_DOMAINS, path, value))[1]] == [(at, why)]
 
 
-def test_everything_wrong_is_told_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     wire = changed(changed(GOOD, f"{FIRST}.podCounts.individual", [0, -1, 2]), f"{HOST}.individual.roots", [])
     _, errors = read(changed(wire, f"{BLOCK}.universal", 1))
     assert [error.path for error in errors] == [
@@ -200,7 +200,7 @@ def test_everything_wrong_is_told_at_once() -> None:
     ]
 
 
-def test_a_small_object_cannot_fill_the_memory() -> None:
+def test_a_small_object_cannot_exhaust_memory() -> None:
     part = {"domainCount": ROOTS_MAX, "valuesPerLevel": [{"universal": "r"}], "podCounts": {"universal": 1}}
     wire = {"levels": ["rack"], "slices": [part] * (DOMAINS_MAX // ROOTS_MAX + 1)}
     assert [error.why for error in read(wire)[1]] == ["must not have more than 1000000 domains in all"]
@@ -218,7 +218,7 @@ def workload(version: str, assignment: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_workloads_are_converted_both_ways_without_touching_the_one_given() -> None:
+def test_workloads_are_converted_both_ways_without_modifying_the_input() -> None:
     hosts, _ = read(GOOD)
     assert hosts is not None
     old, new = workload(V1BETA1, encode_domains(hosts)), workload(V1BETA2, encode_slices(hosts))
@@ -235,7 +235,7 @@ def test_workloads_are_converted_both_ways_without_touching_the_one_given() -> N
     assert (old, new) == originals
 
 
-def test_what_the_old_version_cannot_say_is_left_out() -> None:
+def test_fields_that_v1beta1_lacks_are_dropped() -> None:
     request = {
         "required": "rack",
         "podsetSliceRequiredTopologyConstraints": [{"topology": "rack", "size": 2}],
@@ -249,7 +249,7 @@ def test_what_the_old_version_cannot_say_is_left_out() -> None:
     }
 
 
-def test_a_malformed_assignment_is_told_with_its_path_and_left_as_it_is() -> None:
+def test_a_malformed_assignment_is_reported_with_its_path_and_not_converted() -> None:
     broken = workload(V1BETA2, changed(GOOD, f"{FIRST}.domainCount", 0))
     converted, (error,) = convert_workload(broken, V1BETA1)
     path = "status.admission.podSetAssignments[1].topologyAssignment.slices[0].domainCount"
@@ -258,7 +258,7 @@ def test_a_malformed_assignment_is_told_with_its_path_and_left_as_it_is() -> Non
 
 
 @given(JSON)
-def test_no_workload_makes_the_conversion_fall_over(status: object) -> None:
+def test_no_workload_makes_the_conversion_raise(status: object) -> None:
     for version in (V1BETA1, V1BETA2):
         convert_workload(
             {"status": {"admission": {"podSetAssignments": [{"topologyAssignment": status}]}}}, version

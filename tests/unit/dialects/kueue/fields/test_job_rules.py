@@ -1,4 +1,4 @@
-"""What our webhooks say about jobs: names, times, gates, and what may change while a job runs."""
+"""Validation of jobs by the webhook: names, time limits, gates, and updates of running jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def batch(spec: Object | None = None, notes: dict[str, str] | None = None, **met
     return made("Job", {"parallelism": 4, "suspend": True, "template": template, **(spec or {})}, **metadata)
 
 
-def said(
+def errors_of(
     new: Object, old: Object | None = None, rules: FeatureSwitches = RULES
 ) -> list[tuple[str, str, str]]:
     return [(str(error.fault), error.path, error.why) for error in errors(new, old, rules)]
@@ -50,7 +50,7 @@ def test_a_plain_job_of_every_kind_passes() -> None:
         made("Deployment", {"template": template}),
         made("Pod", {"containers": []}),
     ]
-    assert [said(job) for job in good] == [[] for _ in good]
+    assert [errors_of(job) for job in good] == [[] for _ in good]
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,8 @@ def test_a_plain_job_of_every_kind_passes() -> None:
         ),
     ],
 )
-def test_a_job_that_cannot_be_queued(job: Object, fault: str, path: str, why: str) -> None:
-    found = said(job)
+def test_invalid_jobs_are_rejected(job: Object, fault: str, path: str, why: str) -> None:
+    found = errors_of(job)
     assert any(f == fault and path in p and why in w for f, p, w in found), found
 
 
@@ -193,59 +193,59 @@ def test_a_job_that_cannot_be_queued(job: Object, fault: str, path: str, why: st
         ),
     ],
 )
-def test_what_may_not_change(before: Object, after: Object, path: str, why: str) -> None:
+def test_immutable_fields_are_rejected(before: Object, after: Object, path: str, why: str) -> None:
     new = copy.deepcopy(before)
     new["metadata"].update(after)
-    found = said(new, before)
+    found = errors_of(new, before)
     assert any(path in p and why in w for _, p, w in found), found
 
 
-def test_a_suspended_job_may_go_to_another_queue() -> None:
-    assert said(batch(labels={K + "queue-name": "r"}), batch(labels=QUEUED)) == []
+def test_a_suspended_job_may_change_its_queue() -> None:
+    assert errors_of(batch(labels={K + "queue-name": "r"}), batch(labels=QUEUED)) == []
 
 
-def test_a_job_that_started_with_fewer_pods_is_still_a_good_job() -> None:
+def test_a_partially_admitted_job_stays_valid() -> None:
     fewer = {K + "job-min-parallelism": "2"}
     waiting = batch(annotations=fewer)
     started = batch({"suspend": False, "parallelism": 2}, annotations=fewer)
-    assert said(started, waiting) == []
-    assert [path for _, path, _ in said(batch({"suspend": False}, annotations=fewer), started)] == [
+    assert errors_of(started, waiting) == []
+    assert [path for _, path, _ in errors_of(batch({"suspend": False}, annotations=fewer), started)] == [
         "spec.parallelism"
     ]
 
 
-def test_the_shape_and_size_of_a_queued_group_stay() -> None:
+def test_requirements_and_size_of_a_queued_group_are_immutable() -> None:
     def lws(size: int, cpu: str) -> Object:
         spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}
         group = {"size": size, "workerTemplate": {"spec": spec}}
         return made("LeaderWorkerSet", {"leaderWorkerTemplate": group}, labels=QUEUED)
 
     where = "spec.leaderWorkerTemplate."
-    assert [path for _, path, _ in said(lws(3, "2"), lws(2, "1"))] == [
+    assert [path for _, path, _ in errors_of(lws(3, "2"), lws(2, "1"))] == [
         where + "workerTemplate.spec.containers[0].resources.requests",
         where + "size",
     ]
 
 
-def test_a_queued_stateful_set_is_resized_only_to_and_from_nothing() -> None:
+def test_a_queued_stateful_set_scales_only_to_and_from_zero() -> None:
     def stateful(count: int) -> Object:
         return made("StatefulSet", {"replicas": count, "template": {"spec": {}}}, labels=QUEUED)
 
-    assert said(stateful(0), stateful(3)) == said(stateful(3), stateful(0)) == []
-    assert [path for _, path, _ in said(stateful(4), stateful(3))] == ["spec.replicas"]
+    assert errors_of(stateful(0), stateful(3)) == errors_of(stateful(3), stateful(0)) == []
+    assert [path for _, path, _ in errors_of(stateful(4), stateful(3))] == ["spec.replicas"]
 
 
-def test_names_too_long_for_a_label_stand_in_annotations() -> None:
+def test_names_too_long_for_a_label_are_read_from_annotations() -> None:
     long = "a" * 100
     pod = made("Pod", {}, annotations={K + "pod-group-name": long, K + "pod-group-total-count": "2"})
-    assert said(pod) == []
-    assert said(pod, rules=FeatureSwitches(identifiers=False)) != []
+    assert errors_of(pod) == []
+    assert errors_of(pod, rules=FeatureSwitches(identifiers=False)) != []
 
 
-def test_a_job_keeps_a_queue_where_there_is_one_for_all() -> None:
+def test_a_job_keeps_a_queue_in_a_namespace_with_a_default_queue() -> None:
     found = errors(batch(), batch(labels=QUEUED), find=lambda kind, namespace, name: {})
     assert [error.why for error in found] == ["queue-name must not be empty in namespace with default queue"]
-    assert said(batch(), batch(labels=QUEUED)) == []
+    assert errors_of(batch(), batch(labels=QUEUED)) == []
 
 
 @pytest.mark.parametrize(
@@ -257,11 +257,11 @@ def test_a_job_keeps_a_queue_where_there_is_one_for_all() -> None:
     ids=["segments", "group"],
 )
 @pytest.mark.parametrize(("kind", "maker"), [("Pod", "Job"), ("Job", "JobSet")])
-def test_what_a_job_made_is_not_measured_by_what_the_whole_job_asks_for(
+def test_child_objects_are_not_validated_by_the_topology_request_of_the_whole_job(
     notes: dict[str, str], kind: str, maker: str
 ) -> None:
     spec: Object = {"parallelism": 1, "template": {"metadata": {"annotations": notes}, "spec": {}}}
     part = made(kind, spec if kind == "Job" else {"containers": []}, annotations=notes)
-    assert said(part)
+    assert errors_of(part)
     part["metadata"]["ownerReferences"] = [{"kind": maker, "name": "x", "uid": "u", "controller": True}]
-    assert said(part) == []
+    assert errors_of(part) == []

@@ -1,4 +1,4 @@
-"""Topology wishes: annotations, requests, Workloads and jobs → localities, segments and gangs."""
+"""Topology requests: annotations, requests, Workloads and jobs → localities, segments and gangs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bayplan.dialects.jobs.kinds import is_known
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.job_gang import job_gang
 from bayplan.dialects.kueue.fields.topology_and_flavor import flavor, topology
-from bayplan.dialects.kueue.fields.topology_request import TopologyRequest, asked, topology_request
+from bayplan.dialects.kueue.fields.topology_request import TopologyRequest, decode_request, topology_request
 from bayplan.dialects.kueue.fields.workload import is_settled, workload_gang
 from bayplan.dialects.kueue.names.annotations import PREFIX, read_annotations
 from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet, Segment
@@ -64,7 +64,7 @@ def test_annotations_become_locality_and_segments(
     annotations: dict[str, Any], want: TopologyRequest | None
 ) -> None:
     request = topology_request(read_annotations(Field({"annotations": annotations})))
-    assert want == (None if request is None else asked(Field(request)))
+    assert want == (None if request is None else decode_request(Field(request)))
 
 
 def job(annotations: dict[str, Any], **spec: Any) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def test_a_job_is_one_pod_set_of_as_many_pods_as_run_at_once() -> None:
     assert only(job_gang(Field(job({})))).count == 4
 
 
-def test_a_job_may_say_that_fewer_pods_are_enough() -> None:
+def test_a_job_may_have_a_minimum_parallelism() -> None:
     written = job({})
     written["metadata"]["annotations"] = {PREFIX + "job-min-parallelism": "2"}
     assert only(job_gang(Field(written))).minimum == 2
@@ -107,7 +107,7 @@ def test_a_job_may_say_that_fewer_pods_are_enough() -> None:
     assert [error.why for error in field.errors] == ["should be between 0 and 3"]
 
 
-def test_the_draft_annotations_may_stand_on_the_job() -> None:
+def test_the_draft_annotations_may_be_on_the_job() -> None:
     written = job({})
     written["metadata"]["annotations"] = {PREFIX + "prefer-topology": "auto"}
     assert only(job_gang(Field(written))).locality == Locality(preferred=AUTO)
@@ -186,7 +186,7 @@ def test_pod_sets_of_one_group_name_become_a_group_with_their_locality() -> None
         ([], "at least one job"),
     ],
 )
-def test_job_sets_that_cannot_be(replicated: list[dict[str, Any]], why: str) -> None:
+def test_invalid_job_sets_are_rejected(replicated: list[dict[str, Any]], why: str) -> None:
     field = Field(job_set(*replicated))
     job_gang(field)
     assert any(why in error.why for error in field.errors), field.errors
@@ -247,7 +247,7 @@ def test_job_sets_that_cannot_be(replicated: list[dict[str, Any]], why: str) -> 
         ),
     ],
 )
-def test_annotations_that_cannot_be(annotations: dict[str, Any], path: str, why: str) -> None:
+def test_invalid_annotations_are_rejected(annotations: dict[str, Any], path: str, why: str) -> None:
     field = Field(job(annotations))
     job_gang(field)
     assert any(path in error.path and why in error.why for error in field.errors), field.errors
@@ -289,7 +289,7 @@ def test_a_workload_is_a_gang() -> None:
     assert (two.locality, two.segments) == (Locality(required="dc"), (Segment(4, BLOCK), Segment(2, RACK)))
 
 
-def test_every_error_of_a_workload_is_noted_at_once() -> None:
+def test_all_errors_of_a_workload_are_recorded() -> None:
     field = Field(
         workload(
             {"name": "a", "count": -1},
@@ -309,13 +309,13 @@ def test_every_error_of_a_workload_is_noted_at_once() -> None:
     }
 
 
-def test_a_workload_with_a_place_or_an_end_is_settled() -> None:
+def test_an_admitted_or_finished_workload_needs_no_placement() -> None:
     assert not is_settled(Field(workload()))
     assert is_settled(Field(workload(status={"admission": {"clusterQueue": "c"}})))
     assert is_settled(Field(workload(status={"conditions": [{"type": "Finished", "status": "True"}]})))
 
 
-def test_kinds_are_told_apart_by_group() -> None:
+def test_kinds_are_distinguished_by_group() -> None:
     assert is_known(Field({"kind": "Job"}))
     assert is_known(Field({"kind": "Job", "apiVersion": "batch/v1"}))
     assert not is_known(Field({"kind": "Job", "apiVersion": "batch.volcano.sh/v1alpha1"}))
@@ -349,7 +349,7 @@ def test_topologies_and_flavors() -> None:
         ([{}], "must name a topology level"),
     ],
 )
-def test_topologies_that_cannot_be(levels: list[dict[str, str]], why: str) -> None:
+def test_invalid_topologies_are_rejected(levels: list[dict[str, str]], why: str) -> None:
     field = Field({"metadata": {"name": "t"}, "spec": {"levels": levels}})
     topology(field)
     assert any(why in error.why for error in field.errors)

@@ -1,4 +1,4 @@
-"""Jobs that change their size while they run, on a cluster in memory: nobody who runs is disturbed."""
+"""Elastic jobs on an in-memory cluster: running pods are not disturbed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def scale(world: JobWorld, pods: int) -> None:
     world.store.patch(resource("Job"), "default", "train", {"spec": size})
 
 
-def stands(world: JobWorld) -> dict[int, tuple[str, str]]:
+def bound_pods(world: JobWorld) -> dict[int, tuple[str, str]]:
     """The uid and node of every pod that has one, by its index."""
     return {
         int(pod["metadata"]["annotations"][INDEX]): (pod["metadata"]["uid"], pod["spec"]["nodeName"])
@@ -46,8 +46,8 @@ def stands(world: JobWorld) -> dict[int, tuple[str, str]]:
     }
 
 
-def held(world: JobWorld) -> tuple[int, int]:
-    """GPUs that admission believes to be taken: of the quota, and on the nodes."""
+def used_gpus(world: JobWorld) -> tuple[int, int]:
+    """GPUs that admission counts as used: of the quota, and on the nodes."""
     (role,) = [one for one in world.loop.roles if isinstance(one, AdmissionController)]
     holdings = role.state.holdings.by_gang.values()
     quota = sum(sum(holding.quota.values()) for holding in holdings)
@@ -64,12 +64,12 @@ def active(world: JobWorld) -> list[Object]:
     return [one for one in world.workloads() if world.told("Finished", one)[0] != "True"]
 
 
-def test_a_job_grows_and_shrinks_while_those_of_its_pods_that_stay_run_on() -> None:
+def test_a_job_is_scaled_up_and_down_while_its_remaining_pods_keep_running() -> None:
     world = JobWorld()
     world.create(elastic(2))
     world.until(lambda: running(world, 2))
-    first, before = world.workload(), stands(world)
-    assert world.used() == "4" and held(world) == (4, 4)
+    first, before = world.workload(), bound_pods(world)
+    assert world.used() == "4" and used_gpus(world) == (4, 4)
     scale(world, 4)
     world.until(lambda: running(world, 4))
     (second,) = active(world)
@@ -84,19 +84,19 @@ def test_a_job_grows_and_shrinks_while_those_of_its_pods_that_stay_run_on() -> N
     assert world.told("Finished", old) == ("True", "WorkloadSliceReplaced", message)
     assert ("WorkloadSliceReplaced", message) in world.events(name)
     assert "finalizers" not in old["metadata"]
-    assert before.items() <= stands(world).items()
-    assert world.used() == "8" and held(world) == (8, 8)
-    grown = stands(world)
+    assert before.items() <= bound_pods(world).items()
+    assert world.used() == "8" and used_gpus(world) == (8, 8)
+    grown = bound_pods(world)
     scale(world, 3)
     world.until(lambda: running(world, 3))
     (third,) = active(world)
     assert third["metadata"]["uid"] == uid and third["spec"]["podSets"][0]["count"] == 3
-    assert stands(world) == {index: grown[index] for index in range(3)}
-    assert world.used() == "6" and held(world) == (6, 6)
+    assert bound_pods(world) == {index: grown[index] for index in range(3)}
+    assert world.used() == "6" and used_gpus(world) == (6, 6)
     assert all(pod["metadata"]["annotations"][SLICE_NAME] == name for pod in world.pods())
 
 
-def test_a_job_that_cannot_grow_yet_runs_on_and_grows_when_there_is_room() -> None:
+def test_a_job_that_cannot_scale_up_keeps_running_and_scales_up_when_capacity_is_free() -> None:
     world = JobWorld()
     world.create(elastic(2))
     world.create(job("other", pods=6, seconds=None))
@@ -112,26 +112,26 @@ def test_a_job_that_cannot_grow_yet_runs_on_and_grows_when_there_is_room() -> No
     world.until(lambda: running(world, 4))
     stood = {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in world.pods()}
     assert len(stood.items() & before.items()) == 2
-    assert len(active(world)) == 1 and world.used() == "8" and held(world) == (8, 8)
+    assert len(active(world)) == 1 and world.used() == "8" and used_gpus(world) == (8, 8)
 
 
-def test_a_job_takes_the_last_room_there_is_without_counting_its_own_twice() -> None:
+def test_a_job_scales_up_into_the_last_capacity_without_counting_its_own_twice() -> None:
     world = JobWorld(gpus=16)
     world.create(elastic(2, gpus=4))
     world.until(lambda: running(world, 2))
-    before = stands(world)
+    before = bound_pods(world)
     scale(world, 4)
     world.until(lambda: running(world, 4))
-    assert before.items() <= stands(world).items()
-    assert len({node for _, node in stands(world).values()}) == 4
-    assert world.used() == "16" and held(world) == (16, 16)
+    assert before.items() <= bound_pods(world).items()
+    assert len({node for _, node in bound_pods(world).values()}) == 4
+    assert world.used() == "16" and used_gpus(world) == (16, 16)
 
 
-def test_a_job_that_no_longer_wants_to_grow_leaves_the_line() -> None:
+def test_a_scale_up_that_is_cancelled_leaves_the_queue() -> None:
     world = JobWorld(gpus=4)
     world.create(elastic(2))
     world.until(lambda: running(world, 2))
-    before = stands(world)
+    before = bound_pods(world)
     scale(world, 4)
     world.pass_time(5)
     assert len(active(world)) == 2
@@ -141,15 +141,15 @@ def test_a_job_that_no_longer_wants_to_grow_leaves_the_line() -> None:
     scale(world, 2)
     world.pass_time(5)
     assert [one["spec"]["podSets"][0]["count"] for one in world.workloads()] == [2]
-    assert stands(world) == before and world.used() == "4"
+    assert bound_pods(world) == before and world.used() == "4"
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 5, 8])
-def test_bayplan_may_stop_at_any_moment_of_a_change(steps: int) -> None:
+def test_bayplan_may_restart_at_any_moment_of_a_resize(steps: int) -> None:
     world = JobWorld()
     world.create(elastic(2))
     world.until(lambda: running(world, 2))
-    before = stands(world)
+    before = bound_pods(world)
     for size in (4, 3, 5):
         scale(world, size)
         for _ in range(steps):
@@ -157,13 +157,13 @@ def test_bayplan_may_stop_at_any_moment_of_a_change(steps: int) -> None:
             world.crew.step(world.clock.wall())
         world.restart()
         world.until(lambda size=size: running(world, size))  # type: ignore[misc]
-        assert before.items() <= stands(world).items()
-        assert world.used() == str(2 * size) and held(world) == (2 * size, 2 * size)
+        assert before.items() <= bound_pods(world).items()
+        assert world.used() == str(2 * size) and used_gpus(world) == (2 * size, 2 * size)
         assert len(active(world)) == 1
 
 
 def watched(world: JobWorld, check: Callable[[], None], seconds: int) -> None:
-    """Let everybody work, and look after every step."""
+    """Run all controllers, and check after every step."""
     for _ in range(seconds * 4):
         world.loop.step(world.clock.wall())
         check()
@@ -183,31 +183,31 @@ def test_a_job_never_holds_more_than_the_larger_of_its_sizes() -> None:
         low, most = 2 * min(size, wanted), 2 * max(size, wanted)
 
         def within(low: int = low, most: int = most) -> None:
-            quota, room = held(world)
+            quota, room = used_gpus(world)
             assert low <= quota <= most and low <= room <= most
 
         scale(world, wanted)
         watched(world, within, 5)
-        assert held(world) == (2 * wanted, 2 * wanted)
+        assert used_gpus(world) == (2 * wanted, 2 * wanted)
         size = wanted
 
 
-def test_a_job_without_a_topology_grows_by_its_gate_alone() -> None:
+def test_a_job_without_a_topology_scales_up_by_its_gate_alone() -> None:
     world = JobWorld(gpus=8, tas=False)
     world.create(elastic(2, notes={}))
     world.until(lambda: running(world, 2))
-    before = stands(world)
+    before = bound_pods(world)
     scale(world, 5)
     world.pass_time(5)
     assert phases(world) == ["Pending"] * 3 + ["Running"] * 2
     scale(world, 4)
     world.until(lambda: running(world, 4))
-    assert before.items() <= stands(world).items() and world.used() == "8"
+    assert before.items() <= bound_pods(world).items() and world.used() == "8"
 
 
 @pytest.mark.parametrize("tas", [True, False], ids=["topology", "no-topology"])
 @pytest.mark.parametrize("seconds", [0, 5], ids=["at-once", "later"])
-def test_what_a_job_gave_back_it_has_to_ask_for_again(tas: bool, seconds: int) -> None:
+def test_quota_released_by_a_scale_down_has_to_be_requested_again(tas: bool, seconds: int) -> None:
     world = JobWorld(gpus=8, tas=tas)
     world.create(elastic(4, notes=None if tas else {}))
     world.until(lambda: running(world, 4))
@@ -224,7 +224,7 @@ def test_what_a_job_gave_back_it_has_to_ask_for_again(tas: bool, seconds: int) -
     assert len(ungated) == 4 and world.used() == "8"
 
 
-def test_a_job_that_is_evicted_while_it_waits_to_grow_comes_back_in_its_new_size() -> None:
+def test_a_job_evicted_during_a_pending_scale_up_is_requeued_in_its_new_size() -> None:
     world = JobWorld()
     world.create(elastic(2))
     world.create(job("other", pods=6, seconds=None))
@@ -246,7 +246,7 @@ def test_a_job_that_is_evicted_while_it_waits_to_grow_comes_back_in_its_new_size
     assert len(active(world)) == 1 and world.used() == "8"
 
 
-def test_a_job_that_grew_and_has_to_leave_is_as_it_was_and_comes_back() -> None:
+def test_an_evicted_job_that_was_scaled_up_is_restored_and_requeued() -> None:
     world = JobWorld()
     before = world.create(elastic(2))["spec"]["template"]
     world.until(lambda: running(world, 2))
@@ -263,13 +263,13 @@ def test_a_job_that_grew_and_has_to_leave_is_as_it_was_and_comes_back() -> None:
 
 
 @pytest.mark.parametrize("word", ["required", "preferred"])
-def test_a_job_that_may_grow_cannot_ask_to_stand_close_together(word: str) -> None:
+def test_an_elastic_job_cannot_require_or_prefer_a_topology(word: str) -> None:
     world = JobWorld()
     with pytest.raises(Exception, match=f"{word} topology is not supported with elastic jobs"):
         world.create(elastic(2, notes={f"kueue.x-k8s.io/podset-{word}-topology": "rack"}))
 
 
-def test_other_jobs_are_stopped_when_they_change_their_size() -> None:
+def test_jobs_that_are_not_elastic_are_suspended_when_resized() -> None:
     world = JobWorld()
     world.create(job(pods=2, seconds=None, notes=REQUIRED))
     world.until(lambda: running(world, 2))
@@ -279,7 +279,7 @@ def test_other_jobs_are_stopped_when_they_change_their_size() -> None:
     assert not before & {pod["metadata"]["uid"] for pod in world.pods()}
 
 
-def test_what_an_earlier_version_holds_is_part_of_the_later_one_and_comes_back_without_it() -> None:
+def test_the_quota_of_a_replaced_slice_is_part_of_its_successor_and_returns_without_it() -> None:
     world = JobWorld(gpus=4)
     world.create(elastic(2))
     world.until(lambda: running(world, 2))
@@ -292,10 +292,10 @@ def test_what_an_earlier_version_holds_is_part_of_the_later_one_and_comes_back_w
     grown = holding_of(replace(later, admission=before.demand.admission), holdings.flavors)
     for _ in range(2):
         holdings.take(grown)
-        assert held(world) == (4, 4) and list(holdings.by_gang) == [later.gang.source]
+        assert used_gpus(world) == (4, 4) and list(holdings.by_gang) == [later.gang.source]
         assert holdings.give_back(before.demand.gang.source) is None  # it is seen anew
         holdings.take(before)
-        assert held(world) == (4, 4) and list(holdings.by_gang) == [later.gang.source]
+        assert used_gpus(world) == (4, 4) and list(holdings.by_gang) == [later.gang.source]
         holdings.give_back(later.gang.source)
-        assert held(world) == (4, 4) and list(holdings.by_gang) == [before.demand.gang.source]
+        assert used_gpus(world) == (4, 4) and list(holdings.by_gang) == [before.demand.gang.source]
     assert not holdings.covered and not holdings.heirs

@@ -1,4 +1,4 @@
-"""Ray clusters that change their size while they run, by themselves or under a job, in memory."""
+"""Elastic Ray clusters, with and without a RayJob, on an in-memory cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.dialects.kueue.jobs.test_elastic import (
     REPLACES,
     UNCONSTRAINED,
     active,
-    held,
+    used_gpus,
     watched,
 )
 
@@ -26,8 +26,8 @@ KINDS = {"RayCluster": ("train", ray_cluster), "RayJob": ("train-cluster", ray_j
 Made = tuple[JobWorld, Callable[[int], None]]
 
 
-def begun(kind: str, workers: int, **more: Any) -> Made:
-    """A Ray job that runs, and a way to change how many workers it wants."""
+def running_job(kind: str, workers: int, **more: Any) -> Made:
+    """A running Ray job, and a function to change its number of workers."""
     world = JobWorld(operators=OPERATORS, **more)
     cluster, make = KINDS[kind]
     world.create(make(workers, dict(ELASTIC), UNCONSTRAINED if more.get("tas", True) else {}))
@@ -41,7 +41,7 @@ def begun(kind: str, workers: int, **more: Any) -> Made:
     return world, scale
 
 
-def stands(world: JobWorld) -> dict[str, tuple[str, str]]:
+def bound_pods(world: JobWorld) -> dict[str, tuple[str, str]]:
     """The uid and node of every pod that has one."""
     return {
         pod["metadata"]["name"]: (pod["metadata"]["uid"], pod["spec"]["nodeName"])
@@ -55,65 +55,67 @@ def counts(workload: Object) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_grows_and_shrinks_while_pods_that_stay_run_on(kind: str) -> None:
-    world, scale = begun(kind, 2)
-    first, before = world.workload(), stands(world)
-    assert counts(first) == {"head": 1, "small": 2} and world.used() == "6" and held(world) == (6, 6)
+def test_it_is_scaled_up_and_down_while_remaining_pods_keep_running(kind: str) -> None:
+    world, scale = running_job(kind, 2)
+    first, before = world.workload(), bound_pods(world)
+    assert counts(first) == {"head": 1, "small": 2} and world.used() == "6" and used_gpus(world) == (6, 6)
     scale(4)
     world.until(lambda: running(world, 5))
     (second,) = active(world)
     assert counts(second) == {"head": 1, "small": 4}
     assert second["metadata"]["annotations"][REPLACES] == f"default/{first['metadata']['name']}"
-    assert before.items() <= stands(world).items()
-    assert world.used() == "10" and held(world) == (10, 10)
-    grown = stands(world)
+    assert before.items() <= bound_pods(world).items()
+    assert world.used() == "10" and used_gpus(world) == (10, 10)
+    grown = bound_pods(world)
     scale(1)
     world.until(lambda: running(world, 2))
     (third,) = active(world)
     assert third["metadata"]["uid"] == second["metadata"]["uid"]
     assert counts(third) == {"head": 1, "small": 1}
-    assert stands(world).items() <= grown.items()
-    assert world.used() == "4" and held(world) == (4, 4)
+    assert bound_pods(world).items() <= grown.items()
+    assert world.used() == "4" and used_gpus(world) == (4, 4)
 
 
 @pytest.mark.parametrize("tas", [True, False], ids=["topology", "no-topology"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_workers_for_whom_there_is_no_room_wait_and_nobody_is_disturbed(kind: str, tas: bool) -> None:
-    world, scale = begun(kind, 2, tas=tas)
+def test_workers_without_capacity_stay_pending_and_running_pods_are_not_disturbed(
+    kind: str, tas: bool
+) -> None:
+    world, scale = running_job(kind, 2, tas=tas)
     world.create(job("other", pods=5, seconds=None))
     world.until(lambda: running(world, 8))
-    before = stands(world)
+    before = bound_pods(world)
     scale(4)
     world.pass_time(10)
     assert phases(world) == ["Pending"] * 2 + ["Running"] * 8
     waiting = [pod for pod in world.pods() if not pod["spec"].get("nodeName")]
     assert all(ELASTIC_GATE in pod["spec"]["schedulingGates"] for pod in waiting)
-    assert stands(world) == before and world.used() == "16"
+    assert bound_pods(world) == before and world.used() == "16"
     world.store.delete(resource("Job"), "default", "other", BACKGROUND)
     world.until(lambda: running(world, 5))
     kept = {name: where for name, where in before.items() if name.startswith("train")}
-    assert len(kept) == 3 and kept.items() <= stands(world).items() and world.used() == "10"
+    assert len(kept) == 3 and kept.items() <= bound_pods(world).items() and world.used() == "10"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_is_given_back_before_pods_are_gone(kind: str) -> None:
-    world, scale = begun(kind, 4)
+def test_no_quota_is_released_before_pods_are_removed(kind: str) -> None:
+    world, scale = running_job(kind, 4)
 
     def still_held() -> None:
         there = [pod for pod in world.pods() if pod["spec"].get("nodeName")]
-        quota, room = held(world)
+        quota, room = used_gpus(world)
         assert quota >= 2 * len(there) <= room
 
     scale(1)
     watched(world, still_held, 5)
-    assert held(world) == (4, 4) and running(world, 2)
+    assert used_gpus(world) == (4, 4) and running(world, 2)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 4, 7])
 @pytest.mark.parametrize("kind", KINDS)
-def test_bayplan_may_stop_at_any_moment_of_a_change(kind: str, steps: int) -> None:
-    world, scale = begun(kind, 1)
-    before = stands(world)
+def test_bayplan_may_restart_at_any_moment_of_a_resize(kind: str, steps: int) -> None:
+    world, scale = running_job(kind, 1)
+    before = bound_pods(world)
     for size in (3, 2, 4):
         scale(size)
         for _ in range(steps):
@@ -121,13 +123,13 @@ def test_bayplan_may_stop_at_any_moment_of_a_change(kind: str, steps: int) -> No
             world.crew.step(world.clock.wall())
         world.restart()
         world.until(lambda size=size: running(world, size + 1))  # type: ignore[misc]
-        assert before.items() <= stands(world).items()
+        assert before.items() <= bound_pods(world).items()
         assert world.used() == str(2 * size + 2) and len(active(world)) == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_that_has_to_leave_comes_back(kind: str) -> None:
-    world, scale = begun(kind, 1)
+def test_an_evicted_one_is_requeued(kind: str) -> None:
+    world, scale = running_job(kind, 1)
     original = world.get(kind, "train")["spec"]
     scale(3)
     world.until(lambda: running(world, 4))
@@ -143,7 +145,7 @@ def test_one_that_has_to_leave_comes_back(kind: str) -> None:
     assert {"suspend", *original} == set(world.get(kind, "train")["spec"])
 
 
-def test_one_that_is_not_elastic_is_stopped_when_it_changes_its_size() -> None:
+def test_one_that_is_not_elastic_is_suspended_when_resized() -> None:
     world = JobWorld(operators=OPERATORS)
     world.create(ray_cluster(1, {}, UNCONSTRAINED))
     world.until(lambda: running(world, 2))

@@ -1,4 +1,4 @@
-"""What is told about jobs and groups of pods for which nothing can be done yet: once, and in known words."""
+"""Events about jobs and pod groups that cannot be queued or admitted yet: once, in the words of Kueue."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CHECKED = "UpdatedAdmissionCheck"
 FEWER = "'gang' group has fewer runnable pods than expected"
 
 
-def told(world: JobWorld, reason: str) -> list[tuple[str, str, str]]:
+def events_with(world: JobWorld, reason: str) -> list[tuple[str, str, str]]:
     """Type, object and message of every event with a reason."""
     found = [one for one in world.store.list(EVENTS, "default").items if one["reason"] == reason]
     return [(one["type"], one["involvedObject"]["name"], one["message"]) for one in found]
@@ -19,23 +19,23 @@ def told(world: JobWorld, reason: str) -> list[tuple[str, str, str]]:
 # ── groups of pods ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_group_that_stays_incomplete_is_told_so_once() -> None:
+def test_a_group_that_stays_incomplete_gets_one_event() -> None:
     world = JobWorld()
     world.create(group_pod("one", "gang", 2))
     world.pass_time(30)
-    assert told(world, COMPOSE) == [("Warning", "one", FEWER)]
+    assert events_with(world, COMPOSE) == [("Warning", "one", FEWER)]
     world.create(group_pod("two", "gang", 2))
     world.until(lambda: running(world, 2))
-    assert len(told(world, COMPOSE)) == 1
+    assert len(events_with(world, COMPOSE)) == 1
 
 
-def test_pods_that_come_one_after_the_other_are_not_complained_about() -> None:
+def test_a_group_whose_pods_are_created_one_by_one_gets_no_event() -> None:
     world = JobWorld()
     world.create(group_pod("one", "gang", 2))
     world.pass_time(0.5)
     world.create(group_pod("two", "gang", 2))
     world.until(lambda: running(world, 2))
-    assert told(world, COMPOSE) == []
+    assert events_with(world, COMPOSE) == []
 
 
 def test_pods_of_a_group_must_name_one_queue_and_one_size() -> None:
@@ -47,14 +47,14 @@ def test_pods_of_a_group_must_name_one_queue_and_one_size() -> None:
         world.create(pod)
     world.pass_time(5)
     sizes = "'kueue.x-k8s.io/pod-group-total-count' values: 2!=1"
-    assert sorted(told(world, COMPOSE)) == [
+    assert sorted(events_with(world, COMPOSE)) == [
         ("Warning", "a", f"pods 'a' and 'b' has different {sizes}"),
         ("Warning", "one", "pods 'one' and 'two' has different queue names: main!=other"),
     ]
     assert world.workloads() == []
 
 
-def test_a_group_does_not_take_over_a_workload_of_its_name() -> None:
+def test_a_group_does_not_adopt_another_workload_of_its_name() -> None:
     world = JobWorld()
     pod_set = {"name": "main", "count": 1, "template": pod_template()}
     world.make(api_kinds.WORKLOADS, "gang", {"queueName": "main", "podSets": [pod_set]})
@@ -65,7 +65,7 @@ def test_a_group_does_not_take_over_a_workload_of_its_name() -> None:
         'A Workload named "gang" already exists but is not a pod group workload; '
         "this pod group cannot be admitted"
     )
-    assert told(world, "WorkloadNameConflict") == [("Warning", "one", why)]
+    assert events_with(world, "WorkloadNameConflict") == [("Warning", "one", why)]
     assert all(pod["spec"]["schedulingGates"] for pod in world.pods())
 
 
@@ -73,7 +73,7 @@ def test_a_group_does_not_take_over_a_workload_of_its_name() -> None:
 
 
 def checked() -> JobWorld:
-    """A queue where somebody has to agree."""
+    """A queue with an admission check."""
     world = JobWorld()
     world.make(api_kinds.CHECKS, "budget", {"controllerName": "example.com/budget"})
     yes = {"type": "Active", "status": "True", "reason": "Active", "message": ""}
@@ -84,7 +84,7 @@ def checked() -> JobWorld:
     return world
 
 
-def say(world: JobWorld, message: str, state: str = "Pending") -> None:
+def set_check_message(world: JobWorld, message: str, state: str = "Pending") -> None:
     name, when = world.workload()["metadata"]["name"], "2026-01-01T00:00:00Z"
     check = {"name": "budget", "state": state, "message": message, "lastTransitionTime": when}
     body: Object = {"status": {"admissionChecks": [check]}}
@@ -92,25 +92,25 @@ def say(world: JobWorld, message: str, state: str = "Pending") -> None:
     world.pass_time(5)
 
 
-def test_what_a_check_says_is_told_about_the_job_whenever_it_says_something_else() -> None:
+def test_each_new_message_of_a_check_is_an_event_of_the_job() -> None:
     world = checked()
     world.create(job("train", seconds=None))
     world.until(lambda: bool(world.workloads()) and world.told("QuotaReserved")[0] == "True")
     world.pass_time(5)
-    assert told(world, CHECKED) == [], "there is nothing to tell"
-    say(world, "asking")
-    say(world, "nearly there")
+    assert events_with(world, CHECKED) == [], "there is nothing to tell"
+    set_check_message(world, "asking")
+    set_check_message(world, "nearly there")
     said = [("Normal", "train", "budget: asking"), ("Normal", "train", "budget: nearly there")]
-    assert told(world, CHECKED) == said
-    say(world, "granted", "Ready")
+    assert events_with(world, CHECKED) == said
+    set_check_message(world, "granted", "Ready")
     world.until(lambda: running(world, 4))
-    assert told(world, CHECKED) == said
+    assert events_with(world, CHECKED) == said
 
 
-def test_it_is_told_about_every_pod_of_a_group() -> None:
+def test_every_pod_of_a_group_gets_the_event() -> None:
     world = checked()
     for name in ("one", "two"):
         world.create(group_pod(name, "gang", 2))
     world.until(lambda: bool(world.workloads()) and world.told("QuotaReserved")[0] == "True")
-    say(world, "asking")
-    assert told(world, CHECKED) == [("Normal", name, "budget: asking") for name in ("one", "two")]
+    set_check_message(world, "asking")
+    assert events_with(world, CHECKED) == [("Normal", name, "budget: asking") for name in ("one", "two")]

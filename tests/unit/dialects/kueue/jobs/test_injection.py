@@ -1,4 +1,4 @@
-"""What pods are given when their job starts: a gate and later a host, or the one domain at once."""
+"""Injection into pods: the topology gate, or the node selector of a single domain."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TWO_RACKS = workload(["block", "rack"], in_domain(2, "b1", "r1"), in_domain(2, "
 
 
 @pytest.mark.parametrize("found", [HOST, RACK, TWO_RACKS])
-def test_by_default_every_pod_is_held_back_by_a_gate(found: dict[str, Any]) -> None:
+def test_by_default_every_pod_gets_the_topology_gate(found: dict[str, Any]) -> None:
     (extra,) = injections(found, FLAVORS)
     assert extra.gates == (TOPOLOGY_GATE,)
     assert extra.node_selector == {"pool": "gpu"}
@@ -50,7 +50,7 @@ def test_by_default_every_pod_is_held_back_by_a_gate(found: dict[str, Any]) -> N
     ("found", "where"),
     [(HOST, {"kubernetes.io/hostname": "h1"}), (RACK, {"block": "b1", "rack": "r1"})],
 )
-def test_pods_that_one_domain_holds_may_be_sent_there_at_once(
+def test_pods_in_one_domain_may_get_a_node_selector_instead_of_a_gate(
     found: dict[str, Any], where: dict[str, str]
 ) -> None:
     (extra,) = injections(found, FLAVORS, ALONE)
@@ -58,7 +58,7 @@ def test_pods_that_one_domain_holds_may_be_sent_there_at_once(
     assert extra.node_selector == {"pool": "gpu", **where}
 
 
-def test_pods_of_several_domains_are_told_apart_by_the_gate_all_the_same() -> None:
+def test_pods_in_several_domains_get_the_gate_in_any_case() -> None:
     (extra,) = injections(TWO_RACKS, FLAVORS, ALONE)
     assert extra.gates == (TOPOLOGY_GATE,)
     assert extra.node_selector == {"pool": "gpu"}

@@ -1,4 +1,4 @@
-"""What queued jobs are given, the Workloads that stand for them, and pods that join one."""
+"""Defaults of queued jobs, their Workloads, and pods that join one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pod(name: str, created: str = "", cpu: str = "1", **labels: str) -> Object:
     return {"kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def test_a_job_in_a_queue_is_held_back_and_any_other_is_left_alone() -> None:
+def test_a_queued_job_is_suspended_and_any_other_is_unchanged() -> None:
     assert default_job(job(labels=QUEUED))["spec"]["suspend"] is True
     assert default_job(job()) == job()
     assert default_job(job(labels=QUEUED), JobSurroundings(owned=True)) == job(labels=QUEUED)
@@ -52,7 +52,7 @@ def test_a_job_in_a_queue_is_held_back_and_any_other_is_left_alone() -> None:
     }
 
 
-def test_pods_of_a_deployment_are_held_back_one_by_one() -> None:
+def test_pods_of_a_deployment_are_gated_one_by_one() -> None:
     given = made("Deployment", {"template": copy.deepcopy(TEMPLATE)}, labels=QUEUED)
     metadata = default_job(given)["spec"]["template"]["metadata"]
     assert metadata["labels"] == {**QUEUED, K + "managed": "true"}
@@ -60,7 +60,7 @@ def test_pods_of_a_deployment_are_held_back_one_by_one() -> None:
     assert "metadata" not in given["spec"]["template"], "the one given is not changed"
 
 
-def test_pods_of_an_elastic_job_wait_for_their_gate() -> None:
+def test_pods_of_an_elastic_job_are_gated() -> None:
     found = default_job(job(labels=QUEUED, annotations={K + "elastic-job": "true"}))
     assert found["spec"]["template"]["spec"]["schedulingGates"] == [{"name": K + "elastic-job"}]
     assert default_job(found) == found
@@ -121,7 +121,7 @@ def test_a_group_has_a_pod_set_for_each_role_and_leaves_out_the_youngest_excess(
 
 
 @pytest.mark.parametrize("index", ["2", "-1", "x"])
-def test_a_pod_cannot_have_a_number_that_its_group_lacks(index: str) -> None:
+def test_a_pod_index_must_be_below_the_group_size(index: str) -> None:
     with pytest.raises(ValueError, match="pod-group-pod-index"):
         group_workload([Field(pod("a", **{K + "pod-group-pod-index": index}))])
 
@@ -143,7 +143,7 @@ def test_pods_of_a_queued_stateful_set_join_its_workload_once() -> None:
     assert adopted(alone, made("StatefulSet", {"template": TEMPLATE})) == alone
 
 
-def test_a_pod_set_starts_with_what_its_flavors_say() -> None:
+def test_a_pod_set_gets_the_labels_and_tolerations_of_its_flavors() -> None:
     flavor = {"spec": {"nodeLabels": {"a": "b"}, "tolerations": [{"key": "t"}]}}
     given = Field({"name": "main", "count": 2, "flavors": {"cpu": "f", "memory": "f"}})
     found = injected(given, Field({"count": 4}), {"f": flavor})

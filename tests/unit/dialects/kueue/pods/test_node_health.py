@@ -1,4 +1,4 @@
-"""When a node has failed for a gang, and when a pod waits in vain, said by the objects alone."""
+"""When a node has failed for a gang, and when a pod cannot be bound."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pod(notes: dict[str, str] | None = None, phase: str = "Pending", **spec: Any
     return msgspec.convert({"metadata": meta, "spec": spec, "status": {"phase": phase}}, PodWire)
 
 
-def test_a_node_goes_by_its_host_label_and_a_cordon_is_a_taint() -> None:
+def test_a_node_is_known_by_its_hostname_label_and_a_cordon_is_a_taint() -> None:
     assert host_of(node()) == Host("host-1", False, NOW)
     assert host_of(node(unschedulable=True)).taints == (CORDON,)
     told = [{"key": CORDON.key, "effect": CORDON.effect}, {"key": "soft", "effect": "PreferNoSchedule"}]
@@ -51,12 +51,12 @@ def test_a_node_goes_by_its_host_label_and_a_cordon_is_a_taint() -> None:
 
 
 @pytest.mark.parametrize("runs", [True, False])
-def test_a_node_that_is_gone_or_says_nothing_has_failed(runs: bool) -> None:
+def test_a_deleted_node_or_one_without_a_ready_condition_has_failed(runs: bool) -> None:
     assert judged(None, [], runs, RULES, NOW).failed
     assert judged(Host("h", None), [], runs, RULES, NOW).failed
 
 
-def test_not_ready_is_a_failure_in_time_or_once_nobody_runs_there() -> None:
+def test_not_ready_is_a_failure_after_a_while_or_once_no_pod_runs_there() -> None:
     lately = Host("h", ready=False, since=NOW - 10)
     assert judged(lately, [], False, RULES, NOW).failed
     waiting = judged(lately, [], True, RULES, NOW)
@@ -80,7 +80,7 @@ def test_not_ready_is_a_failure_in_time_or_once_nobody_runs_there() -> None:
         (HOT_NOW, TaintTolerations(lasting=(BEARS,), passing=(BEARS,)), False, False),
     ],
 )
-def test_taints_count_for_those_that_do_not_bear_them(
+def test_untolerated_taints_are_failures(
     taint: Taint, consent: TaintTolerations, runs: bool, failed: bool
 ) -> None:
     host = Host("h", ready=True, taints=(taint,))
@@ -89,7 +89,7 @@ def test_taints_count_for_those_that_do_not_bear_them(
     assert not judged(host, [consent], runs, HealthRules(by_taints=False), NOW).failed
 
 
-def test_who_waits_for_a_host_is_a_bare_pending_pod_that_a_topology_sent_there() -> None:
+def test_a_pod_waits_for_its_host_if_it_is_pending_ungated_and_placed_by_topology() -> None:
     sent: Object = {"nodeSelector": {HOSTNAME: "h1"}}
     found = member_of(pod(**sent))
     assert found is not None and found.waits and found.host == "h1" and not found.runs
@@ -119,14 +119,14 @@ def placed(**status: Any) -> Object:
     }
 
 
-def test_a_workload_stands_on_the_hosts_of_its_assignment_until_it_leaves() -> None:
+def test_a_workload_is_on_the_hosts_of_its_assignment_until_it_is_evicted() -> None:
     found = stance_of(placed(unhealthyNodes=[{"name": "h1"}]))
     assert found is not None and dict(found.hosts) == {"h1": ("main",)} and found.failed == ("h1",)
     for ended in ("Finished", "Evicted"):
         assert stance_of(placed(conditions=[{"type": ended, "status": "True"}])) is None
 
 
-def test_flavors_and_checks_add_to_what_pods_bear() -> None:
+def test_flavors_and_checks_add_tolerations() -> None:
     update = {"name": "main", "tolerations": [{"key": "asked", "operator": "Exists", "tolerationSeconds": 9}]}
     flavors = {"f": {"spec": {"tolerations": [{"key": "given", "operator": "Exists"}]}}}
     (consent,) = consents_of(placed(admissionChecks=[{"podSetUpdates": [update]}]), flavors, ["main"])
@@ -134,7 +134,7 @@ def test_flavors_and_checks_add_to_what_pods_bear() -> None:
     assert [one.key for one in consent.passing] == ["asked"]
 
 
-def test_no_more_is_listed_than_the_api_allows() -> None:
+def test_no_more_nodes_are_listed_than_the_api_allows() -> None:
     failed = [f"h{number}" for number in range(20)]
     status = with_failures(placed(), failed, (), RULES, NOW)
     assert status is not None

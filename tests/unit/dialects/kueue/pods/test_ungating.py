@@ -1,4 +1,4 @@
-"""Which pods lose their gate, and where they are sent."""
+"""Which pods are ungated, and their domains."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from tests.support.gated_gangs import INDEX, RANKED, SUBGROUP, gang, groups, pod
 OFFSET = "kueue.x-k8s.io/pod-index-offset"
 
 
-def test_ranks_decide_whatever_order_pods_come_in() -> None:
+def test_ranks_decide_in_any_order_of_the_pods() -> None:
     workload = gang(("x1", 2), ("x2", 1), request=RANKED)
     assert where(workload, pod("c", 2), pod("a", 1), pod("b", 0)) == {"b": "x1", "a": "x1", "c": "x2"}
     assert where(workload, pod("c", 2)) == {"c": "x2"}
 
 
 def test_a_host_may_have_the_first_ranks_and_the_last() -> None:
-    """The last, smaller segment may stand where whole segments do; its ranks come last all the same."""
+    """The last, smaller segment may share a host with whole segments; its ranks still come last."""
     workload = gang(("x1", 2), ("x2", 2), ("x1", 1), request=RANKED)
     pods = [pod(f"p{rank}", rank) for rank in range(5)]
     assert list(where(workload, *pods).values()) == ["x1", "x1", "x2", "x2", "x1"]
     assert where(workload, pod("p4", 4, on="x1"), *pods[:2]) == {"p0": "x1", "p1": "x1"}
 
 
-def test_a_gang_whose_segments_do_not_divide_it_starts_to_the_last_pod() -> None:
+def test_all_pods_start_if_the_segment_size_does_not_divide_the_gang() -> None:
     request = {**RANKED, "podSetSliceRequiredTopology": "rack", "podSetSliceSize": 2}
     workload = gang(("x1", 2), ("x2", 2), ("x3", 1), request=request)
     assert len(where(workload, *(pod(f"p{rank}", rank) for rank in range(5)))) == 5
 
 
-def test_subgroups_count_through() -> None:
+def test_ranks_continue_across_subgroups() -> None:
     request = {**RANKED, "subGroupIndexLabel": SUBGROUP, "subGroupCount": 2}
     workload = gang(("x1", 2), ("x2", 2), request=request)
     pods = [pod(f"{job}{index}", index, labels={SUBGROUP: str(job)}) for job in (1, 0) for index in (1, 0)]
@@ -46,7 +46,7 @@ def test_an_offset_moves_the_first_rank() -> None:
     assert where(workload, pods[0]) == {"b": "x2"}
 
 
-def test_a_group_counts_through_from_its_leader() -> None:
+def test_indexes_of_a_group_start_with_its_leader() -> None:
     hosts = {"workers": [("x1", 1), ("x2", 2)], "leader": [("x1", 1)]}
     workload = groups(hosts, {**RANKED, "podSetGroupName": "g"})
     pods = [pod(f"w{rank}", rank, part="workers") for rank in (3, 2, 1)]
@@ -59,13 +59,13 @@ def test_a_group_counts_through_from_its_leader() -> None:
 
 
 @pytest.mark.parametrize("indices", [("0", "0"), ("0", "9"), ("0", "-1"), ("0", "many"), ("0", None)])
-def test_ranks_that_make_no_sense_are_not_used(indices: tuple[str | None, str | None]) -> None:
+def test_invalid_ranks_are_not_used(indices: tuple[str | None, str | None]) -> None:
     workload = gang(("x1", 1), ("x2", 1), request=RANKED)
     pods = [pod(f"p{number}", index) for number, index in enumerate(indices)]
     assert sorted(where(workload, *pods).values()) == ["x1", "x2"]
 
 
-def test_a_pod_that_its_controller_made_twice_takes_nobodys_place() -> None:
+def test_a_duplicate_pod_gets_no_slot() -> None:
     workload = gang(("x1", 1), ("x2", 1), request=RANKED)
     first, double, other = pod("p0-a", 0, job="j"), pod("p0-b", 0, job="j"), pod("p1", 1, job="j")
     assert where(workload, double, other, first) == {"p0-a": "x1", "p1": "x2"}, "one of the two"
@@ -77,7 +77,7 @@ def test_a_pod_that_its_controller_made_twice_takes_nobodys_place() -> None:
     assert where(workload, stands, pod("p0-b", 0, job="k")) == {"p0-b": "x2"}, "numbers that mean nothing"
 
 
-def test_pods_that_are_over_or_leave_hold_no_slot() -> None:
+def test_finished_and_terminating_pods_hold_no_slot() -> None:
     workload = gang(("x1", 1), request=RANKED)
     assert where(workload, pod("old", 0, on="x1"), pod("new", 0)) == {}
     assert where(workload, pod("old", 0, on="x1", phase="Failed"), pod("new", 0)) == {"new": "x1"}
@@ -85,7 +85,7 @@ def test_pods_that_are_over_or_leave_hold_no_slot() -> None:
     assert where(workload, pod("old", 0, leaving=True)) == {}
 
 
-def test_what_is_under_way_holds_its_slot() -> None:
+def test_an_ungating_in_flight_holds_its_slot() -> None:
     workload = gang(("x1", 1), ("x2", 1))
     assert where(workload, pod("a"), pod("b"), expected={"uid-a": ("x1",)}) == {"b": "x2"}
     assert where(workload, pod("a"), pod("b"), expected={"uid-b": ("x1",)}) == {"a": "x2"}
@@ -102,7 +102,7 @@ def test_after_a_replacement_each_rank_has_its_own_new_slot() -> None:
     assert where(workload, *standing, still, pod("new2", 2)) == {"new2": "x6"}
 
 
-def test_nobody_is_sent_to_a_failed_host() -> None:
+def test_no_pod_is_assigned_to_a_failed_host() -> None:
     ranked, greedy = gang(("x1", 1), ("x2", 1), request=RANKED), gang(("x1", 1), ("x2", 1))
     for workload in (ranked, greedy):
         workload["status"]["unhealthyNodes"] = [{"name": "x1"}]
@@ -111,7 +111,7 @@ def test_nobody_is_sent_to_a_failed_host() -> None:
     assert where(greedy, pod("a"), pod("b")) == {"a": "x2"}
 
 
-def test_only_a_gang_that_is_admitted_and_stays_has_places() -> None:
+def test_only_an_admitted_gang_that_is_not_evicted_has_slots() -> None:
     for kind, status in (("Admitted", "False"), ("Evicted", "True"), ("Finished", "True")):
         workload = gang(("x1", 1))
         known = {one["type"]: one for one in workload["status"]["conditions"]}
@@ -131,7 +131,7 @@ def test_a_gang_of_billions_of_pods_has_a_bounded_number_of_slots(elastic: bool)
     assert (found.parts[0].count, len(found.parts[0].slots)) == (2**31 - 1, SLOTS_MAX)
 
 
-def test_an_offset_that_is_no_number_is_told_and_holds_all_back() -> None:
+def test_an_invalid_offset_is_reported_and_blocks_all_pods() -> None:
     places = placed(gang(("x1", 2), request=RANKED))
     assert places is not None
     answer = ungatings(places, [wire(pod("a", 0)), wire(pod("b", 1, notes={OFFSET: "one"}))], {})
@@ -139,7 +139,7 @@ def test_an_offset_that_is_no_number_is_told_and_holds_all_back() -> None:
     assert 'Pod "b"' in answer.trouble and '"one"' in answer.trouble
 
 
-def test_the_patch_keeps_the_gates_of_others_and_means_this_very_pod() -> None:
+def test_the_patch_keeps_other_gates_and_is_limited_to_the_uid() -> None:
     held = pod("a", 0)
     held["spec"]["schedulingGates"].append({"name": "example.com/later"})
     places = placed(gang(("x1", 1), request={"podIndexLabel": INDEX}))

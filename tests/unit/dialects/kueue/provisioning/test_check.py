@@ -1,4 +1,4 @@
-"""What is asked of an autoscaler, and what its answers mean for a check."""
+"""ProvisioningRequests, and the state of a check by their conditions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 from bayplan.dialects.kueue.provisioning import check as provisioning
 from bayplan.dialects.kueue.provisioning.check import ProvisioningContext, ProvisioningStep, course
 from bayplan.dialects.kueue.provisioning.requests import (
-    EQUAL_NEEDS,
+    EQUAL_REQUIREMENTS,
     EQUAL_TEMPLATES,
     REQUESTS,
     Config,
-    asked,
     attempt_of,
     bundles,
+    new_request,
     request_name,
     template_name,
 )
@@ -57,7 +57,7 @@ def config(**spec: Any) -> Config:
     return Config.of({"spec": {"provisioningClassName": "c", **spec}})
 
 
-def around(*, flavor: Object | None = None, **more: Any) -> ProvisioningContext:
+def context(*, flavor: Object | None = None, **more: Any) -> ProvisioningContext:
     reference = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "cfg"}
     spec = {"provisioningClassName": "c", "retryStrategy": {"backoffLimitCount": 2, "backoffBaseSeconds": 60}}
     told = {
@@ -86,9 +86,9 @@ def request(
 OWNER = {"kind": "Workload", "name": "wl", "uid": "u1"}
 
 
-def answered(before: Object, *requests: Object, **more: Any) -> Object:
-    """The check after the autoscaler's answer."""
-    found = course(workload(pod_set("main"), checks=[before], **more), requests, (), around(), NOW)
+def check_after(before: Object, *requests: Object, **more: Any) -> Object:
+    """The check after the conditions of the request."""
+    found = course(workload(pod_set("main"), checks=[before], **more), requests, (), context(), NOW)
     if found.status is None:
         return before
     (after,) = found.status["admissionChecks"]
@@ -96,14 +96,14 @@ def answered(before: Object, *requests: Object, **more: Any) -> Object:
 
 
 def names(found: ProvisioningStep) -> tuple[list[str], list[str]]:
-    """What is made, and what goes."""
+    """The names of objects to create and to delete."""
     return [one.name for one in found.wanted], [one["metadata"]["name"] for one in found.spent]
 
 
 # ── names ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_names_are_those_that_tools_know() -> None:
+def test_names_are_those_of_kueue() -> None:
     assert request_name("wl", "prov", 3) == "wl-prov-3"
     assert template_name("wl-prov-3", "main") == "ppt-wl-prov-3-main"
     assert attempt_of("wl-prov-3", "wl", "prov") == 3
@@ -111,7 +111,7 @@ def test_names_are_those_that_tools_know() -> None:
         assert attempt_of(other, "wl", "prov") is None
 
 
-def test_a_long_name_is_cut_and_still_tells_its_attempt() -> None:
+def test_the_attempt_of_a_truncated_name_is_found() -> None:
     long = "w" * 250
     first, twelfth = request_name(long, "prov", 1), request_name(long, "prov", 12)
     assert len(first) == 253 and first != twelfth and first[:248] == "w" * 247 + "-"
@@ -127,17 +127,17 @@ def shared(found: list[Any] | None) -> list[tuple[tuple[str, ...], int]]:
     return [(one.names, one.count) for one in found or ()]
 
 
-def test_pod_sets_that_are_alike_share_an_entry() -> None:
+def test_equal_pod_sets_share_an_entry() -> None:
     gang = workload(pod_set("a", 1), pod_set("b", 2, image="j"), pod_set("c", 3), pod_set("d", 4, cpu="2"))
     alone = [(("a",), 1), (("b",), 2), (("c",), 3), (("d",), 4)]
     assert shared(bundles(gang, config())) == alone
     equal = config(podSetMergePolicy=EQUAL_TEMPLATES)
     assert shared(bundles(gang, equal)) == [(("a", "c"), 4), (("b",), 2), (("d",), 4)]
-    similar = config(podSetMergePolicy=EQUAL_NEEDS)
+    similar = config(podSetMergePolicy=EQUAL_REQUIREMENTS)
     assert shared(bundles(gang, similar)) == [(("a", "b", "c"), 6), (("d",), 4)]
 
 
-def test_pods_that_were_not_given_quota_or_use_nothing_managed_are_not_asked_for() -> None:
+def test_pods_without_quota_or_managed_resources_are_not_requested() -> None:
     gang = workload(pod_set("none", 0), pod_set("cut", 2), pod_set("main", 3), cut=0, main=1)
     assert shared(bundles(gang, config())) == [(("main",), 1)]
     assert bundles(gang, config(managedResources=["gpu"])) == []
@@ -145,13 +145,13 @@ def test_pods_that_were_not_given_quota_or_use_nothing_managed_are_not_asked_for
     assert bundles(gang, config()) is None
 
 
-def test_a_template_is_the_pod_as_it_will_be_on_its_flavor() -> None:
+def test_a_template_contains_the_injections_of_its_flavor() -> None:
     one = pod_set("main", 2, nodeSelector={"zone": "a"}, tolerations=[{"key": "old"}])
     one["template"]["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "4", "gpu": "1"}
     flavor = {"spec": {"nodeLabels": {"pool": "p"}, "tolerations": [{"key": "old"}, {"key": "new"}]}}
     gang = workload(one)
     gang["metadata"]["annotations"] = {"provreq.kueue.x-k8s.io/until": "9", "other": "x"}
-    made = asked(gang, "prov", 1, config(parameters={"p": "1"}), {"f": flavor}, REQUESTS)
+    made = new_request(gang, "prov", 1, config(parameters={"p": "1"}), {"f": flavor}, REQUESTS)
     spec = made.templates[0]["template"]["spec"]
     assert spec["nodeSelector"] == {"zone": "a", "pool": "p"}
     assert spec["tolerations"] == [{"key": "old"}, {"key": "new"}]
@@ -161,25 +161,25 @@ def test_a_template_is_the_pod_as_it_will_be_on_its_flavor() -> None:
     assert made.request["spec"]["parameters"] == {"p": "1", "until": "9"}
 
 
-def test_a_pod_that_contradicts_its_flavor_or_has_none_is_told() -> None:
+def test_a_conflict_with_the_flavor_or_a_missing_flavor_is_reported() -> None:
     gang = workload(pod_set("main", nodeSelector={"pool": "mine"}))
-    found = course(gang, (), (), around(flavor={"nodeLabels": {"pool": "p"}}), NOW)
+    found = course(gang, (), (), context(flavor={"nodeLabels": {"pool": "p"}}), NOW)
     assert found.status is not None and not found.wanted
     assert found.status["admissionChecks"][0]["message"] == (
         'Error creating PodTemplate "ppt-wl-prov-1-main": invalid admission check PodSetUpdate: '
         "conflict for nodeSelector: conflict for key=pool, value1=mine, value2=p"
     )
-    found = course(gang, (), (), around(flavors={}), NOW)
+    found = course(gang, (), (), context(flavors={}), NOW)
     assert found.status is not None
     assert found.status["admissionChecks"][0]["message"].endswith(
         'resourceflavors.kueue.x-k8s.io "f" not found'
     )
 
 
-def test_pauses_double_up_to_the_longest() -> None:
+def test_the_backoff_doubles_up_to_its_maximum() -> None:
     retry = config(retryStrategy={"backoffBaseSeconds": 60, "backoffMaxSeconds": 200})
-    assert [retry.pause(attempt) for attempt in (1, 2, 3, 50)] == [60, 120, 200, 200]
-    assert (config().retries, config().first_seconds, config().longest_seconds) == (3, 60, 1800)
+    assert [retry.backoff_seconds(attempt) for attempt in (1, 2, 3, 50)] == [60, 120, 200, 200]
+    assert (config().retries, config().backoff_base_seconds, config().backoff_max_seconds) == (3, 60, 1800)
 
 
 # ── what answers mean ──────────────────────────────────────────────────────────────────────────────
@@ -202,21 +202,21 @@ def test_pauses_double_up_to_the_longest() -> None:
         (check(retryCount=1), request("Failed"), "Pending", "Retrying after failure: m"),
     ],
 )  # fmt: skip
-def test_answers_become_the_state_of_the_check(
+def test_conditions_of_the_request_decide_the_state_of_the_check(
     before: Object, answer: Object, state: str, message: str
 ) -> None:
-    after = answered(before, answer)
+    after = check_after(before, answer)
     assert (after["state"], after["message"]) == (state, message)
     assert after["lastTransitionTime"] == (EARLIER if state == before["state"] else NOW_TEXT)
 
 
-def test_the_pause_before_the_next_attempt_grows() -> None:
-    assert answered(check(), request("Failed"))["requeueAfterSeconds"] == 60
-    later = answered(check(retryCount=1), request("Failed", name="wl-prov-2"))
+def test_the_backoff_before_the_next_attempt_grows() -> None:
+    assert check_after(check(), request("Failed"))["requeueAfterSeconds"] == 60
+    later = check_after(check(retryCount=1), request("Failed", name="wl-prov-2"))
     assert later["state"] == "Retry" and later["requeueAfterSeconds"] == 120
 
 
-def test_every_pod_set_that_shares_an_entry_gets_what_was_provisioned() -> None:
+def test_every_pod_set_that_shares_an_entry_gets_the_updates() -> None:
     gang = workload(pod_set("main"), pod_set("more"))
     label = {"key": "group", "valueFromProvisioningClassDetail": "Group"}
     absent = {"key": "zone", "valueFromProvisioningClassDetail": "Zone"}
@@ -226,7 +226,7 @@ def test_every_pod_set_that_shares_an_entry_gets_what_was_provisioned() -> None:
         "podSetUpdates": {"nodeSelector": [label, absent]},
     }
     told = request("Provisioned", provisioningClassDetails={"Group": "g1"})
-    found = course(gang, [told], (), around(configs={"cfg": {"spec": spec}}), NOW)
+    found = course(gang, [told], (), context(configs={"cfg": {"spec": spec}}), NOW)
     assert found.status is not None
     notes = {provisioning.CONSUME: "wl-prov-1", provisioning.CLASS: "c"}
     assert found.status["admissionChecks"][0]["podSetUpdates"] == [
@@ -237,49 +237,49 @@ def test_every_pod_set_that_shares_an_entry_gets_what_was_provisioned() -> None:
 # ── what is made, and what goes ────────────────────────────────────────────────────────────────────
 
 
-def test_the_latest_attempt_counts_and_earlier_ones_go() -> None:
+def test_the_latest_attempt_counts_and_earlier_ones_are_deleted() -> None:
     gang = workload(pod_set("main"), checks=[check(retryCount=1)])
     both = [request("Failed"), request(name="wl-prov-2")]
-    assert names(course(gang, both, (), around(), NOW)) == ([], ["wl-prov-1"])
-    assert names(course(gang, both[::-1], (), around(), NOW)) == ([], ["wl-prov-1"])
-    assert names(course(gang, both[:1], (), around(), NOW)) == (["wl-prov-2"], [])
-    assert names(course(gang, (), (), around(), NOW)) == (["wl-prov-2"], [])
+    assert names(course(gang, both, (), context(), NOW)) == ([], ["wl-prov-1"])
+    assert names(course(gang, both[::-1], (), context(), NOW)) == ([], ["wl-prov-1"])
+    assert names(course(gang, both[:1], (), context(), NOW)) == (["wl-prov-2"], [])
+    assert names(course(gang, (), (), context(), NOW)) == (["wl-prov-2"], [])
 
 
-def test_a_request_that_says_something_else_goes_before_its_name_is_used_again() -> None:
+def test_an_outdated_request_is_deleted_before_its_name_is_reused() -> None:
     gang, other = workload(pod_set("main")), request()
     other["spec"]["provisioningClassName"] = "old"
-    assert names(course(gang, [other], (), around(), NOW)) == ([], ["wl-prov-1"])
+    assert names(course(gang, [other], (), context(), NOW)) == ([], ["wl-prov-1"])
     other["metadata"]["deletionTimestamp"] = EARLIER
-    assert names(course(gang, [other], (), around(), NOW)) == ([], [])
+    assert names(course(gang, [other], (), context(), NOW)) == ([], [])
 
 
 @pytest.mark.parametrize("over", ["Finished", "Evicted"])
-def test_without_quota_nothing_is_asked_for(over: str) -> None:
+def test_without_quota_nothing_is_requested(over: str) -> None:
     gang = workload(pod_set("main"), conditions=[{"type": over, "status": "True"}])
     template = {**request(name="ppt-x"), "kind": "PodTemplate"}
-    assert names(course(gang, [request()], [template], around(), NOW)) == ([], ["wl-prov-1", "ppt-x"])
+    assert names(course(gang, [request()], [template], context(), NOW)) == ([], ["wl-prov-1", "ppt-x"])
     gang["status"]["conditions"] = []
-    assert names(course(gang, [request()], (), around(), NOW)) == ([], ["wl-prov-1"])
+    assert names(course(gang, [request()], (), context(), NOW)) == ([], ["wl-prov-1"])
 
 
-def test_what_belongs_to_an_earlier_workload_of_the_name_is_left_to_the_api() -> None:
+def test_objects_of_an_earlier_workload_of_the_name_are_left_to_garbage_collection() -> None:
     earlier = request("Failed")
     earlier["metadata"]["ownerReferences"] = [{**OWNER, "uid": "u0"}]
-    assert names(course(workload(pod_set("main")), [earlier], (), around(), NOW)) == (["wl-prov-1"], [])
+    assert names(course(workload(pod_set("main")), [earlier], (), context(), NOW)) == (["wl-prov-1"], [])
 
 
-def test_a_check_that_is_settled_or_of_others_asks_for_nothing() -> None:
+def test_a_ready_check_or_one_of_another_controller_requests_nothing() -> None:
     for settled in (check("Ready"), check("Rejected"), check("Retry"), check() | {"name": "theirs"}):
         gang = workload(pod_set("main"), checks=[settled])
-        assert course(gang, (), (), around(), NOW) == ProvisioningStep()
+        assert course(gang, (), (), context(), NOW) == ProvisioningStep()
 
 
-def test_a_parameter_of_the_user_wins_over_the_configuration_for_good() -> None:
+def test_a_parameter_of_the_user_overrides_the_configuration() -> None:
     gang = workload(pod_set("main"))
     gang["metadata"]["annotations"] = {"provreq.kueue.x-k8s.io/p": "mine"}
     spec = {"provisioningClassName": "c", "parameters": {"p": "1"}}
-    world = around(configs={"cfg": {"spec": spec}})
+    world = context(configs={"cfg": {"spec": spec}})
     (made,) = course(gang, (), (), world, NOW).wanted
     assert made.request is not None
     there = request()
@@ -287,9 +287,9 @@ def test_a_parameter_of_the_user_wins_over_the_configuration_for_good() -> None:
     assert names(course(gang, [there], (), world, NOW)) == ([], [])
 
 
-def test_without_the_kind_nothing_is_made_and_nothing_goes() -> None:
+def test_without_the_crd_nothing_is_created_or_deleted() -> None:
     template = {**request(name="ppt-x"), "kind": "PodTemplate"}
-    world = around(kind=None, trouble={"prov": provisioning.NOT_SERVED})
+    world = context(kind=None, trouble={"prov": provisioning.NOT_SERVED})
     found = course(workload(pod_set("main")), (), [template], world, NOW)
     assert names(found) == ([], []) and found.status is not None
     assert found.status["admissionChecks"][0]["message"] == provisioning.NOT_SERVED

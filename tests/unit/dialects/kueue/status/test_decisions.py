@@ -1,4 +1,4 @@
-"""What a decision makes of a Workload's status."""
+"""The status of a Workload after an admission decision."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_admitting_twice_writes_once() -> None:
     assert admitted(before | {"status": status}, Admit(demand(), admission()), NOW + 60) is None
 
 
-def test_checks_are_entered_as_pending_and_hold_the_admission_back() -> None:
+def test_checks_start_as_pending_and_block_the_admission() -> None:
     action = Admit(demand(), admission(Delayed.PENDING, None), checks=("b", "a"))
     status = admitted(workload(admissionChecks=[check("Ready", "b"), check("Ready", "gone")]), action, NOW)
     assert status is not None
@@ -107,7 +107,7 @@ def test_checks_are_entered_as_pending_and_hold_the_admission_back() -> None:
     assert conditions(status) == {"QuotaReserved": RESERVED, "Admitted": UNSATISFIED}
 
 
-def test_a_place_that_is_still_to_be_found_holds_the_admission_back() -> None:
+def test_a_pending_placement_blocks_the_admission() -> None:
     action = Admit(demand(), admission(Delayed.PENDING, None), checks=("prov",))
     status = admitted(workload(admissionChecks=[check("Ready")]), action, NOW)
     assert conditions(status)["Admitted"] == (
@@ -117,7 +117,7 @@ def test_a_place_that_is_still_to_be_found_holds_the_admission_back() -> None:
     )
 
 
-def test_a_second_pass_that_finds_the_place_admits() -> None:
+def test_a_second_pass_that_places_the_gang_admits_it() -> None:
     first = workload(admissionChecks=[check("Ready")])
     pending = admitted(first, Admit(demand(), admission(Delayed.PENDING, None), checks=("prov",)), NOW)
     action = Admit(demand(given=admission()), admission(Delayed.READY), checks=("prov",))
@@ -128,7 +128,7 @@ def test_a_second_pass_that_finds_the_place_admits() -> None:
     assert [c["lastTransitionTime"] for c in status["conditions"]] == [NOW_TEXT, "1970-01-12T13:46:49Z"]
 
 
-def test_reserving_quota_again_ends_what_was_before() -> None:
+def test_reserving_quota_again_resets_eviction_and_preemption() -> None:
     before = workload(
         condition("QuotaReserved", "False", "PendingEvaluation", "left"),
         condition("Evicted", "True", "Preempted", "for another"),
@@ -152,7 +152,7 @@ def test_reserving_quota_again_ends_what_was_before() -> None:
     assert status["requeueState"] == {"count": 1}
 
 
-def test_a_refusal_is_told_with_what_was_asked_for() -> None:
+def test_a_rejection_is_reported_with_the_requests() -> None:
     action = ReportNotAdmitted(demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=(SHORT,)))
     status = declined(workload(requeueState={"count": 1}), action, NOW)
     assert status == {
@@ -165,7 +165,7 @@ def test_a_refusal_is_told_with_what_was_asked_for() -> None:
     }
 
 
-def test_a_second_refusal_changes_the_message_but_not_the_time() -> None:
+def test_a_second_rejection_changes_the_message_but_not_the_transition_time() -> None:
     first = declined(
         workload(),
         ReportNotAdmitted(demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=(SHORT,))),
@@ -192,7 +192,7 @@ def test_a_second_refusal_changes_the_message_but_not_the_time() -> None:
     assert {c["lastTransitionTime"] for c in other["conditions"]} == {NOW_TEXT}
 
 
-def test_a_gang_that_lacks_a_place_is_told_what_would_help_after_the_sentence_that_tools_parse() -> None:
+def test_hints_follow_the_message_that_tools_parse() -> None:
     near = NearMiss(("r1",), "rack", 1, 1, "cpu", 500)
     misfit = Misfit(Code.NO_ROOM, ("one",), "default", fit=1, asked=2, nearest=near)
     action = ReportNotAdmitted(
@@ -208,7 +208,7 @@ def test_a_gang_that_lacks_a_place_is_told_what_would_help_after_the_sentence_th
 
 
 @pytest.mark.parametrize("given", [None, admission()])
-def test_a_gang_that_holds_quota_keeps_it_when_no_place_is_found(given: object) -> None:
+def test_a_gang_that_holds_quota_keeps_it_when_its_placement_fails(given: object) -> None:
     action = ReportNotAdmitted(
         demand(given=admission()), AdmissionRejection(AdmissionReason.NO_PLACE, tried=(SHORT,))
     )
@@ -233,7 +233,7 @@ def evict(why: EvictionReason = EvictionReason.PRIORITY, failed: tuple[str, ...]
         (EvictionReason.FAIR_SHARE, "InCohortFairSharing", "Fair Sharing within the cohort"),
     ],
 )
-def test_a_victim_is_told_for_whom_and_why(why: EvictionReason, short: str, words: str) -> None:
+def test_a_preempted_gang_names_preemptor_and_reason(why: EvictionReason, short: str, words: str) -> None:
     status = evicted(held(), evict(why), NOW)
     assert status is not None
     message = (
@@ -259,7 +259,7 @@ def test_the_generation_is_observed_in_all_conditions_but_preempted() -> None:
     assert observed["Evicted"] == 4 and observed["Preempted"] is None
 
 
-def test_a_gang_without_replacement_for_its_nodes_leaves() -> None:
+def test_a_gang_without_replacement_for_its_nodes_is_evicted() -> None:
     before = held(
         unhealthyNodes=[{"name": "x0"}, {"name": "x1"}],
         clusterName="elsewhere",
@@ -293,6 +293,6 @@ def test_a_gang_without_replacement_for_its_nodes_leaves() -> None:
     assert status["preemptionGates"][0] == {"name": "g", "position": "Closed", "lastTransitionTime": NOW_TEXT}
 
 
-def test_a_gang_that_leaves_already_is_not_told_again() -> None:
+def test_an_evicted_gang_is_not_evicted_again() -> None:
     leaving = held(condition("Evicted", "True", "Preempted", "for another"))
     assert evicted(leaving, evict(), NOW) is None

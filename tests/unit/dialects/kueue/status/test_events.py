@@ -1,4 +1,4 @@
-"""What is announced about Workloads, as `kubectl describe` shows it and as tools parse it."""
+"""Events about Workloads, as `kubectl describe` shows them and as tools parse them."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ NO_NODE_TEXT = (
 )
 
 
-def told(notices: list[WorkloadEvent]) -> list[tuple[str, str, str]]:
+def summaries(notices: list[WorkloadEvent]) -> list[tuple[str, str, str]]:
     return [(notice.kind, notice.reason, notice.message) for notice in notices]
 
 
-def ageless() -> Object:
+def without_creation_time() -> Object:
     found = workload()
     del found["metadata"]["creationTimestamp"]
     return found
@@ -53,7 +53,7 @@ def ageless() -> Object:
             [("Normal", "QuotaReserved", f"{QUEUED} 100s"), ADMITTED],
         ),
         (
-            ageless(),
+            without_creation_time(),
             Admit(demand(), admission()),
             [("Normal", "QuotaReserved", f"{QUEUED} 9223372037s"), ADMITTED],
         ),
@@ -159,13 +159,13 @@ def ageless() -> Object:
         ),
     ],
 )
-def test_actions_are_announced_word_for_word(
+def test_events_of_actions_have_the_exact_words(
     before: Object, action: Admit | EvictGang | ReportNotAdmitted, want: list[tuple[str, str, str]]
 ) -> None:
-    assert told(events(action, before, NOW)) == want
+    assert summaries(events(action, before, NOW)) == want
 
 
-def test_a_preemption_is_announced_to_both() -> None:
+def test_a_preemption_is_an_event_of_both_gangs() -> None:
     by = demand("high", uid="wl-high", priority=3, labels={"kueue.x-k8s.io/job-uid": "job-high"})
     victim = demand(priority=-1, given=admission(queue="tas-cq-c"))
     action = EvictGang(victim, EvictionReason.RECLAIM, by, ("main", "tas-cq-c"), ("main", "tas-cq-a"))
@@ -185,14 +185,14 @@ def test_a_preemption_is_announced_to_both() -> None:
     ]
 
 
-def test_a_preemption_by_nobody_known_says_so() -> None:
+def test_a_preemption_by_an_unknown_gang_says_so() -> None:
     action = EvictGang(demand(given=admission()), EvictionReason.PRIORITY, demand("high", uid=""))
     message = events(action, workload(RESERVED), NOW)[0].message
     assert "(UID: UNKNOWN, JobUID: UNKNOWN)" in message
     assert message.endswith("preemptor path: UNKNOWN; preemptee path: UNKNOWN")
 
 
-def test_the_same_refusal_is_announced_once() -> None:
+def test_the_same_rejection_is_one_event() -> None:
     action = ReportNotAdmitted(
         demand(), AdmissionRejection(AdmissionReason.NO_PLACE, tried=(PodSetAttempts("one", (NO_NODE,)),))
     )
@@ -201,10 +201,10 @@ def test_the_same_refusal_is_announced_once() -> None:
     other = ReportNotAdmitted(
         demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=action.refusal.tried)
     )
-    assert told(events(other, again, NOW + 1)) == [("Warning", "WaitingForQuota", NO_NODE_TEXT)]
+    assert summaries(events(other, again, NOW + 1)) == [("Warning", "WaitingForQuota", NO_NODE_TEXT)]
 
 
-def test_a_gang_that_leaves_already_is_not_announced_again() -> None:
+def test_an_evicted_gang_gets_no_second_event() -> None:
     leaving = workload(RESERVED, condition("Evicted", "True", "Preempted", "for another"))
     assert (
         events(EvictGang(demand(given=admission()), EvictionReason.PRIORITY, demand("high")), leaving, NOW)
@@ -212,12 +212,12 @@ def test_a_gang_that_leaves_already_is_not_announced_again() -> None:
     )
 
 
-def test_an_admission_after_its_checks_tells_how_long_they_took() -> None:
+def test_an_admission_after_its_checks_reports_their_duration() -> None:
     ready = {"name": "prov", "state": "Ready", "message": ""}
     before = workload(RESERVED, admission={"clusterQueue": "tas-main"}, admissionChecks=[ready])
     status = synced(before, ["prov"], NOW)
     assert status is not None
-    assert told(upkeep_events(before, status, NOW)) == [
+    assert summaries(upkeep_events(before, status, NOW)) == [
         ("Normal", "Admitted", "Admitted by ClusterQueue tas-main, wait time since reservation was 100s")
     ]
 
@@ -243,15 +243,15 @@ def test_an_admission_after_its_checks_tells_how_long_they_took() -> None:
         ),
     ],
 )
-def test_a_check_that_says_no_is_announced(state: str, want: tuple[str, str, str]) -> None:
+def test_a_rejected_or_retried_check_is_an_event(state: str, want: tuple[str, str, str]) -> None:
     said = {"name": "prov", "state": state, "message": "no"}
     before = workload(RESERVED, admission={"clusterQueue": "tas-main"}, admissionChecks=[said])
     status = synced(before, ["prov"], NOW)
     assert status is not None
-    assert told(upkeep_events(before, status, NOW)) == [want]
+    assert summaries(upkeep_events(before, status, NOW)) == [want]
 
 
-def test_a_notice_becomes_an_event_on_the_workload() -> None:
+def test_an_event_regards_the_workload() -> None:
     write = notice_write(WorkloadEvent("ns", "foo", "u-1", "Warning", "WaitingForQuota", "none left"), NOW)
     assert write.namespace == "ns"
     assert write.body["involvedObject"] == {

@@ -1,4 +1,4 @@
-"""The sentences that users of the queueing family know, word for word."""
+"""Messages of failed placements, in the exact words of Kueue."""
 
 from __future__ import annotations
 

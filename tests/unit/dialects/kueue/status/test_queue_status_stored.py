@@ -1,4 +1,4 @@
-"""What queues say of themselves is accepted by the API, read back as it was, and not written twice."""
+"""Statuses of queues are accepted by the API, read back unchanged, and not written twice."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def store() -> Store:
     return found
 
 
-def stand(queue: Object, local: Object, cohort: Object) -> Summaries:
-    """How things stand with one gang that uses more than the queue has."""
+def summaries_of(queue: Object, local: Object, cohort: Object) -> Summaries:
+    """Summaries with one gang that uses more than the nominal quota of the queue."""
     state = AdmissionState()
     state.apply(FlavorSeen(Flavor("default-flavor")))
     state.apply(QuotaNodeSeen(queues.quota_node(Field(cohort))))
     state.apply(QueueSeen(queues.queue(Field(queue))))
-    state.apply(NamespaceQueueSeen(queues.entrance(Field(local))))
+    state.apply(NamespaceQueueSeen(queues.namespace_queue(Field(local))))
     gang = demand("a", cpu=10_500, entrance=("default", "lq"), admitted=True, given="cq")
     assert gang.admission is not None
     given = replace(gang.admission.given[0], flavors={"cpu": "default-flavor"})
@@ -60,7 +60,7 @@ def test_statuses_are_accepted_as_they_are(store: Store) -> None:
     queue = put(store, made("ClusterQueue", "cq", spec))
     local = put(store, made("LocalQueue", "lq", {"clusterQueue": "cq"}))
     cohort = put(store, made("Cohort", "team", {"resourceGroups": quota(3)}))
-    told = stand(queue, local, cohort)
+    told = summaries_of(queue, local, cohort)
     after = written(store, queue, queue_status.cluster_queue(queue, told.queues["cq"], NOW))
     assert after["status"]["flavorsUsage"][0]["resources"] == [
         {"name": "cpu", "total": "10500m", "borrowed": "1500m"}
@@ -74,7 +74,7 @@ def test_statuses_are_accepted_as_they_are(store: Store) -> None:
     assert queue_status.cohort(after, endless, NOW + 60) is None
 
 
-def test_a_check_says_whether_its_configuration_is_there(store: Store) -> None:
+def test_a_check_reports_whether_its_configuration_exists(store: Store) -> None:
     spec = {"controllerName": f"{GROUP}/provisioning-request", "parameters": PARAMETERS}
     check = put(store, made("AdmissionCheck", "prov-check", spec))
     for configs, active in (((), "False"), (("prov",), "True")):

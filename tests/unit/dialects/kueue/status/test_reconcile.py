@@ -1,4 +1,4 @@
-"""What becomes of a Workload between decisions: checks answer, gangs leave, waits end."""
+"""Reconciliation of a Workload's status: checks, evictions, stopped queues, backoff."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def reserved(*more: Object, **status: Any) -> Object:
     return workload(RESERVED, *more, admission=ADMISSION, **status)
 
 
-def leaving(why: str) -> Object:
+def evicted_workload(why: str) -> Object:
     return reserved(ADMITTED, condition("Evicted", "True", why, "has to go"))
 
 
 @pytest.mark.parametrize(
     ("why", "back"), [("Preempted", "True"), ("NodeFailures", "True"), ("AdmissionCheck", "False")]
 )
-def test_a_gang_that_has_left_gives_back_its_quota_and_lines_up_again(why: str, back: str) -> None:
-    status = released(leaving(why), NOW)
+def test_a_gang_whose_pods_are_removed_releases_its_quota_and_is_requeued(why: str, back: str) -> None:
+    status = released(evicted_workload(why), NOW)
     assert status is not None
     assert "admission" not in status
     assert conditions(status) == {
@@ -52,18 +52,18 @@ def test_a_gang_that_has_left_gives_back_its_quota_and_lines_up_again(why: str, 
     assert status["accumulatedPastExecutionTimeSeconds"] == 100
 
 
-def test_a_gang_of_a_single_pod_is_not_lined_up_again() -> None:
-    alone = leaving("Preempted")
+def test_a_gang_of_a_single_pod_is_not_requeued() -> None:
+    alone = evicted_workload("Preempted")
     alone["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "p"}]
     assert conditions(released(alone, NOW))["Requeued"][0] == "False"
     alone["metadata"]["annotations"] = {"kueue.x-k8s.io/is-group-workload": "true"}
     assert conditions(released(alone, NOW))["Requeued"][0] == "True"
 
 
-def test_only_a_gang_that_leaves_and_holds_quota_is_released() -> None:
+def test_only_an_evicted_gang_with_quota_is_released() -> None:
     assert released(reserved(ADMITTED), NOW) is None
     assert released(workload(condition("Evicted", "True", "Preempted", "gone")), NOW) is None
-    once = released(leaving("Preempted"), NOW)
+    once = released(evicted_workload("Preempted"), NOW)
     assert released(workload() | {"status": once}, NOW) is None
 
 
@@ -78,7 +78,7 @@ def test_a_gang_is_admitted_when_its_last_check_is_ready() -> None:
     assert conditions(status)["Admitted"] == ("True", "Admitted", "The workload is admitted")
 
 
-def test_a_gang_whose_place_is_to_be_found_waits_on() -> None:
+def test_a_gang_with_a_pending_topology_request_is_not_admitted() -> None:
     delayed = {"clusterQueue": "main", "podSetAssignments": [{"delayedTopologyRequest": "Pending"}]}
     before = workload(RESERVED, admission=delayed, admissionChecks=[check("Ready")])
     assert conditions(synced(before, ["prov"], NOW))["Admitted"][1] == "PendingDelayedTopologyRequests"
@@ -115,7 +115,7 @@ def test_a_rejected_check_deactivates() -> None:
     assert synced(after | {"status": final}, ["a", "z"], NOW) is None
 
 
-def test_a_check_that_says_not_now_sends_the_gang_back_until_its_time_has_come() -> None:
+def test_a_check_in_retry_state_evicts_the_gang_until_its_backoff_ends() -> None:
     before = reserved(admissionChecks=[check("Retry", message="busy", requeueAfterSeconds=160)])
     status = synced(before, ["prov"], NOW)
     assert status is not None
@@ -132,7 +132,7 @@ def test_a_check_that_says_not_now_sends_the_gang_back_until_its_time_has_come()
     assert "requeueState" not in back
 
 
-def test_a_gang_that_is_deactivated_while_it_waits_says_so_and_may_come_back() -> None:
+def test_a_pending_gang_that_is_deactivated_may_be_reactivated() -> None:
     before = workload(requeueState={"count": 2})
     before["spec"]["active"] = False
     status = synced(before, [], NOW)
@@ -145,21 +145,21 @@ def test_a_gang_that_is_deactivated_while_it_waits_says_so_and_may_come_back() -
     assert "requeueState" not in status
 
 
-def test_a_gang_that_is_active_again_is_lined_up_again() -> None:
+def test_a_reactivated_gang_is_requeued() -> None:
     status = synced(workload(condition("Requeued", "False", "Deactivated", "off")), [], NOW)
     assert conditions(status)["Requeued"] == ("True", "Reactivated", "The workload was reactivated")
 
 
-def test_a_finished_gang_is_left_alone() -> None:
+def test_a_finished_gang_is_unchanged() -> None:
     done = workload(condition("Finished", "True", "Succeeded", ""), admissionChecks=[check("Ready")])
     assert synced(done, [], NOW) is None
 
 
-def test_a_gang_that_leaves_is_not_admitted_meanwhile() -> None:
+def test_an_evicted_gang_is_not_admitted() -> None:
     assert synced(reserved(condition("Evicted", "True", "Preempted", "go")), [], NOW) is None
 
 
-def test_a_stopped_queue_sends_its_gangs_away_and_lets_them_back_when_it_starts() -> None:
+def test_a_stopped_queue_evicts_its_gangs_and_requeues_them_when_restarted() -> None:
     status = left(reserved(ADMITTED), "ClusterQueueStopped", "The ClusterQueue is stopped", NOW)
     assert conditions(status)["Evicted"] == ("True", "ClusterQueueStopped", "The ClusterQueue is stopped")
     gone = workload() | {"status": status}
@@ -171,7 +171,7 @@ def test_a_stopped_queue_sends_its_gangs_away_and_lets_them_back_when_it_starts(
     assert conditions(back)["Requeued"] == ("True", "ClusterQueueRestarted", text)
 
 
-def way(
+def queues_on_path(
     entrance: StopPolicy | None = StopPolicy.OPEN, queue: StopPolicy | None = StopPolicy.OPEN
 ) -> list[QueueOnPath]:
     return [QueueOnPath("LocalQueue", "main", entrance), QueueOnPath("ClusterQueue", "pool", queue)]
@@ -179,9 +179,12 @@ def way(
 
 @pytest.mark.parametrize(
     ("kind", "drained"),
-    [("LocalQueue", way(entrance=StopPolicy.DRAIN)), ("ClusterQueue", way(queue=StopPolicy.DRAIN))],
+    [
+        ("LocalQueue", queues_on_path(entrance=StopPolicy.DRAIN)),
+        ("ClusterQueue", queues_on_path(queue=StopPolicy.DRAIN)),
+    ],
 )
-def test_a_queue_that_drains_sends_away_who_is_admitted(kind: str, drained: list[QueueOnPath]) -> None:
+def test_a_draining_queue_evicts_admitted_gangs(kind: str, drained: list[QueueOnPath]) -> None:
     status = heeding(reserved(ADMITTED), drained, NOW)
     assert conditions(status)["Evicted"] == ("True", f"{kind}Stopped", f"The {kind} is stopped")
     gone = workload() | {"status": status}
@@ -190,33 +193,33 @@ def test_a_queue_that_drains_sends_away_who_is_admitted(kind: str, drained: list
     told = heeding(out, drained, NOW)
     name = "main" if kind == "LocalQueue" else "pool"
     assert conditions(told)["QuotaReserved"] == ("False", "Suspended", f"{kind} {name} is inactive")
-    back = heeding(workload() | {"status": told}, way(), NOW)
+    back = heeding(workload() | {"status": told}, queues_on_path(), NOW)
     text = f"The {kind} was restarted after being stopped"
     assert conditions(back)["Requeued"] == ("True", f"{kind}Restarted", text)
-    assert heeding(workload() | {"status": back}, way(), NOW) is None
+    assert heeding(workload() | {"status": back}, queues_on_path(), NOW) is None
 
 
-def test_a_queue_on_hold_keeps_who_is_admitted_and_takes_quota_from_who_is_not_yet() -> None:
-    assert heeding(reserved(ADMITTED), way(queue=StopPolicy.HOLD), NOW) is None
+def test_a_queue_on_hold_keeps_admitted_gangs_and_releases_the_quota_of_others() -> None:
+    assert heeding(reserved(ADMITTED), queues_on_path(queue=StopPolicy.HOLD), NOW) is None
     for stop in (StopPolicy.HOLD, StopPolicy.DRAIN):
-        status = heeding(reserved(), way(queue=stop), NOW)
+        status = heeding(reserved(), queues_on_path(queue=stop), NOW)
         assert status is not None and "admission" not in status
         assert conditions(status)["QuotaReserved"] == ("False", "Suspended", "ClusterQueue pool is stopped")
-    outside = heeding(workload(), way(queue=StopPolicy.HOLD), NOW)
+    outside = heeding(workload(), queues_on_path(queue=StopPolicy.HOLD), NOW)
     assert conditions(outside)["QuotaReserved"] == ("False", "Suspended", "ClusterQueue pool is inactive")
 
 
-def test_a_queue_that_is_not_there_is_named() -> None:
-    status = heeding(workload(), way(entrance=None)[:1], NOW)
+def test_a_missing_queue_is_named() -> None:
+    status = heeding(workload(), queues_on_path(entrance=None)[:1], NOW)
     assert conditions(status)["QuotaReserved"] == ("False", "Misconfigured", "LocalQueue main doesn't exist")
-    status = heeding(reserved(), way(queue=None), NOW)
+    status = heeding(reserved(), queues_on_path(queue=None), NOW)
     told = "ClusterQueue pool is terminating or missing"
     assert conditions(status)["QuotaReserved"] == ("False", "Misconfigured", told)
-    assert heeding(reserved(ADMITTED), way(queue=None), NOW) is None
-    assert heeding(reserved(ADMITTED), way(), NOW) is None
+    assert heeding(reserved(ADMITTED), queues_on_path(queue=None), NOW) is None
+    assert heeding(reserved(ADMITTED), queues_on_path(), NOW) is None
 
 
-def test_who_is_leaving_or_finished_heeds_no_queue() -> None:
-    assert heeding(leaving("Preempted"), way(queue=StopPolicy.DRAIN), NOW) is None
+def test_stop_policies_do_not_affect_evicted_or_finished_gangs() -> None:
+    assert heeding(evicted_workload("Preempted"), queues_on_path(queue=StopPolicy.DRAIN), NOW) is None
     done = reserved(ADMITTED, condition("Finished", "True", "Succeeded", ""))
-    assert heeding(done, way(queue=StopPolicy.DRAIN), NOW) is None
+    assert heeding(done, queues_on_path(queue=StopPolicy.DRAIN), NOW) is None

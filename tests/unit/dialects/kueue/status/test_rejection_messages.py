@@ -1,4 +1,4 @@
-"""Why a gang is not admitted: sentences and reasons that tools parse, and the details that people need."""
+"""Why a gang is not admitted: messages and reasons that tools parse, and details for users."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def short(resource: str, amount: int, flavor: str = "tas-default") -> Obstacle:
         ),
     ],
 )
-def test_refusals_are_told_word_for_word(refusal: AdmissionRejection, want: str) -> None:
+def test_rejections_have_the_exact_words(refusal: AdmissionRejection, want: str) -> None:
     assert sentence(refusal) == want
 
 
@@ -200,7 +200,7 @@ def test_refusals_are_told_word_for_word(refusal: AdmissionRejection, want: str)
         ),
     ],
 )
-def test_every_obstacle_has_its_sentence(obstacle: Obstacle, want: str) -> None:
+def test_every_obstacle_has_its_message(obstacle: Obstacle, want: str) -> None:
     assert sentence(AdmissionRejection(AdmissionReason.NO_FLAVOR, tried=one(obstacle))).endswith(f": {want}")
 
 
@@ -210,15 +210,15 @@ def test_every_token_has_a_reason(token: AdmissionReason) -> None:
 
 
 @pytest.mark.parametrize("remark", AdmissionRemark)
-def test_every_remark_has_a_sentence(remark: AdmissionRemark) -> None:
+def test_every_remark_has_a_message(remark: AdmissionRemark) -> None:
     assert sentence(AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, remark, one(NO_FIT), 1, "cq"))
 
 
-def test_flavors_that_were_simply_free_are_not_told() -> None:
+def test_flavors_that_fit_without_borrowing_are_not_reported() -> None:
     assert flavors_considered((PodSetAttempts("one", attempts=(FlavorAttempt("a", FlavorMode.FIT),)),)) == ""
 
 
-def test_flavors_considered_are_told_with_mode_borrowing_and_obstacles() -> None:
+def test_flavors_considered_are_reported_with_mode_borrowing_and_obstacles() -> None:
     spent = (short("memory", 100 << 20, "a"), short("cpu", 100, "a"))
     attempts = (
         FlavorAttempt("a", FlavorMode.NO_VICTIMS, 0, spent, possible=FlavorMode.NO_VICTIMS),
@@ -270,7 +270,7 @@ def refused(near: NearMiss | None, excluded: Exclusions = NONE_EXCLUDED, unit: i
     return AdmissionRejection(AdmissionReason.NO_PLACE, tried=one(misfit))
 
 
-def test_details_name_the_nearest_domain_what_it_lacks_who_holds_it_and_what_helps() -> None:
+def test_details_name_the_nearest_domain_its_shortage_its_gangs_and_a_fix() -> None:
     assert details(refused(NEAR), ["team/c", "team/a", "team/b", "team/d", "team/a"]) == (
         "Closest is example.com/rack block-1/rack-2: 3 of 5 pod(s) fit, limited by nvidia.com/gpu: 16 "
         "more needed. Held there by team/a, team/b, team/c and 1 more. To be admitted: free or add 16 "
@@ -290,7 +290,7 @@ def test_details_of_a_pod_larger_than_any_node_name_the_largest() -> None:
     )
 
 
-def test_details_tell_of_taints_and_selectors_that_keep_nodes_out() -> None:
+def test_details_report_taints_and_selectors_that_exclude_nodes() -> None:
     near = NearMiss((), "", 0, 4, "cpu", 4000)
     tainted = details(refused(near, Exclusions(9, taints={"gpu:NoSchedule": 4, "x:NoSchedule": 1})))
     assert tainted.startswith("Closest is the whole topology: 0 of 4 pod(s) fit, limited by cpu: 4 more")
@@ -307,7 +307,7 @@ def test_details_do_not_blame_a_resource_where_no_node_is_eligible() -> None:
     )
 
 
-def test_details_are_only_told_where_a_place_is_what_is_missing() -> None:
+def test_details_are_given_only_if_the_placement_is_the_only_obstacle() -> None:
     no_quota = Obstacle(ObstacleKind.SHORT, "default", "cpu", amounts=(1000,))
     waiting = AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=(*refused(NEAR).tried, *one(no_quota)))
     assert (
@@ -318,16 +318,16 @@ def test_details_are_only_told_where_a_place_is_what_is_missing() -> None:
     )
 
 
-def test_details_are_told_where_a_gang_would_fit_if_others_left() -> None:
+def test_details_are_given_if_a_gang_would_fit_after_preemption() -> None:
     held = AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=refused(NEAR).tried)
     assert details(held, ["team/a"]) == details(refused(NEAR), ["team/a"])
 
 
-def test_details_speak_of_slices_where_pods_go_in_slices() -> None:
+def test_details_count_slices_if_pods_are_placed_in_slices() -> None:
     assert "3 of 5 pod(s) fit, in whole slices of 4," in details(refused(NEAR, unit=4))
 
 
-def test_long_messages_are_cut_to_what_the_api_takes() -> None:
+def test_long_messages_are_cut_to_the_limits_of_the_api() -> None:
     assert for_event("x" * 1024) == "x" * 1024
     assert for_event("x" * 1025) == "x" * 1020 + " ..."
     assert for_condition("x" * 40_000) == "x" * (32 * 1024 - 4) + " ..."

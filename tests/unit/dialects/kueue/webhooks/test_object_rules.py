@@ -1,4 +1,4 @@
-"""What our webhooks say about Workloads, queues, cohorts, flavors and topologies."""
+"""Validation of Workloads, queues, cohorts, flavors and topologies by the webhook."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WHEN = "2026-01-01T00:00:00Z"
 RESERVED = {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "lastTransitionTime": WHEN}
 
 
-def said(new: Object, old: Object | None = None) -> list[str]:
+def errors_of(new: Object, old: Object | None = None) -> list[str]:
     return [str(error) for error in errors(new, old)]
 
 
@@ -39,7 +39,7 @@ def admitted(usage: str = "3", **status: Any) -> Object:
 
 
 def test_good_workloads_pass() -> None:
-    assert said(workload()) == said(admitted()) == said(admitted(), admitted()) == []
+    assert errors_of(workload()) == errors_of(admitted()) == errors_of(admitted(), admitted()) == []
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_good_workloads_pass() -> None:
         ),
     ],
 )
-def test_workloads_that_cannot_be(wrong: Object, fault: str, path: str) -> None:
-    assert (fault, path) in paths(wrong), said(wrong)
+def test_invalid_workloads_are_rejected(wrong: Object, fault: str, path: str) -> None:
+    assert (fault, path) in paths(wrong), errors_of(wrong)
 
 
 def changed(base: Object, **status: Any) -> Object:
@@ -114,48 +114,48 @@ def changed(base: Object, **status: Any) -> Object:
     return made
 
 
-def test_pod_sets_stay_while_quota_is_reserved() -> None:
+def test_pod_sets_are_immutable_while_quota_is_reserved() -> None:
     grown = admitted()
     grown["spec"]["podSets"][0]["count"] = 4
     assert paths(grown, admitted()) == [("Invalid value", "spec.podSets.0")]
     waiting = workload()
     waiting["spec"]["podSets"][0]["count"] = 4
-    assert said(waiting, workload()) == []
+    assert errors_of(waiting, workload()) == []
     more = admitted()
     more["spec"]["podSets"].append(pod_set("other"))
     assert paths(more, admitted()) == [("Invalid value", "spec.podSets")]
 
 
-def test_an_admission_is_given_and_taken_back_whole_but_placed_later() -> None:
+def test_an_admission_is_set_and_cleared_as_a_whole_but_placed_later() -> None:
     moved = admitted()
     moved["status"]["admission"]["clusterQueue"] = "r"
     assert paths(moved, admitted()) == [("Invalid value", "status.admission")]
     placed = admitted()
     placed["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"] = {"levels": ["rack"]}
-    assert said(placed, admitted()) == []
-    assert said(workload(), admitted()) == []
+    assert errors_of(placed, admitted()) == []
+    assert errors_of(workload(), admitted()) == []
 
 
-def test_pods_given_back_are_not_taken_again() -> None:
+def test_reclaimable_counts_do_not_decrease() -> None:
     before = admitted(reclaimablePods=[{"name": "main", "count": 2}])
     assert paths(admitted(reclaimablePods=[{"name": "main", "count": 1}]), before) == [
         ("Invalid value", "status.reclaimablePods[main].count")
     ]
     assert paths(admitted(reclaimablePods=[]), before) == [("Required value", "status.reclaimablePods[main]")]
-    assert said(workload(status={"reclaimablePods": []}), before) == []
+    assert errors_of(workload(status={"reclaimablePods": []}), before) == []
 
 
-def test_an_elastic_job_may_shrink_below_what_it_gave_back() -> None:
+def test_an_elastic_job_may_scale_down_below_its_reclaimable_pods() -> None:
     before = admitted(reclaimablePods=[{"name": "main", "count": 3}])
     before["metadata"]["annotations"] = {K + "elastic-job": "true"}
     after = copy.deepcopy(before)
     after["spec"]["podSets"][0]["count"] = 2
-    assert said(after, before) == []
+    assert errors_of(after, before) == []
     after["status"]["reclaimablePods"] = [{"name": "main", "count": 1}]
-    assert said(after, before) == []
+    assert errors_of(after, before) == []
 
 
-def test_what_a_ready_check_said_stays_said() -> None:
+def test_pod_set_updates_of_a_ready_check_are_immutable() -> None:
     def checked(state: str, label: str) -> Object:
         update = {"name": "main", "labels": {"a": label}}
         return workload(
@@ -165,12 +165,12 @@ def test_what_a_ready_check_said_stays_said() -> None:
     assert paths(checked("Ready", "c"), checked("Ready", "b")) == [
         ("Invalid value", "status.admissionChecks[0].podSetUpdates")
     ]
-    assert said(checked("Ready", "c"), checked("Pending", "b")) == []
+    assert errors_of(checked("Ready", "c"), checked("Pending", "b")) == []
 
 
 def test_a_cluster_must_have_been_nominated() -> None:
     before = workload(status={"nominatedClusterNames": ["a"]})
-    assert said(changed(before, clusterName="a"), before) == []
+    assert errors_of(changed(before, clusterName="a"), before) == []
     assert paths(changed(before, clusterName="b"), before) == [("Invalid value", "status.clusterName")]
 
 
@@ -240,7 +240,7 @@ AT = "spec.resourceGroups[0].flavors[0].resources[0]."
         ),
     ],
 )
-def test_cluster_queues_that_cannot_be(wrong: Object, expected: list[tuple[str, str]]) -> None:
+def test_invalid_cluster_queues_are_rejected(wrong: Object, expected: list[tuple[str, str]]) -> None:
     assert paths(wrong) == expected
 
 
@@ -258,8 +258,8 @@ def test_resources_and_flavors_appear_once_and_in_order() -> None:
     ]
 
 
-def test_a_good_queue_in_a_cohort_passes() -> None:
-    assert said(queue(quota(lendingLimit="5", borrowingLimit="9"), cohortName="c")) == []
+def test_a_valid_queue_in_a_cohort_passes() -> None:
+    assert errors_of(queue(quota(lendingLimit="5", borrowingLimit="9"), cohortName="c")) == []
 
 
 def test_cohorts_lend_more_than_their_own_but_only_to_a_parent() -> None:
@@ -267,12 +267,12 @@ def test_cohorts_lend_more_than_their_own_but_only_to_a_parent() -> None:
     cohort: Object = {"kind": "Cohort", "metadata": {"name": "c"}, "spec": {"resourceGroups": groups}}
     assert paths(cohort) == [("Invalid value", AT + "lendingLimit")]
     cohort["spec"]["parentName"] = "p"
-    assert said(cohort) == []
+    assert errors_of(cohort) == []
     cohort["spec"]["parentName"] = "c"
     assert paths(cohort) == [("Invalid value", "spec.parentName")]
 
 
-def test_a_local_queue_stays_with_its_cluster_queue() -> None:
+def test_the_cluster_queue_of_a_local_queue_is_immutable() -> None:
     before, after = ({"kind": "LocalQueue", "metadata": {}, "spec": {"clusterQueue": q}} for q in "ab")
     assert paths(after, before) == [("Invalid value", "spec.clusterQueue")]
 
@@ -297,16 +297,16 @@ def flavor(**spec: Any) -> Object:
         (flavor(topologyName="t"), ("Required value", "spec.nodeLabels")),
     ],
 )
-def test_flavors_that_cannot_be(wrong: Object, expected: tuple[str, str]) -> None:
+def test_invalid_flavors_are_rejected(wrong: Object, expected: tuple[str, str]) -> None:
     assert paths(wrong) == [expected]
 
 
-def test_a_flavor_stays_in_its_topology() -> None:
+def test_the_topology_of_a_flavor_is_immutable() -> None:
     here = flavor(topologyName="t", nodeLabels={"a": "b"})
     assert paths(flavor(topologyName="u", nodeLabels={"a": "b"}), here) == [
         ("Invalid value", "spec.topologyName")
     ]
-    assert said(here, flavor(nodeLabels={"a": "b"})) == []
+    assert errors_of(here, flavor(nodeLabels={"a": "b"})) == []
 
 
 def test_levels_change_only_above_hosts() -> None:
@@ -315,6 +315,6 @@ def test_levels_change_only_above_hosts() -> None:
         return {"kind": "Topology", "metadata": {"name": "t"}, "spec": {"levels": listed}}
 
     host = "kubernetes.io/hostname"
-    assert said(topology("block", "rack", host), topology("rack", host)) == []
+    assert errors_of(topology("block", "rack", host), topology("rack", host)) == []
     assert paths(topology("block", "rack"), topology("rack")) == [("Invalid value", "spec.levels")]
     assert paths(topology("rack"), topology("rack", host)) == [("Invalid value", "spec.levels")]

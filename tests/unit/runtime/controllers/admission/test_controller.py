@@ -1,4 +1,4 @@
-"""The admission role in its loop, on a cluster in memory: queues stop and start, and writes fail."""
+"""The admission controller in its loop, on a cluster in memory: queues stop and start, and writes fail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from bayplan.dialects.api import Ended, Kind, Write, WriteOutcome
 from bayplan.dialects.kube.fields.times import timestamp
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.model.plan import Admit, Plan
-from bayplan.runtime.controllers.admission.controller import AGAIN_SECONDS, RETRY_SECONDS, AdmissionController
+from bayplan.runtime.controllers.admission.controller import (
+    REPEAT_SECONDS,
+    RETRY_SECONDS,
+    AdmissionController,
+)
 from bayplan.runtime.core.loop import Loop
 from tests.support.kueue_workloads import conditions
 from tests.support.queued_cluster import EVENTS, NOW, RACK, Object, QueuedCluster, furnish, workload
@@ -22,13 +26,13 @@ from tests.unit.backends.embedded.storage.test_store import store_at
 
 
 class Silent:
-    """A journal that keeps nothing."""
+    """A journal that records nothing."""
 
     def record(self, now: float, what: str, body: object, role: str = "") -> None: ...
 
 
 class Flaky(EmbeddedBackend):
-    """Loses the next writes that somebody picks: they end as said, and never happen."""
+    """Drops selected writes: they end with the given outcome, and never happen."""
 
     lose: Callable[[Write], bool] = staticmethod(lambda write: False)
     ended = Ended.TIMED_OUT
@@ -37,7 +41,7 @@ class Flaky(EmbeddedBackend):
     late = False
 
     def outcomes(self) -> Iterable[WriteOutcome]:
-        """How writes ended; nothing yet while that is `late`, though the watch has told of it."""
+        """The outcomes of writes; none yet while `late`, though the watch reports them."""
         return [] if self.late else super().outcomes()
 
     def submit(self, writes: Sequence[Write]) -> None:
@@ -50,7 +54,7 @@ class Flaky(EmbeddedBackend):
 
 
 class World:
-    """A furnished cluster with a loop that admits in it."""
+    """A prepared cluster with an admission loop."""
 
     def __init__(self, role: AdmissionController | None = None) -> None:
         store = store_at(NOW)
@@ -100,7 +104,7 @@ def world() -> World:
         (api_kinds.LOCAL_QUEUES, "left", "LocalQueue"),
     ],
 )
-def test_a_queue_that_drains_is_left_and_comes_back_when_it_starts(
+def test_a_draining_queue_evicts_its_gangs_and_admits_again_when_resumed(
     world: World, kind: Kind, name: str, told: str
 ) -> None:
     world.submit(workload("in", 2, 4, required=RACK))
@@ -151,7 +155,7 @@ def test_a_queue_that_is_deleted_before_it_is_protected_admitted_nothing(world: 
     assert "Admitted" not in {reason for reason, _ in world.events("early")}
 
 
-def test_a_queue_whose_finalizer_is_refused_tells_why_and_admits_once_it_is_allowed(world: World) -> None:
+def test_a_queue_whose_finalizer_is_refused_shows_why_and_admits_once_it_is_allowed(world: World) -> None:
     world.backend.ended = Ended.REFUSED
     world.backend.lose = lambda write: write.kind == api_kinds.CLUSTER_QUEUES and not write.subresource
     world.submit(workload("early", 1, 4))
@@ -202,7 +206,7 @@ def test_a_queue_that_is_being_deleted_admits_nothing_more_and_goes_with_its_las
         store.get(api_kinds.CLUSTER_QUEUES, "", "left-queue")
 
 
-def test_a_queue_on_hold_keeps_who_is_in_and_lets_nobody_else_in(world: World) -> None:
+def test_a_queue_on_hold_keeps_admitted_gangs_and_admits_no_other(world: World) -> None:
     world.submit(workload("in", 1, 4))
     world.change(api_kinds.CLUSTER_QUEUES, "left-queue", {"stopPolicy": "Hold"})
     world.submit(workload("out", 1, 4))
@@ -233,7 +237,7 @@ def test_a_reason_that_was_not_written_is_written_later(world: World) -> None:
         assert world.told(name)["QuotaReserved"][0] == "False"
 
 
-def test_who_joins_others_just_like_it_hears_why_they_wait(world: World) -> None:
+def test_a_gang_that_joins_equivalent_ones_gets_their_reason(world: World) -> None:
     world.submit(workload("first", 9, 4, required=RACK))
     world.submit(workload("second", 9, 4, required=RACK))
     assert world.says("first", "QuotaReserved") == ("False", "ExceedsMaxQuota")
@@ -273,7 +277,7 @@ def test_quota_that_could_not_be_given_back_is_given_back_later(world: World) ->
     assert world.told("in")["QuotaReserved"] == ("False", "Deactivated", "The workload is deactivated")
 
 
-def test_whoever_is_to_be_deactivated_is(world: World) -> None:
+def test_a_gang_to_be_deactivated_is_deactivated(world: World) -> None:
     world.submit(workload("in", 1, 4))
     found = world.cluster.store.get(api_kinds.WORKLOADS, "ml", "in")
     target = {"type": "DeactivationTarget", "status": "True", "reason": "AdmissionCheck", "message": "no"}
@@ -285,7 +289,7 @@ def test_whoever_is_to_be_deactivated_is(world: World) -> None:
 
 
 def test_a_gang_that_was_put_off_is_back_in_line_in_time_though_it_is_not_tried(world: World) -> None:
-    """Others just like it were refused, so nothing is decided on it that would be written."""
+    """Equivalent gangs were rejected, so no decision writes anything about it."""
     world.submit(workload("first", 9, 4, required=RACK), workload("second", 9, 4, required=RACK))
     found = world.cluster.store.get(api_kinds.WORKLOADS, "ml", "second")
     off = {"type": "Requeued", "status": "False", "reason": "AdmissionCheck", "message": "not now"}
@@ -307,13 +311,13 @@ def test_the_same_reason_in_other_figures_is_told_after_a_while(world: World) ->
     world.cluster.store.delete(api_kinds.WORKLOADS, "ml", "also")
     world.pass_time()
     assert world.told("big")["QuotaReserved"] == first
-    world.pass_time(AGAIN_SECONDS)
+    world.pass_time(REPEAT_SECONDS)
     again = world.told("big")["QuotaReserved"]
     assert again[:2] == first[:2]
     assert again[2] != first[2]
 
 
-def test_a_queue_tells_the_truth_though_it_changed_while_its_status_was_being_written(world: World) -> None:
+def test_a_queue_status_is_right_though_it_changed_during_its_write(world: World) -> None:
     def used() -> int:
         return int(
             world.cluster.store.get(api_kinds.CLUSTER_QUEUES, "", "left-queue")["status"]["admittedWorkloads"]

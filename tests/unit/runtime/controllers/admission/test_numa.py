@@ -1,4 +1,6 @@
-"""Admission where nodes report their zones: gangs get quota only where they can be aligned, or hear why."""
+"""Admission with NUMA reports: gangs are admitted only where they can be aligned, or rejected with the
+reason.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ class Zoned:
             self.loop.step(self.now)
 
     def tells(self, *hosts: str, zones: Zones = (ZONE, ZONE), sign: int | None = None, **more: str) -> None:
-        """What is free in the zones of hosts; each of them could have two GPUs."""
+        """What is free in the zones of hosts, of two GPUs each."""
         more |= {} if sign is None else {ATTRIBUTE: spelled(sign)}
         for host in hosts:
             body = topology(host, zones, **more)
@@ -82,7 +84,7 @@ class Zoned:
         return self.store.get(api_kinds.WORKLOADS, "ml", name)
 
     def hosts(self, name: str) -> dict[str, int]:
-        """How many pods of a Workload each host was given."""
+        """How many pods of a Workload each host got."""
         given = self.get(name).get("status", {}).get("admission", {}).get("podSetAssignments", ())
         found: dict[str, int] = {}
         for one in given:
@@ -136,7 +138,7 @@ def test_a_gang_is_admitted_only_where_it_fits_aligned() -> None:
     assert world.hosts("a") == {"h7": 2, "h8": 2}
 
 
-def test_a_gang_that_cannot_be_aligned_waits_and_hears_why() -> None:
+def test_a_gang_that_cannot_be_aligned_stays_pending_with_the_reason() -> None:
     world = Zoned()
     world.tells(*(f"h{number}" for number in range(1, 9)), zones=(TORN, TORN))
     world.submit(workload("a", 2, 2, required=RACK))
@@ -153,7 +155,7 @@ def test_a_gang_that_cannot_be_aligned_waits_and_hears_why() -> None:
 
 
 def test_two_gangs_of_one_round_never_get_the_same_zone() -> None:
-    """Both would be let in by amounts: the host with room has four GPUs, two in each zone."""
+    """Both would be admitted by amounts: the free host has four GPUs, two in each zone."""
     world = Zoned()
     world.tells(*(f"h{number}" for number in range(1, 8)), zones=(USED, USED))
     world.tells("h8")
@@ -166,7 +168,7 @@ def test_two_gangs_of_one_round_never_get_the_same_zone() -> None:
 
 
 def test_a_torn_host_is_not_given_twice_in_one_round() -> None:
-    """By amounts three GPUs are left for the second gang, by zones there is no place for two together."""
+    """By amounts three GPUs are left for the second gang, by zones two together are not."""
     world = Zoned()
     world.tells(*(f"h{number}" for number in range(1, 8)), zones=(USED, USED))
     world.tells("h8", zones=(ZONE, TORN))
@@ -241,8 +243,8 @@ def test_the_definition_may_come_later_and_go_again() -> None:
     assert sum(world.hosts("b").values()) == 1
 
 
-def test_whoever_yields_gives_back_only_what_is_certain() -> None:
-    """All that is used on a host is theirs: then their zones will be free. Elsewhere nobody can tell."""
+def test_a_preempted_gang_frees_only_what_is_certain() -> None:
+    """All usage on a host is theirs: then their zones will be free. Elsewhere it is unknown."""
     world = Zoned()
     running = admitted("left-queue", "a100", {"cpu": "16", GPU: "4"}, {"h8": 2})
     world.cluster.submit(workload("low", 2, 2, required=RACK, priority=-10), running)
@@ -256,8 +258,8 @@ def test_whoever_yields_gives_back_only_what_is_certain() -> None:
     assert conditions(world.get("low")["status"])["Evicted"][0] == "True"
 
 
-def test_nobody_yields_where_that_would_not_bring_a_zone() -> None:
-    """The host's other GPUs are somebody else's, in whichever zone: two for one pod are not certain."""
+def test_no_gang_is_preempted_where_that_would_not_free_a_zone() -> None:
+    """The zone of the host's other GPUs is unknown: two for one pod are not certain."""
     world = Zoned()
     running = admitted("left-queue", "a100", {"cpu": "8", GPU: "2"}, {"h8": 1})
     world.cluster.submit(workload("low", 1, 2, required=RACK, priority=-10), running)
@@ -310,7 +312,7 @@ def test_a_failed_host_is_replaced_by_one_that_can_align_the_pod() -> None:
 
 @pytest.mark.parametrize("other", [True, False])
 def test_a_gang_that_grows_keeps_its_zones_and_gets_more_only_where_there_are_some(other: bool) -> None:
-    """Nobody says in which zone its pod sits: on its own host one more GPU pair is not certain."""
+    """The zone of its pod is unknown: on its own host one more GPU pair is not certain."""
     world = Zoned()
     anywhere = {"topologyRequest": {"unconstrained": True}}
     first, second = workload("a", 1, 2), workload("a-2", 2, 2)

@@ -1,4 +1,4 @@
-"""Jobs in their queue, from being written to being gone, on a cluster in memory."""
+"""Jobs in their queue, from creation to deletion, on a cluster in memory."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_job_waits_runs_where_it_was_admitted_and_gives_everything_back(made: 
     world.store.delete(resource(made["kind"]), "default", "train", BACKGROUND)
     world.pass_time(3)
     assert world.workloads() == world.pods() == []
-    assert not world.jobs_role.shelf.workloads and not world.jobs_role.shelf.owned
+    assert not world.jobs_role.cache.workloads and not world.jobs_role.cache.owned
 
 
 @pytest.mark.parametrize("made", [job(seconds=None), job_set(seconds=None)], ids=["Job", "JobSet"])
@@ -109,14 +109,14 @@ def test_quota_is_given_back_when_the_pods_are_gone_whatever_the_job_says_of_the
         subresource="status",
     )
     evict(world)
-    for _ in range(10):  # nobody else gets on
+    for _ in range(10):  # no other job gets in
         world.loop.step(world.clock.wall())
     assert world.get("JobSet", "train")["spec"]["suspend"] is True
     assert world.told("QuotaReserved")[0] == "True"
     world.until(lambda: world.pods() == [])
     world.pass_time(2)
     assert world.told("QuotaReserved")[0] == "False"
-    assert not world.jobs_role.shelf.standing
+    assert not world.jobs_role.cache.bound_pods
 
 
 def test_a_job_without_a_queue_is_left_alone() -> None:
@@ -185,7 +185,7 @@ def test_a_job_that_is_deleted_while_it_runs_leaves_nothing_behind() -> None:
     assert world.used() == "0"
 
 
-def test_a_job_that_was_deleted_while_nobody_looked_is_found_to_be_gone() -> None:
+def test_a_job_deleted_during_downtime_is_found_to_be_gone() -> None:
     world = JobWorld()
     world.create(job(seconds=None))
     world.until(lambda: running(world, 4))
@@ -214,7 +214,7 @@ def test_a_job_content_with_fewer_pods_runs_with_those_it_got() -> None:
     assert world.get("Job", "train")["spec"] == before["spec"]
 
 
-def test_classes_give_their_priority_and_whoever_has_more_goes_first() -> None:
+def test_classes_set_the_priority_and_the_highest_comes_first() -> None:
     world = JobWorld(gpus=8)
     for name, value in (("low", 1), ("high", 10)):
         body = {
@@ -258,7 +258,7 @@ def test_a_job_may_not_run_for_longer_than_it_said() -> None:
 def test_pods_that_do_not_get_ready_in_time_make_room_and_try_again_later() -> None:
     world = JobWorld(patience=PodsReadyPolicy(seconds=10, backoff_base_seconds=30, retries_max=1))
     world.store.patch(api_kinds.FLAVORS, "", "gpu", {"spec": {"tolerations": []}})
-    world._bind = lambda: None  # type: ignore[method-assign]  # nobody binds pods
+    world._bind = lambda: None  # type: ignore[method-assign]  # no scheduler binds pods
     world.create(job(seconds=None))
     world.pass_time(1)
     assert world.told("PodsReady") == ("False", "WaitForStart", "Not all pods are ready or succeeded")

@@ -1,4 +1,4 @@
-"""Pods that are queued themselves, alone, in groups and for what serves, on a cluster in memory."""
+"""Queued pods, alone, in groups and of serving workloads, on a cluster in memory."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ def test_a_pod_that_changes_its_group_leaves_the_first_one() -> None:
         pod = group_pod("one", group, 2)
         pod["metadata"]["labels"] |= queued
         happened = Happened.GONE if gone else Happened.SEEN
-        return set(role.shelf.note(Event(happened, QUEUED_PODS, pod)))
+        return set(role.cache.note(Event(happened, QUEUED_PODS, pod)))
 
     assert told("first") == {("PodGroup", "default", "first")}
     both = {("PodGroup", "default", "first"), ("PodGroup", "default", "second")}
     assert told("second") == both
-    assert role.shelf.groups == {("default", "second"): {("default", "one"): None}}
+    assert role.cache.groups == {("default", "second"): {("default", "one"): None}}
     assert told("first", gone=True) == both
-    assert not role.shelf.groups and not role.shelf.pods
+    assert not role.cache.groups and not role.cache.pods
     list(role.keep(0.0))
 
 
@@ -95,9 +95,9 @@ def test_a_pod_stands_for_the_workload_that_it_names_last() -> None:
 
     told("first")
     told("second")
-    assert not shelf.stands("default", "first") and shelf.stands("default", "second")
+    assert not shelf.has_bound_pods("default", "first") and shelf.has_bound_pods("default", "second")
     told("")
-    assert not shelf.standing
+    assert not shelf.bound_pods
 
 
 def test_a_group_that_has_to_leave_loses_its_pods_and_waits_for_others() -> None:
@@ -190,7 +190,7 @@ def test_each_pod_of_a_deployment_is_queued_by_itself() -> None:
     world.store.delete(PODS, "default", one["metadata"]["name"])
     gone = one["metadata"]["uid"]
     world.until(lambda: gone not in {pod["metadata"]["uid"] for pod in world.pods()})
-    world.until(lambda: phases(world) == ["Pending", "Running"])  # the controller made another one
+    world.until(lambda: phases(world) == ["Pending", "Running"])  # the controller created another one
     assert len(world.workloads()) == 2
     assert world.used() == "2"
 

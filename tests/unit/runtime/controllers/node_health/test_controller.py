@@ -1,4 +1,4 @@
-"""Nodes fail under gangs, on a cluster in memory with admission beside: who is moved, and who is not."""
+"""Nodes of gangs fail, on a cluster in memory with admission: which pods are moved, and which are not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def world() -> World:
 # ── replaced ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_node_that_stays_not_ready_is_replaced_in_its_rack_and_nobody_else_moves(world: World) -> None:
+def test_a_node_that_stays_not_ready_is_replaced_in_its_rack_and_no_other_pod_moves(world: World) -> None:
     other = world.start("other", 3, 4)
     large = {"x1", "x2", "x3", "x4"}
     world.add(*large, rack="r9")
@@ -70,7 +70,7 @@ def test_nodes_that_are_deleted_one_after_the_other_are_replaced(world: World, t
     lost = list(before)[:2]
     if together:
         world.delete(*lost)
-    else:  # the second vanishes while a place for the first is sought
+    else:  # the second fails during the search for a replacement of the first
         world.store.delete(PLAIN_NODES, "", lost[0])
         world.loop.step(world.now)
         world.store.delete(PLAIN_NODES, "", lost[1])
@@ -109,7 +109,7 @@ def test_a_drained_node_is_replaced_once_its_pods_are_gone(world: World) -> None
     before = world.start("train", 2, 4)
     drained, other = before
     world.change(drained, {"unschedulable": True})
-    assert world.places("train") == before, "a cordon moves nobody who runs"
+    assert world.places("train") == before, "a cordon moves no running pod"
     world.remove_pods(drained)
     after = world.places("train")
     assert drained not in after and other in after
@@ -157,7 +157,7 @@ def test_two_failed_nodes_without_replacement_are_both_named(world: World) -> No
     assert ("EvictedDueToNodeFailures", NO_REPLACEMENT + ",".join(lost)) in world.events("train")
 
 
-def test_a_gang_of_which_nobody_survives_goes_elsewhere_as_a_whole(world: World) -> None:
+def test_a_gang_without_a_surviving_pod_is_placed_elsewhere_as_a_whole(world: World) -> None:
     before = world.start("train", 2, 4, required=RACK)
     world.fail(*before)
     world.pass_time(LIMIT)

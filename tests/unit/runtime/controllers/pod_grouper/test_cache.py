@@ -1,4 +1,4 @@
-"""What makes the grouper look at a pod again, and that it never walks through all pods for one of them."""
+"""Which events make the pod grouper reconcile a pod, and that it never scans all pods for one of them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def worker(number: int, notes: Mapping[str, str] = NOTES, **labels: str) -> PodW
 
 
 def carried_out(role: PodGrouperController, now: float, uid: str = "g") -> list[Object]:
-    """The writes that are due, each of a group as if the API had done it."""
+    """The writes that are due, each of a group as if the API had accepted it."""
     found = []
     for write in list(role.keep(now)):
         body: Object = dict(write.body)
@@ -93,7 +93,7 @@ def test_pods_that_were_grouped_before_their_owner_came_are_all_put_where_they_b
 
 
 class Owned(Site):
-    """With the grouper, and kinds of owners that anything may be written into."""
+    """With the pod grouper, and owner kinds that accept any fields."""
 
     def __init__(self, *kinds: str) -> None:
         super().__init__((2, 2), grouper=PodGrouperController())
@@ -149,14 +149,14 @@ def test_pods_are_looked_for_by_what_they_are_listed_by() -> None:
     list(role.keep(0.0))
     list(role.keep(2 * OWNER_SECONDS))
     index = role.shelf.index
-    assert [len(index.neighbours(PodKey("ns", name))) for name in jobs] == [0, 0, 0]
+    assert [len(index.others_at_position(PodKey("ns", name))) for name in jobs] == [0, 0, 0]
     assert len(list(role.shelf.pods_with("ns", {"leaderworkerset.sigs.k8s.io/name": "set"}))) == 3
     role.decode(Event(Happened.GONE, PODS_KIND, role.shelf.pods[PodKey("ns", "two")]))
     assert len(list(role.shelf.pods_with("ns", {"leaderworkerset.sigs.k8s.io/name": "set"}))) == 2
     for name in ("one", "three"):
         role.decode(Event(Happened.GONE, PODS_KIND, role.shelf.pods[PodKey("ns", name)]))
-    assert not any((index.members, index._sizes, index._labelled, index._seated, index._seats))
-    assert not role.shelf.made_by and not role.shelf.owners_of
+    assert not any((index.members, index._sizes, index._labelled, index._pods_at, index._position_of))
+    assert not role.shelf.dependents and not role.shelf.owners_of
 
 
 def test_an_answer_about_a_group_that_is_no_more_does_not_hide_the_one_in_its_place() -> None:
@@ -202,7 +202,7 @@ def test_what_was_refused_is_not_tried_again_all_the_time() -> None:
     assert [one.kind.kind for one in role.keep(1.0 + REFUSED_SECONDS)] == ["PodGroup"]
 
 
-def test_segments_that_run_stay_when_nobody_asks_for_segments_any_more() -> None:
+def test_running_segments_stay_when_no_pod_asks_for_segments_any_more() -> None:
     site = Owned()
     site.topology()
     owner = site.owner("PyTorchJob", "train", training()["spec"])

@@ -1,4 +1,4 @@
-"""The grouper at work on a cluster in memory: groups it makes, pods it joins, and what it says."""
+"""The pod grouper on a cluster in memory: the groups it creates, the pods it joins, and its events."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def template(notes: Mapping[str, str]) -> Object:
 
 
 class Trained(Site):
-    """With the grouper, and a PyTorchJob whose pods come as its controller would make them."""
+    """With the pod grouper, and a PyTorchJob whose pods are created as by its controller."""
 
     def __init__(self, *, racks: tuple[int, ...] = (2, 2, 2, 2), **settings: Any) -> None:
         self.notes: list[str] = []
@@ -221,7 +221,7 @@ def test_segments_where_there_can_be_none_or_fewer_are_warned_of_under_the_right
     assert reason == "SegmentsIgnored" and words.endswith("because a Pod has no segments")
 
 
-def test_pods_of_nobody_and_of_unknown_kinds_are_groups_of_their_own() -> None:
+def test_pods_without_owner_and_of_unknown_kinds_are_groups_of_their_own() -> None:
     site = Trained()
     site.pod("alone")
     things = Kind("example.com", "v1", "Thing", "things")
@@ -289,7 +289,7 @@ def test_pods_of_other_families_are_left_alone() -> None:
     assert site.on("queued")[0] and site.on("chosen")[0] and not site.on("elsewhere")[0]
 
 
-def test_an_owner_that_is_heard_of_late_is_waited_for_and_no_pod_is_lost() -> None:
+def test_an_owner_that_is_seen_late_is_waited_for_and_no_pod_is_lost() -> None:
     role = PodGrouperController()
     owner = OwnerReference("kubeflow.org/v1", "PyTorchJob", "train", "9", controller=True)
     meta = Metadata("p", "default", "1", owner_references=[owner])
@@ -301,7 +301,7 @@ def test_an_owner_that_is_heard_of_late_is_waited_for_and_no_pod_is_lost() -> No
     assert write.verb is Verb.CREATE and write.name == "pg-train-9"
 
 
-def test_a_group_that_somebody_deletes_is_made_again_and_grows_with_its_job() -> None:
+def test_a_deleted_group_is_created_again_and_grows_with_its_job() -> None:
     site = Trained()
     site.training(4)
     for number in range(4):
@@ -350,7 +350,7 @@ def test_what_is_changed_by_hand_on_a_group_stays_until_its_owner_asks_for_somet
     assert spec() == ("night", "build", "", 4), "taken away by hand is changed by hand, too"
 
 
-def test_a_group_that_tells_not_who_made_it_keeps_what_stands_in_it() -> None:
+def test_a_group_without_an_owner_keeps_its_fields() -> None:
     site = Trained()
     site.training(4)
     ours = {"metadata": {"name": site.name}, "spec": {"minMember": 1, "queue": "theirs"}}
@@ -362,9 +362,11 @@ def test_a_group_that_tells_not_who_made_it_keeps_what_stands_in_it() -> None:
     assert (found["queue"], found["priorityClassName"], found["minMember"]) == ("theirs", "train", 4)
 
 
-def test_a_bug_in_one_kind_is_told_on_its_pods_and_harms_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_one_kind_is_shown_on_its_pods_and_affects_no_other_kind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def bug(view: View) -> PodGroup:
-        raise ZeroDivisionError("nobody thought of this")
+        raise ZeroDivisionError("an unexpected error")
 
     monkeypatch.setitem(KINDS, ("kubeflow.org", "PyTorchJob"), bug)
     site = Trained()
@@ -374,7 +376,7 @@ def test_a_bug_in_one_kind_is_told_on_its_pods_and_harms_nobody_else(monkeypatch
     site.worker(0)
     site.pod("alone")
     site.run(4)
-    assert "nobody thought of this" in site.said("w0") and site.on("w0", "alone")[0] == ""
+    assert "an unexpected error" in site.said("w0") and site.on("w0", "alone")[0] == ""
     assert site.on("alone")[0]
 
 
@@ -389,7 +391,7 @@ def test_a_quiet_cluster_is_not_written_to() -> None:
     assert [one["metadata"]["resourceVersion"] for one in site.store.list(PODS).items] == before
 
 
-def test_what_stays_is_not_sent_because_somebody_may_change_it_at_that_moment() -> None:
+def test_unchanged_fields_are_not_sent_because_they_may_change_concurrently() -> None:
     known = PodGroup("g", "ns", "theirs", "train", "preemptible", uid="u")
     made = replace(known, queue="ours", minimum=2)
     write = group_write(known, wanted_group(known, made, ""))

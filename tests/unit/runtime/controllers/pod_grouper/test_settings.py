@@ -1,4 +1,4 @@
-"""What an administrator chooses for the grouper: labels, and a ConfigMap with defaults by kind."""
+"""Settings of the pod grouper: labels, and a ConfigMap with defaults by kind."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def test_defaults_by_kind_count_for_pods_grouped_after_they_changed() -> None:
     site.run(2)
     assert site.told("before") == ("train", "")
     assert site.notes == [
-        "ConfigMap settings/by-kind: is not there, or may not be read; pods are grouped without that"
+        "ConfigMap settings/by-kind: does not exist, or may not be read; "
+        "pods are grouped without these defaults"
     ]
     site.defaults('[{"typeName": "Pod", "priorityName": "low", "preemptibility": "Non-Preemptible"}]')
     assert site.told("then") == ("low", "non-preemptible")

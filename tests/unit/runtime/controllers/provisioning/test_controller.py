@@ -1,4 +1,4 @@
-"""Nodes made to order: the provisioning role beside the admission role, on a cluster in memory."""
+"""Provisioned nodes: the provisioning controller and the admission controller, on a cluster in memory."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_nodes_are_asked_for_and_the_gang_stands_on_exactly_those(world: World) 
     world.answer("Accepted", conditions=[condition("Accepted"), eta])
     assert (world.check()["state"], world.check()["message"]) == ("Pending", "ETA: 09:15")
 
-    world.node("old-1")  # of the same flavor, and not what was made for this gang
+    world.node("old-1")  # of the same flavor, but not provisioned for this gang
     world.node("old-2")
     world.answer("Provisioned", "there you are", provisioningClassDetails={"NodeGroup": "g7"})
     assert world.check()["state"] == "Ready" and world.check()["message"] == "there you are"
@@ -249,7 +249,7 @@ def test_an_answer_that_never_came_is_found_out(world: World, kind: Kind, happen
     assert world.reasons().count("FailedCreate") == 0
 
 
-def test_a_state_that_somebody_else_wrote_over_is_written_again(world: World) -> None:
+def test_a_state_overwritten_by_another_client_is_written_again(world: World) -> None:
     world.submit()
     world.backend.kind, world.backend.ended = api_kinds.WORKLOADS, Ended.CONFLICT
     world.answer("Provisioned", "here")
@@ -273,7 +273,7 @@ def test_nothing_is_due_when_nothing_is_to_be_done(world: World) -> None:
     assert world.role.next_due(world.now) == float("inf")
     world.submit()
     assert world.role.next_due(world.now) == float("inf")
-    assert not world.role.flying and not world.role.dirty
+    assert not world.role.in_flight and not world.role.dirty
 
 
 def test_requests_of_others_are_left_alone(world: World) -> None:

@@ -1,4 +1,4 @@
-"""The scheduler at work on a cluster in memory: what it binds, whom it sends away, what it tells whom."""
+"""The scheduler on a cluster in memory: what it binds, which pods it preempts, and what it publishes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bayplan.dialects.api import Ended, Kind, Verb, Write, WriteOutcome
 from bayplan.dialects.kube.gang_api.gates import FIRST, GROUP, SECOND, THIRD
 from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.model.profile import NodeChoice, Profile
-from bayplan.runtime.controllers.scheduler.controller import AGAIN_SECONDS, SchedulerController
+from bayplan.runtime.controllers.scheduler.controller import RECORD_SECONDS, SchedulerController
 from bayplan.runtime.core.journal import FileJournal, MemoryJournal
 from bayplan.runtime.core.loop import Loop
 from bayplan.state.scheduling.state import ASSUMED_SECONDS
@@ -205,15 +205,15 @@ def test_a_record_that_is_refused_is_written_again_after_a_while_and_not_all_the
     site.group(THIRD, 2)
     site.pod("a", **OF_GROUP)
     site.pod("b", **OF_GROUP)
-    site.run(3 * AGAIN_SECONDS + 5)
+    site.run(3 * RECORD_SECONDS + 5)
     assert all(site.on("a", "b")) and 2 <= len(refused) <= 4
-    assert site.loop.step(site.now) <= site.now + AGAIN_SECONDS
+    assert site.loop.step(site.now) <= site.now + RECORD_SECONDS
     refuses.clear()
-    site.run(AGAIN_SECONDS + 5)
+    site.run(RECORD_SECONDS + 5)
     assert site.group_said(THIRD)[:2] == ("True", "Scheduled")
 
 
-def test_a_pod_hears_the_same_only_once() -> None:
+def test_the_same_reason_is_published_only_once() -> None:
     site = Site(cpus=(2,))
     site.pod("large", 3)
     site.run(1)
@@ -273,7 +273,7 @@ def test_who_has_to_go_is_told_and_deleted_and_the_winner_knows_where_to() -> No
 
 
 def deletions_lost(site: Site, most: int = 10**6) -> list[Write]:
-    """The first deletions get lost on their way, and whoever asked for them hears that nobody answered."""
+    """The first deletions get lost, and time out for the scheduler."""
     submit, outcomes = site.loop.backend.submit, site.loop.backend.outcomes
     lost: list[Write] = []
     ended: list[WriteOutcome] = []
@@ -294,34 +294,34 @@ def deletions_lost(site: Site, most: int = 10**6) -> list[Write]:
     return lost
 
 
-def someone_has_to_go(site: Site) -> None:
+def preemption_is_needed(site: Site) -> None:
     site.pod("low", 2, terminationGracePeriodSeconds=0)
     site.run()
     site.store.create(CLASSES, {"metadata": {"name": "high"}, "value": 100})
     site.pod("high", 2, priority=100, priorityClassName="high")
 
 
-def test_a_deletion_that_nobody_answered_is_made_again() -> None:
+def test_a_deletion_that_timed_out_is_repeated() -> None:
     site = Site(cpus=(2,))
     lost = deletions_lost(site, 1)
-    someone_has_to_go(site)
+    preemption_is_needed(site)
     site.run(3)
     assert len(lost) == 1 and site.on("high") == ["n1"]
 
 
-def test_a_deletion_that_is_never_answered_is_made_again_now_and_then_and_given_up() -> None:
+def test_a_deletion_that_always_times_out_is_repeated_and_given_up() -> None:
     site = Site(cpus=(2,))
     lost = deletions_lost(site)
-    someone_has_to_go(site)
+    preemption_is_needed(site)
     site.run(20)
     assert 10 <= len(lost) <= 20 and site.role.state.store.displaced
     site.run(ASSUMED_SECONDS)
     assert isinstance(site.journal, MemoryJournal)
     plans = [entry for entry in site.journal.entries() if entry.kind == "plan"]
-    assert sum("Displace" in str(entry.body) for entry in plans) == 2, "the first was given up"
+    assert sum("PreemptPod" in str(entry.body) for entry in plans) == 2, "the first was given up"
 
 
-def test_a_job_hears_on_itself_and_on_its_pods_why_it_waits() -> None:
+def test_a_job_and_its_pods_show_why_it_is_pending() -> None:
     site = Site()
     define(site.store)
     site.store.create(scheduled_jobs.TOPOLOGIES, topology())

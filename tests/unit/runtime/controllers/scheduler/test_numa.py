@@ -1,4 +1,4 @@
-"""The scheduler where nodes report their zones: gangs land aligned, or hear which container lacks what."""
+"""The scheduler with NUMA reports: gangs are aligned, or the reason names the container and resource."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_without_reports_only_room_counts() -> None:
 
 def test_a_gang_lands_aligned_in_one_rack() -> None:
     site = Zoned()
-    for name in ("n0", "n1"):  # as much room as in the other rack, but no zone has two GPUs
+    for name in ("n0", "n1"):  # as much capacity as in the other rack, but no zone has two GPUs
         site.tells(name, {**ZONE, GPU: 1}, {**ZONE, GPU: 1})
     for name in ("n2", "n3"):
         site.tells(name)
@@ -101,7 +101,7 @@ def test_equal_pods_share_a_node_zone_by_zone(choice: NodeChoice) -> None:
     assert site.on(*names) == ["n0", "n0"]
 
 
-def test_a_gang_that_cannot_be_aligned_waits_and_hears_why() -> None:
+def test_a_gang_that_cannot_be_aligned_stays_pending_with_the_reason() -> None:
     site = Zoned(2)
     site.tells("n0")
     site.tells("n1", ZONE, USED)
@@ -117,7 +117,7 @@ def test_a_gang_that_cannot_be_aligned_waits_and_hears_why() -> None:
     assert all(site.on(*names)), "a report that tells of more room wakes it"
 
 
-def test_a_lone_pod_hears_the_sentence_that_users_know_first() -> None:
+def test_a_single_pod_shows_the_sentence_of_kube_scheduler_first() -> None:
     site = Zoned(1)
     site.tells("n0", USED, ZONE)
     site.guaranteed("a", 6, 1)
@@ -169,7 +169,7 @@ def test_our_own_pods_are_taken_from_every_zone_until_the_report_knows_them() ->
     site.run(2)
     site.guaranteed("b", 3, 2)
     site.run(2)
-    assert site.on("a", "b") == ["n0", ""], "nobody knows which zone it got"
+    assert site.on("a", "b") == ["n0", ""], "its zone is unknown"
     site.starts("a")
     site.run(2)
     assert site.on("b") == [""], "the report is still that of an empty node"
@@ -179,7 +179,7 @@ def test_our_own_pods_are_taken_from_every_zone_until_the_report_knows_them() ->
     assert site.on("b") == ["n0"]
 
 
-def test_a_report_without_a_sign_is_believed_when_it_changes() -> None:
+def test_a_report_without_a_fingerprint_counts_when_it_changes() -> None:
     site = Zoned(1)
     site.tells("n0")
     site.guaranteed("a", 3, 2)
@@ -227,7 +227,7 @@ def test_pods_are_told_which_zones_they_were_meant_for() -> None:
     assert hints == ["main=0", "main=1"]
 
 
-def test_nobody_is_told_unless_that_is_wanted() -> None:
+def test_no_hint_is_published_unless_configured() -> None:
     site = Zoned(1)
     site.tells("n0")
     site.guaranteed("a", 3, 2)
@@ -266,7 +266,7 @@ def test_a_job_with_topology_annotations_counts_aligned_pods() -> None:
     define(site.store)
     body: dict[str, Any] = {"metadata": {"name": "t"}, "spec": {"levels": [{"nodeLabel": "rack"}]}}
     site.store.create(scheduled_jobs.TOPOLOGIES, body)
-    for name in ("n0", "n1"):  # each has room for two pods, and can align one
+    for name in ("n0", "n1"):  # each fits two pods, and can align one
         site.tells(name, ZONE, {**ZONE, GPU: 1})
     for name in ("n2", "n3"):
         site.tells(name)
@@ -284,7 +284,7 @@ def test_a_job_with_topology_annotations_counts_aligned_pods() -> None:
 
 @pytest.mark.parametrize("thought_through", [True, False])
 def test_who_has_to_go_is_found_by_zones(thought_through: bool) -> None:
-    """The node has room enough as it is; only one of the two can make it lie together."""
+    """The node has enough capacity as it is; only one of the two can free a zone."""
     care = NumaStalenessPolicy(OverReserve.RESERVE, make_room=thought_through)
     site = Zoned(1, SchedulerController(zone_care=care))
     for name in ("near", "far"):
@@ -324,7 +324,7 @@ def test_a_gang_keeps_its_zones_from_others_of_the_same_decision() -> None:
 
 @pytest.mark.parametrize("ends", ["gone", "over"])
 def test_a_pod_that_came_and_went_between_two_reports_leaves_nothing_behind(ends: str) -> None:
-    """Nobody will ever tell of it: the report is what it was, and stays that way."""
+    """No report will ever show it: the report stays as it was."""
     site = Zoned(1)
     site.tells("n0")
     site.guaranteed("a", 3, 2)
@@ -341,7 +341,7 @@ def test_a_pod_that_came_and_went_between_two_reports_leaves_nothing_behind(ends
 
 
 def test_a_complete_search_for_pods_that_differ_knows_how_many_nodes_align() -> None:
-    """One after the other, however sorted, they do not all fit: 5+5, 4+3+3 and 4+3+3 is the only way."""
+    """In no greedy order do they all fit: 5+5, 4+3+3 and 4+3+3 is the only way."""
     site = Zoned(0)
     for name in ("n0", "n1", "n2"):
         amounts = {"cpu": "12", "memory": "64Gi", "pods": "110", GPU: "0"}
@@ -355,6 +355,6 @@ def test_a_complete_search_for_pods_that_differ_knows_how_many_nodes_align() -> 
     site.run(3)
     taken = dict.fromkeys(("n0", "n1", "n2"), 0)
     for name, node in zip(sizes, site.on(*sizes), strict=True):
-        assert node, "everybody has a place"
+        assert node, "every pod has a node"
         taken[node] += sizes[name]
     assert set(taken.values()) == {10}

@@ -1,4 +1,4 @@
-"""Telling those who wait: in turn, never twice, a few at a time, and again if nobody answered."""
+"""Notices for pending pods: in order, never twice, a few at a time, and repeated after a timeout."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from bayplan.dialects.api import Ended, Kind, Verb, Write, WriteOutcome
 from bayplan.model.pod import PodKey
 from bayplan.runtime.controllers.scheduler.pod_events import (
+    DELAY_SECONDS,
     IN_FLIGHT_MAX,
     NEVER,
-    PATIENCE_SECONDS,
     TRIES_MAX,
     PodEventPublisher,
 )
@@ -29,7 +29,7 @@ def tell(teller: PodEventPublisher, whom: PodKey, words: str, now: float = 0.0, 
     def writes(_: float) -> Iterator[Write]:
         yield Write(Verb.STRATEGIC_PATCH, PODS, whom.namespace, whom.name, {"words": words})
 
-    teller.tell(whom, words, writes, now, at_once)
+    teller.publish(whom, words, writes, now, at_once)
 
 
 def said(teller: PodEventPublisher, now: float = 0.0) -> list[tuple[str, str]]:
@@ -51,7 +51,7 @@ def test_the_newest_reason_is_said_and_only_once(teller: PodEventPublisher) -> N
     assert said(teller) == [("p0", "old")]
 
 
-def test_who_no_longer_waits_is_told_nothing_and_hears_everything_anew_later(
+def test_a_dropped_subject_gets_no_notice_and_gets_all_of_them_again_later(
     teller: PodEventPublisher,
 ) -> None:
     tell(teller, key(), "no room")
@@ -63,9 +63,9 @@ def test_who_no_longer_waits_is_told_nothing_and_hears_everything_anew_later(
 
 def test_some_things_are_said_only_after_a_while(teller: PodEventPublisher) -> None:
     tell(teller, key(), "too few", now=10.0, at_once=False)
-    assert (said(teller, 10.0), teller.next_due()) == ([], 10.0 + PATIENCE_SECONDS)
+    assert (said(teller, 10.0), teller.next_due()) == ([], 10.0 + DELAY_SECONDS)
     tell(teller, key(), "too few", now=11.0, at_once=False)
-    assert said(teller, 10.0 + PATIENCE_SECONDS) == [("p0", "too few")]
+    assert said(teller, 10.0 + DELAY_SECONDS) == [("p0", "too few")]
 
 
 def test_only_so_many_are_on_their_way_at_a_time(teller: PodEventPublisher) -> None:
@@ -83,15 +83,15 @@ def test_only_so_many_are_on_their_way_at_a_time(teller: PodEventPublisher) -> N
     ("ended", "times"),
     [(Ended.TIMED_OUT, TRIES_MAX), (Ended.CONFLICT, TRIES_MAX), (Ended.DONE, 1), (Ended.GONE, 1)],
 )
-def test_what_nobody_answered_is_said_again_a_few_times(
+def test_a_notice_that_timed_out_is_repeated_a_few_times(
     teller: PodEventPublisher, ended: Ended, times: int
 ) -> None:
     tell(teller, key(), "no room")
     count, now = 0, 0.0
     while writes := list(teller.writes(now)):
-        count, now = count + 1, now + PATIENCE_SECONDS
+        count, now = count + 1, now + DELAY_SECONDS
         for write in writes:
-            teller.ended(WriteOutcome(write, ended), now - PATIENCE_SECONDS)
+            teller.ended(WriteOutcome(write, ended), now - DELAY_SECONDS)
     assert (count, teller.in_flight) == (times, 0)
 
 

@@ -1,4 +1,4 @@
-"""Volumes that wait for the node of their pod are told first; then the pods of the gang are bound."""
+"""Volumes that wait for the first consumer are bound first; then the pods of the gang."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOW = 1_800_000_000.0
 
 
 class Hand:
-    """Hands objects to a scheduler and takes its writes, without any server between."""
+    """Passes objects to a scheduler and takes its writes, without a server."""
 
     def __init__(self) -> None:
         self.role = SchedulerController()
@@ -62,7 +62,7 @@ class Hand:
         self.see(PODS_KIND, name, spec=whole)
 
     def writes(self, now: float = NOW) -> list[Write]:
-        """One round."""
+        """One step."""
         found: list[Write] = []
         view = self.role.look(now)
         if view is not None:
@@ -123,9 +123,9 @@ def test_who_waits_too_long_is_decided_on_anew_and_keeps_its_node(hand: Hand) ->
     node = told.body["metadata"]["annotations"][SELECTED]
     hand.claim("c", {SELECTED: node})
     assert hand.writes(NOW + HELD_SECONDS) == []
-    assert hand.role.volumes.held == {}
+    assert hand.role.volumes.waiting == {}
     assert hand.writes(NOW + 40) == hand.writes(NOW + 41) == []
-    assert [held.binds[0].node for held in hand.role.volumes.held.values()] == [node]
+    assert [held.binds[0].node for held in hand.role.volumes.waiting.values()] == [node]
 
 
 def test_bound_claims_and_pods_without_any_are_bound_at_once(hand: Hand) -> None:

@@ -1,0 +1,39 @@
+"""Which rejected gangs are tried again after quota or capacity was freed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bayplan.state.admission.config import AdmissionConfig
+from bayplan.state.admission.queues import PendingQueues
+from bayplan.state.admission.usage import AdmittedUsage, GangUsage
+
+
+class AdmissionWakeups:
+    """Wakes the pending queues that a change may help."""
+
+    def __init__(self, config: AdmissionConfig, usage: AdmittedUsage, pending: PendingQueues) -> None:
+        self._config, self._usage, self._pending = config, usage, pending
+
+    def wake_all(self) -> None:
+        """Anything may have changed: wake every queue."""
+        for queue in self._config.queues:
+            self._pending.wake(queue)
+
+    def capacity_freed(self, topologies: Iterable[str]) -> None:
+        """Wake the queues with a flavor of these topologies, and gangs that wait for a placement there."""
+        freed = frozenset(topologies)
+        if freed:
+            self._pending.retry_placements(
+                lambda entry: not freed.isdisjoint(self._config.topologies_of(entry.demand))
+            )
+        for name in (name for topology in freed for name in self._config.queues_on(topology)):
+            self._pending.wake(name, room=True)
+
+    def usage_released(self, usage: GangUsage) -> None:
+        """A gang released its quota in one quota tree, and its capacity in its topologies."""
+        account = self._usage.books().queues.get(usage.queue)
+        if account is not None:
+            for queue in account.root().queues():
+                self._pending.wake(queue.name)
+        self.capacity_freed(self._usage.topologies_of(usage))
