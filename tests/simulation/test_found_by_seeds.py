@@ -1,7 +1,8 @@
-"""What seeds found, told again in a few steps: nodes booked twice when they failed and came back."""
+"""Regressions that simulation seeds found: nodes assigned twice after they failed and came back."""
 
 from __future__ import annotations
 
+from bayplan.assembly.in_process_webhooks import ask_our_functions
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.dialects.kube.decode.wire import Metadata, PodWire
 from bayplan.dialects.kueue.fields.topology_request import UNNUMBERED
@@ -13,14 +14,13 @@ from bayplan.dialects.kueue.status.conditions import ADMITTED, is_true
 from bayplan.model.node import HOSTNAME
 from bayplan.model.plan import Admit
 from bayplan.runtime.controllers.ungating import GatedGang, UngateWriteTag, UngatingController
-from bayplan.simulator.core.webhooks import ask_functions
 from tests.support.failing_nodes import LIMIT, PLAIN_PODS, World
 from tests.support.kueue_workloads import conditions
 from tests.support.queued_cluster import template, workload
 
 
 def start(world: World, *, bound: bool = True) -> str:
-    """A gang of two on whole hosts runs; says where the first of it is."""
+    """Start a gang of two pods on whole hosts; return the host of the first."""
     world.cluster.submit(workload("train", 2, 4))
     world.pass_time()
     for rank, on in enumerate(world.places("train")):
@@ -31,59 +31,59 @@ def start(world: World, *, bound: bool = True) -> str:
         world.store.create(
             PLAIN_PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}, "ml"
         )
-        told = {"status": {"phase": "Running" if bound else "Pending"}}
-        world.store.patch(PLAIN_PODS, "ml", name, told, subresource="status")
+        status = {"status": {"phase": "Running" if bound else "Pending"}}
+        world.store.patch(PLAIN_PODS, "ml", name, status, subresource="status")
     world.pass_time()
     return next(iter(world.places("train")))
 
 
 def remove_pod(world: World) -> None:
-    """The first pod is gone for good."""
+    """Delete the first pod by force."""
     world.store.delete(PLAIN_PODS, "ml", "train-0", Deletion.from_body({"gracePeriodSeconds": 0}))
     world.pass_time(1.0)
 
 
-def ask_for(world: World, host: str) -> None:
-    """Somebody wants the whole of a host."""
-    asked = workload("next", 1, 4)
-    asked["spec"]["podSets"][0]["template"]["spec"]["nodeSelector"] = {HOSTNAME: host}
-    world.cluster.submit(asked)
+def submit_for_host(world: World, host: str) -> None:
+    """Submit a Workload that needs a whole host."""
+    submitted = workload("next", 1, 4)
+    submitted["spec"]["podSets"][0]["template"]["spec"]["nodeSelector"] = {HOSTNAME: host}
+    world.cluster.submit(submitted)
     world.pass_time(1.0)
 
 
-def got_it(world: World) -> bool:
+def is_admitted(world: World) -> bool:
     return is_true(world.workload("next"), ADMITTED)
 
 
-def test_a_node_that_comes_back_with_a_pod_of_a_gang_that_moved_on_is_not_free() -> None:  # seeds 56 and 263
+def test_a_node_that_comes_back_with_a_pod_of_a_moved_gang_is_not_free() -> None:  # seeds 56 and 263
     world = World()
     lost = start(world)
     world.fail(lost)
     world.pass_time(LIMIT)
     assert lost not in world.places("train")
     world.ready(lost, "True")
-    ask_for(world, lost)
-    assert not got_it(world), "the pod that was left there runs on"
+    submit_for_host(world, lost)
+    assert not is_admitted(world), "the pod that was left there runs on"
     remove_pod(world)
-    assert got_it(world)
+    assert is_admitted(world)
 
 
-def test_a_node_that_a_pod_was_sent_to_before_its_gang_moved_on_is_not_free() -> None:  # seed 0, calm
+def test_a_node_is_not_free_while_an_ungated_pod_of_a_moved_gang_may_be_bound_to_it() -> None:  # seed 0, calm
     world = World(rules=HealthRules(stray_seconds=1000.0))  # else it is failed first
     lost = start(world, bound=False)
     world.fail(lost)
     world.pass_time(LIMIT)
     assert lost not in world.places("train")
     world.ready(lost, "True")
-    ask_for(world, lost)
-    assert not got_it(world), "the pod may be bound there at any moment"
+    submit_for_host(world, lost)
+    assert not is_admitted(world), "the pod may be bound there at any moment"
     remove_pod(world)
-    assert got_it(world)
+    assert is_admitted(world)
 
 
-def test_a_node_is_replaced_under_a_gang_of_which_some_pods_are_over() -> None:  # seed 189
+def test_a_node_is_replaced_under_a_gang_with_succeeded_pods() -> None:  # seed 189
     world = World()
-    ask_functions(world.store)
+    ask_our_functions(world.store)
     lost = start(world)
     over = {"status": {"reclaimablePods": [{"name": "main", "count": 1}]}}
     world.store.patch(api_kinds.WORKLOADS, "ml", "train", over, subresource="status")
@@ -96,7 +96,7 @@ def test_a_node_is_replaced_under_a_gang_of_which_some_pods_are_over() -> None: 
     assert {**before, "topologyAssignment": None} == {**after, "topologyAssignment": None}
 
 
-def test_places_of_pods_that_are_all_over_may_fail() -> None:  # seed 44
+def test_nodes_of_succeeded_pods_may_fail() -> None:  # seed 44
     world = World()
     lost = start(world)
     over = {"status": {"reclaimablePods": [{"name": "main", "count": 2}]}}
@@ -108,7 +108,7 @@ def test_places_of_pods_that_are_all_over_may_fail() -> None:  # seed 44
     assert world.workload("train") == before
 
 
-def test_a_patch_is_not_sent_again_to_a_place_of_another_pod_set() -> None:  # seed 44
+def test_an_ungating_patch_is_not_repeated_for_a_slot_of_another_pod_set() -> None:  # seed 44
     levels, here, there = (HOSTNAME,), ("n000",), ("n001",)
     parts = (
         SlottedPodSet("workers", 1, levels, (here,), UNNUMBERED),
@@ -116,23 +116,23 @@ def test_a_patch_is_not_sent_again_to_a_place_of_another_pod_set() -> None:  # s
     )
     meta = Metadata(name="train-drivers-0", uid="uid-0", labels={"kueue.x-k8s.io/podset": "drivers"})
     sent = UngateWriteTag(("ml", "train"), PodUngating(PodWire(metadata=meta), levels, here), "left", 0.0)
-    troop = GatedGang(expected={"uid-0": sent}, doubtful={"uid-0"}, again={"uid-0": 5.0})
-    assert list(UngatingController()._once_more(troop, AdmittedPlacement("left", 0.0, parts), 5.0)) == []
-    assert not troop.expected
+    gang = GatedGang(expected={"uid-0": sent}, doubtful={"uid-0"}, again={"uid-0": 5.0})
+    assert list(UngatingController()._once_more(gang, AdmittedPlacement("left", 0.0, parts), 5.0)) == []
+    assert not gang.expected
 
 
-def test_a_workload_that_is_made_again_hears_why_it_waits() -> None:  # seed 432
+def test_a_recreated_workload_gets_the_reason_why_it_is_pending() -> None:  # seed 432
     world = World()
     for _ in range(2):
         world.cluster.submit(workload("large", 100, 4))
         world.pass_time(10.0)
-        told = conditions(world.workload("large")["status"])["QuotaReserved"]
-        assert told[0] == "False"
+        status = conditions(world.workload("large")["status"])["QuotaReserved"]
+        assert status[0] == "False"
         world.store.delete(api_kinds.WORKLOADS, "ml", "large")
         world.pass_time(10.0)
 
 
-def test_a_place_is_left_only_once_that_is_written() -> None:  # seed 4
+def test_a_node_is_given_up_only_once_that_is_written() -> None:  # seed 4
     world = World()
     lost = start(world)
     world.backend.lose = lambda write: isinstance(write.tag, Admit) and write.name == "train"
@@ -142,16 +142,16 @@ def test_a_place_is_left_only_once_that_is_written() -> None:  # seed 4
     remove_pod(world)  # another will be made, for the same place
     world.ready(lost, "True")
     world.pass_time(1.0)
-    ask_for(world, lost)
-    assert lost in world.places("train") and not got_it(world)
+    submit_for_host(world, lost)
+    assert lost in world.places("train") and not is_admitted(world)
 
 
-def test_room_that_a_gang_is_about_to_leave_comes_back_once() -> None:
+def test_capacity_that_a_gang_gives_up_is_freed_once() -> None:
     world = World()
     lost = start(world)
     world.fail(lost)
     world.pass_time(LIMIT)
     remove_pod(world)
     world.ready(lost, "True")
-    ask_for(world, lost)
-    assert got_it(world)
+    submit_for_host(world, lost)
+    assert is_admitted(world)

@@ -1,4 +1,4 @@
-"""Queued jobs under failures: some seeds, the same bytes for one, and checkers that catch what is broken."""
+"""The play of queued jobs: some seeds, equal bytes for one, and mutations that the checkers detect."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def first_violation(words: str, seeds: Iterable[int] = range(24), *, calm: bool 
     return violations(JobsSimulation, words, seeds, calm=calm)
 
 
-def lets_go(
+def ungates(
     monkeypatch: pytest.MonkeyPatch, change: Callable[[tuple[PodUngating, ...]], Iterable[PodUngating]]
 ) -> None:
-    """Have pods let go otherwise than was found right."""
+    """Change which pods are ungated."""
 
     def changed(*arguments: Any) -> Ungatings:
         answer = UNGATINGS(*arguments)
@@ -81,7 +81,7 @@ def test_a_slot_that_is_used_twice_is_caught(monkeypatch: pytest.MonkeyPatch) ->
         expected: Mapping[str, Path | None],
         put_off: Collection[str] = (),
     ) -> Ungatings:
-        """Nobody sees who stands where already."""
+        """Ignore the pods that already have a slot."""
         return UNGATINGS(gang, [pod for pod in pods if ungating.is_gated(pod)], {}, put_off)
 
     monkeypatch.setattr(ungating, "ungatings", blind)
@@ -89,9 +89,9 @@ def test_a_slot_that_is_used_twice_is_caught(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.long
-def test_pods_that_are_sent_astray_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    lets_go(monkeypatch, lambda pods: [replace(one, place=("n099",)) for one in pods])
-    assert "where its gang has no place" in first_violation("has no place", calm=True)
+def test_pods_assigned_to_a_wrong_node_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    ungates(monkeypatch, lambda pods: [replace(one, place=("n099",)) for one in pods])
+    assert "where its gang has no slot" in first_violation("has no slot", calm=True)
 
 
 @pytest.mark.long
@@ -100,26 +100,26 @@ def test_ranks_in_the_wrong_order_are_caught(monkeypatch: pytest.MonkeyPatch) ->
         places = [one.place for one in reversed(pods)]
         return [replace(one, place=place) for one, place in zip(pods, places, strict=True)]
 
-    lets_go(monkeypatch, turned)
+    ungates(monkeypatch, turned)
     assert "has rank" in first_violation("has rank", calm=True)
 
 
 @pytest.mark.long
 def test_a_gang_that_is_started_in_part_for_ever_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    lets_go(monkeypatch, lambda pods: [one for one in pods if not one.pod.metadata.name.count("-1-")])
-    assert "gated for ever" in first_violation("gated for ever", calm=True)
+    ungates(monkeypatch, lambda pods: [one for one in pods if not one.pod.metadata.name.count("-1-")])
+    assert "gated forever" in first_violation("gated forever", calm=True)
 
 
 @pytest.mark.long
 def test_pods_that_are_gated_for_ever_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(UngatingController, "keep", lambda self, now: iter(()))
-    assert "gated for ever" in first_violation("gated for ever", calm=True)
+    assert "gated forever" in first_violation("gated forever", calm=True)
 
 
 @pytest.mark.long
-def test_a_node_that_is_booked_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_is_assigned_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def occupy(self: AdmittedUsage, holding: GangUsage, sign: int, only: str = "") -> None:
-        """Gangs take no room."""
+        """Gangs use no capacity."""
 
     monkeypatch.setattr(AdmittedUsage, "_occupy", occupy)
     assert "holds" in first_violation("holds", calm=True)
@@ -159,7 +159,7 @@ def test_survivors_that_are_moved_are_caught(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.long
 def test_a_job_that_is_not_restored_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bayplan.dialects.kueue.jobs.start_stop._as_before", lambda job, pod_sets, find: job)
-    assert "is not what it was" in first_violation("is not what it was")
+    assert "differs from what was submitted" in first_violation("differs from what was submitted")
 
 
 @pytest.mark.long
@@ -174,11 +174,11 @@ def test_pods_that_wait_for_a_lost_node_are_caught(monkeypatch: pytest.MonkeyPat
         yield from ()
 
     monkeypatch.setattr(NodeHealthController, "_fail", spare)
-    monkeypatch.setattr("bayplan.simulator.jobs.checkers.VAIN_SECONDS", 10.0)  # nothing is late
-    assert "waits in vain" in first_violation("waits in vain", range(12), calm=True)
+    monkeypatch.setattr("bayplan.simulator.jobs.checkers.STRANDED_SECONDS", 10.0)  # nothing is late
+    assert "waits for lost node" in first_violation("waits for lost node", range(12), calm=True)
 
 
 @pytest.mark.long
 def test_jobs_that_are_never_started_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bayplan.dialects.kueue.jobs.reconcile_job.start", lambda *arguments: [])
-    assert "does not come to its end" in first_violation("does not come to its end", calm=True)
+    assert "does not finish" in first_violation("does not finish", calm=True)

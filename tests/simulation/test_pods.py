@@ -1,4 +1,4 @@
-"""Gangs and pods under failures: some seeds, equal bytes for one, and checkers that catch what is broken."""
+"""The play of gangs and pods: some seeds, equal bytes for one, and mutations that the checkers detect."""
 
 from __future__ import annotations
 
@@ -65,21 +65,21 @@ def first_violation(words: str, seeds: Iterable[int] = range(40), *, calm: bool 
 
 
 def test_a_scheduler_that_forgets_what_it_decided_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ledger, "hold", lambda self, claim: [])
+    monkeypatch.setattr(Ledger, "hold", lambda self, preemption: [])
     assert "cpu of" in first_violation("cpu of")
 
 
 @pytest.mark.long
 def test_a_scheduler_that_starts_gangs_in_part_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def most(look: SchedulingSnapshot, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
+    def most(snapshot: SchedulingSnapshot, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
         """The second pod of each gang is never bound."""
-        plan = decide_gangs(look, profile, now, watchdog)
-        kept = [a for a in plan.actions if not (isinstance(a, Bind) and a.pod.key.name.endswith("-1"))]
-        return Plan(tuple(kept))
+        plan = decide_gangs(snapshot, profile, now, watchdog)
+        actions = [a for a in plan.actions if not (isinstance(a, Bind) and a.pod.key.name.endswith("-1"))]
+        return Plan(tuple(actions))
 
     monkeypatch.setattr(DECIDE, most)
     monkeypatch.setattr(
-        GangStateMachine, "_note_partial", lambda self, crew, now: None
+        GangStateMachine, "_note_partial", lambda self, fake_controllers, now: None
     )  # and nothing is taken back
     assert "pods for" in first_violation("pods for")
 
@@ -87,14 +87,14 @@ def test_a_scheduler_that_starts_gangs_in_part_is_caught(monkeypatch: pytest.Mon
 @pytest.mark.long
 def test_a_port_that_two_want_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     free = "bayplan.placement.filters.pipeline._port_taken"
-    monkeypatch.setattr(free, lambda land, index, ports: np.zeros(len(land), dtype=bool))
+    monkeypatch.setattr(free, lambda nodes, index, ports: np.zeros(len(nodes), dtype=bool))
     assert "want the same port" in first_violation("want the same port")
 
 
 @pytest.mark.long
 def test_neighbours_that_must_be_apart_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def anywhere(land: Any, *_: Any) -> PodAffinityFit:
-        good = np.ones(len(land), dtype=bool)
+    def anywhere(nodes: Any, *_: Any) -> PodAffinityFit:
+        good = np.ones(len(nodes), dtype=bool)
         return PodAffinityFit(good, good, good)
 
     monkeypatch.setattr("bayplan.placement.filters.pipeline.neighbour_fit", anywhere)
@@ -103,8 +103,8 @@ def test_neighbours_that_must_be_apart_are_caught(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.long
 def test_an_uneven_spread_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def anywhere(land: Any, *_: Any) -> SpreadFit:
-        never = np.zeros(len(land), dtype=bool)
+    def anywhere(nodes: Any, *_: Any) -> SpreadFit:
+        never = np.zeros(len(nodes), dtype=bool)
         return SpreadFit(never, never)
 
     monkeypatch.setattr("bayplan.placement.filters.pipeline.spread_fit", anywhere)
@@ -122,7 +122,7 @@ def test_those_who_yield_to_their_equals_are_caught(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(
         "bayplan.scheduling.binding.cycle.priority_of", lambda candidate: priority_of(candidate) + 200
     )
-    assert "has to go for" in first_violation("has to go for")
+    assert "would be preempted for" in first_violation("would be preempted for")
 
 
 @pytest.mark.long
@@ -134,19 +134,19 @@ def test_a_gang_that_should_leave_whole_and_does_not_is_caught(monkeypatch: pyte
 
 @pytest.mark.long
 def test_those_who_are_sent_away_in_vain_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hasty(look: SchedulingSnapshot, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
+    def hasty(snapshot: SchedulingSnapshot, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
         """Whoever does not fit sends somebody away, whether that helps or not."""
-        plan = decide_gangs(look, profile, now, watchdog)
+        plan = decide_gangs(snapshot, profile, now, watchdog)
         more: list[PreemptPod] = []
         for action in plan.actions:
             if isinstance(action, ReportUnschedulable) and action.why.hindrance is RejectionReason.NO_ROOM:
-                rank = pod_priority(action.pods[0], look.charters)
-                weak = [p for p in look.pods.values() if p.wants.priority < rank and not p.leaving]
+                rank = pod_priority(action.pods[0], snapshot.charters)
+                weak = [p for p in snapshot.pods.values() if p.wants.priority < rank and not p.leaving]
                 more += [PreemptPod(pod, action.gang, action.uid) for pod in weak if pod.gang is None][:1]
         return Plan((*plan.actions, *more))
 
     monkeypatch.setattr(DECIDE, hasty)
-    assert "was sent away for" in first_violation("was sent away for")
+    assert "was preempted for" in first_violation("was preempted for")
 
 
 @pytest.mark.long

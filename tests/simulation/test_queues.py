@@ -62,13 +62,13 @@ def test_quota_that_is_never_given_back_is_caught(monkeypatch: pytest.MonkeyPatc
         return found
 
     monkeypatch.setattr(AdmittedUsage, "give_back", keep)
-    assert "the books say" in first_violation("the books say")
+    assert "the quota tree says" in first_violation("the quota tree says")
 
 
 @pytest.mark.long
 def test_a_gang_that_is_never_woken_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PendingQueues, "wake", lambda self, queue, *, room=False: None)
-    assert "would be admitted but waits" in first_violation("would be admitted", calm=True)
+    assert "would be admitted but is pending" in first_violation("would be admitted", calm=True)
 
 
 @pytest.mark.long
@@ -78,9 +78,15 @@ def test_two_gangs_of_one_round_that_get_the_same_room_are_caught(monkeypatch: p
 
     monkeypatch.setattr(AdmissionSimulation, "apply", apply)
     monkeypatch.setattr(AdmissionSimulation, "fits_quota", lambda self, queue, quota: True)
+<<<<<<< HEAD
+    monkeypatch.setattr(AdmissionSimulation, "fits_spots", lambda self, wanted: True)
+    found = first_violation(" assigned of ", (34, 112, 202))  # rare: few seeds bring two so close together
+    assert " uses " in found or " assigned of " in found
+=======
     monkeypatch.setattr(AdmissionSimulation, "fits_placed", lambda self, wanted: True)
     found = first_violation("promised", (34, 112, 202))  # rare: few seeds bring two so close together
     assert " uses " in found or "promised" in found
+>>>>>>> main
 
 
 @pytest.mark.long
@@ -139,8 +145,8 @@ def test_a_gang_that_leaves_in_vain_is_caught(monkeypatch: pytest.MonkeyPatch) -
     vain: set[Ref] = set()
     encode = AdmissionController.encode
     monkeypatch.setattr(AdmissionController, "encode", only_evict)
-    found = first_violation("in vain", (65, 93), calm=True)
-    assert "in vain" in found
+    found = first_violation("which is not admitted", (65, 93), calm=True)
+    assert "which is not admitted" in found
 
 
 @pytest.mark.long

@@ -54,7 +54,7 @@ def first_violation(words: str, seeds: Iterable[int] = range(12)) -> str:
 
 
 def test_a_scheduler_that_forgets_what_it_decided_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ledger, "hold", lambda self, claim: [])
+    monkeypatch.setattr(Ledger, "hold", lambda self, preemption: [])
     assert "holds" in first_violation("holds")
 
 
@@ -73,7 +73,7 @@ def test_a_scheduler_that_starts_half_a_gang_is_caught(monkeypatch: pytest.Monke
 def test_a_scheduler_that_never_wakes_a_gang_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SchedulingQueue, "wake", lambda self, hints, now: None)
     monkeypatch.setattr("bayplan.state.scheduling.state_machine.FLUSH_SECONDS", float("inf"))
-    assert "would fit but waits" in first_violation("would fit but waits")
+    assert "would fit but is pending" in first_violation("would fit but is pending")
 
 
 @pytest.mark.long

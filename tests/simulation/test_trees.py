@@ -1,4 +1,4 @@
-"""Groups with sub-groups and queues under failures: some seeds, equal bytes, and checkers that catch."""
+"""The play of groups with sub-groups: some seeds, equal bytes, and mutations that the checkers detect."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_seed(seed: int) -> None:
     check_sound(report_of(seed))
 
 
-def test_faults_and_deeds_of_many_kinds_happen() -> None:
+def test_faults_and_actions_of_many_kinds_happen() -> None:
     assert happened(map(report_of, SEEDS)) >= {
         "conflict", "crash", "delay_events", "delay_outcome", "duplicate", "relist", "timeout_done",
         "timeout_lost", "cordoned", "displaced", "group_ranked", "node_lost", "pod_deleted", "queue_changed",
@@ -65,17 +65,17 @@ def first_violation(words: str, *first: int, seeds: Iterable[int] = range(40), c
 
 
 def test_a_scheduler_that_forgets_what_it_decided_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ledger, "hold", lambda self, claim: [])
+    monkeypatch.setattr(Ledger, "hold", lambda self, preemption: [])
     assert "cpu of" in first_violation("cpu of")
 
 
 @pytest.mark.long
 def test_a_scheduler_that_starts_groups_in_part_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def most(look: SchedulingSnapshot, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
+    def most(snapshot: SchedulingSnapshot, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
         """The second pod of each leaf is never bound."""
-        plan = decide_gangs(look, profile, now, watchdog)
-        kept = [a for a in plan.actions if not (isinstance(a, Bind) and a.pod.key.name.endswith("-1"))]
-        return Plan(tuple(kept))
+        plan = decide_gangs(snapshot, profile, now, watchdog)
+        actions = [a for a in plan.actions if not (isinstance(a, Bind) and a.pod.key.name.endswith("-1"))]
+        return Plan(tuple(actions))
 
     monkeypatch.setattr(DECIDE, most)
     assert "would start while it lacks" in first_violation("would start while it lacks")
@@ -108,46 +108,46 @@ def test_elastic_segments_that_hold_up_their_group_are_caught(monkeypatch: pytes
         return replace(group, sub_groups=tuple(parts))
 
     monkeypatch.setattr(wire, "pod_group", eager)
-    assert "though there is room" in first_violation("though there is room")
+    assert "though it fits on free nodes" in first_violation("though it fits on free nodes")
 
 
 @pytest.mark.long
-def test_a_scheduler_that_wakes_nobody_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduler_that_never_requeues_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SchedulingQueue, "wake", lambda self, hints, now: None)
-    assert "though there is room" in first_violation("though there is room")
+    assert "though it fits on free nodes" in first_violation("though it fits on free nodes")
 
 
 @pytest.mark.long
-def test_a_scheduler_that_does_not_hear_who_may_have_to_go_now_is_caught(
+def test_a_scheduler_that_misses_new_preemption_candidates_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("bayplan.state.scheduling.store.yields_more", lambda before, after: False)
-    assert "make room but waits" in first_violation("make room but waits", 13)
+    assert "preempted but is pending" in first_violation("preempted but is pending", 13)
 
 
 @pytest.mark.long
-def test_a_scheduler_that_does_not_hear_of_queues_that_grow_is_caught(
+def test_a_scheduler_that_misses_growing_queues_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(FairUsage, "outgrown", lambda self: False)
-    assert "make room but waits" in first_violation("make room but waits", 145, calm=False)
+    assert "preempted but is pending" in first_violation("preempted but is pending", 145, calm=False)
 
 
 @pytest.mark.long
-def test_a_queue_beyond_its_limit_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_above_its_limit_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Accounts, "beyond_limit", lambda self, queue, amounts: None)
     assert "more than its limit" in first_violation("more than its limit")
 
 
 @pytest.mark.long
-def test_what_lasts_beyond_quota_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_non_preemptible_usage_above_quota_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Accounts, "beyond_quota", lambda self, queue, amounts: None)
     assert "more than its quota" in first_violation("more than its quota")
 
 
 @pytest.mark.long
-def test_those_who_yield_to_their_equals_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    for where in ("fair_room", "muster"):
+def test_preemption_of_an_equal_priority_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    for where in ("fair_share.preemption", "binding.cycle", "binding.fair_cycle"):
         monkeypatch.setattr(
             f"bayplan.scheduling.{where}.priority_of", lambda candidate: priority_of(candidate) + 200
         )
@@ -155,17 +155,18 @@ def test_those_who_yield_to_their_equals_are_caught(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.long
-def test_a_queue_that_takes_what_is_anothers_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_that_preempts_within_the_quota_of_another_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FairPreemptionSearch, "_is_reclaimable", lambda self, turn, queue, left: True)
     monkeypatch.setattr(FairPreemptionSearch, "_is_fair", lambda self, turn, go: True)
     assert "cpu of its" in first_violation("cpu of its", 22)
 
 
 @pytest.mark.long
-def test_one_who_goes_though_it_is_not_preemptible_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preemption_of_a_non_preemptible_pod_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PodGroup, "is_preemptible", lambda self, priority: True)
     monkeypatch.setattr(
-        "bayplan.simulator.subgroups.queue_view.Books.too_much", lambda self, queue, *, lasting: iter(())
+        "bayplan.simulator.subgroups.queue_view.QueueUsageView.over_limit",
+        lambda self, queue, *, non_preemptible: iter(()),
     )
     assert "it is not preemptible" in first_violation("it is not preemptible")
 
@@ -174,55 +175,57 @@ def test_one_who_goes_though_it_is_not_preemptible_is_caught(monkeypatch: pytest
 def test_a_group_that_is_broken_up_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     one_by_one = "bayplan.scheduling.fair_share.victims.beyond_minimum"
     monkeypatch.setattr(one_by_one, lambda charter, pods: (list(pods), []))
-    assert "and the rest stays" in first_violation("and the rest stays", 12)
+    assert "and its other pods stay" in first_violation("and its other pods stay", 12)
 
 
 @pytest.mark.long
-def test_those_who_are_sent_away_in_vain_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hasty(look: SchedulingSnapshot, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
-        """Whoever does not fit sends a less important gang away, whether that helps or not."""
-        plan = decide_gangs(look, profile, now, watchdog)
+def test_useless_preemption_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hasty(snapshot: SchedulingSnapshot, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
+        """A gang that does not fit preempts a gang of lower priority, whether that helps or not."""
+        plan = decide_gangs(snapshot, profile, now, watchdog)
         more: list[PreemptPod] = []
         for action in plan.actions:
             if isinstance(action, ReportUnschedulable) and action.why.hindrance is RejectionReason.NO_ROOM:
-                mine = look.charters[action.gang]
+                mine = snapshot.charters[action.gang]
                 weak = [
                     ref
-                    for ref, rules in look.charters.items()
-                    if rules.queue == mine.queue and not rules.lasting
+                    for ref, rules in snapshot.charters.items()
+                    if rules.queue == mine.queue and not rules.non_preemptible
                     and (rules.priority or 0) < (mine.priority or 0)
-                    and any(key in look.pods for key in look.members.get(ref, ()))
+                    and any(key in snapshot.pods for key in snapshot.members.get(ref, ()))
                 ]  # fmt: skip
-                pods = (look.pods.get(key) for ref in weak[:1] for key in look.members[ref])
+                pods = (snapshot.pods.get(key) for ref in weak[:1] for key in snapshot.members[ref])
                 more += [PreemptPod(pod, action.gang, action.uid) for pod in pods if pod and not pod.leaving]
         return Plan((*plan.actions, *more))
 
     monkeypatch.setattr(DECIDE, hasty)
-    assert "was sent away for" in first_violation("was sent away for", 13)
+    assert "was preempted for" in first_violation("was preempted for", 13)
 
 
 @pytest.mark.long
 def test_a_group_that_stays_below_its_minimum_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GangStateMachine, "_note_partial", lambda self, crew, now: None)
+    monkeypatch.setattr(GangStateMachine, "_note_partial", lambda self, fake_controllers, now: None)
     assert "lacks {" in first_violation("lacks {", 20, calm=False)
 
 
 @pytest.mark.long
-def test_a_group_that_is_taken_back_though_it_is_whole_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GangState, "has_fallen", property(lambda crew: bool(crew.standing)))
-    assert "is taken back, though" in first_violation("is taken back, though")
+def test_unbinding_a_group_that_has_its_minimums_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        GangState, "has_fallen", property(lambda fake_controllers: bool(fake_controllers.standing))
+    )
+    assert "is unbound, though" in first_violation("is unbound, though")
 
 
 @pytest.mark.long
 def test_groups_that_do_not_say_why_they_wait_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GroupStatuses, "set_pending", lambda self, *_: None)
-    assert "waits and does not say why" in first_violation("waits and does not say why")
+    assert "is pending without a reason" in first_violation("is pending without a reason")
 
 
 @pytest.mark.long
 def test_queues_that_say_nothing_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GroupStatuses, "_queue", lambda self, ref, now: None)
-    assert "says that it has" in first_violation("says that it has")
+    assert "reports" in first_violation("reports")
 
 
 @pytest.mark.long

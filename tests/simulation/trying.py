@@ -1,4 +1,4 @@
-"""What the tests of every play do: compare processes, and look for what a broken run must show."""
+"""Helpers for the tests of every play: compare processes, and find the violation of a mutation."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def check_sound(report: SeedReport) -> None:
 
 
 def happened(reports: Iterable[SeedReport]) -> set[str]:
-    """Faults and deeds of which there was at least one."""
+    """Faults and actions that happened at least once."""
     return {kind for report in reports for kind, count in report.faults.items() if count}
 
 
 def check_same_bytes(play: str, seed: int, *options: str) -> None:
-    """A seed tells the same story in every process, whatever its hash seed."""
-    first, *others = (_told(play, seed, hash_seed, *options) for hash_seed in HASH_SEEDS)
+    """A seed prints the same in every process, whatever its hash seed."""
+    first, *others = (_output(play, seed, hash_seed, *options) for hash_seed in HASH_SEEDS)
     assert "journal: " in first
     assert others == [first] * len(others)
 
 
-def _told(play: str, seed: int, hash_seed: str, *options: str) -> str:
+def _output(play: str, seed: int, hash_seed: str, *options: str) -> str:
     command = [sys.executable, "-m", "bayplan.simulator", "--play", play, "--seed", str(seed)]
     command += options
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}

@@ -26,7 +26,7 @@ from tools.controlplane.start import up
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; trouble is a message and exit code 1."""
+    """Run one command; errors give a message and exit code 1."""
     given = _parser().parse_args(arguments)
     try:
         return COMMANDS[given.command](given)

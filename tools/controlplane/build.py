@@ -48,7 +48,7 @@ def manifest(name: str, kube: str) -> Path | None:
 
 
 def unavailable(kube: str, wanted: Iterable[Program] = NEEDED) -> str | None:
-    """Why this control plane cannot be had on this machine, in one line; None when it can."""
+    """Why this control plane cannot be built on this machine, in one line; None if it can."""
     lacking = [program.name for program in _unbuilt(kube, wanted)] + _uncopied(kube)
     if not lacking or shutil.which("go"):
         return None
@@ -140,7 +140,7 @@ def _run_showing_progress(command: list[str], folder: Path, title: str, out: Tex
 
 
 def _follow(lines: Iterable[str], last: deque[str], title: str, out: TextIO) -> None:
-    """Keep the last lines of a build, and say how far it is: one live line, or now and then a new one."""
+    """Keep the last lines of a build and report progress, in one live line or in a new line now and then."""
     began = shown = time.monotonic()
     compiled = 0
     for line in lines:

@@ -17,7 +17,7 @@ RECORD = "cluster.json"
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A control plane and the people it knows: `admin` may do everything, `bayplan` what its role allows."""
+    """A control plane and its users: `admin` may do everything, `bayplan` what its role allows."""
 
     kube: str
     state: Path
@@ -49,7 +49,7 @@ class Cluster:
         return (self.state / "pki" / f"{user}.token").read_text()
 
     def kubectl(self, *arguments: str, user: str = "admin", stdin: str | None = None) -> str:
-        """What kubectl prints; Trouble with its complaint when it fails."""
+        """The output of kubectl; raises Trouble with its error output if it fails."""
         command = [str(self.kubectl_path), f"--kubeconfig={self.kubeconfig_of(user)}", *arguments]
         answer = subprocess.run(command, input=stdin, text=True, capture_output=True, check=False)
         if answer.returncode:

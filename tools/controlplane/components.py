@@ -1,4 +1,4 @@
-"""The command line of each program, and the sign that it is ready."""
+"""The command line and readiness check of each program."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def controllers(site: Site) -> list[str]:
 
 
 def scheduler(site: Site) -> list[str]:
-    """The peer, with its client's brakes off."""
+    """kube-scheduler, without client-side rate limits."""
     configuration = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -124,7 +124,7 @@ def scheduler(site: Site) -> list[str]:
 
 
 def kwok(site: Site) -> list[str]:
-    """The kubelets of all nodes, played by our stages."""
+    """kwok, which simulates the kubelets of all nodes with our stages."""
     return [
         f"--kubeconfig={site.kubeconfig('kwok')}",
         f"--config={STAGES}",

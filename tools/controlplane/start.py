@@ -41,7 +41,7 @@ PORT_RANGE = range(20000, 32000)
 """Below the ports that the system hands out by itself."""
 
 PATIENCE = 300.0
-"""Seconds that a component may take on a busy machine, even while everybody asks it for something."""
+"""Seconds that a component may take to become ready on a busy machine."""
 
 USERS: dict[str, tuple[str, ...]] = {
     "admin": ("system:masters",),
@@ -132,7 +132,7 @@ def restart(cluster: Cluster, program: Program, down_seconds: float = 0.0) -> Cl
 
 
 def _groups(site: Site, *, scheduler: bool) -> list[list[Component]]:
-    """Who starts together; a group waits for the one before it."""
+    """Components that start together; a group waits for the one before it."""
     at = {name: f"{LOOPBACK}:{port}" for name, port in site.ports.items()}
     account = f"{site.api}/api/v1/namespaces/default/serviceaccounts/default"  # pods can be made from now on
     etcd = Component(ETCD, components.etcd, (f"http://{at['etcd']}/health",), "true")
@@ -173,7 +173,7 @@ def _install_jobset(cluster: Cluster, site: Site) -> None:
 
 
 def _make_room(state: Path) -> None:
-    """Clear what an earlier cluster left in a state folder; never touch a folder of somebody else's."""
+    """Clear the state folder of an earlier cluster; never touch any other folder."""
     earlier = load(state)
     if earlier and (running := [process.name for process in earlier.processes if processes.alive(process)]):
         raise Trouble(

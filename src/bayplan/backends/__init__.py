@@ -1,1 +1,1 @@
-"""The API we talk to: a real Kubernetes API server, or one in memory, behind one interface."""
+"""The Kubernetes API behind one interface: a remote API server, or one in memory."""

@@ -1,4 +1,4 @@
-"""Reads a file that somebody named, within a bound: no device that never ends, nothing larger than memory."""
+"""Read a file of untrusted size within a limit, so that a device or a huge file cannot exhaust memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversion of our kinds between their versions, with what returns from annotations held to the schema.
+"""Conversion of our kinds between API versions; fields restored from annotations must match the schema.
 
 An API server checks what a client sends in the version that it sends, and stores what a conversion webhook
 answers without another look. So the conversion itself checks what it restores.

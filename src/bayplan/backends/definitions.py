@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions that Bayplan brings along: JSON files beside the dialects that read them."""
+"""The CRDs that Bayplan installs: JSON files next to the dialects that read them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The same loop in virtual time: one seed, a cluster in memory, faults, and checkers after every step."""
+"""Deterministic simulation: the loop in virtual time, with injected faults and checks after every step."""

@@ -1,4 +1,4 @@
-"""Runs many seeds and says what came of them: `python -m bayplan.simulator --seeds 1000`."""
+"""Run simulation seeds and report violations: `python -m bayplan.simulator --seeds 1000`."""
 
 from __future__ import annotations
 
@@ -27,17 +27,19 @@ PLAYS: dict[str, Callable[[int], SimulationRun]] = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the seeds; 1 if any of them shows a violation."""
+    """Run the seeds; return 1 if any of them has a violation."""
     parser = argparse.ArgumentParser(prog="python -m bayplan.simulator", description=__doc__)
     parser.add_argument(
         "--seeds", type=int, default=100, metavar="N", help="seeds 0 to N - 1 (default %(default)s)"
     )
-    parser.add_argument("--seed", type=int, metavar="K", help="only this one, with its journal's digest")
     parser.add_argument(
-        "--play", choices=list(PLAYS), help=f"only this one (default: all; with --seed {GANGS})"
+        "--seed", type=int, metavar="K", help="run only this seed, and print the digest of its journal"
     )
     parser.add_argument(
-        "--throw", action="store_true", help="throw errors at the work on one gang of each seed besides"
+        "--play", choices=list(PLAYS), help=f"run only this play (default: all; with --seed {GANGS})"
+    )
+    parser.add_argument(
+        "--throw", action="store_true", help="also raise exceptions in the work on one gang of each seed"
     )
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="P")
     options = parser.parse_args(arguments)
@@ -57,18 +59,18 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run_seed(seed: int, play: str = GANGS, *, throw: bool = False, contained: bool = True) -> SeedReport:
-    """One seed; an exception is a violation like any other, unless it was thrown on purpose and contained."""
+    """Run one seed; an exception counts as a violation unless it was injected and contained."""
     try:
-        storm = PLAYS[play](seed)
-        report = (storm.throwing(contained=contained) if throw else storm).run()
+        simulation = PLAYS[play](seed)
+        report = (simulation.throwing(contained=contained) if throw else simulation).run()
     except Exception:
         report = SeedReport(seed, violations=[traceback.format_exc()])
     report.play = play
     return report
 
 
-def _run(which: tuple[str, int, bool]) -> SeedReport:
-    play, seed, throw = which
+def _run(seed_run: tuple[str, int, bool]) -> SeedReport:
+    play, seed, throw = seed_run
     return run_seed(seed, play, throw=throw)
 
 
@@ -85,14 +87,14 @@ def _one(play: str, seed: int, *, throw: bool) -> int:
 
 
 def _summary(play: str, reports: list[SeedReport], throw: bool) -> int:
-    """Say what came of the seeds of a play; how many of them show a violation."""
+    """Print the results of the seeds of a play; return the number of seeds with a violation."""
     faults: Counter[str] = Counter()
     for report in reports:
         faults.update(report.faults)
         if report.violations:
             print(f"{play} {report.seed}: {report.violations[0]}")
-            again = f"--play {play} --seed {report.seed}{' --throw' if throw else ''}"
-            print(f"  again: python -m bayplan.simulator {again}")
+            repeat = f"--play {play} --seed {report.seed}{' --throw' if throw else ''}"
+            print(f"  repeat: python -m bayplan.simulator {repeat}")
     failed = sum(bool(report.violations) for report in reports)
     admissions, workloads = sum(r.admissions for r in reports), sum(r.workloads for r in reports)
     finished, jobs = sum(r.finished for r in reports), sum(r.jobs for r in reports)

@@ -185,9 +185,9 @@ def test_an_eviction_is_a_violation_unless_somebody_more_important_came() -> Non
 
 
 def test_a_gang_may_not_stay_partial() -> None:
-    begun = (workload("a", "x1", "x2"), pod("a", 0), pod("a", 1), pod("a", 0, "x1"))
-    assert not judged(*begun, Seen(9, 30.0, pod("a", 1)))
-    assert judged(*begun, Seen(9, 40.0, pod("a", 1, "x2"))) == ["a: was partial for 36 s"]
+    started_at = (workload("a", "x1", "x2"), pod("a", 0), pod("a", 1), pod("a", 0, "x1"))
+    assert not judged(*started_at, Seen(9, 30.0, pod("a", 1)))
+    assert judged(*started_at, Seen(9, 40.0, pod("a", 1, "x2"))) == ["a: was partial for 36 s"]
 
 
 def test_quota_of_pods_that_are_over_may_be_given_to_others_but_not_their_places() -> None:

@@ -1,1 +1,1 @@
-"""A Kubernetes API in memory: objects, watches, patches, validation, and an HTTP face for kubectl."""
+"""A Kubernetes API in memory: objects, watches, patches, validation, and an HTTP API server for kubectl."""

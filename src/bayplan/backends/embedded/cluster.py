@@ -1,4 +1,4 @@
-"""A cluster in memory, put together: the kinds it serves, what each does, what follows from changes."""
+"""Builds a cluster in memory: the kinds it serves, their hooks, and the reactions to changes."""
 
 from __future__ import annotations
 

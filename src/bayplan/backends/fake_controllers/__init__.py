@@ -1,4 +1,4 @@
-"""Controllers, kubelets and a scheduler that stand in for a cluster's own in memory.
+"""Simulated controllers, kubelets and a scheduler for a cluster in memory.
 
 May import: dialects, backends.embedded.
 """

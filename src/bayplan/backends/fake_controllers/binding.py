@@ -1,4 +1,4 @@
-"""A stand-in for kube-scheduler, as far as admission needs one: pods that were told their host go there."""
+"""A simulated kube-scheduler for admission: binds pods whose node selector names one host."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ RETRY_SECONDS = 1.0
 
 
 def bindings(pods: Iterable[Object], nodes: Iterable[Object]) -> Iterator[tuple[Object, str]]:
-    """Pods that were told their host and may go there now, each with the node's name.
+    """Pods whose node selector names a host that can take them now, each with the node's name.
 
-    Nobody is bound who is gated, names another scheduler, or may go to more than one host.
+    Pods that are gated, name another scheduler, or may use more than one host are left out.
     """
-    hosts = {labels_of(node).get(HOSTNAME): node for node in nodes if _is_open(node)}
+    hosts = {labels_of(node).get(HOSTNAME): node for node in nodes if _is_schedulable(node)}
     for pod in pods:
         selector = pod["spec"].get("nodeSelector") or {}
-        node = hosts.get(selector.get(HOSTNAME)) if HOSTNAME in selector and _waits(pod) else None
+        node = hosts.get(selector.get(HOSTNAME)) if HOSTNAME in selector and _is_pending(pod) else None
         if node is not None and selector.items() <= labels_of(node).items():
             yield pod, name_of(node)[1]
 
 
 class Binder:
-    """Watches the cluster in memory and binds; what fails is tried again a little later."""
+    """Watches the cluster and binds pods; failed binds are retried."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -46,12 +46,12 @@ class Binder:
         backend.watch((NODES, PODS))
 
     def step(self, now: float) -> float:
-        """Bind what can be bound; return when something may be tried again."""
+        """Bind the pods that can be bound; return when a failed bind may be retried."""
         for event in self.backend.events():
             if event.happened is not Happened.SYNCED:
                 found: Object = event.object
                 known = self.nodes if event.kind is NODES else self.waiting
-                if event.happened is Happened.GONE or (event.kind is PODS and not _waits(found)):
+                if event.happened is Happened.GONE or (event.kind is PODS and not _is_pending(found)):
                     known.pop(uid_of(found), None)
                 else:
                     known[uid_of(found)] = found
@@ -65,13 +65,13 @@ class Binder:
         return min(self.tried.values(), default=float("inf"))
 
 
-def _waits(pod: Object) -> bool:
+def _is_pending(pod: Object) -> bool:
     spec = pod["spec"]
     held = spec.get("nodeName") or spec.get("schedulingGates") or is_leaving(pod) or phase_of(pod) in OVER
     return not held and spec.get("schedulerName") in SCHEDULERS
 
 
-def _is_open(node: Object) -> bool:
+def _is_schedulable(node: Object) -> bool:
     spec = node.get("spec") or {}
     closed = any(taint.get("effect") in ("NoSchedule", "NoExecute") for taint in spec.get("taints") or ())
     return not closed and not spec.get("unschedulable")

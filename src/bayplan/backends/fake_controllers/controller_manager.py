@@ -1,4 +1,4 @@
-"""The crew: watches the cluster in memory and makes the writes that its missing parts would make."""
+"""Simulated controllers and kubelets: watch the cluster in memory and write what the real ones would."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ WRITES_MAX = 500  # for one object in one step; the rest follows in later steps
 
 @dataclass(frozen=True, slots=True)
 class FakeController:
-    """Who looks after one kind: what it makes, and the writes that bring one object a step further."""
+    """The controller of one kind: the kinds it creates, and its reconcile function."""
 
     kind: Kind
     makes: tuple[Kind, ...]
@@ -55,7 +55,7 @@ OPERATORS = (
     FakeController(LEADER_WORKER_SETS, (PODS,), reconcile_leader_worker_set),
     FakeController(MPI_JOBS, (PODS, JOBS), reconcile_mpi_job),
 )
-"""Those that a control plane does not bring along."""
+"""Controllers that are not part of a control plane."""
 CONTROLLERS = (
     FakeController(JOBS, (PODS,), reconcile_job),
     FakeController(JOB_SETS, (JOBS,), reconcile_job_set),
@@ -67,7 +67,7 @@ CONTROLLERS = (
 
 
 class FakeControllerManager:
-    """One step after another on a backend of its own; deterministic, and idle when nothing is due."""
+    """Runs the controllers step by step on its own backend; deterministic."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class FakeControllerManager:
         backend.watch(tuple(dict.fromkeys([*([NODES, PODS] if hosts else []), *kinds])))
 
     def step(self, now: float) -> float:
-        """Do what is due; return when something will be."""
+        """Run the work that is due; return when the next is."""
         for event in self.backend.events():
             self._note(event, now)
         for outcome in self.backend.outcomes():  # refused or conflicting: look at the object again
@@ -169,7 +169,7 @@ class FakeControllerManager:
             yield from writes
 
     def _lost_node(self, name: str) -> Iterator[Write]:
-        """Pods of a node that is no more (or never was) are removed, as the pod garbage collector does."""
+        """Delete the pods of a node that does not exist, as the pod garbage collector does."""
         if ("nodes", "", name) in self.objects:
             return
         for key, pod in list(self.objects.items()):

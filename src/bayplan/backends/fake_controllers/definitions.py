@@ -1,4 +1,4 @@
-"""Definitions of kinds that others own in a real cluster, and a cluster in memory does not have by itself."""
+"""CRDs of other projects that a cluster in memory needs: job kinds and ProvisioningRequest."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def definitions() -> list[Object]:
 
 
 def operated() -> list[Object]:
-    """The kinds whose operators are played on a real control plane too."""
+    """CRDs of the kinds whose operators are simulated on a real control plane, too."""
     return [of_anything(LEADER_WORKER_SETS), of_anything(MPI_JOBS)]
 
 
 def provisioning_requests() -> Object:
-    """The kind that an autoscaler brings along."""
+    """The CRD of the cluster autoscaler."""
     name = "provisioningrequests.autoscaling.x-k8s.io.json"
     text = (files("bayplan.backends.fake_controllers") / "crds" / name).read_text(encoding="utf-8")
     found: Object = json.loads(text)
@@ -28,7 +28,7 @@ def provisioning_requests() -> Object:
 
 
 def of_anything(kind: Kind) -> Object:
-    """A definition that takes any fields below spec and status."""
+    """A CRD that accepts any fields below spec and status."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
     return {

@@ -1,4 +1,4 @@
-"""A stand-in for the Deployment controller: a ReplicaSet for each template, and rollouts between them."""
+"""A simulated Deployment controller: a ReplicaSet for each template, and rollouts between them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def reconcile_deployment(found: Object, replica_sets: Sequence[Object], now: str
     wanted = template_hash(found["spec"]["template"])
     new = next((one for one in sets if labels_of(one).get(HASH) == wanted), None)
     old = [one for one in sets if one is not new]
-    yield from _told(found, sets, new, now)
+    yield from _status(found, sets, new, now)
     paused = bool(found["spec"].get("paused"))
     if new is None:
         if not paused and not (_recreates(found) and any(_now(one) for one in old)):
@@ -57,17 +57,17 @@ def reconcile_deployment(found: Object, replica_sets: Sequence[Object], now: str
         yield _with_revision(DEPLOYMENTS, found, newest + 1)
     if not paused or not any(replicas_of(one) for one in old):
         yield from _rolled(found, new, old)
-    yield from _forgotten(found, old)
+    yield from _pruned(found, old)
 
 
 def template_hash(template: Object) -> str:
-    """What tells the pods of one template from those of another."""
+    """The pod-template-hash of a template."""
     text = json.dumps(template, sort_keys=True)
     return suffix(text, "first") + suffix(text, "second")
 
 
 def _rolled(found: Object, new: Object, old: Sequence[Object]) -> Iterator[Write]:
-    """More of the new one, then as many fewer of the old ones as may be missing."""
+    """Scale the new ReplicaSet up, then the old ones down as far as maxUnavailable allows."""
     if _recreates(found):
         yield from (_sized(one, 0) for one in old if replicas_of(one))
         size = replicas_of(found)
@@ -89,7 +89,7 @@ def _rolled(found: Object, new: Object, old: Sequence[Object]) -> Iterator[Write
 
 
 def _size_of_new(found: Object, old: Sequence[Object], new: Object | None) -> int:
-    """As many as wanted, as long as no more pods than allowed are there with those of the old sets."""
+    """The size of the new ReplicaSet, limited by maxSurge."""
     wanted = replicas_of(found)
     had = replicas_of(new) if new is not None else 0
     others = sum(map(replicas_of, old))
@@ -100,7 +100,7 @@ def _size_of_new(found: Object, old: Sequence[Object], new: Object | None) -> in
 
 
 def _share(found: Object, key: str) -> int:
-    """How many pods may be too many, or missing. One of the two is at least 1, or nothing would move."""
+    """maxSurge or maxUnavailable in pods; one of the two is at least 1."""
     rolling = (found["spec"].get("strategy") or {}).get("rollingUpdate") or {}
     wanted = replicas_of(found)
     surge = _number(rolling.get("maxSurge", "25%"), wanted, up=True)
@@ -120,15 +120,15 @@ def _number(amount: Any, wanted: int, up: bool) -> int:
     return math.ceil(share) if up else math.floor(share)
 
 
-def _forgotten(found: Object, old: Sequence[Object]) -> Iterator[Write]:
-    """Sets of long ago that are empty are removed."""
+def _pruned(found: Object, old: Sequence[Object]) -> Iterator[Write]:
+    """Delete empty ReplicaSets beyond the revision history limit."""
     limit = found["spec"].get("revisionHistoryLimit")
     kept = HISTORY_DEFAULT if limit is None else int(limit)
     empty = sorted((one for one in old if not replicas_of(one) and not _now(one)), key=_revision)
     yield from (delete(REPLICA_SETS, one) for one in empty[: max(len(empty) - kept, 0)])
 
 
-def _told(found: Object, sets: Sequence[Object], new: Object | None, now: str) -> Iterator[Write]:
+def _status(found: Object, sets: Sequence[Object], new: Object | None, now: str) -> Iterator[Write]:
     total, available = sum(map(_now, sets)), sum(map(_available, sets))
     updated, wanted = _now(new) if new is not None else 0, replicas_of(found)
     status: Object = {

@@ -1,4 +1,4 @@
-"""A stand-in for the JobSet controller: one Job per replica, labelled as the real one labels them."""
+"""A simulated JobSet controller: one Job per replica, labelled as the real one labels them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def reconcile_job_set(job_set: Object, jobs: Sequence[Object], now: str) -> Iter
 
 
 def _counted(job_set: Object, jobs: Sequence[Object]) -> Iterator[Write]:
-    """How many jobs of each part do what."""
+    """The status of the replicated jobs."""
     told = []
     for part in job_set["spec"].get("replicatedJobs") or []:
         mine = [job for job in jobs if labels_of(job).get(f"{PREFIX}replicatedjob-name") == part["name"]]
@@ -80,7 +80,7 @@ def _is_ready(job: Object) -> bool:
 
 
 def _resumed(job_set: Object, job: Object) -> Iterator[Write]:
-    """A job that goes on does so with the template that the set has by now."""
+    """Resume a job with the current template of the set."""
     labels = labels_of(job)
     parts = job_set["spec"].get("replicatedJobs") or []
     part = next((one for one in parts if one["name"] == labels.get(f"{PREFIX}replicatedjob-name")), None)

@@ -1,10 +1,10 @@
-"""A stand-in for the Job controller: keeps the asked number of pods, by index where asked, and counts."""
+"""A simulated Job controller: creates pods up to the parallelism, by index if indexed, and counts them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bayplan.backends.fake_controllers.made_pods import free_endings, made_pod
+from bayplan.backends.fake_controllers.made_pods import free_endings, pod_from_template
 from bayplan.backends.fake_controllers.objects import (
     JOBS,
     PODS,
@@ -33,7 +33,7 @@ TAKEN_OVER = (
     ("spec", "tolerations"),
     ("spec", "schedulingGates"),
 )
-"""What of a pod template may still change while its job is suspended."""
+"""Fields of a pod template that may change while its job is suspended."""
 
 
 def reconcile_job(job: Object, pods: Sequence[Object], now: str) -> Iterator[Write]:
@@ -50,14 +50,14 @@ def reconcile_job(job: Object, pods: Sequence[Object], now: str) -> Iterator[Wri
     status["ready"] = sum(has_condition(pod, "Ready") for pod in active)
     if spec.get("suspend"):
         yield from (delete(PODS, pod) for pod in active)
-        yield from _tell(job, {**status, "active": 0, "ready": 0})
+        yield from _status_write(job, {**status, "active": 0, "ready": 0})
         return
     if completions is not None and succeeded >= int(completions):
-        yield from _tell(job, _ended(status, now, "Complete", "CompletionsReached"))
+        yield from _status_write(job, _ended(status, now, "Complete", "CompletionsReached"))
         return
     if failed > int(spec.get("backoffLimit", DEFAULT_BACKOFF_LIMIT)):
         yield from (delete(PODS, pod) for pod in active)
-        yield from _tell(job, _ended(status, now, "Failed", "BackoffLimitExceeded"))
+        yield from _status_write(job, _ended(status, now, "Failed", "BackoffLimitExceeded"))
         return
     if spec.get("completionMode") == "Indexed":
         yield from _indexed(job, pods, active, wanted, int(completions or parallelism))
@@ -66,11 +66,13 @@ def reconcile_job(job: Object, pods: Sequence[Object], now: str) -> Iterator[Wri
             yield create(PODS, _pod(job, ending))
     for pod in active[max(wanted, 0) :]:
         yield delete(PODS, pod)
-    yield from _tell(job, status if job.get("status", {}).get("startTime") else {**status, "startTime": now})
+    yield from _status_write(
+        job, status if job.get("status", {}).get("startTime") else {**status, "startTime": now}
+    )
 
 
 def resumed(job: Object, fresh: Object) -> Iterator[Write]:
-    """A job that another one made goes on with the pod template that it has by now."""
+    """Resume an owned job with the current pod template of its owner."""
     known = job["spec"]["template"]
     change: Object = {"metadata": {}, "spec": {}}
     for place, key in TAKEN_OVER:
@@ -103,7 +105,7 @@ def _pod(job: Object, ending: str) -> Object:
         "batch.kubernetes.io/job-name": name,
         "job-name": name,
     }
-    made = made_pod(job, JOBS, ending, labels)
+    made = pod_from_template(job, JOBS, ending, labels)
     return {**made, "spec": {"restartPolicy": "Never", **made["spec"]}}
 
 
@@ -121,7 +123,7 @@ def _ended(status: Object, now: str, kind: str, reason: str) -> Object:
     return {**status, "active": 0, **done, "conditions": [condition(kind, now, reason)]}
 
 
-def _tell(job: Object, status: Object) -> Iterator[Write]:
+def _status_write(job: Object, status: Object) -> Iterator[Write]:
     known = job.get("status") or {}
     if any(known.get(key) != value for key, value in status.items()):
         yield patch_status(JOBS, job, status)

@@ -1,4 +1,4 @@
-"""Stand-ins for kubelets: a table of stages that a bound pod goes through."""
+"""Simulated kubelets: the stages of a bound pod."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STOP_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """When a pod is in this state, after so long, make this write. The first stage that matches counts."""
+    """A write that follows some seconds after a pod enters a state. The first matching stage counts."""
 
     name: str
     applies: Callable[[Object], bool]
@@ -36,7 +36,7 @@ class Stage:
 
 
 def stage_of(pod: Object) -> Stage | None:
-    """The stage a pod is in, if anything comes next for it."""
+    """The stage of a pod, if a write is due for it."""
     if not pod["spec"].get("nodeName"):
         return None
     return next((stage for stage in STAGES if stage.applies(pod)), None)
@@ -52,7 +52,7 @@ def _run_seconds(pod: Object) -> float:
 
 def _running(pod: Object, now: str) -> Write:
     conditions = [condition(kind, now, "Started") for kind in ("Initialized", "Ready", "ContainersReady")]
-    status = {"phase": "Running", "startTime": now, "conditions": _kept(pod, conditions)}
+    status = {"phase": "Running", "startTime": now, "conditions": _merged_conditions(pod, conditions)}
     running = {"running": {"startedAt": now}}
     return patch_status(PODS, pod, status | {"containerStatuses": _containers(pod, running, ready=True)})
 
@@ -62,7 +62,7 @@ def _ended(pod: Object, now: str) -> Write:
     ready = [condition("Ready", now, "PodCompleted", status="False")]
     reason, code = ("Error", 1) if phase == "Failed" else ("Completed", 0)
     ended = {"terminated": {"exitCode": code, "reason": reason, "finishedAt": now}}
-    status = {"phase": phase, "conditions": _kept(pod, ready)}
+    status = {"phase": phase, "conditions": _merged_conditions(pod, ready)}
     return patch_status(PODS, pod, status | {"containerStatuses": _containers(pod, ended, ready=False)})
 
 
@@ -80,8 +80,8 @@ def _containers(pod: Object, state: Object, ready: bool) -> list[Object]:
     ]
 
 
-def _kept(pod: Object, fresh: list[Object]) -> list[Object]:
-    """The conditions there are, with fresh ones in place of older ones of their type."""
+def _merged_conditions(pod: Object, fresh: list[Object]) -> list[Object]:
+    """The conditions of a pod, with those of the same types replaced."""
     kinds = {entry["type"] for entry in fresh}
     known = (pod.get("status") or {}).get("conditions") or []
     return [entry for entry in known if entry.get("type") not in kinds] + fresh

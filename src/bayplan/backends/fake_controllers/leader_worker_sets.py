@@ -1,4 +1,4 @@
-"""A stand-in for the LeaderWorkerSet controller: groups of one leader and its workers."""
+"""A simulated LeaderWorkerSet controller: groups of one leader and its workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pods that the stand-ins for controllers make from a template, and names for them that are free."""
+"""Pods that simulated controllers create from a template, and free names for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bayplan.dialects.api import Kind
 
 
 def free_endings(owner: Object, pods: Sequence[Object], *start: str) -> Iterator[str]:
-    """Endings of pod names that no pod of the owner has; all begin in the same way."""
+    """Name suffixes that no pod of the owner uses; all begin with `start`."""
     taken = {name_of(pod)[1] for pod in pods}
     for number in count():
         ending = "".join(start) + suffix(uid_of(owner), *start, number)
@@ -27,8 +27,8 @@ def free_endings(owner: Object, pods: Sequence[Object], *start: str) -> Iterator
             yield ending
 
 
-def made_pod(owner: Object, kind: Kind, ending: str, labels: Mapping[str, str]) -> Object:
-    """A pod of the owner's template, with these labels besides."""
+def pod_from_template(owner: Object, kind: Kind, ending: str, labels: Mapping[str, str]) -> Object:
+    """A pod from the template of its owner, with additional labels."""
     namespace, name = name_of(owner)
     template = owner["spec"]["template"]
     return {

@@ -1,4 +1,4 @@
-"""API objects that clusters in memory are furnished with: a topology, hosts, and jobs that name us."""
+"""Manifests for clusters in memory: a topology, hosts, and jobs of our scheduler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMESPACE = "default"
 
 
 def topology() -> Object:
-    """Block, rack, host."""
+    """A topology of blocks, racks and hosts."""
     return {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "Topology",
@@ -66,5 +66,5 @@ def job(
 
 
 def is_finished(job: Object) -> bool:
-    """Whether a job came to its end, good or bad."""
+    """Whether a job is complete or failed."""
     return has_condition(job, "Complete", "Failed")

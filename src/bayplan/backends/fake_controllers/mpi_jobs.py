@@ -1,4 +1,4 @@
-"""A stand-in for the MPI operator: numbered worker pods, and a Job for the launcher, which ends it all."""
+"""A simulated MPI operator: indexed worker pods, and a Job for the launcher, which finishes the MPIJob."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def reconcile_mpi_job(found: Object, children: Sequence[Object], now: str) -> It
             yield patch(JOBS, launcher, {"spec": {"suspend": True}})
     else:
         yield from _started(found, launcher, workers)
-    yield from _told(found, launcher, workers, now, held)
+    yield from _status(found, launcher, workers, now, held)
 
 
 def _started(found: Object, launcher: Object | None, workers: Sequence[Object]) -> Iterator[Write]:
@@ -65,13 +65,13 @@ def _started(found: Object, launcher: Object | None, workers: Sequence[Object]) 
 
 
 def _cleaned(workers: Sequence[Object], policy: str) -> Iterator[Write]:
-    """Workers do not end by themselves: they listen until they are told to go, or stay for their logs."""
+    """Delete workers as the clean-pod policy says; they do not end by themselves."""
     for pod in workers:
         if not is_leaving(pod) and (policy == "All" or (policy == "Running" and phase_of(pod) not in OVER)):
             yield delete(PODS, pod)
 
 
-def _told(
+def _status(
     found: Object, launcher: Object | None, workers: Sequence[Object], now: str, held: bool
 ) -> Iterator[Write]:
     name = "/".join(name_of(found))
@@ -99,11 +99,11 @@ def _told(
 
 
 _LAUNCHER_COUNTS = {"active": "ready", "succeeded": "succeeded", "failed": "failed"}
-"""What the status of an MPIJob says of its launcher, by what that of a Job says."""
+"""Fields of the replica status of an MPIJob, by the fields of a Job's status."""
 
 
 def _merged(known: Sequence[Object], fresh: Sequence[Object]) -> list[Object]:
-    """The conditions there are, with those that changed put in their place."""
+    """The existing conditions, with changed ones replaced."""
     found = {entry["type"]: entry for entry in known}
     for entry in fresh:
         old = found.get(entry["type"])

@@ -1,4 +1,4 @@
-"""Small readings and makings of API objects that all stage hands share."""
+"""Accessors and writes of API objects that all simulated controllers share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def name_of(found: Object) -> tuple[str, str]:
 
 
 def uid_of(found: Object) -> str:
-    """The identity that survives no deletion."""
+    """The uid."""
     return str(found.get("metadata", {}).get("uid", ""))
 
 
@@ -46,23 +46,23 @@ def notes_of(found: Object) -> dict[str, str]:
 
 
 def phase_of(pod: Object) -> str:
-    """How far a pod is."""
+    """The phase of a pod."""
     return str((pod.get("status") or {}).get("phase") or "Pending")
 
 
 def is_leaving(found: Object) -> bool:
-    """Whether it is being deleted."""
+    """Whether an object is terminating."""
     return bool(found.get("metadata", {}).get("deletionTimestamp"))
 
 
 def is_owned_by(found: Object, owner: Object) -> bool:
-    """Whether the owner made it."""
+    """Whether an object has a reference to the owner."""
     references = found.get("metadata", {}).get("ownerReferences") or []
     return any(reference.get("uid") == uid_of(owner) for reference in references)
 
 
 def owner_reference(owner: Object, kind: Kind) -> Object:
-    """The reference that makes an object the owner's, and the garbage collector's when it goes."""
+    """The controller owner reference to an object."""
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
@@ -74,7 +74,7 @@ def owner_reference(owner: Object, kind: Kind) -> Object:
 
 
 def suffix(*parts: object) -> str:
-    """Five letters that look random and are the same every time."""
+    """A deterministic name suffix of five letters."""
     digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
     return "".join(HASH_LETTERS[byte % len(HASH_LETTERS)] for byte in digest[:5])
 
@@ -93,24 +93,24 @@ def has_condition(found: Object, *kinds: str) -> bool:
 
 
 def create(kind: Kind, body: Object) -> Write:
-    """A wish to create the object."""
+    """A write that creates an object."""
     namespace, name = name_of(body)
     return Write(Verb.CREATE, kind, namespace, name, body)
 
 
 def patch(kind: Kind, found: Object, change: Object) -> Write:
-    """A wish to change some fields of this very object."""
+    """A write that patches an object, with its uid as precondition."""
     namespace, name = name_of(found)
     return Write(Verb.MERGE_PATCH, kind, namespace, name, change, uid=uid_of(found))
 
 
 def patch_status(kind: Kind, found: Object, status: Object) -> Write:
-    """A wish to change fields of the status."""
+    """A write that patches the status."""
     namespace, name = name_of(found)
     return Write(Verb.MERGE_PATCH, kind, namespace, name, {"status": status}, "status", uid=uid_of(found))
 
 
 def delete(kind: Kind, found: Object, grace: int | None = None) -> Write:
-    """A wish to delete this very object."""
+    """A write that deletes an object, with its uid as precondition."""
     namespace, name = name_of(found)
     return Write(Verb.DELETE, kind, namespace, name, uid=uid_of(found), grace_seconds=grace)

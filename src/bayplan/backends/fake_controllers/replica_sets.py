@@ -1,11 +1,11 @@
-"""A stand-in for the ReplicaSet controller: as many pods as it asks for, and how many of them are ready."""
+"""A simulated ReplicaSet controller: keeps the number of replicas, and counts ready pods."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 
-from bayplan.backends.fake_controllers.made_pods import free_endings, made_pod
+from bayplan.backends.fake_controllers.made_pods import free_endings, pod_from_template
 from bayplan.backends.fake_controllers.objects import (
     OVER,
     PODS,
@@ -28,15 +28,15 @@ def reconcile_replica_set(found: Object, pods: Sequence[Object], now: str) -> It
         return
     wanted = replicas_of(found)
     active = [pod for pod in pods if phase_of(pod) not in OVER and not is_leaving(pod)]
-    yield from _told(found, active)
+    yield from _status(found, active)
     for _, ending in zip(range(len(active), wanted), free_endings(found, pods), strict=False):
         yield create(PODS, _pod(found, ending))
-    for pod in sorted(active, key=_worth)[: max(len(active) - wanted, 0)]:
+    for pod in sorted(active, key=_deletion_order)[: max(len(active) - wanted, 0)]:
         yield delete(PODS, pod)
 
 
 def replicas_of(found: Object) -> int:
-    """How many replicas are asked for."""
+    """The wanted number of replicas."""
     wanted = found["spec"].get("replicas")
     return 1 if wanted is None else int(wanted)
 
@@ -47,7 +47,7 @@ def changed_status(found: Object, status: Object) -> Object:
     return {key: value for key, value in status.items() if known.get(key, 0) != value}
 
 
-def _told(found: Object, active: Sequence[Object]) -> Iterator[Write]:
+def _status(found: Object, active: Sequence[Object]) -> Iterator[Write]:
     ready = sum(has_condition(pod, "Ready") for pod in active)
     status = {
         "replicas": len(active),
@@ -60,14 +60,14 @@ def _told(found: Object, active: Sequence[Object]) -> Iterator[Write]:
         yield patch_status(REPLICA_SETS, found, changed)
 
 
-def _worth(pod: Object) -> tuple[bool, bool, str, str]:
-    """Pods that go first: without a node, not ready, the youngest."""
+def _deletion_order(pod: Object) -> tuple[bool, bool, str, str]:
+    """The deletion order of pods: unbound first, then not ready, then the youngest."""
     placed, ready = bool(pod["spec"].get("nodeName")), has_condition(pod, "Ready")
     born = str(pod["metadata"].get("creationTimestamp", ""))
     return placed, ready, "".join(chr(255 - ord(letter) % 256) for letter in born), name_of(pod)[1]
 
 
 def _pod(found: Object, ending: str) -> Object:
-    made = made_pod(found, REPLICA_SETS, ending, {})
+    made = pod_from_template(found, REPLICA_SETS, ending, {})
     made["metadata"]["generateName"] = f"{name_of(found)[1]}-"
     return {**made, "spec": deepcopy(made["spec"])}

@@ -1,4 +1,4 @@
-"""A stand-in for the StatefulSet controller: numbered pods, one after the other unless asked otherwise."""
+"""A simulated StatefulSet controller: indexed pods, in order unless the policy is Parallel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which kinds a server does not serve: told in one line at first, then one by one as they come and go."""
+"""Logs which kinds a server does not serve: in one line at the start, then each change."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ LONGEST_SECONDS = 5.0  # what is known by then is told, even if the server has n
 
 
 class Absent:
-    """What reflectors find out. Lives in the thread of its backend."""
+    """Collects the kinds that reflectors find absent. Used in the thread of its backend."""
 
     def __init__(self, server: str, log: Callable[[str], None]) -> None:
         self._server, self._log = server, log
         self._awaited: set[Kind] = set()  # that nothing is known of yet
         self._found: list[Kind] = []  # not served, and not told yet
-        self._told: set[Kind] = set()  # not served
+        self._logged: set[Kind] = set()  # not served
 
     def begin(self, kinds: Iterable[Kind]) -> None:
-        """These are asked for now; those that are not served are told together."""
+        """Expect responses for these kinds; those that are not served are logged together."""
         self._awaited |= set(kinds)
-        asyncio.get_running_loop().call_later(LONGEST_SECONDS, self._out_of_patience)
+        asyncio.get_running_loop().call_later(LONGEST_SECONDS, self._on_timeout)
 
     def missing(self, kind: Kind) -> None:
         """A kind is not served."""
@@ -31,23 +31,23 @@ class Absent:
         self.known(kind)
 
     def served(self, kind: Kind) -> None:
-        """A kind is."""
+        """A kind is served."""
         if kind in self._found:
             self._found.remove(kind)
-        if kind in self._told:
-            self._told.discard(kind)
+        if kind in self._logged:
+            self._logged.discard(kind)
             self._log(f"{self._server} now serves {kind.plural} of {kind.api_version}")
         self.known(kind)
 
     def known(self, kind: Kind) -> None:
-        """No more need be waited for to tell of this kind."""
+        """The response for this kind has arrived."""
         self._awaited.discard(kind)
         if not self._awaited and self._found:
-            self._told |= set(self._found)
+            self._logged |= set(self._found)
             found, self._found = self._found, []
             waits = "it is waited for" if len(found) == 1 else "they are waited for"
             self._log(f"{not_served(found, self._server)}; {waits}")
 
-    def _out_of_patience(self) -> None:
+    def _on_timeout(self) -> None:
         for kind in tuple(self._awaited):
             self.known(kind)

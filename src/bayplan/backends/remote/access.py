@@ -1,4 +1,4 @@
-"""Where an API server is, how it proves itself, and how we prove who we are: values, read by nobody yet."""
+"""The address, trust and credentials of an API server, as values; files are not read yet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bayplan.dialects.errors import Misconfigured
 
 @dataclass(frozen=True, slots=True)
 class InlineOrFile:
-    """Text that was given in place, or the file that holds it."""
+    """Inline data, or the file that holds it."""
 
     label: str  # names file, context and field in messages
     data: bytes = field(default=b"", repr=False)
@@ -42,7 +42,7 @@ class Certificate:
 
 
 class Interactive(StrEnum):
-    """Whether a plugin may talk to the person at the terminal."""
+    """Whether a plugin may prompt the user at the terminal."""
 
     NEVER = "Never"
     IF_AVAILABLE = "IfAvailable"

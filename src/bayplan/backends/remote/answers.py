@@ -1,4 +1,4 @@
-"""What an answer of the API server means: trouble for a reader, an outcome for a writer."""
+"""Interpretation of API responses: an ApiError for a read, a WriteOutcome for a write."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUOTED_MAX = 500
 
 
 class Status(msgspec.Struct):
-    """The part of a Kubernetes Status that tells anything."""
+    """The fields of a Kubernetes Status that are used."""
 
     kind: str = ""
     message: str = ""
@@ -47,7 +47,7 @@ _kind = msgspec.json.Decoder(_Kind)
 
 
 def status_of(body: bytes) -> Status:
-    """The Status in a body; a body of another sort is quoted as its message."""
+    """The Status in a body; another body is quoted as its message."""
     try:
         found = _status.decode(body)
         if found.kind == "Status":
@@ -58,14 +58,14 @@ def status_of(body: bytes) -> Status:
 
 
 def refused_credentials(access: Access) -> str:
-    """The sentence for 401."""
+    """The message for 401."""
     return (
         f"{access.origin}: {access.server} does not accept the credentials (401); log in again or renew them"
     )
 
 
 def not_served(kinds: Sequence[Kind], server: str) -> str:
-    """The sentence for kinds that a server does not know, those of one version of an API together."""
+    """The message for kinds that a server does not serve, grouped by API version."""
     by_version: dict[str, list[str]] = {}
     for kind in sorted(kinds, key=lambda kind: (kind.group, kind.version, kind.plural)):
         by_version.setdefault(kind.api_version, []).append(kind.plural)
@@ -79,54 +79,54 @@ def not_served(kinds: Sequence[Kind], server: str) -> str:
 
 
 def trouble_of(code: int, body: bytes, kind: Kind, access: Access) -> ApiError:
-    """Why a list or a watch was not answered with objects."""
-    said = status_of(body).message
+    """The error for a failed list or watch."""
+    detail = status_of(body).message
     server, what = access.server, _what(kind)
     match code:
         case 401:
             return Unauthorised(refused_credentials(access))
         case 403:
-            return Forbidden(f"{server} refuses {what}: {said}; give the user that right (RBAC)")
+            return Forbidden(f"{server} refuses {what}: {detail}; grant the user that permission (RBAC)")
         case 404:
             return NotServed(not_served([kind], server))
         case 410:
-            return Stale(f"{server} no longer has the history of {what} asked for: {said}")
+            return Stale(f"{server} no longer has the history of {what} asked for: {detail}")
         case 408 | 429:
-            return Unreachable(f"{server} is too busy for {what} ({code}): {said}")
+            return Unreachable(f"{server} is too busy for {what} ({code}): {detail}")
         case _ if code >= 500:
-            return Unreachable(f"{server} failed at {what} ({code}): {said}")
+            return Unreachable(f"{server} failed at {what} ({code}): {detail}")
         case _ if 300 <= code < 400:
             return Misconfigured(
                 f"{access.origin}: {server} sends us elsewhere ({code}); give the API server's own address"
             )
-    return Misconfigured(f"{server} does not understand what is asked of {what} ({code}): {said}")
+    return Misconfigured(f"{server} does not understand what is asked of {what} ({code}): {detail}")
 
 
 def outcome_of(
     write: Write, answer: ApiResponse, decode: Callable[[bytes], Any], access: Access
 ) -> WriteOutcome:
-    """How a write ended."""
+    """The outcome of a write."""
     code = answer.status
     if 200 <= code < 300:
         return WriteOutcome(write, Ended.DONE, code, object=_object(answer.body, decode))
     status = status_of(answer.body)
-    said = status.message or f"{access.server} answered {code}"
+    detail = status.message or f"{access.server} answered {code}"
     match code:
         case 401:
             return WriteOutcome(write, Ended.REFUSED, code, refused_credentials(access))
         case 404 if not status.reason:
             return WriteOutcome(write, Ended.REFUSED, code, str(trouble_of(code, b"", write.kind, access)))
         case 404 | 410:
-            return WriteOutcome(write, Ended.GONE, code, said)
-        case 409 | 422 if write.uid and any(words in said for words in OTHER_OBJECT):
-            return WriteOutcome(write, Ended.GONE, code, said)  # of that name there is another object now
+            return WriteOutcome(write, Ended.GONE, code, detail)
+        case 409 | 422 if write.uid and any(words in detail for words in OTHER_OBJECT):
+            return WriteOutcome(write, Ended.GONE, code, detail)  # of that name there is another object now
         case 409:
-            return WriteOutcome(write, Ended.CONFLICT, code, said)
+            return WriteOutcome(write, Ended.CONFLICT, code, detail)
         case 429 if write.subresource == "eviction":  # a disruption budget, not a busy server
-            return WriteOutcome(write, Ended.REFUSED, code, said)
+            return WriteOutcome(write, Ended.REFUSED, code, detail)
         case 408 | 429:
-            return WriteOutcome(write, Ended.TIMED_OUT, code, said)
-    return WriteOutcome(write, Ended.TIMED_OUT if code >= 500 else Ended.REFUSED, code, said)
+            return WriteOutcome(write, Ended.TIMED_OUT, code, detail)
+    return WriteOutcome(write, Ended.TIMED_OUT if code >= 500 else Ended.REFUSED, code, detail)
 
 
 def _object(body: bytes, decode: Callable[[bytes], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""The backend of a real API server: watches and writes in a thread of their own, queues to all others."""
+"""The backend of a remote API server: watches and writes run in their own thread, behind queues."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ Log = Callable[[str], None]
 
 
 def _quiet(sentence: str) -> None:
-    """The log of nobody."""
+    """Discard log lines."""
 
 
 def connect(
     kubeconfig: Path | None = None, context: str | None = None, *, log: Log = _quiet, in_flight_max: int = 64
 ) -> RemoteBackend:
-    """The backend of the cluster that a kubeconfig names, once its server has answered; Trouble if not."""
+    """Connect to the cluster of a kubeconfig; raises ApiError if its server does not respond."""
     backend = RemoteBackend(load(kubeconfig, context), log=log, in_flight_max=in_flight_max)
     try:
         log(f"{backend.access.server} is Kubernetes {backend.server_version()}")
@@ -51,7 +51,7 @@ def connect(
 
 
 class RemoteBackend:
-    """Implements `Backend`. Trouble that trying again cannot mend is raised by `events`."""
+    """Implements `Backend`. Errors that a retry cannot fix are raised by `events`."""
 
     def __init__(
         self,
@@ -99,9 +99,9 @@ class RemoteBackend:
             self._loop.call_soon_threadsafe(self._writer.submit, tuple(writes))
 
     def write_only_while(self, may_write: Callable[[], bool], seconds: float) -> None:
-        """Begin a submitted write only if `may_write` says so at that moment, and end it within the seconds.
+        """Send a submitted write only if `may_write` returns true then, and end it within the seconds.
 
-        It is asked in the thread of this backend, for each write and right before it is sent.
+        `may_write` is called in the thread of this backend, for each write right before it is sent.
         """
         self._loop.call_soon_threadsafe(self._writer.write_only_while, may_write, seconds)
 
@@ -116,7 +116,7 @@ class RemoteBackend:
         self._stirred.clear()
 
     def close(self, grace_seconds: float = 10.0) -> None:
-        """Finish writes in flight, then let go of everything. Outcomes can still be read afterwards."""
+        """Finish writes in flight, then close all connections. Outcomes can still be read afterwards."""
         if self._closed:
             return
         self._closed = True
@@ -126,7 +126,7 @@ class RemoteBackend:
         self._loop.close()
 
     def request(self, method: str, path: str, body: bytes, seconds: float) -> tuple[int, bytes]:
-        """Ask one thing and wait for status and body; Trouble if there is no answer in time."""
+        """Send one request and wait for status and body; raises ApiError without a response in time."""
         asked = self._in_loop(self._client.request(method, path, body, JSON if body else "", seconds))
         try:
             answer = asked.result(seconds + OVERTIME)
@@ -146,7 +146,7 @@ class RemoteBackend:
         if status >= 500 or status == 429:
             raise Unreachable(f"{server} cannot answer now ({status}): {status_of(body).message}")
         if status == 403:
-            return "(not told)"  # a server may keep its version to itself
+            return "(unknown)"  # a server may keep its version to itself
         try:
             return str(msgspec.json.decode(body)["gitVersion"])
         except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
@@ -176,30 +176,30 @@ class RemoteBackend:
 
     async def _emit(self, events: list[Event]) -> None:
         self._events.extend(events)
-        self._stir_soon()
+        self._wake_soon()
         while len(self._events) > EVENTS_HELD_MAX:
             await asyncio.sleep(FULL_PAUSE)
 
     def _report(self, outcome: WriteOutcome) -> None:
         self._outcomes.append(outcome)
-        self._stir_soon()
+        self._wake_soon()
 
-    def _stir_soon(self) -> None:
-        """Wake whoever waits, once for everything that this round of the loop brings."""
+    def _wake_soon(self) -> None:
+        """Wake the waiting thread once per iteration of the event loop."""
         if not self._stirring:
             self._stirring = True
-            self._loop.call_soon(self._stir)
+            self._loop.call_soon(self._wake)
 
-    def _stir(self) -> None:
+    def _wake(self) -> None:
         self._stirring = False
         self._stirred.set()
 
     def _stopped(self, task: asyncio.Task[None]) -> None:
-        """A reflector never ends by itself: either it was cancelled, or there is something to tell."""
+        """Record the error of a reflector that ended without being cancelled."""
         self._reflectors.discard(task)
         if not task.cancelled() and self._trouble is None:
             self._trouble = task.exception()
-            self._stir_soon()
+            self._wake_soon()
 
     async def _shut(self, grace_seconds: float) -> None:
         for task in self._reflectors:

@@ -1,4 +1,4 @@
-"""One HTTP client for one API server: keep-alive, verified TLS, deadlines, renewed credentials, patience."""
+"""The HTTP client of one API server: keep-alive, verified TLS, deadlines, renewed credentials, retries."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ BUSY = (429, 500, 503)  # with Retry-After these say: not done, ask again
 
 
 class Unsent(Unreachable):
-    """There was no connection, so nothing was asked and asking again is safe."""
+    """There was no connection, so nothing was sent and a retry is safe."""
 
 
 class ApiResponse(NamedTuple):
-    """What the server said."""
+    """A response of the server."""
 
     status: int
     body: bytes
@@ -77,7 +77,7 @@ class Client:
         )
 
     async def close(self) -> None:
-        """Let go of every connection, also of those that still wait for the server to say goodbye."""
+        """Close every connection, also those that still wait for the server to close."""
         if self._pool is not None:
             await self._pool.close()
         await self._session.close()
@@ -98,11 +98,11 @@ class Client:
     async def request(
         self, method: str, path: str, body: bytes = b"", content_type: str = "", seconds: float | None = None
     ) -> ApiResponse:
-        """Ask until there is an answer that is final, or until the time is up.
+        """Send a request until there is a final response, or until the time is up.
 
-        A refused credential is renewed once. A busy server is asked again when it says so. What may have
-        reached the server is never repeated here; the caller knows whether that would be safe. Nothing is
-        sent once the time is up, however long this process slept in between.
+        A rejected credential is renewed once. A busy server is retried after its Retry-After. A request that
+        may have reached the server is never repeated here; the caller knows whether that is safe. Nothing
+        is sent once the time is up, even if the process was suspended in between.
         """
         limit = self.seconds if seconds is None else seconds
         clock = asyncio.get_running_loop().time
@@ -129,7 +129,7 @@ class Client:
     async def stream(
         self, path: str, silence: float
     ) -> AsyncIterator[tuple[ApiResponse, AsyncIterator[bytes]]]:
-        """Ask for something without an end. It ends when the server ends it, breaks, or falls silent.
+        """Open a stream. It ends when the server ends it, the connection breaks, or no data arrives.
 
         An answer other than 200 has a body and nothing to iterate.
         """
@@ -225,7 +225,7 @@ class Client:
         return found
 
     def _trouble(self, problem: Exception, method: str, path: str, seconds: float | None) -> ApiError:
-        """What a failure means, as one sentence."""
+        """The error for a failed request, with one sentence."""
         access = self.access
         asked = f"{method} {path.partition('?')[0]}"
         match problem:
@@ -256,12 +256,12 @@ class Client:
 
 
 def _warnings(access: Access) -> Iterator[str]:
-    """What works and is not safe."""
+    """Warnings about insecure settings."""
     if not access.verify:
-        yield f"{access.origin}: insecure-skip-tls-verify is set; anybody can pose as {access.server}"
+        yield f"{access.origin}: insecure-skip-tls-verify is set; any host can impersonate {access.server}"
     parts = urlsplit(access.server)
     if parts.scheme == "http" and (access.token or access.plugin) and not is_loopback(parts.hostname or ""):
-        yield f"{access.origin}: {access.server} is not https; anybody on the way can read the credentials"
+        yield f"{access.origin}: {access.server} is not https; the credentials can be read in transit"
 
 
 def _deadline(seconds: float) -> aiohttp.ClientTimeout:

@@ -1,4 +1,4 @@
-"""What each request shows to the server, renewed before it expires and read again when files change."""
+"""The credentials of requests, renewed before they expire and read again when files change."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RequestCredentials:
 
 
 class Credentials:
-    """Asked before every request, so the usual answer is the one of last time."""
+    """Cached credentials; `current` is called before every request."""
 
     def __init__(
         self,
@@ -49,33 +49,33 @@ class Credentials:
         self._shown: tuple[object, ...] = ()
 
     async def current(self) -> RequestCredentials:
-        """What to show now."""
+        """The credentials to use now."""
         if self._presented is not None and self._clock() < self._good_until:
             return self._presented
         async with self._one_at_a_time:
             if self._presented is None or self._clock() >= self._good_until:
-                await self._look_again(refused=False)
+                await self._reload(refused=False)
             assert self._presented is not None
             return self._presented
 
     async def renewed(self, refused: RequestCredentials) -> RequestCredentials | None:
-        """What to show instead after the server refused it; None if there is nothing new to show."""
+        """New credentials after the server rejected these; None if there are no others."""
         async with self._one_at_a_time:
             if self._presented is refused:
-                await self._look_again(refused=True)
+                await self._reload(refused=True)
             return None if self._presented is refused else self._presented
 
-    async def _look_again(self, *, refused: bool) -> None:
+    async def _reload(self, *, refused: bool) -> None:
         now = self._clock()
         due = refused or self._printed is None or now >= self._print_again_at
         if self._access.plugin is not None and due:
-            await self._print_again(now, refused=refused)
+            await self._run_plugin_again(now, refused=refused)
         try:
             self._present()
         except Misconfigured as trouble:
             if self._presented is None:
                 raise
-            self._log(f"{trouble}; what was there before is used until then")
+            self._log(f"{trouble}; the previous credentials are used until then")
             self._good_until = now + FAILED_AGAIN  # perhaps a file was being replaced at this very moment
         else:
             self._good_until = min(now + FILES_EVERY, self._print_again_at)
@@ -92,14 +92,14 @@ class Credentials:
             self._presented = RequestCredentials(headers, tls_context(access, certificate))
             self._shown = shown
 
-    async def _print_again(self, now: float, *, refused: bool) -> None:
+    async def _run_plugin_again(self, now: float, *, refused: bool) -> None:
         try:
             self._printed = await asyncio.to_thread(self._run_plugin, self._access.plugin)
         except ApiError as trouble:
             old = self._printed
             if refused or old is None or old.expires is None or old.expires <= now:
                 raise
-            self._log(f"{trouble}; the credentials of last time hold for {old.expires - now:.0f} s more")
+            self._log(f"{trouble}; the previous credentials are valid for {old.expires - now:.0f} s more")
             self._print_again_at = now + FAILED_AGAIN
             return
         expires = self._printed.expires

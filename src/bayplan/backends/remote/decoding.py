@@ -1,4 +1,4 @@
-"""From bytes to objects: pages of a list and lines of a watch, only the fields that a kind wants."""
+"""Decoding of list pages and watch lines, limited to the fields that a kind declares."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ _raw_page = msgspec.json.Decoder(_RawPage)
 
 @dataclass(frozen=True, slots=True)
 class DecodedPage:
-    """One page of a list. Of what could not be read there are namespace and name, and why."""
+    """One page of a list, with namespace, name and error of the objects that could not be decoded."""
 
     items: list[Any]
     metadata: ListMeta
@@ -165,7 +165,7 @@ def shallow(text: bytes) -> bytes:
 
 
 def bookmark(text: Raw) -> ListMeta:
-    """How far a watch has come."""
+    """The metadata of a bookmark."""
     return _bookmark.decode(text).metadata
 
 

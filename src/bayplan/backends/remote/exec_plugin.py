@@ -33,7 +33,7 @@ def run(plugin: Plugin) -> Credential:
     if plugin.interactive is Interactive.ALWAYS and not terminal:
         raise Misconfigured(
             f"{plugin.label}: the plugin {plugin.command} needs a terminal (exec.interactiveMode is Always)"
-            " and there is none; use credentials that need nobody"
+            " and there is none; use credentials that need no terminal"
         )
     interactive = terminal and plugin.interactive is not Interactive.NEVER
     limit = TERMINAL_SECONDS_MAX if interactive else SECONDS_MAX
@@ -45,7 +45,7 @@ def run(plugin: Plugin) -> Credential:
             env={
                 **os.environ,
                 **dict(plugin.environment),
-                "KUBERNETES_EXEC_INFO": _told(plugin, interactive),
+                "KUBERNETES_EXEC_INFO": _exec_info(plugin, interactive),
             },
             timeout=limit,
             check=False,
@@ -61,7 +61,7 @@ def run(plugin: Plugin) -> Credential:
         said = ended.stderr.decode(errors="replace").strip().splitlines()
         raise Unauthorised(
             f"{plugin.label}: the plugin {plugin.command} ended with status {ended.returncode}"
-            f" ({said[-1][:300] if said else 'without a word'}); log in again or run it by hand"
+            f" ({said[-1][:300] if said else 'without output'}); log in again or run it by hand"
         )
     return parse(plugin, ended.stdout)
 
@@ -121,7 +121,7 @@ def _certificate(plugin: Plugin, status: _Status) -> Certificate | None:
     )
 
 
-def _told(plugin: Plugin, interactive: bool) -> str:
+def _exec_info(plugin: Plugin, interactive: bool) -> str:
     """The request, which a plugin finds in KUBERNETES_EXEC_INFO."""
     spec: dict[str, object] = {"interactive": interactive}
     if plugin.cluster is not None:

@@ -1,4 +1,4 @@
-"""What was last reported of each object, so that nothing is reported twice, backwards or not at all."""
+"""The last reported state of each object, so that no event is repeated, out of order or lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REMEMBERED_GONE_MAX = 10_000
 
 
 class WatchCache:
-    """Folds what lists and watches bring into events. No I/O; one for each kind."""
+    """Turns lists and watch events into the events of one kind. No I/O."""
 
     def __init__(self, kind: Kind, identify: Callable[[Any], Identity]) -> None:
         self._kind, self._identify = kind, identify
@@ -55,7 +55,7 @@ class WatchCache:
         return version
 
     def unreadable(self, key: tuple[str, str]) -> None:
-        """An object exists, in a state nobody can read: what was last reported of it stands."""
+        """An object exists but cannot be decoded: its last reported state remains."""
         if self._listed is not None:
             self._listed.add(key)
 
@@ -71,7 +71,7 @@ class WatchCache:
         return version
 
     def gone_unread(self, key: tuple[str, str], version: str, out: list[Event]) -> None:
-        """An object no longer exists, and its last state cannot be read: the one before stands for it."""
+        """An object was deleted and its last state cannot be decoded: the reported one is used."""
         before = self._objects.get(key)
         if before is not None and (before[1] == version or newer(version, before[1])):
             self._forget(key, version)
@@ -93,7 +93,7 @@ class WatchCache:
         self._gone.clear()
 
     def forget_versions(self) -> None:
-        """The server's history began anew (a restored backup): no version says anything any more."""
+        """The history of the server was reset (a restored backup): known versions are meaningless."""
         self._gone.clear()
         self._objects = {key: (uid, "", found) for key, (uid, _, found) in self._objects.items()}
 

@@ -139,7 +139,7 @@ class _Merged:
 
 
 def _from_files(paths: Sequence[Path], context: str | None) -> Access:
-    """As the files say. What they hold does not steer the terminal that shows what is wrong with them."""
+    """The access of the files. Control characters in them do not reach the terminal in messages."""
     try:
         return _access(paths, context)
     except Misconfigured as wrong:
@@ -169,7 +169,7 @@ def _access(paths: Sequence[Path], context: str | None) -> Access:
         return access
     user_path, user = _pick(origin, "user", chosen.user, merged.users)
     whose = f"{user_path} (context {name}): user {chosen.user!r}"
-    return user_part(access, user, user_path.parent, whose, _told_to_plugins(cluster, access))
+    return user_part(access, user, user_path.parent, whose, _cluster_info(cluster, access))
 
 
 def _read(path: Path) -> _File:
@@ -268,8 +268,8 @@ def _is_address(text: str, schemes: Collection[str]) -> bool:
         return False
 
 
-def _told_to_plugins(cluster: KubeconfigCluster, access: Access) -> dict[str, Any]:
-    """What a plugin hears of the cluster, in the words of ExecCredential."""
+def _cluster_info(cluster: KubeconfigCluster, access: Access) -> dict[str, Any]:
+    """The cluster information for a plugin, in the form of ExecCredential."""
     told: dict[str, Any] = {"server": access.server}
     if cluster.tls_server_name:
         told["tls-server-name"] = cluster.tls_server_name

@@ -58,7 +58,7 @@ class User(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 def user_part(access: Access, user: User, folder: Path, whose: str, cluster: Mapping[str, Any]) -> Access:
-    """The access with what a user adds to it."""
+    """The access with the credentials of a user."""
     if user.username or user.password:
         raise Misconfigured(
             f"{whose}: username and password are set, which no supported Kubernetes accepts;"
@@ -67,7 +67,7 @@ def user_part(access: Access, user: User, folder: Path, whose: str, cluster: Map
     if user.auth_provider is not None:
         name = user.auth_provider.get("name", "")
         raise Misconfigured(
-            f"{whose}: auth-provider {name!r} is of a kind Kubernetes gave up; use an exec plugin instead"
+            f"{whose}: auth-provider {name!r} was removed from Kubernetes; use an exec plugin instead"
         )
     certificate = material(
         f"{whose}: client-certificate", user.client_certificate, user.client_certificate_data, folder

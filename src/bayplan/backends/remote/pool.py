@@ -1,7 +1,7 @@
-"""Connections for many small requests: one question at a time on each, kept open from one to the next.
+"""A pool of keep-alive connections for many small requests, one request at a time on each.
 
-Writes are most of what a scheduler costs itself. A general client spends several times as long on one as the
-connection and the parser need; lists and watches, which are few and large, do not care.
+Writes are most of the cost of a scheduler itself. A general client spends several times as long on one as the
+connection and the parser need; lists and watches are few and large and use the general client.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ CLOSING_ROUNDS = 1000
 
 
 class NoConnection(ConnectionError):
-    """Nothing was asked: there was no connection to ask on."""
+    """The request was not sent: there was no connection."""
 
 
 class RawResponse(NamedTuple):
-    """What came back."""
+    """A response."""
 
     status: int
     body: bytes
@@ -53,7 +53,7 @@ class Pool:
         self, method: str, path: str, head: bytes, body: bytes, tls: ssl.SSLContext | None, seconds: float,
         connect_seconds: float,
     ) -> RawResponse:  # fmt: skip
-        """Ask once. NoConnection: it was not sent; TimeoutError and ConnectionError: it may have been."""
+        """Send once. NoConnection: it was not sent; TimeoutError and ConnectionError: it may have been."""
         clock = asyncio.get_running_loop().time
         end = clock() + seconds
         connection = self._idle(tls) or await self._connected(tls, min(seconds, connect_seconds))
@@ -71,7 +71,7 @@ class Pool:
         return heard
 
     async def close(self) -> None:
-        """Let go of every connection."""
+        """Close every connection."""
         self._free.clear()
         for connection in [*self._open]:
             connection.drop()
@@ -81,7 +81,7 @@ class Pool:
             await asyncio.sleep(0.001)
 
     def _idle(self, tls: ssl.SSLContext | None) -> Connection | None:
-        """A connection that is open and shows the credentials of today."""
+        """An open connection with the current credentials."""
         if tls is not self._tls:
             for old in self._free:
                 old.drop()
@@ -110,7 +110,7 @@ class Pool:
 
 
 class Connection(asyncio.Protocol):
-    """One question, then its answer. The methods whose names begin with `on` are the parser's."""
+    """One request at a time. The methods whose names begin with `on` are called by the parser."""
 
     def __init__(self, known: set[Connection]) -> None:
         self._known = known
@@ -123,11 +123,11 @@ class Connection(asyncio.Protocol):
 
     @property
     def reusable(self) -> bool:
-        """Whether another question can be asked."""
+        """Whether another request can be sent."""
         return self._keeps and self._transport is not None and not self._transport.is_closing()
 
     def ask(self, question: bytes, seconds: float) -> asyncio.Future[RawResponse]:
-        """The answer to come, within so many seconds."""
+        """Send a request; the response arrives within so many seconds."""
         loop = asyncio.get_running_loop()
         assert self._answer is None and self._transport is not None
         self._answer = answer = loop.create_future()
@@ -138,7 +138,7 @@ class Connection(asyncio.Protocol):
         return answer
 
     def drop(self) -> None:
-        """It is of no more use, whatever may still come."""
+        """Close the connection and ignore further data."""
         self._keeps = False
         if self._transport is not None:
             self._transport.abort()
@@ -159,7 +159,7 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as wrong:
-            self._fail(ConnectionError(f"what it said is no HTTP: {wrong}"))
+            self._fail(ConnectionError(f"the response is not HTTP: {wrong}"))
             self.drop()
 
     def on_header(self, name: bytes, value: bytes) -> None:

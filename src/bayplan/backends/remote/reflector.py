@@ -1,4 +1,4 @@
-"""Keeps one kind in sight: lists it, watches it, and lists again whenever the watch cannot be trusted."""
+"""List and watch one kind, and list it again whenever the watch cannot be trusted."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class Restart(StrEnum):
 
 
 Restarted = Callable[[str, Restart], None]
-"""Told of every restart: the kind, and why."""
+"""Called at every restart of a watch, with the kind and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchTimeouts:
-    """How much at once, how long to wait, how often to try."""
+    """Page size, timeouts and backoff of lists and watches."""
 
     page: int = 1000  # objects in one answer to a list
     stream_lists: bool = True  # ask for lists as the beginning of a watch, where the server can
@@ -72,7 +72,7 @@ class WatchTimeouts:
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Who hears of what goes wrong; all reflectors of a backend have the same."""
+    """The log and callbacks that all reflectors of a backend share."""
 
     log: Callable[[str], None]
     absent: Absent
@@ -80,7 +80,7 @@ class Listeners:
 
 
 class Reflector:
-    """One kind. `run` goes on until it is cancelled or until trying again cannot help."""
+    """Lists and watches one kind. `run` ends when it is cancelled or when a retry cannot help."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class Reflector:
         if self._highest.isdecimal() and version.isdecimal() and newer(self._highest, version):
             self._highest = ""
             self._known.forget_versions()
-            raise Stale(f"{self._what()}: the server's history began anew (version {version})")
+            raise Stale(f"{self._what()}: the server's history was reset (version {version})")
         self._known.finish_list(version, events)
         self._reached(version)
         self._synced, self._absent, self._pages_next, self._failures = True, False, False, 0
@@ -238,7 +238,7 @@ class Reflector:
         return collection(self._kind, **common, resourceVersion=self._at)
 
     async def _take(self, lines: list[bytes]) -> None:
-        """Fold lines of a watch, and report even if the last of them is an error."""
+        """Process lines of a watch, and emit their events even if the last line is an error."""
         events: list[Event] = []
         try:
             for text in lines:
@@ -252,7 +252,7 @@ class Reflector:
         try:
             happened = line(text)
         except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
-            raise Unreachable(f"{self._what()}: the watch sent something else ({wrong})") from None
+            raise Unreachable(f"{self._what()}: the watch sent an unreadable line ({wrong})") from None
         try:
             match happened.type:
                 case "ADDED" | "MODIFIED":
@@ -278,10 +278,10 @@ class Reflector:
         self._reached(metadata.resource_version)
 
     def _unreadable(self, key: tuple[str, str], why: str) -> None:
-        """One object that cannot be read is told of and stays as it was; the others go on."""
+        """Log an object that cannot be decoded; its last reported state remains."""
         self._known.unreadable(key)
         self._log(
-            f"{self._what()}: {'/'.join(filter(None, key))} is not readable ({why}); it is left as it was"
+            f"{self._what()}: {'/'.join(filter(None, key))} is not readable ({why}); its last state is kept"
         )
 
     def _reached(self, version: str) -> None:
@@ -296,7 +296,7 @@ class Reflector:
     # ── when it does not go on ─────────────────────────────────────────────────────────────────────
 
     async def _not_served(self, trouble: NotServed) -> None:
-        """A kind that the cluster may lack is waited for; what there was of it is gone."""
+        """Wait for an optional kind; all its known objects are gone."""
         if not self._kind.optional and not self._synced:
             raise trouble
         self._restarted(Restart.ABSENT)
@@ -309,7 +309,7 @@ class Reflector:
         await asyncio.sleep(self._patience.absent_pause * (0.5 + self._jitter()))
 
     async def _not_allowed(self, trouble: ApiError) -> None:
-        """Rights and credentials may come back, but who never had them is told at once."""
+        """Retry after a rejection of RBAC or credentials, but fail at once if there never was a list."""
         if not self._synced:
             if not self._kind.optional:
                 raise trouble

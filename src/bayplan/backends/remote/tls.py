@@ -1,4 +1,4 @@
-"""TLS as an access asks for it: whom we trust, and the certificate we show."""
+"""The TLS context of an access: trusted authorities and client certificate."""
 
 from __future__ import annotations
 

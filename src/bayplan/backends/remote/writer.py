@@ -1,4 +1,4 @@
-"""Makes writes: those to one object, or of one line, one after the other, all others at the same time."""
+"""Sends writes: those to one object or of one sequence in order, all others concurrently."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ UNSENT_PAUSE_MAX = 4.0
 NOT_ALLOWED = "it was not sent: this replica leads no longer"
 
 Key = tuple[str, str, str, str]
-"""Group, plural, namespace and name, or only a line: what is written in order."""
+"""Group, plural, namespace and name, or a sequence name: writes with equal keys are sent in order."""
 
 
 class Writer:
-    """Lives inside the loop of its client."""
+    """Used inside the event loop of its client."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Writer:
         self._decoders: dict[type[Any] | None, Callable[[bytes], Any]] = {}
 
     def write_only_while(self, may_write: Callable[[], bool], seconds: float) -> None:
-        """From now on begin a write only if it may be made at that moment, and end it within the seconds."""
+        """From now on send a write only if `may_write` returns true, and end it within the seconds."""
         self._may_write, self._seconds = may_write, min(seconds, self._client.seconds)
 
     def submit(self, writes: Sequence[Write]) -> None:
@@ -61,7 +61,7 @@ class Writer:
             worker.add_done_callback(self._workers.discard)
 
     async def close(self, grace_seconds: float) -> None:
-        """Let what was submitted come to its end within the time given, and tell what did not."""
+        """Finish the submitted writes within the time given, and report the others as timed out."""
         if self._workers and grace_seconds > 0:
             await asyncio.wait(self._workers, timeout=grace_seconds)
         for worker in self._workers:

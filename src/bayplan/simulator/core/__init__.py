@@ -1,4 +1,4 @@
-"""Virtual time, faults, recording, and checkers that every play uses.
+"""The simulation loop in virtual time, fault injection, recording, and the checkers that every play uses.
 
-May import: model, state, scheduling, dialects, backends, runtime.
+May import: model, state, scheduling, dialects, backends, runtime and assembly.
 """

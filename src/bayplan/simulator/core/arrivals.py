@@ -1,4 +1,4 @@
-"""What people bring to a world of pods: how often, when, and jobs as every world makes them."""
+"""Random arrivals in a simulated cluster: when objects are created, and the jobs of all plays."""
 
 from __future__ import annotations
 
@@ -11,33 +11,35 @@ from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
 
-Bring = Callable[[str, float], None]
-"""Brings something of a name at a moment."""
+Generate = Callable[[str, float], None]
+"""Adds the objects of an arrival, given its name and its time."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedObject:
-    """An object that somebody creates at a moment."""
+    """An object that is created at a given time."""
 
     when: float
     kind: Kind
     obj: Object
 
 
-def some_arrivals(
-    rng: Random, until: float, times: tuple[int, int], ways: Sequence[tuple[float, str, Bring]]
+def generate_arrivals(
+    rng: Random, until: float, counts: tuple[int, int], generators: Sequence[tuple[float, str, Generate]]
 ) -> None:
-    """Bring something again and again, the first way whose bound is above what the dice say."""
-    for number in range(rng.randint(*times)):
-        when, what = rng.uniform(0, until), rng.random()
-        name, bring = next((name, bring) for below, name, bring in ways if what < below)
-        bring(f"{name}-{number}", when)
+    """Generate arrivals; a random number picks the first generator whose upper bound is above it."""
+    for number in range(rng.randint(*counts)):
+        when, choice = rng.uniform(0, until), rng.random()
+        name, generate = next(
+            (name, generate) for upper_bound, name, generate in generators if choice < upper_bound
+        )
+        generate(f"{name}-{number}", when)
 
 
-def some_job(
+def random_job(
     rng: Random, pod: Object, notes: Mapping[str, str], pods: int, sets: float
 ) -> tuple[Kind, Object]:
-    """The spec of an indexed Job of such pods, or, as often as `sets` says, of a JobSet of such."""
+    """The kind and spec of an indexed Job of such pods or, with probability `sets`, of a JobSet of them."""
     spec = {**pod["spec"], "schedulerName": SCHEDULER, "restartPolicy": "Never"}
     template = {"metadata": {"labels": pod["metadata"]["labels"], "annotations": notes}, "spec": spec}
     inner: Object = {
@@ -50,8 +52,8 @@ def some_job(
     return resource("JobSet"), {"replicatedJobs": [part]}
 
 
-def job_coming(when: float, kind: Kind, name: str, spec: Object, **meta: Object) -> TimedObject:
-    """Such a job, as somebody creates it."""
-    about = {"name": name, "namespace": NAMESPACE, **meta}
-    made = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": about, "spec": spec}
-    return TimedObject(when, kind, made)
+def timed_job(when: float, kind: Kind, name: str, spec: Object, **meta: Object) -> TimedObject:
+    """The creation of a job with this spec at a given time."""
+    metadata = {"name": name, "namespace": NAMESPACE, **meta}
+    obj = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
+    return TimedObject(when, kind, obj)

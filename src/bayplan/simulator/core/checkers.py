@@ -1,4 +1,4 @@
-"""What must always hold, checked against the API's own objects after every step."""
+"""Invariants of jobs and nodes, checked against the objects in the API after every step."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ PARTIAL_SECONDS = 180.0
 
 @dataclass(slots=True)
 class InvariantChecker:
-    """Remembers what a single look cannot see: since when a gang runs in part only."""
+    """Checks jobs and nodes, and remembers since when a gang has run only partially."""
 
     partial_since: dict[str, float] = field(default_factory=dict)
 
     def check(self, objects: List, now: float) -> Iterator[str]:
-        """Everything that is wrong right now."""
-        pods = pods_that_hold(objects("pods"))
+        """Yield a sentence for each violation in the current state."""
+        pods = pods_on_nodes(objects("pods"))
         yield from over_committed(objects("nodes"), pods)
         labels = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in objects("nodes")}
         for job in objects("jobs"):
-            mine = [pod for pod in pods if _made_by(pod, job)]
-            done = [pod for pod in objects("pods") if _did_its_part(pod) and _made_by(pod, job)]
-            yield from localities_hold(job, [*mine, *done], labels)
-            yield from self._partial(job, mine, objects("pods"), now)
+            own_pods = [pod for pod in pods if _is_owned_by(pod, job)]
+            succeeded = [pod for pod in objects("pods") if _has_succeeded(pod) and _is_owned_by(pod, job)]
+            yield from check_localities(job, [*own_pods, *succeeded], labels)
+            yield from self._partial(job, own_pods, objects("pods"), now)
 
     def _partial(
         self, job: Object, running: Sequence[Object], pods: Sequence[Object], now: float
     ) -> Iterator[str]:
         name = job["metadata"]["name"]
-        mine = [pod for pod in pods if _made_by(pod, job) and pod["status"].get("phase") not in OVER]
-        if running and any(not pod["spec"].get("nodeName") for pod in mine):
+        own_pods = [pod for pod in pods if _is_owned_by(pod, job) and pod["status"].get("phase") not in OVER]
+        if running and any(not pod["spec"].get("nodeName") for pod in own_pods):
             since = self.partial_since.setdefault(name, now)
-            if now - since > PARTIAL_SECONDS and not _could_not_be_whole(job):
-                yield f"job {name} has run in part only for {now - since:.0f} s"
+            if now - since > PARTIAL_SECONDS and not _may_be_unplaceable(job):
+                yield f"job {name} has run only partially for {now - since:.0f} s"
         else:
             self.partial_since.pop(name, None)
 
 
 def over_committed(nodes: Iterable[Object], pods: Iterable[Object]) -> Iterator[str]:
-    """Nodes that hold more than they have."""
+    """Nodes whose pods request more than is allocatable."""
     for name, resource, amount, limit in use_of(nodes, used_by(pods)):
         if amount > limit:
             yield f"node {name} holds {amount} {resource} of {limit}"
@@ -62,33 +62,33 @@ def over_committed(nodes: Iterable[Object], pods: Iterable[Object]) -> Iterator[
 def use_of(
     nodes: Iterable[Object], used: Mapping[str, Mapping[str, int]]
 ) -> Iterator[tuple[str, str, int, int]]:
-    """Node, resource, what is used of it, and what there is."""
+    """Node, resource, used amount and allocatable amount."""
     for node in nodes:
         name = node["metadata"]["name"]
-        has = amounts_of(node["status"].get("allocatable"))
+        allocatable = amounts_of(node["status"].get("allocatable"))
         for resource, amount in used.get(name, {}).items():
-            yield name, resource, amount, has.get(resource, 0)
+            yield name, resource, amount, allocatable.get(resource, 0)
 
 
 def used_by(pods: Iterable[Object]) -> dict[str, dict[str, int]]:
-    """What pods take, by node."""
+    """The sum of pod requests by node."""
     used: dict[str, dict[str, int]] = {}
     for pod in pods:
-        here = used.setdefault(pod["spec"]["nodeName"], {})
+        node_usage = used.setdefault(pod["spec"]["nodeName"], {})
         for name, amount in pod_amounts(msgspec.convert(pod, PodWire).spec).items():
-            here[name] = here.get(name, 0) + amount
+            node_usage[name] = node_usage.get(name, 0) + amount
     return used
 
 
-def pods_that_hold(pods: Iterable[Object]) -> list[Object]:
-    """Pods that take room on a node."""
-    return [pod for pod in pods if _holds(pod)]
+def pods_on_nodes(pods: Iterable[Object]) -> list[Object]:
+    """Pods that use resources of a node."""
+    return [pod for pod in pods if _uses_node(pod)]
 
 
-def localities_hold(
+def check_localities(
     job: Object, pods: Sequence[Object], labels: Mapping[str, Mapping[str, str]]
 ) -> Iterator[str]:
-    """Required domains and segments of pods that run, and of those that ran to their end."""
+    """Violations of required domains and segments, among running and succeeded pods."""
     name = job["metadata"]["name"]
     placed = [pod for pod in pods if pod["spec"]["nodeName"] in labels]
     for pod_set in job_gang(Field(job)).root.pod_sets():
@@ -114,25 +114,25 @@ def _segments(
         counts[domain] = counts.get(domain, 0) + 1
     if len(pods) < whole.count:
         return
-    odd = [domain for domain, count in counts.items() if count % segment.size]
-    if len(odd) > (1 if whole.count % segment.size else 0):
-        yield f"job {name} has broken segments of {segment.size} in {segment.level} {odd}"
+    uneven = [domain for domain, count in counts.items() if count % segment.size]
+    if len(uneven) > (1 if whole.count % segment.size else 0):
+        yield f"job {name} has broken segments of {segment.size} in {segment.level} {uneven}"
 
 
-def plan_is_whole(plan: Plan, state: SchedulingState) -> Iterator[str]:
-    """A gang is bound whole or not at all: every waiting pod of it is in the plan."""
+def check_whole_gangs(plan: Plan, state: SchedulingState) -> Iterator[str]:
+    """A plan binds all pending pods of a gang or none."""
     bound: dict[Ref, int] = {}
     for action in plan.actions:
         if isinstance(action, Bind):
             bound[action.gang] = bound.get(action.gang, 0) + 1
     for ref, count in bound.items():
-        waiting = len(state.waiting(ref))
-        if count != waiting:
-            yield f"gang {ref.name} would start {count} of {waiting} pods"
+        pending = len(state.waiting(ref))
+        if count != pending:
+            yield f"gang {ref.name} would start {count} of {pending} pods"
 
 
 def belief_is_consistent(state: SchedulingState) -> Iterator[str]:
-    """The ledger, the room on nodes and the queues agree with each other."""
+    """The ledger, the usage by node and the scheduling queue agree with each other."""
     sums = state.store.nodes.ledger.by_node()
     for cluster in state.store.nodes.clusters.values():
         for name, used in cluster.used.items():
@@ -144,24 +144,24 @@ def belief_is_consistent(state: SchedulingState) -> Iterator[str]:
             yield f"gang {ref} is in no queue"
     for entry in state.entries():
         if entry.place in (EntryState.BACKOFF, EntryState.COMMITTED) and entry.due == float("inf"):
-            yield f"gang {entry.ref} is {entry.place} for ever"
+            yield f"gang {entry.ref} stays {entry.place} forever"
 
 
-def _holds(pod: Object) -> bool:
+def _uses_node(pod: Object) -> bool:
     return bool(pod["spec"].get("nodeName")) and (pod.get("status") or {}).get("phase") not in OVER
 
 
-def _did_its_part(pod: Object) -> bool:
+def _has_succeeded(pod: Object) -> bool:
     return pod["status"].get("phase") == "Succeeded" and not pod["metadata"].get("deletionTimestamp")
 
 
-def _made_by(pod: Object, job: Object) -> bool:
+def _is_owned_by(pod: Object, job: Object) -> bool:
     references = pod["metadata"].get("ownerReferences") or []
     return any(reference["uid"] == job["metadata"]["uid"] for reference in references)
 
 
-def _could_not_be_whole(job: Object) -> bool:
-    """A required domain may have shrunk below the gang's size: then only waiting is left."""
+def _may_be_unplaceable(job: Object) -> bool:
+    """Whether a required domain may have become too small; the rest of the gang then stays pending."""
     return any(
         pod_set.locality.required or pod_set.segments for pod_set in job_gang(Field(job)).root.pod_sets()
     )

@@ -1,4 +1,4 @@
-"""A stand-in for kube-scheduler in a simulation: binds pods that nothing holds back, where they fit."""
+"""A stand-in for kube-scheduler in a simulation: binds ungated pods to nodes that fit."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from bayplan.dialects.kube.decode.wire import amounts_of
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.pods.node_health import CORDON
 from bayplan.model.node_rules import Taint
-from bayplan.simulator.core.checkers import pods_that_hold, used_by
+from bayplan.simulator.core.checkers import pods_on_nodes, used_by
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
 
 EFFECTS = ("NoSchedule", "NoExecute")
 
 
 class FakeScheduler:
-    """Looks at the store itself: nothing between it and the API fails."""
+    """Reads the store directly, without injected faults."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.version = -1
 
     def step(self, now: float) -> float:
-        """Bind whatever can be bound; nothing is ever due by itself."""
+        """Bind all pods that fit; returns infinity, since nothing is due without a change in the store."""
         if self.store.version != self.version:
             self._bind_all()
             self.version = self.store.version
@@ -34,16 +34,16 @@ class FakeScheduler:
 
     def _bind_all(self) -> None:
         pods = self.store.list(PLAIN_PODS).items
-        waiting = [pod for pod in pods if _waits(pod)]
-        if waiting:
+        pending = [pod for pod in pods if _is_pending(pod)]
+        if pending:
             nodes = self.store.list(PLAIN_NODES).items
-            used = used_by(pods_that_hold(pods))  # also by pods on their way out
-            for pod in waiting:
-                for name in _fitting(pod, nodes, used):
+            used = used_by(pods_on_nodes(pods))  # also by pods on their way out
+            for pod in pending:
+                for name in _feasible_nodes(pod, nodes, used):
                     self._bind(pod, name)
                     for resource, amount in used_by([_on(pod, name)])[name].items():
-                        here = used.setdefault(name, {})
-                        here[resource] = here.get(resource, 0) + amount
+                        node_usage = used.setdefault(name, {})
+                        node_usage[resource] = node_usage.get(resource, 0) + amount
                     break
 
     def _bind(self, pod: Object, node: str) -> None:
@@ -53,35 +53,38 @@ class FakeScheduler:
         self.store.connect(PLAIN_PODS, namespace, name, "binding", body)
 
 
-def bears(pod: Object, taint: Taint) -> bool:
-    """Whether a pod tolerates a taint, be it for a while."""
+def tolerates(pod: Object, taint: Taint) -> bool:
+    """Whether a pod tolerates a taint, possibly for a limited time."""
     return any(one.accepts(taint) for one in tolerations(Field(pod["spec"].get("tolerations") or [])))
 
 
 def taints_of(node: Object) -> list[Taint]:
-    """What keeps pods away from a node."""
+    """The taints of a node that keep pods away, including the one for a cordoned node."""
     spec = node.get("spec") or {}
-    found = [Taint(one["key"], one.get("value", ""), one["effect"]) for one in spec.get("taints") or ()]
-    return [one for one in found if one.effect in EFFECTS] + ([CORDON] if spec.get("unschedulable") else [])
+    taints = [Taint(one["key"], one.get("value", ""), one["effect"]) for one in spec.get("taints") or ()]
+    return [one for one in taints if one.effect in EFFECTS] + ([CORDON] if spec.get("unschedulable") else [])
 
 
 def is_ready(node: Object) -> bool:
-    """Whether a node says that it works."""
-    told = node["status"].get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in told)
+    """Whether the Ready condition of a node is true."""
+    conditions = node["status"].get("conditions") or ()
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
-def _fitting(pod: Object, nodes: list[Object], used: dict[str, dict[str, int]]) -> Iterator[str]:
-    wanted = (pod["spec"].get("nodeSelector") or {}).items()
+def _feasible_nodes(pod: Object, nodes: list[Object], used: dict[str, dict[str, int]]) -> Iterator[str]:
+    selector = (pod["spec"].get("nodeSelector") or {}).items()
     for node in nodes:
         name = node["metadata"]["name"]
-        if not (wanted <= labels_of(node).items() and is_ready(node)):
+        if not (selector <= labels_of(node).items() and is_ready(node)):
             continue
-        if not all(bears(pod, taint) for taint in taints_of(node)):
+        if not all(tolerates(pod, taint) for taint in taints_of(node)):
             continue
-        has, taken = amounts_of(node["status"]["allocatable"]), used.get(name, {})
-        asked = used_by([_on(pod, name)])[name]
-        if all(taken.get(what, 0) + amount <= has.get(what, 0) for what, amount in asked.items()):
+        allocatable, used_here = amounts_of(node["status"]["allocatable"]), used.get(name, {})
+        requests = used_by([_on(pod, name)])[name]
+        if all(
+            used_here.get(resource, 0) + amount <= allocatable.get(resource, 0)
+            for resource, amount in requests.items()
+        ):
             yield name
 
 
@@ -89,6 +92,6 @@ def _on(pod: Object, node: str) -> Object:
     return {**pod, "spec": {**pod["spec"], "nodeName": node}}
 
 
-def _waits(pod: Object) -> bool:
-    held = pod["spec"].get("nodeName") or pod["spec"].get("schedulingGates")
-    return not (held or is_leaving(pod) or phase_of(pod) in OVER)
+def _is_pending(pod: Object) -> bool:
+    assigned_or_gated = pod["spec"].get("nodeName") or pod["spec"].get("schedulingGates")
+    return not (assigned_or_gated or is_leaving(pod) or phase_of(pod) in OVER)

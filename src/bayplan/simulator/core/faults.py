@@ -1,4 +1,4 @@
-"""Everything that can go wrong between the loop and the API, by one seed."""
+"""Fault injection between the loop and the API: conflicts, timeouts, delayed and repeated events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bayplan.dialects.api import Backend, Ended, Event, Happened, Kind, Write, W
 
 @dataclass(frozen=True, slots=True)
 class Chances:
-    """How likely each fault is, at each occasion."""
+    """The probability of each fault, each time it could happen."""
 
     conflict: float = 0.06
     timeout_done: float = 0.05  # it happened, but nobody heard
@@ -32,7 +32,7 @@ NONE = Chances(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 class FaultyBackend:
-    """A backend between the loop and the real one. Per object, events keep their order."""
+    """Wraps a backend and injects faults. Events of one object keep their order."""
 
     def __init__(self, inner: Backend, rng: Random, chances: Chances, injected: Counter[str]) -> None:
         self.inner = inner
@@ -51,7 +51,7 @@ class FaultyBackend:
         self.inner.watch(kinds)
 
     def events(self) -> Iterable[Event]:
-        """What happened, possibly late, twice, or all over again; kinds in any order."""
+        """The events of the backend, possibly delayed, duplicated or relisted; kinds in random order."""
         for event in self.inner.events():
             self.held.setdefault(event.kind, []).append(event)
         ready: list[list[Event]] = []
@@ -60,10 +60,10 @@ class FaultyBackend:
                 continue
             held = self.held.pop(kind)
             if self._strikes("missed", self.chances.missed):
-                held = self._outcome_of(held)
-            ready.append(self._noted(held))
+                held = self._latest(held)
+            ready.append(self._record(held))
             if self._strikes("relist", self.chances.relist):
-                ready[-1] = [*ready[-1], *self._again(kind)]
+                ready[-1] = [*ready[-1], *self._relist(kind)]
         self.rng.shuffle(ready)
         for batch in ready:
             for event in batch:
@@ -72,7 +72,7 @@ class FaultyBackend:
                     yield event
 
     def submit(self, writes: Sequence[Write]) -> None:
-        """Pass on the writes that are not lost or refused on the way."""
+        """Submit the writes that are neither lost nor rejected by a fault."""
         passed = []
         for write in writes:
             if self.dead or self._strikes("torn", self.chances.torn):
@@ -89,7 +89,7 @@ class FaultyBackend:
         self.inner.submit(passed)
 
     def outcomes(self) -> Iterable[WriteOutcome]:
-        """How writes ended, possibly later than it was."""
+        """The outcomes of writes, possibly delayed."""
         self.late += [outcome for outcome in self.inner.outcomes() if outcome.write.tag is not None]
         ready, self.late = self.late, []
         for outcome in ready:
@@ -108,7 +108,7 @@ class FaultyBackend:
         """No more faults from here on."""
         self.chances = NONE
 
-    def _noted(self, events: list[Event]) -> list[Event]:
+    def _record(self, events: list[Event]) -> list[Event]:
         for event in events:
             if event.happened is Happened.SYNCED:
                 self.versions[event.kind] = event.version
@@ -120,13 +120,13 @@ class FaultyBackend:
                 self.known[key] = event
         return events
 
-    def _again(self, kind: Kind) -> list[Event]:
-        """A relist: everything of the kind is reported once more."""
+    def _relist(self, kind: Kind) -> list[Event]:
+        """A relist: all objects of the kind are reported again."""
         synced = Event(Happened.SYNCED, kind, None, self.versions.get(kind, ""))
         return [event for event in self.known.values() if event.kind == kind] + [synced]
 
-    def _outcome_of(self, events: list[Event]) -> list[Event]:
-        """What a new list shows after a watch was lost: those that are gone, and the last of the others."""
+    def _latest(self, events: list[Event]) -> list[Event]:
+        """The events of a relist after a lost watch: deletions, and the latest state of the other objects."""
         last: dict[tuple[Kind, str, str], Event] = {}
         for event in events:
             if event.happened is not Happened.SYNCED:
@@ -148,13 +148,13 @@ class FaultyBackend:
 
 
 def _key(event: Event) -> tuple[Kind, str, str]:
-    found = event.object
-    meta = found["metadata"] if isinstance(found, dict) else None
+    obj = event.object
+    meta = obj["metadata"] if isinstance(obj, dict) else None
     if meta is not None:
         return event.kind, meta.get("namespace", ""), meta["name"]
-    return event.kind, found.metadata.namespace or "", found.metadata.name
+    return event.kind, obj.metadata.namespace or "", obj.metadata.name
 
 
 def _uid(event: Event) -> str:
-    found = event.object
-    return str(found["metadata"]["uid"] if isinstance(found, dict) else found.metadata.uid)
+    obj = event.object
+    return str(obj["metadata"]["uid"] if isinstance(obj, dict) else obj.metadata.uid)

@@ -1,4 +1,4 @@
-"""What every play stands on: an API with all definitions in it, and kinds read as plain objects."""
+"""Fixtures of every play: a store with all CRDs, and kinds that are read as plain dictionaries."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ LISTED = {"nodes": PLAIN_NODES, "pods": PLAIN_PODS, "jobs": scheduled_jobs.JOBS}
 }
 
 
-def stage(clock: Callable[[], float], ids: Random, gang_api: GangApi = ALL_OF_IT) -> Store:
-    """An API where nothing exists yet, with everything that can be defined in it; names come from `ids`."""
+def new_simulated_store(clock: Callable[[], float], ids: Random, gang_api: GangApi = ALL_OF_IT) -> Store:
+    """An empty store with all CRDs; uids and generated names come from `ids`."""
     store = new_store(
         clock,
         lambda: f"{ids.getrandbits(64):016x}",

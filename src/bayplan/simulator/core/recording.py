@@ -1,4 +1,4 @@
-"""What a run leaves behind: plans, looked at while they are still fresh, and every write."""
+"""Recording of a run: each plan, checked before it is carried out, and each write."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bayplan.simulator.core.faults import Chances, FaultyBackend
 
 
 class PlanObserver(MemoryJournal):
-    """A journal that hands every plan to a checker, while the state is still as it was decided on."""
+    """A journal that passes every plan to a checker while the state is still the one that was decided on."""
 
     def __init__(self, check: Callable[[Plan], None]) -> None:
         super().__init__()
@@ -27,8 +27,8 @@ class PlanObserver(MemoryJournal):
             self.check(body)
 
 
-class Recorded(FaultyBackend):
-    """Notes every write that Bayplan makes, so that two runs can be compared byte by byte."""
+class RecordingBackend(FaultyBackend):
+    """A faulty backend that records every write of Bayplan, so that two runs can be compared byte by byte."""
 
     def __init__(
         self, inner: Backend, rng: Random, chances: Chances, injected: Counter[str], lines: list[bytes]

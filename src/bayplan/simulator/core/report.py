@@ -1,4 +1,4 @@
-"""What came of a run."""
+"""The result of one simulation run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class SeedReport:
-    """What came of a seed."""
+    """Counts and violations of one seed."""
 
     seed: int
     play: str = ""

@@ -1,4 +1,4 @@
-"""What all plays have in common: faults for a while, calm, and the verdict, in virtual time by one seed."""
+"""The run of one seed in virtual time: a phase with faults, a quiet phase, and the final checks."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.controller import Controller
 from bayplan.runtime.core.loop import Loop
 from bayplan.simulator.core.faults import NONE, Chances
-from bayplan.simulator.core.fixtures import LISTED, PLAIN_NODES, stage
-from bayplan.simulator.core.recording import PlanObserver, Recorded
+from bayplan.simulator.core.fixtures import LISTED, PLAIN_NODES, new_simulated_store
+from bayplan.simulator.core.recording import PlanObserver, RecordingBackend
 from bayplan.simulator.core.report import SeedReport
 from bayplan.simulator.core.thrown_errors import ErrorInjection, Thrown
 
@@ -33,22 +33,22 @@ SHORT_SECONDS = 0.05
 NEVER = float("inf")
 
 Actor = Callable[[float], float]
-"""Does what is due at a moment, and returns when something will be."""
+"""Acts at the given time, and returns when it is due next."""
 
 
 class SimulationRun(ABC):
-    """Virtual time moves from one due moment to the next; everybody due takes one step.
+    """Advances virtual time from one due time to the next, and runs what is due.
 
-    A play puts there what it begins with and sets `cast` when it is made, names the roles that are tried,
-    and says what may never be seen (`problems`) and what must hold in the end (`verdict`).
+    A play creates its initial objects and sets `environment` in its constructor, returns the controllers
+    under test, and yields violations after each step (`problems`) and at the end (`final_violations`).
     """
 
-    storm_seconds: ClassVar[float] = 120.0
-    calm_seconds: ClassVar[float] = 1800.0
-    must_rest: ClassVar[bool] = True  # when it was calm for that long, nothing happens any more
+    fault_seconds: ClassVar[float] = 120.0
+    quiet_seconds: ClassVar[float] = 1800.0
+    must_settle: ClassVar[bool] = True  # when it was calm for that long, nothing happens any more
     kinds: Mapping[str, Kind] = LISTED  # what checkers may ask for
-    kept: Sequence[str] = ()  # of these, what two runs of a seed must agree on in the end
-    cast: Sequence[Actor]  # all but Bayplan, in the order in which they act
+    compared: Sequence[str] = ()  # of these, what two runs of a seed must agree on in the end
+    environment: Sequence[Actor]  # all but Bayplan, in the order in which they act
 
     def __init__(
         self, seed: int, rng: Random, ids: Random, chances: Chances, gang_api: GangApi = ALL_OF_IT
@@ -56,166 +56,166 @@ class SimulationRun(ABC):
         self.rng = rng
         self.chances = chances
         self.now = EPOCH
-        self.end = EPOCH + self.storm_seconds + self.calm_seconds
+        self.end = EPOCH + self.fault_seconds + self.quiet_seconds
         self.report = SeedReport(seed)
-        self.store = stage(lambda: self.now, ids, gang_api)
-        self.journal = PlanObserver(self._look_at)
+        self.store = new_simulated_store(lambda: self.now, ids, gang_api)
+        self.journal = PlanObserver(self._on_plan)
         self.writes: list[bytes] = []
         self.busy = True
-        self.sabotage: ErrorInjection | None = None
-        self.contains = True
+        self.error_injection: ErrorInjection | None = None
+        self.contain_errors = True
 
     def throwing(self, *, contained: bool = True) -> Self:
-        """Throw errors at one gang besides, in a loop that contains errors or not."""
-        self.sabotage = ErrorInjection(Random(f"thrown {self.report.seed}"), self.report.faults)
-        self.contains = contained
+        """Also raise exceptions in the work on one gang, in a loop with or without containment."""
+        self.error_injection = ErrorInjection(Random(f"thrown {self.report.seed}"), self.report.faults)
+        self.contain_errors = contained
         return self
 
     # ── what a play says ───────────────────────────────────────────────────────────────────────────────
 
     @abstractmethod
-    def roles(self) -> Sequence[Controller]:
-        """New ones, for a process that has just started."""
+    def controllers(self) -> Sequence[Controller]:
+        """New controllers, as after a start of the process."""
 
     @abstractmethod
     def problems(self) -> Iterable[str]:
-        """What is wrong after a step in which something happened."""
+        """Violations after a step in which something changed."""
 
     @abstractmethod
-    def verdict(self) -> Iterable[str]:
-        """What is wrong when all is over and nothing was wrong before."""
+    def final_violations(self) -> Iterable[str]:
+        """Violations at the end of a run without earlier violations."""
 
     @abstractmethod
-    def sum_up(self) -> None:
-        """Write into the report what came of it, apart from violations and digest."""
+    def summarize(self) -> None:
+        """Write the counts of the run into the report."""
 
     @abstractmethod
-    def mend(self) -> None:
-        """The storm is over: nodes work again, and nobody meddles."""
+    def recover_all(self) -> None:
+        """End the faulty phase: all nodes recover, and no more disturbances follow."""
 
-    def planned(self, plan: Plan) -> Iterable[str]:
-        """What is wrong with a plan, before anything comes of it."""
+    def check_plan(self, plan: Plan) -> Iterable[str]:
+        """Violations of a plan before it is carried out."""
         return ()
 
-    def at_rest(self) -> Iterable[str]:
-        """What is wrong in the calm after a step in which nothing happened."""
+    def check_idle(self) -> Iterable[str]:
+        """Violations in the quiet phase after a step without changes."""
         return ()
 
-    def shake(self) -> None:
-        """What may happen between two steps of the storm: the process dies."""
-        if self.backend.dead or self.strikes("crash"):
+    def inject_faults(self) -> None:
+        """Faults between two steps of the faulty phase: a restart of the process."""
+        if self.backend.dead or self.occurs("crash"):
             self.start()
 
     def start(self) -> None:
-        """A fresh start that knows nothing but what the API tells it."""
+        """Start the process anew, with no state but that of the API."""
         inner = EmbeddedBackend(self.store)
-        self.backend = Recorded(inner, self.rng, self.chances, self.report.faults, self.writes)
-        roles, containment = self.roles(), None
-        if self.sabotage is not None:
-            self.sabotage.work_on(roles)
-            containment = Containment(self._contained) if self.contains else None
-        self.loop = Loop(self.backend, roles, self.journal, containment=containment)
-        self.due = self.begun = self.now
+        self.backend = RecordingBackend(inner, self.rng, self.chances, self.report.faults, self.writes)
+        controllers, containment = self.controllers(), None
+        if self.error_injection is not None:
+            self.error_injection.inject_into(controllers)
+            containment = Containment(self._contained) if self.contain_errors else None
+        self.loop = Loop(self.backend, controllers, self.journal, containment=containment)
+        self.due = self.started_at = self.now
 
     def act(self) -> None:
-        """Bayplan takes its step."""
+        """Run one step of Bayplan."""
         self.due = self.loop.step(self.now)
 
-    def evidence(self) -> Iterable[bytes]:
-        """All that a second run of the seed must repeat to the byte."""
-        kept = [msgspec.json.encode(self.listed(plural)) for plural in self.kept]
-        return [*self.journal.lines, *self.writes, *kept]
+    def compared_bytes(self) -> Iterable[bytes]:
+        """The bytes that a second run of the seed must repeat."""
+        compared = [msgspec.json.encode(self.listed(plural)) for plural in self.compared]
+        return [*self.journal.lines, *self.writes, *compared]
 
     # ── what a play needs ──────────────────────────────────────────────────────────────────────────────
 
-    def furnish(self, nodes: Iterable[Object], rules: Iterable[tuple[Kind, Object]] = ()) -> None:
-        """Put nodes there, and objects of other kinds."""
+    def create_initial(self, nodes: Iterable[Object], objects: Iterable[tuple[Kind, Object]] = ()) -> None:
+        """Create nodes, and objects of other kinds."""
         for node in nodes:
             self.store.create(PLAIN_NODES, node)
-        for kind, obj in rules:
+        for kind, obj in objects:
             self.store.create(kind, obj, NAMESPACE if kind.namespaced else "")
 
-    def crew(self) -> FakeControllerManager:
-        """Controllers and kubelets for what is there now and will be."""
+    def fake_controllers(self) -> FakeControllerManager:
+        """Simulated controllers and kubelets on the store."""
         return FakeControllerManager(EmbeddedBackend(self.store))
 
     def listed(self, plural: str) -> list[Object]:
-        """All objects of a kind, as they are in the store."""
+        """All objects of a kind in the store."""
         return self.store.list(self.kinds[plural]).items
 
-    def strikes(self, name: str) -> bool:
-        """Whether a fault happens now, by its chance."""
+    def occurs(self, name: str) -> bool:
+        """Whether a fault happens now, by its probability."""
         if self.rng.random() < getattr(self.chances, name):
             self.report.faults[name] += 1
             return True
         return False
 
     def is_quiet(self) -> bool:
-        """Nothing happened, nothing is due and nobody comes: nothing will ever happen."""
-        return not self.busy and min(self.others_due, self.due) >= self.end
+        """Whether nothing changed and nothing is due before the end."""
+        return not self.busy and min(self.environment_due, self.due) >= self.end
 
     # ── how it goes ────────────────────────────────────────────────────────────────────────────────────
 
     def run(self) -> SeedReport:
-        """The storm, the calm, the verdict."""
+        """Run the faulty phase, the quiet phase and the final checks."""
         self.start()
-        while self.now < EPOCH + self.storm_seconds and not self.report.violations:
+        while self.now < EPOCH + self.fault_seconds and not self.report.violations:
             self._step()
-            self.shake()
+            self.inject_faults()
         self.chances = NONE
         self.backend.calm()
-        if self.sabotage is not None:
-            self.sabotage.calm()
-        self.mend()
+        if self.error_injection is not None:
+            self.error_injection.calm()
+        self.recover_all()
         while self.now < self.end and not self.report.violations:
             self._step()
             if not self.busy and not self.report.violations:
-                self._blame(self.at_rest())
+                self._add_violations(self.check_idle())
             if self.is_quiet():
                 break
         if not self.report.violations:
-            self.report.violations += self._judged()
-        self.sum_up()
-        self.report.digest = hashlib.sha256(b"\n".join(self.evidence())).hexdigest()
+            self.report.violations += self._final_violations()
+        self.summarize()
+        self.report.digest = hashlib.sha256(b"\n".join(self.compared_bytes())).hexdigest()
         return self.report
 
     def _step(self) -> None:
         version, lines = self.store.version, len(self.journal.lines)
-        self.others_due = min(actor(self.now) for actor in self.cast)
+        self.environment_due = min(actor(self.now) for actor in self.environment)
         self.act()
         self.report.steps += 1
         self.busy = self.store.version != version or len(self.journal.lines) != lines
         if self.busy:
-            self._blame(self.problems())
+            self._add_violations(self.problems())
         pause = BUSY_SECONDS if self.busy else STEP_SECONDS
-        if not self.busy and self.now > EPOCH + self.storm_seconds:
+        if not self.busy and self.now > EPOCH + self.fault_seconds:
             pause = max(pause, min(self.due, self.end) - self.now)  # nothing is late any more
-        self.now = max(min(self.now + pause, self.others_due), self.now + SHORT_SECONDS)
+        self.now = max(min(self.now + pause, self.environment_due), self.now + SHORT_SECONDS)
 
-    def _judged(self) -> list[str]:
-        restless = self.sabotage is not None and self.sabotage.lasts
-        if self.must_rest and not restless and not self.is_quiet():
-            return [f"there is no rest after {self.now - EPOCH:.0f} s"]
-        return [one for one in self.verdict() if not self._is_excused(one)]
+    def _final_violations(self) -> list[str]:
+        may_stay_busy = self.error_injection is not None and self.error_injection.permanent
+        if self.must_settle and not may_stay_busy and not self.is_quiet():
+            return [f"work continues after {self.now - EPOCH:.0f} s"]
+        return [one for one in self.final_violations() if not self._is_expected(one)]
 
-    def _look_at(self, plan: Plan) -> None:
-        self._blame(self.planned(plan))
+    def _on_plan(self, plan: Plan) -> None:
+        self._add_violations(self.check_plan(plan))
 
-    def _blame(self, problems: Iterable[str]) -> None:
-        blamed = [one for one in problems if not self._is_excused(one)]
-        self.report.violations += [f"{self.now - EPOCH:.1f} s: {one}" for one in blamed]
+    def _add_violations(self, problems: Iterable[str]) -> None:
+        unexpected = [one for one in problems if not self._is_expected(one)]
+        self.report.violations += [f"{self.now - EPOCH:.1f} s: {one}" for one in unexpected]
 
-    def _is_excused(self, problem: str) -> bool:
-        return self.sabotage is not None and self.sabotage.excuses(problem)
+    def _is_expected(self, problem: str) -> bool:
+        return self.error_injection is not None and self.error_injection.expects(problem)
 
-    def is_held_up(self, name: str) -> bool:
-        """Whether some of the victim's objects still wait to be read again, after errors thrown at it."""
-        if self.sabotage is None or not self.sabotage.is_victim(name):
+    def is_quarantined(self, name: str) -> bool:
+        """Whether objects of the victim are still in quarantine after injected errors."""
+        if self.error_injection is None or not self.error_injection.is_victim(name):
             return False
         return any(len(intake.quarantine) for intake in self.loop.intakes.values())
 
     def _contained(self, sentence: str, error: BaseException, **facts: str) -> None:
-        """Only what was thrown on purpose may be contained."""
+        """Record a contained error that was not injected as a violation."""
         if not isinstance(error, Thrown):
-            told = "".join(traceback.format_exception(error))
-            self.report.violations.append(f"{self.now - EPOCH:.1f} s: {sentence}: {told}")
+            trace = "".join(traceback.format_exception(error))
+            self.report.violations.append(f"{self.now - EPOCH:.1f} s: {sentence}: {trace}")

@@ -1,8 +1,8 @@
-"""Errors thrown at the work on one gang: in decoding, deciding, encoding or reconciling what belongs to it.
+"""Injected exceptions in the work on one gang: in decoding, deciding, encoding or reconciling its objects.
 
-Everything that people bring has a number in its name; the seed picks one, and all objects with that number
-belong to the victim. Either the errors end with the storm, and then all has to come out as if there had been
-none; or they never end, and then all others have to come out so.
+The name of every arrival has a number; the seed picks one, and all objects with that number belong to the
+victim. Either the errors end with the faulty phase, and then every gang must end as in a run without errors;
+or they never end, and then all other gangs must.
 """
 
 from __future__ import annotations
@@ -31,61 +31,63 @@ VICTIMS = 6  # the numbers that one is picked from
 CHANCE = 0.5
 
 Names = Callable[[tuple[Any, ...]], str]
-_GANG: Names = lambda given: given[0].gang.name  # noqa: E731
-_KEY: Names = lambda given: str(given[0][-1])  # noqa: E731
+_GANG: Names = lambda arguments: arguments[0].gang.name  # noqa: E731
+_KEY: Names = lambda arguments: str(arguments[0][-1])  # noqa: E731
 
 SEAMS: dict[type[Any], tuple[tuple[str, str, Names], ...]] = {
     AdmissionController: ((ENCODE, "_shown", _GANG), (RECONCILE, "_looked_after", _KEY)),
-    PodGrouperController: ((RECONCILE, "_looked_at", lambda given: str(given[0].name)),),
+    PodGrouperController: ((RECONCILE, "_looked_at", lambda arguments: str(arguments[0].name)),),
     JobsController: ((RECONCILE, "_kept", _KEY),),
     NodeHealthController: ((RECONCILE, "_list", _KEY),),
     ProvisioningController: ((RECONCILE, "_writes", _KEY),),
     SchedulerController: ((ENCODE, "_encoded", _GANG), (RECONCILE, "_begin", _GANG)),
     UngatingController: ((RECONCILE, "_round", _KEY),),
 }
-"""By role: where one unit of work begins, and the name of what it is about."""
+"""By controller: the methods that begin one unit of work, and the name of the object it is about."""
 
 
 class Thrown(Exception):
-    """An error that nobody could foresee."""
+    """An injected exception."""
 
 
 class ErrorInjection:
-    """What is thrown, at whom, and for how long."""
+    """Which errors are injected, for which victim, and for how long."""
 
     def __init__(self, rng: Random, injected: Counter[str]) -> None:
         self.rng, self.injected = rng, injected
         self.victim = str(rng.randrange(VICTIMS))
-        self.lasts = rng.random() < 0.4
+        self.permanent = rng.random() < 0.4
         points = [DECODE, DECIDE, ENCODE, RECONCILE]
-        if self.lasts:
+        if self.permanent:
             points.remove(DECODE)  # what was read before an error and what is read after a start would differ
         self.points = set(rng.sample(points, rng.randint(1, len(points))))
-        self.chance = 1.0 if self.lasts else CHANCE
-        self.over = False
+        self.chance = 1.0 if self.permanent else CHANCE
+        self.ended = False
 
     def calm(self) -> None:
-        """The storm is over."""
-        self.over = not self.lasts
+        """End the faulty phase."""
+        self.ended = not self.permanent
 
     def is_victim(self, name: str) -> bool:
-        found = NUMBERED.search(name)
-        return found is not None and found[1] == self.victim
+        match = NUMBERED.search(name)
+        return match is not None and match[1] == self.victim
 
-    def excuses(self, sentence: str) -> bool:
-        """Whether a sentence is about the victim, whose errors never end."""
-        return self.lasts and any(number == self.victim for number in NUMBERED.findall(sentence))
+    def expects(self, sentence: str) -> bool:
+        """Whether a violation is about the victim, and its errors never end."""
+        return self.permanent and any(number == self.victim for number in NUMBERED.findall(sentence))
 
-    def decide(self, role: Controller, view: Any, now: float) -> Plan:
-        """What a role decides that nothing is thrown at; if errors never end, as if the victim failed."""
-        victims = [gang for gang in role.asking(view) if self.lasts and self.is_victim(gang.name)]
-        others = [gang for gang in role.asking(view) if gang not in victims]
-        plan = role.decide(role.only(view, others) if victims else view, now)
-        refused = [action for gang in victims for action in role.refusal(view, gang, DecisionFault("thrown"))]
-        return Plan((*plan.actions, *refused))
+    def decide(self, controller: Controller, view: Any, now: float) -> Plan:
+        """The plan of a controller without injected errors; if errors never end, the victim is rejected."""
+        victims = [gang for gang in controller.asking(view) if self.permanent and self.is_victim(gang.name)]
+        others = [gang for gang in controller.asking(view) if gang not in victims]
+        plan = controller.decide(controller.only(view, others) if victims else view, now)
+        rejections = [
+            action for gang in victims for action in controller.refusal(view, gang, DecisionFault("thrown"))
+        ]
+        return Plan((*plan.actions, *rejections))
 
-    def strikes(self, where: str, name: str) -> bool:
-        if self.over or where not in self.points or not self.is_victim(name):
+    def occurs(self, where: str, name: str) -> bool:
+        if self.ended or where not in self.points or not self.is_victim(name):
             return False
         if self.chance < 1.0 and self.rng.random() >= self.chance:
             return False
@@ -93,44 +95,44 @@ class ErrorInjection:
         return True
 
     def throw(self, where: str, name: str) -> None:
-        if self.strikes(where, name):
+        if self.occurs(where, name):
             raise Thrown(f"{where} of {name}")
 
-    def work_on(self, roles: Iterable[Controller]) -> None:
-        """Put errors into the work of these roles."""
-        for role in roles:
-            self._decoding(role)
-            self._deciding(role)
-            for where, method, name in SEAMS[type(role)]:
-                self._unit(role, where, method, name)
+    def inject_into(self, controllers: Iterable[Controller]) -> None:
+        """Inject errors into the work of these controllers."""
+        for controller in controllers:
+            self._decoding(controller)
+            self._deciding(controller)
+            for where, method, name in SEAMS[type(controller)]:
+                self._unit(controller, where, method, name)
 
-    def _decoding(self, role: Controller) -> None:
-        decode = role.decode
+    def _decoding(self, controller: Controller) -> None:
+        decode = controller.decode
 
-        def thrown(event: Any) -> Any:
+        def raising(event: Any) -> Any:
             self.throw(DECODE, title(event.object))
             return decode(event)
 
-        setattr(role, "decode", thrown)  # noqa: B010 - a method, which nobody else replaces
+        setattr(controller, "decode", raising)  # noqa: B010 - a method, which nobody else replaces
 
-    def _deciding(self, role: Controller) -> None:
-        decide = role.decide
+    def _deciding(self, controller: Controller) -> None:
+        decide = controller.decide
 
-        def thrown(view: Any, now: float, watchdog: Watchdog | None = None) -> Any:
-            for gang in role.asking(view):
-                if self.strikes(DECIDE, gang.name):
+        def raising(view: Any, now: float, watchdog: Watchdog | None = None) -> Any:
+            for gang in controller.asking(view):
+                if self.occurs(DECIDE, gang.name):
                     if watchdog is not None and self.rng.random() < 0.5:
                         watchdog.turn(gang)  # else nobody knows whose turn it was
                     raise Thrown(f"deciding on {gang.name}")
             return decide(view, now, watchdog)
 
-        setattr(role, "decide", thrown)  # noqa: B010
+        setattr(controller, "decide", raising)  # noqa: B010
 
-    def _unit(self, role: Controller, where: str, method: str, name: Names) -> None:
-        work = getattr(role, method)
+    def _unit(self, controller: Controller, where: str, method: str, name: Names) -> None:
+        work = getattr(controller, method)
 
-        def thrown(*given: Any) -> Any:
-            self.throw(where, name(given))
-            yield from work(*given) or ()
+        def raising(*arguments: Any) -> Any:
+            self.throw(where, name(arguments))
+            yield from work(*arguments) or ()
 
-        setattr(role, method, thrown)
+        setattr(controller, method, raising)

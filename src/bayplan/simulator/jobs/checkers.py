@@ -1,4 +1,4 @@
-"""What must always hold of queued jobs and their pods, read from the API's own objects after every step."""
+"""Invariants of queued jobs and their pods, checked against the objects in the API after every step."""
 
 from __future__ import annotations
 
@@ -11,164 +11,168 @@ from bayplan.backends.fake_controllers.objects import OVER, is_leaving, phase_of
 from bayplan.dialects.kueue.names.annotations import POD_SET, STOPPING, TOPOLOGY_GATE, WORKLOAD_NAME
 from bayplan.model.node import HOSTNAME
 from bayplan.simulator.core.checkers import over_committed
-from bayplan.simulator.jobs.slots import SlotTable, seatings
+from bayplan.simulator.jobs.slots import SlotTable, slot_tables
 from bayplan.simulator.queues.workload_view import conditions_of
 
 List = Callable[[str], Sequence[Object]]
-VAIN_SECONDS = 60.0
+STRANDED_SECONDS = 60.0
 
 
 @dataclass(slots=True)
 class AdmissionPeriod:
-    """A Workload while it has an admission."""
+    """The time during which a Workload has one admission."""
 
     admission: Object
-    seats: dict[str, SlotTable]
+    tables: dict[str, SlotTable]
     failed: set[str]  # hosts that were listed as failed at the last look
 
 
 @dataclass(slots=True)
 class JobGangChecker:
-    """Remembers what a single look cannot see: who had which place, and what people wrote."""
+    """Checks gangs of jobs, and remembers their slots and the jobs as users wrote them."""
 
     written: Mapping[str, Object]  # jobs as they were kept at first, by uid
-    stays: dict[str, AdmissionPeriod] = field(default_factory=dict)  # by the Workload's uid
-    left: dict[str, AdmissionPeriod] = field(default_factory=dict)  # those that ended at the last look
-    let_go: set[str] = field(default_factory=set)  # pods that lost their gate, by uid
-    vain: dict[str, float] = field(default_factory=dict)  # pods that wait for a place not theirs, since when
+    periods: dict[str, AdmissionPeriod] = field(default_factory=dict)  # by the Workload's uid
+    ended: dict[str, AdmissionPeriod] = field(default_factory=dict)  # those that ended at the last look
+    ungated: set[str] = field(default_factory=set)  # pods that lost their gate, by uid
+    stranded: dict[str, float] = field(
+        default_factory=dict
+    )  # pods that wait for a place not theirs, since when
 
     def check(self, objects: List, now: float) -> Iterator[str]:
-        """Everything that is wrong right now."""
-        pods = [pod for pod in objects("pods") if lives(pod)]
-        crews: dict[str, list[Object]] = {}
+        """Yield a sentence for each violation in the current state."""
+        pods = [pod for pod in objects("pods") if is_active(pod)]
+        pods_by_gang: dict[str, list[Object]] = {}
         for pod in pods:
-            crews.setdefault(gang_of(pod), []).append(pod)
-        self.left = {}
+            pods_by_gang.setdefault(gang_of(pod), []).append(pod)
+        self.ended = {}
         workloads = {one["metadata"]["name"]: one for one in objects("workloads")}
         for name, workload in workloads.items():
-            yield from (f"gang {name}: {one}" for one in self._stay(workload))
-        for name, crew in crews.items():
+            yield from (f"gang {name}: {one}" for one in self._check_admission(workload))
+        for name, gang_pods in pods_by_gang.items():
             if name:
-                found = self._crew(workloads.get(name), crew, now)
-                yield from (f"gang {name}: {one}" for one in found)
-        yield from over_committed(objects("nodes"), [_sent(pod) for pod in pods if is_let_go(pod)])
+                violations = self._check_gang(workloads.get(name), gang_pods, now)
+                yield from (f"gang {name}: {one}" for one in violations)
+        yield from over_committed(objects("nodes"), [_as_bound(pod) for pod in pods if is_ungated(pod)])
         yield from self._restored([*objects("jobs"), *objects("jobsets")])
-        self.let_go = {pod["metadata"]["uid"] for pod in pods if is_let_go(pod)}
+        self.ungated = {pod["metadata"]["uid"] for pod in pods if is_ungated(pod)}
 
-    def _stay(self, workload: Object) -> Iterator[str]:
-        """Places change only where nodes failed."""
+    def _check_admission(self, workload: Object) -> Iterator[str]:
+        """Slots change only where nodes failed."""
         uid, status = workload["metadata"]["uid"], workload.get("status") or {}
-        known, admission = self.stays.get(uid), status.get("admission")
+        known, admission = self.periods.get(uid), status.get("admission")
         if admission is None:
             if known is not None:
-                self.left[uid] = self.stays.pop(uid)
+                self.ended[uid] = self.periods.pop(uid)
             return
-        listed = {one["name"] for one in status.get("unhealthyNodes") or ()}
+        failed = {one["name"] for one in status.get("unhealthyNodes") or ()}
         if known is None:
-            self.stays[uid] = AdmissionPeriod(admission, seatings(workload), listed)
+            self.periods[uid] = AdmissionPeriod(admission, slot_tables(workload), failed)
             return
         if admission == known.admission:
-            for seat in known.seats.values():
-                seat.before = seat.slots
+            for table in known.tables.values():
+                table.before = table.slots
         else:
-            for name, fresh in seatings(workload).items():
-                yield from known.seats[name].moves(fresh.by_rank, known.failed | listed)
-        known.admission, known.failed = admission, listed
+            for name, fresh in slot_tables(workload).items():
+                yield from known.tables[name].update(fresh.by_rank, known.failed | failed)
+        known.admission, known.failed = admission, failed
 
-    def _crew(self, workload: Object | None, pods: Sequence[Object], now: float) -> Iterator[str]:
-        """Each pod in a slot of its own, that of its rank, and none that was not let go."""
-        free = [pod for pod in pods if is_let_go(pod)]
-        fresh = [pod for pod in free if pod["metadata"]["uid"] not in self.let_go]
+    def _check_gang(self, workload: Object | None, pods: Sequence[Object], now: float) -> Iterator[str]:
+        """Each ungated pod has its own slot, that of its rank, and its gang is admitted."""
+        ungated_pods = [pod for pod in pods if is_ungated(pod)]
+        fresh = [pod for pod in ungated_pods if pod["metadata"]["uid"] not in self.ungated]
         uid = workload["metadata"]["uid"] if workload is not None else ""
-        stay = self.stays.get(uid) or self.left.get(uid)
-        if stay is None:
+        period = self.periods.get(uid) or self.ended.get(uid)
+        if period is None:
             for pod in fresh:
-                yield f"pod {pod['metadata']['name']} may go, and its gang is not admitted"
+                yield f"pod {pod['metadata']['name']} is ungated, but its gang is not admitted"
             return
         taken: dict[str, Counter[tuple[str, ...]]] = {}
-        for pod in free:
-            seat = stay.seats.get(part_of(pod))
-            if seat is not None:
-                taken.setdefault(seat.pod_set, Counter())[seat.place_of(pod)] += 1
+        for pod in ungated_pods:
+            table = period.tables.get(pod_set_of(pod))
+            if table is not None:
+                taken.setdefault(table.pod_set, Counter())[table.place_of(pod)] += 1
         for name, counts in taken.items():
-            seat = stay.seats[name]
+            table = period.tables[name]
             for place, count in counts.items():
-                if place in seat.slots and count > max(seat.slots[place], seat.before[place]):
-                    yield f"{count} pods of {name} stand in {seat.slots[place]} slots on {place[-1]}"
-        unranked = {part_of(pod) for pod in pods if _rank(pod, stay) is None}  # then nobody's rank counts
+                if place in table.slots and count > max(table.slots[place], table.before[place]):
+                    yield f"{count} pods of {name} use {table.slots[place]} slots on {place[-1]}"
+        unranked = {
+            pod_set_of(pod) for pod in pods if _rank(pod, period) is None
+        }  # then nobody's rank counts
         for pod in fresh:
-            seat = stay.seats.get(part_of(pod))
-            if seat is not None:
-                yield from _rightly(pod, seat, ranked=part_of(pod) not in unranked)
-        yield from self._in_vain(free, stay, now)
+            table = period.tables.get(pod_set_of(pod))
+            if table is not None:
+                yield from _check_slot(pod, table, ranked=pod_set_of(pod) not in unranked)
+        yield from self._check_stranded(ungated_pods, period, now)
 
-    def _in_vain(self, pods: Iterable[Object], stay: AdmissionPeriod, now: float) -> Iterator[str]:
-        """Nobody waits for long for a host where its gang has no place any more."""
+    def _check_stranded(self, pods: Iterable[Object], period: AdmissionPeriod, now: float) -> Iterator[str]:
+        """No pod stays pending for a host where its gang has no slot any more."""
         for pod in pods:
-            uid, seat = pod["metadata"]["uid"], stay.seats.get(part_of(pod))
-            if seat is None or seat.place_of(pod) in seat.slots or pod["spec"].get("nodeName"):
-                self.vain.pop(uid, None)
-            elif now - self.vain.setdefault(uid, now) > VAIN_SECONDS:
-                yield f"pod {pod['metadata']['name']} waits in vain for {seat.place_of(pod)[-1]}"
+            uid, table = pod["metadata"]["uid"], period.tables.get(pod_set_of(pod))
+            if table is None or table.place_of(pod) in table.slots or pod["spec"].get("nodeName"):
+                self.stranded.pop(uid, None)
+            elif now - self.stranded.setdefault(uid, now) > STRANDED_SECONDS:
+                yield f"pod {pod['metadata']['name']} waits for lost node {table.place_of(pod)[-1]}"
 
     def _restored(self, jobs: Iterable[Object]) -> Iterator[str]:
-        """A job that is held back is what its author wrote."""
+        """A suspended job equals what its author wrote."""
         for job in jobs:
             meta, spec = job["metadata"], job["spec"]
-            first = self.written.get(meta["uid"])
-            notes = meta.get("annotations") or {}
-            if first is None or not spec.get("suspend") or STOPPING in notes or is_finished(job):
+            submitted = self.written.get(meta["uid"])
+            annotations = meta.get("annotations") or {}
+            if submitted is None or not spec.get("suspend") or STOPPING in annotations or is_finished(job):
                 continue
-            if {**spec, "suspend": True} != {**first["spec"], "suspend": True}:
-                why = _differs(spec, first["spec"])
-                yield f"job {meta['name']} is held back and is not what it was: {why}"
-            if notes != (first["metadata"].get("annotations") or {}):
-                yield f"job {meta['name']} is held back with other annotations than it had"
-            if meta.get("labels") != first["metadata"].get("labels"):
-                yield f"job {meta['name']} is held back with other labels than it had"
+            if {**spec, "suspend": True} != {**submitted["spec"], "suspend": True}:
+                difference = _differs(spec, submitted["spec"])
+                yield f"job {meta['name']} is suspended and differs from what was submitted: {difference}"
+            if annotations != (submitted["metadata"].get("annotations") or {}):
+                yield f"job {meta['name']} is suspended with other annotations than it had"
+            if meta.get("labels") != submitted["metadata"].get("labels"):
+                yield f"job {meta['name']} is suspended with other labels than it had"
 
 
-def _rank(pod: Object, stay: AdmissionPeriod) -> int | None:
-    seat = stay.seats.get(part_of(pod))
-    return None if seat is None else seat.rank_of(pod)
+def _rank(pod: Object, period: AdmissionPeriod) -> int | None:
+    table = period.tables.get(pod_set_of(pod))
+    return None if table is None else table.rank_of(pod)
 
 
-def _rightly(pod: Object, seat: SlotTable, *, ranked: bool) -> Iterator[str]:
-    """A pod that was just let go is where it belongs."""
-    name, place = pod["metadata"]["name"], seat.place_of(pod)
-    rank = seat.rank_of(pod) if ranked else None
-    if place not in seat.slots and place not in seat.before:
-        yield f"pod {name} was sent to {place}, where its gang has no place"
-    elif rank is not None and not seat.suits(rank, place) and place in seat.slots:
-        yield f"pod {name} has rank {rank}, whose place is {seat.by_rank[rank]}, and was sent to {place}"
+def _check_slot(pod: Object, table: SlotTable, *, ranked: bool) -> Iterator[str]:
+    """A pod that was just ungated has a slot of its gang, that of its rank."""
+    name, place = pod["metadata"]["name"], table.place_of(pod)
+    rank = table.rank_of(pod) if ranked else None
+    if place not in table.slots and place not in table.before:
+        yield f"pod {name} was assigned to {place}, where its gang has no slot"
+    elif rank is not None and not table.allows(rank, place) and place in table.slots:
+        yield f"pod {name} has rank {rank}, whose slot is {table.by_rank[rank]}, but was assigned to {place}"
 
 
-def lives(pod: Object) -> bool:
-    """Whether a pod runs, or will."""
+def is_active(pod: Object) -> bool:
+    """Whether a pod runs or is pending."""
     return phase_of(pod) not in OVER and not is_leaving(pod)
 
 
-def is_let_go(pod: Object) -> bool:
-    """Whether a pod of a gang was told where to go."""
+def is_ungated(pod: Object) -> bool:
+    """Whether the topology gate of a gang's pod was removed."""
     gates = pod["spec"].get("schedulingGates") or ()
     return bool(gang_of(pod)) and not any(gate["name"] == TOPOLOGY_GATE for gate in gates)
 
 
 def gang_of(pod: Object) -> str:
-    """The Workload that a pod belongs to, if any."""
+    """The Workload of a pod, or an empty string."""
     return str((pod["metadata"].get("annotations") or {}).get(WORKLOAD_NAME, ""))
 
 
-def part_of(pod: Object) -> str:
+def pod_set_of(pod: Object) -> str:
     """The pod set of a pod."""
     return str((pod["metadata"].get("labels") or {}).get(POD_SET, ""))
 
 
-def _sent(pod: Object) -> Object:
-    """A pod as if it were on its node already."""
+def _as_bound(pod: Object) -> Object:
+    """The pod as if it were already bound to the node of its selector."""
     spec = pod["spec"]
-    told = (spec.get("nodeSelector") or {}).get(HOSTNAME, "")
-    return {**pod, "spec": {**spec, "nodeName": spec.get("nodeName") or told}}
+    conditions = (spec.get("nodeSelector") or {}).get(HOSTNAME, "")
+    return {**pod, "spec": {**spec, "nodeName": spec.get("nodeName") or conditions}}
 
 
 def _differs(one: object, other: object, path: str = "spec") -> str:
@@ -182,48 +186,48 @@ def _differs(one: object, other: object, path: str = "spec") -> str:
 # ── at the end ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def verdict(objects: List, written: Mapping[str, Object]) -> Iterator[str]:
-    """After the faults, when nothing will happen any more: whoever can is finished, nothing is left over."""
+def final_violations(objects: List, written: Mapping[str, Object]) -> Iterator[str]:
+    """At the end: jobs are finished or pending with a reason, and no object is left over."""
     jobs = [job for job in (*objects("jobs"), *objects("jobsets")) if job["metadata"]["uid"] in written]
     workloads = {_owner(workload): workload for workload in objects("workloads")}
-    there = {obj["metadata"]["uid"] for plural in ("jobs", "jobsets") for obj in objects(plural)}
+    existing = {obj["metadata"]["uid"] for plural in ("jobs", "jobsets") for obj in objects(plural)}
     pods = objects("pods")
     for job in jobs:
-        yield from _ended(job, workloads.get(job["metadata"]["uid"]))
+        yield from _check_end(job, workloads.get(job["metadata"]["uid"]))
     for workload in objects("workloads"):
         name = workload["metadata"]["name"]
-        if _owner(workload) not in there:
-            yield f"workload {name} is left of a job that is no more"
-        mine = [pod for pod in pods if gang_of(pod) == name and lives(pod)]
-        gated = sum(not is_let_go(pod) for pod in mine)
-        if gated and (gated < len(mine) or conditions_of(workload).get("Admitted")):
-            yield f"gang {name} has {gated} of {len(mine)} pods gated for ever"
+        if _owner(workload) not in existing:
+            yield f"workload {name} is left of a deleted job"
+        own_pods = [pod for pod in pods if gang_of(pod) == name and is_active(pod)]
+        gated = sum(not is_ungated(pod) for pod in own_pods)
+        if gated and (gated < len(own_pods) or conditions_of(workload).get("Admitted")):
+            yield f"gang {name} has {gated} of {len(own_pods)} pods gated forever"
         if conditions_of(workload).get("Finished") and workload["metadata"].get("finalizers"):
             yield f"workload {name} is finished and keeps {workload['metadata']['finalizers']}"
     for plural in ("jobs", "jobsets", "workloads", "pods"):
         for obj in objects(plural):
             if is_leaving(obj):
-                yield f"{plural} {obj['metadata']['name']} is being deleted for ever"
+                yield f"{plural} {obj['metadata']['name']} is being deleted forever"
     for pod in pods:
-        if not any(ref["uid"] in there for ref in pod["metadata"].get("ownerReferences") or ()):
-            yield f"pod {pod['metadata']['name']} is left of a job that is no more"
+        if not any(ref["uid"] in existing for ref in pod["metadata"].get("ownerReferences") or ()):
+            yield f"pod {pod['metadata']['name']} is left of a deleted job"
 
 
-def _ended(job: Object, workload: Object | None) -> Iterator[str]:
-    """A job is finished, or is held back with a Workload that waits and was told why."""
+def _check_end(job: Object, workload: Object | None) -> Iterator[str]:
+    """A job is finished, or suspended with a pending Workload."""
     name, conditions = job["metadata"]["name"], conditions_of(workload or {})
-    told = (job.get("status") or {}).get("conditions") or ()
-    if is_finished(job) or any(c["type"] == "Completed" and c["status"] == "True" for c in told):
+    job_conditions = (job.get("status") or {}).get("conditions") or ()
+    if is_finished(job) or any(c["type"] == "Completed" and c["status"] == "True" for c in job_conditions):
         if workload is not None and not conditions.get("Finished"):  # somebody may have deleted it
-            yield f"job {name} is over and its workload is not"
+            yield f"job {name} is finished and its workload is not"
     elif workload is None:
         yield f"job {name} has no workload"
     elif conditions.get("Finished"):
-        yield f"workload of job {name} is over and the job is not"
+        yield f"workload of job {name} is finished and the job is not"
     elif conditions.get("QuotaReserved"):
-        yield f"job {name} has quota and does not come to its end"
+        yield f"job {name} has quota and does not finish"
     elif not job["spec"].get("suspend"):
-        yield f"job {name} waits and is not held back"
+        yield f"job {name} is pending and not suspended"
 
 
 def _owner(workload: Object) -> str:

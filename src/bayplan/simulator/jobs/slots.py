@@ -1,4 +1,4 @@
-"""Which slot of a gang is whose, as an admitted Workload says: a slot for every rank, kept over failures."""
+"""The slots of an admitted Workload: one for every rank, kept when nodes fail."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ class SlotTable:
     subgroup_label: str = ""
     subgroups: int = 1
 
-    def moves(self, order: list[Path], failed: Collection[str]) -> Iterator[str]:
-        """Other slots than before: only those on failed hosts may have changed."""
+    def update(self, order: list[Path], failed: Collection[str]) -> Iterator[str]:
+        """Take the new slots; yield a violation for each change that no failed host explains."""
         self.before, slots = self.slots, Counter(order)
         if slots == self.slots:
             return
-        lost, found = self.slots - slots, slots - self.slots
+        lost, added = self.slots - slots, slots - self.slots
         for place in sorted(lost):
             if place[-1] not in failed:
-                yield f"{self.pod_set} gave up its place on {place[-1]}, which has not failed"
-        if lost.total() != found.total():
-            yield f"{self.pod_set} had {self.slots.total()} places and has {slots.total()}"
+                yield f"{self.pod_set} gave up its slot on {place[-1]}, which has not failed"
+        if lost.total() != added.total():
+            yield f"{self.pod_set} had {self.slots.total()} slots and has {slots.total()}"
         self.slots, self.by_rank, self.replaced = slots, order, True
 
     def place_of(self, pod: Object) -> Path:
-        """Where a pod was sent."""
+        """The slot of a pod by its node selector."""
         selector = pod["spec"].get("nodeSelector") or {}
         return tuple(selector.get(level, "") for level in self.levels)
 
     def rank_of(self, pod: Object) -> int | None:
-        """The rank of a pod, if it has one that counts."""
+        """The rank of a pod, if it has a valid one."""
         labels = pod["metadata"].get("labels") or {}
         index = labels.get(self.index_label, "")
         subgroup = labels.get(self.subgroup_label, "") if self.subgroup_label else "0"
@@ -57,16 +57,16 @@ class SlotTable:
         whole = int(index) < size and int(subgroup) < self.subgroups
         return int(subgroup) * size + int(index) if whole else None
 
-    def suits(self, rank: int, place: Path) -> bool:
-        """Whether a rank may stand somewhere."""
+    def allows(self, rank: int, place: Path) -> bool:
+        """Whether a rank may use a slot."""
         return self.replaced or place == self.by_rank[rank]
 
 
-def seatings(workload: Object) -> dict[str, SlotTable]:
+def slot_tables(workload: Object) -> dict[str, SlotTable]:
     """The slots of every pod set that is placed by topology."""
     requests = {one["name"]: one.get("topologyRequest") or {} for one in workload["spec"]["podSets"]}
     counts = {one["name"]: one["count"] for one in workload["spec"]["podSets"]}
-    found = {}
+    added = {}
     for part in workload["status"]["admission"]["podSetAssignments"]:
         assigned = part.get("topologyAssignment")
         place = decode_assignment(Field(assigned)) if assigned else None
@@ -75,7 +75,7 @@ def seatings(workload: Object) -> dict[str, SlotTable]:
         slots, name = list(place.ranks()), part["name"]
         request = requests[name]
         ranked = len(slots) == counts[name]  # else pods that are over left gaps
-        found[name] = SlotTable(
+        added[name] = SlotTable(
             name,
             place.levels,
             Counter(slots),
@@ -84,5 +84,5 @@ def seatings(workload: Object) -> dict[str, SlotTable]:
             subgroup_label=request.get("subGroupIndexLabel", ""),
             subgroups=request.get("subGroupCount") or 1,
         )
-        found[name].before = found[name].slots
-    return found
+        added[name].before = added[name].slots
+    return added

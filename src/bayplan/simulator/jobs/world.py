@@ -1,4 +1,4 @@
-"""Random queues before a small data centre, and the jobs that people bring there, by one seed."""
+"""Random queues on a small cluster, and the jobs that arrive there, generated from a seed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from bayplan.simulator.core.world import Arrival
 POOL, TROUBLE = "example.com/pool", "example.com/trouble"
 PRIORITIES = {"low": -10, "high": 100}
 JOBS, JOB_SETS = resource("Job"), resource("JobSet")
-BEARS = {
+TOLERATIONS = {
     "nothing": [],
     "trouble": [{"key": TROUBLE, "operator": "Exists", "effect": "NoSchedule"}],
     "trouble for a while": [
@@ -42,17 +42,17 @@ BEARS = {
 
 @dataclass(frozen=True, slots=True)
 class SeedSettings:
-    """How Bayplan is set up in a seed."""
+    """The settings of Bayplan in a seed."""
 
     profile: Profile
     health: HealthRules
-    patience: PodsReadyPolicy | None
+    pods_ready: PodsReadyPolicy | None
     batch_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class JobsWorld:
-    """What there is at the start, and who comes when."""
+    """The objects at the start, and the jobs that are created later."""
 
     nodes: list[Object]
     rules: list[tuple[Kind, Object]]
@@ -61,9 +61,9 @@ class JobsWorld:
 
 
 def jobs_world(rng: Random, until: float) -> JobsWorld:
-    """Hosts in one or two pools, a queue or a few, and jobs of all kinds of wishes."""
+    """Hosts in one or two pools, one to three queues, and jobs with random topology requests."""
     nodes = _nodes(rng)
-    pools = sorted({made["metadata"]["labels"][POOL] for made in nodes})
+    pools = sorted({host["metadata"]["labels"][POOL] for host in nodes})
     levels = [{"nodeLabel": level} for level in (BLOCK, RACK, HOSTNAME)]
     rules = [_named(api_kinds.TOPOLOGIES, "hall", {"levels": levels})]
     for pool in pools:
@@ -72,14 +72,14 @@ def jobs_world(rng: Random, until: float) -> JobsWorld:
             spec["tolerations"] = [{"key": "example.com/new", "operator": "Exists", "effect": "NoSchedule"}]
         rules.append(_named(api_kinds.FLAVORS, pool, spec))
     rules += [_priority_class(name, value) for name, value in PRIORITIES.items()]
-    doors = []
-    together = rng.random() < 0.5
+    local_queues = []
+    shared_cohort = rng.random() < 0.5
     for number in range(rng.randint(1, 3)):
-        rules.append(_queue(rng, f"queue-{number}", pools, shared=together))
-        doors.append(f"door-{number}")
-        rules.append(_named(api_kinds.LOCAL_QUEUES, doors[-1], {"clusterQueue": f"queue-{number}"}))
+        rules.append(_queue(rng, f"queue-{number}", pools, shared=shared_cohort))
+        local_queues.append(f"door-{number}")
+        rules.append(_named(api_kinds.LOCAL_QUEUES, local_queues[-1], {"clusterQueue": f"queue-{number}"}))
     arrivals = [
-        Arrival(rng.uniform(0, until * 0.8), _job(rng, f"job-{number}", doors))
+        Arrival(rng.uniform(0, until * 0.8), _job(rng, f"job-{number}", local_queues))
         for number in range(rng.randint(3, 9))
     ]
     return JobsWorld(nodes, rules, sorted(arrivals, key=lambda arrival: arrival.when), _settings(rng))
@@ -91,11 +91,11 @@ def _settings(rng: Random) -> SeedSettings:
         together=rng.random() < 0.7,
         at_once=rng.random() < 0.3,
     )
-    patience = None
+    pods_ready = None
     if rng.random() < 0.25:
-        patience = PodsReadyPolicy(30.0, rng.choice((None, 20.0)), 5.0, 20.0, rng.choice((None, None, 2)))
+        pods_ready = PodsReadyPolicy(30.0, rng.choice((None, 20.0)), 5.0, 20.0, rng.choice((None, None, 2)))
     profile = Profile(fair_sharing=rng.random() < 0.2, replace_fast=rng.random() < 0.5)
-    return SeedSettings(profile, health, patience, rng.choice((0.0, 1.0, 1.0)))
+    return SeedSettings(profile, health, pods_ready, rng.choice((0.0, 1.0, 1.0)))
 
 
 def _named(kind: Kind, name: str, spec: Object) -> tuple[Kind, Object]:
@@ -118,9 +118,9 @@ def _nodes(rng: Random) -> list[Object]:
         for rack in range(rng.randint(2 - block, 3)):
             pool = rng.choice(("gold", "silver")) if several else "gold"
             for _ in range(rng.randint(2, 3)):
-                made = node(f"n{len(found):03d}", f"b{block}", f"b{block}r{rack}", rng.choice((4, 4, 8)))
-                made["metadata"]["labels"][POOL] = pool
-                found.append(made)
+                host = node(f"n{len(found):03d}", f"b{block}", f"b{block}r{rack}", rng.choice((4, 4, 8)))
+                host["metadata"]["labels"][POOL] = pool
+                found.append(host)
     return found
 
 
@@ -150,8 +150,8 @@ def _queue(rng: Random, name: str, pools: list[str], *, shared: bool) -> tuple[K
 # ── what people bring ──────────────────────────────────────────────────────────────────────────────
 
 
-def _job(rng: Random, name: str, doors: list[str]) -> Object:
-    labels = {QUEUE: rng.choice(doors), "example.com/team": "blue"}
+def _job(rng: Random, name: str, local_queues: list[str]) -> Object:
+    labels = {QUEUE: rng.choice(local_queues), "example.com/team": "blue"}
     if rng.random() < 0.35:
         labels[PRIORITY_CLASS] = rng.choice(sorted(PRIORITIES))
     kind = rng.random()
@@ -165,16 +165,16 @@ def _job(rng: Random, name: str, doors: list[str]) -> Object:
         "backoffLimit": rng.choice((6, 20)),
         "template": _template(rng, pods),
     }
-    notes: dict[str, str] = {}
+    annotations: dict[str, str] = {}
     if kind < 0.4:
         del spec["completionMode"]  # pods without numbers
     elif kind < 0.46:
         spec["completions"] = pods + 2  # some come later
     elif kind < 0.56 and pods > 1 and SEGMENT_SIZE not in spec["template"]["metadata"]["annotations"]:
-        notes = {MINIMUM: str(rng.randint(1, pods - 1)), SYNCED: "true"}
+        annotations = {MINIMUM: str(rng.randint(1, pods - 1)), SYNCED: "true"}
     meta: Object = {"name": name, "namespace": NAMESPACE, "labels": labels}
-    if notes or rng.random() < 0.3:
-        meta["annotations"] = {"example.com/note": "mine", **notes}
+    if annotations or rng.random() < 0.3:
+        meta["annotations"] = {"example.com/note": "mine", **annotations}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}
 
 
@@ -207,25 +207,27 @@ def _template(rng: Random, pods: int, segment: int = 2) -> Object:
     }
     if gpus:
         amounts[GPU] = str(gpus)
-    notes = {"bayplan.dev/run-seconds": str(rng.choice((3, 10, 25, 60)))} | _wishes(rng, pods, segment)
+    annotations = {"bayplan.dev/run-seconds": str(rng.choice((3, 10, 25, 60)))} | _topology_annotations(
+        rng, pods, segment
+    )
     spec: Object = {"restartPolicy": "Never", "containers": [container]}
     if rng.random() < 0.3:
-        spec["tolerations"] = BEARS[rng.choice(sorted(BEARS))]
+        spec["tolerations"] = TOLERATIONS[rng.choice(sorted(TOLERATIONS))]
     if rng.random() < 0.15:
         spec["nodeSelector"] = {POOL: "gold"}
-    return {"metadata": {"labels": {"example.com/app": "train"}, "annotations": notes}, "spec": spec}
+    return {"metadata": {"labels": {"example.com/app": "train"}, "annotations": annotations}, "spec": spec}
 
 
-def _wishes(rng: Random, pods: int, segment: int) -> dict[str, str]:
+def _topology_annotations(rng: Random, pods: int, segment: int) -> dict[str, str]:
     kind, level = rng.random(), rng.choice((BLOCK, RACK))
-    notes: dict[str, str] = {}
+    annotations: dict[str, str] = {}
     if kind < 0.3:
-        notes[REQUIRED] = level
+        annotations[REQUIRED] = level
     elif kind < 0.5:
-        notes[PREFERRED] = level
+        annotations[PREFERRED] = level
     elif kind < 0.65:
-        notes[UNCONSTRAINED] = "true"
+        annotations[UNCONSTRAINED] = "true"
     if pods >= 4 and pods % segment == 0 and segment < pods and rng.random() < 0.3:
         outer = rng.choice((REQUIRED, PREFERRED))
-        notes = {outer: BLOCK, SEGMENT_LEVEL: RACK, SEGMENT_SIZE: str(segment)}
-    return notes
+        annotations = {outer: BLOCK, SEGMENT_LEVEL: RACK, SEGMENT_SIZE: str(segment)}
+    return annotations

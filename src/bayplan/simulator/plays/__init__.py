@@ -1,4 +1,4 @@
-"""Plays that combine several worlds.
+"""Plays that combine several random clusters.
 
 May import: every other folder of simulator.
 """

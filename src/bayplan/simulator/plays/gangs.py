@@ -1,4 +1,4 @@
-"""One seed of gangs, of queues or of both: what is there, what is checked, and the verdict."""
+"""The play of gangs, of queues, or of both: initial objects, checks and final checks."""
 
 from __future__ import annotations
 
@@ -24,122 +24,124 @@ from bayplan.simulator.queues.checkers import QueueChecker
 from bayplan.simulator.queues.world import queue_world
 from bayplan.state.scheduling.queue import EntryState
 
-ROOMS_EVERY = 8  # busy steps
+CAPACITY_CHECK_STEPS = 8  # busy steps
 PLAYS = ({"jobs"}, {"queues"}, {"jobs", "queues"}, {"queues"})  # by seed
 
 
 class Simulation(SchedulerSimulation):
-    """Gangs of the scheduler and bare Workloads, together or not."""
+    """Gangs of the scheduler, bare Workloads in queues, or both."""
 
-    calm_seconds = 900.0
-    must_rest = False
+    quiet_seconds = 900.0
+    must_settle = False
 
     def __init__(self, seed: int, chances: Chances | None = None, play: set[str] | None = None) -> None:
         super().__init__(seed, Random(seed), Random(seed + 1), chances or Chances())
         self.play = PLAYS[seed % len(PLAYS)] if play is None else play
         self.store.create(scheduled_jobs.TOPOLOGIES, topology())
         self.arrivals: list[world.Arrival] = []
-        self.hands: QueueActors | None = None
+        self.actors: QueueActors | None = None
         if "jobs" in self.play:
-            self._furnish_jobs()
+            self._create_jobs()
         if "queues" in self.play:
-            self._furnish_queues(Random(seed + 2))
-        cast: list[Actor] = [self._hand_in, self.crew().step]
-        self.cast = cast if self.hands is None else [*cast, self.hands.step]
-        self.watchman, self.queue_watchman = (
+            self._create_queues(Random(seed + 2))
+        environment: list[Actor] = [self._submit_jobs, self.fake_controllers().step]
+        self.environment = environment if self.actors is None else [*environment, self.actors.step]
+        self.checker, self.queue_checker = (
             checkers.InvariantChecker(),
-            QueueChecker(held_up=self.is_held_up),
+            QueueChecker(is_quarantined=self.is_quarantined),
         )
-        self.looks = 0
+        self.checks = 0
 
-    def _furnish_jobs(self) -> None:
-        self.furnish(world.nodes(self.rng))
-        self.arrivals = world.arrivals(self.rng, self.storm_seconds)
+    def _create_jobs(self) -> None:
+        self.create_initial(world.nodes(self.rng))
+        self.arrivals = world.arrivals(self.rng, self.fault_seconds)
         self.report.jobs = len(self.arrivals)
 
-    def _furnish_queues(self, rng: Random) -> None:
-        queued = queue_world(rng, self.storm_seconds)
-        self.furnish(queued.nodes, queued.rules)
-        self.hands = QueueActors(self.store, rng, queued, EPOCH, self.storm_seconds)
+    def _create_queues(self, rng: Random) -> None:
+        queued = queue_world(rng, self.fault_seconds)
+        self.create_initial(queued.nodes, queued.rules)
+        self.actors = QueueActors(self.store, rng, queued, EPOCH, self.fault_seconds)
         self.profile = Profile(fair_sharing=rng.random() < 0.25, replace_fast=rng.random() < 0.5)
         self.report.workloads = len(queued.arrivals)
         if self.play == {"queues"} and rng.random() < 0.6:  # what a restart would hide
             self.chances = replace(self.chances, crash=self.chances.crash / 10)
 
-    def _hand_in(self, now: float) -> float:
-        """Jobs come when it is their time."""
+    def _submit_jobs(self, now: float) -> float:
+        """Create the jobs that are due."""
         while self.arrivals and self.arrivals[0].when + EPOCH <= now:
             self.store.create(scheduled_jobs.JOBS, self.arrivals.pop(0).job)
         return self.arrivals[0].when + EPOCH if self.arrivals else NEVER
 
-    def roles(self) -> Sequence[Controller]:
+    def controllers(self) -> Sequence[Controller]:
         self.scheduler = SchedulerController()
-        roles: list[Controller] = [self.scheduler] if "jobs" in self.play else []
-        if self.hands is not None:
+        controllers: list[Controller] = [self.scheduler] if "jobs" in self.play else []
+        if self.actors is not None:
             self.admission = AdmissionController(self.profile)
-            roles.append(self.admission)
-        return roles
+            controllers.append(self.admission)
+        return controllers
 
     def problems(self) -> Iterator[str]:
-        self.looks += 1
+        self.checks += 1
         if "jobs" in self.play:
             yield from checkers.belief_is_consistent(self.scheduler.state)
-            yield from self.watchman.check(self.listed, self.now)
-        if self.hands is not None:
+            yield from self.checker.check(self.listed, self.now)
+        if self.actors is not None:
             yield from state_checker.belief_is_consistent(self.admission.state)
-            yield from self.queue_watchman.check(self.listed, self.now)
-            if self.looks % ROOMS_EVERY == 0:
-                yield from state_checker.rooms_add_up(self.admission.state)
+            yield from self.queue_checker.check(self.listed, self.now)
+            if self.checks % CAPACITY_CHECK_STEPS == 0:
+                yield from state_checker.check_free_capacity(self.admission.state)
 
-    def planned(self, plan: Plan) -> Iterable[str]:
-        return checkers.plan_is_whole(plan, self.scheduler.state)
+    def check_plan(self, plan: Plan) -> Iterable[str]:
+        return checkers.check_whole_gangs(plan, self.scheduler.state)
 
-    def at_rest(self) -> Iterable[str]:
-        return self._scheduler_verdict() if "jobs" in self.play and self.may_judge() else ()
+    def check_idle(self) -> Iterable[str]:
+        return self._scheduler_verdict() if "jobs" in self.play and self.is_checkable() else ()
 
-    def verdict(self) -> list[str]:
-        """After the faults: nothing that fits may wait, and what we believe is what a fresh start would."""
-        found = self._scheduler_verdict() if "jobs" in self.play else []
-        if self.hands is not None:
+    def final_violations(self) -> list[str]:
+        """After the faults: no gang that fits is pending, and the state equals that of a restart."""
+        violations = self._scheduler_verdict() if "jobs" in self.play else []
+        if self.actors is not None:
             if self.is_quiet():  # and stays so
-                found += self.queue_watchman.check(self.listed, self.end)
-            found += state_checker.verdict(self.admission, self.store, self.now, self.sabotage)
-        return found
+                violations += self.queue_checker.check(self.listed, self.end)
+            violations += state_checker.final_violations(
+                self.admission, self.store, self.now, self.error_injection
+            )
+        return violations
 
-    def sum_up(self) -> None:
+    def summarize(self) -> None:
         self.report.finished = sum(is_finished(job) for job in self.listed("jobs"))
-        self.report.admissions = self.queue_watchman.admissions
+        self.report.admissions = self.queue_checker.admissions
 
-    def evidence(self) -> Iterable[bytes]:
+    def compared_bytes(self) -> Iterable[bytes]:
         return self.journal.lines
 
     def _scheduler_verdict(self) -> list[str]:
         state = self.scheduler.state
-        found = [f"gang {entry.ref.name} is still {entry.place}" for entry in state.entries()
+        violations = [f"gang {entry.ref.name} is still {entry.place}" for entry in state.entries()
                  if entry.place in (EntryState.READY, EntryState.COMMITTED, EntryState.BACKOFF)]  # fmt: skip
         fresh = SchedulerController()
-        view = self.begin_afresh(fresh)
-        ours, theirs = state.store.nodes.ledger.by_node(), fresh.state.store.nodes.ledger.by_node()
-        if ours != theirs:
-            found.append(f"the ledger says {ours}, a fresh list gives {theirs}")
-        would = list(self.would_do(fresh, view))
-        fits = {action.gang.name for action in would if isinstance(action, Bind)}
-        displaces = {action.by.name for action in would if isinstance(action, PreemptPod)}
-        found += [f"gang {name} would fit but waits" for name in sorted(fits)]
-        return found + [f"others could make room for gang {name} but it waits" for name in sorted(displaces)]
+        view = self.load_fresh(fresh)
+        own_usage, fresh_usage = state.store.nodes.ledger.by_node(), fresh.state.store.nodes.ledger.by_node()
+        if own_usage != fresh_usage:
+            violations.append(f"the ledger says {own_usage}, a fresh list gives {fresh_usage}")
+        would_do_now = list(self.would_do(fresh, view))
+        binds = {action.gang.name for action in would_do_now if isinstance(action, Bind)}
+        preempts = {action.by.name for action in would_do_now if isinstance(action, PreemptPod)}
+        violations += [f"gang {name} would fit but is pending" for name in sorted(binds)]
+        return violations + [f"gang {name} could preempt but is pending" for name in sorted(preempts)]
 
-    def shake(self) -> None:
-        super().shake()
+    def inject_faults(self) -> None:
+        super().inject_faults()
         names = [node["metadata"]["name"] for node in self.listed("nodes")]
-        if len(names) > 2 and self.strikes("node_loss"):
+        if len(names) > 2 and self.occurs("node_loss"):
             lost = names.pop(self.rng.randrange(len(names)))
             self.store.delete(PLAIN_NODES, "", lost)
-        if names and self.strikes("node_flap"):
+        if names and self.occurs("node_flap"):
             ready = self.rng.choice(("True", "False"))
             status = {"status": {"conditions": [{"type": "Ready", "status": ready, "reason": "Simulated"}]}}
             self.store.patch(PLAIN_NODES, "", self.rng.choice(names), status, subresource="status")
 
-    def mend(self) -> None:
+    def recover_all(self) -> None:
         status = {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Simulated"}]}}
         for node in self.listed("nodes"):
             self.store.patch(PLAIN_NODES, "", node["metadata"]["name"], status, subresource="status")

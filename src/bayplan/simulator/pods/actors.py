@@ -1,4 +1,4 @@
-"""Everybody around our scheduler: people, another scheduler, nodes that come and go, pods that end slowly."""
+"""Actors around the scheduler: users, another scheduler, nodes that come and go, slow termination."""
 
 from __future__ import annotations
 
@@ -17,32 +17,38 @@ from bayplan.backends.fake_controllers.objects import OVER, is_leaving, phase_of
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
 from bayplan.simulator.core.arrivals import TimedObject
-from bayplan.simulator.core.checkers import pods_that_hold, use_of, used_by
+from bayplan.simulator.core.checkers import pods_on_nodes, use_of, used_by
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
 from bayplan.simulator.pods.gang_view import gang_of, is_ours
 
 T = TypeVar("T")
 NEVER = float("inf")
-WITH_ALL = Deletion.from_body({"propagationPolicy": "Background"})
+BACKGROUND = Deletion.from_body({"propagationPolicy": "Background"})
 SLOW = "example.com/slow"  # a finalizer: the pod takes its time to go
-REMADE_MAX = 6  # so many pods of a gang that are gone come back, where somebody looks after it
+RECREATED_MAX = 6  # so many pods of a gang that are gone come back, where somebody looks after it
 
 
 class InitialObjects(Protocol):
-    """What hands are given: what there is at the start, and what comes when."""
+    """The nodes at the start, and the objects that are created later."""
 
     @property
     def nodes(self) -> list[Object]: ...
 
     @property
-    def comings(self) -> list[TimedObject]: ...
+    def arrivals(self) -> list[TimedObject]: ...
 
 
 class PodActors:
-    """Acts on the store at moments that the seed chose; nothing between it and the API fails."""
+    """Acts on the store at random times, without injected faults."""
 
     def __init__(
-        self, store: Store, rng: Random, world: InitialObjects, groups: Kind, start: float, storm: float
+        self,
+        store: Store,
+        rng: Random,
+        world: InitialObjects,
+        groups: Kind,
+        start: float,
+        fault_seconds: float,
     ) -> None:
         self.store, self.rng, self.groups, self.now = store, rng, groups, start
         self.calm = False
@@ -50,63 +56,63 @@ class PodActors:
         self.count = 0
         self.injected: Counter[str] = Counter()
         self.disturbed: dict[str, None] = {}  # gangs whose pods others than we have taken away
-        self.meddled = start  # when somebody did something that nobody could foresee
-        self.remade: Counter[str] = Counter()
-        self.noticed: set[str] = set()  # uids of pods that had to go
-        self.leaving: dict[str, float] = {}  # by uid: when a slow pod is let go
+        self.disturbed_at = start  # when somebody did something that nobody could foresee
+        self.recreated: Counter[str] = Counter()
+        self.handled: set[str] = set()  # uids of pods that had to go
+        self.slow_until: dict[str, float] = {}  # by uid: when a slow pod is let go
         self.nodes = {node["metadata"]["name"]: node for node in world.nodes}
-        self.looked_after = {c.obj["metadata"]["name"] for c in world.comings if rng.random() < 0.4}
-        for coming in world.comings:
-            self.plan(start + coming.when, partial(self._bring, coming))
-        deeds = (
+        self.managed = {c.obj["metadata"]["name"] for c in world.arrivals if rng.random() < 0.4}
+        for arrival in world.arrivals:
+            self.plan(start + arrival.when, partial(self._create, arrival))
+        actions = (
             self._delete_pod, self._delete_pod, self._delete_group, self._delete_all, self._lower,
             self._taint, self._taint, self._cordon, self._lose_node, self._lose_node, self._new_node,
             self._fail_pod,
         )  # fmt: skip
         for _ in range(rng.choice((0, 2, 5, 9))):
-            self.plan(start + rng.uniform(0, storm), rng.choice(deeds))
+            self.plan(start + rng.uniform(0, fault_seconds), rng.choice(actions))
 
-    def plan(self, when: float, do: Callable[[], None]) -> None:
-        """Do something later."""
+    def plan(self, when: float, action: Callable[[], None]) -> None:
+        """Schedule an action."""
         self.count += 1
-        self.agenda.append((when, self.count, do))
+        self.agenda.append((when, self.count, action))
 
     def step(self, now: float) -> float:
-        """Do what is due; return when something will be."""
+        """Run the actions that are due; return when the next one is."""
         self.now = now
         for entry in sorted((one for one in self.agenda if one[0] <= now), key=lambda one: one[:2]):
             self.agenda.remove(entry)
             entry[2]()
-        self._end_slowly()
-        self._bind_others()
-        return min([when for when, _, _ in self.agenda] + list(self.leaving.values()), default=NEVER)
+        self._finish_termination()
+        self._bind_foreign_pods()
+        return min([when for when, _, _ in self.agenda] + list(self.slow_until.values()), default=NEVER)
 
-    def mend(self) -> None:
-        """The storm is over: nodes are as they were at first, and nobody meddles any more."""
+    def recover_all(self) -> None:
+        """End the faulty phase: nodes are as at the start, and no more disturbances follow."""
         self.calm = True
-        there = {node["metadata"]["name"] for node in self.store.list(PLAIN_NODES).items}
+        present = {node["metadata"]["name"] for node in self.store.list(PLAIN_NODES).items}
         for name, node in self.nodes.items():
-            if name not in there:
+            if name not in present:
                 self.store.create(PLAIN_NODES, node)
             else:
                 self._recover(name)
         for pod in self._pods():
             if pod["spec"].get("schedulingGates"):
                 self._ungate(pod["metadata"]["name"])
-        self.meddled = self.now
+        self.disturbed_at = self.now
 
     # ── people ──
 
-    def _bring(self, coming: TimedObject) -> None:
-        obj = coming.obj
-        if coming.kind is PLAIN_PODS:
+    def _create(self, arrival: TimedObject) -> None:
+        obj = arrival.obj
+        if arrival.kind is PLAIN_PODS:
             obj = copy.deepcopy(obj)
             if self.rng.random() < 0.3:
                 obj["metadata"]["finalizers"] = [SLOW]
             if obj["spec"].get("schedulingGates"):
                 after = self.now + self.rng.uniform(0, 30)
                 self.plan(after, partial(self._ungate, obj["metadata"]["name"]))
-        self.store.create(coming.kind, obj, NAMESPACE)
+        self.store.create(arrival.kind, obj, NAMESPACE)
 
     def _ungate(self, name: str) -> None:
         if self.store.find(PLAIN_PODS, NAMESPACE, name) is not None:
@@ -114,19 +120,19 @@ class PodActors:
 
     def _delete_pod(self) -> None:
         for pod in self._one_of(self._pods()):
-            self._take_away(pod, "pod_deleted")
+            self._delete(pod, "pod_deleted")
 
     def _fail_pod(self) -> None:
         for pod in self._one_of([pod for pod in self._pods() if phase_of(pod) == "Running"]):
-            self._note("pod_failed", pod)
+            self._count_fault("pod_failed", pod)
             patch = {"status": {"phase": "Failed", "reason": "Simulated"}}
             self.store.patch(PLAIN_PODS, NAMESPACE, pod["metadata"]["name"], patch, subresource="status")
 
     def _delete_group(self) -> None:
-        """Its rules go, its pods stay; perhaps somebody sees the mistake."""
+        """Delete the object of a gang but not its pods; usually it is created again later."""
         for group in self._one_of(self.store.list(self.groups).items):
             name = group["metadata"]["name"]
-            self._note("group_deleted")
+            self._count_fault("group_deleted")
             for pod in self._pods():
                 self.disturbed.update({self.gang_of(pod): None} if name in self.gang_of(pod) else {})
             self._remove_group(group)
@@ -148,34 +154,34 @@ class PodActors:
             self.store.patch(self.groups, NAMESPACE, name, {"metadata": {"finalizers": None}})
 
     def _delete_all(self) -> None:
-        """A gang with all its pods, or a job."""
+        """Delete a gang with all its pods, or a job."""
         jobs = [one for kind in ("Job", "JobSet") for one in self.store.list(resource(kind)).items]
         jobs = [job for job in jobs if not job["metadata"].get("ownerReferences")]
-        for thing in self._one_of([*self.store.list(self.groups).items, *jobs]):
-            self._note("gang_deleted")
-            name = thing["metadata"]["name"]
-            self.looked_after.discard(name)
-            if thing in jobs:
-                self.store.delete(resource(thing["kind"]), NAMESPACE, name, WITH_ALL)
+        for owner in self._one_of([*self.store.list(self.groups).items, *jobs]):
+            self._count_fault("gang_deleted")
+            name = owner["metadata"]["name"]
+            self.managed.discard(name)
+            if owner in jobs:
+                self.store.delete(resource(owner["kind"]), NAMESPACE, name, BACKGROUND)
                 continue
             for pod in self._pods():
                 if self.gang_of(pod).split("/")[1:2] == [name]:
-                    self._take_away(pod, "pod_deleted")
-            self._remove_group(thing)
+                    self._delete(pod, "pod_deleted")
+            self._remove_group(owner)
 
     def _lower(self) -> None:
-        """A smaller minimum, where the API takes that."""
+        """Lower the minimum of a gang, where the API accepts that."""
         for group in self._one_of(self.store.list(self.groups).items):
             name, spec = group["metadata"]["name"], copy.deepcopy(group["spec"])
-            if self.lowers(spec):
+            if self.lower_minimum(spec):
                 try:
                     self.store.patch(self.groups, NAMESPACE, name, {"spec": spec})
-                    self._note("minimum_lowered")
+                    self._count_fault("minimum_lowered")
                 except StatusError:
                     self.injected["minimum_kept"] += 1
 
-    def lowers(self, spec: Object) -> bool:
-        """Lower a minimum in the rules of a gang; whether there was one to lower."""
+    def lower_minimum(self, spec: Object) -> bool:
+        """Lower a minimum in the spec of a gang; returns whether there was one."""
         first = spec["podGroups"][0]["policy"] if "podGroups" in spec else spec["schedulingPolicy"]
         gang = first.get("gang", {})
         if gang.get("minCount", 1) <= 1:
@@ -184,53 +190,53 @@ class PodActors:
         return True
 
     def gang_of(self, pod: Object) -> str:
-        """The gang of a pod, as kind and name; empty: none."""
+        """The gang of a pod, as kind and name; empty if none."""
         return gang_of(pod)
 
-    def _take_away(self, pod: Object, what: str) -> None:
-        self._note(what, pod)
+    def _delete(self, pod: Object, fault: str) -> None:
+        self._count_fault(fault, pod)
         self.store.delete(PLAIN_PODS, NAMESPACE, pod["metadata"]["name"])
 
     # ── whoever looks after pods ──
 
-    def _end_slowly(self) -> None:
+    def _finish_termination(self) -> None:
         for pod in self.store.list(PLAIN_PODS).items:
             meta = pod["metadata"]
             if not is_leaving(pod):
                 continue
-            if meta["uid"] not in self.noticed:
-                self._gone(pod)
+            if meta["uid"] not in self.handled:
+                self._plan_replacement(pod)
             if SLOW not in meta.get("finalizers", ()):
                 continue
-            if meta["uid"] not in self.leaving:
-                self.leaving[meta["uid"]] = self.now + self.rng.choice((0.5, 5.0, 20.0, 40.0))
-            if self.leaving[meta["uid"]] <= self.now:
-                del self.leaving[meta["uid"]]
+            if meta["uid"] not in self.slow_until:
+                self.slow_until[meta["uid"]] = self.now + self.rng.choice((0.5, 5.0, 20.0, 40.0))
+            if self.slow_until[meta["uid"]] <= self.now:
+                del self.slow_until[meta["uid"]]
                 self.store.patch(PLAIN_PODS, NAMESPACE, meta["name"], {"metadata": {"finalizers": None}})
         present = {pod["metadata"]["uid"] for pod in self.store.list(PLAIN_PODS).items}
-        self.leaving = {uid: when for uid, when in self.leaving.items() if uid in present}
+        self.slow_until = {uid: when for uid, when in self.slow_until.items() if uid in present}
 
-    def _gone(self, pod: Object) -> None:
-        """Somebody may want another one in its stead."""
+    def _plan_replacement(self, pod: Object) -> None:
+        """Plan a replacement for a pod of a managed gang."""
         meta = pod["metadata"]
-        self.noticed.add(meta["uid"])
-        whose = (meta.get("labels") or {}).get("example.com/gang", "")
-        if whose in self.looked_after and not meta.get("ownerReferences"):
-            self.remade[whose] += 1
-            if self.remade[whose] <= REMADE_MAX:
+        self.handled.add(meta["uid"])
+        gang = (meta.get("labels") or {}).get("example.com/gang", "")
+        if gang in self.managed and not meta.get("ownerReferences"):
+            self.recreated[gang] += 1
+            if self.recreated[gang] <= RECREATED_MAX:
                 self.plan(
-                    self.now + self.rng.uniform(1, 10), partial(self.make_again, pod, self.remade[whose])
+                    self.now + self.rng.uniform(1, 10), partial(self.recreate, pod, self.recreated[gang])
                 )
 
-    def make_again(self, pod: Object, number: int) -> None:
-        """Another pod that is the same but for its name."""
+    def recreate(self, pod: Object, number: int) -> None:
+        """Create a pod that differs from another only in its name."""
         meta = {key: pod["metadata"][key] for key in ("labels", "annotations") if key in pod["metadata"]}
         spec = {k: v for k, v in pod["spec"].items() if k not in ("nodeName", "priority", "preemptionPolicy")}
-        made = {"metadata": {**meta, "name": f"{pod['metadata']['name']}-{number}"}, "spec": spec}
-        self.store.create(PLAIN_PODS, {**made, "status": {}}, NAMESPACE)
+        replacement = {"metadata": {**meta, "name": f"{pod['metadata']['name']}-{number}"}, "spec": spec}
+        self.store.create(PLAIN_PODS, {**replacement, "status": {}}, NAMESPACE)
 
-    def _bind_others(self) -> None:
-        """Another scheduler looks at requests alone, and sometimes not even at those."""
+    def _bind_foreign_pods(self) -> None:
+        """Bind pods of another scheduler, which considers requests only, and sometimes overcommits."""
         for pod in self._pods():
             if is_ours(pod) or pod["spec"].get("nodeName") or pod["spec"].get("schedulingGates"):
                 continue
@@ -238,11 +244,11 @@ class PodActors:
                 continue
             for node in self._one_of(self.store.list(PLAIN_NODES).items):
                 name = node["metadata"]["name"]
-                there = [one for one in pods_that_hold(self._pods()) if one["spec"]["nodeName"] == name]
-                there.append({**pod, "spec": {**pod["spec"], "nodeName": name}})
-                fits = all(amount <= limit for _, _, amount, limit in use_of([node], used_by(there)))
+                present = [one for one in pods_on_nodes(self._pods()) if one["spec"]["nodeName"] == name]
+                present.append({**pod, "spec": {**pod["spec"], "nodeName": name}})
+                fits = all(amount <= limit for _, _, amount, limit in use_of([node], used_by(present)))
                 if fits or (not self.calm and self.rng.random() < 0.1):
-                    self._note("bound_by_another")
+                    self._count_fault("bound_by_another")
                     body = {
                         "metadata": {"name": pod["metadata"]["name"]},
                         "target": {"kind": "Node", "name": name},
@@ -252,32 +258,32 @@ class PodActors:
     # ── nodes ──
 
     def _taint(self) -> None:
-        for name in self._one_of(self._there()):
-            self._note("tainted")
+        for name in self._one_of(self._node_names()):
+            self._count_fault("tainted")
             taint = {"key": "example.com/trouble", "effect": "NoSchedule"}
             self.store.patch(PLAIN_NODES, "", name, {"spec": {"taints": [taint]}})
             self.plan(self.now + self.rng.uniform(2, 60), partial(self._recover, name))
 
     def _cordon(self) -> None:
-        for name in self._one_of(self._there()):
-            self._note("cordoned")
+        for name in self._one_of(self._node_names()):
+            self._count_fault("cordoned")
             self.store.patch(PLAIN_NODES, "", name, {"spec": {"unschedulable": True}})
             self.plan(self.now + self.rng.uniform(2, 60), partial(self._recover, name))
 
     def _lose_node(self) -> None:
-        there = self._there()
-        for name in self._one_of(there if len(there) > 2 else []):
-            self._note("node_lost")
+        present = self._node_names()
+        for name in self._one_of(present if len(present) > 2 else []):
+            self._count_fault("node_lost")
             for pod in self._pods():
                 if pod["spec"].get("nodeName") == name:
-                    self._note("pod_lost", pod)
-                    self._gone(pod)
+                    self._count_fault("pod_lost", pod)
+                    self._plan_replacement(pod)
             self.store.delete(PLAIN_NODES, "", name)
-            self.plan(self.now + self.rng.uniform(1, 60), partial(self._bring_back, name))
+            self.plan(self.now + self.rng.uniform(1, 60), partial(self._restore_node, name))
 
-    def _bring_back(self, name: str) -> None:
+    def _restore_node(self, name: str) -> None:
         if self.store.find(PLAIN_NODES, "", name) is None:
-            self._note("node_back")
+            self._count_fault("node_back")
             self.store.create(PLAIN_NODES, self.nodes[name])
 
     def _new_node(self) -> None:
@@ -286,7 +292,7 @@ class PodActors:
             name = fresh["metadata"]["name"] = f"x{len(self.nodes):02d}"
             fresh["metadata"]["labels"]["kubernetes.io/hostname"] = name
             self.nodes[name] = fresh
-            self._note("node_new")
+            self._count_fault("node_new")
             self.store.create(PLAIN_NODES, fresh)
 
     def _recover(self, name: str) -> None:
@@ -294,22 +300,22 @@ class PodActors:
             first = self.nodes[name]["spec"]
             spec = {"taints": first.get("taints"), "unschedulable": first.get("unschedulable")}
             self.store.patch(PLAIN_NODES, "", name, {"spec": spec})
-            self.meddled = self.now
+            self.disturbed_at = self.now
 
     # ── the store ──
 
     def _pods(self) -> list[Object]:
         return [pod for pod in self.store.list(PLAIN_PODS).items if phase_of(pod) not in OVER]
 
-    def _there(self) -> list[str]:
+    def _node_names(self) -> list[str]:
         return [node["metadata"]["name"] for node in self.store.list(PLAIN_NODES).items]
 
     def _one_of(self, choices: list[T]) -> list[T]:
-        """One of them, if there are any."""
+        """A list of one random choice; empty if there is none."""
         return [self.rng.choice(choices)] if choices else []
 
-    def _note(self, deed: str, pod: Object | None = None) -> None:
-        self.injected[deed] += 1
-        self.meddled = self.now
+    def _count_fault(self, fault: str, pod: Object | None = None) -> None:
+        self.injected[fault] += 1
+        self.disturbed_at = self.now
         if pod is not None and (gang := self.gang_of(pod)):
             self.disturbed[gang] = None

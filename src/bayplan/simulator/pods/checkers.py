@@ -1,7 +1,7 @@
-"""What must always hold of pods that our scheduler binds, read from the API's own objects after every step.
+"""Invariants of pods that our scheduler binds, checked against the objects in the API after every step.
 
-Another scheduler binds pods as well. Of its pods only those count against us of which we were told before
-we decided (`told`): nobody can respect what he cannot know. All pods of ours count as soon as they are bound.
+Another scheduler binds pods as well. Its pods count only if our scheduler had received the event before it
+decided (`known_node`). Pods of our scheduler count as soon as they are bound.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from dataclasses import dataclass, field
 from bayplan.backends.embedded.api.selectors import selector_matcher
 from bayplan.backends.fake_controllers.objects import is_leaving
 from bayplan.model.plan import Plan, PreemptPod
-from bayplan.simulator.core.checkers import localities_hold, over_committed, pods_that_hold
+from bayplan.simulator.core.checkers import check_localities, over_committed, pods_on_nodes
 from bayplan.simulator.pods.gang_view import (
     GangView,
     List,
     Object,
-    bands,
     gang_of,
+    gang_views,
+    is_bound,
     is_ours,
+    is_pending,
     priority_of,
-    stands,
-    waits,
 )
 
-SLACK_SECONDS = 60.0  # writes that nobody answers, backoff, pods that take their time to go
-Told = Callable[[Object], str]
-"""The node of a pod as we were told last; empty: none, or nothing was said."""
+GRACE_SECONDS = 60.0  # writes that nobody answers, backoff, pods that take their time to go
+KnownNode = Callable[[Object], str]
+"""The node of a pod as of the last event; empty if unbound or unknown."""
 Labels = Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class GangPreemption:
-    """Somebody was sent away for a gang that waits."""
+    """A pod was preempted for a pending gang."""
 
     when: float
     victim: str
@@ -45,143 +45,151 @@ class GangPreemption:
 
 @dataclass(slots=True)
 class PodChecker:
-    """Remembers what a single look cannot see: who was bound when, who had its minimum, who went for whom."""
+    """Checks bound pods; remembers when pods were bound, which gangs had their minimum, and preemptions."""
 
     heal_seconds: float
     bound: dict[str, float] = field(default_factory=dict)  # pods of ours, by uid, since when
-    importance: list[tuple[float, int]] = field(default_factory=list)  # of each that was bound
-    had: dict[tuple[str, str], None] = field(default_factory=dict)  # gangs that were whole once
-    since: dict[str, float] = field(default_factory=dict)  # gangs in part, that never were whole
-    claims: list[GangPreemption] = field(default_factory=list)
-    sent: set[str] = field(default_factory=set)  # uids of those who were sent away
-    broken_up: set[str] = field(default_factory=set)  # gangs of which some made room for others
+    bound_priorities: list[tuple[float, int]] = field(default_factory=list)  # of each that was bound
+    had_minimum: dict[tuple[str, str], None] = field(default_factory=dict)  # gangs that were whole once
+    partial_since: dict[str, float] = field(default_factory=dict)  # gangs in part, that never were whole
+    preemptions: list[GangPreemption] = field(default_factory=list)
+    preempted: set[str] = field(default_factory=set)  # uids of those who were sent away
+    preempted_gangs: set[str] = field(default_factory=set)  # gangs of which some made room for others
 
     def check(
-        self, objects: List, now: float, told: Told, disturbed: Iterable[str], *, exact: bool
+        self, objects: List, now: float, known_node: KnownNode, disturbed: Iterable[str], *, exact: bool
     ) -> Iterator[str]:
-        """Everything that is wrong right now. `exact`: every write of late did what we believe it did."""
+        """Yield each violation in the current state. `exact`: no recent write has an uncertain outcome."""
         nodes = objects("nodes")
         labels = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in nodes}
-        fresh = [pod for pod in objects("pods") if self._is_new(pod)]
-        found = bands(objects)
-        if fresh:
-            there = [pod for pod in pods_that_hold(objects("pods")) if is_ours(pod) or told(pod)]
-            touched = {pod["spec"]["nodeName"] for pod in fresh}
-            yield from over_committed([n for n in nodes if n["metadata"]["name"] in touched], there)
-            for pod in fresh:
-                yield from bears_its_neighbours(pod, there, labels)
+        new_pods = [pod for pod in objects("pods") if self._is_new(pod)]
+        views = gang_views(objects)
+        if new_pods:
+            placed = [pod for pod in pods_on_nodes(objects("pods")) if is_ours(pod) or known_node(pod)]
+            touched = {pod["spec"]["nodeName"] for pod in new_pods}
+            yield from over_committed([n for n in nodes if n["metadata"]["name"] in touched], placed)
+            for pod in new_pods:
+                yield from check_ports_and_anti_affinity(pod, placed, labels)
                 if exact:
-                    yield from is_spread(pod, fresh, there, labels)
-            for name in dict.fromkeys(map(gang_of, fresh)):
+                    yield from check_spread(pod, new_pods, placed, labels)
+            for name in dict.fromkeys(map(gang_of, new_pods)):
                 if name:
-                    yield from in_one_domain(found[name], labels)
-        for pod in fresh:
+                    yield from check_required_domain(views[name], labels)
+        for pod in new_pods:
             self.bound[pod["metadata"]["uid"]] = now
-            self.importance.append((now, priority_of(pod)))
-        for band in found.values():
-            yield from self._partial(band, now, disturbed)
+            self.bound_priorities.append((now, priority_of(pod)))
+        for view in views.values():
+            yield from self._partial(view, now, disturbed)
 
     def _is_new(self, pod: Object) -> bool:
         bound = is_ours(pod) and bool(pod["spec"].get("nodeName"))
         return bound and pod["metadata"]["uid"] not in self.bound
 
-    def _partial(self, band: GangView, now: float, disturbed: Iterable[str]) -> Iterator[str]:
-        """A gang that never had its minimum must not hold a part of it for long, while others of it wait.
+    def _partial(self, view: GangView, now: float, disturbed: Iterable[str]) -> Iterator[str]:
+        """A gang that never had its minimum must not stay partially bound while other pods of it are pending.
 
-        Unless somebody else took pods of it away, or others were let have their room: then nobody can tell
-        whether it ever was whole.
+        Unless another actor deleted pods of it, or pods of it were preempted: then it is unknown whether it
+        ever had its minimum.
         """
-        standing, key = len(band.standing()), (band.name, band.uid)
-        if band.known and standing >= band.minimum:
-            self.had[key] = None
-        holds = bool(pods_that_hold(band.standing()))  # those that did their part are in nobody's way
-        partial = holds and standing < band.minimum and band.waiting() and key not in self.had
-        if not partial or not band.known or band.name in disturbed or band.name in self.broken_up:
-            self.since.pop(band.name, None)
-        elif now - self.since.setdefault(band.name, now) > self.heal_seconds + SLACK_SECONDS:
-            seconds = now - self.since[band.name]
-            yield f"{band.name} holds {standing} of {band.minimum} pods for {seconds:.0f} s"
+        standing, key = len(view.bound_pods()), (view.name, view.uid)
+        if view.known and standing >= view.minimum:
+            self.had_minimum[key] = None
+        holds = bool(pods_on_nodes(view.bound_pods()))  # those that did their part are in nobody's way
+        partial = holds and standing < view.minimum and view.pending_pods() and key not in self.had_minimum
+        if not partial or not view.known or view.name in disturbed or view.name in self.preempted_gangs:
+            self.partial_since.pop(view.name, None)
+        elif now - self.partial_since.setdefault(view.name, now) > self.heal_seconds + GRACE_SECONDS:
+            seconds = now - self.partial_since[view.name]
+            yield f"{view.name} holds {standing} of {view.minimum} pods for {seconds:.0f} s"
 
     def restarted(self) -> None:
-        """Whoever starts anew cannot know for how long a gang has stood in part."""
-        self.since.clear()
+        """Forget since when gangs are partially bound, as the scheduler does when it restarts."""
+        self.partial_since.clear()
 
-    def planned(self, plan: Plan, objects: List, now: float) -> Iterator[str]:
-        """Nobody yields to one that is not more important; who leaves whole, leaves whole."""
-        moves = [one for one in plan.actions if isinstance(one, PreemptPod)]
-        if not moves:
+    def check_plan(self, plan: Plan, objects: List, now: float) -> Iterator[str]:
+        """Victims have a lower priority than the preemptor; gangs that are preempted as a whole are."""
+        victims = [one for one in plan.actions if isinstance(one, PreemptPod)]
+        if not victims:
             return
-        found = bands(objects)
+        views = gang_views(objects)
         pods = {pod["metadata"]["uid"]: pod for pod in objects("pods")}
-        self.sent |= {move.pod.uid for move in moves}
-        for move in moves:
-            by, victim = found.get(f"{move.by.kind}/{move.by.name}"), pods.get(move.pod.uid)
-            if move.undoes or by is None or victim is None:
+        self.preempted |= {victim_action.pod.uid for victim_action in victims}
+        for victim_action in victims:
+            by, victim = (
+                views.get(f"{victim_action.by.kind}/{victim_action.by.name}"),
+                pods.get(victim_action.pod.uid),
+            )
+            if victim_action.undoes or by is None or victim is None:
                 continue
             name = victim["metadata"]["name"]
-            whose = found[gang_of(victim) or f"Pod/{name}"]
-            rank = whose.priority if whose.whole else priority_of(victim)
-            if rank >= by.priority:
-                yield f"pod {name} of priority {rank} has to go for {by.name} of priority {by.priority}"
-            self.broken_up.add(whose.name)
-            waiting = tuple(pod["metadata"]["uid"] for pod in by.waiting())
-            self.claims.append(GangPreemption(now, name, by.name, by.priority, waiting))
-            left = [pod["metadata"]["name"] for pod in pods_that_hold(whose.pods) if self._stays(pod)]
-            if whose.whole and left:
-                yield f"{whose.name} leaves whole or not at all, and {left} may stay when {name} goes"
+            victim_gang = views[gang_of(victim) or f"Pod/{name}"]
+            priority = victim_gang.priority if victim_gang.whole else priority_of(victim)
+            if priority >= by.priority:
+                yield f"pod {name} of priority {priority} would be preempted for {by.name} ({by.priority})"
+            self.preempted_gangs.add(victim_gang.name)
+            waiting = tuple(pod["metadata"]["uid"] for pod in by.pending_pods())
+            self.preemptions.append(GangPreemption(now, name, by.name, by.priority, waiting))
+            remaining = [
+                pod["metadata"]["name"] for pod in pods_on_nodes(victim_gang.pods) if self._remains(pod)
+            ]
+            if victim_gang.whole and remaining:
+                yield f"{victim_gang.name} is preempted as a whole, but {remaining} would stay without {name}"
 
-    def _stays(self, pod: Object) -> bool:
-        return not is_leaving(pod) and pod["metadata"]["uid"] not in self.sent
+    def _remains(self, pod: Object) -> bool:
+        return not is_leaving(pod) and pod["metadata"]["uid"] not in self.preempted
 
-    def in_vain(self, since: float) -> Iterator[str]:
-        """Of those sent away after that moment: for whom, if not for one that then got its places?
+    def check_useful_preemptions(self, partial_since: float) -> Iterator[str]:
+        """Preemptions after that time whose preemptor got no node.
 
-        Or for one that had to give way to a more important one in the meantime.
+        Unless a pod of a higher priority was bound in the meantime.
         """
-        for claim in self.claims:
-            got = any(self.bound.get(uid, -1.0) >= claim.when for uid in claim.waiting)
-            outdone = any(when >= claim.when and rank > claim.priority for when, rank in self.importance)
-            if claim.when > since and not got and not outdone:
-                yield f"pod {claim.victim} was sent away for {claim.by}, which has got no place"
+        for preemption in self.preemptions:
+            was_bound = any(self.bound.get(uid, -1.0) >= preemption.when for uid in preemption.waiting)
+            overtaken = any(
+                when >= preemption.when and priority > preemption.priority
+                for when, priority in self.bound_priorities
+            )
+            if preemption.when > partial_since and not was_bound and not overtaken:
+                yield f"pod {preemption.victim} was preempted for {preemption.by}, which got no node"
 
 
-def bears_its_neighbours(pod: Object, others: Sequence[Object], labels: Labels) -> Iterator[str]:
-    """Ports of the host, and pods that must not be near each other."""
+def check_ports_and_anti_affinity(pod: Object, others: Sequence[Object], labels: Labels) -> Iterator[str]:
+    """Conflicts of host ports and of required pod anti-affinity."""
     name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
     ports = set(_ports(pod))
     for other in others:
         if other is pod or other["metadata"]["uid"] == pod["metadata"]["uid"]:
             continue
-        whom, where = other["metadata"]["name"], other["spec"]["nodeName"]
+        other_name, where = other["metadata"]["name"], other["spec"]["nodeName"]
         if where == node and ports & set(_ports(other)):
-            yield f"pods {name} and {whom} want the same port of {node}"
+            yield f"pods {name} and {other_name} want the same port of {node}"
         for one, two in ((pod, other), (other, pod)):
-            for term in _apart(one):
+            for term in _anti_affinity_terms(one):
                 value = labels.get(node, {}).get(term["topologyKey"])
                 if value is None or value != labels.get(where, {}).get(term["topologyKey"]):
                     continue
                 if selector_matcher(term["labelSelector"])(two["metadata"].get("labels") or {}):
-                    yield f"pods {name} and {whom} must not be in one {term['topologyKey']}, {value}"
+                    yield f"pods {name} and {other_name} must not be in one {term['topologyKey']}, {value}"
 
 
-def is_spread(
-    pod: Object, fresh: Sequence[Object], others: Sequence[Object], labels: Labels
+def check_spread(
+    pod: Object, new_pods: Sequence[Object], others: Sequence[Object], labels: Labels
 ) -> Iterator[str]:
-    """A hard spread holds once a pod is bound, if everybody bound with it who counts has the same one."""
+    """A hard topology spread holds, if all pods bound in the same step have the same constraint."""
     spec = pod["spec"]
     for spread in spec.get("topologySpreadConstraints") or ():
-        key, means = spread["topologyKey"], selector_matcher(spread["labelSelector"])
-        meant = [one for one in fresh if means(one["metadata"].get("labels") or {})]
-        if any(spread not in (one["spec"].get("topologySpreadConstraints") or ()) for one in meant):
+        key, matches = spread["topologyKey"], selector_matcher(spread["labelSelector"])
+        matching = [one for one in new_pods if matches(one["metadata"].get("labels") or {})]
+        if any(spread not in (one["spec"].get("topologySpreadConstraints") or ()) for one in matching):
             continue
-        wanted = (spec.get("nodeSelector") or {}).items()
+        selector = (spec.get("nodeSelector") or {}).items()
         eligible = {
-            name: of[key] for name, of in labels.items() if key in of and wanted <= of.items()
+            name: of[key] for name, of in labels.items() if key in of and selector <= of.items()
         }  # fmt: skip
         counts = Counter(dict.fromkeys(eligible.values(), 0))
         for one in others:
             where = one["spec"]["nodeName"]
-            if where in eligible and stands(one) and means(one["metadata"].get("labels") or {}):
+            if where in eligible and is_bound(one) and matches(one["metadata"].get("labels") or {}):
                 counts[eligible[where]] += 1
         here = eligible.get(spec["nodeName"])
         if here is None:
@@ -191,15 +199,15 @@ def is_spread(
             yield f"pod {pod['metadata']['name']} is spread unevenly over {key}: {dict(counts)}"
 
 
-def in_one_domain(band: GangView, labels: Labels) -> Iterator[str]:
-    """All pods of a gang that we bound are where its rules want it."""
-    pods = [pod for pod in band.standing() if is_ours(pod) and pod["spec"]["nodeName"] in labels]
-    if band.level:
-        values = {str(labels[pod["spec"]["nodeName"]].get(band.level)) for pod in pods}
+def check_required_domain(view: GangView, labels: Labels) -> Iterator[str]:
+    """All bound pods of a gang are in its required domain."""
+    pods = [pod for pod in view.bound_pods() if is_ours(pod) and pod["spec"]["nodeName"] in labels]
+    if view.level:
+        values = {str(labels[pod["spec"]["nodeName"]].get(view.level)) for pod in pods}
         if len(values) > 1 or "None" in values:
-            yield f"{band.name} must be in one {band.level} and is in {sorted(values)}"
-    if band.job is not None:
-        yield from localities_hold(band.job, pods, labels)
+            yield f"{view.name} must be in one {view.level} and is in {sorted(values)}"
+    if view.job is not None:
+        yield from check_localities(view.job, pods, labels)
 
 
 def _ports(pod: Object) -> Iterator[int]:
@@ -207,28 +215,28 @@ def _ports(pod: Object) -> Iterator[int]:
         yield from (port["hostPort"] for port in container.get("ports") or () if "hostPort" in port)
 
 
-def _apart(pod: Object) -> Sequence[Object]:
-    said = (pod["spec"].get("affinity") or {}).get("podAntiAffinity") or {}
-    terms: Sequence[Object] = said.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+def _anti_affinity_terms(pod: Object) -> Sequence[Object]:
+    has_reason = (pod["spec"].get("affinity") or {}).get("podAntiAffinity") or {}
+    terms: Sequence[Object] = has_reason.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
     return terms
 
 
 # ── at the end ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def everybody_is_told(objects: List) -> Iterator[str]:
-    """Whoever waits and is not held back carries a reason, or an event says it."""
+def check_pending_reasons(objects: List) -> Iterator[str]:
+    """Every pending, ungated pod has a condition or an event with the reason."""
     events = {
         (one.get("involvedObject") or {}).get("uid")
         for one in objects("events")
         if one.get("reason") == "FailedScheduling"
     }
     for pod in objects("pods"):
-        if not waits(pod) or pod["spec"].get("schedulingGates"):
+        if not is_pending(pod) or pod["spec"].get("schedulingGates"):
             continue
-        said = any(
+        has_reason = any(
             one["type"] == "PodScheduled" and one["status"] == "False" and one.get("message")
             for one in (pod.get("status") or {}).get("conditions") or ()
         )
-        if not said and pod["metadata"]["uid"] not in events:
-            yield f"pod {pod['metadata']['name']} waits and nobody says why"
+        if not has_reason and pod["metadata"]["uid"] not in events:
+            yield f"pod {pod['metadata']['name']} is pending without a reason"

@@ -1,4 +1,4 @@
-"""Gangs as the API shows them: their pods, how many they need, where they must be, how important they are."""
+"""Gangs as the API shows them: their pods, minimum, required domain and priority."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ List = Callable[[str], Sequence[Object]]
 
 
 def is_ours(pod: Object) -> bool:
-    """Whether it is for us to find its node."""
+    """Whether a pod names our scheduler."""
     return bool(pod["spec"].get("schedulerName") == SCHEDULER)
 
 
 def gang_of(pod: Object) -> str:
-    """The gang that a pod belongs to, as kind and name; empty: none."""
+    """The gang of a pod, as kind and name; empty if none."""
     spec, meta = pod["spec"], pod["metadata"]
     if group := spec.get("schedulingGroup"):
         return f"PodGroup/{group['podGroupName']}"
-    if named := spec.get("workloadRef"):
-        return f"Workload/{named['name']}/{named['podGroup']}/{named.get('podGroupReplicaKey') or ''}"
+    if ref := spec.get("workloadRef"):
+        return f"Workload/{ref['name']}/{ref['podGroup']}/{ref.get('podGroupReplicaKey') or ''}"
     if not is_ours(pod):
         return ""
     if whole := (meta.get("labels") or {}).get(JOB_SET_NAME):
@@ -38,7 +38,7 @@ def gang_of(pod: Object) -> str:
 
 @dataclass(slots=True)
 class GangView:
-    """One gang with its pods; a pod without a gang is one of its own."""
+    """One gang with its pods; a pod without a gang is a gang of one."""
 
     name: str
     pods: list[Object] = field(default_factory=list)
@@ -46,51 +46,55 @@ class GangView:
     minimum: int = 0
     level: str = ""
     whole: bool = False  # if one goes, all go
-    said: int | None = None  # its priority, if it has one of its own
+    own_priority: int | None = None  # its priority, if it has one of its own
     known: bool = True  # there are rules for it
     job: Object | None = None
 
     @property
     def priority(self) -> int:
-        """What it says, or the highest of its pods that are not over."""
-        return self.said if self.said is not None else max((priority_of(pod) for pod in self.pods), default=0)
+        """The priority of the gang object, or the highest of its pods."""
+        return (
+            self.own_priority
+            if self.own_priority is not None
+            else max((priority_of(pod) for pod in self.pods), default=0)
+        )
 
-    def standing(self) -> list[Object]:
-        """Those that have a node, or did their part there."""
-        return [pod for pod in self.pods if stands(pod)]
+    def bound_pods(self) -> list[Object]:
+        """Pods that are bound or succeeded."""
+        return [pod for pod in self.pods if is_bound(pod)]
 
-    def waiting(self) -> list[Object]:
-        return [pod for pod in self.pods if waits(pod)]
+    def pending_pods(self) -> list[Object]:
+        return [pod for pod in self.pods if is_pending(pod)]
 
 
 def priority_of(pod: Object) -> int:
-    """That of the pod alone."""
+    """The priority of the pod itself."""
     return int(pod["spec"].get("priority") or 0)
 
 
-def stands(pod: Object) -> bool:
-    """Whether a pod has a node, or did its part there."""
+def is_bound(pod: Object) -> bool:
+    """Whether a pod is bound or succeeded."""
     return bool(pod["spec"].get("nodeName")) and not is_leaving(pod) and phase_of(pod) != "Failed"
 
 
-def waits(pod: Object) -> bool:
-    """Whether a pod of ours wants a node."""
+def is_pending(pod: Object) -> bool:
+    """Whether a pod of our scheduler is pending."""
     return is_ours(pod) and not (pod["spec"].get("nodeName") or is_leaving(pod) or phase_of(pod) in OVER)
 
 
-def bands(objects: List) -> dict[str, GangView]:
-    """All gangs that have pods, and the pods without a gang."""
-    rules = dict(_rules(objects))
-    found: dict[str, GangView] = {}
+def gang_views(objects: List) -> dict[str, GangView]:
+    """All gangs that have pods, by name, including pods without a gang."""
+    objects_by_name = dict(_gang_objects(objects))
+    views: dict[str, GangView] = {}
     for pod in objects("pods"):
         name = gang_of(pod) or f"Pod/{pod['metadata']['name']}"
-        if name not in found:
-            found[name] = _band(name, pod, rules)
-        found[name].pods.append(pod)
-    return found
+        if name not in views:
+            views[name] = _gang_view(name, pod, objects_by_name)
+        views[name].pods.append(pod)
+    return views
 
 
-def _rules(objects: List) -> Iterator[tuple[str, Object]]:
+def _gang_objects(objects: List) -> Iterator[tuple[str, Object]]:
     for kind, plural in (
         ("PodGroup", "groups"),
         ("Workload", "groups"),
@@ -102,28 +106,28 @@ def _rules(objects: List) -> Iterator[tuple[str, Object]]:
                 yield f"{kind}/{obj['metadata']['name']}", obj
 
 
-def _band(name: str, pod: Object, rules: dict[str, Object]) -> GangView:
+def _gang_view(name: str, pod: Object, objects_by_name: dict[str, Object]) -> GangView:
     kind, own, *rest = name.split("/")
     if kind == "Pod":
         return GangView(name, uid=pod["metadata"]["uid"], minimum=1)
-    obj = rules.get(f"{kind}/{own}")
+    obj = objects_by_name.get(f"{kind}/{own}")
     if obj is None or is_leaving(obj):
         return GangView(name, known=False)
-    band = GangView(name, uid=obj["metadata"]["uid"])
+    view = GangView(name, uid=obj["metadata"]["uid"])
     if kind in ("Job", "JobSet"):
-        band.job, band.whole = obj, True
-        band.minimum = sum(part.count for part in job_gang(Field(obj)).root.pod_sets())
-        return band
+        view.job, view.whole = obj, True
+        view.minimum = sum(part.count for part in job_gang(Field(obj)).root.pod_sets())
+        return view
     spec = obj["spec"]
     if kind == "Workload":
         group = next((one for one in spec["podGroups"] if one["name"] == rest[0]), None)
         policy = {} if group is None else group["policy"]
-        band.level = (obj["metadata"].get("annotations") or {}).get(TOPOLOGY, "")
+        view.level = (obj["metadata"].get("annotations") or {}).get(TOPOLOGY, "")
     else:
-        policy, band.said = spec["schedulingPolicy"], spec.get("priority")
+        policy, view.own_priority = spec["schedulingPolicy"], spec.get("priority")
         keys = (spec.get("schedulingConstraints") or {}).get("topology") or ()
-        band.level = keys[0]["key"] if keys else ""
+        view.level = keys[0]["key"] if keys else ""
         mode = spec.get("disruptionMode")
-        band.whole = mode == "PodGroup" or (isinstance(mode, dict) and "all" in mode)
-    band.minimum = policy["gang"]["minCount"] if "gang" in policy else 0
-    return band
+        view.whole = mode == "PodGroup" or (isinstance(mode, dict) and "all" in mode)
+    view.minimum = policy["gang"]["minCount"] if "gang" in policy else 0
+    return view

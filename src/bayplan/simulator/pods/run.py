@@ -1,4 +1,4 @@
-"""One seed of gangs, plain pods and jobs before our scheduler: faults, contention, calm, and the verdict."""
+"""The play of gangs, plain pods and jobs under contention: faults, then the final checks."""
 
 from __future__ import annotations
 
@@ -18,141 +18,156 @@ from bayplan.runtime.core.controller import Controller
 from bayplan.simulator.core.checkers import belief_is_consistent
 from bayplan.simulator.core.faults import NONE, Chances
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
-from bayplan.simulator.core.scheduler_simulation import ANY_PLACE, SchedulerSimulation
+from bayplan.simulator.core.scheduler_simulation import RESTING_STATES, SchedulerSimulation
 from bayplan.simulator.core.simulation import EPOCH, NEVER
 from bayplan.simulator.pods.actors import PodActors
-from bayplan.simulator.pods.checkers import PodChecker, everybody_is_told
-from bayplan.simulator.pods.gang_view import waits
+from bayplan.simulator.pods.checkers import PodChecker, check_pending_reasons
+from bayplan.simulator.pods.gang_view import is_pending
 from bayplan.simulator.pods.world import group_kind, pods_world
 from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.state import SchedulingState
 
-COMING_SECONDS = 130.0  # some still come when the storm is over
-IN_DOUBT_SECONDS = 40.0  # so long it may take until we know what became of a write that nobody answered
+ARRIVAL_SECONDS = 130.0  # some still come when the storm is over
+UNCERTAIN_SECONDS = 40.0  # so long it may take until we know what became of a write that nobody answered
 ROUGH = Chances(missed=0.01, torn=0.002, crash=0.02)
-KNOWN_ENDS = replace(ROUGH, conflict=0.0, timeout_done=0.0, timeout_lost=0.0)
-WEATHER = (ROUGH, ROUGH, replace(ROUGH, crash=0.002, torn=0.0), KNOWN_ENDS, NONE)
+WITHOUT_LOST_WRITES = replace(ROUGH, conflict=0.0, timeout_done=0.0, timeout_lost=0.0)
+CHANCES_BY_SEED = (ROUGH, ROUGH, replace(ROUGH, crash=0.002, torn=0.0), WITHOUT_LOST_WRITES, NONE)
 EVENTS = Kind("", "v1", "Event", "events")
 
 
 class PodsSimulation(SchedulerSimulation):
-    """Gangs, pods and jobs that our scheduler finds nodes for, and others who want the same nodes."""
+    """Gangs, pods and jobs of our scheduler, and pods of another scheduler on the same nodes."""
 
-    storm_seconds = 80.0
-    calm_seconds = 1200.0
+    fault_seconds = 80.0
+    quiet_seconds = 1200.0
 
     def __init__(self, seed: int, chances: Chances | None = None) -> None:
         rng = Random(f"pods {seed}")
-        weather = rng.choice(WEATHER) if chances is None else chances
-        self.world = pods_world(rng, COMING_SECONDS)
-        super().__init__(seed, rng, Random(f"ids {seed}"), weather, GangApi((self.world.version,)))
-        self.furnish(self.world.nodes, self.world.rules)
-        self.hands = PodActors(
-            self.store, rng, self.world, group_kind(self.world.version), EPOCH, self.storm_seconds
+        fault_chances = rng.choice(CHANCES_BY_SEED) if chances is None else chances
+        self.world = pods_world(rng, ARRIVAL_SECONDS)
+        super().__init__(seed, rng, Random(f"ids {seed}"), fault_chances, GangApi((self.world.version,)))
+        self.create_initial(self.world.nodes, self.world.rules)
+        self.actors = PodActors(
+            self.store, rng, self.world, group_kind(self.world.version), EPOCH, self.fault_seconds
         )
-        self.kinds = {"nodes": PLAIN_NODES, "pods": PLAIN_PODS, "groups": self.hands.groups, "events": EVENTS,
-                      "jobs": resource("Job"), "jobsets": resource("JobSet")}  # fmt: skip
-        self.kept = tuple(self.kinds)
-        self.cast = (self.hands.step, self.crew().step)
-        self.watchman = PodChecker(self.world.profile.heal_seconds)
+        self.kinds = {"nodes": PLAIN_NODES, "pods": PLAIN_PODS, "groups": self.actors.groups,
+                      "events": EVENTS, "jobs": resource("Job"), "jobsets": resource("JobSet")}  # fmt: skip
+        self.compared = tuple(self.kinds)
+        self.environment = (self.actors.step, self.fake_controllers().step)
+        self.checker = PodChecker(self.world.profile.heal_seconds)
 
-    def roles(self) -> Sequence[Controller]:
+    def controllers(self) -> Sequence[Controller]:
         self.scheduler = SchedulerController(self.world.profile)
-        self.watchman.restarted()
+        self.checker.restarted()
         return (self.scheduler,)
 
-    def mend(self) -> None:
-        self.hands.mend()
+    def recover_all(self) -> None:
+        self.actors.recover_all()
 
     def problems(self) -> Iterator[str]:
         yield from belief_is_consistent(self.scheduler.state)
-        exact = self.now - max(self.lost, self.begun) > IN_DOUBT_SECONDS
-        yield from self.watchman.check(self.listed, self.now, self._told, self.hands.disturbed, exact=exact)
+        exact = self.now - max(self.outcome_lost_at, self.started_at) > UNCERTAIN_SECONDS
+        yield from self.checker.check(
+            self.listed, self.now, self._known_node, self.actors.disturbed, exact=exact
+        )
 
-    def _told(self, pod: dict[str, Any]) -> str:
+    def _known_node(self, pod: dict[str, Any]) -> str:
         meta = pod["metadata"]
         known = self.backend.known.get((PODS_KIND, meta["namespace"], meta["name"]))
         return "" if known is None else known.object.spec.node_name or ""
 
-    def planned(self, plan: Plan) -> Iterator[str]:
-        yield from self.watchman.planned(plan, self.listed, self.now)
+    def check_plan(self, plan: Plan) -> Iterator[str]:
+        yield from self.checker.check_plan(plan, self.listed, self.now)
 
-    def at_rest(self) -> Iterator[str]:
-        """Whenever nothing is under way: a fresh start believes the same, and would place nobody else."""
+    def check_idle(self) -> Iterator[str]:
+        """While idle: a fresh scheduler has the same state and would bind no other pod."""
         state = self.scheduler.state
-        if not self.may_judge():
+        if not self.is_checkable():
             return
         fresh = SchedulerController(self.world.profile)
-        view = self.begin_afresh(fresh)
-        yield from same_story(state, fresh.state, promises=self.lost == -NEVER)
+        view = self.load_fresh(fresh)
+        yield from check_same_state(state, fresh.state, with_nominations=self.outcome_lost_at == -NEVER)
         for action in self.would_do(fresh, view):
             if isinstance(action, Bind):
-                yield f"pod {action.pod.key.name} would fit on {action.node} but waits"
+                yield f"pod {action.pod.key.name} would fit on {action.node} but is pending"
             else:
-                yield f"{action.by.name} could have {action.pod.key.name} make room but waits"
+                yield f"{action.by.name} could have {action.pod.key.name} preempted but is pending"
 
-    def verdict(self) -> Iterator[str]:
+    def final_violations(self) -> Iterator[str]:
         for entry in self.scheduler.state.entries():
-            if entry.place not in ANY_PLACE:
-                yield f"{entry.ref.name} is {entry.place} for ever"
-        yield from self.watchman.check(self.listed, self.end, self._told, self.hands.disturbed, exact=False)
-        yield from self.watchman.in_vain(max(self.hands.meddled, self.begun, self.lost) + IN_DOUBT_SECONDS)
-        yield from everybody_is_told(self.listed)
+            if entry.place not in RESTING_STATES:
+                yield f"{entry.ref.name} stays {entry.place} forever"
+        yield from self.checker.check(
+            self.listed, self.end, self._known_node, self.actors.disturbed, exact=False
+        )
+        yield from self.checker.check_useful_preemptions(
+            max(self.actors.disturbed_at, self.started_at, self.outcome_lost_at) + UNCERTAIN_SECONDS
+        )
+        yield from check_pending_reasons(self.listed)
 
-    def sum_up(self) -> None:
+    def summarize(self) -> None:
         pods = self.listed("pods")
-        self.report.jobs = len(self.watchman.bound) + sum(map(waits, pods))
-        self.report.finished = len(self.watchman.bound)
-        self.report.faults.update(self.hands.injected)
-        self.report.faults["displaced"] += len(self.watchman.sent)
+        self.report.jobs = len(self.checker.bound) + sum(map(is_pending, pods))
+        self.report.finished = len(self.checker.bound)
+        self.report.faults.update(self.actors.injected)
+        self.report.faults["displaced"] += len(self.checker.preempted)
 
 
-def same_story(ours: SchedulingState, theirs: SchedulingState, *, promises: bool) -> Iterator[str]:
-    """Two boards at rest believe the same, whichever way they came to it.
+def check_same_state(
+    own: SchedulingState, fresh: SchedulingState, *, with_nominations: bool
+) -> Iterator[str]:
+    """Two idle schedulers have the same state, whatever events led to it.
 
-    That a promise is taken back is written once; if that write was lost, the API still has it.
+    Clearing a nomination is written once; if that write was lost, the API still has it.
     """
-    for what, mine, fresh in (
-        ("the ledger", ours.store.nodes.ledger.by_node(), theirs.store.nodes.ledger.by_node()),
-        ("the index", _indexed(ours), _indexed(theirs)),
-        ("who is on nodes", _placed(ours), _placed(theirs)),
-        ("promised room", _promised(ours) if promises else {}, _promised(theirs) if promises else {}),
-        ("the rules", ours.store.charters, theirs.store.charters),
-        ("who stands where", _standing(ours), _standing(theirs)),
+    for what, own_part, fresh_part in (
+        ("the ledger", own.store.nodes.ledger.by_node(), fresh.store.nodes.ledger.by_node()),
+        ("the index", _indexed(own), _indexed(fresh)),
+        ("the pods on nodes", _placed(own), _placed(fresh)),
+        (
+            "the nominations",
+            _nominated(own) if with_nominations else {},
+            _nominated(fresh) if with_nominations else {},
+        ),
+        ("the gang specs", own.store.charters, fresh.store.charters),
+        ("the gang states", _gang_states(own), _gang_states(fresh)),
     ):
-        if mine != fresh:
-            keys = sorted(map(str, {k for k in {*mine, *fresh} if mine.get(k) != fresh.get(k)}))
-            yield f"{what} is not what a fresh list gives, of {keys[:3]}: {_one(mine, fresh)}"
+        if own_part != fresh_part:
+            keys = sorted(
+                map(str, {k for k in {*own_part, *fresh_part} if own_part.get(k) != fresh_part.get(k)})
+            )
+            difference = _first_difference(own_part, fresh_part)
+            yield f"{what} is not what a fresh list gives, of {keys[:3]}: {difference}"
 
 
-def _one(mine: Any, fresh: Any) -> str:
-    key = min({k for k in {*mine, *fresh} if mine.get(k) != fresh.get(k)}, key=str)
-    return f"{mine.get(key)} instead of {fresh.get(key)}"
+def _first_difference(own_part: Any, fresh_part: Any) -> str:
+    key = min({k for k in {*own_part, *fresh_part} if own_part.get(k) != fresh_part.get(k)}, key=str)
+    return f"{own_part.get(key)} instead of {fresh_part.get(key)}"
 
 
-def _placed(board: SchedulingState) -> dict[Any, Pod]:
-    """Which place in its gang one has that is about to leave is of no account."""
+def _placed(state: SchedulingState) -> dict[Any, Pod]:
+    """Placed pods by key. The pod set and rank of a terminating pod do not count."""
     return {
         key: replace(pod, pod_set="", rank=0) if pod.leaving else pod
-        for key, pod in board.store.placed.items()
+        for key, pod in state.store.placed.items()
     }
 
 
-def _indexed(board: SchedulingState) -> dict[Any, Any]:
-    names = {slot: name for name, slot in board.store.index.slots.numbers.items()}
-    return {key: (names[one.node], one.shape, one.leaving) for key, one in board.store.index.pods.items()}
+def _indexed(state: SchedulingState) -> dict[Any, Any]:
+    names = {slot: name for name, slot in state.store.index.slots.numbers.items()}
+    return {key: (names[one.node], one.shape, one.leaving) for key, one in state.store.index.pods.items()}
 
 
-def _promised(board: SchedulingState) -> dict[Any, str]:
-    return {key: node for key, (_, node) in board.store.nominations.items()}
+def _nominated(state: SchedulingState) -> dict[Any, str]:
+    return {key: node for key, (_, node) in state.store.nominations.items()}
 
 
-def _standing(board: SchedulingState) -> dict[Any, Any]:
+def _gang_states(state: SchedulingState) -> dict[Any, Any]:
     return {
         entry.ref: (
-            "waits" if entry.place in (EntryState.PARKED, EntryState.READY) else str(entry.place),
-            tuple(pod.key for pod in board.waiting(entry.ref)),
-            tuple(pod.key for pod in board.standing(entry.ref)),
+            "pending" if entry.place in (EntryState.PARKED, EntryState.READY) else str(entry.place),
+            tuple(pod.key for pod in state.waiting(entry.ref)),
+            tuple(pod.key for pod in state.standing(entry.ref)),
         )
-        for entry in board.entries()
+        for entry in state.entries()
     }

@@ -1,4 +1,4 @@
-"""A small random cluster, and the gangs, pods and jobs that people bring to our scheduler, by one seed."""
+"""A small random cluster, and the gangs, pods and jobs that arrive there, generated from a seed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER, TOPOLOGIES
 from bayplan.dialects.kueue.names.annotations import PREFERRED, REQUIRED
 from bayplan.model.node import HOSTNAME
 from bayplan.model.profile import NodeChoice, Profile
-from bayplan.simulator.core.arrivals import TimedObject, job_coming, some_arrivals, some_job
+from bayplan.simulator.core.arrivals import TimedObject, generate_arrivals, random_job, timed_job
 from bayplan.simulator.core.fixtures import PLAIN_PODS
 
 OTHER = "another-scheduler"
@@ -27,7 +27,7 @@ PLAIN_BUDGETS = Kind("policy", "v1", BUDGETS.kind, BUDGETS.plural)
 
 
 def group_kind(version: str) -> Kind:
-    """What the rules of a gang are kept in."""
+    """The kind that declares a gang in this version of the gang API."""
     if version == FIRST:
         return Kind(GROUP, FIRST, "Workload", "workloads")
     return Kind(GROUP, version, "PodGroup", "podgroups")
@@ -35,33 +35,37 @@ def group_kind(version: str) -> Kind:
 
 @dataclass(frozen=True, slots=True)
 class PodsWorld:
-    """What there is at the start, and what comes when."""
+    """The objects at the start, and the objects that are created later."""
 
     version: str  # of the gang API
     profile: Profile
     nodes: list[Object]
     rules: list[tuple[Kind, Object]]
-    comings: list[TimedObject]
+    arrivals: list[TimedObject]
 
 
 def pods_world(rng: Random, until: float) -> PodsWorld:
-    """Hosts in racks, and everything that a scheduler is asked for."""
+    """Hosts in racks, and arrivals of gangs, pods and jobs of all kinds."""
     version = rng.choice(VERSIONS)
     rules = [(CLASSES, _class(name, value)) for name, value in PRIORITIES.items() if name]
     if rng.random() < 0.5:
         rules.append((TOPOLOGIES, topology()))
     rules += [(PLAIN_BUDGETS, _budget(rng, app)) for app in ("a", "b") if rng.random() < 0.5]
-    comings: list[TimedObject] = []
-    bring = GangGenerator(rng, version, comings)
-    ways = (0.5, "gang", bring.gang), (0.62, "basic", bring.basic), (0.88, "lone", bring.lone)
-    some_arrivals(rng, until, (6, 16), (*ways, (1.0, "job", bring.job)))
-    profile = some_profile(rng)
-    comings.sort(key=lambda coming: coming.when)
-    return PodsWorld(version, profile, some_nodes(rng), rules, comings)
+    arrivals: list[TimedObject] = []
+    generator = GangGenerator(rng, version, arrivals)
+    generators = (
+        (0.5, "gang", generator.gang),
+        (0.62, "basic", generator.basic),
+        (0.88, "lone", generator.lone),
+    )
+    generate_arrivals(rng, until, (6, 16), (*generators, (1.0, "job", generator.job)))
+    profile = random_profile(rng)
+    arrivals.sort(key=lambda coming: coming.when)
+    return PodsWorld(version, profile, random_nodes(rng), rules, arrivals)
 
 
-def some_profile(rng: Random) -> Profile:
-    """What an administrator may have chosen."""
+def random_profile(rng: Random) -> Profile:
+    """A random profile, as an administrator may configure it."""
     return Profile(
         gang_nodes=rng.choice((NodeChoice.PACK, NodeChoice.SPREAD)),
         displace=rng.random() < 0.9,
@@ -80,7 +84,7 @@ def _budget(rng: Random, app: str) -> Object:
     return {"metadata": {"name": app, "namespace": NAMESPACE}, "spec": spec}
 
 
-def some_nodes(rng: Random) -> list[Object]:
+def random_nodes(rng: Random) -> list[Object]:
     """One or two blocks of one to three racks of one to three hosts."""
     found: list[Object] = []
     for block in range(rng.randint(1, 2)):
@@ -109,14 +113,14 @@ def _node(rng: Random, name: str, block: str, rack: str) -> Object:
 
 
 class GangGenerator:
-    """Makes what people bring, in the words of one version of the gang API."""
+    """Generates arrivals with the fields of one version of the gang API."""
 
-    def __init__(self, rng: Random, version: str, comings: list[TimedObject]) -> None:
-        self.rng, self.version, self.comings = rng, version, comings
+    def __init__(self, rng: Random, version: str, arrivals: list[TimedObject]) -> None:
+        self.rng, self.version, self.arrivals = rng, version, arrivals
         self.ports = iter(range(8080, 9000))
 
     def gang(self, name: str, when: float) -> None:
-        """All or nothing, perhaps in one domain."""
+        """A gang with a minimum, possibly required to be in one domain."""
         rng = self.rng
         size = rng.choice((1, 2, 2, 3, 3, 4, 5, 6))
         least = size if rng.random() < 0.6 else rng.randint(1, size)
@@ -126,41 +130,41 @@ class GangGenerator:
         self._group(name, when, policy, pod)
         for copy in copies:
             part = f"{name}-{copy}" if copy else name
-            self._pods(part, size, when, pod, self._joins(name, copy), least)
+            self._pods(part, size, when, pod, self._group_reference(name, copy), least)
 
     def basic(self, name: str, when: float) -> None:
-        """Each for itself, but known together."""
+        """A group without a minimum: its pods are scheduled one by one."""
         size, pod = self.rng.randint(1, 4), self._template(GANG, name)
         self._group(name, when, {"basic": {}}, pod)
-        self._pods(name, size, when, pod, self._joins(name, ""), 1)
+        self._pods(name, size, when, pod, self._group_reference(name, ""), 1)
 
     def lone(self, name: str, when: float) -> None:
-        """Pods without a gang; some of another scheduler."""
+        """Pods without a gang; some belong to another scheduler."""
         rng, pod = self.rng, self._template(GANG, name)
         joins: Object = {"schedulerName": OTHER} if rng.random() < 0.35 else {}
         self._pods(name, rng.choice((1, 1, 2, 4)), when, pod, joins, 1)
 
     def job(self, name: str, when: float) -> None:
-        """A Job or a JobSet whose pods name us."""
+        """A Job or a JobSet whose pods name our scheduler."""
         rng, pods = self.rng, self.rng.choice((1, 2, 3, 4))
         pod = self._template(GANG, name)
         wish = rng.choice(({}, {}, {REQUIRED: RACK}, {PREFERRED: BLOCK}))
-        notes = {**pod["metadata"]["annotations"], **wish}
-        kind, spec = some_job(rng, pod, notes, pods, 0.3)
-        self.comings.append(job_coming(when, kind, name, spec))
+        annotations = {**pod["metadata"]["annotations"], **wish}
+        kind, spec = random_job(rng, pod, annotations, pods, 0.3)
+        self.arrivals.append(timed_job(when, kind, name, spec))
 
-    def _joins(self, name: str, copy: str) -> Object:
+    def _group_reference(self, name: str, copy: str) -> Object:
         if self.version != FIRST:
             return {"schedulingGroup": {"podGroupName": name}}
         key = {"podGroupReplicaKey": copy} if copy else {}
         return {"workloadRef": {"name": name, "podGroup": "main", **key}}
 
     def _group(self, name: str, when: float, policy: Object, pod: Object) -> None:
-        rng, notes = self.rng, {}
+        rng, annotations = self.rng, {}
         level = rng.choice((RACK, RACK, BLOCK)) if rng.random() < 0.3 else ""
         if self.version == FIRST:
             spec: Object = {"podGroups": [{"name": "main", "policy": policy}]}
-            notes = {TOPOLOGY_NOTE: level} if level else {}
+            annotations = {TOPOLOGY_NOTE: level} if level else {}
         else:
             spec = {"schedulingPolicy": policy}
             if level:
@@ -169,9 +173,9 @@ class GangGenerator:
                 spec["disruptionMode"] = "PodGroup" if self.version == SECOND else {"all": {}}
             if "priorityClassName" in pod["spec"]:
                 spec["priorityClassName"] = pod["spec"]["priorityClassName"]
-        meta = {"name": name, "namespace": NAMESPACE, "annotations": notes}
+        meta = {"name": name, "namespace": NAMESPACE, "annotations": annotations}
         late = rng.choice((0.0, 0.0, rng.uniform(0, 15)))
-        self.comings.append(
+        self.arrivals.append(
             TimedObject(when + late, group_kind(self.version), {"metadata": meta, "spec": spec})
         )
 
@@ -187,16 +191,16 @@ class GangGenerator:
             if least < size and rng.random() < 0.1:
                 spec["schedulingGates"] = [{"name": "example.com/wait"}]
             made = {"metadata": meta, "spec": spec}
-            self.comings.append(TimedObject(when + rng.uniform(0, spread), PLAIN_PODS, made))
+            self.arrivals.append(TimedObject(when + rng.uniform(0, spread), PLAIN_PODS, made))
 
     def _template(self, key: str, name: str) -> Object:
-        """What the pods of one arrival have in common."""
+        """The pod template of one arrival."""
         rng = self.rng
         labels = {key: name, APP: rng.choice(("a", "b", "c"))}
         seconds = rng.choice(("3", "10", "30", "60", "", ""))
-        notes = {RUN_SECONDS: seconds} if seconds else {}
+        annotations = {RUN_SECONDS: seconds} if seconds else {}
         if rng.random() < 0.05:
-            notes[EXIT] = "1"
+            annotations[EXIT] = "1"
         container = worker(rng.choice(("500m", "1", "1", "2", "2", "4")))
         spec: Object = {"containers": [container], "terminationGracePeriodSeconds": rng.choice((0, 1, 5, 30))}
         if wanted := rng.choice(("", "", "low", "high", "high", "top", "shy")):
@@ -208,11 +212,11 @@ class GangGenerator:
         if rng.random() < 0.08:
             port = rng.choice((8080, 8081))
             container["ports"] = [{"containerPort": port, "hostPort": port}]
-        self._company(spec, {key: name}, labels[APP])
-        return {"metadata": {"labels": labels, "annotations": notes}, "spec": spec}
+        self._add_pod_constraints(spec, {key: name}, labels[APP])
+        return {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}
 
-    def _company(self, spec: Object, own: Object, app: str) -> None:
-        """Whom they want to be near, or apart from, or evenly spread with."""
+    def _add_pod_constraints(self, spec: Object, own: Object, app: str) -> None:
+        """Add random pod affinity, anti-affinity or topology spread."""
         rng, kind = self.rng, self.rng.random()
         mine = {"matchLabels": own if rng.random() < 0.7 else {APP: app}}
         key = rng.choice((HOSTNAME, RACK))
@@ -227,6 +231,6 @@ class GangGenerator:
 
 
 def worker(cpu: str) -> Object:
-    """What runs in a pod, with so much CPU."""
+    """The container of a pod with this CPU request."""
     asked = {"requests": {"cpu": cpu, "memory": "1Gi"}}
     return {"name": "main", "image": "example.invalid/worker", "resources": asked}

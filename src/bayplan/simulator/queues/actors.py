@@ -1,4 +1,4 @@
-"""Everybody who has to do with queues besides us: checks, users, administrators, and Workloads that end."""
+"""Actors around queues: controllers of checks, users, administrators, and Workloads that finish."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bayplan.dialects.kueue.status.conditions import (
 )
 from bayplan.model.node import HOSTNAME
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
-from bayplan.simulator.queues.world import QueueWorld, stray_pod
+from bayplan.simulator.queues.world import QueueWorld, unmanaged_pod
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ UNHEALTHY_AFTER = 5.0
 
 
 class QueueActors:
-    """Acts on the store at moments that the seed chose; nothing between it and the API fails."""
+    """Acts on the store at random times, without injected faults."""
 
     def __init__(self, store: Store, rng: Random, world: QueueWorld, start: float, until: float) -> None:
         self.store, self.rng, self.start, self.now = store, rng, start, start
@@ -46,21 +46,21 @@ class QueueActors:
         self.since: dict[str, float] = {}  # by uid: running since
         self.answers: dict[tuple[str, str, str], tuple[float, str]] = {}
         self.nodes = {node["metadata"]["name"]: node for node in world.nodes}
-        menu = (
+        actions = (
             self._delete, self._deactivate, self._reactivate, self._change_quota, self._change_quota,
-            self._take_away_flavor, self._take_away_topology, self._stop_queue, self._stop_door,
-            self._stray, self._shrink, self._bring_back, self._resize_cohort,
+            self._recreate_flavor, self._recreate_topology, self._stop_queue, self._stop_local_queue,
+            self._unmanaged_pod, self._shrink, self._restore_node, self._resize_cohort,
         )  # fmt: skip
         for _ in range(rng.randint(2, 9)):
-            self.plan(start + rng.uniform(0, until), rng.choice(menu))
+            self.plan(start + rng.uniform(0, until), rng.choice(actions))
 
-    def plan(self, when: float, do: Callable[[], None]) -> None:
-        """Do something later."""
+    def plan(self, when: float, action: Callable[[], None]) -> None:
+        """Schedule an action."""
         self.count += 1
-        self.agenda.append((when, self.count, do))
+        self.agenda.append((when, self.count, action))
 
     def step(self, now: float) -> float:
-        """Do what is due; return when something will be."""
+        """Run the actions that are due; return when the next one is."""
         self.now = now
         while self.arrivals and self.arrivals[0].when + self.start <= now:
             self.store.create(WORKLOADS, self.arrivals.pop(0).job, NAMESPACE)
@@ -69,7 +69,7 @@ class QueueActors:
         for entry in due:
             self.agenda.remove(entry)
             entry[2]()
-        times = [self._attend(workload) for workload in self._workloads()]
+        times = [self._update(workload) for workload in self._workloads()]
         times += [when for when, _, _ in self.agenda] + [
             arrival.when + self.start for arrival in self.arrivals[:1]
         ]
@@ -77,8 +77,8 @@ class QueueActors:
 
     # ── what follows by itself ──
 
-    def _attend(self, workload: Object) -> float:
-        """One Workload runs to its end, is checked, or loses a node; says when to look again."""
+    def _update(self, workload: Object) -> float:
+        """Finish a Workload, answer its checks or report its lost nodes; return when it is due next."""
         uid, status = workload["metadata"]["uid"], workload.get("status") or {}
         if is_true(workload, "Finished"):
             return NEVER
@@ -101,7 +101,7 @@ class QueueActors:
         return min(end, self._report_nodes(workload))
 
     def _answer(self, workload: Object, check: Object) -> float:
-        """The controller of a check takes its time, and its decision."""
+        """Set the state of a check after a random delay."""
         if check["state"] != "Pending":
             return NEVER
         key = (workload["metadata"]["uid"], check["name"], str(_since(workload, QUOTA_RESERVED)))
@@ -110,15 +110,15 @@ class QueueActors:
         when, answer = self.answers[key]
         if when > self.now:
             return when
-        told = {
+        status = {
             **check,
             "state": answer,
             "message": "as the seed says",
             "lastTransitionTime": timestamp(self.now),
         }
         if answer == "Retry" and self.rng.random() < 0.5:
-            told["requeueAfterSeconds"] = 5
-        checks = [told if other is check else other for other in workload["status"]["admissionChecks"]]
+            status["requeueAfterSeconds"] = 5
+        checks = [status if other is check else other for other in workload["status"]["admissionChecks"]]
         self._patch(workload, {"status": {"admissionChecks": checks}}, "status")
         return self.now
 
@@ -131,26 +131,28 @@ class QueueActors:
         self._patch(workload, {"status": {"conditions": conditions}}, "status")
 
     def _watch_nodes(self) -> None:
-        there = {node["metadata"]["name"] for node in self.store.list(PLAIN_NODES).items}
+        present = {node["metadata"]["name"] for node in self.store.list(PLAIN_NODES).items}
         for name in self.nodes:
-            if name not in there:
+            if name not in present:
                 self.lost.setdefault(name, self.now)
             else:
                 self.lost.pop(name, None)
 
     def _report_nodes(self, workload: Object) -> float:
-        """Tell a Workload which of its nodes are gone, once that has lasted a while."""
+        """Write the lost nodes of a Workload into its status after a delay."""
         if not self.lost or workload["status"].get("unhealthyNodes"):
             return NEVER
-        mine = _hosts(workload)
-        gone = [
-            name for name, since in self.lost.items() if name in mine and since + UNHEALTHY_AFTER <= self.now
+        own_hosts = _hosts(workload)
+        lost = [
+            name
+            for name, since in self.lost.items()
+            if name in own_hosts and since + UNHEALTHY_AFTER <= self.now
         ]
-        if gone:
-            told = {"status": {"unhealthyNodes": [{"name": name} for name in gone[:1]]}}
-            self._patch(workload, told, "status")
+        if lost:
+            status = {"status": {"unhealthyNodes": [{"name": name} for name in lost[:1]]}}
+            self._patch(workload, status, "status")
         return min(
-            (since + UNHEALTHY_AFTER for name, since in self.lost.items() if name in mine), default=NEVER
+            (since + UNHEALTHY_AFTER for name, since in self.lost.items() if name in own_hosts), default=NEVER
         )
 
     # ── what people do ──
@@ -164,8 +166,8 @@ class QueueActors:
             self._patch(workload, {"spec": {"active": False}})
 
     def _reactivate(self) -> None:
-        asleep = [workload for workload in self._workloads() if workload["spec"].get("active") is False]
-        for workload in self._one_of(asleep):
+        inactive = [workload for workload in self._workloads() if workload["spec"].get("active") is False]
+        for workload in self._one_of(inactive):
             self._patch(workload, {"spec": {"active": True}})
 
     def _change_quota(self) -> None:
@@ -185,23 +187,23 @@ class QueueActors:
         flavor["resources"][1]["nominalQuota"] = self.rng.choice(("0", "4", "12", "32"))
         self.store.patch(kind, "", obj["metadata"]["name"], {"spec": {"resourceGroups": groups}})
 
-    def _take_away_flavor(self) -> None:
-        self._take_away(api_kinds.FLAVORS)
+    def _recreate_flavor(self) -> None:
+        self._recreate(api_kinds.FLAVORS)
 
-    def _take_away_topology(self) -> None:
-        self._take_away(api_kinds.TOPOLOGIES)
+    def _recreate_topology(self) -> None:
+        self._recreate(api_kinds.TOPOLOGIES)
 
-    def _take_away(self, kind: Kind) -> None:
-        """Delete a definition, and have it back a little later."""
+    def _recreate(self, kind: Kind) -> None:
+        """Delete an object, and create it again a little later."""
         for obj in self._one_of(
             [obj for obj in self._rules(kind) if obj["metadata"]["name"] != "data-centre"]
         ):
             name, again = obj["metadata"]["name"], {"metadata": {"name": obj["metadata"]["name"]}}
             self.store.delete(kind, "", name)
-            back = {**{key: obj[key] for key in ("apiVersion", "kind", "spec")}, **again}
-            self.plan(self.now + self.rng.uniform(1, 15), partial(self._put_back, kind, back))
+            restored = {**{key: obj[key] for key in ("apiVersion", "kind", "spec")}, **again}
+            self.plan(self.now + self.rng.uniform(1, 15), partial(self._create_again, kind, restored))
 
-    def _put_back(self, kind: Kind, obj: Object) -> None:
+    def _create_again(self, kind: Kind, obj: Object) -> None:
         if self.store.find(kind, "", obj["metadata"]["name"]) is None:
             self.store.create(kind, obj)
 
@@ -209,29 +211,30 @@ class QueueActors:
         for queue in self._one_of(self._rules(api_kinds.CLUSTER_QUEUES)):
             self._stop(api_kinds.CLUSTER_QUEUES, "", queue["metadata"]["name"])
 
-    def _stop_door(self) -> None:
-        for door in self._one_of(self._rules(api_kinds.LOCAL_QUEUES)):
-            self._stop(api_kinds.LOCAL_QUEUES, NAMESPACE, door["metadata"]["name"])
+    def _stop_local_queue(self) -> None:
+        for queue in self._one_of(self._rules(api_kinds.LOCAL_QUEUES)):
+            self._stop(api_kinds.LOCAL_QUEUES, NAMESPACE, queue["metadata"]["name"])
 
     def _stop(self, kind: Kind, namespace: str, name: str) -> None:
         policy = {"spec": {"stopPolicy": self.rng.choice(("Hold", "HoldAndDrain"))}}
         self.store.patch(kind, namespace, name, policy)
         if self.rng.random() < 0.95:
-            going_on = {"spec": {"stopPolicy": "None"}}
+            resumed = {"spec": {"stopPolicy": "None"}}
             self.plan(
-                self.now + self.rng.uniform(2, 30), lambda: self._quietly(kind, namespace, name, going_on)
+                self.now + self.rng.uniform(2, 30),
+                lambda: self._patch_if_present(kind, namespace, name, resumed),
             )
 
-    def _quietly(self, kind: Kind, namespace: str, name: str, patch: Object) -> None:
+    def _patch_if_present(self, kind: Kind, namespace: str, name: str, patch: Object) -> None:
         if self.store.find(kind, namespace, name) is not None:
             self.store.patch(kind, namespace, name, patch)
 
-    def _stray(self) -> None:
-        """Somebody runs a pod of his own on a host, for a while."""
-        there = [name for name in self.nodes if name not in self.lost]
-        for on in self._one_of(there):
+    def _unmanaged_pod(self) -> None:
+        """Run a pod outside of any gang on a host, for a limited time."""
+        present = [name for name in self.nodes if name not in self.lost]
+        for on in self._one_of(present):
             name = f"stray-{self.store.version}"
-            self.store.create(PLAIN_PODS, stray_pod(name, on, self.rng.choice((1, 2))), NAMESPACE)
+            self.store.create(PLAIN_PODS, unmanaged_pod(name, on, self.rng.choice((1, 2))), NAMESPACE)
             self.plan(self.now + self.rng.uniform(5, 60), partial(self._remove_pod, name))
 
     def _remove_pod(self, name: str) -> None:
@@ -244,7 +247,7 @@ class QueueActors:
             less = {"status": {"allocatable": {**amounts, GPU: self.rng.choice(("2", "4", "8"))}}}
             self.store.patch(PLAIN_NODES, "", name, less, subresource="status")
 
-    def _bring_back(self) -> None:
+    def _restore_node(self) -> None:
         for name in self._one_of(list(self.lost)):
             self.store.create(PLAIN_NODES, self.nodes[name])
             del self.lost[name]
@@ -258,7 +261,7 @@ class QueueActors:
         return self.store.list(kind).items
 
     def _one_of(self, choices: list[T]) -> list[T]:
-        """One of them, if there are any."""
+        """A list of one random choice; empty if there is none."""
         return [self.rng.choice(choices)] if choices else []
 
     def _patch(self, workload: Object, patch: Object, subresource: str = "") -> None:
@@ -271,9 +274,9 @@ def _since(workload: Object, kind: str) -> str:
 
 
 def _hosts(workload: Object) -> set[str]:
-    found: set[str] = set()
+    hosts: set[str] = set()
     for part in workload["status"]["admission"]["podSetAssignments"]:
         place = decode_assignment(Field(part["topologyAssignment"])) if "topologyAssignment" in part else None
         if place is not None and place.levels[-1] == HOSTNAME:
-            found |= {share.values[-1] for share in place.shares}
-    return found
+            hosts |= {share.values[-1] for share in place.shares}
+    return hosts

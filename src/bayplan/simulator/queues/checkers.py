@@ -1,4 +1,4 @@
-"""What must always hold of queues, read from the API's own objects after every step."""
+"""Invariants of queues, checked against the objects in the API after every step."""
 
 from __future__ import annotations
 
@@ -8,75 +8,75 @@ from dataclasses import dataclass, field
 from bayplan.dialects.kube.decode.wire import amounts_of
 from bayplan.model.node import HOSTNAME
 from bayplan.model.quota import Cell
-from bayplan.simulator.core.checkers import pods_that_hold, use_of, used_by
+from bayplan.simulator.core.checkers import pods_on_nodes, use_of, used_by
 from bayplan.simulator.queues.workload_view import Admitted, Object, conditions_of, read
 
 List = Callable[[str], Sequence[Object]]
 GRACE_SECONDS = 25.0  # news of what others did may be this late
 EVICTED_SECONDS = 75.0
-VAIN_SECONDS = 90.0
+STRANDED_SECONDS = 90.0
 NO_LIMIT = 2**62
 
 
 @dataclass(slots=True)
 class LimitExcess:
-    """What is above its limit. Shortly after others did something, that is theirs to answer for."""
+    """Usage above a limit. An excess is allowed if another actor caused it a short time ago."""
 
     excused: dict[object, int] = field(default_factory=dict)
     over: dict[object, int] = field(default_factory=dict)  # in this look
 
-    def judge(self, key: object, used: int, limit: int, *, others: bool) -> bool:
-        """Whether we are to blame."""
+    def is_violation(self, key: object, used: int, limit: int, *, others: bool) -> bool:
+        """Whether usage above a limit is a violation of Bayplan."""
         if used <= limit:
             return False
         allowed = used if others else self.excused.get(key, limit)
         self.over[key] = min(used, allowed)
         return used > allowed
 
-    def next_look(self) -> None:
-        """Forget what is no longer above its limit."""
+    def next_check(self) -> None:
+        """Forget excesses that are over."""
         self.excused, self.over = self.over, {}
 
 
 @dataclass(slots=True)
 class QueueChecker:
-    """Remembers what a single look cannot see: what others changed when, and who was told to leave."""
+    """Checks quota, hosts and domains; remembers when other actors changed what, and evictions."""
 
     known: dict[object, object] = field(default_factory=dict)
     changed: dict[object, float] = field(default_factory=dict)  # when others changed what
     disturbed: float = 0.0
     labels: dict[str, Mapping[str, str]] = field(default_factory=dict)  # also of nodes that are gone
     excess: LimitExcess = field(default_factory=LimitExcess)
-    leaving: dict[str, float] = field(default_factory=dict)
-    promised: dict[str, tuple[str, float]] = field(default_factory=dict)  # victim → for whom, and when
+    evicted_since: dict[str, float] = field(default_factory=dict)
+    preemptors: dict[str, tuple[str, float]] = field(default_factory=dict)  # victim → for whom, and when
     read: dict[str, tuple[str, Admitted]] = field(default_factory=dict)  # by uid, for a resourceVersion
     admissions: int = 0
-    held_up: Callable[[str], bool] = lambda _: False  # whether errors keep a Workload from being read
+    is_quarantined: Callable[[str], bool] = lambda _: False  # whether errors keep a Workload from being read
 
     def check(self, objects: List, now: float) -> Iterator[str]:
-        """Everything that is wrong right now."""
-        nodes, pods = objects("nodes"), pods_that_hold(objects("pods"))
+        """Yield a sentence for each violation in the current state."""
+        nodes, pods = objects("nodes"), pods_on_nodes(objects("pods"))
         flavors = {flavor["metadata"]["name"]: flavor["spec"] for flavor in objects("resourceflavors")}
         self.labels |= {node["metadata"]["name"]: node["metadata"]["labels"] for node in nodes}
-        self._note(objects, now)
+        self._record_changes(objects, now)
         holders = []
         for workload in objects("workloads"):
             yield from self._conditions(workload, now)
-            found = self._read(workload)
-            if found is not None:
-                yield from found.wrong
-                yield from _on_its_nodes(found, flavors, self.labels)
-                holders.append(found)
+            admitted = self._read(workload)
+            if admitted is not None:
+                yield from admitted.violations
+                yield from _check_flavor_nodes(admitted, flavors, self.labels)
+                holders.append(admitted)
         yield from self._quota(objects, holders, now)
         yield from self._hosts(nodes, pods, holders, now)
         yield from self._domains(objects("topologies"), nodes, holders, now)
-        yield from self._promises(objects("workloads"), now)
-        self.excess.next_look()
+        yield from self._check_preemptors(objects("workloads"), now)
+        self.excess.next_check()
 
     # ── what others did ──
 
-    def _note(self, objects: List, now: float) -> None:
-        """Remember when somebody else last changed something, by what it was."""
+    def _record_changes(self, objects: List, now: float) -> None:
+        """Remember when other actors last changed each kind of object."""
         seen: dict[object, object] = {}
         for plural in ("clusterqueues", "cohorts", "resourceflavors", "topologies"):
             seen |= {
@@ -85,7 +85,7 @@ class QueueChecker:
         for node in objects("nodes"):
             name = node["metadata"]["name"]
             seen["node", name] = (node["metadata"]["uid"], str(node["status"]), str(node["spec"]))
-        for pod in pods_that_hold(objects("pods")):
+        for pod in pods_on_nodes(objects("pods")):
             seen["pod", pod["spec"]["nodeName"], pod["metadata"]["uid"]] = True
         for workload in objects("workloads"):
             conditions = conditions_of(workload)
@@ -131,33 +131,36 @@ class QueueChecker:
         checks = status.get("admissionChecks") or []
         if admitted and not evicted and any(check["state"] != "Ready" for check in checks):
             yield f"workload {name} is admitted before its checks are ready"
-        if not (reserved and evicted) or self.held_up(name):
-            self.leaving.pop(meta["uid"], None)
-        elif now - self.leaving.setdefault(meta["uid"], now) > EVICTED_SECONDS:
-            yield f"workload {name} was told to leave and keeps its quota"
+        if not (reserved and evicted) or self.is_quarantined(name):
+            self.evicted_since.pop(meta["uid"], None)
+        elif now - self.evicted_since.setdefault(meta["uid"], now) > EVICTED_SECONDS:
+            yield f"workload {name} is evicted and keeps its quota"
 
-    def _promises(self, workloads: Sequence[Object], now: float) -> Iterator[str]:
-        """Whoever made others leave is admitted in the end, unless something else happened."""
+    def _check_preemptors(self, workloads: Sequence[Object], now: float) -> Iterator[str]:
+        """A preemptor is admitted in the end, unless other changes prevent it."""
         reserved = {w["metadata"]["uid"]: conditions_of(w).get("QuotaReserved", False) for w in workloads}
         for workload in workloads:
             status, uid = workload.get("status") or {}, workload["metadata"]["uid"]
-            told: Object = next((c for c in status.get("conditions") or () if c["type"] == "Preempted"), {})
-            _, found, after = str(told.get("message", "")).partition("(UID: ")
-            if told.get("status") == "True" and found:
-                self.promised.setdefault(uid, (after.split(",")[0], now))
+            condition: Object = next(
+                (c for c in status.get("conditions") or () if c["type"] == "Preempted"), {}
+            )
+            _, admitted, after = str(condition.get("message", "")).partition("(UID: ")
+            if condition.get("status") == "True" and admitted:
+                self.preemptors.setdefault(uid, (after.split(",")[0], now))
             else:
-                self.promised.pop(uid, None)
-            victor, since = self.promised.get(uid, ("", now))
-            undisturbed = self.disturbed <= since and now - since > VAIN_SECONDS
-            if undisturbed and not reserved.get(victor, True):
-                yield f"workload {workload['metadata']['name']} left in vain for {victor}"
+                self.preemptors.pop(uid, None)
+            preemptor, since = self.preemptors.get(uid, ("", now))
+            undisturbed = self.disturbed <= since and now - since > STRANDED_SECONDS
+            if undisturbed and not reserved.get(preemptor, True):
+                name = workload["metadata"]["name"]
+                yield f"workload {name} was preempted for {preemptor}, which is not admitted"
 
     # ── all of them together ──
 
     def _quota(self, objects: List, holders: Sequence[Admitted], now: float) -> Iterator[str]:
         others = self._recent("rule", now=now)
         for node, cell, used, limit in quota_use(objects("cohorts"), objects("clusterqueues"), holders):
-            if self.excess.judge(("quota", node, cell), used, limit, others=others):
+            if self.excess.is_violation(("quota", node, cell), used, limit, others=others):
                 yield f"{node} uses {used} {cell} of {limit}"
 
     def _hosts(
@@ -165,27 +168,32 @@ class QueueChecker:
     ) -> Iterator[str]:
         used = used_by(pods)
         for holder in holders:
-            for spot in holder.spots:
-                if spot.levels[-1] == HOSTNAME:
-                    for values, count in spot.shares:
-                        _add(used.setdefault(values[-1], {}), spot.each, count)
+            for placement in holder.placements:
+                if placement.levels[-1] == HOSTNAME:
+                    for values, count in placement.shares:
+                        _add(used.setdefault(values[-1], {}), placement.each, count)
         for name, resource, amount, limit in use_of(nodes, used):
             others = self._recent(("node", name), ("pod", name), now=now)
-            if self.excess.judge(("host", name, resource), amount, limit, others=others):
-                yield f"host {name} is promised {amount} {resource} of {limit}"
+            if self.excess.is_violation(("host", name, resource), amount, limit, others=others):
+                yield f"host {name} has {amount} {resource} assigned of {limit}"
 
     def _domains(
         self, topologies: Sequence[Object], nodes: Sequence[Object], holders: Sequence[Admitted], now: float
     ) -> Iterator[str]:
-        """Topologies that end above the host: what a lowest domain has in all."""
+        """Usage of the lowest domains of topologies without a host level."""
         for topology in topologies:
             levels = tuple(level["nodeLabel"] for level in topology["spec"]["levels"])
             if levels[-1] == HOSTNAME:
                 continue
             used: dict[tuple[str, ...], dict[str, int]] = {}
-            for spot in (spot for holder in holders for spot in holder.spots if spot.levels == levels):
-                for values, count in spot.shares:
-                    _add(used.setdefault(values, {}), spot.each, count)
+            for placement in (
+                placement
+                for holder in holders
+                for placement in holder.placements
+                if placement.levels == levels
+            ):
+                for values, count in placement.shares:
+                    _add(used.setdefault(values, {}), placement.each, count)
             for values, amounts in used.items():
                 inside = [
                     n
@@ -198,22 +206,26 @@ class QueueChecker:
                 others = self._recent(
                     *((sort, n["metadata"]["name"]) for n in inside for sort in ("node", "pod")), now=now
                 )
-                others = others or not inside or any(self._recent(key, now=now) for key in self._gone(nodes))
+                others = (
+                    others
+                    or not inside
+                    or any(self._recent(key, now=now) for key in self._deleted_nodes(nodes))
+                )
                 for resource, amount in amounts.items():
-                    if self.excess.judge(
+                    if self.excess.is_violation(
                         ("domain", values, resource), amount, has.get(resource, 0), others=others
                     ):
-                        yield f"domain {values} is promised {amount} {resource} of {has.get(resource, 0)}"
+                        yield f"domain {values} has {amount} {resource} assigned of {has.get(resource, 0)}"
 
-    def _gone(self, nodes: Sequence[Object]) -> list[tuple[str, str]]:
-        there = {node["metadata"]["name"] for node in nodes}
-        return [("node", name) for name in self.labels if name not in there]
+    def _deleted_nodes(self, nodes: Sequence[Object]) -> list[tuple[str, str]]:
+        present = {node["metadata"]["name"] for node in nodes}
+        return [("node", name) for name in self.labels if name not in present]
 
 
 def quota_use(
     cohorts: Sequence[Object], queues: Sequence[Object], holders: Sequence[Admitted]
 ) -> Iterator[tuple[str, Cell, int, int]]:
-    """For every node of the tree and every flavor and resource: what is used, and what may be."""
+    """Usage and limit for every node of the quota tree and every flavor and resource."""
     tree = _Tree(cohorts, queues, holders)
     for queue in queues:
         used = {
@@ -228,7 +240,7 @@ def quota_use(
 
 
 class _Tree:
-    """The quota tree as the API shows it, counted without any of our own arithmetic."""
+    """The quota tree of the API objects, computed independently of the scheduler."""
 
     def __init__(
         self, cohorts: Sequence[Object], queues: Sequence[Object], holders: Sequence[Admitted]
@@ -252,7 +264,7 @@ class _Tree:
                 mine[cell] = mine.get(cell, 0) + amount
 
     def has(self, name: str, cell: Cell) -> int:
-        """What it brings in, with what those below it lend."""
+        """Its own quota and what the nodes below it lend."""
         return self.quotas[name].get(cell, {}).get("nominalQuota", 0) + sum(
             min(self.has(child, cell), self._lends(child, cell)) for child in self.below.get(name, ())
         )
@@ -271,32 +283,32 @@ class _Tree:
         return NO_LIMIT if borrows is None else self.has(name, cell) + int(borrows)
 
     def _lends(self, name: str, cell: Cell) -> int:
-        found = self.quotas[name].get(cell, {}).get("lendingLimit")
-        return NO_LIMIT if found is None else int(found)
+        admitted = self.quotas[name].get(cell, {}).get("lendingLimit")
+        return NO_LIMIT if admitted is None else int(admitted)
 
 
 def _quotas(spec: Object) -> dict[Cell, dict[str, int]]:
-    found: dict[Cell, dict[str, int]] = {}
+    admitted: dict[Cell, dict[str, int]] = {}
     for group in spec.get("resourceGroups") or ():
         for flavor in group["flavors"]:
             for entry in flavor["resources"]:
                 name = entry["name"]
                 limits = {key: value for key, value in entry.items() if key != "name" and value is not None}
                 amounts = {key: amounts_of({name: value})[name] for key, value in limits.items()}
-                found[flavor["name"], name] = amounts
-    return found
+                admitted[flavor["name"], name] = amounts
+    return admitted
 
 
-def _on_its_nodes(
+def _check_flavor_nodes(
     holder: Admitted, flavors: Mapping[str, Object], labels: Mapping[str, Mapping[str, str]]
 ) -> Iterator[str]:
-    """A pod set stands on nodes of its flavor."""
-    for spot in holder.spots:
-        wanted = [flavors[name].get("nodeLabels") or {} for name in spot.flavors if name in flavors]
-        for values, _ in spot.shares if spot.levels[-1] == HOSTNAME else ():
+    """A pod set is placed on nodes of its flavor."""
+    for placement in holder.placements:
+        wanted = [flavors[name].get("nodeLabels") or {} for name in placement.flavors if name in flavors]
+        for values, _ in placement.shares if placement.levels[-1] == HOSTNAME else ():
             has = labels.get(values[-1], {})
             if any(has.get(key) != value for each in wanted for key, value in each.items()):
-                yield f"workload {holder.name} stands on {values[-1]}, which is not of its flavor"
+                yield f"workload {holder.name} is placed on {values[-1]}, which is not of its flavor"
 
 
 def _add(total: dict[str, int], amounts: Mapping[str, int], times: int = 1) -> None:

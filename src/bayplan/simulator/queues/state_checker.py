@@ -1,4 +1,4 @@
-"""Whether what admission believes agrees with itself, and with what a fresh start would believe."""
+"""Checks that the admission state is consistent, and equal to the state after a restart."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ from bayplan.state.admission.state import AdmissionState
 from bayplan.state.admission.usage import AdmittedUsage
 
 HOLDERS = (QueueEntryState.COMMITTED, QueueEntryState.HOLDING, QueueEntryState.PLACING)
-ROUNDS_MAX = 60
+CYCLES_MAX = 60
 
 
 def belief_is_consistent(state: AdmissionState) -> Iterator[str]:
-    """The books are what gangs hold in sum, and every gang is in exactly one place."""
+    """The quota tree is the sum of what gangs use, and every gang has exactly one queue state."""
     if state.holdings.made is not None:
         recount = QuotaTree(state.holdings.shared, (queue.node for queue in state.holdings.queues))
         for holding in state.holdings.by_gang.values():
             recount.use(holding.queue, holding.quota)
         ours, theirs = _usage(state.holdings.made), _usage(recount)
         if ours != theirs:
-            yield f"the books say {ours}, gangs hold {theirs}"
-    in_line: dict[Ref, list[str]] = {}
-    for name, line in state.lines.lines.items():
-        for standing in line.waiting():
-            in_line.setdefault(standing.demand.gang.source, []).append(name)
-    for ref, standing in state.lines.standings.items():
-        lines = in_line.pop(ref, [])
-        if lines != ([standing.queue] if standing.place is QueueEntryState.WAITING else []):
-            yield f"gang {ref.name} is {standing.place} and stands in {lines}"
-        if (standing.place in HOLDERS) != (ref in state.holdings.by_gang):
-            yield f"gang {ref.name} is {standing.place}, and its quota is not accounted for so"
-        if standing.place in (QueueEntryState.BACKOFF, QueueEntryState.COMMITTED) and standing.due == NEVER:
-            yield f"gang {ref.name} is {standing.place} for ever"
-    for ref in [*in_line, *(ref for ref in state.holdings.by_gang if ref not in state.lines.standings)]:
-        yield f"gang {ref.name} is gone and still accounted for"
+            yield f"the quota tree says {ours}, gangs use {theirs}"
+    pending_in: dict[Ref, list[str]] = {}
+    for name, queue in state.lines.lines.items():
+        for entry in queue.waiting():
+            pending_in.setdefault(entry.demand.gang.source, []).append(name)
+    for ref, entry in state.lines.standings.items():
+        queues = pending_in.pop(ref, [])
+        if queues != ([entry.queue] if entry.place is QueueEntryState.WAITING else []):
+            yield f"gang {ref.name} is {entry.place} and is pending in {queues}"
+        if (entry.place in HOLDERS) != (ref in state.holdings.by_gang):
+            yield f"gang {ref.name} is {entry.place}, and its quota is not counted accordingly"
+        if entry.place in (QueueEntryState.BACKOFF, QueueEntryState.COMMITTED) and entry.due == NEVER:
+            yield f"gang {ref.name} is {entry.place} forever"
+    for ref in [*pending_in, *(ref for ref in state.holdings.by_gang if ref not in state.lines.standings)]:
+        yield f"gang {ref.name} is deleted and still counted"
 
 
-def rooms_add_up(state: AdmissionState) -> Iterator[str]:
-    """What is free under every topology is what nodes have, less what gangs and pods take."""
+def check_free_capacity(state: AdmissionState) -> Iterator[str]:
+    """Free capacity of every topology is what nodes have, less the usage of gangs and pods."""
     known = state.holdings
     recount = AdmittedUsage(flavors=dict(known.flavors), shared=known.shared, queues=known.queues)
     recount.put_nodes(known.nodes)
@@ -65,13 +65,13 @@ def rooms_add_up(state: AdmissionState) -> Iterator[str]:
             if _nonzero(cluster.used.get(node, {})) != _nonzero(other.used.get(node, {})):
                 taken = f"{cluster.used.get(node)} taken on {node} instead of {other.used.get(node)}"
                 yield f"topology {name} has {taken}"
-        held = (
+        assigned = (
             {key: _nonzero(amounts) for key, amounts in c.held.items() if _nonzero(amounts)}
             for c in (cluster, other)
         )
-        ours, theirs = held
+        ours, theirs = assigned
         if ours != theirs:
-            yield f"topology {name} has {ours} promised instead of {theirs}"
+            yield f"topology {name} has {ours} assigned instead of {theirs}"
         one, two = cluster.snapshot(), other.snapshot()
         for resource, row in one.resources.items():
             if resource not in two.resources:
@@ -81,35 +81,38 @@ def rooms_add_up(state: AdmissionState) -> Iterator[str]:
                 yield f"topology {name} has {one.free[row]} {resource} free instead of {free}"
 
 
-def verdict(
-    role: AdmissionController, store: Store, now: float, sabotage: ErrorInjection | None = None
+def final_violations(
+    controller: AdmissionController, store: Store, now: float, error_injection: ErrorInjection | None = None
 ) -> Iterator[str]:
-    """After the faults: nothing is under way, and a fresh start would believe and decide the same."""
-    state = role.state
-    spared = {key for key in role.agenda if sabotage is not None and sabotage.excuses(key[1])}
-    if role.flying or set(role.agenda) - spared:
-        yield f"under way for ever: {sorted(role.flying)} and {sorted(set(role.agenda) - spared)}"
-    for ref, standing in state.lines.standings.items():
-        if standing.place is QueueEntryState.COMMITTED:
-            yield f"gang {ref.name} is still {standing.place}"
-    yield from rooms_add_up(state)
-    yield from _told(role, store)
-    fresh = AdmissionController(role.profile)
+    """After the faults: no work is in progress, and a restart would give the same state and decisions."""
+    state = controller.state
+    expected = {
+        key for key in controller.agenda if error_injection is not None and error_injection.expects(key[1])
+    }
+    if controller.flying or set(controller.agenda) - expected:
+        queued = sorted(set(controller.agenda) - expected)
+        yield f"work in progress forever: {sorted(controller.flying)} and {queued}"
+    for ref, entry in state.lines.standings.items():
+        if entry.place is QueueEntryState.COMMITTED:
+            yield f"gang {ref.name} is still {entry.place}"
+    yield from check_free_capacity(state)
+    yield from _check_pending_reasons(controller, store)
+    fresh = AdmissionController(controller.profile)
     Loop(EmbeddedBackend(store), (fresh,), MemoryJournal()).take_in(now)
     ours, theirs = _usage(state.holdings.books()), _usage(fresh.state.holdings.books())
     if ours != theirs:
-        yield f"the books say {ours}, a fresh list gives {theirs}"
-    yield from rooms_agree(state, fresh.state)
-    for ref, standing in fresh.state.lines.standings.items():
-        mine = state.lines.standings.get(ref)
-        if mine is None or mine.place != standing.place or mine.queue != standing.queue:
-            yield f"gang {ref.name} is {mine and mine.place}, a fresh list has it {standing.place}"
-    decide = fresh.decide if sabotage is None else partial(sabotage.decide, fresh)
-    yield from _stuck(role, fresh, decide, now)
+        yield f"the quota tree says {ours}, a fresh list gives {theirs}"
+    yield from check_same_capacity(state, fresh.state)
+    for ref, entry in fresh.state.lines.standings.items():
+        own_entry = state.lines.standings.get(ref)
+        if own_entry is None or own_entry.place != entry.place or own_entry.queue != entry.queue:
+            yield f"gang {ref.name} is {own_entry and own_entry.place}, a fresh list has it {entry.place}"
+    decide = fresh.decide if error_injection is None else partial(error_injection.decide, fresh)
+    yield from _stuck(controller, fresh, decide, now)
 
 
-def rooms_agree(state: AdmissionState, fresh: AdmissionState) -> Iterator[str]:
-    """The same room is free under every topology."""
+def check_same_capacity(state: AdmissionState, fresh: AdmissionState) -> Iterator[str]:
+    """The same capacity is free in every topology."""
     ours, theirs = state.holdings.supplies(), fresh.holdings.supplies()
     if set(ours) != set(theirs):
         yield f"topologies {sorted(ours)} are known, a fresh list has {sorted(theirs)}"
@@ -128,47 +131,50 @@ def rooms_agree(state: AdmissionState, fresh: AdmissionState) -> Iterator[str]:
 
 
 def _stuck(
-    role: AdmissionController, fresh: AdmissionController, decide: Callable[[Any, float], Plan], now: float
+    controller: AdmissionController,
+    fresh: AdmissionController,
+    decide: Callable[[Any, float], Plan],
+    now: float,
 ) -> Iterator[str]:
-    """Rounds of a fresh start, until it has nobody left to try."""
-    for _ in range(ROUNDS_MAX):
+    """Run cycles of a fresh controller until it has no gang left to try."""
+    for _ in range(CYCLES_MAX):
         view = fresh.look(now)
         if view is None:
             return
         plan = decide(view, now)
-        found = []
+        violations = []
         for action in plan.actions:
-            standing = role.state.lines.standings.get(action.gang)
-            if standing is not None and standing.place is QueueEntryState.PLACING and standing.due > now:
+            entry = controller.state.lines.standings.get(action.gang)
+            if entry is not None and entry.place is QueueEntryState.PLACING and entry.due > now:
                 continue  # ours tries again, too
             if isinstance(action, Admit):
-                found.append(f"gang {action.gang.name} would be admitted but waits")
+                violations.append(f"gang {action.gang.name} would be admitted but is pending")
             elif isinstance(action, EvictGang):
-                found.append(f"gang {action.gang.name} would have to leave but stays")
-        yield from found
-        if found:
+                violations.append(f"gang {action.gang.name} would be evicted but stays")
+        yield from violations
+        if violations:
             return
         fresh.assume(plan, now)
-    yield "a fresh start decides for ever"
+    yield "a fresh controller decides forever"
 
 
-def _told(role: AdmissionController, store: Store) -> Iterator[str]:
-    """Whoever waits was told why."""
-    strict = {name: line.strict for name, line in role.state.lines.lines.items()}
-    told = {w["metadata"]["name"]: conditions_of(w) for w in store.list(LISTED["workloads"]).items}
-    for ref, standing in role.state.lines.standings.items():
-        if strict.get(standing.queue):
+def _check_pending_reasons(controller: AdmissionController, store: Store) -> Iterator[str]:
+    """Every pending Workload has a QuotaReserved condition that says why."""
+    strict = {name: queue.strict for name, queue in controller.state.lines.lines.items()}
+    conditions = {w["metadata"]["name"]: conditions_of(w) for w in store.list(LISTED["workloads"]).items}
+    for ref, entry in controller.state.lines.standings.items():
+        if strict.get(entry.queue):
             continue  # those behind the first were not looked at
-        if standing.place is QueueEntryState.WAITING and "QuotaReserved" not in told.get(
+        if entry.place is QueueEntryState.WAITING and "QuotaReserved" not in conditions.get(
             ref.name, {"QuotaReserved": False}
         ):
-            yield f"gang {ref.name} waits and was never told why"
+            yield f"gang {ref.name} is pending without a reason"
 
 
-def _usage(books: QuotaTree) -> dict[str, dict[str, int]]:
-    accounts = [*((f"queue {n}", a) for n, a in books.queues.items()), *books.shared.items()]
-    found = {name: {"/".join(c): n for c, n in sorted(a.usage.items()) if n} for name, a in accounts}
-    return {name: usage for name, usage in sorted(found.items()) if usage}
+def _usage(tree: QuotaTree) -> dict[str, dict[str, int]]:
+    accounts = [*((f"queue {n}", a) for n, a in tree.queues.items()), *tree.shared.items()]
+    violations = {name: {"/".join(c): n for c, n in sorted(a.usage.items()) if n} for name, a in accounts}
+    return {name: usage for name, usage in sorted(violations.items()) if usage}
 
 
 def _nonzero(amounts: Mapping[str, int]) -> dict[str, int]:

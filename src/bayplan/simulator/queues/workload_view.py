@@ -1,4 +1,4 @@
-"""An admitted Workload as the API shows it: what it holds, and what is wrong with it by itself."""
+"""An admitted Workload as the API shows it: its quota, its placements, and violations in its own status."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PodSetPlacement:
-    """Where the pods of a pod set stand, and what each of them takes."""
+    """The placement of a pod set, and the requests of each pod."""
 
     pod_set: str
     flavors: tuple[str, ...]
@@ -30,53 +30,55 @@ class PodSetPlacement:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """What a Workload holds."""
+    """The quota and placements of a Workload."""
 
     name: str
     queue: str
     quota: Mapping[Cell, int]
-    spots: tuple[PodSetPlacement, ...]
-    wrong: tuple[str, ...]
+    placements: tuple[PodSetPlacement, ...]
+    violations: tuple[str, ...]
 
 
 def conditions_of(workload: Object) -> dict[str, bool]:
-    """Which conditions hold."""
+    """The conditions of a Workload, and whether each is true."""
     found = (workload.get("status") or {}).get("conditions") or ()
     return {condition["type"]: condition["status"] == "True" for condition in found}
 
 
 def read(workload: Object, labels: Mapping[str, Mapping[str, str]]) -> Admitted:
-    """A Workload that has an admission; the labels are those of nodes."""
+    """Read a Workload that has an admission; `labels` are those of nodes."""
     name, admission = workload["metadata"]["name"], workload["status"]["admission"]
-    given = {part["name"]: part for part in admission["podSetAssignments"]}
+    assignments = {part["name"]: part for part in admission["podSetAssignments"]}
     pod_sets = {pod_set["name"]: pod_set for pod_set in workload["spec"]["podSets"]}
-    wrong = (
-        [f"workload {name} is admitted with {sorted(given)} of {sorted(pod_sets)}"]
-        if set(given) != set(pod_sets)
+    violations = (
+        [f"workload {name} is admitted with {sorted(assignments)} of {sorted(pod_sets)}"]
+        if set(assignments) != set(pod_sets)
         else []
     )
     admitted = conditions_of(workload).get("Admitted", False)
     quota: dict[Cell, int] = {}
-    spots = []
-    over = {one["name"]: one["count"] for one in workload["status"].get("reclaimablePods") or ()}
+    placements = []
+    succeeded = {one["name"]: one["count"] for one in workload["status"].get("reclaimablePods") or ()}
     for part in admission["podSetAssignments"]:
         usage = amounts_of(part.get("resourceUsage"))
         pod_set = pod_sets.get(part["name"])
-        needed = part["count"] if pod_set is None else pod_set["count"] - over.get(part["name"], 0)
-        if pod_set is not None and over:  # pods that are over need no quota, nor a place if they come again
+        needed = part["count"] if pod_set is None else pod_set["count"] - succeeded.get(part["name"], 0)
+        if (
+            pod_set is not None and succeeded
+        ):  # pods that are over need no quota, nor a place if they come again
             pod_set = {**pod_set, "least": min(pod_set.get("minCount") or pod_set["count"], needed)}
         for resource, flavor in (part.get("flavors") or {}).items():
             held = usage.get(resource, 0) // max(part["count"], 1) * min(part["count"], needed)
             quota[flavor, resource] = quota.get((flavor, resource), 0) + held
         if pod_set is not None:
             each = _each(pod_set)
-            wrong += _counts(name, pod_set, part, each, usage, admitted)
-            spot = _spot(part, each)
-            if spot is not None:
-                spots.append(spot)
-                wrong += _place(name, pod_set, part, spot, labels)
-    wrong += _together(name, pod_sets, spots, labels)
-    return Admitted(name, admission["clusterQueue"], quota, tuple(spots), tuple(wrong))
+            violations += _check_counts(name, pod_set, part, each, usage, admitted)
+            placement = _placement(part, each)
+            if placement is not None:
+                placements.append(placement)
+                violations += _check_placement(name, pod_set, part, placement, labels)
+    violations += _check_groups(name, pod_sets, placements, labels)
+    return Admitted(name, admission["clusterQueue"], quota, tuple(placements), tuple(violations))
 
 
 def _each(pod_set: Object) -> dict[str, int]:
@@ -84,7 +86,7 @@ def _each(pod_set: Object) -> dict[str, int]:
     return pod_amounts(wire.spec)
 
 
-def _counts(
+def _check_counts(
     name: str,
     pod_set: Object,
     part: Object,
@@ -92,7 +94,7 @@ def _counts(
     usage: Mapping[str, int],
     admitted: bool,
 ) -> Iterator[str]:
-    """Whole or not at all, with quota for every pod."""
+    """All pods or at least the minimum are admitted, with quota for every pod."""
     count, least = part["count"], pod_set.get("least", pod_set.get("minCount") or pod_set["count"])
     if not least <= count <= pod_set["count"]:
         yield f"workload {name} is admitted with {count} of {pod_set['count']} pods of {part['name']}"
@@ -101,13 +103,13 @@ def _counts(
             yield f"workload {name} holds {usage.get(resource, 0)} {resource} for {count} times {amount}"
     delayed = part.get("delayedTopologyRequest") == "Pending"
     if admitted and delayed and "topologyAssignment" not in part:
-        yield f"workload {name} is admitted without a place for {part['name']}"
-    asks = pod_set.get("topologyRequest") or {}
-    if asks.get("required") and count and "topologyAssignment" not in part and not delayed:
-        yield f"workload {name} got no place for {part['name']}"
+        yield f"workload {name} is admitted without a placement for {part['name']}"
+    request = pod_set.get("topologyRequest") or {}
+    if request.get("required") and count and "topologyAssignment" not in part and not delayed:
+        yield f"workload {name} got no placement for {part['name']}"
 
 
-def _spot(part: Object, each: Mapping[str, int]) -> PodSetPlacement | None:
+def _placement(part: Object, each: Mapping[str, int]) -> PodSetPlacement | None:
     found = decode_assignment(Field(part["topologyAssignment"])) if "topologyAssignment" in part else None
     if found is None:
         return None
@@ -117,50 +119,58 @@ def _spot(part: Object, each: Mapping[str, int]) -> PodSetPlacement | None:
     )
 
 
-def _place(
-    name: str, pod_set: Object, part: Object, spot: PodSetPlacement, labels: Mapping[str, Mapping[str, str]]
-) -> Iterator[str]:
-    """Every pod stands somewhere; required domains and segments hold."""
-    placed = sum(count for _, count in spot.shares)
-    if placed != part["count"]:
-        yield f"workload {name} has places for {placed} of {part['count']} pods of {part['name']}"
-    wish = pod_set.get("topologyRequest") or {}
-    if wish.get("required"):
-        domains = _by_domain(spot, wish["required"], labels)
-        if len(domains) > 1:
-            yield f"workload {name} must be in one {wish['required']} but is in {sorted(domains)}"
-    if wish.get("podSetSliceSize"):
-        size, level = wish["podSetSliceSize"], wish["podSetSliceRequiredTopology"]
-        odd = sorted(domain for domain, count in _by_domain(spot, level, labels).items() if count % size)
-        if len(odd) > (1 if "least" in pod_set and part["count"] % size else 0):  # some pods are over
-            yield f"workload {name} has broken segments of {size} in {odd}"
-
-
-def _together(
+def _check_placement(
     name: str,
-    pod_sets: Mapping[str, Object],
-    spots: list[PodSetPlacement],
+    pod_set: Object,
+    part: Object,
+    placement: PodSetPlacement,
     labels: Mapping[str, Mapping[str, str]],
 ) -> Iterator[str]:
-    """Pod sets of a group share their required domain."""
+    """Every pod has a placement; required domains and segments hold."""
+    placed = sum(count for _, count in placement.shares)
+    if placed != part["count"]:
+        yield f"workload {name} has placements for {placed} of {part['count']} pods of {part['name']}"
+    request = pod_set.get("topologyRequest") or {}
+    if request.get("required"):
+        domains = _by_domain(placement, request["required"], labels)
+        if len(domains) > 1:
+            yield f"workload {name} must be in one {request['required']} but is in {sorted(domains)}"
+    if request.get("podSetSliceSize"):
+        size, level = request["podSetSliceSize"], request["podSetSliceRequiredTopology"]
+        uneven = sorted(
+            domain for domain, count in _by_domain(placement, level, labels).items() if count % size
+        )
+        if len(uneven) > (1 if "least" in pod_set and part["count"] % size else 0):  # some pods are over
+            yield f"workload {name} has broken segments of {size} in {uneven}"
+
+
+def _check_groups(
+    name: str,
+    pod_sets: Mapping[str, Object],
+    placements: list[PodSetPlacement],
+    labels: Mapping[str, Mapping[str, str]],
+) -> Iterator[str]:
+    """Pod sets of one group share their required domain."""
     domains: dict[tuple[str, str], set[str]] = {}
-    for spot in spots:
-        wish = pod_sets[spot.pod_set].get("topologyRequest") or {}
-        if wish.get("podSetGroupName") and wish.get("required"):
-            key = (wish["podSetGroupName"], wish["required"])
-            domains.setdefault(key, set()).update(_by_domain(spot, wish["required"], labels))
+    for placement in placements:
+        request = pod_sets[placement.pod_set].get("topologyRequest") or {}
+        if request.get("podSetGroupName") and request.get("required"):
+            key = (request["podSetGroupName"], request["required"])
+            domains.setdefault(key, set()).update(_by_domain(placement, request["required"], labels))
     for (group, level), found in domains.items():
         if len(found) > 1:
             yield f"workload {name}: group {group} must be in one {level} but is in {sorted(found)}"
 
 
-def _by_domain(spot: PodSetPlacement, level: str, labels: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
-    """Pods by domain of a level. Hosts that nobody ever saw do not count."""
+def _by_domain(
+    placement: PodSetPlacement, level: str, labels: Mapping[str, Mapping[str, str]]
+) -> dict[str, int]:
+    """Pods by domain of a level. Unknown hosts do not count."""
     found: dict[str, int] = {}
-    for values, count in spot.shares:
-        if level in spot.levels:
-            domain = "/".join(values[: spot.levels.index(level) + 1])
-        elif spot.levels[-1] == HOSTNAME and values[-1] in labels:
+    for values, count in placement.shares:
+        if level in placement.levels:
+            domain = "/".join(values[: placement.levels.index(level) + 1])
+        elif placement.levels[-1] == HOSTNAME and values[-1] in labels:
             domain = labels[values[-1]].get(level, "")
         else:
             continue

@@ -1,4 +1,4 @@
-"""Random queues before a small cluster of their own: topologies, flavors, cohorts, Workloads that come."""
+"""Random queues on a small cluster: topologies, flavors, cohorts, and the Workloads that arrive."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMITS = (None, None, 0, 4, 8)
 
 @dataclass(frozen=True, slots=True)
 class QueueWorld:
-    """What there is at the start, and who comes when."""
+    """The objects at the start, and the Workloads that are created later."""
 
     nodes: list[Object]
     rules: list[tuple[Kind, Object]]
@@ -38,19 +38,19 @@ def queue_world(rng: Random, until: float) -> QueueWorld:
     queues = [
         _queue(rng, f"queue-{number}", names, len(cohorts), check) for number in range(rng.randint(1, 4))
     ]
-    entrances = [_named(api_kinds.LOCAL_QUEUES, f"door-{n}", {"clusterQueue": f"queue-{n}"}, NAMESPACE)
+    local_queues = [_named(api_kinds.LOCAL_QUEUES, f"door-{n}", {"clusterQueue": f"queue-{n}"}, NAMESPACE)
                  for n in range(len(queues))]  # fmt: skip
-    entrances.append(_named(api_kinds.LOCAL_QUEUES, "side-door", {"clusterQueue": "queue-0"}, NAMESPACE))
-    rules = [*_topologies(names), *flavors, *cohorts, *queues, *entrances]
+    local_queues.append(_named(api_kinds.LOCAL_QUEUES, "side-door", {"clusterQueue": "queue-0"}, NAMESPACE))
+    rules = [*_topologies(names), *flavors, *cohorts, *queues, *local_queues]
     if check:
         controller = rng.choice(("example.com/gate", PROVISIONING))
         rules.insert(0, _named(api_kinds.CHECKS, CHECK, {"controllerName": controller}))
-    arrivals, seconds = _arrivals(rng, [obj["metadata"]["name"] for _, obj in entrances], until)
+    arrivals, seconds = _arrivals(rng, [obj["metadata"]["name"] for _, obj in local_queues], until)
     return QueueWorld(_nodes(rng), rules, arrivals, seconds)
 
 
-def stray_pod(name: str, on: str, gpus: int) -> Object:
-    """A pod of nobody's gang, on a node already."""
+def unmanaged_pod(name: str, on: str, gpus: int) -> Object:
+    """A pod without a gang that is bound to a node."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -65,7 +65,7 @@ def _named(kind: Kind, name: str, spec: Object, namespace: str = "") -> tuple[Ki
 
 
 def _nodes(rng: Random) -> list[Object]:
-    """Two or three racks of hosts in pools, and a rack whose hosts nobody tells apart."""
+    """Two or three racks of hosts in pools, and racks whose topology has no host level."""
     found: list[Object] = []
     for rack in range(rng.randint(2, 4)):
         pool = rng.choice(("gold", "silver"))
@@ -120,11 +120,11 @@ def _cohorts(rng: Random, flavors: list[str]) -> list[tuple[Kind, Object]]:
 
 def _queue(rng: Random, name: str, flavors: list[str], cohorts: int, check: bool) -> tuple[Kind, Object]:
     shared = bool(cohorts) and rng.random() < 0.8
-    mine = rng.sample(flavors, rng.randint(1, len(flavors)))
+    own_flavors = rng.sample(flavors, rng.randint(1, len(flavors)))
     spec: Object = {
         "namespaceSelector": {},
         "queueingStrategy": rng.choice(("BestEffortFIFO", "BestEffortFIFO", "BestEffortFIFO", "StrictFIFO")),
-        "resourceGroups": [_group(rng, mine, limited=shared)],
+        "resourceGroups": [_group(rng, own_flavors, limited=shared)],
         "preemption": _preemption(rng),
         "flavorFungibility": {
             "whenCanBorrow": rng.choice(("MayStopSearch", "TryNextFlavor")),
@@ -135,8 +135,8 @@ def _queue(rng: Random, name: str, flavors: list[str], cohorts: int, check: bool
         spec["cohortName"] = f"cohort-{rng.randrange(cohorts)}"
         spec["fairSharing"] = {"weight": rng.choice(("1", "2", "500m"))}
     if check and rng.random() < 0.6:
-        some = {"onFlavors": [mine[0]]} if rng.random() < 0.3 else {}
-        spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": CHECK, **some}]}
+        on_flavors = {"onFlavors": [own_flavors[0]]} if rng.random() < 0.3 else {}
+        spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": CHECK, **on_flavors}]}
     return _named(api_kinds.CLUSTER_QUEUES, name, spec)
 
 
@@ -178,13 +178,13 @@ def _preemption(rng: Random) -> dict[str, Any]:
     return found
 
 
-def _arrivals(rng: Random, doors: list[str], until: float) -> tuple[list[Arrival], dict[str, float]]:
+def _arrivals(rng: Random, local_queues: list[str], until: float) -> tuple[list[Arrival], dict[str, float]]:
     found: list[Arrival] = []
     seconds: dict[str, float] = {}
     for number in range(rng.randint(6, 14)):
         name = f"work-{number}"
         spec: Object = {
-            "queueName": rng.choice(doors),
+            "queueName": rng.choice(local_queues),
             "priority": rng.choice((0, 0, 10, 50, 100)),
             "active": True,
             "podSets": _pod_sets(rng),
@@ -197,34 +197,34 @@ def _arrivals(rng: Random, doors: list[str], until: float) -> tuple[list[Arrival
 def _pod_sets(rng: Random) -> list[Object]:
     count = rng.choice((1, 2, 2, 3, 4, 4, 6))
     main: Object = {"name": "main", "count": count, "template": _template(rng.choice((0, 1, 1, 2, 2, 4)))}
-    wish = _wish(rng, count)
-    if wish:
-        main["topologyRequest"] = wish
-    if count > 1 and rng.random() < 0.2 and "podSetSliceSize" not in wish:
+    request = _topology_request(rng, count)
+    if request:
+        main["topologyRequest"] = request
+    if count > 1 and rng.random() < 0.2 and "podSetSliceSize" not in request:
         main["minCount"] = rng.randint(1, count - 1)
     if rng.random() < 0.75 or "minCount" in main:
         return [main]
     driver: Object = {"name": "driver", "count": 1, "template": _template(rng.choice((0, 1)))}
-    if {"required", "preferred"} & set(wish) and "podSetSliceSize" not in wish and rng.random() < 0.5:
-        wish["podSetGroupName"] = "all"
-        driver["topologyRequest"] = dict(wish)
+    if {"required", "preferred"} & set(request) and "podSetSliceSize" not in request and rng.random() < 0.5:
+        request["podSetGroupName"] = "all"
+        driver["topologyRequest"] = dict(request)
     return [driver, main]
 
 
-def _wish(rng: Random, count: int) -> Object:
+def _topology_request(rng: Random, count: int) -> Object:
     kind, level = rng.random(), rng.choice((BLOCK, RACK))
     if kind < 0.2:
-        wish: Object = {"required": level}
+        request: Object = {"required": level}
     elif kind < 0.35:
-        wish = {"preferred": level}
+        request = {"preferred": level}
     elif kind < 0.45:
-        wish = {"unconstrained": True}
+        request = {"unconstrained": True}
     else:
-        wish = {}
+        request = {}
     if count in (4, 6) and rng.random() < 0.25:
         outer = {"required": BLOCK} if rng.random() < 0.5 else {"preferred": BLOCK}
-        wish = {**outer, "podSetSliceRequiredTopology": RACK, "podSetSliceSize": 2}
-    return wish
+        request = {**outer, "podSetSliceRequiredTopology": RACK, "podSetSliceSize": 2}
+    return request
 
 
 def _template(gpus: int) -> Object:

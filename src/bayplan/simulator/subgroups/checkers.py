@@ -1,6 +1,6 @@
-"""What must always hold of groups with sub-groups and of their queues, by the API's own objects.
+"""Invariants of groups with sub-groups and of their queues, checked against the objects in the API.
 
-Plans are held against what we were told when we decided: nobody can respect what he cannot know.
+Plans are checked against the objects that the scheduler had received when it decided.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from bayplan.backends.fake_controllers.objects import phase_of
 from bayplan.dialects.kai.status.messages import CONDITION
 from bayplan.model.plan import Bind, Nominate, Plan, PreemptPod
 from bayplan.model.pod import PodKey
-from bayplan.simulator.core.checkers import over_committed, pods_that_hold
-from bayplan.simulator.pods.gang_view import Object, is_ours, waits
+from bayplan.simulator.core.checkers import over_committed, pods_on_nodes
+from bayplan.simulator.pods.gang_view import Object, is_ours, is_pending
 from bayplan.simulator.subgroups.group_view import (
     GroupView,
     List,
-    bonds_hold,
-    books,
-    claim_of,
+    check_shared_domains,
     group_of,
-    groves,
-    holds,
+    group_views,
+    priority_in_group,
+    queue_usage,
+    uses_node,
 )
 from bayplan.simulator.subgroups.queue_view import CPU, QueueUsageView, amounts_of_pod
 from bayplan.state.scheduling.state import SchedulingState
 
-SLACK_SECONDS = 60.0  # writes that nobody answers, backoff, pods that take their time to go
+GRACE_SECONDS = 60.0  # writes that nobody answers, backoff, pods that take their time to go
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPreemption:
-    """Somebody was sent away for a group that waits."""
+    """A pod was preempted for a pending group."""
 
     when: float
     victim: str
@@ -46,7 +46,7 @@ class GroupPreemption:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """When a pod got its node, and on whose account."""
+    """When a pod was bound, with its group, priority and queue."""
 
     when: float
     group: str
@@ -56,214 +56,254 @@ class Bound:
 
 @dataclass(slots=True)
 class SubgroupChecker:
-    """Remembers what a single look cannot see: who was bound when, who stands in part, who went for whom."""
+    """Checks groups; remembers when pods were bound, which groups are partial, and preemptions."""
 
     heal_seconds: float
     bound: dict[str, Bound] = field(default_factory=dict)  # pods of ours, by uid
-    since: dict[str, float] = field(default_factory=dict)  # groups that stand in part
-    claims: list[GroupPreemption] = field(default_factory=list)
-    sent: set[str] = field(default_factory=set)  # uids of those who were sent away
+    partial_since: dict[str, float] = field(default_factory=dict)  # groups that stand in part
+    preemptions: list[GroupPreemption] = field(default_factory=list)
+    preempted: set[str] = field(default_factory=set)  # uids of those who were sent away
 
     # ── what the API shows ──
 
-    def check(self, objects: List, now: float, told: Collection[PodKey], *, exact: bool) -> Iterator[str]:
-        """Everything that is wrong right now.
+    def check(self, objects: List, now: float, known: Collection[PodKey], *, exact: bool) -> Iterator[str]:
+        """Yield a sentence for each violation in the current state.
 
-        Pods of others count as far as we were told of them; `exact`: every write of late did what we believe.
+        Pods of another scheduler count if their node is in `known`; `exact`: no recent write is uncertain.
         """
-        fresh = [pod for pod in objects("pods") if self._is_new(pod)]
-        found = groves(objects)
-        if fresh:
+        new_pods = [pod for pod in objects("pods") if self._is_new(pod)]
+        views = group_views(objects)
+        if new_pods:
             nodes = objects("nodes")
             labels = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in nodes}
-            there = [pod for pod in pods_that_hold(objects("pods")) if is_ours(pod) or _key(pod) in told]
-            touched = {pod["spec"]["nodeName"] for pod in fresh}
-            yield from over_committed([n for n in nodes if n["metadata"]["name"] in touched], there)
-            names = [name for name in dict.fromkeys(map(group_of, fresh)) if name in found]
+            placed = [pod for pod in pods_on_nodes(objects("pods")) if is_ours(pod) or _key(pod) in known]
+            touched = {pod["spec"]["nodeName"] for pod in new_pods}
+            yield from over_committed([n for n in nodes if n["metadata"]["name"] in touched], placed)
+            names = [name for name in dict.fromkeys(map(group_of, new_pods)) if name in views]
             for name in names:
-                yield from bonds_hold(found[name], labels)
+                yield from check_shared_domains(views[name], labels)
             if exact:
-                kept = books(objects, found)
-                for grove in (found[name] for name in names if found[name].known):
-                    yield from kept.too_much(grove.queue, lasting=grove.lasting)
-        for pod in fresh:
-            grove = found.get(group_of(pod), GroupView(""))
-            bound = Bound(now, grove.name, claim_of(pod, grove), grove.queue)
+                usage = queue_usage(objects, views)
+                for view in (views[name] for name in names if views[name].known):
+                    yield from usage.over_limit(view.queue, non_preemptible=view.non_preemptible)
+        for pod in new_pods:
+            view = views.get(group_of(pod), GroupView(""))
+            bound = Bound(now, view.name, priority_in_group(pod, view), view.queue)
             self.bound[pod["metadata"]["uid"]] = bound
-        for grove in found.values():
-            yield from self._partial(grove, now)
+        for view in views.values():
+            yield from self._partial(view, now)
 
     def _is_new(self, pod: Object) -> bool:
         bound = is_ours(pod) and bool(pod["spec"].get("nodeName"))
         return bound and pod["metadata"]["uid"] not in self.bound
 
-    def _partial(self, grove: GroupView, now: float) -> Iterator[str]:
-        """A group that stands in part is made whole or goes, after the grace; unless it is about to end."""
-        if not stale(grove):
-            self.since.pop(grove.name, None)
-        elif now - self.since.setdefault(grove.name, now) > 2 * self.heal_seconds + SLACK_SECONDS:
-            seconds = now - self.since[grove.name]
-            yield f"{grove.name} lacks {grove.short(grove.standing())} for {seconds:.0f} s"
+    def _partial(self, view: GroupView, now: float) -> Iterator[str]:
+        """A partially bound group is completed or unbound after the grace period, unless it is finishing."""
+        if not is_partial(view):
+            self.partial_since.pop(view.name, None)
+        elif now - self.partial_since.setdefault(view.name, now) > 2 * self.heal_seconds + GRACE_SECONDS:
+            seconds = now - self.partial_since[view.name]
+            yield f"{view.name} lacks {view.missing_pods(view.bound_pods())} for {seconds:.0f} s"
 
     def restarted(self) -> None:
-        """Whoever starts anew cannot know for how long a group has stood in part."""
-        self.since.clear()
+        """Forget since when groups are partially bound, as the scheduler does when it restarts."""
+        self.partial_since.clear()
 
     # ── what is decided ──
 
-    def planned(self, plan: Plan, told: List, belief: SchedulingState, now: float) -> Iterator[str]:
-        """Nobody starts in part or beyond a limit; nobody yields to a lower claim.
+    def check_plan(self, plan: Plan, known: List, state: SchedulingState, now: float) -> Iterator[str]:
+        """No group starts partially or above a limit; each victim may be preempted by its preemptor.
 
-        Pods whose binding is under way count as bound, and those who were sent away as leaving; before
-        anything is taken from a queue it also has what is promised to it, or given to it now.
+        Assumed pods count as bound, and preempted pods as terminating. The usage of a queue before a
+        preemption includes nominated pods and the binds of this plan.
         """
-        assumed = belief.store.assumed
+        assumed = state.store.assumed
         binds = [one for one in plan.actions if isinstance(one, Bind)]
-        moves = [one for one in plan.actions if isinstance(one, PreemptPod)]
-        if not binds and not moves:
+        preempt_actions = [one for one in plan.actions if isinstance(one, PreemptPod)]
+        if not binds and not preempt_actions:
             return
-        objects = {plural: told(plural) for plural in ("pods", "groups", "queues")}
-        found = groves(objects.__getitem__)
+        objects = {plural: known(plural) for plural in ("pods", "groups", "queues")}
+        views = group_views(objects.__getitem__)
         pods = {_key(pod): pod for pod in objects["pods"]}
-        for key in belief.store.displaced:
+        for key in state.store.displaced:
             if key in pods:
                 pods[key]["metadata"]["deletionTimestamp"] = "soon"
-        going = {move.pod.key for move in moves}
-        kept = books(objects.__getitem__, found)
-        standing = {
-            name: [pod for pod in grove.pods if _key(pod) not in going and (holds_or_did(pod, assumed))]
-            for name, grove in found.items()
+        preempted_keys = {preemption_action.pod.key for preemption_action in preempt_actions}
+        usage = queue_usage(objects.__getitem__, views)
+        bound_by_group = {
+            name: [
+                pod
+                for pod in view.pods
+                if _key(pod) not in preempted_keys and (is_bound_or_assumed(pod, assumed))
+            ]
+            for name, view in views.items()
         }
         for key in assumed:
-            if (pod := pods.get(key)) is not None and not holds(pod):
-                _take(kept, found.get(group_of(pod)), pod)
-        before = replace(kept, use=dict(kept.use), lasting=dict(kept.lasting))
-        given = [one.pod.key for one in plan.actions if isinstance(one, Bind) or _promises(one)]
-        for key in dict.fromkeys((*belief.store.nominations, *given)):
+            if (pod := pods.get(key)) is not None and not uses_node(pod):
+                _take(usage, views.get(group_of(pod)), pod)
+        before = replace(usage, use=dict(usage.use), non_preemptible=dict(usage.non_preemptible))
+        newly_assigned = [one.pod.key for one in plan.actions if isinstance(one, Bind) or _is_nomination(one)]
+        for key in dict.fromkeys((*state.store.nominations, *newly_assigned)):
             if (pod := pods.get(key)) is not None:
-                _take(before, found.get(group_of(pod)), pod)
-        yield from self._moved(moves, found, pods, kept, standing, before.use, now)
+                _take(before, views.get(group_of(pod)), pod)
+        yield from self._check_preemptions(
+            preempt_actions, views, pods, usage, bound_by_group, before.use, now
+        )
         for bind in binds:
-            grove, pod = found.get(bind.gang.name), pods.get(bind.pod.key)
-            if grove is not None and pod is not None:
-                standing[grove.name].append(pod)
-                _take(kept, grove, pod)
+            view, pod = views.get(bind.gang.name), pods.get(bind.pod.key)
+            if view is not None and pod is not None:
+                bound_by_group[view.name].append(pod)
+                _take(usage, view, pod)
         for name in dict.fromkeys(bind.gang.name for bind in binds):
-            grove = found.get(name)
-            if grove is None or not grove.known:
-                yield f"pods of {name} would start, and nobody knows such a group"
+            view = views.get(name)
+            if view is None or not view.known:
+                yield f"pods of {name} would start, but the group does not exist"
                 continue
-            if short := grove.short(standing[name]):
-                yield f"{name} would start while it lacks {short}"
-            yield from kept.too_much(grove.queue, lasting=grove.lasting)
+            if missing_pods := view.missing_pods(bound_by_group[name]):
+                yield f"{name} would start while it lacks {missing_pods}"
+            yield from usage.over_limit(view.queue, non_preemptible=view.non_preemptible)
 
-    def _moved(
-        self, moves: Sequence[PreemptPod], found: dict[str, GroupView], pods: dict[PodKey, Object], kept: QueueUsageView,
-        standing: dict[str, list[Object]], before: dict[str, int], now: float,
+    def _check_preemptions(
+        self, preempt_actions: Sequence[PreemptPod], views: dict[str, GroupView],
+        pods: dict[PodKey, Object], usage: QueueUsageView,
+        bound_by_group: dict[str, list[Object]], before: dict[str, int], now: float,
     ) -> Iterator[str]:  # fmt: skip
-        self.sent |= {move.pod.uid for move in moves}
-        for move in moves:
-            victim, by = pods.get(move.pod.key), found.get(move.by.name)
-            if victim is None or by is None or victim["metadata"]["uid"] != move.pod.uid:
+        self.preempted |= {preemption_action.pod.uid for preemption_action in preempt_actions}
+        for preemption_action in preempt_actions:
+            victim, by = pods.get(preemption_action.pod.key), views.get(preemption_action.by.name)
+            if victim is None or by is None or victim["metadata"]["uid"] != preemption_action.pod.uid:
                 continue
-            whose = found.get(group_of(victim))
-            _take(kept, whose, victim, -1)
-            if move.undoes:
-                if whose is not None and not whose.short(whose.standing()):
-                    yield f"{whose.name} is taken back, though it has all that it needs"
+            victim_group = views.get(group_of(victim))
+            _take(usage, victim_group, victim, -1)
+            if preemption_action.undoes:
+                if victim_group is not None and not victim_group.missing_pods(victim_group.bound_pods()):
+                    yield f"{victim_group.name} is unbound, though it has its minimums"
                 continue
-            if whose is not by:
-                yield from _has_the_claim(move, victim, whose, by, kept, before)
-            waiting = tuple(pod["metadata"]["uid"] for pod in by.waiting())
-            of = "" if whose is None else whose.name
-            self.claims.append(
-                GroupPreemption(now, move.pod.key.name, of, by.name, by.priority, by.queue, waiting)
+            if victim_group is not by:
+                yield from _check_may_preempt(preemption_action, victim, victim_group, by, usage, before)
+            waiting = tuple(pod["metadata"]["uid"] for pod in by.pending_pods())
+            of = "" if victim_group is None else victim_group.name
+            self.preemptions.append(
+                GroupPreemption(
+                    now, preemption_action.pod.key.name, of, by.name, by.priority, by.queue, waiting
+                )
             )
-        moving = {group_of(pods[move.pod.key]) for move in moves if move.to and move.pod.key in pods}
-        sent = [pods[move.pod.key] for move in moves if move.pod.key in pods and not move.undoes]
-        helped = {move.by.name for move in moves if move.pod.gang == move.by and not move.undoes}
-        for name in dict.fromkeys(map(group_of, sent)):
-            grove, left = found.get(name), standing.get(name, [])
-            if name in helped and grove is not None:
-                yield from _can_do_without(grove, left, [pod for pod in sent if group_of(pod) == name])
+        consolidated = {
+            group_of(pods[preemption_action.pod.key])
+            for preemption_action in preempt_actions
+            if preemption_action.to and preemption_action.pod.key in pods
+        }
+        preempted = [
+            pods[preemption_action.pod.key]
+            for preemption_action in preempt_actions
+            if preemption_action.pod.key in pods and not preemption_action.undoes
+        ]
+        self_preempting = {
+            preemption_action.by.name
+            for preemption_action in preempt_actions
+            if preemption_action.pod.gang == preemption_action.by and not preemption_action.undoes
+        }
+        for name in dict.fromkeys(map(group_of, preempted)):
+            view, remaining = views.get(name), bound_by_group.get(name, [])
+            if name in self_preempting and view is not None:
+                yield from _check_self_preemption(
+                    view, remaining, [pod for pod in preempted if group_of(pod) == name]
+                )
                 continue
-            if grove is None or not grove.known or name in moving or not kept.is_leaf(grove.queue):
+            if view is None or not view.known or name in consolidated or not usage.is_leaf(view.queue):
                 continue
-            if any(map(holds, left)) and grove.short(left) and not grove.short(grove.standing()):
-                yield f"{name} would lack {grove.short(left)} without those sent away, and the rest stays"
+            if (
+                any(map(uses_node, remaining))
+                and view.missing_pods(remaining)
+                and not view.missing_pods(view.bound_pods())
+            ):
+                missing = view.missing_pods(remaining)
+                yield f"{name} would lack {missing} without the preempted pods, and its other pods stay"
 
     # ── in the end ──
 
-    def in_vain(self, since: float) -> Iterator[str]:
-        """Of those sent away after that moment: for whom, if not for one that then got its places?
+    def check_useful_preemptions(self, partial_since: float) -> Iterator[str]:
+        """Preemptions after that time whose preemptor got no node.
 
-        Or for one that another got ahead of in the meantime.
+        Unless a pod of a higher priority or of another queue was bound in the meantime.
         """
-        for claim in self.claims:
-            got = any(uid in self.bound and self.bound[uid].when >= claim.when for uid in claim.waiting)
-            outdone = any(
-                one.when >= claim.when
-                and one.group not in (claim.by, claim.of)
-                and (one.priority > claim.priority or one.queue != claim.queue)
+        for preemption in self.preemptions:
+            was_bound = any(
+                uid in self.bound and self.bound[uid].when >= preemption.when for uid in preemption.waiting
+            )
+            overtaken = any(
+                one.when >= preemption.when
+                and one.group not in (preemption.by, preemption.of)
+                and (one.priority > preemption.priority or one.queue != preemption.queue)
                 for one in self.bound.values()
             )
-            if claim.when > since and not got and not outdone:
-                yield f"pod {claim.victim} was sent away for {claim.by}, which has got no place"
+            if preemption.when > partial_since and not was_bound and not overtaken:
+                yield f"pod {preemption.victim} was preempted for {preemption.by}, which got no node"
 
 
-def stale(grove: GroupView) -> bool:
-    """Whether a group stands in part, and not because it is about to end."""
-    standing = grove.standing()
-    ends = any(phase_of(pod) == "Succeeded" for pod in standing)
-    return grove.known and not grove.flawed and bool(standing) and not ends and bool(grove.short(standing))
+def is_partial(view: GroupView) -> bool:
+    """Whether a group is partially bound, and not because it is finishing."""
+    bound_pods = view.bound_pods()
+    ends = any(phase_of(pod) == "Succeeded" for pod in bound_pods)
+    return (
+        view.known
+        and not view.invalid
+        and bool(bound_pods)
+        and not ends
+        and bool(view.missing_pods(bound_pods))
+    )
 
 
-def holds_or_did(pod: Object, assumed: Collection[PodKey]) -> bool:
-    """Whether a pod stands, as far as we know or believe."""
-    return holds(pod) or phase_of(pod) == "Succeeded" or (_key(pod) in assumed and waits(pod))
+def is_bound_or_assumed(pod: Object, assumed: Collection[PodKey]) -> bool:
+    """Whether a pod is bound, succeeded or assumed."""
+    return uses_node(pod) or phase_of(pod) == "Succeeded" or (_key(pod) in assumed and is_pending(pod))
 
 
-def _can_do_without(grove: GroupView, left: Sequence[Object], sent: Sequence[Object]) -> Iterator[str]:
-    """A group sends pods of its own away only if it lacks others, and never lacks more for it."""
-    lacks = grove.short([*left, *sent])
+def _check_self_preemption(
+    view: GroupView, remaining: Sequence[Object], preempted: Sequence[Object]
+) -> Iterator[str]:
+    """A group preempts its own surplus pods only if others are missing, and only surplus pods."""
+    lacks = view.missing_pods([*remaining, *preempted])
     if not lacks:
-        yield f"{grove.name} sends pods of its own away, though it has all that it needs"
-    if grove.short(left) != lacks:
-        yield f"{grove.name} would lack {grove.short(left)} without pods of its own, not only {lacks}"
+        yield f"{view.name} preempts its own pods, though it has its minimums"
+    if view.missing_pods(remaining) != lacks:
+        missing = view.missing_pods(remaining)
+        yield f"{view.name} would lack {missing} after preempting its own pods, not only {lacks}"
 
 
-def _has_the_claim(
-    move: PreemptPod,
+def _check_may_preempt(
+    preemption_action: PreemptPod,
     victim: Object,
-    whose: GroupView | None,
+    victim_group: GroupView | None,
     by: GroupView,
-    kept: QueueUsageView,
+    usage: QueueUsageView,
     before: dict[str, int],
 ) -> Iterator[str]:
-    """Nobody who lasts goes; others go for a more important one of their queue, or if theirs has too much."""
-    name, rank = victim["metadata"]["name"], claim_of(victim, whose)
-    if whose is not None and whose.lasting:
-        yield f"pod {name} has to go for {by.name}, but it is not preemptible"
-    if move.to:
+    """A victim is preemptible, and of lower priority in the same queue, or of a queue above its quota."""
+    name, priority = victim["metadata"]["name"], priority_in_group(victim, victim_group)
+    if victim_group is not None and victim_group.non_preemptible:
+        yield f"pod {name} would be preempted for {by.name}, but it is not preemptible"
+    if preemption_action.to:
         return
-    if whose is None or not kept.is_leaf(by.queue) or by.queue == whose.queue:
-        if rank >= by.priority:
-            yield f"pod {name} of priority {rank} has to go for {by.name} of priority {by.priority}"
+    if victim_group is None or not usage.is_leaf(by.queue) or by.queue == victim_group.queue:
+        if priority >= by.priority:
+            yield f"pod {name} of priority {priority} would be preempted for {by.name} ({by.priority})"
         return
-    branch = kept.part_ways(by.queue, whose.queue)[1]
-    quota = kept.quota(branch) if branch in kept.queues else 0
+    branch = usage.diverging_queues(by.queue, victim_group.queue)[1]
+    quota = usage.quota(branch) if branch in usage.queues else 0
     if quota is None or before.get(branch, 0) <= quota:
         has = before.get(branch, 0)
-        yield f"pod {name} has to go for {by.name} of {by.queue}, but {branch} has {has} cpu of its {quota}"
+        preemptor = f"{by.name} of {by.queue}"
+        yield f"pod {name} would be preempted for {preemptor}, but {branch} has {has} cpu of its {quota}"
 
 
-def _promises(action: object) -> TypeGuard[Nominate]:
+def _is_nomination(action: object) -> TypeGuard[Nominate]:
     return isinstance(action, Nominate) and bool(action.node)
 
 
-def _take(kept: QueueUsageView, grove: GroupView | None, pod: Object, sign: int = 1) -> None:
-    if grove is not None and grove.known:
-        kept.take(grove.queue, sign * amounts_of_pod(pod).get(CPU, 0), lasting=grove.lasting)
+def _take(usage: QueueUsageView, view: GroupView | None, pod: Object, sign: int = 1) -> None:
+    if view is not None and view.known:
+        usage.take(view.queue, sign * amounts_of_pod(pod).get(CPU, 0), non_preemptible=view.non_preemptible)
 
 
 def _key(pod: Object) -> PodKey:
@@ -273,44 +313,44 @@ def _key(pod: Object) -> PodKey:
 # ── at the end ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def groups_are_told(objects: List) -> Iterator[str]:
-    """A group that waits says why; one that does not says nothing; all say truly how many of them run."""
-    found = groves(objects)
+def check_group_status(objects: List) -> Iterator[str]:
+    """A pending group has a condition with the reason, other groups have none; pod counts are right."""
+    views = group_views(objects)
     for group in objects("groups"):
         name, status = group["metadata"]["name"], group.get("status") or {}
-        grove = found.get(name)
-        if grove is None:
+        view = views.get(name)
+        if view is None:
             continue
-        wanting = [pod for pod in grove.pods if waits(pod)]
-        said = [one for one in status.get("schedulingConditions") or () if one["type"] == CONDITION]
-        if wanting and not any(one.get("status") == "True" and one.get("message") for one in said):
-            yield f"group {name} waits and does not say why"
-        if grove.pods and not wanting and said:
-            yield f"group {name} says that it waits, but nobody does: {said[0].get('message')}"
-        counts = _counts(grove.pods)
+        pending = [pod for pod in view.pods if is_pending(pod)]
+        conditions = [one for one in status.get("schedulingConditions") or () if one["type"] == CONDITION]
+        if pending and not any(one.get("status") == "True" and one.get("message") for one in conditions):
+            yield f"group {name} is pending without a reason"
+        if view.pods and not pending and conditions:
+            yield f"group {name} has a pending condition, but no pending pod: {conditions[0].get('message')}"
+        counts = _counts(view.pods)
         if {key: status.get(key) or 0 for key in counts} != counts:
-            yield f"group {name} says {status}, but has {counts}"
+            yield f"group {name} has status {status}, but pods {counts}"
 
 
-def queues_are_told(objects: List) -> Iterator[str]:
-    """What queues say of what they have is what their pods have."""
-    found = groves(objects)
-    held = QueueUsageView.of(objects("queues"))
-    for grove in found.values():
-        for pod in pods_that_hold(grove.pods):
-            _take(held, grove, pod)
+def check_queue_status(objects: List) -> Iterator[str]:
+    """The status of a queue has the usage of its pods."""
+    views = group_views(objects)
+    usage = QueueUsageView.of(objects("queues"))
+    for view in views.values():
+        for pod in pods_on_nodes(view.pods):
+            _take(usage, view, pod)
     for queue in objects("queues"):
         name = queue["metadata"]["name"]
-        said = ((queue.get("status") or {}).get("allocated") or {}).get(CPU, "0")
-        if _milli(said) != held.use.get(name, 0):
-            yield f"queue {name} says that it has {said} cpu, but has {held.use.get(name, 0)}m"
+        conditions = ((queue.get("status") or {}).get("allocated") or {}).get(CPU, "0")
+        if _milli(conditions) != usage.use.get(name, 0):
+            yield f"queue {name} reports {conditions} cpu, but uses {usage.use.get(name, 0)}m"
 
 
-def nobody_is_stale(objects: List) -> Iterator[str]:
-    """Groups that lost what they cannot do without are gone or whole."""
-    for grove in groves(objects).values():
-        if stale(grove):
-            yield f"{grove.name} stays, though it lacks {grove.short(grove.standing())}"
+def check_no_partial_groups(objects: List) -> Iterator[str]:
+    """No group stays partially bound."""
+    for view in group_views(objects).values():
+        if is_partial(view):
+            yield f"{view.name} stays, though it lacks {view.missing_pods(view.bound_pods())}"
 
 
 def _counts(pods: Iterable[Object]) -> dict[str, int]:
@@ -321,6 +361,6 @@ def _counts(pods: Iterable[Object]) -> dict[str, int]:
     return counts
 
 
-def _milli(said: str | int | float) -> int:
-    text = str(said)
+def _milli(conditions: str | int | float) -> int:
+    text = str(conditions)
     return int(text[:-1]) if text.endswith("m") else round(float(text) * 1000)

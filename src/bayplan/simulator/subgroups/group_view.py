@@ -1,4 +1,4 @@
-"""Groups with sub-groups as objects show them: their leaves, the domains they must be in, and their pods."""
+"""Groups with sub-groups as the API shows them: their leaves, required domains and pods."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 
 from bayplan.backends.fake_controllers.objects import is_leaving
 from bayplan.dialects.kai.api import names
-from bayplan.simulator.pods.gang_view import priority_of, stands, waits
+from bayplan.simulator.pods.gang_view import is_bound, is_pending, priority_of
 from bayplan.simulator.subgroups.queue_view import CPU, QueueUsageView, amounts_of_pod
-from bayplan.simulator.subgroups.world import HALL, LEVELS, PRIORITIES, UNTOLD
+from bayplan.simulator.subgroups.world import DEFAULT_PRIORITY, HALL, LEVELS, PRIORITIES
 
 Object = dict[str, Any]
 List = Callable[[str], Sequence[Object]]
 Labels = Mapping[str, Mapping[str, str]]
-STRAYS = ""
-"""The leaf of pods that name none there is; of a group without sub-groups, the only one."""
-LASTS_FROM = 100  # the priority from which on a group is not preemptible unless it says so
+NO_SUB_GROUP = ""
+"""The leaf of pods without a valid sub-group; in a group without sub-groups, the only one."""
+NON_PREEMPTIBLE_FROM = 100  # the priority from which on a group is not preemptible unless it says so
 
 
 @dataclass(frozen=True, slots=True)
 class SharedDomain:
-    """All pods of these leaves must be in one domain of a level."""
+    """All pods of these leaves are required to be in one domain of a level."""
 
-    whose: str
+    name: str
     level: str
     leaves: frozenset[str]
 
@@ -38,90 +38,95 @@ class GroupView:
     known: bool = False  # its object is there
     queue: str = ""
     priority: int = 0
-    lasting: bool = False
-    flawed: bool = False  # it asks for what cannot be
-    minima: dict[str, int] = field(default_factory=dict)
-    bonds: list[SharedDomain] = field(default_factory=list)
+    non_preemptible: bool = False
+    invalid: bool = False  # it asks for what cannot be
+    minimums: dict[str, int] = field(default_factory=dict)
+    shared_domains: list[SharedDomain] = field(default_factory=list)
     pods: list[Object] = field(default_factory=list)
 
     def leaf_of(self, pod: Object) -> str:
-        """Where a pod belongs."""
-        said = (pod["metadata"].get("labels") or {}).get(names.SUB_GROUP_NAME, STRAYS)
-        return said if said in self.minima else STRAYS
+        """The leaf of a pod."""
+        value = (pod["metadata"].get("labels") or {}).get(names.SUB_GROUP_NAME, NO_SUB_GROUP)
+        return value if value in self.minimums else NO_SUB_GROUP
 
-    def standing(self) -> list[Object]:
-        return [pod for pod in self.pods if stands(pod)]
+    def bound_pods(self) -> list[Object]:
+        return [pod for pod in self.pods if is_bound(pod)]
 
-    def waiting(self) -> list[Object]:
-        """Those that want a node and are not held back."""
-        return [pod for pod in self.pods if waits(pod) and not pod["spec"].get("schedulingGates")]
+    def pending_pods(self) -> list[Object]:
+        """Pending pods without scheduling gates."""
+        return [pod for pod in self.pods if is_pending(pod) and not pod["spec"].get("schedulingGates")]
 
-    def short(self, pods: Sequence[Object]) -> dict[str, int]:
-        """By leaf, how many more than these it cannot do without."""
+    def missing_pods(self, pods: Sequence[Object]) -> dict[str, int]:
+        """By leaf, how many pods are missing to its minimum."""
         counts: dict[str, int] = {}
         for pod in pods:
             leaf = self.leaf_of(pod)
             counts[leaf] = counts.get(leaf, 0) + 1
-        return {leaf: least - counts.get(leaf, 0) for leaf, least in self.minima.items()
-                if counts.get(leaf, 0) < least}  # fmt: skip
+        return {leaf: minimum - counts.get(leaf, 0) for leaf, minimum in self.minimums.items()
+                if counts.get(leaf, 0) < minimum}  # fmt: skip
 
 
 def group_of(pod: Object) -> str:
-    """The group that a pod is joined to; empty: none."""
+    """The group of a pod; empty if none."""
     return str((pod["metadata"].get("annotations") or {}).get(names.POD_GROUP_NAME) or "")
 
 
-def groves(objects: List) -> dict[str, GroupView]:
-    """All groups, with their pods; groups that only pods know too."""
-    found = {group["metadata"]["name"]: _grove(group) for group in objects("groups") if not is_leaving(group)}
+def group_views(objects: List) -> dict[str, GroupView]:
+    """All groups with their pods, including groups whose object does not exist."""
+    views = {
+        group["metadata"]["name"]: _group_view(group) for group in objects("groups") if not is_leaving(group)
+    }
     for pod in objects("pods"):
         name = group_of(pod)
         if name:
-            found.setdefault(name, GroupView(name)).pods.append(pod)
-    return found
+            views.setdefault(name, GroupView(name)).pods.append(pod)
+    return views
 
 
-def _grove(group: Object) -> GroupView:
+def _group_view(group: Object) -> GroupView:
     spec, meta = group["spec"], group["metadata"]
     parts = spec.get("subGroups") or []
     parents = {part.get("parent") for part in parts}
-    minima = {part["name"]: _least(part) for part in parts if part["name"] not in parents}
+    minimums = {part["name"]: _minimum(part) for part in parts if part["name"] not in parents}
     priority = _priority(spec)
-    said = spec.get("preemptibility")
+    value = spec.get("preemptibility")
     return GroupView(
         meta["name"], meta["uid"], True, spec.get("queue") or "", priority,
-        lasting=said == names.NON_PREEMPTIBLE or (not said and priority >= LASTS_FROM),
-        flawed=names.FLAW in (meta.get("annotations") or {}),
-        minima={**minima, STRAYS: 0} if parts else {STRAYS: _least(spec)},
-        bonds=list(_bonds(meta["name"], spec, parts)),
+        non_preemptible=value == names.NON_PREEMPTIBLE or (not value and priority >= NON_PREEMPTIBLE_FROM),
+        invalid=names.FLAW in (meta.get("annotations") or {}),
+        minimums={**minimums, NO_SUB_GROUP: 0} if parts else {NO_SUB_GROUP: _minimum(spec)},
+        shared_domains=list(_shared_domains(meta["name"], spec, parts)),
     )  # fmt: skip
 
 
-def _least(said: Object) -> int:
-    least = said.get("minMember")
-    return 1 if least is None else int(least)
+def _minimum(value: Object) -> int:
+    minimum = value.get("minMember")
+    return 1 if minimum is None else int(minimum)
 
 
 def _priority(spec: Object) -> int:
-    return PRIORITIES.get(spec.get("priorityClassName") or "", UNTOLD)
+    return PRIORITIES.get(spec.get("priorityClassName") or "", DEFAULT_PRIORITY)
 
 
-def _bonds(name: str, spec: Object, parts: Sequence[Object]) -> Iterator[SharedDomain]:
-    below: dict[str, set[str]] = {}
+def _shared_domains(name: str, spec: Object, parts: Sequence[Object]) -> Iterator[SharedDomain]:
+    leaves_below: dict[str, set[str]] = {}
     parents = {part["name"]: part.get("parent") or "" for part in parts}
     for leaf in parents.keys() - set(parents.values()):
-        at = leaf
-        while at:
-            below.setdefault(at, set()).add(leaf)
-            at = parents[at]
-    everybody = frozenset(parents.keys() - set(parents.values())) | {STRAYS}
-    for whose, asked, leaves in (
-        (name, spec.get("topologyConstraint"), everybody),
-        *((part["name"], part.get("topologyConstraint"), frozenset(below[part["name"]])) for part in parts),
+        node = leaf
+        while node:
+            leaves_below.setdefault(node, set()).add(leaf)
+            node = parents[node]
+    all_leaves = frozenset(parents.keys() - set(parents.values())) | {NO_SUB_GROUP}
+    for owner, constraint, leaves in (
+        (name, spec.get("topologyConstraint"), all_leaves),
+        *(
+            (part["name"], part.get("topologyConstraint"), frozenset(leaves_below[part["name"]]))
+            for part in parts
+        ),
     ):
-        level = (asked or {}).get("requiredTopologyLevel")
-        if level and (asked or {}).get("topology") == HALL:
-            yield SharedDomain(whose, level, leaves)
+        level = (constraint or {}).get("requiredTopologyLevel")
+        if level and (constraint or {}).get("topology") == HALL:
+            yield SharedDomain(owner, level, leaves)
 
 
 def domain_of(labels: Mapping[str, str], level: str) -> tuple[str, ...] | None:
@@ -131,32 +136,32 @@ def domain_of(labels: Mapping[str, str], level: str) -> tuple[str, ...] | None:
     return tuple(labels[one] for one in LEVELS[: LEVELS.index(level) + 1])
 
 
-def bonds_hold(grove: GroupView, labels: Labels) -> Iterator[str]:
-    """Everybody who stands is where all levels of the tree want it."""
-    placed = [pod for pod in grove.standing() if pod["spec"]["nodeName"] in labels]
-    for bond in grove.bonds:
-        nodes = [pod["spec"]["nodeName"] for pod in placed if grove.leaf_of(pod) in bond.leaves]
-        found = {domain_of(labels[node], bond.level) for node in nodes}
-        if len(found) > 1 or None in found:
-            where = sorted(map(str, found))
-            yield f"{grove.name}: {bond.whose} must be in one {bond.level} and is in {where}"
+def check_shared_domains(view: GroupView, labels: Labels) -> Iterator[str]:
+    """All bound pods are in the required domains of their group and sub-groups."""
+    placed = [pod for pod in view.bound_pods() if pod["spec"]["nodeName"] in labels]
+    for shared in view.shared_domains:
+        nodes = [pod["spec"]["nodeName"] for pod in placed if view.leaf_of(pod) in shared.leaves]
+        domains = {domain_of(labels[node], shared.level) for node in nodes}
+        if len(domains) > 1 or None in domains:
+            where = sorted(map(str, domains))
+            yield f"{view.name}: {shared.name} must be in one {shared.level} and is in {where}"
 
 
-def books(objects: List, found: Mapping[str, GroupView]) -> QueueUsageView:
-    """What queues have by the pods that hold room and are not leaving."""
-    kept = QueueUsageView.of(objects("queues"))
-    for grove in found.values():
-        for pod in grove.pods:
-            if grove.known and holds(pod):
-                kept.take(grove.queue, amounts_of_pod(pod).get(CPU, 0), lasting=grove.lasting)
-    return kept
+def queue_usage(objects: List, views: Mapping[str, GroupView]) -> QueueUsageView:
+    """The usage of queues by bound pods that are not terminating."""
+    usage = QueueUsageView.of(objects("queues"))
+    for view in views.values():
+        for pod in view.pods:
+            if view.known and uses_node(pod):
+                usage.take(view.queue, amounts_of_pod(pod).get(CPU, 0), non_preemptible=view.non_preemptible)
+    return usage
 
 
-def holds(pod: Object) -> bool:
-    """Whether a pod takes room and is not about to give it up."""
-    return stands(pod) and (pod.get("status") or {}).get("phase") != "Succeeded"
+def uses_node(pod: Object) -> bool:
+    """Whether a pod uses resources of a node and is not terminating."""
+    return is_bound(pod) and (pod.get("status") or {}).get("phase") != "Succeeded"
 
 
-def claim_of(pod: Object, grove: GroupView | None) -> int:
-    """How important a pod is: as its group is, if it has one."""
-    return grove.priority if grove is not None and grove.known else priority_of(pod)
+def priority_in_group(pod: Object, view: GroupView | None) -> int:
+    """The priority of the pod's group, or of the pod itself without one."""
+    return view.priority if view is not None and view.known else priority_of(pod)

@@ -1,4 +1,4 @@
-"""One seed of groups with sub-groups, queues and jobs: faults, contention, calm, and the verdict."""
+"""The play of groups with sub-groups, queues and jobs under contention: faults, then the final checks."""
 
 from __future__ import annotations
 
@@ -22,65 +22,65 @@ from bayplan.runtime.core.controller import Controller
 from bayplan.simulator.core.checkers import belief_is_consistent
 from bayplan.simulator.core.faults import Chances
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
-from bayplan.simulator.core.scheduler_simulation import ANY_PLACE, REST_SECONDS, SchedulerSimulation
+from bayplan.simulator.core.scheduler_simulation import REST_SECONDS, RESTING_STATES, SchedulerSimulation
 from bayplan.simulator.core.simulation import EPOCH, NEVER
-from bayplan.simulator.pods.checkers import everybody_is_told
-from bayplan.simulator.pods.gang_view import waits
+from bayplan.simulator.pods.checkers import check_pending_reasons
+from bayplan.simulator.pods.gang_view import is_pending
 from bayplan.simulator.pods.run import (
-    COMING_SECONDS,
+    ARRIVAL_SECONDS,
+    CHANCES_BY_SEED,
     EVENTS,
-    IN_DOUBT_SECONDS,
-    WEATHER,
-    same_story,
+    UNCERTAIN_SECONDS,
+    check_same_state,
 )
 from bayplan.simulator.subgroups.actors import SubgroupActors
 from bayplan.simulator.subgroups.checkers import (
     SubgroupChecker,
-    groups_are_told,
-    nobody_is_stale,
-    queues_are_told,
+    check_group_status,
+    check_no_partial_groups,
+    check_queue_status,
 )
-from bayplan.simulator.subgroups.group_view import GroupView, books, groves
-from bayplan.simulator.subgroups.placement_oracle import FreeHosts, has_room
+from bayplan.simulator.subgroups.group_view import GroupView, group_views, queue_usage
+from bayplan.simulator.subgroups.placement_oracle import FreeHosts, fits_on_free_hosts
 from bayplan.simulator.subgroups.queue_view import CPU, QueueUsageView, amounts_of_pod
 from bayplan.simulator.subgroups.world import trees_world
 from bayplan.state.scheduling.state import SchedulingState
 
 Object = dict[str, Any]
-TOLD = {"pods": PODS_KIND, "groups": wire.POD_GROUPS, "queues": wire.QUEUES}
+WATCHED = {"pods": PODS_KIND, "groups": wire.POD_GROUPS, "queues": wire.QUEUES}
 
 
 class TreesSimulation(SchedulerSimulation):
-    """Groups with trees of sub-groups that share nodes by queue, and jobs that are put into groups."""
+    """Groups with sub-groups in fair-share queues, and jobs that the pod grouper puts into groups."""
 
-    storm_seconds = 80.0
-    calm_seconds = 1200.0
-    must_rest = False  # who waits is tried again now and then; but nothing may come of it
+    fault_seconds = 80.0
+    quiet_seconds = 1200.0
+    must_settle = False  # who waits is tried again now and then; but nothing may come of it
 
     def __init__(self, seed: int, chances: Chances | None = None) -> None:
         rng = Random(f"trees {seed}")
-        weather = rng.choice(WEATHER) if chances is None else chances
-        self.world = trees_world(rng, COMING_SECONDS)
-        super().__init__(seed, rng, Random(f"ids {seed}"), weather)
-        self.furnish(self.world.nodes, self.world.rules)
-        minds = Random(f"minds {seed}")
-        self.hands = SubgroupActors(self.store, rng, self.world, EPOCH, self.storm_seconds, minds)
+        fault_chances = rng.choice(CHANCES_BY_SEED) if chances is None else chances
+        self.world = trees_world(rng, ARRIVAL_SECONDS)
+        super().__init__(seed, rng, Random(f"ids {seed}"), fault_chances)
+        self.create_initial(self.world.nodes, self.world.rules)
+        rng_changes = Random(f"minds {seed}")
+        self.actors = SubgroupActors(self.store, rng, self.world, EPOCH, self.fault_seconds, rng_changes)
         self.kinds = {"nodes": PLAIN_NODES, "pods": PLAIN_PODS, "events": EVENTS} | {
             "queues": names.QUEUE, "groups": names.POD_GROUP, "jobs": resource("Job"),
             "jobsets": resource("JobSet"),
         }  # fmt: skip
-        self.kept = tuple(self.kinds)
-        self.cast = (self.hands.step, self.crew().step)
-        self.watchman = SubgroupChecker(self.world.profile.heal_seconds)
+        self.compared = tuple(self.kinds)
+        self.environment = (self.actors.step, self.fake_controllers().step)
+        self.checker = SubgroupChecker(self.world.profile.heal_seconds)
         self.changed, self.seen = EPOCH, 0  # when any object did, and what that made of the store
 
-    def roles(self) -> Sequence[Controller]:
+    def controllers(self) -> Sequence[Controller]:
         self.scheduler = SchedulerController(self.world.profile, awaits_grouper=True)
-        self.watchman.restarted()
+        self.checker.restarted()
         return (self.scheduler, PodGrouperController())
 
-    def mend(self) -> None:
-        self.hands.mend()
+    def recover_all(self) -> None:
+        self.actors.recover_all()
 
     def act(self) -> None:
         super().act()
@@ -91,110 +91,118 @@ class TreesSimulation(SchedulerSimulation):
 
     def problems(self) -> Iterator[str]:
         yield from belief_is_consistent(self.scheduler.state)
-        sure = self.now - max(self.lost, self.begun, self.hands.ruled) > IN_DOUBT_SECONDS
-        exact = sure and not self._rules_were_lost()
-        told = {key for key, pod in self.scheduler.state.store.pods.items() if pod.node}
-        yield from self.watchman.check(self.listed, self.now, told, exact=exact)
+        certain = (
+            self.now - max(self.outcome_lost_at, self.started_at, self.actors.changed_at) > UNCERTAIN_SECONDS
+        )
+        exact = certain and not self._groups_were_deleted()
+        known = {key for key, pod in self.scheduler.state.store.pods.items() if pod.node}
+        yield from self.checker.check(self.listed, self.now, known, exact=exact)
 
-    def _rules_were_lost(self) -> bool:
-        """Pods of a group that was deleted count for no queue; when it comes back, they do again."""
-        return bool(self.hands.injected["group_deleted"] + self.hands.injected["gang_deleted"])
+    def _groups_were_deleted(self) -> bool:
+        """Whether a group was deleted: its pods count for no queue until it is created again."""
+        return bool(self.actors.injected["group_deleted"] + self.actors.injected["gang_deleted"])
 
-    def planned(self, plan: Plan) -> Iterator[str]:
-        yield from self.watchman.planned(plan, self.told, self.scheduler.state, self.now)
+    def check_plan(self, plan: Plan) -> Iterator[str]:
+        yield from self.checker.check_plan(plan, self.last_seen, self.scheduler.state, self.now)
 
-    def told(self, plural: str) -> list[Object]:
-        """All objects of a kind as we were told of them last."""
-        kind = TOLD[plural]
+    def last_seen(self, plural: str) -> list[Object]:
+        """All objects of a kind as of the last events."""
+        kind = WATCHED[plural]
         known = (event.object for (of, _, _), event in self.backend.known.items() if of == kind)
-        return [msgspec.to_builtins(found) for found in known]
+        return [msgspec.to_builtins(views) for views in known]
 
     # ── what must hold whenever nothing is under way ──
 
-    def at_rest(self) -> Iterator[str]:
-        """A fresh start believes the same and would place nobody; whose minima have room does not wait."""
+    def check_idle(self) -> Iterator[str]:
+        """A fresh scheduler has the same state and would bind no pod; no group that fits is pending."""
         state = self.scheduler.state
-        if not self.may_judge():
+        if not self.is_checkable():
             return
         fresh = SchedulerController(self.world.profile, awaits_grouper=True)
-        view = self.begin_afresh(fresh)
-        yield from same_story(state, fresh.state, promises=self.lost == -NEVER)
-        yield from same_shares(state, fresh.state)
-        yield from self._who_could_start(state)
+        view = self.load_fresh(fresh)
+        yield from check_same_state(state, fresh.state, with_nominations=self.outcome_lost_at == -NEVER)
+        yield from check_same_queue_usage(state, fresh.state)
+        yield from self._check_startable(state)
         for action in self.would_do(fresh, view):
             if isinstance(action, Bind):
-                yield f"pod {action.pod.key.name} would fit on {action.node} but waits"
+                yield f"pod {action.pod.key.name} would fit on {action.node} but is pending"
             else:
-                yield f"{action.by.name} could have {action.pod.key.name} make room but waits"
+                yield f"{action.by.name} could have {action.pod.key.name} preempted but is pending"
 
-    def _who_could_start(self, state: SchedulingState) -> Iterator[str]:
-        """Groups whose minima have room on free nodes, within what their queues may have."""
-        found = groves(self.listed)
-        kept = books(self.listed, found)
+    def _check_startable(self, state: SchedulingState) -> Iterator[str]:
+        """Pending groups whose minimums fit on free nodes and within the limits of their queues."""
+        views = group_views(self.listed)
+        usage = queue_usage(self.listed, views)
         reserved = state.gangs.kept
-        keeper, spared = ("", frozenset[str]()) if reserved is None else (reserved[0].name, reserved[1])
-        for grove in found.values():
-            told = state.told(Ref(names.DIALECT, names.POD_GROUP.kind, NAMESPACE, grove.name))
-            if (told is not None and told.unsure) or not may_start(grove, kept):
+        reserved_for, reserved_nodes = (
+            ("", frozenset[str]()) if reserved is None else (reserved[0].name, reserved[1])
+        )
+        for view in views.values():
+            rejection = state.told(Ref(names.DIALECT, names.POD_GROUP.kind, NAMESPACE, view.name))
+            if (rejection is not None and rejection.unsure) or not is_startable(view, usage):
                 continue
             nodes = self.listed("nodes")
-            if keeper and grove.name != keeper:
-                nodes = [node for node in nodes if node["metadata"]["name"] not in spared]
-            if has_room(grove, FreeHosts.of(nodes, self.listed("pods"))):
-                yield f"{grove.name} waits, though there is room for all that it needs"
+            if reserved_for and view.name != reserved_for:
+                nodes = [node for node in nodes if node["metadata"]["name"] not in reserved_nodes]
+            if fits_on_free_hosts(view, FreeHosts.of(nodes, self.listed("pods"))):
+                yield f"{view.name} is pending, though it fits on free nodes"
 
-    def verdict(self) -> Iterator[str]:
+    def final_violations(self) -> Iterator[str]:
         if not self.is_quiet() and self.now - self.changed < REST_SECONDS:
-            yield f"there is no rest after {self.now - EPOCH:.0f} s"
+            yield f"work continues after {self.now - EPOCH:.0f} s"
         for entry in self.scheduler.state.entries():
-            if entry.place not in ANY_PLACE:
-                yield f"{entry.ref.name} is {entry.place} for ever"
-        told = {PodKey(pod["metadata"]["namespace"], pod["metadata"]["name"]) for pod in self.listed("pods")}
-        yield from self.watchman.check(self.listed, self.end, told, exact=False)
-        yield from self.watchman.in_vain(max(self.hands.meddled, self.begun, self.lost) + IN_DOUBT_SECONDS)
-        yield from nobody_is_stale(self.listed)
-        yield from everybody_is_told(self.listed)
-        yield from groups_are_told(self.listed)
-        yield from queues_are_told(self.listed)
+            if entry.place not in RESTING_STATES:
+                yield f"{entry.ref.name} stays {entry.place} forever"
+        known = {PodKey(pod["metadata"]["namespace"], pod["metadata"]["name"]) for pod in self.listed("pods")}
+        yield from self.checker.check(self.listed, self.end, known, exact=False)
+        yield from self.checker.check_useful_preemptions(
+            max(self.actors.disturbed_at, self.started_at, self.outcome_lost_at) + UNCERTAIN_SECONDS
+        )
+        yield from check_no_partial_groups(self.listed)
+        yield from check_pending_reasons(self.listed)
+        yield from check_group_status(self.listed)
+        yield from check_queue_status(self.listed)
 
-    def sum_up(self) -> None:
+    def summarize(self) -> None:
         pods = self.listed("pods")
-        self.report.jobs = len(self.watchman.bound) + sum(map(waits, pods))
-        self.report.finished = len(self.watchman.bound)
-        self.report.faults.update(self.hands.injected)
-        self.report.faults["displaced"] += len(self.watchman.sent)
+        self.report.jobs = len(self.checker.bound) + sum(map(is_pending, pods))
+        self.report.finished = len(self.checker.bound)
+        self.report.faults.update(self.actors.injected)
+        self.report.faults["displaced"] += len(self.checker.preempted)
 
 
-def may_start(grove: GroupView, kept: QueueUsageView) -> bool:
-    """Whether nothing but nodes can be in the way of a group's minima."""
-    short = grove.short(grove.standing())
-    if not grove.known or grove.flawed or not short:
+def is_startable(view: GroupView, usage: QueueUsageView) -> bool:
+    """Whether a group lacks pods, and its queue would allow them."""
+    missing = view.missing_pods(view.bound_pods())
+    if not view.known or view.invalid or not missing:
         return False
-    if not kept.queues:
+    if not usage.queues:
         return True
-    if not kept.is_leaf(grove.queue):
+    if not usage.is_leaf(view.queue):
         return False
-    then = replace(kept, use=dict(kept.use), lasting=dict(kept.lasting))
-    for leaf, lack in short.items():
-        mine = [pod for pod in grove.waiting() if grove.leaf_of(pod) == leaf]
-        for pod in mine[:lack]:
-            then.take(grove.queue, amounts_of_pod(pod).get(CPU, 0), lasting=grove.lasting)
-    return not any(then.too_much(grove.queue, lasting=grove.lasting))
+    usage_with_group = replace(usage, use=dict(usage.use), non_preemptible=dict(usage.non_preemptible))
+    for leaf, count in missing.items():
+        own_pods = [pod for pod in view.pending_pods() if view.leaf_of(pod) == leaf]
+        for pod in own_pods[:count]:
+            usage_with_group.take(
+                view.queue, amounts_of_pod(pod).get(CPU, 0), non_preemptible=view.non_preemptible
+            )
+    return not any(usage_with_group.over_limit(view.queue, non_preemptible=view.non_preemptible))
 
 
-def same_shares(ours: SchedulingState, theirs: SchedulingState) -> Iterator[str]:
-    """Two boards at rest believe the same of what queues have and want."""
-    mine, fresh = ours.store.fair.view(), theirs.store.fair.view()
-    if (mine is None) != (fresh is None):
-        yield f"queues are known to one of us only: {mine} and {fresh}"
-    if mine is None or fresh is None:
+def check_same_queue_usage(own_state: SchedulingState, fresh_state: SchedulingState) -> Iterator[str]:
+    """Two idle schedulers have the same usage and demand of queues."""
+    own_pods, fresh = own_state.store.fair.view(), fresh_state.store.fair.view()
+    if (own_pods is None) != (fresh is None):
+        yield f"queues are known to one scheduler only: {own_pods} and {fresh}"
+    if own_pods is None or fresh is None:
         return
-    for what in ("has", "lasting", "wants"):
-        one, other = _amounts(getattr(mine, what)), _amounts(getattr(fresh, what))
+    for field in ("has", "lasting", "wants"):
+        one, other = _amounts(getattr(own_pods, field)), _amounts(getattr(fresh, field))
         if one != other:
-            yield f"what each queue {what} is not what a fresh list gives: {one}, not {other}"
-    if _some(mine.capacity) != _some(fresh.capacity) or mine.queues != fresh.queues:
-        yield f"capacity or queues are not what a fresh list gives: {mine}, not {fresh}"
+            yield f"what each queue {field} is not what a fresh list gives: {one}, not {other}"
+    if _some(own_pods.capacity) != _some(fresh.capacity) or own_pods.queues != fresh.queues:
+        yield f"capacity or queues are not what a fresh list gives: {own_pods}, not {fresh}"
 
 
 def _amounts(by_queue: Any) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def test_others_are_left_alone(spec: Object) -> None:
 @pytest.mark.parametrize(
     "spec", [{"unschedulable": True}, {"taints": [{"key": "down", "effect": "NoExecute"}]}], ids=str
 )
-def test_a_closed_host_takes_nobody(spec: Object) -> None:
+def test_an_unschedulable_host_gets_no_pod(spec: Object) -> None:
     assert bound(pod(), node("n1", "b", "r", 4) | {"spec": spec}) == []
 
 

@@ -30,7 +30,7 @@ START = 1_700_000_000.0
 
 
 class Stage:
-    """A store, its crew, and a clock that moves when told to."""
+    """A store, its simulated controllers, and a clock that the test moves."""
 
     def __init__(self) -> None:
         self.now = START
@@ -40,13 +40,13 @@ class Stage:
             self.store.create(DEFINITIONS, definition)
         for number in range(2):
             self.store.create(NODES, node(f"n{number}", "b", "r", 8))
-        self.crew = FakeControllerManager(EmbeddedBackend(self.store))
+        self.controllers = FakeControllerManager(EmbeddedBackend(self.store))
 
     def play(self, seconds: float) -> None:
         """Let the time pass in small steps."""
         end = self.now + seconds
         while self.now < end:
-            self.crew.step(self.now)
+            self.controllers.step(self.now)
             self.now += 0.25
 
     def pods(self) -> list[Object]:
@@ -181,7 +181,7 @@ MPI = "training.kubeflow.org/"
 
 
 def mpi_job(clean: str = "Running", **spec: Any) -> Object:
-    """A launcher that runs for 5 s, and two workers that run until they are told to go."""
+    """A launcher that runs for 5 s, and two workers that run until they are deleted."""
     launcher, worker = (job("unused", 1, 1, {}, 5)["spec"]["template"] for _ in range(2))
     del worker["metadata"]["annotations"]["bayplan.dev/run-seconds"]
     specs = {"Launcher": {"template": launcher}, "Worker": {"replicas": 2, "template": worker}}
@@ -246,8 +246,8 @@ def test_a_suspended_mpi_job_has_no_pods_and_goes_on_with_the_template_it_has_th
     assert told["spec"]["nodeSelector"] == {"b": "2"}
 
 
-def test_a_crew_of_operators_leaves_jobs_pods_and_nodes_to_others(stage: Stage) -> None:
-    stage.crew = FakeControllerManager(EmbeddedBackend(stage.store), OPERATORS, hosts=False)
+def test_operators_alone_leave_jobs_pods_and_nodes_to_other_controllers(stage: Stage) -> None:
+    stage.controllers = FakeControllerManager(EmbeddedBackend(stage.store), OPERATORS, hosts=False)
     stage.store.create(MPI_JOBS, mpi_job())
     stage.store.create(JOBS, job("train", 3, 1, {}, 5))
     stage.play(1)
@@ -259,9 +259,9 @@ def test_a_crew_of_operators_leaves_jobs_pods_and_nodes_to_others(stage: Stage) 
     assert phases(stage) == ["Pending"] * 2
 
 
-def test_the_crew_is_idle_when_nothing_is_due(stage: Stage) -> None:
-    stage.crew.step(stage.now)
+def test_the_controllers_are_idle_when_nothing_is_due(stage: Stage) -> None:
+    stage.controllers.step(stage.now)
     version = stage.store.version
-    assert stage.crew.step(stage.now + 100) == float("inf")
+    assert stage.controllers.step(stage.now + 100) == float("inf")
     assert stage.store.version == version
     assert replace(PODS) == PODS

@@ -195,7 +195,7 @@ def test_a_server_that_comes_up_later_is_found() -> None:
             seen.synced()
 
 
-def test_reading_pauses_while_nobody_takes_the_events(
+def test_reading_pauses_while_events_are_not_consumed(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backend_module, "EVENTS_HELD_MAX", 10)
@@ -213,7 +213,7 @@ def test_reading_pauses_while_nobody_takes_the_events(
 
 def test_a_bug_in_a_reflector_is_not_swallowed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     server.watches = [stream(added(thing("a", 2)))]
-    monkeypatch.setattr("bayplan.backends.remote.known.Known.seen", lambda *_: 1 / 0)
+    monkeypatch.setattr("bayplan.backends.remote.known.WatchCache.seen", lambda *_: 1 / 0)
     with watching(server, THINGS) as seen, pytest.raises(ZeroDivisionError):
         seen.until(lambda: False)
 
@@ -235,7 +235,7 @@ def test_credentials_that_travel_in_the_clear_are_told() -> None:
     token = InlineOrFile("token", data=b"secret")
     for server in ("http://127.0.0.1:1", "https://api.invalid", "http://api.invalid"):
         RemoteBackend(Access("test", server, token=token), log=log.append).close()
-    assert log == ["test: http://api.invalid is not https; anybody on the way can read the credentials"]
+    assert log == ["test: http://api.invalid is not https; the credentials can be read in transit"]
 
 
 def test_a_proxy_that_is_not_there_is_told() -> None:

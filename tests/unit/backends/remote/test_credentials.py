@@ -220,7 +220,7 @@ def test_a_plugin_without_expiry_is_run_again_only_when_refused(tmp_path: Path) 
     assert len(runs(tmp_path)) == 2
 
 
-def test_a_plugin_that_fails_early_leaves_what_still_holds(tmp_path: Path) -> None:
+def test_a_plugin_that_fails_early_leaves_credentials_that_are_still_valid(tmp_path: Path) -> None:
     clock, log, answers = Clock(), list[str](), list[Credential | ApiError]()
     answers += [
         Credential("one", expires=1100.0),
@@ -244,7 +244,7 @@ def test_a_plugin_that_fails_early_leaves_what_still_holds(tmp_path: Path) -> No
         return told
 
     assert asyncio.run(story()) == ["one", "one", "two"]
-    assert log == ["no network; the credentials of last time hold for 15 s more"]
+    assert log == ["no network; the previous credentials are valid for 15 s more"]
 
 
 def test_a_plugin_that_fails_after_expiry_is_an_error(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_a_kind_that_must_be_there_is_an_error_at_once(server: Server) -> None:
     ("code", "trouble", "words"),
     [
         (401, Unauthorised, "does not accept the credentials"),
-        (403, Forbidden, "you may not; give the user that right"),
+        (403, Forbidden, "you may not; grant the user that permission"),
         (400, Misconfigured, "does not understand what is asked of things"),
         (302, Misconfigured, "give the API server's own address"),
     ],

@@ -58,8 +58,8 @@ def outcome(history: History) -> dict[str, str]:
     return left
 
 
-def believed(events: list[Event]) -> dict[str, str]:
-    """What somebody who only hears the events believes; checks on the way that it is a possible story."""
+def state_of(events: list[Event]) -> dict[str, str]:
+    """The state that follows from the events; checks that their sequence is possible."""
     alive: dict[str, tuple[str, int]] = {}
     for event in events:
         if event.happened is Happened.SYNCED:
@@ -87,7 +87,7 @@ def test_repeated_watches_change_nothing(history: History, data: st.DataObject) 
             for entry in history[position:]:
                 replay(known, *entry, out)
             position = len(history)
-    assert believed(out) == outcome(history)
+    assert state_of(out) == outcome(history)
 
 
 @given(histories(), st.integers(0, 25), st.integers(0, 25))
@@ -102,10 +102,10 @@ def test_a_list_after_a_gap_tells_what_the_gap_hid(history: History, first: int,
         if what == "seen" and left.get(found["metadata"]["name"]) == found["metadata"]["resourceVersion"]:
             known.seen(found, out)
     known.finish_list(str(missed), out)
-    assert believed(out) == left
+    assert state_of(out) == left
     for entry in history[missed:]:
         replay(known, *entry, out)
-    assert believed(out) == outcome(history)
+    assert state_of(out) == outcome(history)
 
 
 def test_an_unchanged_object_is_not_reported_again_by_a_list() -> None:

@@ -1,4 +1,4 @@
-"""Kubeconfigs as people have them, and every mistake they can hold, told in one sentence."""
+"""Kubeconfigs as users have them, and one sentence for every mistake."""
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ def test_a_wrong_context_lists_those_there_are(tmp_path: Path) -> None:
             {"user": {"username": "u", "password": "p"}},
             "user 'u': username and password are set, which no supported",
         ),
-        ({"user": {"auth-provider": {"name": "gcp"}}}, "auth-provider 'gcp' is of a kind Kubernetes gave up"),
+        ({"user": {"auth-provider": {"name": "gcp"}}}, "auth-provider 'gcp' was removed from Kubernetes"),
         ({"user": {"tokenFile": "t"}}, "tokenFile names the file "),
         ({"user": {"client-key-data": "YQ=="}}, "client-key is set and client-certificate is not"),
         ({"user": {"client-certificate-data": "YQ=="}}, "client-certificate is set and client-key is not"),
@@ -317,7 +317,7 @@ def test_a_wrong_context_lists_those_there_are(tmp_path: Path) -> None:
         ({"user": {"as-groups": ["g"]}}, "as-groups or as-user-extra is set without as; say whom"),
     ],
 )
-def test_a_mistake_is_told_by_file_context_and_field(
+def test_a_mistake_is_reported_with_file_context_and_field(
     tmp_path: Path, changes: dict[str, Any], words: str
 ) -> None:
     said = mistake(tmp_path, config(**changes))

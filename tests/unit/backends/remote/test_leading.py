@@ -41,7 +41,7 @@ def test_a_write_that_waits_for_its_turn_is_not_sent_once_the_lease_is_lost(serv
     assert gate.order == [("a", 1)]
 
 
-def test_who_leads_again_writes_again(server: Server) -> None:
+def test_a_replica_that_leads_again_writes_again(server: Server) -> None:
     leads = [False]
     with watching(server) as seen:
         seen.backend.write_only_while(lambda: leads[0], LONG)

@@ -21,7 +21,7 @@ async def question(reader: asyncio.StreamReader) -> bytes:
 
 
 class Site:
-    """A server that speaks as it is told, and a pool that asks it."""
+    """A server with scripted responses, and a pool that sends it requests."""
 
     def __init__(self, speak: Speak) -> None:
         self.speak, self.heard, self.connections = speak, list[bytes](), 0
@@ -109,7 +109,7 @@ def test_a_connection_that_the_server_ends_is_not_asked_again() -> None:
     asyncio.run(play())
 
 
-def test_what_nobody_asked_for_is_no_answer() -> None:
+def test_data_without_a_request_is_no_response() -> None:
     async def play() -> None:
         async with Site(says(OK, b"", OK)) as site:
             await site.ask()
@@ -121,7 +121,7 @@ def test_what_nobody_asked_for_is_no_answer() -> None:
 
 
 @pytest.mark.parametrize("said", [b"SSH-2.0-any\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"])
-def test_half_an_answer_and_no_answer_may_have_been_heard(said: bytes) -> None:
+def test_a_request_with_half_a_response_or_none_may_have_been_received(said: bytes) -> None:
     async def speak(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(said)
         await writer.drain()
@@ -148,7 +148,7 @@ def test_silence_ends_with_the_time_and_the_connection_with_it() -> None:
     asyncio.run(play())
 
 
-def test_whoever_gives_up_takes_the_connection_along() -> None:
+def test_a_cancelled_request_closes_its_connection() -> None:
     async def play() -> None:
         async with Site(says(b"")) as site:
             asked = asyncio.create_task(site.ask())
@@ -164,7 +164,7 @@ def test_whoever_gives_up_takes_the_connection_along() -> None:
     asyncio.run(play())
 
 
-def test_where_nobody_listens_nothing_was_sent() -> None:
+def test_without_a_listening_server_nothing_was_sent() -> None:
     async def play() -> None:
         async with Site(says(OK)) as site:
             site.server.close()

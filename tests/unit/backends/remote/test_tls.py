@@ -80,7 +80,7 @@ class Naming(Server):
         assert request.transport is not None
         peer = request.transport.get_extra_info("peercert") or {}
         named = dict(part[0] for part in peer.get("subject", ()))
-        return web.json_response({"gitVersion": named.get("commonName", "nobody")})
+        return web.json_response({"gitVersion": named.get("commonName", "anonymous")})
 
 
 @contextmanager
@@ -114,21 +114,23 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def test_the_right_authority_is_trusted(server: Server) -> None:
-    assert asked(Access("test", server.url, authority=data(AUTHORITY.certificate))) == "nobody"
+    assert asked(Access("test", server.url, authority=data(AUTHORITY.certificate))) == "anonymous"
 
 
 @pytest.mark.parametrize("authority", [data(STRANGER.certificate), None])
-def test_a_server_signed_by_somebody_else_is_refused(server: Server, authority: InlineOrFile | None) -> None:
+def test_a_server_signed_by_another_authority_is_rejected(
+    server: Server, authority: InlineOrFile | None
+) -> None:
     with pytest.raises(
         Misconfigured, match=r"^test: the certificate of https.* cannot be trusted .*correct cert"
     ):
         asked(Access("test", server.url, authority=authority))
 
 
-def test_skipping_the_verification_works_and_is_told(server: Server) -> None:
+def test_skipping_the_verification_works_and_is_logged(server: Server) -> None:
     log: list[str] = []
-    assert asked(Access("test", server.url, verify=False), log) == "nobody"
-    assert log == [f"test: insecure-skip-tls-verify is set; anybody can pose as {server.url}"]
+    assert asked(Access("test", server.url, verify=False), log) == "anonymous"
+    assert log == [f"test: insecure-skip-tls-verify is set; any host can impersonate {server.url}"]
 
 
 def test_the_name_in_the_certificate_may_be_given(tmp_path: Path) -> None:
@@ -136,7 +138,7 @@ def test_the_name_in_the_certificate_may_be_given(tmp_path: Path) -> None:
         access = Access("test", server.url, authority=data(AUTHORITY.certificate))
         with pytest.raises(Misconfigured, match=r"IP address mismatch.*tls-server-name"):
             asked(access)
-        assert asked(replace(access, server_name="api.internal")) == "nobody"
+        assert asked(replace(access, server_name="api.internal")) == "anonymous"
         with pytest.raises(Misconfigured, match="Hostname mismatch"):
             asked(replace(access, server_name="other.internal"))
 

@@ -1,4 +1,4 @@
-"""Writes on their way: order, concurrency, deadlines, and what is told of each."""
+"""Writes in flight: order, concurrency, deadlines and outcomes."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_writes_to_different_objects_are_made_at_the_same_time_up_to_a_limit(ser
     assert gate.most == 8
 
 
-def test_a_slow_object_holds_up_nobody_else(server: Server) -> None:
+def test_writes_to_a_slow_object_delay_no_others(server: Server) -> None:
     gate = Gate()
 
     async def slow_a(request: web.Request) -> web.StreamResponse:
@@ -183,7 +183,7 @@ def test_a_busy_server_is_not_asked_for_ever(server: Server) -> None:
     assert len(server.asked) == 10
 
 
-def test_no_answer_in_time_means_that_nobody_knows(server: Server) -> None:
+def test_no_response_in_time_means_an_unknown_outcome(server: Server) -> None:
     gate = server.writes = Gate()
     with watching(server, seconds=0.2) as seen:
         outcome = seen.write(Write(Verb.CREATE, PODS, "ns", "a", {"number": 1}))[0]
@@ -244,14 +244,14 @@ def test_a_server_that_stays_away_is_told_when_the_time_is_up(monkeypatch: pytes
     assert "no connection to http://" in found[0].message
 
 
-def test_a_body_that_is_no_json_is_refused_and_harms_nobody(server: Server) -> None:
+def test_a_body_that_is_no_json_is_rejected_and_affects_no_other_write(server: Server) -> None:
     with watching(server) as seen:
         bad = Write(Verb.MERGE_PATCH, PODS, "ns", "a", {"x": object()})
         outcomes = seen.write(bad, patch("a", 1))
     assert [outcome.ended for outcome in outcomes] == [Ended.REFUSED, Ended.DONE]
 
 
-def test_a_failure_that_nobody_foresaw_is_told_and_harms_nobody(
+def test_an_unexpected_failure_is_reported_and_affects_no_other_write(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask = Pool.ask

@@ -1,4 +1,4 @@
-"""What an API server knows of resources and requests: decoding, metadata, selectors, paging.
+"""Resources and requests of an API server: decoding, metadata, selectors, paging.
 
 May import: dialects.
 """

@@ -1,4 +1,4 @@
-"""Hooks that see every write before it is kept: the functions behind our webhooks, called in process."""
+"""Admission hooks: the functions behind the webhooks, called in process before a write is stored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CREATE, UPDATE, DELETE = "CREATE", "UPDATE", "DELETE"
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A write that somebody wants to make, as a webhook is shown it."""
+    """A write under review, as in an AdmissionReview."""
 
     operation: str  # CREATE, UPDATE or DELETE
     group: str
@@ -36,7 +36,7 @@ class Review:
 
 @dataclass(frozen=True, slots=True)
 class HookResponse:
-    """What a hook says of a write."""
+    """The response of a hook."""
 
     allowed: bool = True
     message: str = ""
@@ -46,7 +46,7 @@ class HookResponse:
 
 
 class WriteFilter(Protocol):
-    """Which writes a hook is asked about, beyond their kinds and operations."""
+    """Conditions on the writes that a hook reviews, beyond kinds and operations."""
 
     @property
     def fails_open(self) -> bool:
@@ -54,13 +54,13 @@ class WriteFilter(Protocol):
         ...
 
     def concerns(self, review: Review, labels_of: NamespaceLabels) -> bool:
-        """Whether the hook is asked about a write."""
+        """Whether the hook reviews a write."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A function that is asked about some writes."""
+    """A function that reviews writes of some kinds and operations."""
 
     name: str  # as in the webhook configuration: it is part of the sentence of a refusal
     decide: Callable[[Review], HookResponse]
@@ -70,7 +70,7 @@ class Hook:
     matching: WriteFilter | None = None  # None: it is asked about each of these
 
     def concerns(self, review: Review, labels_of: NamespaceLabels) -> bool:
-        """Whether the hook is asked about a write."""
+        """Whether the hook reviews a write."""
         plural = f"{review.plural}/{review.subresource}" if review.subresource else review.plural
         named = review.operation in self.operations and (review.group, plural) in self.resources
         return named and (self.matching is None or self.matching.concerns(review, labels_of))
@@ -84,11 +84,11 @@ class AdmissionHooks:
         self.labels_of = labels_of
 
     def register(self, hook: Hook) -> None:
-        """Ask this hook too."""
+        """Add a hook."""
         self.hooks.append(hook)
 
     def mutate(self, review: Review, warnings: list[str]) -> Object | None:
-        """The object as the mutating hooks want it."""
+        """The object after all mutating hooks."""
         for hook in self.hooks:
             if hook.mutating and hook.concerns(review, self.labels_of):
                 verdict = _asked(hook, review, warnings)
@@ -97,7 +97,7 @@ class AdmissionHooks:
         return review.object
 
     def validate(self, review: Review, warnings: list[str]) -> None:
-        """Refusal when a validating hook says no."""
+        """Raise StatusError if a validating hook denies the write."""
         for hook in self.hooks:
             if not hook.mutating and hook.concerns(review, self.labels_of):
                 _asked(hook, review, warnings)
@@ -112,9 +112,9 @@ def _asked(hook: Hook, review: Review, warnings: list[str]) -> HookResponse:
         _LOG.warning("webhook %s failed on %s %s", hook.name, review.plural, review.name, exc_info=error)
         if hook.matching is not None and hook.matching.fails_open:
             return HookResponse()
-        told = f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
         raise StatusError(
-            500, f'Internal error occurred: failed calling webhook "{hook.name}": {told}'
+            500, f'Internal error occurred: failed calling webhook "{hook.name}": {message}'
         ) from None
     warnings += verdict.warnings
     if not verdict.allowed:

@@ -25,12 +25,12 @@ _JSON_NAMES = {str: "string", int: "number", float: "number", bool: "bool", list
 
 
 class UnreadableBody(ValueError):
-    """A body that cannot be what it should be; the message is upstream's."""
+    """A body that cannot be decoded; the message is that of upstream."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypedField:
-    """A field of a built-in type, taken apart."""
+    """A parsed field declaration of a built-in type."""
 
     type: str  # without the mark
     mark: str  # "", "?" or "!"
@@ -252,16 +252,18 @@ def go_type(type_: str) -> str:
 class _Mismatch(UnreadableBody):
     """A value of another type than its field; the innermost object on the way gives the message its name."""
 
-    def __init__(self, told: str, path: Path, type_: str, named: bool = False) -> None:
-        self.told, self.path, self.type, self.named = told, path, type_, named
-        super().__init__(told)
+    def __init__(self, message: str, path: Path, type_: str, named: bool = False) -> None:
+        self.told, self.path, self.type, self.named = message, path, type_, named
+        super().__init__(message)
 
     def inside(self, name: str) -> _Mismatch:
         if self.named:
             return self
         where = ".".join(str(key) for key in _keys(self.path) if not isinstance(key, int))
-        told = f"json: cannot unmarshal {self.told} into Go struct field {name}.{where} of type {self.type}"
-        return _Mismatch(told, self.path, self.type, named=True)
+        message = (
+            f"json: cannot unmarshal {self.told} into Go struct field {name}.{where} of type {self.type}"
+        )
+        return _Mismatch(message, self.path, self.type, named=True)
 
 
 def _keys(path: Path) -> list[Any]:

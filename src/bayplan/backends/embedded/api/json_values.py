@@ -1,4 +1,4 @@
-"""Values as JSON has them, whatever form they came in: a body that says anything else is refused."""
+"""Normalize decoded bodies to JSON values; anything that JSON cannot express is rejected."""
 
 from __future__ import annotations
 

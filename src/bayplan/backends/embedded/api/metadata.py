@@ -1,4 +1,4 @@
-"""The metadata every object has: names, labels, owners, finalizers, and what may never change."""
+"""Validation of object metadata: names, labels, owners, finalizers, and immutable fields."""
 
 from __future__ import annotations
 
@@ -128,10 +128,12 @@ def check_update(item: Object, old: Object) -> list[FieldProblem]:
     return problems
 
 
-def _shape(text: str, limit: int, rule: re.Pattern[str], told: str, unit: str = "bytes") -> tuple[str, ...]:
+def _shape(
+    text: str, limit: int, rule: re.Pattern[str], message: str, unit: str = "bytes"
+) -> tuple[str, ...]:
     """Newer checks count bytes, and older ones the same bytes as characters."""
     found = (f"must be no more than {limit} {unit}",) if len(text) > limit else ()
-    return found if rule.fullmatch(text) else (*found, told)
+    return found if rule.fullmatch(text) else (*found, message)
 
 
 def _labels(labels: dict[str, str]) -> list[FieldProblem]:

@@ -1,4 +1,4 @@
-"""What a write is aimed at, and how it is to be made."""
+"""The target of a write, and its options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bayplan.backends.embedded.api.resource import Resource, key_of
 
 @dataclass(slots=True)
 class Options:
-    """How a write is to be made."""
+    """Options of a write."""
 
     dry_run: bool = False
     validation: str = "Ignore"  # of unknown fields: Ignore, Warn or Strict
@@ -21,7 +21,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class WriteTarget:
-    """One object, or a part of it."""
+    """The object or subresource that is written."""
 
     resource: Resource
     namespace: str
@@ -31,13 +31,13 @@ class WriteTarget:
 
     @property
     def key(self) -> str:
-        """Where the object is kept."""
+        """The storage key of the object."""
         return key_of(self.resource, self.namespace, self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """How a delete is to be made."""
+    """Options of a delete."""
 
     grace: int | None = None  # seconds
     propagation: str = ""  # Background, Foreground, Orphan; empty: the kind's own

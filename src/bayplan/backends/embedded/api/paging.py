@@ -1,4 +1,4 @@
-"""Lists in pages: the token that says where the next one begins, and as of when."""
+"""Continue tokens of paged lists: the key to continue after, and the version of the list."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write_token(version: int, key: str) -> str:
 
 
 def read_token(token: str) -> tuple[int, str]:
-    """Version and key of a token; 400 when it is none of ours."""
+    """Version and key of a continue token; 400 if it is invalid."""
     try:
         read = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         version, start = read["rv"], read["start"]
@@ -34,14 +34,14 @@ def read_token(token: str) -> tuple[int, str]:
             raise ValueError("no version, or no key")
         return version, start.removesuffix("\0")
     except (ValueError, KeyError, TypeError, RecursionError):
-        told = "continue key is not valid: it is none that this server gave; list again without it"
-        raise bad_request(f"invalid continue token: {told}") from None
+        message = "continue key is not valid: it is none that this server gave; list again without it"
+        raise bad_request(f"invalid continue token: {message}") from None
 
 
 def parse_version(text: str) -> int:
     """A resourceVersion that a client sent."""
     if not is_number(text) or is_too_long(text):
-        raise bad_request(f"invalid resource version: {version_told(text)}")
+        raise bad_request(f"invalid resource version: {version_message(text)}")
     return int(text)
 
 
@@ -55,9 +55,9 @@ def is_too_long(text: str) -> bool:
     return len(text) > _DIGITS_MAX or int(text) not in _UINT64
 
 
-def version_told(text: str) -> str:
+def version_message(text: str) -> str:
     """What is wrong with a resourceVersion that is no number, or too large a one."""
     shown = json.dumps(text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}...")
-    told = f"strconv.ParseUint: parsing {shown}: "
-    told += "value out of range" if is_number(text) else "invalid syntax"
-    return f"resourceVersion: Invalid value: {shown}: {told}"
+    message = f"strconv.ParseUint: parsing {shown}: "
+    message += "value out of range" if is_number(text) else "invalid syntax"
+    return f"resourceVersion: Invalid value: {shown}: {message}"

@@ -1,4 +1,4 @@
-"""One version of one kind: how it is addressed, read, and kept."""
+"""One version of one kind: its path, decoding and storage."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Resource:
 
     @property
     def qualified(self) -> str:
-        """As messages name it: jobs.batch."""
+        """The name in messages, such as jobs.batch."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property

@@ -62,8 +62,8 @@ def microtime(value: str) -> str:
     """A time in UTC, in microseconds, of which all six digits must be given."""
     moment = _parsed(value)
     if not re.search(r"\.\d{6}(?!\d)", value):
-        told = f'parsing time "{value}" as "2006-01-02T15:04:05.000000Z07:00"'
-        raise ValueError(f'{told}: cannot parse "{value[19:]}" as ".000000"')
+        message = f'parsing time "{value}" as "2006-01-02T15:04:05.000000Z07:00"'
+        raise ValueError(f'{message}: cannot parse "{value[19:]}" as ".000000"')
     return f"{moment:%Y-%m-%dT%H:%M:%S.%fZ}"
 
 

@@ -83,7 +83,7 @@ def field_matcher(text: str, known: Sequence[str], custom: bool = False) -> Matc
 
 
 def unknown_field(field: str, known: Sequence[str], custom: bool) -> str:
-    """What is told of a field that cannot be selected by."""
+    """The message for a field that selectors do not support."""
     if len(known) > 2 or custom:
         return f"field label not supported: {field}"
     return f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"'

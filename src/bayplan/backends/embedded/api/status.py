@@ -1,4 +1,4 @@
-"""What the API answers when it says no: Kubernetes Status objects, with upstream's reasons and sentences."""
+"""Error responses: Kubernetes Status objects with the reasons and messages of upstream."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _MODIFIED = "the object has been modified; please apply your changes to the late
 
 
 class StatusError(Exception):
-    """A request that the API does not do; `body` is the Status to answer with."""
+    """A rejected request; `body` is the Status of the response."""
 
     def __init__(
         self, code: int, message: str, reason: str | None = None, details: dict[str, Any] | None = None
@@ -67,7 +67,7 @@ class StatusError(Exception):
 
 
 def success(details: dict[str, Any] | None = None, code: int = 0) -> dict[str, Any]:
-    """The Status of a request that was done and has no object to show."""
+    """The Status of a successful request without an object."""
     status: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     return status | ({"details": details} if details else {}) | ({"code": code} if code else {})
 
@@ -82,12 +82,12 @@ class FieldProblem:
 
 
 def required(field: str, why: str = "") -> FieldProblem:
-    """A field must be there and is not."""
+    """A required field is missing."""
     return FieldProblem(field, "FieldValueRequired", f"Required value: {why}" if why else "Required value")
 
 
 def wrong(field: str, value: object, why: str) -> FieldProblem:
-    """A field's value cannot be."""
+    """A field has an invalid value."""
     return FieldProblem(field, "FieldValueInvalid", f"Invalid value: {spell(value)}: {why}")
 
 
@@ -104,7 +104,7 @@ def unwanted(field: str, why: str) -> FieldProblem:
 
 
 def duplicate(field: str, value: object) -> FieldProblem:
-    """A value that must be unique stands there twice."""
+    """A value that must be unique is repeated."""
     return FieldProblem(field, "FieldValueDuplicate", f"Duplicate value: {spell(value)}")
 
 
@@ -129,26 +129,26 @@ def spell(value: object) -> str:
 def invalid(resource: Resource, name: str, problems: Sequence[FieldProblem], kind: str = "") -> StatusError:
     """An object that breaks rules; every broken rule is named."""
     sentences = list(dict.fromkeys(_sentence(problem) for problem in problems))
-    told = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
+    message = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
     causes = [
         {"reason": problem.reason, "message": problem.message, "field": problem.field} for problem in problems
     ]
     kind = kind or resource.kind
     details = _details(resource.group, kind, name) | {"causes": causes}
     return StatusError(
-        422, f"{_qualified(kind, resource.group)} {quote(name)} is invalid: {told}", None, details
+        422, f"{_qualified(kind, resource.group)} {quote(name)} is invalid: {message}", None, details
     )
 
 
 def wrong_options(kind: str, problems: Sequence[FieldProblem]) -> StatusError:
     """Parameters of a request that break rules."""
     sentences = [_sentence(problem) for problem in problems]
-    told = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
+    message = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
     causes = [
         {"reason": problem.reason, "message": problem.message, "field": problem.field} for problem in problems
     ]
     details = {"group": "meta.k8s.io", "kind": kind, "causes": causes}
-    return StatusError(422, f'{kind}.meta.k8s.io "" is invalid: {told}', None, details)
+    return StatusError(422, f'{kind}.meta.k8s.io "" is invalid: {message}', None, details)
 
 
 def not_found(resource: Resource, name: str) -> StatusError:
@@ -163,7 +163,7 @@ def already_exists(resource: Resource, name: str) -> StatusError:
 
 
 def conflict(resource: Resource, name: str, why: str = _MODIFIED, subresource: str = "") -> StatusError:
-    """Somebody else changed the object first, or it is not the one that was meant."""
+    """The object was changed in the meantime, or a precondition does not hold."""
     plural = f"{resource.plural}/{subresource}" if subresource else resource.plural
     message = f"Operation cannot be fulfilled on {_qualified(plural, resource.group)} {quote(name)}: {why}"
     return StatusError(409, message, None, _details(resource.group, plural, name))
@@ -177,13 +177,13 @@ def failed_precondition(resource: Resource, name: str, why: str) -> StatusError:
 
 
 def forbidden(resource: Resource, name: str, why: str) -> StatusError:
-    """Known, and not allowed."""
+    """The request is forbidden."""
     shown = f" {quote(name)}" if name else ""
     return StatusError(403, f"{resource.qualified}{shown} is forbidden: {why}", None, _of(resource, name))
 
 
 def terminating(resource: Resource, name: str, namespace: str) -> StatusError:
-    """Nothing new is created in a namespace on its way out."""
+    """No object can be created in a terminating namespace."""
     why = f"unable to create new content in namespace {namespace} because it is being terminated"
     refusal = forbidden(resource, name, why)
     cause = {
@@ -201,17 +201,17 @@ def bad_request(why: str) -> StatusError:
 
 
 def expired(why: str) -> StatusError:
-    """What was asked to resume from is no longer kept."""
+    """The requested resourceVersion has expired."""
     return StatusError(410, why, "Expired")
 
 
 def unknown_resource() -> StatusError:
-    """No kind is served at that place."""
+    """No resource is served at that path."""
     return StatusError(404, "the server could not find the requested resource", None, {})
 
 
 def method_not_allowed(why: str = _PLAIN_METHOD) -> StatusError:
-    """Served, but not in this way."""
+    """The resource does not support the verb."""
     return StatusError(405, why, None, {})
 
 

@@ -1,4 +1,4 @@
-"""The backend that needs nothing installed: the loop talks to a store in the same process."""
+"""The backend of a store in the same process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OTHER_OBJECT = ("UID in precondition", "UID in the precondition", "metadata.uid
 
 
 class EmbeddedBackend:
-    """A Backend on a store. Whoever shares the store with other threads hands in the lock they all take."""
+    """A Backend on a store. A store that other threads use needs their common lock."""
 
     def __init__(self, store: Store, lock: threading.RLock | None = None, user: str = "") -> None:
         self.store, self.user = store, user  # the user is shown to webhooks
@@ -81,7 +81,7 @@ class EmbeddedBackend:
         self._stirred.set()
 
     def outcomes(self) -> Iterable[WriteOutcome]:
-        """How each write ended."""
+        """The outcome of each write."""
         with self._lock:
             ended, self._outcomes = self._outcomes, []
         return ended
@@ -204,14 +204,14 @@ def _check_precondition(store: Store, write: Write) -> None:
     metadata = found["metadata"]
     for key, wanted in (("uid", write.uid), ("resourceVersion", write.version)):
         if wanted and wanted != metadata[key]:
-            told = "UID in precondition" if key == "uid" else "resourceVersion"
+            message = "UID in precondition" if key == "uid" else "resourceVersion"
             raise StatusError(
-                409, f"{write.kind.plural} {write.name}: {told} is {wanted}, found {metadata[key]}"
+                409, f"{write.kind.plural} {write.name}: {message} is {wanted}, found {metadata[key]}"
             )
 
 
 def _ended(write: Write, refusal: StatusError) -> Ended:
-    """As the remote backend tells ends apart."""
+    """The outcome of a failed write, classified as in the remote backend."""
     match refusal.code:
         case 404 | 410:
             return Ended.GONE

@@ -1,4 +1,4 @@
-"""A certificate authority of our own for the HTTP face: kubectl sends its token only over TLS."""
+"""A certificate authority for the HTTP API server: kubectl sends its token only over TLS."""
 
 from __future__ import annotations
 

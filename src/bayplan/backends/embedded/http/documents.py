@@ -1,4 +1,4 @@
-"""Everything the HTTP face serves beside resources: health, version, discovery, OpenAPI."""
+"""What the HTTP API server serves besides resources: health, version, discovery, OpenAPI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs of the HTTP face on a store: each call becomes an answer, or a watch to be streamed."""
+"""The verbs of the HTTP API on a store: each request gives a response, or a watch to be streamed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from bayplan.backends.embedded.api.decoding import UnreadableBody, reader
 from bayplan.backends.embedded.api.options import Deletion, Options
-from bayplan.backends.embedded.api.paging import is_number, parse_version, version_told
+from bayplan.backends.embedded.api.paging import is_number, parse_version, version_message
 from bayplan.backends.embedded.api.resource import Resource
 from bayplan.backends.embedded.api.status import (
     StatusError,
@@ -66,7 +66,7 @@ class Stream:
 
 
 def serve(store: Store, call: Call, place: RequestPath) -> HttpResponse | Stream:
-    """Do what a call asks. Refusal when it cannot be done."""
+    """Handle a request; raises StatusError if it is rejected."""
     if (place.group, place.version, place.plural) not in store.resources.by_place:
         raise unknown_resource()
     resource = store.resources.find(place.group, place.version, place.plural)
@@ -144,10 +144,10 @@ def _watch(store: Store, call: Call, place: RequestPath, resource: Resource) -> 
     asked_initial = query.get("sendInitialEvents", "")
     initial = call.flag("sendInitialEvents")
     if asked_initial and query.get("resourceVersionMatch") != "NotOlderThan":
-        told = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        raise wrong_options("ListOptions", [unwanted("resourceVersionMatch", told)])
+        message = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        raise wrong_options("ListOptions", [unwanted("resourceVersionMatch", message)])
     if since and not is_number(since):
-        raise StatusError(500, version_told(since), "")  # as upstream
+        raise StatusError(500, version_message(since), "")  # as upstream
     if since:
         parse_version(since)
     show, bookmarks = _shower(store, call, resource), call.flag("allowWatchBookmarks")
@@ -283,9 +283,11 @@ def _body(call: Call, resource: Resource) -> Any:
     body = call.decoded(resource.kind)
     if resource.custom and isinstance(body, dict) and not (body.get("kind") and body.get("apiVersion")):
         missing = "Kind" if not body.get("kind") else "apiVersion"
-        told = f"the object provided is unrecognized (must be of type {resource.kind}): Object '{missing}' is"
+        message = (
+            f"the object provided is unrecognized (must be of type {resource.kind}): Object '{missing}' is"
+        )
         raise bad_request(
-            f"{told} missing in '{call.body.decode(errors='replace')}' ({shortened(call.body)})"
+            f"{message} missing in '{call.body.decode(errors='replace')}' ({shortened(call.body)})"
         )
     return body
 
@@ -311,5 +313,5 @@ def _no_such_part(store: Store, resource: Resource, place: RequestPath) -> Statu
 
 def _too_new(version: str, current: int) -> StatusError:
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-    told = f"Timeout: Too large resource version: {version}, current: {current}"
-    return StatusError(504, told, "Timeout", {"causes": [cause], "retryAfterSeconds": 1})
+    message = f"Timeout: Too large resource version: {version}, current: {current}"
+    return StatusError(504, message, "Timeout", {"causes": [cause], "retryAfterSeconds": 1})

@@ -12,7 +12,7 @@ CONTEXT = "bayplan"
 
 
 def write_kubeconfig(path: Path, server: str, authority: bytes, token: str) -> None:
-    """Write a kubeconfig of our own that only its owner can read; a file of that name is replaced at once."""
+    """Write a separate kubeconfig that only its owner can read; an existing file is replaced atomically."""
     content: dict[str, Any] = {"apiVersion": "v1", "kind": "Config"}
     content |= {name: [entry] for name, entry in entries(server, authority, token).items()}
     content["current-context"] = CONTEXT

@@ -1,4 +1,4 @@
-"""A context of ours in a kubeconfig that belongs to somebody: merged in, and only it taken out again.
+"""Merge the context of a local cluster into the user's kubeconfig, and remove only that again.
 
 The file is changed as a tree of YAML nodes, so that everything else keeps its text. Nobody sees half a file:
 a new one takes its place. Other programs that change kubeconfigs (kubectl, kind) are kept out by the lock
@@ -35,7 +35,7 @@ _CURRENT = "current-context"
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A file with a context of ours in it, and what it was before."""
+    """A kubeconfig with our context, and its former content."""
 
     path: Path
     token: str  # tells entries of ours from those of others
@@ -44,7 +44,7 @@ class Merged:
     after: bytes
 
     def take_out(self) -> None:
-        """Remove our entries. A file that nobody else changed meanwhile is again what it was."""
+        """Remove our entries. A file without other changes gets its former content back."""
         with _locked(self.path):
             try:
                 now = self.path.read_bytes()
@@ -114,7 +114,7 @@ def _unwritable(path: Path, wrong: Exception) -> Misconfigured:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock file of client-go; whoever finds it waits, and gives up after a while."""
+    """Hold the lock file of client-go; wait for another holder for a limited time."""
     lock = path.with_name(f"{path.name}.lock")
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
@@ -227,7 +227,7 @@ def _without(path: Path, content: bytes, token: str) -> bytes:
 
 
 def _is_serving(made: dict[str, Any]) -> bool:
-    """Whether the process that made an entry still runs and still listens."""
+    """Whether the process that made an entry still runs and listens."""
     try:
         os.kill(int(made["pid"]), 0)
     except PermissionError:
@@ -248,8 +248,8 @@ def _maker(item: yaml.Node) -> dict[str, Any] | None:
     for part in value.values() if isinstance(value, dict) else ():
         for extension in (part.get("extensions") or ()) if isinstance(part, dict) else ():
             if isinstance(extension, dict) and extension.get("name") == EXTENSION:
-                told = extension.get("extension")
-                return told if isinstance(told, dict) else {}
+                message = extension.get("extension")
+                return message if isinstance(message, dict) else {}
     return None
 
 

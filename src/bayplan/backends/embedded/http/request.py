@@ -1,4 +1,4 @@
-"""Requests of the HTTP face as values: where in the API they point, what they carry, what they want back."""
+"""HTTP requests as values: API path, options, body, and the accepted response forms."""
 
 from __future__ import annotations
 

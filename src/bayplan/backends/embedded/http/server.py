@@ -1,4 +1,4 @@
-"""The HTTP face: an unmodified kubectl talks to the store through it. TLS and a token, loopback only."""
+"""The HTTP API server in front of the store, for an unmodified kubectl: TLS and a token, loopback only."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _START_SECONDS = 10.0
 
 
 class ApiServer:
-    """A server in a thread of its own. It takes the lock for as long as it needs the store, call by call."""
+    """A server in its own thread. It holds the lock during each use of the store."""
 
     def __init__(
         self,
@@ -76,8 +76,8 @@ class ApiServer:
             raise Misconfigured(f"The HTTP face did not start at {self.url} within {_START_SECONDS:.0f} s.")
         if self._trouble is not None:
             in_use = isinstance(self._trouble, OSError) and self._trouble.errno == errno.EADDRINUSE
-            told = f"port {self.port} is in use; choose another one" if in_use else str(self._trouble)
-            raise Misconfigured(f"{self.url} cannot be served: {told}") from None
+            message = f"port {self.port} is in use; choose another one" if in_use else str(self._trouble)
+            raise Misconfigured(f"{self.url} cannot be served: {message}") from None
         return self
 
     def stop(self) -> None:
@@ -89,11 +89,11 @@ class ApiServer:
             self._thread.join(_START_SECONDS)
 
     def write_kubeconfig(self, path: Path) -> None:
-        """Write a kubeconfig of its own with which kubectl finds this face."""
+        """Write a separate kubeconfig for this server."""
         write_kubeconfig(path, self.url, self.credentials.authority, self.token)
 
     def merge_kubeconfig(self, path: Path) -> Merged:
-        """Add the context for this face to a kubeconfig that may hold others."""
+        """Add the context of this server to an existing kubeconfig."""
         return merge_into(path, self.url, self.credentials.authority, self.token)
 
     def _run(self) -> None:
@@ -130,14 +130,14 @@ class ApiServer:
         except StatusError as refusal:
             return _response(refusal.code, refusal.body)
         except web.HTTPRequestEntityTooLarge:
-            told = f"a body may have {BODY_MAX} bytes; this one has more"
-            return _response(413, StatusError(413, told).body)
+            message = f"a body may have {BODY_MAX} bytes; this one has more"
+            return _response(413, StatusError(413, message).body)
         except (ConnectionError, asyncio.CancelledError, web.HTTPException):
             raise
         except Exception as trouble:
             _LOG.exception("%s %s", request.method, request.path)
-            told = f"Internal error occurred: {type(trouble).__name__}: {trouble}"
-            return _response(500, StatusError(500, told).body)
+            message = f"Internal error occurred: {type(trouble).__name__}: {trouble}"
+            return _response(500, StatusError(500, message).body)
 
     async def _answer(self, request: web.Request, call: Call) -> web.StreamResponse:
         place = place_of(call.path)
@@ -163,7 +163,7 @@ class ApiServer:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that nobody listens on, outside the range from which the system takes ports for clients."""
+    """A free port outside of the range of ephemeral ports."""
     for _ in range(100):
         port = PORTS[secrets.randbelow(len(PORTS))]
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -1,4 +1,4 @@
-"""Watches over HTTP: a line for each change, bookmarks in between, an error line when the past is gone."""
+"""Watches over HTTP: a line for each change, bookmarks, and an error line when the log has expired."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Hub:
 async def send(
     request: web.Request, stream: Stream, store: Store, lock: threading.RLock, hub: Hub
 ) -> web.StreamResponse:
-    """Send a watch until its time is up, its reader goes, or its past is gone."""
+    """Stream a watch until its timeout, the disconnect of the client, or the expiry of the log."""
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     response.enable_chunked_encoding()
     await response.prepare(request)
@@ -96,15 +96,15 @@ async def _lines(
     loop = asyncio.get_running_loop()
     limit = stream.seconds if stream.seconds is not None else _SECONDS_DEFAULT
     ends, bookmark = loop.time() + limit, loop.time() + BOOKMARK_SECONDS
-    first, told_initial = True, not stream.initial
+    first, initial_reported = True, not stream.initial
     while not hub.closed:
         event.clear()
         with lock:
             lines, first, failed = _taken(stream, watch, first)
             version = store.version
-        if not told_initial and not failed:
+        if not initial_reported and not failed:
             lines.append(_bookmark(stream, version, initial=True))
-            told_initial = True
+            initial_reported = True
         elif stream.bookmarks and loop.time() >= bookmark:
             lines.append(_bookmark(stream, version, initial=False))
             bookmark = loop.time() + BOOKMARK_SECONDS

@@ -1,4 +1,4 @@
-"""What is special about each built-in kind.
+"""Defaults, server-set fields and validation of each built-in kind.
 
 May import: dialects, api, schema, patching, storage.
 """

@@ -15,7 +15,7 @@ Object = dict[str, Any]
 _RBAC = "rbac.authorization.k8s.io"
 _USER_PRIORITY_MAX = 1_000_000_000
 _PERCENT = re.compile(r"[0-9]{1,9}%")
-_PERCENT_TOLD = (
+_PERCENT_MESSAGE = (
     "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%', or '93%', "
     "regex used for validation is '[0-9]+%')"
 )
@@ -61,12 +61,14 @@ def _secret_default(secret: Object) -> None:
 
 
 def _frozen_check(item: Object, old: Object | None) -> list[FieldProblem]:
-    """ConfigMaps and Secrets that say they never change."""
+    """Immutable ConfigMaps and Secrets."""
     if not old or not old.get("immutable"):
         return []
-    told = "field is immutable when `immutable` is set"
-    problems = [] if item.get("immutable") else [unwanted("immutable", told)]
-    return problems + [unwanted(key, told) for key in ("data", "binaryData") if item.get(key) != old.get(key)]
+    message = "field is immutable when `immutable` is set"
+    problems = [] if item.get("immutable") else [unwanted("immutable", message)]
+    return problems + [
+        unwanted(key, message) for key in ("data", "binaryData") if item.get(key) != old.get(key)
+    ]
 
 
 def _service_default(service: Object) -> None:
@@ -88,7 +90,7 @@ def _service_create(store: ObjectStorage, service: Object) -> None:
     if not spec.get("clusterIP"):
         taken = {
             one["spec"].get("clusterIP")
-            for one in store.shelf(store.resources.find("", "v1", "services")).objects.values()
+            for one in store.collection_of(store.resources.find("", "v1", "services")).objects.values()
         }
         number = next(number for number in range(2, 2**16) if _address(number) not in taken)
         spec["clusterIP"] = _address(number)
@@ -135,8 +137,8 @@ def _priority_check(priority: Object, old: Object | None) -> list[FieldProblem]:
     name, value = priority["metadata"].get("name", ""), priority["value"]
     problems = []
     if value > _USER_PRIORITY_MAX and not name.startswith("system-"):
-        told = f"maximum allowed value of a user defined priority is {_USER_PRIORITY_MAX}"
-        problems.append(unwanted("value", told))
+        message = f"maximum allowed value of a user defined priority is {_USER_PRIORITY_MAX}"
+        problems.append(unwanted("value", message))
     if old is not None:
         problems += [
             unwanted(key, "may not be changed in an update.")
@@ -160,7 +162,7 @@ def _budget_check(budget: Object, _: Object | None) -> list[FieldProblem]:
         if isinstance(spec.get(key), int) and spec[key] < 0:
             problems.append(wrong(f"spec.{key}", spec[key], "must be greater than or equal to 0"))
         elif isinstance(spec.get(key), str) and not _PERCENT.fullmatch(spec[key]):
-            problems.append(wrong(f"spec.{key}", spec[key], _PERCENT_TOLD))
+            problems.append(wrong(f"spec.{key}", spec[key], _PERCENT_MESSAGE))
     return problems
 
 
@@ -172,8 +174,8 @@ def _lease_check(lease: Object, _: Object | None) -> list[FieldProblem]:
             wrong("spec.leaseDurationSeconds", spec["leaseDurationSeconds"], "must be greater than 0")
         )
     if spec.get("leaseTransitions", 0) < 0:
-        told = "must be greater than or equal to 0"
-        problems.append(wrong("spec.leaseTransitions", spec["leaseTransitions"], told))
+        message = "must be greater than or equal to 0"
+        problems.append(wrong("spec.leaseTransitions", spec["leaseTransitions"], message))
     return problems
 
 

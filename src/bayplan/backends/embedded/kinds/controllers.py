@@ -82,8 +82,8 @@ def _job_change(spec: Object, before: Object, old: Object) -> list[FieldProblem]
     if spec.get("completions") != before.get("completions"):
         indexed = spec.get("completionMode") == "Indexed"
         if not indexed or spec.get("completions") != spec.get("parallelism"):
-            told = "can only be modified in tandem with spec.parallelism" if indexed else _IMMUTABLE
-            problems.append(wrong("spec.completions", spec.get("completions"), told))
+            message = "can only be modified in tandem with spec.parallelism" if indexed else _IMMUTABLE
+            problems.append(wrong("spec.completions", spec.get("completions"), message))
     fixed = ["selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex"]
     if not before.get("suspend"):
         fixed.append("managedBy")
@@ -190,8 +190,8 @@ def check_selecting(item: Object, old: Object | None) -> list[FieldProblem]:
         problems.append(wrong("spec.selector", selector, _IMMUTABLE))
     labels = spec["template"].get("metadata", {}).get("labels", {})
     if selector is None or not selector_matcher(selector)(labels):
-        told = "`selector` does not match template `labels`"
-        problems.append(wrong("spec.template.metadata.labels", labels, told))
+        message = "`selector` does not match template `labels`"
+        problems.append(wrong("spec.template.metadata.labels", labels, message))
     if old is None or spec["template"] != old["spec"]["template"]:
         problems += check_template(spec["template"], "spec.template")
     return problems

@@ -1,4 +1,4 @@
-"""Disruption budgets: how many of the pods they select are healthy, and how many of those may be evicted."""
+"""The status of PodDisruptionBudgets: healthy pods and allowed disruptions."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ STORAGE = "poddisruptionbudgets.policy"
 
 
 def react(store: ObjectStorage, storage: str, change: StoreChange) -> None:
-    """Count again where a pod or a budget has changed."""
+    """Update the status of the budgets that a change of a pod or a budget affects."""
     if storage == STORAGE:
         if change.type != DELETED:
             _count(store, change.key, change.object)
     elif storage == "pods":
-        shelf = store.shelf_at(STORAGE)
-        if shelf is None or not shelf.objects:
+        collection_of = store.collection_at(STORAGE)
+        if collection_of is None or not collection_of.objects:
             return
         labels = change.object["metadata"].get("labels") or {}
-        for budget in shelf.select(f"{change.object['metadata']['namespace']}/"):
+        for budget in collection_of.select(f"{change.object['metadata']['namespace']}/"):
             if _selects(budget, labels):
                 _count(store, f"{budget['metadata']['namespace']}/{budget['metadata']['name']}", budget)
 
@@ -36,7 +36,7 @@ def _selects(budget: Object, labels: Object) -> bool:
 
 def _count(store: ObjectStorage, key: str, budget: Object) -> None:
     kind = store.resources.storage_of(STORAGE)
-    pods = store.shelf(store.resources.find("", "v1", "pods")).select(f"{key.partition('/')[0]}/")
+    pods = store.collection_of(store.resources.find("", "v1", "pods")).select(f"{key.partition('/')[0]}/")
     mine = [pod for pod in pods if _selects(budget, pod["metadata"].get("labels") or {})]
     disrupted = _still_disrupted(budget, mine)
     healthy = sum(_healthy(pod) and pod["metadata"]["name"] not in disrupted for pod in mine)
@@ -57,11 +57,11 @@ def _count(store: ObjectStorage, key: str, budget: Object) -> None:
     }
     if disrupted:
         status["disruptedPods"] = disrupted
-    _keep(store, kind, key, budget, status)
+    _write_status(store, kind, key, budget, status)
 
 
-def _keep(store: ObjectStorage, kind: Resource, key: str, budget: Object, status: Object) -> None:
-    now = store.shelf(kind).objects.get(key)
+def _write_status(store: ObjectStorage, kind: Resource, key: str, budget: Object, status: Object) -> None:
+    now = store.collection_of(kind).objects.get(key)
     if now is not None and now["metadata"]["uid"] == budget["metadata"]["uid"] and now["status"] != status:
         store.put(kind, key, {**now, "metadata": dict(now["metadata"]), "status": status})
 
@@ -81,7 +81,7 @@ def _condition(store: ObjectStorage, budget: Object, allowed: bool) -> Object:
 
 
 def _still_disrupted(budget: Object, pods: list[Object]) -> Object:
-    """Pods whose eviction was granted and that are not seen to go yet."""
+    """Pods whose eviction was granted and that are not terminating yet."""
     here = {pod["metadata"]["name"] for pod in pods if not pod["metadata"].get("deletionTimestamp")}
     granted = budget["status"].get("disruptedPods") or {}
     return {name: moment for name, moment in granted.items() if name in here}

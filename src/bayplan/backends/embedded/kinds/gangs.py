@@ -1,4 +1,4 @@
-"""Workloads and groups as they are served: which versions, with which features, and what the server does."""
+"""The gang API of the server: served versions, feature gates, conversion and admission."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _POD_SPECS = {
 
 @dataclass(frozen=True, slots=True)
 class GangApi:
-    """How much of the gang API a cluster has; a real one serves one version: that of 1.35, 1.36 or 1.37."""
+    """The versions and features of the gang API that a cluster serves; a real one serves one version."""
 
     versions: tuple[str, ...] = VERSIONS
     gates: Gates = USUAL_GATES
@@ -64,7 +64,7 @@ ALL_OF_IT = GangApi()
 
 
 def served(found: Iterable[Resource], api: GangApi) -> list[Resource]:
-    """Of all built-in kinds those that the cluster has, each with the way to the version that is kept."""
+    """The built-in kinds that the cluster serves, each with its conversion to the storage version."""
     strange = tuple(key for key, versions in _REFERENCES.items() if not versions & set(api.versions))
     kept = max(api.versions, key=VERSIONS.index, default="")
     result = []
@@ -83,7 +83,7 @@ def served(found: Iterable[Resource], api: GangApi) -> list[Resource]:
 
 
 def behaviours(api: GangApi) -> dict[str, KindHooks]:
-    """What each of the kinds does of its own."""
+    """The hooks of each kind."""
 
     def default(item: Object) -> None:
         set_defaults(item)
@@ -166,19 +166,19 @@ def _set_priority(store: ObjectStorage, group: Object, gates: Gates) -> None:
     found = set_priority(store, resource, group, _OTHER_PRIORITY.format(what=what))
     if version != SECOND and POLICY in gates:
         if spec.get("preemptionPolicy", found.policy) != found.policy:
-            told = (
+            message = (
                 f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in "
                 f"{what} spec; priority admission controller computed {found.policy} from the given "
                 "PriorityClass name"
             )
-            raise forbidden(resource, group["metadata"].get("name", ""), told)
+            raise forbidden(resource, group["metadata"].get("name", ""), message)
         spec["preemptionPolicy"] = found.policy
 
 
 def _admit(store: ObjectStorage, group: Object) -> None:
-    """403 when the template that a group comes from is not there."""
+    """403 if the template of a group does not exist."""
     workloads = store.resources.find(GROUP, SECOND, "workloads")
-    objects, namespace = store.shelf(workloads).objects, group["metadata"]["namespace"]
+    objects, namespace = store.collection_of(workloads).objects, group["metadata"]["namespace"]
 
     def find(name: str) -> Object | None:
         kept = objects.get(key_of(workloads, namespace, name))

@@ -1,4 +1,4 @@
-"""What a pod's specification gets when it says nothing; the same for single pods and for templates."""
+"""Defaults of pod specs, for pods and pod templates."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def default_pod(pod: Object) -> None:
 
 
 def admit_pod(spec: Object) -> None:
-    """What admission adds to a new pod: an account, and patience with nodes that fall silent."""
+    """Add what admission plugins add to a new pod: service account, tolerations of failed nodes."""
     account = spec.get("serviceAccountName") or "default"
     spec["serviceAccountName"] = spec["serviceAccount"] = account
     tolerations = spec.setdefault("tolerations", [])

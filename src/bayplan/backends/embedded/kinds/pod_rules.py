@@ -1,4 +1,4 @@
-"""What is checked in a pod's specification, whether it stands alone or in a template."""
+"""Validation of pod specs, for pods and pod templates."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ def _resources(resources: Object, path: str) -> list[FieldProblem]:
         for name, amount in sorted(amounts.items()):
             at = f"{path}.{kind}[{name}]"
             if name not in _PLAIN_RESOURCES and "/" not in name and not name.startswith("hugepages-"):
-                told = ("type or fully qualified", "for containers")
-                problems += [wrong(at, name, f"must be a standard resource {what}") for what in told]
+                message = ("type or fully qualified", "for containers")
+                problems += [wrong(at, name, f"must be a standard resource {what}") for what in message]
             if amount[0] == "-":
                 problems.append(wrong(at, amount, _NON_NEGATIVE))
             elif _extended(name) and number(amount).denominator != 1:

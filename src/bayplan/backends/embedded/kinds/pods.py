@@ -1,4 +1,4 @@
-"""Pods: what the server sets on them, what is checked, and the little that may change once they exist."""
+"""Pods: fields that the server sets, validation, and the few allowed updates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MUTABLE = (
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
 _ONLY_MORE = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
-_GATED_TOLD = "Scheduling is blocked due to non-empty scheduling gates"
+_GATED_MESSAGE = "Scheduling is blocked due to non-empty scheduling gates"
 
 
 def on_create(store: ObjectStorage, pod: Object) -> None:
@@ -37,14 +37,14 @@ def on_create(store: ObjectStorage, pod: Object) -> None:
                 "lastProbeTime": None,
                 "lastTransitionTime": scalars.at(store.now()),
                 "reason": "SchedulingGated",
-                "message": _GATED_TOLD,
+                "message": _GATED_MESSAGE,
             }
         ]
     pod["status"] = status
 
 
 def on_update(_: ObjectStorage, pod: Object, old: Object, subresource: str) -> None:
-    """Owners, and the class of service, are not for a status update to change."""
+    """Keep the owner references and the QoS class in a status update."""
     if subresource == "status":
         if "ownerReferences" in old["metadata"]:
             pod["metadata"]["ownerReferences"] = old["metadata"]["ownerReferences"]
@@ -66,9 +66,9 @@ def check(pod: Object, old: Object | None) -> list[FieldProblem]:
 def _check_change(spec: Object, old: Object) -> list[FieldProblem]:
     problems = []
     gates, before = _gates(spec), _gates(old)
-    told = "only deletion is allowed, but found new scheduling gate"
+    message = "only deletion is allowed, but found new scheduling gate"
     problems += [
-        unwanted(f"spec.schedulingGates[{place}].name", f"{told} '{gate}'")
+        unwanted(f"spec.schedulingGates[{place}].name", f"{message} '{gate}'")
         for place, gate in enumerate(gates)
         if gate not in before
     ]

@@ -1,4 +1,4 @@
-"""The priority of a new pod or group of pods, from the class that it names or from the default one."""
+"""The priority of a new pod or pod group, from its PriorityClass or the default one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _POLICY = "PreemptLowerPriority"
 
 @dataclass(frozen=True, slots=True)
 class Priority:
-    """What a priority class says."""
+    """The values of a PriorityClass."""
 
     name: str = ""  # none
     value: int = 0
@@ -38,7 +38,7 @@ def set_priority(store: ObjectStorage, resource: Resource, item: Object, refusal
 
 
 def _established(store: ObjectStorage, resource: Resource, name: str, class_name: str) -> Priority:
-    classes = store.shelf(store.resources.find("scheduling.k8s.io", "v1", "priorityclasses")).objects
+    classes = store.collection_of(store.resources.find("scheduling.k8s.io", "v1", "priorityclasses")).objects
     if class_name:
         found = classes.get(class_name)
         if found is None:

@@ -35,8 +35,8 @@ def patched(resource: Resource, old: Object, patch: Any, form: str) -> Object:
         try:
             return strategic.merge(old, dict(patch), resource.type)
         except (AttributeError, TypeError, KeyError):  # a value of another type than the field has
-            told = "the patch has a value where the object has a list or a map of another form"
-            raise bad_request(f"{told}; correct its types") from None
+            message = "the patch has a value where the object has a list or a map of another form"
+            raise bad_request(f"{message}; correct its types") from None
     if form == STRATEGIC:
         raise StatusError(
             415,
@@ -63,7 +63,7 @@ def merge(old: Mapping[str, Any], patch: Mapping[str, Any]) -> Object:
 def applied(
     resource: Resource, old: Object, before: Object, wanted: Object, others: Iterable[Object]
 ) -> Object:
-    """An object after an applier changed its mind from `before` to `wanted`.
+    """The object after a field manager changed its applied configuration from `before` to `wanted`.
 
     What it wants no more is removed, unless another applier wants it or somebody gave it another value.
     """
@@ -74,7 +74,7 @@ def applied(
 
 
 def applied_part(resource: Resource, item: Object, wanted: Object) -> Object:
-    """What an applier wanted, as the object has it after reading and defaulting."""
+    """The applied configuration with the values of the object after decoding and defaulting."""
     return _part(item, wanted, resource.type)
 
 
@@ -131,7 +131,7 @@ def _apply_list(old: list[Any], before: list[Any], wanted: list[Any], key: str, 
 
 
 def _withdrawn(value: Any, before: Any, field: TypedField | None) -> Any:
-    """What stays of a value when its applier no longer wants it."""
+    """What remains of a value when its field manager no longer applies it."""
     if isinstance(value, dict) and isinstance(before, dict):
         return _apply(value, before, {}, field.type if field else "")
     if isinstance(value, list) and isinstance(before, list) and field and field.merge_key:
@@ -140,7 +140,7 @@ def _withdrawn(value: Any, before: Any, field: TypedField | None) -> Any:
 
 
 def _unclaimed(before: Object, other: Object, type_: str) -> Object:
-    """What an applier wanted, without all that another one wants, too."""
+    """The applied configuration without the fields that another manager applies, too."""
     fields = types().get(type_, {})
     rest: Object = {}
     for key, value in before.items():

@@ -33,8 +33,8 @@ _ABSENT = object()
 @dataclass(slots=True)
 class _Rule:
     text: str
-    told: str
-    told_by: Any  # a compiled expression that makes the message, or None
+    message: str
+    message_program: Any  # a compiled expression that makes the message, or None
     field_path: str
     reason: str
     compares: bool  # with the old value
@@ -74,7 +74,7 @@ class SchemaRules:
         self._root = root
 
     def check(self, item: Any, old: Any | None) -> list[FieldProblem]:
-        """Every broken rule; what did not change is not held against an update."""
+        """Every violated rule; unchanged values are not checked in an update."""
         return list(_check(self._root, item, _ABSENT if old is None else old, ()))
 
 
@@ -84,7 +84,7 @@ def has_rules(schema: Schema) -> bool:
 
 
 def compiled(schema: Schema) -> SchemaRules | None:
-    """The rules of a schema, or None when it has none or nobody can read them."""
+    """The rules of a schema; None without rules or without the CEL library."""
     if not has_rules(schema):
         return None
     environment = _environment()
@@ -156,7 +156,7 @@ def _node(schema: Schema, environment: Any) -> _Node | None:
 
 
 def _all(rules: list[_Rule], environment: Any) -> _All | None:
-    """Several rules as one question: asked first, as they nearly always all hold."""
+    """Several rules as one expression, evaluated first, since usually all of them hold."""
     if len(rules) < 2:
         return None
     mentions = reduce(joined, (rule.mentions for rule in rules))
@@ -170,14 +170,14 @@ def _rule(rule: Mapping[str, Any], environment: Any) -> _Rule | None:
         program = environment.compile(f"[optional.of(before)].all(oldSelf, {text})" if optional else text)
         first = environment.compile(f"[optional.none()].all(oldSelf, {text})") if optional else program
         said = rule.get("messageExpression")
-        told_by = environment.compile(said) if said else None
+        message_program = environment.compile(said) if said else None
     except Exception as error:
         _LOG.warning("a CEL rule is not checked: %s (%s)", text, str(error).partition("\n")[0])
         return None
     return _Rule(
         text,
         rule.get("message") or f"failed rule: {' '.join(text.split())}",
-        told_by,
+        message_program,
         rule.get("fieldPath", ""),
         rule.get("reason", "FieldValueInvalid"),
         bool(_OLD.search(text)),
@@ -229,7 +229,7 @@ def _held(all_: _All | None, value: Any, old: Any) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def _answer(program: Any, data: bytes) -> Any:
-    """What a rule says of some values. Many objects are alike in all that a rule looks at."""
+    """The cached result of a rule: many objects are equal in the fields that a rule reads."""
     return program.eval(data=msgspec.json.decode(data)).plain_value()
 
 
@@ -257,13 +257,13 @@ def _broken(rule: _Rule, value: Any, old: Any, path: Path) -> FieldProblem | Non
     where = spelled(path)
     if answer is not False:
         shown = _TYPE_NAMES.get(type(value), "object")
-        told = f'Invalid value: "{shown}": {answer} evaluating rule: {rule.told}'
-        return FieldProblem(where, "FieldValueInvalid", told)
-    told = rule.told
-    if rule.told_by is not None:
+        message = f'Invalid value: "{shown}": {answer} evaluating rule: {rule.message}'
+        return FieldProblem(where, "FieldValueInvalid", message)
+    message = rule.message
+    if rule.message_program is not None:
         try:
-            told = str(rule.told_by.eval(data=data).plain_value())
+            message = str(rule.message_program.eval(data=data).plain_value())
         except Exception:
-            told = rule.told
+            message = rule.message
     word = _WORDS.get(rule.reason, "Invalid value")
-    return FieldProblem(f"{where}{rule.field_path}".removeprefix("."), rule.reason, f"{word}: {told}")
+    return FieldProblem(f"{where}{rule.field_path}".removeprefix("."), rule.reason, f"{word}: {message}")

@@ -1,4 +1,4 @@
-"""What a CEL rule gets to see: of an object only what the rule mentions, spelt as rules write it."""
+"""The input of a CEL rule: only the fields that the rule mentions, with their names in CEL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Structural schemas of custom resources: dropping what they do not name, defaulting, checking."""
+"""Structural schemas of custom resources: pruning, defaulting and validation."""
 
 from __future__ import annotations
 
@@ -102,20 +102,20 @@ def _object_walker(schema: Schema, properties: Mapping[str, Schema]) -> Walker:
 
 
 class Checker:
-    """Says what is wrong with an object, in the API's sentences."""
+    """Validates objects, with the messages of the API."""
 
     def __init__(self, schema: Schema) -> None:
         self._unique = _uniqueness(schema)
         self._validator = jsonschema_rs.Draft4Validator(converted(schema), validate_formats=True)
 
     def check(self, item: Any, old: Any | None = None) -> list[FieldProblem]:
-        """Every broken rule of the schema; what an update leaves as it was is not held against it."""
+        """Every violation of the schema; values that an update does not change are not checked."""
         problems: list[FieldProblem] = []
         if not self._validator.is_valid(item):
-            told: dict[str, int] = {}
+            message: dict[str, int] = {}
             for error in sorted(self._validator.iter_errors(item), key=_rank):
                 rank = _rank(error)
-                first = not rank or told.setdefault(_path(error.instance_path), rank) == rank
+                first = not rank or message.setdefault(_path(error.instance_path), rank) == rank
                 if first and (old is None or not _unchanged(old, error)):
                     problems += _problems(error)
         same = isinstance(item, dict) and isinstance(old, dict)
@@ -129,7 +129,7 @@ _TEXT_RULES = ("", "maxLength", "minLength", "pattern")
 
 
 def _rank(error: Any) -> int:
-    """Of the rules about one text only the first that is broken is told."""
+    """Only the first violation of one text is reported."""
     name = error.kind.name
     return _TEXT_RULES.index(name) if name in _TEXT_RULES else 0
 
@@ -189,7 +189,7 @@ def _pattern(text: str) -> Mapping[str, str]:
 def _problems(error: Any) -> Iterator[FieldProblem]:
     path = _path(error.instance_path)
     value, kind = error.instance, error.kind
-    told = f"{path} in body" if path else "body"
+    message = f"{path} in body" if path else "body"
     match kind.name:
         case "required":
             yield required(f"{path}.{kind.property}" if path else kind.property)
@@ -197,36 +197,38 @@ def _problems(error: Any) -> Iterator[FieldProblem]:
             types = kind.types if isinstance(kind.types, list) else [kind.types]
             wanted = ",".join(str(one) for one in types if one != "null")
             found = _type_name(value)
-            message = f'Invalid value: "{found}": {told} must be of type {wanted}: "{found}"'
+            message = f'Invalid value: "{found}": {message} must be of type {wanted}: "{found}"'
             yield FieldProblem(path, "FieldValueTypeInvalid", message)
         case "enum":
             yield unsupported(path, value, [str(one) for one in kind.options if one is not None])
         case "minimum":
-            yield wrong(path, value, f"{told} should be greater than or equal to {kind.limit}")
+            yield wrong(path, value, f"{message} should be greater than or equal to {kind.limit}")
         case "maximum":
-            yield wrong(path, value, f"{told} should be less than or equal to {kind.limit}")
+            yield wrong(path, value, f"{message} should be less than or equal to {kind.limit}")
         case "maxLength":
             message = f"Too long: may not be more than {kind.limit} bytes"
             yield FieldProblem(path, "FieldValueTooLong", message)
         case "minLength":
-            yield wrong(path, value, f"{told} should be at least {kind.limit} chars long")
+            yield wrong(path, value, f"{message} should be at least {kind.limit} chars long")
         case "pattern":
-            yield wrong(path, value, f"{told} should match '{_WRITTEN.get(kind.pattern, kind.pattern)}'")
+            yield wrong(path, value, f"{message} should match '{_WRITTEN.get(kind.pattern, kind.pattern)}'")
         case "maxItems" | "maxProperties":
             message = f"Too many: {len(value)}: must have at most {kind.limit} items"
             yield FieldProblem(path, "FieldValueTooMany", message)
         case "minItems":
-            yield wrong(path, len(value), f"{told} should have at least {kind.limit} items")
+            yield wrong(path, len(value), f"{message} should have at least {kind.limit} items")
         case "minProperties":
-            yield wrong(path, len(value), f"{told} should have at least {kind.limit} properties")
+            yield wrong(path, len(value), f"{message} should have at least {kind.limit} properties")
         case "format":
-            message = f"Invalid value: {spell(value)}: {told} must be of type {kind.format}: {spell(value)}"
+            message = (
+                f"Invalid value: {spell(value)}: {message} must be of type {kind.format}: {spell(value)}"
+            )
             yield FieldProblem(path, "FieldValueTypeInvalid", message)
         case "anyOf" | "oneOfNotValid":
             keyword = "anyOf" if kind.name == "anyOf" else "oneOf"
             yield wrong(path, value, f'"{path}" must validate {_SCHEMAS[keyword]} ({keyword})')
         case _:
-            yield wrong(path, value, f"{told}: {error.message}")
+            yield wrong(path, value, f"{message}: {error.message}")
 
 
 _SCHEMAS = {"anyOf": "at least one schema", "oneOf": "one and only one schema"}
@@ -269,7 +271,7 @@ def _uniqueness(schema: Schema) -> _Unique | None:
 
 
 def _repeated(unique: _Unique, value: Any, path: Path) -> Iterator[FieldProblem]:
-    """What stands twice in lists that are maps or sets."""
+    """Duplicates in lists that are maps or sets."""
     if type(value) is list:
         seen = []
         if unique.keys or unique.is_set:

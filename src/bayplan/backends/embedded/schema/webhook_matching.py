@@ -1,4 +1,4 @@
-"""Which writes a webhook is asked about: selectors and match conditions, read as an API server does."""
+"""Selectors and match conditions of a webhook, evaluated as an API server does."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class MatchCondition:
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """What of a webhook says whether it is asked."""
+    """The selectors and match conditions of one webhook."""
 
     namespaces: Matcher = everything
     objects: Matcher = everything
@@ -52,7 +52,7 @@ class Matching:
     fails_open: bool = False  # failurePolicy: Ignore
 
     def concerns(self, review: Review, labels_of: NamespaceLabels) -> bool:
-        """Whether the webhook is asked about a write; Refusal when that cannot be told and it must be."""
+        """Whether the webhook reviews a write; StatusError if a condition fails and the policy is Fail."""
         own = (review.group, review.plural) == ("", "namespaces")
         if own:
             found = review.object or review.old or {}
@@ -76,12 +76,12 @@ class Matching:
         wrong = next(((one, answer) for one, answer in answers if answer is not True), None)
         if wrong is None:
             return True
-        told = f"match condition {quote(wrong[0].name)} cannot be evaluated: {wrong[1]}"
-        _LOG.warning("%s %s: %s", review.plural, review.name, told)
+        message = f"match condition {quote(wrong[0].name)} cannot be evaluated: {wrong[1]}"
+        _LOG.warning("%s %s: %s", review.plural, review.name, message)
         if self.fails_open:
             return False
         group = f".{review.group}" if review.group else ""
-        raise StatusError(403, f"{review.plural}{group} {quote(review.name)} is forbidden: {told}")
+        raise StatusError(403, f"{review.plural}{group} {quote(review.name)} is forbidden: {message}")
 
 
 def matching(webhook: Mapping[str, Any]) -> Matching:

@@ -23,7 +23,7 @@ class ObjectCollection:
         self.log = Log(window, version)
 
     def put(self, version: int, key: str, item: Object) -> StoreChange:
-        """Keep an object, new or changed."""
+        """Store an object, new or changed."""
         old = self.objects.get(key)
         if old is None:
             insort(self.keys, key)
@@ -31,7 +31,7 @@ class ObjectCollection:
         return self._logged(StoreChange(version, ADDED if old is None else MODIFIED, key, item, old))
 
     def drop(self, version: int, key: str, last: Object) -> StoreChange:
-        """Keep an object no longer."""
+        """Remove an object."""
         old = self.objects.pop(key)
         del self.keys[bisect_left(self.keys, key)]
         return self._logged(StoreChange(version, DELETED, key, last, old))

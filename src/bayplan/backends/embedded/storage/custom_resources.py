@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: kinds that are served because an object says so."""
+"""CRDs: kinds that are defined at run time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _UNCHECKED = (
 
 @dataclass(slots=True)
 class Definition:
-    """What a CustomResourceDefinition says of one version."""
+    """One version of a CRD."""
 
     schema: Mapping[str, Any]
     table_columns: tuple[Column, ...]
@@ -71,7 +71,7 @@ def on_create(_: ObjectStorage, definition: Object) -> None:
 
 
 def check(definition: Object, old: Object | None) -> list[FieldProblem]:
-    """What is wrong with a definition."""
+    """Validate a CRD."""
     spec, name = definition["spec"], definition["metadata"].get("name", "")
     problems = []
     if name != f"{spec['names'].get('plural', '')}.{spec['group']}":
@@ -86,8 +86,8 @@ def check(definition: Object, old: Object | None) -> list[FieldProblem]:
         )
     versions = spec.get("versions") or []
     if sum(bool(one.get("storage")) for one in versions) != 1:
-        told = "must have exactly one version marked as storage version"
-        problems.append(wrong("spec.versions", [one["name"] for one in versions], told))
+        message = "must have exactly one version marked as storage version"
+        problems.append(wrong("spec.versions", [one["name"] for one in versions], message))
     for place, version in enumerate(versions):
         path = f"spec.versions[{place}].schema.openAPIV3Schema"
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
@@ -118,7 +118,7 @@ BEHAVIOURS = {"CustomResourceDefinition": KindHooks(default_definition, on_creat
 
 
 def react(store: ObjectStorage, storage: str, change: StoreChange) -> None:
-    """Serve what a definition defines, as long as it is there."""
+    """Serve the kind of a CRD while the CRD exists."""
     if storage == STORAGE:
         definition = change.object
         if change.type == DELETED:
@@ -129,21 +129,21 @@ def react(store: ObjectStorage, storage: str, change: StoreChange) -> None:
             _serve(store, change.key, definition)
     elif change.type == DELETED and change.object["apiVersion"].count("/"):
         group = change.object["apiVersion"].partition("/")[0]
-        shelf = store.shelf_at(STORAGE)
+        collection_of = store.collection_at(STORAGE)
         name = f"{storage.partition('.')[0]}.{group}"
-        definition_now = shelf.objects.get(name) if shelf else None
+        definition_now = collection_of.objects.get(name) if collection_of else None
         if definition_now is not None and definition_now["metadata"].get("deletionTimestamp"):
             _empty(store, name, definition_now)
 
 
 def marked(store: ObjectStorage, definition: Object) -> Object:
-    """A definition that is to go: it waits for its objects to go first."""
+    """The CRD marked for deletion; its objects are deleted first."""
     moment = scalars.at(store.now())
     finalizers = definition["metadata"].get("finalizers") or []
     metadata = {**definition["metadata"], "deletionTimestamp": moment}
     metadata["finalizers"] = [*(one for one in finalizers if one != CLEANUP), CLEANUP]
-    told = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
-    condition = _condition("Terminating", moment, "InstanceDeletionPending", told)
+    message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
+    condition = _condition("Terminating", moment, "InstanceDeletionPending", message)
     conditions = [*(definition["status"].get("conditions") or ()), condition]
     return {**definition, "metadata": metadata, "status": {**definition["status"], "conditions": conditions}}
 
@@ -193,7 +193,7 @@ def _version(
 
 
 def _deprecation(spec: Object, version: Object) -> str:
-    """What users of a version are warned of."""
+    """The deprecation warning of a version."""
     if not version.get("deprecated"):
         return ""
     if version.get("deprecationWarning"):
@@ -297,7 +297,7 @@ def _serve(store: ObjectStorage, key: str, definition: Object) -> None:
     served = resources(definition, store.conversions)
     store.resources.add(served)
     if served:
-        store.shelf(served[0])  # watches can begin from this moment
+        store.collection_of(served[0])  # watches can begin from this moment
     status = definition.get("status", {})
     if status.get("acceptedNames") == spec["names"]:
         return
@@ -322,20 +322,20 @@ def _condition(type_: str, moment: str, reason: str, message: str) -> Object:
 
 
 def _empty(store: ObjectStorage, key: str, definition: Object) -> None:
-    """Delete the objects of a kind that is to go, then let the definition go."""
+    """Delete the objects of a terminating CRD, then remove the CRD."""
     if CLEANUP not in (definition["metadata"].get("finalizers") or ()):
         return
     spec = definition["spec"]
     storage = f"{spec['names']['plural']}.{spec['group']}"
     resource = store.resources.stored.get(storage)
-    shelf = store.shelf_at(storage)
-    if resource is not None and shelf is not None:
-        for item in list(shelf.objects.values()):
+    collection_of = store.collection_at(storage)
+    if resource is not None and collection_of is not None:
+        for item in list(collection_of.objects.values()):
             metadata = item["metadata"]
             if not metadata.get("deletionTimestamp"):
                 target = WriteTarget(resource, metadata.get("namespace", ""), metadata["name"])
                 store.delete_target(target, Deletion())
-        if shelf.objects:
+        if collection_of.objects:
             return
     kind = store.resources.storage_of(STORAGE)
     rest = [one for one in definition["metadata"]["finalizers"] if one != CLEANUP]
@@ -348,4 +348,4 @@ def _empty(store: ObjectStorage, key: str, definition: Object) -> None:
 def _withdraw(store: ObjectStorage, definition: Object) -> None:
     spec = definition["spec"]
     store.resources.remove(spec["group"], spec["names"]["plural"])
-    store.forget_shelf(f"{spec['names']['plural']}.{spec['group']}")
+    store.forget_collection(f"{spec['names']['plural']}.{spec['group']}")

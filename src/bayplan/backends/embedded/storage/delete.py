@@ -1,4 +1,4 @@
-"""Deleting: at once, after a grace period, or when the last finalizer has gone."""
+"""Deletion: immediately, after a grace period, or when the last finalizer is removed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KEPT_NAMESPACES = ("default", "kube-system", "kube-public")
 def delete(store: ObjectStorage, target: WriteTarget, how: Deletion) -> Object:
     """Remove an object or mark it; the answer is the object or a Status."""
     resource, options = target.resource, target.options
-    item = store.shelf(resource).objects.get(target.key)
+    item = store.collection_of(resource).objects.get(target.key)
     if item is None:
         raise not_found(resource, target.name)
     _check_preconditions(resource, item, how)
@@ -58,7 +58,7 @@ def delete(store: ObjectStorage, target: WriteTarget, how: Deletion) -> Object:
 
 
 def is_due(resource: Resource, item: Object) -> bool:
-    """Whether something was marked for deletion and waits for nothing any more."""
+    """Whether a terminating object has neither finalizers nor a grace period left."""
     metadata = item["metadata"]
     if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
         return False
@@ -74,17 +74,17 @@ def _is_namespace(resource: Resource) -> bool:
 def _check_preconditions(resource: Resource, item: Object, how: Deletion) -> None:
     metadata = item["metadata"]
     if how.uid and how.uid != metadata["uid"]:
-        told = (
+        message = (
             f"the UID in the precondition ({how.uid}) does not match the UID in record ({metadata['uid']}). "
             "The object might have been deleted and then recreated"
         )
-        raise failed_precondition(resource, metadata["name"], told)
+        raise failed_precondition(resource, metadata["name"], message)
     if how.version and how.version != metadata["resourceVersion"]:
-        told = (
+        message = (
             f"the ResourceVersion in the precondition ({how.version}) does not match the ResourceVersion in "
             f"record ({metadata['resourceVersion']}). The object might have been modified"
         )
-        raise failed_precondition(resource, metadata["name"], told)
+        raise failed_precondition(resource, metadata["name"], message)
 
 
 def _ask_hooks(store: ObjectStorage, target: WriteTarget, item: Object) -> None:
@@ -141,7 +141,7 @@ def _marked(store: ObjectStorage, item: Object, finalizers: list[str], grace: in
 def _again(
     store: ObjectStorage, target: WriteTarget, item: Object, finalizers: list[str], grace: int | None
 ) -> Object:
-    """Delete something that is on its way out already: only a shorter grace or other finalizers change it."""
+    """Delete a terminating object again: only a shorter grace period or other finalizers change it."""
     metadata = dict(item["metadata"])
     left = metadata.get("deletionGracePeriodSeconds") or 0
     if grace is not None and grace < left:
@@ -154,7 +154,7 @@ def _again(
 
 
 def _marked_or_gone(store: ObjectStorage, target: WriteTarget, marked: Object) -> Object:
-    """Keep the mark, and then the object only if it waits for something."""
+    """Store the deletion mark; remove the object unless finalizers or a grace period hold it back."""
     store.put(target.resource, target.key, marked)
     if is_due(target.resource, marked):
         return _answer(target.resource, store.drop(target.resource, target.key))

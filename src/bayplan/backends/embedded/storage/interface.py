@@ -1,6 +1,6 @@
-"""What a store offers to the modules that act on its objects: kinds, reactions to changes, parts of writes.
+"""The interface of the store for the hooks of kinds, the reactions to changes and the steps of writes.
 
-They take a `ObjectStorage` and never import the store, which imports some of them and is handed the others.
+These take an `ObjectStorage` and never import the store, which imports or receives them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bayplan.dialects.api import Kind
 
 
 class ObjectStorage(Protocol):
-    """The objects of a cluster. What is put or deleted here settles with the write that is under way."""
+    """The objects of a cluster. Changes made here are part of the write in progress."""
 
     now: Callable[[], float]
     resources: ResourceRegistry
@@ -28,20 +28,20 @@ class ObjectStorage(Protocol):
     conversions: dict[tuple[str, str], ConvertTo]  # by group and kind
     owners: Owners
 
-    def shelf(self, resource: Resource) -> ObjectCollection:
+    def collection_of(self, resource: Resource) -> ObjectCollection:
         """The objects of a kind."""
         ...
 
-    def shelf_at(self, storage: str) -> ObjectCollection | None:
+    def collection_at(self, storage: str) -> ObjectCollection | None:
         """The objects kept under a name, if there ever were any."""
         ...
 
-    def forget_shelf(self, storage: str) -> None:
+    def forget_collection(self, storage: str) -> None:
         """End the watches of a kind that is no longer served, and drop its log."""
         ...
 
     def put(self, resource: Resource, key: str, item: Object) -> Object:
-        """Keep an object that was checked."""
+        """Store a validated object."""
         ...
 
     def drop(self, resource: Resource, key: str) -> Object:
@@ -49,7 +49,7 @@ class ObjectStorage(Protocol):
         ...
 
     def put_or_drop(self, resource: Resource, key: str, item: Object) -> Object:
-        """Keep a changed object, or remove it if its deletion waits for nothing any more."""
+        """Store a changed object, or remove it if its deletion is complete."""
         ...
 
     def create(
@@ -63,7 +63,7 @@ class ObjectStorage(Protocol):
         ...
 
     def delete_target(self, target: WriteTarget, how: Deletion) -> Object:
-        """Delete an object as a request does: hooks are asked, finalizers and grace periods hold it back."""
+        """Delete an object as a request does: with hooks, finalizers and grace periods."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What each built-in kind does of its own: defaults, what the server sets, and what is checked."""
+"""Hooks of a kind: defaults, fields that the server sets, validation."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class KindHooks:
 
 
 class KindHookRegistry:
-    """The behaviour of every kind, by its type."""
+    """The hooks of every kind, by type."""
 
     def __init__(self, by_type: dict[str, KindHooks]) -> None:
         self.by_type = by_type

@@ -1,4 +1,4 @@
-"""Namespaces: the ones every cluster starts with, and the end of one with everything in it."""
+"""The initial namespaces of a cluster, and the deletion of a namespace with its objects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def begin(store: ObjectStorage) -> None:
 
 
 def react(store: ObjectStorage, storage: str, change: StoreChange) -> None:
-    """Empty a namespace that is to go; let it go when it is empty."""
+    """Delete the objects of a terminating namespace; remove it when it is empty."""
     if storage == "namespaces":
         if change.type != DELETED and change.object["metadata"].get("deletionTimestamp"):
             _empty(store, change.object["metadata"]["name"])
@@ -34,15 +34,15 @@ def react(store: ObjectStorage, storage: str, change: StoreChange) -> None:
         namespace = change.object["metadata"].get("namespace")
         if namespace:
             kind = store.resources.find("", "v1", "namespaces")
-            found = store.shelf(kind).objects.get(namespace)
+            found = store.collection_of(kind).objects.get(namespace)
             if found is not None and found["metadata"].get("deletionTimestamp"):
                 _finish(store, kind, namespace)
 
 
 def _empty(store: ObjectStorage, namespace: str) -> None:
     for resource in _namespaced(store):
-        shelf = store.shelf(resource)
-        for item in shelf.select(f"{namespace}/"):
+        collection_of = store.collection_of(resource)
+        for item in collection_of.select(f"{namespace}/"):
             if not item["metadata"].get("deletionTimestamp"):
                 target = WriteTarget(resource, namespace, item["metadata"]["name"])
                 store.delete_target(target, Deletion(propagation="Background"))
@@ -50,8 +50,8 @@ def _empty(store: ObjectStorage, namespace: str) -> None:
 
 
 def _finish(store: ObjectStorage, kind: Resource, namespace: str) -> None:
-    found = store.shelf(kind).objects.get(namespace)
-    if found is None or any(store.shelf(one).select(f"{namespace}/") for one in _namespaced(store)):
+    found = store.collection_of(kind).objects.get(namespace)
+    if found is None or any(store.collection_of(one).select(f"{namespace}/") for one in _namespaced(store)):
         return
     rest = [one for one in found["spec"].get("finalizers", ()) if one != "kubernetes"]
     if rest != found["spec"].get("finalizers"):

@@ -1,4 +1,4 @@
-"""Owner references: what belongs to an object goes with it, before it, or is set free, as was asked."""
+"""The garbage collector: background, foreground and orphan deletion of dependents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
 
 def react(store: ObjectStorage, storage: str, change: StoreChange) -> None:
-    """Do what follows for owners and dependents from one change."""
+    """Process the owners and dependents of one change."""
     metadata = change.object["metadata"]
     owners = metadata.get("ownerReferences")
     if change.type == DELETED:
@@ -33,7 +33,7 @@ def react(store: ObjectStorage, storage: str, change: StoreChange) -> None:
 
 
 def _collect(store: ObjectStorage, place: Place) -> None:
-    """Delete a dependent none of whose owners is left; forget the owners that are gone."""
+    """Delete a dependent without any owner left; else remove its references to deleted owners."""
     item = _at(store, place)
     if item is None or item["metadata"].get("deletionTimestamp"):
         return
@@ -46,7 +46,7 @@ def _collect(store: ObjectStorage, place: Place) -> None:
 
 
 def _advance(store: ObjectStorage, uid: str) -> None:
-    """Bring an owner that waits for its dependents, or sets them free, one step on."""
+    """Advance the foreground or orphan deletion of an owner."""
     place = store.owners.places.get(uid)
     owner = _at(store, place) if place else None
     if place is None or owner is None or not owner["metadata"].get("deletionTimestamp"):
@@ -92,8 +92,8 @@ def _belongs(item: Object, uid: str) -> bool:
 
 
 def _at(store: ObjectStorage, place: Place) -> Object | None:
-    shelf = store.shelf_at(place[0])
-    return None if shelf is None else shelf.objects.get(place[1])
+    collection_of = store.collection_at(place[0])
+    return None if collection_of is None else collection_of.objects.get(place[1])
 
 
 def _delete(store: ObjectStorage, place: Place, propagation: str) -> None:
@@ -106,7 +106,7 @@ def _delete(store: ObjectStorage, place: Place, propagation: str) -> None:
 
 
 def _edit(store: ObjectStorage, place: Place, metadata: Object) -> None:
-    """Change metadata as the garbage collector does, past hooks and checks."""
+    """Change metadata without hooks and validation."""
     item = _at(store, place)
     if item is None:
         return

@@ -1,4 +1,4 @@
-"""Which objects exist, and which of them belong to which: an index kept up with every change."""
+"""An index of objects by uid and of dependents by owner, updated with every change."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ Place = tuple[str, str]  # storage, key
 
 
 class Owners:
-    """Which objects exist, by uid, and which belong to which."""
+    """Objects by uid, and dependents by the uid of their owner."""
 
     def __init__(self) -> None:
         self.places: dict[str, Place] = {}
         self.dependents: dict[str, dict[Place, None]] = {}  # owner's uid → places, in the order they came
 
     def note(self, storage: str, change: StoreChange) -> None:
-        """Keep up with one change."""
+        """Update the index with one change."""
         metadata = change.object["metadata"]
         before = change.previous["metadata"].get("ownerReferences") if change.previous else None
         place = (storage, change.key)

@@ -1,4 +1,4 @@
-"""The objects of a cluster in memory, with the promises an API server makes about them.
+"""The objects of a cluster in memory, with the guarantees of an API server.
 
 One thread at a time. Clock, uids and random name endings are handed in, so that a simulation repeats exactly.
 What goes in is copied; what comes out is shared: never change an object you were given.
@@ -91,7 +91,7 @@ class Store:
     def find(self, kind: Kind | Resource, namespace: str, name: str) -> Object | None:
         """One object, or None."""
         resource = self.resources.of(kind)
-        found = self.shelf(resource).objects.get(key_of(resource, namespace, name))
+        found = self.collection_of(resource).objects.get(key_of(resource, namespace, name))
         return None if found is None else outward(resource, found)
 
     def list(
@@ -107,17 +107,19 @@ class Store:
     ) -> ListPage:
         """Objects in the order of their names: all, those selected, or a page; with `version`, as of then."""
         resource = self.resources.of(kind)
-        shelf = self.shelf(resource)
+        collection_of = self.collection_of(resource)
         matches = self._matcher(resource, labels, fields)
         at, after = read_token(token) if token else (parse_version(version) if version else self.version, "")
         try:
-            objects, keys = shelf.as_of(at) if at < self.version else (shelf.objects, shelf.keys)
+            objects, keys = (
+                collection_of.as_of(at) if at < self.version else (collection_of.objects, collection_of.keys)
+            )
         except StatusError:
             raise expired(
                 TOO_OLD if token else "The resourceVersion for the provided list is too old."
             ) from None
         prefix = f"{namespace}/" if namespace and resource.namespaced else ""
-        items = shelf.select_from(objects, keys, prefix, after, matches)
+        items = collection_of.select_from(objects, keys, prefix, after, matches)
         rest = len(items) - limit if limit else 0
         if rest > 0:
             items = items[:limit]
@@ -139,18 +141,18 @@ class Store:
     ) -> Watch:
         """Changes after a version, or from now on with everything that exists first."""
         resource = self.resources.of(kind)
-        shelf = self.shelf(resource)
+        collection_of = self.collection_of(resource)
         matches = self._matcher(resource, labels, fields)
         prefix = f"{namespace}/" if namespace and resource.namespaced else ""
         initial: list[Object] | None = None
-        place = shelf.log.end
+        place = collection_of.log.end
         if since in ("", "0"):
-            initial = shelf.select(prefix, "", matches)
+            initial = collection_of.select(prefix, "", matches)
         else:
-            place = shelf.log.place_after(parse_version(since))
+            place = collection_of.log.place_after(parse_version(since))
         readers = self._watches.setdefault(resource.storage, set())
         watch = Watch(
-            shelf.log,
+            collection_of.log,
             place,
             prefix=prefix,
             matches=matches,
@@ -162,7 +164,7 @@ class Store:
         return watch
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call this whenever something has changed; returns a function that ends it."""
+        """Call a listener after every change; returns a function that removes it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
@@ -175,7 +177,7 @@ class Store:
         namespace: str = "",
         options: Options | None = None,
     ) -> Object:
-        """Keep a new object."""
+        """Create an object."""
         target = self._target(kind, namespace, "", "", options)
         return self._settled(target, write.create(self, target, body))
 
@@ -216,7 +218,7 @@ class Store:
         subresource: str = "",
         options: Options | None = None,
     ) -> Object:
-        """Create an object, or merge into it what its applier wants now; ownership of fields is not kept."""
+        """Server-side apply: create an object or merge into it; field ownership is not stored."""
         target = self._target(kind, namespace, name, subresource, options)
         return self._settled(target, write.apply(self, target, body))
 
@@ -247,60 +249,60 @@ class Store:
 
     def compact(self, keep: int = 0) -> None:
         """Forget changes, so that older watches and pages end with 410."""
-        for shelf in self._shelves.values():
-            shelf.log.forget(len(shelf.log.changes) - keep)
+        for collection_of in self._shelves.values():
+            collection_of.log.forget(len(collection_of.log.changes) - keep)
             if not keep:
-                shelf.log.forgotten = self.version
+                collection_of.log.forgotten = self.version
 
     # ── for the modules beside this one ──
 
-    def shelf(self, resource: Resource) -> ObjectCollection:
-        """Where the objects of a kind are."""
+    def collection_of(self, resource: Resource) -> ObjectCollection:
+        """The objects of a kind."""
         found = self._shelves.get(resource.storage)
         if found is None:
             begin = self.version if resource.custom else self._begun
             found = self._shelves[resource.storage] = ObjectCollection(resource.storage, self.window, begin)
         return found
 
-    def shelf_at(self, storage: str) -> ObjectCollection | None:
-        """Where the objects of a kind are, if there ever were any."""
+    def collection_at(self, storage: str) -> ObjectCollection | None:
+        """The objects stored under a name, if there ever were any."""
         return self._shelves.get(storage)
 
-    def forget_shelf(self, storage: str) -> None:
-        """A kind is no longer served: its watches end, its log is gone."""
+    def forget_collection(self, storage: str) -> None:
+        """End the watches of a kind that is no longer served, and drop its log."""
         for watch in list(self._watches.pop(storage, ())):
             watch.close()
         self._shelves.pop(storage, None)
 
     def put(self, resource: Resource, key: str, item: Object) -> Object:
-        """Keep an object that was checked; item and its metadata belong to the store from now on."""
+        """Store a validated object; item and its metadata belong to the store from now on."""
         self.version += 1
         item["metadata"]["resourceVersion"] = str(self.version)
-        self._happened(resource, self.shelf(resource).put(self.version, key, item))
+        self._happened(resource, self.collection_of(resource).put(self.version, key, item))
         return item
 
     def drop(self, resource: Resource, key: str) -> Object:
         """Remove an object now."""
         self.version += 1
-        shelf = self.shelf(resource)
-        last = with_version(shelf.objects[key], self.version)
-        self._happened(resource, shelf.drop(self.version, key, last))
+        collection_of = self.collection_of(resource)
+        last = with_version(collection_of.objects[key], self.version)
+        self._happened(resource, collection_of.drop(self.version, key, last))
         self.applied.pop(last["metadata"]["uid"], None)
         return last
 
     def put_or_drop(self, resource: Resource, key: str, item: Object) -> Object:
-        """Keep a change, unless it lets go of the last thing that held back a deletion: then remove."""
+        """Store a changed object, or remove it if its deletion is complete."""
         if not deleting.is_due(resource, item):
             return self.put(resource, key, item)
         self.drop(resource, key)
         return item
 
     def delete_target(self, target: WriteTarget, how: Deletion) -> Object:
-        """As `delete`, inside a write that is under way: nothing settles yet."""
+        """As `delete`, inside of a write in progress, without running reactions."""
         return deleting.delete(self, target, how)
 
     def settle(self) -> None:
-        """Let the reactions follow from what was written, and from what they write."""
+        """Run the reactions to all changes, including those of reactions."""
         if self._settling or not self._queue:
             return
         self._settling = True
@@ -328,7 +330,7 @@ class Store:
         self._queue.append((resource.storage, change))
 
     def _namespace_labels(self, name: str) -> Mapping[str, str]:
-        found = self.shelf(self.resources.find("", "v1", "namespaces")).objects.get(name)
+        found = self.collection_of(self.resources.find("", "v1", "namespaces")).objects.get(name)
         return ((found or {}).get("metadata") or {}).get("labels") or {}
 
     def _matcher(self, resource: Resource, labels: str, fields: str) -> Callable[[Object], bool] | None:

@@ -1,4 +1,4 @@
-"""POST to a part of an object: binding a pod to a node, evicting it."""
+"""POST to subresources: binding and eviction of pods."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TWO_BUDGETS = (
 
 
 def post(store: ObjectStorage, target: WriteTarget, body: Any) -> Object:
-    """Do what is asked of a part; the answer is a Status."""
+    """Handle a POST to a subresource; returns a Status."""
     resource = target.resource
     if resource.plural != "pods" or resource.group or target.subresource not in ("binding", "eviction"):
         raise method_not_allowed()
@@ -45,7 +45,7 @@ def post(store: ObjectStorage, target: WriteTarget, body: Any) -> Object:
         read = reader(type_)(kept, (), [])
     except UnreadableBody as error:
         raise bad_request(f'{type_} in version "v1" cannot be handled as a {type_}: {error}') from None
-    pod = store.shelf(resource).objects.get(target.key)
+    pod = store.collection_of(resource).objects.get(target.key)
     if pod is None:
         raise not_found(resource, target.name)
     return (_bind if target.subresource == "binding" else _evict)(store, target, pod, read)
@@ -129,12 +129,12 @@ def _evict(store: ObjectStorage, target: WriteTarget, pod: Object, eviction: Obj
 
 
 def _ask_budgets(store: ObjectStorage, pod: Object, dry: bool) -> None:
-    """429 when a budget allows no further disruption; otherwise it has one less to allow."""
+    """429 if a budget allows no disruption; else count one against it."""
     kind = store.resources.find("policy", "v1", "poddisruptionbudgets")
     metadata = pod["metadata"]
     found = [
         budget
-        for budget in store.shelf(kind).select(f"{metadata['namespace']}/")
+        for budget in store.collection_of(kind).select(f"{metadata['namespace']}/")
         if selects(budget["spec"].get("selector"), metadata.get("labels") or {})
     ]
     if len(found) > 1:
@@ -142,11 +142,11 @@ def _ask_budgets(store: ObjectStorage, pod: Object, dry: bool) -> None:
     for budget in found:
         status, name = budget["status"], budget["metadata"]["name"]
         if status.get("disruptionsAllowed", 0) <= 0:
-            told = (
+            message = (
                 f"The disruption budget {name} needs {status.get('desiredHealthy', 0)} healthy pods and has "
                 f"{status.get('currentHealthy', 0)} currently"
             )
-            causes = [{"reason": "DisruptionBudget", "message": told}]
+            causes = [{"reason": "DisruptionBudget", "message": message}]
             raise StatusError(429, _EVICTION_REFUSED, None, {"causes": causes})
         if not dry:
             disrupted = {**status.get("disruptedPods", {}), metadata["name"]: scalars.at(store.now())}

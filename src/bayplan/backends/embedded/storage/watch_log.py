@@ -1,4 +1,4 @@
-"""What happened to the objects of one kind, kept for a while, and the watches that read it."""
+"""The log of recent changes of one kind, and the watches that read it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Log:
         return self.dropped + len(self.changes)
 
     def place_after(self, version: int) -> int:
-        """Where reading continues for somebody who has seen everything up to `version`."""
+        """The position in the log after `version`."""
         if version < self.forgotten:
             raise expired(f"too old resource version: {version} ({self.forgotten})")
         low, high = 0, len(self.changes)
@@ -91,7 +91,7 @@ class Watch:
         self.closed = False
 
     def take(self) -> list[tuple[str, Object]]:
-        """(type, object) of every change since the last call; Refusal 410 when they are no longer kept."""
+        """(type, object) of every change since the last call; StatusError 410 if the log has expired."""
         taken = [(ADDED, item) for item in self._initial]
         self._initial = []
         log = self._log

@@ -1,4 +1,4 @@
-"""Creating and changing objects: read, default, admit, check, keep; an API server's steps, in its order."""
+"""Create, update, patch and apply: decode, default, admit, validate and store, as an API server does."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SET_BY_SERVER = (
 
 
 class Writable(ObjectStorage, Protocol):
-    """A store as creating and changing need it."""
+    """The interface of the store for writes."""
 
     uid: Callable[[], str]
     suffix: Callable[[], str]  # random, for generated names
@@ -49,7 +49,7 @@ class Writable(ObjectStorage, Protocol):
 
 
 def create(store: Writable, target: WriteTarget, body: Mapping[str, Any]) -> Object:
-    """Keep a new object; the answer is in the storage version."""
+    """Create an object; returns it in the storage version."""
     resource, options = target.resource, target.options
     item = read(resource, body, options)
     target = WriteTarget(resource, _namespace(store, target, item), "", "", options)
@@ -79,7 +79,7 @@ def create(store: Writable, target: WriteTarget, body: Mapping[str, Any]) -> Obj
     options.warnings += behaviour.warn(item)
     behaviour.admit(store, item)
     _validate(store, target, CREATE, item, None)
-    if target.key in store.shelf(resource).objects:
+    if target.key in store.collection_of(resource).objects:
         raise already_exists(resource, target.name)
     kept = inward(resource, item)
     return kept if options.dry_run else store.put(resource, target.key, kept)
@@ -100,8 +100,8 @@ def update(store: Writable, target: WriteTarget, body: Mapping[str, Any]) -> Obj
     if metadata.get("uid") and metadata["uid"] != uid:
         raise conflict(resource, name, other_uid(target, metadata["uid"], uid))
     if (resource.custom or resource.conditional) and not metadata.get("resourceVersion"):
-        told = "must be specified for an update"
-        raise invalid(resource, name, [wrong("metadata.resourceVersion", 0, told)], resource.plural)
+        message = "must be specified for an update"
+        raise invalid(resource, name, [wrong("metadata.resourceVersion", 0, message)], resource.plural)
     return _change(store, target, kept, item)
 
 
@@ -116,9 +116,9 @@ def patch(store: Writable, target: WriteTarget, patch: Any, form: str) -> Object
 
 
 def apply(store: Writable, target: WriteTarget, body: Mapping[str, Any]) -> Object:
-    """Merge what an applier wants, and remove what it alone wanted before and wants no more."""
+    """Merge an applied configuration, and remove the fields that only this manager applied before."""
     resource, who = target.resource, (target.options.manager, target.subresource)
-    kept = store.shelf(resource).objects.get(target.key)
+    kept = store.collection_of(resource).objects.get(target.key)
     if kept is not None:
         wishes = dict(store.applied.get(kept["metadata"]["uid"], {}))
         before = wishes.pop(who, {})
@@ -136,7 +136,7 @@ def apply(store: Writable, target: WriteTarget, body: Mapping[str, Any]) -> Obje
 
 
 def _read_patched(target: WriteTarget, body: Object) -> Object:
-    """What a patch made; where it cannot be read, the patch is what is wrong."""
+    """Decode a patched object; an object that cannot be decoded means an invalid patch."""
     try:
         return read(target.resource, _of_interest(target, body), target.options)
     except StatusError as refusal:
@@ -144,13 +144,13 @@ def _read_patched(target: WriteTarget, body: Object) -> Object:
         if why.startswith(("strict decoding error", "json: cannot unmarshal")):
             problem = wrong("patch", "the object after the patch", why)
             cause = {"reason": problem.reason, "message": problem.message, "field": problem.field}
-            told = f' "" is invalid: patch: {problem.message}'
-            raise StatusError(422, told, None, {"causes": [cause]}) from None
+            message = f' "" is invalid: patch: {problem.message}'
+            raise StatusError(422, message, None, {"causes": [cause]}) from None
         raise
 
 
 def _of_interest(target: WriteTarget, body: Any) -> Any:
-    """Of a status to be written only that is read: the rest stays, and nobody asked what is unknown there."""
+    """In a write of the status only the status is decoded; unknown fields elsewhere do not matter."""
     of_status = target.resource.custom and target.subresource == "status"
     if not of_status or target.options.validation in ("Strict", "Warn") or not isinstance(body, Mapping):
         return body
@@ -158,30 +158,32 @@ def _of_interest(target: WriteTarget, body: Any) -> Any:
 
 
 def read(resource: Resource, body: Any, options: Options) -> Object:
-    """A body as an object of the kind; what is unknown in it is dropped, told, or refused."""
+    """Decode a body; unknown fields are dropped, reported as warnings, or rejected."""
     if not isinstance(body, Mapping):
-        told = f"the object provided is unrecognized (must be of type {resource.kind}): it is no JSON object"
-        raise bad_request(told)
+        message = (
+            f"the object provided is unrecognized (must be of type {resource.kind}): it is no JSON object"
+        )
+        raise bad_request(message)
     kind, version = body.get("kind") or resource.kind, body.get("apiVersion") or resource.api_version
     if (kind, version) != (resource.kind, resource.api_version):
         raise _other_kind(resource, kind, version)
     unknown: list[str] = []
-    told = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
+    message = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
     try:
         item = resource.read(body, unknown)
     except UnreadableBody as error:
-        raise bad_request(f"{told}: {error}") from None
+        raise bad_request(f"{message}: {error}") from None
     if unknown:
         sentences = [f"unknown field {quote(field)}" for field in unknown]
         if options.validation == "Strict":
-            raise bad_request(f"{told}: strict decoding error: {', '.join(sentences)}")
+            raise bad_request(f"{message}: strict decoding error: {', '.join(sentences)}")
         if options.validation == "Warn":
             options.warnings += sentences
     return item
 
 
 def other_uid(target: WriteTarget, asked: str, found: str) -> str:
-    """Why a write meant for another object of the same name is refused."""
+    """The message for a uid precondition that does not hold."""
     return (
         f"StorageError: invalid object, Code: 4, Key: /registry/{target.resource.plural}/{target.key}, "
         f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {asked}, "
@@ -190,7 +192,7 @@ def other_uid(target: WriteTarget, asked: str, found: str) -> str:
 
 
 def _change(store: Writable, target: WriteTarget, kept: Object, item: Object) -> Object:
-    """From an object as it is to one as it is wanted: the part that updates and patches share."""
+    """Validate and store the change of an object: the common part of update and patch."""
     resource, subresource = target.resource, target.subresource
     behaviour = store.behaviours.of(resource)
     old = outward(resource, kept)
@@ -267,7 +269,7 @@ def _differs(resource: Resource, item: Object, old: Object) -> bool:
 
 
 def _namespace(store: Writable, target: WriteTarget, item: Object) -> str:
-    """The namespace in which an object is to be created; it must exist and not be on its way out."""
+    """The namespace of a new object; it must exist and not be terminating."""
     metadata, asked = item["metadata"], target.namespace
     if not target.resource.namespaced:
         return ""
@@ -279,7 +281,7 @@ def _namespace(store: Writable, target: WriteTarget, item: Object) -> str:
         raise bad_request("an empty namespace may not be set during creation")
     metadata["namespace"] = asked
     kind = store.resources.find("", "v1", "namespaces")
-    found = store.shelf(kind).objects.get(asked)
+    found = store.collection_of(kind).objects.get(asked)
     if found is None:
         raise not_found(kind, asked)
     if found["metadata"].get("deletionTimestamp"):
@@ -288,19 +290,19 @@ def _namespace(store: Writable, target: WriteTarget, item: Object) -> str:
 
 
 def _generated(store: Writable, target: WriteTarget, prefix: str) -> str:
-    resource, objects = target.resource, store.shelf(target.resource).objects
+    resource, objects = target.resource, store.collection_of(target.resource).objects
     for _ in range(_GENERATE_TRIES):
         name = meta.generated_name(prefix, store.suffix())
         if key_of(resource, target.namespace, name) not in objects:
             return name
-    told = "already exists, the server was not able to generate a unique name for the object"
+    message = "already exists, the server was not able to generate a unique name for the object"
     refusal = already_exists(resource, name)
-    refusal.message = f"{resource.qualified} {quote(name)} {told}"
+    refusal.message = f"{resource.qualified} {quote(name)} {message}"
     raise refusal
 
 
 def _existing(store: Writable, target: WriteTarget) -> Object:
-    found = store.shelf(target.resource).objects.get(target.key)
+    found = store.collection_of(target.resource).objects.get(target.key)
     if found is None:
         raise not_found(target.resource, target.name)
     return found
@@ -344,8 +346,8 @@ def _review(store: Writable, target: WriteTarget, operation: str, item: Object, 
 
 def _misaddressed(given: str, asked: str) -> StatusError:
     if not given:
-        told = f"the name of the object ({asked} based on URL) was undeterminable: name must be provided"
-        return bad_request(told)
+        message = f"the name of the object ({asked} based on URL) was undeterminable: name must be provided"
+        return bad_request(message)
     return bad_request(f"the name of the object ({given}) does not match the name on the URL ({asked})")
 
 

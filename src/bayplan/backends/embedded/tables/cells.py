@@ -1,4 +1,4 @@
-"""What stands in the columns of built-in kinds where more than a field is shown."""
+"""Computed columns of built-in kinds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _node_info(key: str) -> Cell:
 
 
 def pod_reason(pod: Object) -> str:
-    """The one word for what a pod is doing."""
+    """The STATUS column of a pod."""
     status, spec = pod.get("status", {}), pod["spec"]
     reason = status.get("reason") or status.get("phase", "")
     for condition in status.get("conditions") or ():

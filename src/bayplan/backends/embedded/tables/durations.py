@@ -8,7 +8,7 @@ _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86400, 365 * 86400
 
 
 def shown(seconds: float) -> str:
-    """The more there is, the less precisely it is told."""
+    """A duration; the longer it is, the fewer units are shown."""
     whole = int(seconds)
     if whole < -1:
         return "<invalid>"

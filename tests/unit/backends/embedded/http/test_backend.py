@@ -49,7 +49,7 @@ def backend(store: Store) -> EmbeddedBackend:
     return EmbeddedBackend(store)
 
 
-def told(events: object) -> list[tuple[str, str]]:
+def event_names(events: object) -> list[tuple[str, str]]:
     assert isinstance(events, list)
     return [(event.happened.value, name(event)) for event in events]
 
@@ -67,10 +67,10 @@ def test_everything_that_exists_comes_first(store: Store, backend: EmbeddedBacke
     store.create(CONFIGS, config("a"), "default")
     backend.watch([CONFIGS])
     store.create(CONFIGS, config("b"), "default")
-    assert told(backend.events()) == [("seen", "a"), ("synced", ""), ("seen", "b")]
+    assert event_names(backend.events()) == [("seen", "a"), ("synced", ""), ("seen", "b")]
     store.delete(CONFIGS, "default", "a")
-    assert told(backend.events()) == [("gone", "a")]
-    assert told(backend.events()) == []
+    assert event_names(backend.events()) == [("gone", "a")]
+    assert event_names(backend.events()) == []
 
 
 def test_events_of_different_kinds_come_in_the_order_they_happened(
@@ -103,22 +103,24 @@ def test_selectors_of_a_kind_are_honoured(store: Store, backend: EmbeddedBackend
     store.create(PODS, pod("other"), "default")
     body = pod("p")
     store.create(PODS, {**body, "metadata": {"name": "p", "labels": {"mine": "yes"}}}, "default")
-    assert told(backend.events()) == [("seen", "p")]
+    assert event_names(backend.events()) == [("seen", "p")]
     store.connect(PODS, "default", "p", "binding", {"target": {"name": "n"}})
-    assert told(backend.events()) == [("gone", "p")]
+    assert event_names(backend.events()) == [("gone", "p")]
 
 
 def test_a_kind_may_come_go_and_come_back(store: Store, backend: EmbeddedBackend) -> None:
     backend.watch([FOOS])
-    assert told(backend.events()) == [("synced", "")]  # there is nothing of it, and that is all there is
+    assert event_names(backend.events()) == [
+        ("synced", "")
+    ]  # there is nothing of it, and that is all there is
     store.create(DEFINITIONS, definition())
-    assert told(backend.events()) == [("synced", "")]
+    assert event_names(backend.events()) == [("synced", "")]
     store.create(FOOS, {"metadata": {"name": "f"}}, "default")
-    assert told(backend.events()) == [("seen", "f")]
+    assert event_names(backend.events()) == [("seen", "f")]
     store.delete(DEFINITIONS, "", "foos.example.dev")
-    assert told(backend.events()) == [("gone", "f")]
+    assert event_names(backend.events()) == [("gone", "f")]
     store.create(DEFINITIONS, definition())
-    assert told(backend.events()) == [("synced", "")]
+    assert event_names(backend.events()) == [("synced", "")]
 
 
 def test_a_kind_that_must_be_there_is_missed(backend: EmbeddedBackend) -> None:
@@ -136,7 +138,7 @@ def test_when_the_past_is_gone_it_lists_again_and_misses_nothing() -> None:
     store.delete(CONFIGS, "default", "dies")
     for number in range(9):
         store.create(CONFIGS, config(f"c{number}"), "default")
-    seen = told(backend.events())
+    seen = event_names(backend.events())
     assert seen[0] == ("gone", "dies") and seen[-1] == ("synced", "")
     assert [subject for _, subject in seen[1:-1]] == [f"c{number}" for number in range(9)]
     assert ("seen", "stays") not in seen  # it did not change
@@ -149,10 +151,10 @@ def test_what_is_gone_is_told_once() -> None:
     backend.watch([CONFIGS])
     backend.events()
     store.delete(CONFIGS, "default", "dies")
-    assert told(backend.events()) == [("gone", "dies")]
+    assert event_names(backend.events()) == [("gone", "dies")]
     for number in range(9):
         store.create(CONFIGS, config(f"c{number}"), "default")
-    assert ("gone", "dies") not in told(backend.events())
+    assert ("gone", "dies") not in event_names(backend.events())
 
 
 def test_how_writes_end(store: Store, backend: EmbeddedBackend) -> None:
@@ -217,22 +219,22 @@ def test_a_tag_comes_back_and_a_status_is_no_object(store: Store, backend: Embed
     assert (outcome.write.tag, outcome.object, outcome.status) == ("mine", None, 200)
 
 
-def test_wait_ends_when_somebody_writes(store: Store, backend: EmbeddedBackend) -> None:
+def test_wait_ends_with_a_write(store: Store, backend: EmbeddedBackend) -> None:
     backend.watch([CONFIGS])
     backend.events()
     began = time.monotonic()
     threading.Timer(0.05, lambda: store.create(CONFIGS, config("a"), "default")).start()
     backend.wait(10)
     assert time.monotonic() - began < 5
-    assert told(backend.events()) == [("seen", "a")]
+    assert event_names(backend.events()) == [("seen", "a")]
 
 
-def test_a_closed_backend_hears_nothing(store: Store, backend: EmbeddedBackend) -> None:
+def test_a_closed_backend_has_no_events(store: Store, backend: EmbeddedBackend) -> None:
     backend.watch([CONFIGS])
     backend.events()
     backend.close()
     store.create(CONFIGS, config("a"), "default")
-    assert told(backend.events()) == []
+    assert event_names(backend.events()) == []
 
 
 def test_happened_words_are_those_of_the_contract() -> None:

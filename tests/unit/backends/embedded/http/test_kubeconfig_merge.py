@@ -75,7 +75,7 @@ def test_what_readers_may_take_for_a_number_keeps_its_text(file: Path) -> None:
     assert 'token: "1e3"' in text and "at: 12:30:45" in text and "mode: 0123" in text
 
 
-def test_a_file_that_nobody_else_changed_is_again_what_it_was_to_the_byte(file: Path) -> None:
+def test_a_file_without_other_changes_is_restored_to_the_byte(file: Path) -> None:
     file.chmod(0o640)
     merged(file).take_out()
     assert file.read_text() == OTHERS
@@ -94,7 +94,7 @@ def test_what_others_changed_meanwhile_stays(file: Path) -> None:
     assert content(file)["current-context"] == "prod"
 
 
-def test_a_current_context_that_somebody_chose_meanwhile_stays(file: Path) -> None:
+def test_a_current_context_that_the_user_chose_meanwhile_stays(file: Path) -> None:
     ours = merged(file)
     changed = content(file)
     changed["current-context"] = "elsewhere"
@@ -211,7 +211,7 @@ def test_the_entries_of_a_successor_are_left_alone(file: Path) -> None:
     assert content(file)["users"][-1]["user"]["token"] == "second"
 
 
-def test_a_file_that_somebody_removed_is_not_made_again(file: Path) -> None:
+def test_a_removed_file_is_not_created_again(file: Path) -> None:
     ours = merged(file)
     file.unlink()
     ours.take_out()

@@ -1,4 +1,4 @@
-"""The HTTP face from outside: who is let in, and what is answered to what nobody should send."""
+"""The HTTP API server from outside: authentication, and responses to invalid requests."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_reading_drops_what_is_empty_and_shows_what_always_is() -> None:
         ({"spec": 1}, "cannot unmarshal number into Go struct field Pod.spec of type v1.PodSpec"),
     ],
 )
-def test_what_cannot_be_read_is_told_by_its_place(body: Object, told: str) -> None:
+def test_what_cannot_be_decoded_is_reported_with_its_path(body: Object, told: str) -> None:
     with pytest.raises(UnreadableBody) as trouble:
         reader("Pod")(body, (), [])
     assert told in str(trouble.value)
@@ -299,7 +299,7 @@ def test_classes_of_service(resources: list[Object], expected: str) -> None:
         ({"phase": "Pending", "initContainerStatuses": [{"state": {"running": {}}}]}, {}, "Init:0/1"),
     ],
 )
-def test_the_one_word_for_what_a_pod_does(status: Object, metadata: Object, told: str) -> None:
+def test_the_status_column_of_a_pod(status: Object, metadata: Object, told: str) -> None:
     assert pod_reason({"metadata": metadata, "spec": {"initContainers": [{}]}, "status": status}) == told
 
 

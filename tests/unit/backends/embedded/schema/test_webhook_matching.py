@@ -68,7 +68,7 @@ def test_a_match_condition_decides_which_writes_are_shown() -> None:
     assert asked.names == ["labelled", "labelled"]
 
 
-def test_a_condition_may_ask_who_writes_and_how() -> None:
+def test_a_condition_may_use_the_user_and_the_operation() -> None:
     store = store_at()
     expression = "request.operation == 'CREATE' && !request.userInfo.username.startsWith('system:')"
     asked = Asked(store, matchConditions=condition(expression))

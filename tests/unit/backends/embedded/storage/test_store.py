@@ -1,4 +1,4 @@
-"""The cluster in memory: what holds for every object, whoever asks."""
+"""The store: what holds for every object, whatever the client."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_apply_leaves_what_another_applier_wants_too(store: Store) -> None:
     assert "data" not in store.get(CONFIGS, "default", "a")
 
 
-def test_apply_leaves_what_somebody_changed_since(store: Store) -> None:
+def test_apply_leaves_what_another_manager_changed_since(store: Store) -> None:
     ours = Options(manager="us")
     store.apply(CONFIGS, "default", "a", {"data": {"k": "1", "l": "2"}}, options=ours)
     store.patch(CONFIGS, "default", "a", {"data": {"k": "5"}})
