@@ -32,8 +32,7 @@ from bayplan.dialects.kube.gang.objects import DIALECT as GANG_API
 from bayplan.dialects.kueue.decode.scheduled_jobs import membership
 from bayplan.dialects.kueue.fields.hints import advise
 from bayplan.explanation.text import counted, shown_name
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.state.scheduling.single_pod import lone_ref
 
