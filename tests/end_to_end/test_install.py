@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from bayplan.assembly.manifests import InstallSettings, manifests
-from bayplan.assembly.rbac import EVERYBODY, LEASE_NAME, ROLES, RbacRule
+from bayplan.assembly.rbac import COMMON_RULES, LEASE_NAME, ROLES, RbacRule
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
 from bayplan.dialects.api import Ended, Happened, Kind, Verb, Write, WriteOutcome
@@ -193,10 +193,10 @@ def each(rights: list[RbacRule]) -> list[tuple[str, str, str, str]]:
 
 
 def test_every_right_in_the_table_is_granted(installed: Cluster) -> None:
-    rights = [EVERYBODY, *(ROLES[role] for role in INSTALLED)]
-    for verb, resource, group, name in each([right for one in rights for right in one.everywhere]):
+    rights = [COMMON_RULES, *(ROLES[role] for role in INSTALLED)]
+    for verb, resource, group, name in each([right for one in rights for right in one.clusterwide]):
         assert may(installed, verb, resource, group, name, "default"), (verb, resource)
-    for verb, resource, group, name in each([right for one in rights for right in one.at_home]):
+    for verb, resource, group, name in each([right for one in rights for right in one.namespaced]):
         assert may(installed, verb, resource, group, name, HOME), (verb, resource)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bayplan.assembly.manifests import InstallSettings, custom_resources
-from bayplan.assembly.rbac import EVERYBODY, ROLES, rules
+from bayplan.assembly.rbac import COMMON_RULES, ROLES, rules
 from bayplan.backends.fake_controllers.manifests import BLOCK, RACK, job, topology
 from bayplan.dialects.kueue.names.annotations import REQUIRED, SEGMENT_LEVEL, SEGMENT_SIZE
 from tests.end_to_end.objects import Object, bind, eventually, namespace, node
@@ -45,8 +45,8 @@ def data_centre(cluster: Cluster) -> Iterator[Cluster]:
 def rights() -> list[Object]:
     """All that the scheduler's user may do: the rules that `bayplan install` gives its role."""
     return [
-        *_granted("Cluster", rules(ROLES["scheduler"].everywhere)),
-        *_granted("", rules(EVERYBODY.at_home + ROLES["scheduler"].at_home)),
+        *_granted("Cluster", rules(ROLES["scheduler"].clusterwide)),
+        *_granted("", rules(COMMON_RULES.namespaced + ROLES["scheduler"].namespaced)),
     ]
 
 

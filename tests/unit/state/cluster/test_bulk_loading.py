@@ -57,7 +57,7 @@ def test_nodes_that_come_in_several_lots_are_laid_out_once(monkeypatch: pytest.M
     assert built == [3]
     assert [node.name for node in supply.tree.nodes] == ["n1", "n3", "n4"]
     assert supply.free[supply.resources["cpu"]].tolist() == [5, 8, 3]
-    assert supply.held is not None and supply.held[supply.resources["cpu"]].tolist() == [0, 0, 5]
+    assert supply.gang_usage is not None and supply.gang_usage[supply.resources["cpu"]].tolist() == [0, 0, 5]
 
 
 def test_pods_with_assigned_hosts_are_read_once_and_keep_their_hosts() -> None:
@@ -65,7 +65,7 @@ def test_pods_with_assigned_hosts_are_read_once_and_keep_their_hosts() -> None:
     asks = [ContainerWire(resources=ContainerResources(requests={"cpu": "1"}))]
     specs = [PodSpecWire(containers=asks, node_selector={HOSTNAME: f"n{at}"}) for at in range(3)]
     state = [shapes.of(PodWire(Metadata(name=f"p{at}"), spec)) for at, spec in enumerate(specs)]
-    assert len(shapes.moulds) == 1
+    assert len(shapes.templates) == 1
     assert [shape.rules.selector for shape, _ in state] == [((HOSTNAME, f"n{at}"),) for at in range(3)]
     assert len({shape for shape, _ in state}) == 3
 
