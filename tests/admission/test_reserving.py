@@ -117,7 +117,7 @@ def test_a_reservation_goes_with_the_gang_that_gives_up() -> None:
     world.finish("big")
     world.settle()
     assert not world.state.reservations.by_topology
-    assert world.hosts("two"), "whoever was kept out is tried again"
+    assert world.hosts("two"), "a gang that the reservation kept out is tried again"
 
 
 def test_resources_without_quota_are_refused_or_left_out_of_account() -> None:

@@ -25,7 +25,7 @@ DIALECT = Dialect(dialect_of(f"v{os.environ.get('KUBE') or DEFAULT_KUBE}"))
 
 @pytest.fixture(scope="module")
 def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    settings = f"scheduling: {{healSeconds: {HEAL_SECONDS}}}"
+    settings = f"scheduling: {{partialGangSeconds: {HEAL_SECONDS}}}"
     with served(cluster, tmp_path_factory.mktemp("gangs"), settings):
         yield cluster
 

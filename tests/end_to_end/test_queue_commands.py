@@ -103,7 +103,7 @@ def test_gangs_without_a_queue_need_no_queue_api(cluster: Cluster) -> None:
             for one in json.loads(run(cluster, "list", "gangs", "-n", "default", "-o", "json").stdout)
             if one["name"] == "plain"
         ]
-        assert (found["kind"], found["state"], found["pods"]) == ("Job", "waiting", 2)
+        assert (found["kind"], found["state"], found["pods"]) == ("Job", "pending", 2)
         told = run(cluster, "explain", "default/plain").stdout
         assert told.startswith("Job default/plain: waits\n  needs 2 pods at once\n")
         assert run(cluster, "explain", f"default/{created_pods(cluster, 'plain')[0]}").stdout == told

@@ -94,7 +94,7 @@ class HttpTarget:
             (one.api_version, one.kind): place for place, one in self.store.resources.by_place.items()
         }
         for resource in self.store.resources.by_place.values():
-            self.store.shelf(resource)  # those are made when first asked for
+            self.store.collection_of(resource)  # those are made when first asked for
         self.known = [one for one in self.material if (one["apiVersion"], one["kind"]) in self.kinds]
 
     def draw(self, rng: Random) -> Case:
@@ -191,7 +191,7 @@ class HttpTarget:
         for place, resource in list(self.store.resources.by_place.items()):
             if place[0] == "apiextensions.k8s.io":
                 continue
-            shelf = self.store.shelf(resource)
+            shelf = self.store.collection_of(resource)
             if shelf.objects and resource.kind != "Namespace":
                 for item in list(shelf.objects.values()):
                     self._remove(resource, item["metadata"])

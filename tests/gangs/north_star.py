@@ -182,7 +182,7 @@ def bindings_are_all_or_none(dialect: Dialect) -> list[Step]:
         step("fail_bindings", pod="two-1"),
         pods("two", two_1=1, two_2=1, two_3=1),
         step("expect_removed", "two-2", "two-3"),
-        step("expect_told", "two-1", words="could not be started whole"),
+        step("expect_told", "two-1", words="could not start completely"),
         step("let_bind"),
         pods("two", two_2=1, two_3=1),
         step("expect_scheduled", "two-1", "two-2", "two-3"),

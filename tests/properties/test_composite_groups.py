@@ -116,8 +116,8 @@ def event(happened: Happened, kind: Kind, item: Object) -> Event:
 
 
 def _is_remembered(forest: CompositeGroups, kind: Kind, name: str) -> bool:
-    branch = forest.branches.get(Ref(DIALECT, kind.kind, "default", name))
-    return branch is not None and bool(branch.parent)
+    node = forest.nodes.get(Ref(DIALECT, kind.kind, "default", name))
+    return node is not None and bool(node.parent)
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
@@ -130,6 +130,6 @@ def test_what_is_told_bit_by_bit_is_what_a_list_tells(first: int) -> None:
             assert heard.known == cluster.told_at_once(forest).known, f"seed {seed}, step {step}"
         heard.take(event(Happened.GONE, kind, item) for (kind, _), item in cluster.there.items())
         assert heard.known == {}, f"seed {seed}"
-        assert not (forest.branches or forest.told or forest.homes or forest.places or forest.odd), (
-            f"seed {seed}"
-        )
+        assert not (
+            forest.nodes or forest.published or forest.pod_groups or forest.positions or forest.mismatched
+        ), f"seed {seed}"

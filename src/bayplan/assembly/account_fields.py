@@ -1,4 +1,4 @@
-"""Which fields of pods and jobs our roles change, as CEL: everything else must be as it was."""
+"""CEL expressions for the fields of pods and jobs that our roles may change: all others must be unchanged."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from bayplan.dialects.kueue.names.annotations import ELASTIC_GATE, MANAGED, TOPO
 
 NEW, OLD = "variables.now", "variables.before"
 VARIABLES = {"now": "dyn(object)", "before": "dyn(oldObject)"}
-"""Untyped: each expression is for one kind, and type checks against all others make statuses too large."""
+"""Untyped: each expression is for one kind; type-checking warnings for other kinds would fill the status."""
 _BY_SERVER = ("managedFields", "resourceVersion", "generation")
 _WHERE = ("nodeSelector", "tolerations", "schedulingGates")
 _GATES = (SCHEDULING_GATE, TOPOLOGY_GATE, ELASTIC_GATE)
 
 
 def every(names: Iterable[str]) -> str:
-    """A CEL list of texts."""
+    """A CEL list of strings."""
     return "[" + ", ".join(f"'{name}'" for name in names) + "]"
 
 
 def same_but(new: str, old: str, *keys: str) -> str:
-    """CEL: two maps that are there are the same in all fields but these."""
+    """CEL: two maps are equal in all fields except these."""
     known = every(keys)
     return (
         f"dyn({new}).all(key, key in {known} || "
@@ -33,7 +33,7 @@ def same_but(new: str, old: str, *keys: str) -> str:
 
 
 def either(key: str, check: str, new: str, old: str) -> str:
-    """CEL: a field that both have passes a check, or neither has it."""
+    """CEL: both objects have a field and it passes a check, or neither has it."""
     return f"has({new}.{key}) == has({old}.{key}) && (!has({new}.{key}) || ({check}))"
 
 
@@ -44,13 +44,13 @@ def template(new: str, old: str) -> str:
 
 
 def _within(key: str, new: str, old: str) -> str:
-    """CEL: what has a pod template under a key differs in nothing but that template."""
+    """CEL: an object with a pod template under a key differs only in that template."""
     inner = template(f"{new}.{key}", f"{old}.{key}")
     return f"{same_but(new, old, key)} && {either(key, inner, new, old)}"
 
 
 def _listed(path: str, name: str, check: str) -> str:
-    """CEL: the items of a list are as many as before, and each passes a check with the one of its name."""
+    """CEL: a list has its old length, and each item passes a check with the old item of the same name."""
     new, old = f"{NEW}.{path}", f"{OLD}.{path}"
     one = f"{new}.all(now, {old}.exists(before, now.{name} == before.{name} && {check}))"
     key, parent = path.rpartition(".")[2], path.rpartition(".")[0]
@@ -112,7 +112,7 @@ def _ray_cluster(path: str) -> tuple[str, ...]:
 
 
 def _submitter() -> str:
-    """CEL: the pod that submits a RayJob is the user's, or one of ours that runs what the head runs."""
+    """CEL: the submitter pod of a RayJob is the user's, or one of ours with the image of the head."""
     new, old = f"{NEW}.spec.submitterPodTemplate", f"{OLD}.spec.submitterPodTemplate"
     return (
         f"has({new}) && has({old}) ? ({template(new, old)}) : "
@@ -121,7 +121,7 @@ def _submitter() -> str:
 
 
 def _own_submitter(pod: str) -> str:
-    """CEL: a template has nothing but what we write for a user who wrote none."""
+    """CEL: a template has only the fields that we write if the user gave none."""
     images = f"{NEW}.spec.rayClusterSpec.headGroupSpec.template.spec.containers"
     runs = f"(!has(one.image) || {images}.exists(it, has(it.image) && it.image == one.image))"
     return (
@@ -133,13 +133,13 @@ def _own_submitter(pod: str) -> str:
 
 
 def _optional(obj: str, *path: str) -> str:
-    """CEL: the list at a path, or an empty one if it is not there."""
+    """CEL: the list at a path, or an empty list."""
     steps = [".".join((obj, *path[: depth + 1])) for depth in range(len(path))]
     return f"({' && '.join(f'has({step})' for step in steps)} ? {steps[-1]} : [])"
 
 
 def _or_empty(path: str) -> str:
-    """CEL: the map at a path, or an empty one if it is not there."""
+    """CEL: the map at a path, or an empty map."""
     return f"(has({path}) ? dyn({path}) : dyn({{}}))"
 
 
@@ -167,7 +167,7 @@ _OTHER_PATCHES = [
 
 
 def _own_patch() -> str:
-    """CEL: our patch of a TrainJob says nothing but where the pods of its jobs may run."""
+    """CEL: our patch of a TrainJob changes only where the pods of its jobs may run."""
     steps = ["it", "trainingRuntimeSpec", "template", "spec"]
     paths = [".".join(steps[: depth + 1]) for depth in range(len(steps))]
     only = [
@@ -191,7 +191,7 @@ def _own_patch() -> str:
 
 
 def _components(key: str, absent: str) -> str:
-    """CEL: a field is the same in all components of an AppWrapper."""
+    """CEL: a field is unchanged in all components of an AppWrapper."""
     new, old = (f"{one}.spec.components.map(it, has(it.{key}) ? it.{key} : {absent})" for one in (NEW, OLD))
     return f"{new} == {old}"
 
@@ -230,6 +230,6 @@ _BY_KIND: dict[str, tuple[str, ...]] = {
     "SparkApplication": (_spec("suspend", "driver", "executor"), _spark("driver"), _spark("executor")),
 }
 JOBS = {name: " && ".join(f"({one})" for one in (_METADATA, *checks)) for name, checks in _BY_KIND.items()}
-"""For each kind that is held back by a flag: what must hold for a change of ours."""
+"""For each kind with a suspend flag: what must hold for a change by our account."""
 JOB_STATUS = same_but(_or_empty(f"{NEW}.status"), _or_empty(f"{OLD}.status"), "startTime")
-"""A Job that was stopped begins anew, and the server counts its time from then."""
+"""Only startTime may change: a stopped Job starts again, and its deadline counts from then."""

@@ -1,8 +1,8 @@
-"""Admission policies that the API server evaluates itself: what users may not change, and what we may not.
+"""ValidatingAdmissionPolicies: fields of pods that users may not change, and limits of our own account.
 
-Webhooks see only what names a queue, and a policy cannot be talked around: one keeps the gates, labels and
-annotations that admission works with out of the hands of users; two keep our own account to the fields that
-our roles change, so that a stolen token cannot change what other users run.
+Webhooks are called only for objects that name a queue; policies apply to all. One protects the gates, labels
+and annotations that admission relies on from changes by users; two limit our own account to the fields that
+our roles change, so that a stolen token cannot change the workloads of other users.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ Object = dict[str, Any]
 API = "admissionregistration.k8s.io/v1"
 PROTECTED, OWN_PODS, OWN_JOBS = "bayplan-protected-pods", "bayplan-account-pods", "bayplan-account-jobs"
 ADMINISTRATORS = "system:masters"
-"""May do what the policy for users forbids, to repair a cluster by hand."""
+"""A group that is exempt from the policy for users, to repair a cluster by hand."""
 
 PART = "(has(request.subResource) ? request.subResource : '')"
-"""CEL: the subresource that is written; none if it is the object itself."""
+"""CEL: the subresource that is written; empty for the object itself."""
 GATES = (SCHEDULING_GATE, TOPOLOGY_GATE, ELASTIC_GATE)
 LABELS = (MANAGED, POD_SET, LOCAL_QUEUE, CLUSTER_QUEUE, POD_GROUP, PREBUILT, GROUP_INDEX)
 ANNOTATIONS = (
     *(WORKLOAD_NAME, SLICE_NAME, ROLE_HASH, SUSPENDED_BY, SERVING),
     *(POD_GROUP, POD_GROUP_COUNT, PREBUILT, OFFSET, INDEX_FROM),
 )
-"""What admission reads from pods that exist. Users may set them when they create a pod, and are checked."""
+"""Keys that admission reads from existing pods. Users may set them in a new pod; webhooks check that."""
 
 
 def account_name(namespace: str, account: str) -> str:
-    """How the API server calls a service account."""
+    """The user name of a service account."""
     return f"system:serviceaccount:{namespace}:{account}"
 
 
 def policies(account: str, trusted: str) -> list[Object]:
-    """Each policy with its binding; `account` is the name of ours, `trusted` the groups as a CEL list."""
+    """Each policy with its binding; `account` is our user name, `trusted` the exempt groups as a CEL list."""
     ours = f"request.userInfo.username == '{account}'"
     return [
         *_policy(
@@ -106,13 +106,13 @@ def policies(account: str, trusted: str) -> list[Object]:
                     _check(
                         f"{PART} != '' || request.resource.resource != '{KINDS[name].plural}' "
                         f"|| ({JOBS[name]})",
-                        f"bayplan may change only what holds a {name} back and where its pods may run",
+                        f"bayplan may change only the suspend flag of a {name} and where its pods may run",
                     )
                     for name in sorted(FLAGGED)
                 ),
                 _check(
                     f"{PART} != 'status' || ({JOB_STATUS})",
-                    "bayplan may change only when a Job started in its status, so that the Job begins anew",
+                    "bayplan may change only startTime in the status of a Job, so that it can start again",
                 ),
             ],
         ),
@@ -120,7 +120,7 @@ def policies(account: str, trusted: str) -> list[Object]:
 
 
 def _protected() -> list[Object]:
-    """What stays as it is, whoever updates a pod."""
+    """The checks for fields of pods that users may not change."""
     gates = (
         "!has(oldObject.spec.schedulingGates) || oldObject.spec.schedulingGates.all(gate, "
         f"!(gate.name in {every(GATES)}) || (has(object.spec.schedulingGates) && "

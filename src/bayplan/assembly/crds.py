@@ -1,4 +1,4 @@
-"""Which of our definitions the webhook converts, and how the API server reaches it."""
+"""The CRDs that the conversion webhook converts, and their conversion section."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Object = dict[str, Any]
 
 @cache
 def converted() -> tuple[str, ...]:
-    """The names of those that are served in several versions, which our webhook converts."""
+    """The names of the CRDs that are served in several versions, which the webhook converts."""
     known = registry().conversion
     return tuple(
         str(one["metadata"]["name"])
@@ -23,7 +23,7 @@ def converted() -> tuple[str, ...]:
 
 
 def conversion(namespace: str) -> Object:
-    """How the API server reaches the webhook that converts."""
+    """The conversion section of a CRD."""
     service = {"name": SERVICE, "namespace": namespace, "path": "/convert"}
     webhook = {"conversionReviewVersions": ["v1"], "clientConfig": {"service": service}}
     return {"strategy": "Webhook", "webhook": webhook}

@@ -1,4 +1,4 @@
-"""Which of the gang API a cluster has, and what is missing without it."""
+"""Which versions of the Kubernetes gang API a cluster serves, and what that means."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from bayplan.runtime.core.api_object import ApiCall
 
 SECONDS = 10.0
 NONE = (
-    f"this cluster does not serve the gang API ({GROUP} {', '.join(VERSIONS)}): Workloads and PodGroups are "
-    "not known, and pods cannot name one. Plain pods, Jobs and JobSets are scheduled. It comes with "
-    "Kubernetes 1.35 or newer, the feature gate GenericWorkload and --runtime-config of the API server"
+    f"this cluster does not serve the gang API ({GROUP} {', '.join(VERSIONS)}): there are no Workloads and "
+    "PodGroups of it. Plain pods, Jobs and JobSets are scheduled. The gang API needs Kubernetes 1.35 or "
+    "newer, the feature gate GenericWorkload, and --runtime-config of the API server"
 )
 
 
 def gang_versions(request: ApiCall) -> tuple[str, ...]:
-    """The versions that are served, the oldest first; none if nobody says."""
+    """The served versions, oldest first; empty if discovery fails."""
     status, body = request("GET", f"/apis/{GROUP}", b"", SECONDS)
     if status != 200:
         return ()
@@ -30,7 +30,7 @@ def gang_versions(request: ApiCall) -> tuple[str, ...]:
 
 
 def gang_api_words(versions: Sequence[str]) -> str:
-    """What that means, in a sentence."""
+    """A sentence about the gang API of the cluster."""
     if not versions:
         return NONE
     kind = "Workloads" if versions[-1] == FIRST else "PodGroups"

@@ -1,4 +1,4 @@
-"""The functions behind our webhooks, asked by a cluster in memory without any HTTP between them."""
+"""The webhook functions, registered with an in-memory cluster and called in process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEFAULTS = InstallSettings()
 
 
 def ask_our_functions(store: Store) -> None:
-    """Have a store ask everybody who looks at what people write."""
+    """Register all webhooks of Bayplan with a store."""
 
     def find(kind: str, namespace: str, name: str) -> object:
         return store.find(LOCAL_QUEUES, namespace, name) if kind == LOCAL_QUEUES.kind else None
@@ -35,19 +35,19 @@ def ask_our_functions(store: Store) -> None:
             return None
         return store.find(known, namespace, name)
 
-    def there(kind: Kind, namespace: str, name: str) -> Object | None:
+    def existing(kind: Kind, namespace: str, name: str) -> Object | None:
         known = (kind.group, kind.version, kind.plural) in store.resources.by_place
         return store.find(kind, namespace, name) if known else None
 
     def controller(group: str, kind: str, namespace: str, name: str) -> Object | None:
         known = CONTROLLERS.get((group, kind))
-        return None if known is None else there(known, namespace, name)
+        return None if known is None else existing(known, namespace, name)
 
     def has_class(kind: str, name: str) -> bool:
-        return any(there(one, "", name) is not None for one in CLASSES if one.kind == kind)
+        return any(existing(one, "", name) is not None for one in CLASSES if one.kind == kind)
 
     def levels() -> set[str]:
-        """Of all topologies."""
+        """The levels of all topologies."""
         if (TOPOLOGIES.group, TOPOLOGIES.version, TOPOLOGIES.plural) not in store.resources.by_place:
             return set()
         listed = store.list(TOPOLOGIES).items
@@ -58,8 +58,8 @@ def ask_our_functions(store: Store) -> None:
 
 
 def configured_hooks(registry: Registry, settings: InstallSettings = DEFAULTS) -> list[Hook]:
-    """A hook for each webhook that `bayplan install` configures, asked about the same writes only."""
-    found = []
+    """A hook for each webhook that `bayplan install` configures, called for the same writes."""
+    hooks = []
     for configuration in webhook_configurations(settings):
         decide = _mutated if configuration["kind"] == "MutatingWebhookConfiguration" else _validated
         for webhook in configuration["webhooks"]:
@@ -70,7 +70,7 @@ def configured_hooks(registry: Registry, settings: InstallSettings = DEFAULTS) -
                 for resource in rule["resources"]
             }
             operations = {operation for rule in webhook["rules"] for operation in rule["operations"]}
-            found.append(
+            hooks.append(
                 Hook(
                     webhook["name"],
                     partial(decide, registry),
@@ -80,17 +80,17 @@ def configured_hooks(registry: Registry, settings: InstallSettings = DEFAULTS) -
                     matching=matching(webhook),
                 )
             )
-    return found
+    return hooks
 
 
 def hooks(registry: Registry) -> list[Hook]:
-    """A hook for each resource that somebody looks at, asked about every write, whoever it is for."""
-    asked: dict[tuple[str, str, Decide], set[str]] = {}
+    """A hook for each resource, called for every write without match conditions."""
+    operations_by_key: dict[tuple[str, str, Decide], set[str]] = {}
     for (group, resource, operation), handlers in registry.admission.items():
         if handlers.mutate:
-            asked.setdefault((group, resource, _mutated), set()).add(operation)
+            operations_by_key.setdefault((group, resource, _mutated), set()).add(operation)
         if handlers.validate:
-            asked.setdefault((group, resource, _validated), set()).add(operation)
+            operations_by_key.setdefault((group, resource, _validated), set()).add(operation)
     return [
         Hook(
             hook_name(group, resource),
@@ -99,27 +99,27 @@ def hooks(registry: Registry) -> list[Hook]:
             frozenset(operations),
             mutating=decide is _mutated,
         )
-        for (group, resource, decide), operations in asked.items()
+        for (group, resource, decide), operations in operations_by_key.items()
     ]
 
 
 def _mutated(registry: Registry, review: Review) -> HookResponse:
     if review.object is None:
         return HookResponse()
-    wanted = registry.mutated(_key(review), *_shown(registry, review))
+    wanted = registry.mutated(_key(review), *_in_reviewed_version(registry, review))
     return HookResponse(object=_as(review.object["apiVersion"], wanted, registry))
 
 
 def _validated(registry: Registry, review: Review) -> HookResponse:
-    new, old = _shown(registry, review)
+    new, old = _in_reviewed_version(registry, review)
     errors = registry.problems(_key(review), new, old)
     if errors:
         return HookResponse(False, "; ".join(str(error) for error in errors), 422)
     return HookResponse(code=200, warnings=tuple(registry.advice(_key(review), new)))
 
 
-def _shown(registry: Registry, review: Review) -> tuple[Any, Object | None]:
-    """The new and the old object in the version that our functions see."""
+def _in_reviewed_version(registry: Registry, review: Review) -> tuple[Any, Object | None]:
+    """The new and the old object in the version that the webhook functions expect."""
     version = REVIEWED_AS.get(review.group)
     if version is None:
         return review.object, review.old
@@ -129,7 +129,7 @@ def _shown(registry: Registry, review: Review) -> tuple[Any, Object | None]:
 
 
 def _as(version: str, obj: Object, registry: Registry) -> Object:
-    """The object in a version; where nobody converts the kind, its versions are the same."""
+    """The object in a version; kinds without a converter have the same fields in all versions."""
     if obj["apiVersion"] == version:
         return obj
     change = registry.conversion.get((version.partition("/")[0], obj["kind"]))

@@ -1,4 +1,4 @@
-"""What can be chosen when Bayplan is installed, and the names and ports that are always the same."""
+"""The options of an installation, and its fixed names and ports."""
 
 from __future__ import annotations
 
@@ -19,59 +19,59 @@ NAME = "bayplan"
 NAMESPACE = "bayplan-system"
 IMAGE = f"bayplan:{__version__}"
 ALL_ROLES = tuple(ROLES)
-"""What replicas can do."""
+"""All roles of replicas."""
 SERVED_ROLES = tuple(role for role in ROLES if role != PodGrouperController.name)
-"""What they do by default: who has no pod groups sees nothing of them."""
+"""The default roles: the grouper is only needed for the KAI API."""
 HEALTH_PORT = 8081
 WEBHOOK_PORT = 9443
 METRICS_PORT = 8443
-"""Of metrics over HTTPS, if they are asked for."""
+"""The port of metrics over HTTPS."""
 JOURNAL = "/var/lib/bayplan"
 CONFIG_MAP = f"{NAME}-configuration"
 CONFIG_FOLDER, CONFIG_FILE = "/etc/bayplan", "configuration.yaml"
 CERTIFICATE_FOLDER = "/etc/bayplan-metrics"
-"""Where the Secret with the certificate for metrics is mounted."""
+"""The mount path of the Secret with the certificate of metrics."""
 METRICS_READER = f"{NAME}-metrics-reader"
 DEFAULTS_ROLE = f"{NAME}-{PodGrouperController.name}-defaults"
 CONFIG_DIGEST = "bayplan.dev/configuration-digest"
-"""On the pods: another configuration makes other pods."""
+"""An annotation of the pods, so that a changed configuration triggers a rolling update."""
 USER = 65532
 WEBHOOKS = "webhooks"
 WEBHOOK_ACCOUNT = f"{NAME}-{WEBHOOKS}"
-"""Of replicas that do nothing but answer the API server's questions."""
+"""The service account of replicas with the role webhooks only."""
 CHOSEN = {"app.kubernetes.io/name": NAME}
 LABELS = {**CHOSEN, "app.kubernetes.io/part-of": NAME}
 
 
 @dataclass(frozen=True, slots=True)
 class InstallSettings:
-    """What can be chosen. The chart fills them with its own placeholders."""
+    """The options of an installation. The Helm chart uses placeholders as values."""
 
     namespace: str = NAMESPACE
     image: str = IMAGE
     roles: tuple[str, ...] = SERVED_ROLES
     replicas: int | str = 2
     config: str = EMPTY  # the text of a configuration
-    roles_text: str = ""  # for the command line, if not simply the roles
-    digest_text: str = ""  # of the configuration, if not to be computed
-    defaults_text: tuple[str, str] | None = None  # the ConfigMap it names, if not to be read out of it
-    separate: bool = False  # the webhooks run in a Deployment of their own, under an account of their own
-    trusted: tuple[str, ...] = (ADMINISTRATORS,)  # groups that may change pods by hand
+    roles_text: str = ""  # overrides --roles of the command line
+    digest_text: str = ""  # overrides the digest of the configuration
+    defaults_text: tuple[str, str] | None = None  # overrides the ConfigMap that the configuration names
+    separate: bool = False  # the webhooks have their own Deployment and service account
+    trusted: tuple[str, ...] = (ADMINISTRATORS,)  # groups that may change protected fields of pods
     network_policy: bool = True
-    metrics_from: tuple[str, ...] = ()  # namespaces whose pods may read metrics; none: all namespaces
-    metrics_secure: bool = False  # metrics over HTTPS, to tokens that may read them
-    metrics_certificate: str = ""  # a Secret with the certificate for that; none: a self-signed one
-    trusted_text: str = ""  # the groups as a CEL list, if not simply these
-    metrics_peers: str | None = None  # the peers of the metrics port, if not simply these namespaces
+    metrics_from: tuple[str, ...] = ()  # namespaces whose pods may read metrics; empty: all
+    metrics_secure: bool = False  # metrics over HTTPS, with authorization
+    metrics_certificate: str = ""  # the Secret with its certificate; empty: self-signed
+    trusted_text: str = ""  # overrides `trusted`, as a CEL list
+    metrics_peers: str | None = None  # overrides `metrics_from`, as NetworkPolicy peers
 
     @property
     def role_list(self) -> str:
-        """What the replicas of the first Deployment do, as the command line has it."""
-        return self.roles_text or ",".join(role for role in self.roles if role not in self.apart)
+        """The roles of the main Deployment, as in --roles."""
+        return self.roles_text or ",".join(role for role in self.roles if role not in self.separate_roles)
 
     @property
-    def apart(self) -> tuple[str, ...]:
-        """The roles that have a Deployment of their own."""
+    def separate_roles(self) -> tuple[str, ...]:
+        """The roles that have their own Deployment."""
         return (WEBHOOKS,) if self.separate and set(self.roles) > {WEBHOOKS} else ()
 
     @property
@@ -80,8 +80,8 @@ class InstallSettings:
         return self.trusted_text or json.dumps(self.trusted)
 
     def account(self, role: str = "") -> str:
-        """The service account that a role runs under."""
-        return WEBHOOK_ACCOUNT if role in self.apart else NAME
+        """The service account of a role."""
+        return WEBHOOK_ACCOUNT if role in self.separate_roles else NAME
 
     @property
     def digest(self) -> str:
@@ -89,16 +89,16 @@ class InstallSettings:
 
     @property
     def kind_defaults(self) -> tuple[str, str] | None:
-        """The ConfigMap with defaults by kind, which the grouper may read: its namespace and name."""
+        """The namespace and name of the ConfigMap with defaults by kind, which the grouper reads."""
         return self.defaults_text or kind_defaults(self.config)
 
 
-def made(version: str, kind: str, name: str, settings: InstallSettings, **fields: Any) -> Object:
-    """An object of ours in our namespace."""
+def new_object(version: str, kind: str, name: str, settings: InstallSettings, **fields: Any) -> Object:
+    """An object in the namespace of Bayplan, with its labels."""
     metadata = {"name": name, "namespace": settings.namespace, "labels": dict(LABELS)}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
 
 
-def made_clusterwide(version: str, kind: str, name: str, **fields: Any) -> Object:
-    """An object of ours that belongs to no namespace."""
+def new_cluster_object(version: str, kind: str, name: str, **fields: Any) -> Object:
+    """A cluster-scoped object with the labels of Bayplan."""
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "labels": dict(LABELS)}, **fields}

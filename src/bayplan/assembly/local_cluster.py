@@ -1,4 +1,4 @@
-"""A whole cluster in this process: objects in memory, its stage hands, the loop, and a face for kubectl."""
+"""A local cluster in this process: an in-memory store, fake controllers, the loop, and an API for kubectl."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.loop import Loop
 
 IDLE_SECONDS = 0.2
-DECISIONS_KEPT = 200
+DECISIONS_MAX = 200
 DEFAULT_SCHEDULER = "default-scheduler"
 OUR_USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
 CONTROLLERS_USER = "system:serviceaccount:kube-system:controllers"
@@ -53,7 +53,7 @@ CONTROLLERS_USER = "system:serviceaccount:kube-system:controllers"
 
 @dataclass(frozen=True, slots=True)
 class ClusterShape:
-    """How large the cluster is."""
+    """The size of the cluster."""
 
     blocks: int = 4
     racks: int = 4  # per block
@@ -66,15 +66,15 @@ class ClusterShape:
 
 
 class DecisionLog:
-    """The last decisions in people's words; takes the place of a journal."""
+    """The last decisions as text; used instead of a journal."""
 
     def __init__(self, why: Callable[[SchedulingRejection, Ref], str]) -> None:
         self.why = why
-        self.lines: deque[tuple[float, str]] = deque(maxlen=DECISIONS_KEPT)
+        self.lines: deque[tuple[float, str]] = deque(maxlen=DECISIONS_MAX)
         self.decided = 0
 
     def record(self, now: float, what: str, body: object, role: str = "") -> None:
-        """Keep what a plan says about each gang."""
+        """Add a line for each gang of a plan."""
         if what != "plan" or not isinstance(body, Plan):
             return
         placed: dict[Any, list[str]] = {}
@@ -83,9 +83,9 @@ class DecisionLog:
                 case Bind(gang, _, node):
                     placed.setdefault(gang, []).append(node)
                 case ReportUnschedulable(gang, why, news=True):
-                    self.say(now, f"{gang.kind} {gang.name} waits: {self.why(why, gang)}")
+                    self.say(now, f"{gang.kind} {gang.name} is pending: {self.why(why, gang)}")
                 case PreemptPod(pod, by):
-                    self.say(now, f"Pod {pod.key.name} has to go for {by.kind} {by.name}")
+                    self.say(now, f"Pod {pod.key.name} is preempted for {by.kind} {by.name}")
         for gang, nodes in placed.items():
             hosts = sorted(set(nodes))
             where = hosts[0] if len(hosts) == 1 else f"{hosts[0]} … {hosts[-1]} ({len(hosts)} hosts)"
@@ -93,13 +93,13 @@ class DecisionLog:
             self.say(now, f"{gang.kind} {gang.name} starts: {pods} on {where}")
 
     def say(self, now: float, line: str) -> None:
-        """Keep a line."""
+        """Add a line."""
         self.lines.append((now, line))
         self.decided += 1
 
 
 class LocalCluster:
-    """Everything that `bayplan up` starts. One thread steps crew and loop; the face has its own."""
+    """The cluster of `bayplan up`. One thread runs fake controllers and loop; the API server has its own."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class LocalCluster:
             lambda: str(uuid.uuid4()),
             lambda: "".join(letters.choices("bcdfghjklmnpqrstvwxz", k=5)),
         )
-        self._furnish(grouper)
+        self._populate(grouper)
         self.ticker = DecisionLog(self.words)
         self.containment = Containment(self._report)
         self.crew = FakeControllerManager(
@@ -148,7 +148,7 @@ class LocalCluster:
         self.trouble: BaseException | None = None
 
     def start(self, kubeconfig: Path) -> None:
-        """Serve kubectl, add the context for it to a kubeconfig, and begin to schedule."""
+        """Start the API server, add its context to a kubeconfig, and start the loop."""
         self.face.start()
         try:
             self._merged = self.face.merge_kubeconfig(kubeconfig)
@@ -158,7 +158,7 @@ class LocalCluster:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take the context out again, and end."""
+        """Remove the context from the kubeconfig, and stop all threads."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(10)
@@ -168,7 +168,7 @@ class LocalCluster:
             self._merged = None
 
     def step(self) -> float:
-        """Everybody does what is due now; return when something will be."""
+        """Run everything that is due; return the time of the next step."""
         with self.lock:
             now = self.clock.wall()
             return min(self.crew.step(now), self.loop.step(now))
@@ -183,13 +183,13 @@ class LocalCluster:
             return self.store.list(scheduled_jobs.JOBS).items
 
     def why(self, misfit: Misfit) -> str:
-        """A refusal in the words of `bayplan place`."""
+        """A misfit as text, as in `bayplan place`."""
         clusters = self.scheduler.state.store.nodes.clusters
         cluster = clusters.get(misfit.topology)
         return brief(misfit, Topology("", (HOSTNAME,)) if cluster is None else cluster.topology)
 
     def words(self, why: SchedulingRejection, gang: Ref) -> str:
-        """Why a gang waits, in the words of `bayplan place` where it has some."""
+        """Why a gang is pending, as in `bayplan place` where that explains it."""
         if gang.dialect == POD_GROUPS_DIALECT:
             return self.scheduler.told(gang, why)
         return self.why(why.misfit) if why.misfit is not None else told(why, gang, self.why)
@@ -202,16 +202,16 @@ class LocalCluster:
             while not self._stop.is_set():
                 due = self.step()
                 self.backend.wait(max(min(due - self.clock.wall(), IDLE_SECONDS), 0.01))
-        except BaseException as trouble:
-            self.trouble = trouble
+        except BaseException as error:
+            self.trouble = error
             raise
 
     def _report(self, sentence: str, error: BaseException, **facts: str) -> None:
-        """An error of one object or gang, among the decisions: nothing else shows it here."""
+        """Show a contained error among the decisions."""
         self.ticker.say(self.clock.wall(), f"{sentence}: {error!r} (error id {facts['id']})")
 
-    def _furnish(self, grouper: bool) -> None:
-        """Kinds, topology, nodes, and the functions of our webhooks."""
+    def _populate(self, grouper: bool) -> None:
+        """Create kinds, topology and nodes, and register the webhooks."""
         ask_our_functions(self.store)
         define(self.store, groups=grouper)
         for definition in definitions():
@@ -223,11 +223,11 @@ class LocalCluster:
 
 
 def nodes(shape: ClusterShape) -> list[Object]:
-    """Ready hosts, named after where they stand."""
-    found = []
+    """Ready nodes, named after their block, rack and host."""
+    hosts = []
     for block in range(shape.blocks):
         for rack in range(shape.racks):
             for host in range(shape.hosts):
                 place = f"b{block + 1:02d}", f"r{rack + 1:02d}"
-                found.append(node(f"{'-'.join(place)}-h{host + 1:02d}", *place, shape.gpus))
-    return found
+                hosts.append(node(f"{'-'.join(place)}-h{host + 1:02d}", *place, shape.gpus))
+    return hosts

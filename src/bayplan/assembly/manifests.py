@@ -1,4 +1,4 @@
-"""Everything that runs Bayplan in a cluster, as API objects: source of `bayplan install` and of the chart."""
+"""The manifests of Bayplan: the API objects of `bayplan install` and of the Helm chart."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from bayplan.assembly.install_settings import (
     WEBHOOK_PORT,
     WEBHOOKS,
     InstallSettings,
-    made,
-    made_clusterwide,
+    new_cluster_object,
+    new_object,
 )
 from bayplan.assembly.rbac import (
-    ASKING_WHO_MAY,
     EVERYBODY,
-    READING_METRICS,
+    METRICS_AUTHORIZATION,
+    METRICS_READER_RULE,
     ROLES,
     RbacRule,
-    reading_defaults,
+    kind_defaults_rule,
     rules,
 )
-from bayplan.assembly.replicas import of_account, selector, service
+from bayplan.assembly.replicas import account_objects, selector, service
 from bayplan.assembly.webhook_configurations import CONDITIONS, configurations
 from bayplan.assembly.webhooks import AUTHORITY_NAME, SECRET_NAME, SERVICE
 from bayplan.backends.definitions import definitions, is_of_groups
@@ -75,12 +75,12 @@ def manifests(settings: InstallSettings) -> list[Object]:
 
 
 def custom_resources(settings: InstallSettings) -> list[Object]:
-    """The definitions. Those whose versions differ need our webhook to be served in more than one.
+    """The CRDs. Kinds whose versions differ are served in several versions only with the conversion webhook.
 
-    Those of pod groups come with their role: others have kinds of these names too, and what
-    `kubectl get topologies` means should change for nobody else.
+    The CRDs of the KAI API come with the role grouper: the Kueue API has a kind Topology too, and
+    `kubectl get topologies` must not become ambiguous for other users.
     """
-    found = []
+    crds = []
     for one in definitions():
         spec = one["spec"]
         if is_of_groups(one) and PodGrouperController.name not in settings.roles:
@@ -91,8 +91,8 @@ def custom_resources(settings: InstallSettings) -> list[Object]:
             else:
                 spec = {**spec, "versions": [_only_stored(version) for version in spec["versions"]]}
         labels = {**one["metadata"].get("labels", {}), **LABELS}
-        found.append({**one, "metadata": {**one["metadata"], "labels": labels}, "spec": spec})
-    return found
+        crds.append({**one, "metadata": {**one["metadata"], "labels": labels}, "spec": spec})
+    return crds
 
 
 def _only_stored(version: Object) -> Object:
@@ -100,7 +100,7 @@ def _only_stored(version: Object) -> Object:
 
 
 def namespace(settings: InstallSettings) -> Object:
-    """The namespace, in which nothing may run with more rights than we have."""
+    """The namespace, with the restricted Pod Security Standard."""
     labels = {**LABELS, "pod-security.kubernetes.io/enforce": "restricted"}
     return {
         "apiVersion": "v1",
@@ -110,82 +110,84 @@ def namespace(settings: InstallSettings) -> Object:
 
 
 def common(settings: InstallSettings) -> list[Object]:
-    """What is there whatever the roles are."""
+    """The objects that do not depend on the roles."""
     return [
-        *of_account(settings),
+        *account_objects(settings),
         *_metrics_access(settings, NAME),
         *([_metrics_reader()] if settings.metrics_secure else []),
         *_rbac(NAME, (), EVERYBODY.at_home, settings),
-        made("v1", "ConfigMap", CONFIG_MAP, settings, data={CONFIG_FILE: settings.config}),
+        new_object("v1", "ConfigMap", CONFIG_MAP, settings, data={CONFIG_FILE: settings.config}),
         *_policies(settings, OWN_PODS),
     ]
 
 
 def of_role(role: str, settings: InstallSettings) -> list[Object]:
-    """What one role adds."""
+    """The objects of one role."""
     account = settings.account(role)
-    found: list[Object] = []
-    if role in settings.apart:
-        found += [*of_account(settings, account), *_metrics_access(settings, account)]
-    found += _rbac(f"{NAME}-{role}", ROLES[role].everywhere, ROLES[role].at_home, settings, account=account)
+    objects: list[Object] = []
+    if role in settings.separate_roles:
+        objects += [*account_objects(settings, account), *_metrics_access(settings, account)]
+    objects += _rbac(f"{NAME}-{role}", ROLES[role].everywhere, ROLES[role].at_home, settings, account=account)
     if role == PodGrouperController.name and settings.kind_defaults is not None:
         where, name = settings.kind_defaults
-        found += _rbac(DEFAULTS_ROLE, (), (reading_defaults(name),), settings, where)
+        objects += _rbac(DEFAULTS_ROLE, (), (kind_defaults_rule(name),), settings, where)
     if role == "admission":
-        found += _policies(settings, PROTECTED, OWN_JOBS)
+        objects += _policies(settings, PROTECTED, OWN_JOBS)
     if role == WEBHOOKS:
-        found += [
+        objects += [
             service(SERVICE, 443, "webhooks", settings, selector(account)),
-            made("v1", "Secret", SECRET_NAME, settings, type="Opaque"),  # filled by the first replica
-            made("v1", "Secret", AUTHORITY_NAME, settings, type="Opaque"),
+            new_object(
+                "v1", "Secret", SECRET_NAME, settings, type="Opaque"
+            ),  # the first replica writes its data
+            new_object("v1", "Secret", AUTHORITY_NAME, settings, type="Opaque"),
             *webhook_configurations(settings),
         ]
-    return found
+    return objects
 
 
 def _metrics_access(settings: InstallSettings, account: str) -> list[Object]:
-    """The right of the replicas under an account to ask the cluster who may read their metrics."""
+    """RBAC for the replicas of an account to authorize clients of their metrics."""
     if not settings.metrics_secure:
         return []
-    return _rbac(f"{account}-metrics", ASKING_WHO_MAY, (), settings, account=account)
+    return _rbac(f"{account}-metrics", METRICS_AUTHORIZATION, (), settings, account=account)
 
 
 def _metrics_reader() -> Object:
-    """A role for those who read metrics; an administrator binds it to the account that scrapes."""
-    return made_clusterwide(f"{_RBAC}/v1", "ClusterRole", METRICS_READER, rules=[READING_METRICS])
+    """The ClusterRole of metrics clients; an administrator binds it to the account of Prometheus."""
+    return new_cluster_object(f"{_RBAC}/v1", "ClusterRole", METRICS_READER, rules=[METRICS_READER_RULE])
 
 
 def webhook_configurations(settings: InstallSettings) -> list[Object]:
-    """What the API server asks our webhooks."""
+    """The webhook configurations."""
     return list(configurations(settings.namespace))
 
 
 def _policies(settings: InstallSettings, *names: str) -> list[Object]:
     account = account_name(settings.namespace, NAME)
     return [
-        made_clusterwide(one["apiVersion"], one["kind"], one["metadata"]["name"], spec=one["spec"])
+        new_cluster_object(one["apiVersion"], one["kind"], one["metadata"]["name"], spec=one["spec"])
         for one in policies(account, settings.trusted_list)
         if one["metadata"]["name"] in names
     ]
 
 
 def _rbac(
-    name: str, everywhere: tuple[RbacRule, ...], at_home: tuple[RbacRule, ...], settings: InstallSettings, home: str = "",
-    account: str = NAME,
+    name: str, cluster_rules: tuple[RbacRule, ...], namespace_rules: tuple[RbacRule, ...],
+    settings: InstallSettings, namespace: str = "", account: str = NAME,
 ) -> list[Object]:  # fmt: skip
     subjects = [{"kind": "ServiceAccount", "name": account, "namespace": settings.namespace}]
-    found = []
-    for prefix, rights in (("Cluster", everywhere), ("", at_home)):
-        if rights:
+    objects = []
+    for prefix, granted in (("Cluster", cluster_rules), ("", namespace_rules)):
+        if granted:
             role = {"apiGroup": _RBAC, "kind": f"{prefix}Role", "name": name}
             for kind, fields in (
-                (f"{prefix}Role", {"rules": rules(rights)}),
+                (f"{prefix}Role", {"rules": rules(granted)}),
                 (f"{prefix}RoleBinding", {"roleRef": role, "subjects": subjects}),
             ):
-                one = made(f"{_RBAC}/v1", kind, name, settings, **fields)
+                one = new_object(f"{_RBAC}/v1", kind, name, settings, **fields)
                 if prefix:
                     del one["metadata"]["namespace"]
-                elif home:
-                    one["metadata"]["namespace"] = home
-                found.append(one)
-    return found
+                elif namespace:
+                    one["metadata"]["namespace"] = namespace
+                objects.append(one)
+    return objects

@@ -1,4 +1,4 @@
-"""What each role of Bayplan may do in a cluster: one table, from which all RBAC objects are made."""
+"""The RBAC rules of each role of Bayplan: one table, from which all RBAC objects are generated."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ class RbacRule:
     names: tuple[str, ...] = ()
 
     def rule(self) -> dict[str, Any]:
-        """As RBAC has it."""
-        found: dict[str, Any] = {"apiGroups": [self.group], "resources": list(self.resources)}
+        """The rule as in the API."""
+        rule: dict[str, Any] = {"apiGroups": [self.group], "resources": list(self.resources)}
         if self.names:
-            found["resourceNames"] = list(self.names)
-        return {**found, "verbs": list(self.verbs)}
+            rule["resourceNames"] = list(self.names)
+        return {**rule, "verbs": list(self.verbs)}
 
 
 @dataclass(frozen=True, slots=True)
 class RbacRules:
-    """What a role may do everywhere, and what only in the namespace that Bayplan runs in."""
+    """The rules of a role: those of its ClusterRole, and those of its Role in the namespace of Bayplan."""
 
     everywhere: tuple[RbacRule, ...]
     at_home: tuple[RbacRule, ...] = ()
 
 
 def _watching(kinds: Iterable[Kind]) -> tuple[RbacRule, ...]:
-    """List and watch, exactly what the loop does with its kinds."""
+    """Rules to list and watch kinds, as the loop does."""
     groups: dict[str, list[str]] = {}
     for kind in kinds:
         groups.setdefault(kind.group, []).append(kind.plural)
@@ -62,31 +62,37 @@ def _watching(kinds: Iterable[Kind]) -> tuple[RbacRule, ...]:
     )
 
 
-def _looking_up(kinds: Iterable[Kind]) -> tuple[RbacRule, ...]:
-    """Get, for single objects that are named by others."""
+def _getting(kinds: Iterable[Kind]) -> tuple[RbacRule, ...]:
+    """Rules to get single objects that other objects refer to."""
     groups: dict[str, list[str]] = {}
     for kind in kinds:
         groups.setdefault(kind.group, []).append(kind.plural)
     return tuple(RbacRule(group, tuple(sorted(set(groups[group]))), ("get",)) for group in sorted(groups))
 
 
-def _trusted_definitions(names: tuple[str, ...]) -> tuple[RbacRule, ...]:
+def _converted_crds(names: tuple[str, ...]) -> tuple[RbacRule, ...]:
     resources = ("customresourcedefinitions",)
     return (RbacRule("apiextensions.k8s.io", resources, ("get", "update"), names),) if names else ()
 
 
-def _starting() -> Iterator[RbacRule]:
-    """What jobs that are held back by a flag need to be started and stopped, and to own a Workload."""
+def _job_rules() -> Iterator[RbacRule]:
+    """Rules to start and stop jobs that have a suspend flag, and to make them owners of Workloads."""
     for group in sorted({KINDS[name].group for name in FLAGGED}):
         names = tuple(sorted(KINDS[name].plural for name in FLAGGED if KINDS[name].group == group))
         yield RbacRule(group, names, ("patch",))
         yield RbacRule(group, tuple(f"{name}/finalizers" for name in names), ("update",))
-    yield RbacRule("batch", ("jobs/status",), ("patch",))  # a job that was stopped begins anew
+    yield RbacRule("batch", ("jobs/status",), ("patch",))  # reset startTime of a stopped job
 
 
 _CREATE_EVENTS = RbacRule("", ("events",), ("create",))
-_TOLD = ("admissionchecks", "clusterqueues", "cohorts", "localqueues", "workloads")  # have a status of ours
-_USED = ("admissionchecks", "clusterqueues", "resourceflavors", "topologies")
+_WITH_STATUS = (
+    "admissionchecks",
+    "clusterqueues",
+    "cohorts",
+    "localqueues",
+    "workloads",
+)  # admission writes their status
+_WITH_FINALIZER = ("admissionchecks", "clusterqueues", "resourceflavors", "topologies")
 _KUEUE = "kueue.x-k8s.io"
 
 EVERYBODY = RbacRules(
@@ -98,46 +104,46 @@ EVERYBODY = RbacRules(
 )
 
 ROLES: dict[str, RbacRules] = {
-    # Gives gangs quota and places, and keeps the statuses that show it.
+    # Admits queued gangs, manages their jobs and pods, and writes statuses.
     "admission": RbacRules(
         everywhere=(
             *_watching((*AdmissionController.kinds, *WATCHED, TEMPLATES, REQUESTS)),
             _CREATE_EVENTS,
-            RbacRule(TEMPLATES.group, (TEMPLATES.plural,), ("create", "delete")),  # of pods to make nodes for
+            RbacRule(TEMPLATES.group, (TEMPLATES.plural,), ("create", "delete")),  # for ProvisioningRequests
             RbacRule(REQUESTS.group, (REQUESTS.plural,), ("create", "delete")),
-            RbacRule("", ("pods",), ("delete", "patch")),  # ungate; send away, where they are their own job
-            RbacRule("", ("pods/status",), ("patch",)),  # tell them why
-            *_starting(),
-            RbacRule(_KUEUE, ("workloads",), ("create", "delete", "patch")),  # of jobs; deactivate
-            RbacRule(_KUEUE, _USED, ("patch",)),  # finalizers, while in use
-            RbacRule(_KUEUE, tuple(f"{name}/status" for name in _TOLD), ("update",)),
+            RbacRule("", ("pods",), ("delete", "patch")),  # ungate; evict pods without a job
+            RbacRule("", ("pods/status",), ("patch",)),  # conditions
+            *_job_rules(),
+            RbacRule(_KUEUE, ("workloads",), ("create", "delete", "patch")),  # for jobs; deactivate
+            RbacRule(_KUEUE, _WITH_FINALIZER, ("patch",)),  # finalizers while they are in use
+            RbacRule(_KUEUE, tuple(f"{name}/status" for name in _WITH_STATUS), ("update",)),
         ),
     ),
-    # Places gangs and binds their pods.
+    # Schedules gangs and pods.
     "scheduler": RbacRules(
         everywhere=(
             *_watching(SchedulerController.kinds),
             RbacRule("", ("pods/binding",), ("create",)),
-            RbacRule("", ("pods/status",), ("patch",)),  # tell them why they wait, and where room is made
-            RbacRule("", ("pods",), ("delete",)),  # those that have to make room
+            RbacRule("", ("pods/status",), ("patch",)),  # conditions and nominatedNodeName
+            RbacRule("", ("pods",), ("delete",)),  # preemption
             RbacRule(
                 "", ("persistentvolumeclaims", "persistentvolumes"), ("patch",)
-            ),  # what waits for a node
+            ),  # volumes with WaitForFirstConsumer
             RbacRule(GANGS, ("podgroups/status",), ("patch",)),
             RbacRule(KAI_GROUP.group, ("podgroups/status", "queues/status"), ("patch",)),
             _CREATE_EVENTS,
         ),
     ),
-    # Puts pods into groups.
+    # Creates PodGroups for jobs and pods.
     "grouper": RbacRules(
         everywhere=(
             *_watching(PodGrouperController.kinds),
             RbacRule(KAI_GROUP.group, (KAI_GROUP.plural,), ("create", "patch")),
-            RbacRule("", ("pods",), ("patch",)),  # join them
+            RbacRule("", ("pods",), ("patch",)),  # add pods to their group
             _CREATE_EVENTS,
         ),
     ),
-    # Answers the API server's questions, and has it trust the certificate that they are answered with.
+    # Serves admission and conversion webhooks, and writes the CA bundle into their configurations.
     "webhooks": RbacRules(
         everywhere=(
             RbacRule(
@@ -146,30 +152,30 @@ ROLES: dict[str, RbacRules] = {
                 ("get", "update"),
                 (CONFIGURATION,),
             ),
-            *_trusted_definitions(converted()),
+            *_converted_crds(converted()),
             RbacRule(_KUEUE, (DEFAULT_QUEUES.plural,), ("list", "watch"), (DEFAULT_QUEUE,)),
-            RbacRule(LEVELS.group, (LEVELS.plural,), ("list", "watch")),  # to warn of levels that none has
-            *_looking_up(LOOKED_UP),  # owners that pods and jobs name, and priority classes
+            RbacRule(LEVELS.group, (LEVELS.plural,), ("list", "watch")),  # to warn of unknown levels
+            *_getting(LOOKED_UP),  # owners of pods and jobs, and priority classes
         ),
         at_home=(RbacRule("", ("secrets",), ("get", "update"), (SECRET_NAME, AUTHORITY_NAME)),),
     ),
 }
 
 
-ASKING_WHO_MAY = (
+METRICS_AUTHORIZATION = (
     RbacRule("authentication.k8s.io", ("tokenreviews",), ("create",)),
     RbacRule("authorization.k8s.io", ("subjectaccessreviews",), ("create",)),
 )
-"""What a replica needs that serves metrics only to those who may read them."""
-READING_METRICS = {"nonResourceURLs": [METRICS_PATH], "verbs": ["get"]}
-"""What those need who read them, as a rule of a ClusterRole."""
+"""The rules of a replica that authorizes clients of its metrics."""
+METRICS_READER_RULE = {"nonResourceURLs": [METRICS_PATH], "verbs": ["get"]}
+"""The rule of a client that reads metrics, in a ClusterRole."""
 
 
-def reading_defaults(name: str) -> RbacRule:
-    """What the grouper may do in the namespace of the ConfigMap that has its defaults by kind."""
+def kind_defaults_rule(name: str) -> RbacRule:
+    """The rule of the grouper for the ConfigMap with defaults by kind, in the namespace of that ConfigMap."""
     return RbacRule(CONFIG_MAPS.group, (CONFIG_MAPS.plural,), ("list", "watch"), (name,))
 
 
-def rules(rights: Sequence[RbacRule]) -> list[dict[str, Any]]:
+def rules(granted: Sequence[RbacRule]) -> list[dict[str, Any]]:
     """The rules of a Role or ClusterRole."""
-    return [right.rule() for right in rights]
+    return [one.rule() for one in granted]

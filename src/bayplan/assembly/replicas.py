@@ -1,4 +1,4 @@
-"""The replicas as API objects: their Deployments, and who reaches them over the network."""
+"""The Deployments of the replicas, with their Services, NetworkPolicies and PodDisruptionBudgets."""
 
 from __future__ import annotations
 
@@ -21,47 +21,46 @@ from bayplan.assembly.install_settings import (
     WEBHOOK_PORT,
     WEBHOOKS,
     InstallSettings,
-    made,
+    new_object,
 )
 
 Object = dict[str, Any]
 
 
 def selector(account: str) -> Object:
-    """The labels that the replicas under an account are found by."""
+    """The labels that select the replicas of a service account."""
     return CHOSEN if account == NAME else {"app.kubernetes.io/name": account}
 
 
-def of_account(settings: InstallSettings, account: str = NAME) -> list[Object]:
-    """The account, its replicas, and how they are reached and kept."""
+def account_objects(settings: InstallSettings, account: str = NAME) -> list[Object]:
+    """A service account with its Deployment, PodDisruptionBudget, metrics Service and NetworkPolicy."""
     chosen = selector(account)
     budget = {"maxUnavailable": 1, "selector": {"matchLabels": chosen}}
     return [
-        made("v1", "ServiceAccount", account, settings),
+        new_object("v1", "ServiceAccount", account, settings),
         deployment(settings, account),
-        made("policy/v1", "PodDisruptionBudget", account, settings, spec=budget),
+        new_object("policy/v1", "PodDisruptionBudget", account, settings, spec=budget),
         service(f"{account}-metrics", *metrics_port(settings), settings, chosen),
         *([network_policy(settings, account)] if settings.network_policy else []),
     ]
 
 
 def metrics_port(settings: InstallSettings) -> tuple[int, str]:
-    """Where metrics are read: number and name of the port."""
+    """The number and name of the metrics port."""
     return (METRICS_PORT, "metrics") if settings.metrics_secure else (HEALTH_PORT, "health")
 
 
 def service(name: str, port: int, target: str, settings: InstallSettings, chosen: Object) -> Object:
     """A Service for one port of the replicas."""
     ports = [{"name": target, "port": port, "targetPort": target}]
-    return made("v1", "Service", name, settings, spec={"selector": chosen, "ports": ports})
+    return new_object("v1", "Service", name, settings, spec={"selector": chosen, "ports": ports})
 
 
 def network_policy(settings: InstallSettings, account: str) -> Object:
-    """Who may connect: the API server to the webhooks, and pods of some namespaces to the metrics.
+    """Allows the API server to connect to the webhooks, and pods of some namespaces to the metrics.
 
-    An API server often runs in the network of its host, so the webhook port is open to every peer; only those
-    that the API server trusts are answered with something of use. Probes come from the node of the pod,
-    which a NetworkPolicy does not keep out.
+    An API server often runs in the host network, so the webhook port is open to every peer. Probes come from
+    the node of the pod, which a NetworkPolicy does not restrict.
     """
     peers: Any = settings.metrics_peers or [{"namespaceSelector": _namespaces(settings.metrics_from)}]
     _, metrics = metrics_port(settings)
@@ -73,7 +72,7 @@ def network_policy(settings: InstallSettings, account: str) -> Object:
         "policyTypes": ["Ingress"],
         "ingress": ingress,
     }
-    return made("networking.k8s.io/v1", "NetworkPolicy", account, settings, spec=spec)
+    return new_object("networking.k8s.io/v1", "NetworkPolicy", account, settings, spec=spec)
 
 
 def _namespaces(names: tuple[str, ...]) -> Object:
@@ -109,7 +108,7 @@ def _metrics_arguments(settings: InstallSettings) -> list[str]:
 
 
 def deployment(settings: InstallSettings, account: str = NAME) -> Object:
-    """The replicas that run under an account; each account has one Deployment, of the same name."""
+    """The Deployment of a service account, which has the same name."""
     chosen = selector(account)
     template = {
         "metadata": {
@@ -127,7 +126,7 @@ def deployment(settings: InstallSettings, account: str = NAME) -> Object:
                 "fsGroup": USER,
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
-            "topologySpreadConstraints": [_apart("kubernetes.io/hostname", chosen)],
+            "topologySpreadConstraints": [_spread("kubernetes.io/hostname", chosen)],
             "containers": [_container(settings, account)],
             "volumes": [
                 {"name": "journal", "emptyDir": {"sizeLimit": "1Gi"}},
@@ -143,7 +142,7 @@ def deployment(settings: InstallSettings, account: str = NAME) -> Object:
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 1}},
         "template": template,
     }
-    return made("apps/v1", "Deployment", account, settings, spec=spec)
+    return new_object("apps/v1", "Deployment", account, settings, spec=spec)
 
 
 def _certificate_volume(settings: InstallSettings) -> list[Object]:
@@ -153,7 +152,7 @@ def _certificate_volume(settings: InstallSettings) -> list[Object]:
 
 
 def _container(settings: InstallSettings, account: str) -> Object:
-    roles = settings.role_list if account == NAME else ",".join(settings.apart)
+    roles = settings.role_list if account == NAME else ",".join(settings.separate_roles)
     return {
         "name": NAME,
         "image": settings.image,
@@ -164,7 +163,7 @@ def _container(settings: InstallSettings, account: str) -> Object:
             *([{"name": "metrics", "containerPort": METRICS_PORT}] if settings.metrics_secure else []),
         ],
         "livenessProbe": _probe("/healthz", initialDelaySeconds=10, periodSeconds=20, failureThreshold=3),
-        # A standby does not lead, and is ready all the same: a roll-out must not wait for it to lead.
+        # A standby replica counts as ready: a rolling update must not wait until it is the leader.
         "readinessProbe": _probe("/readyz?exclude=leader", periodSeconds=5, failureThreshold=3),
         "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}},
         "securityContext": {
@@ -188,7 +187,7 @@ def _probe(path: str, **times: int) -> Object:
     return {"httpGet": {"path": path, "port": "health"}, "timeoutSeconds": 5, **times}
 
 
-def _apart(key: str, chosen: Object) -> Object:
+def _spread(key: str, chosen: Object) -> Object:
     return {
         "maxSkew": 1,
         "topologyKey": key,

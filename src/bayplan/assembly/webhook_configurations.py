@@ -1,16 +1,16 @@
-"""What the API server asks our webhooks, and whether it waits for the answer.
+"""The webhook configurations: which writes are sent to the webhooks, and what a failure means.
 
-| webhook | asked about | on a failure | waits at most |
+| webhook | operations | on failure | timeout |
 |---|---|---|---|
-| validating, `kueue.x-k8s.io` and jobs that name a queue | create, update | refused | 5 s |
+| validating, `kueue.x-k8s.io` and jobs that name a queue | create, update | rejected | 5 s |
 | validating, `scheduling.run.ai` and `kai.scheduler` | create, update | accepted | 1 s |
-| mutating, jobs and pods that name a queue | create, some updates | refused | 5 s |
+| mutating, jobs and pods that name a queue | create, some updates | rejected | 5 s |
 | mutating, `kueue.x-k8s.io` (defaults) | create | accepted | 1 s |
 | mutating, `default-queue.*`: jobs and pods that name no queue | create | accepted | 1 s |
 | mutating, `segments.pods`: pods of segments | create | accepted | 1 s |
 
-Those that never block are asked under a path of their own, at which an internal error is answered with
-`allowed` too: `failurePolicy: Ignore` alone covers only a server that does not answer.
+Webhooks that never block have their own path, where an internal error is answered with `allowed`, too:
+`failurePolicy: Ignore` alone covers only a server that does not answer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from bayplan.assembly.install_settings import made_clusterwide
+from bayplan.assembly.install_settings import new_cluster_object
 from bayplan.assembly.webhooks import CONFIGURATION, REVIEWED_AS, SERVICE, hook_name, registry
 from bayplan.dialects.kai.api.names import SEGMENT_SIZE
 from bayplan.dialects.kai.grouper.serving import SET_NAME
@@ -34,7 +34,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class FailureMode:
-    """What becomes of a write if our webhook fails or does not answer in time."""
+    """What happens to a write if the webhook fails or times out."""
 
     failure: str
     seconds: int
@@ -42,33 +42,33 @@ class FailureMode:
 
 
 BLOCKING = FailureMode("Fail", 5)
-"""What would be admitted past its quota without an answer: jobs that name a queue, and our own objects."""
+"""For objects that would bypass quota without an answer: jobs that name a queue, and our own kinds."""
 NEVER_BLOCKING = FailureMode("Ignore", 1, OPTIONAL)
-"""What works without an answer, or is not ours: all other users' jobs and pods."""
+"""For objects that work without an answer, and for jobs and pods that do not use Bayplan."""
 
-# A write that the API server sends us: only what names a queue, or us as its scheduler.
+# Only writes of objects that name a queue, or bayplan as their scheduler, are sent to the webhooks.
 _QUEUED = (
     "[object, oldObject].exists(one, one != null && has(one.metadata.labels) && "
     f"'{QUEUE}' in one.metadata.labels)"
 )
-_HELD_BACK = (  # a pod whose owner names a queue
+_SUSPENDED_BY_OWNER = (  # a pod whose owner names a queue
     f"object != null && has(object.metadata.annotations) && '{SUSPENDED_BY}' in object.metadata.annotations"
 )
 _UNQUEUED = f"!(has(object.metadata.labels) && '{QUEUE}' in object.metadata.labels)"
-_MAKERS = json.dumps(
+_POD_OWNERS = json.dumps(
     ["batch/v1/Job", *(f"apps/v1/{kind}" for kind in ("DaemonSet", "ReplicaSet", "StatefulSet"))]
 )
 _BY_KUBERNETES = (
     "(request.userInfo.username == 'system:kube-controller-manager' || "
     "request.userInfo.username.startsWith('system:serviceaccount:kube-system:'))"
 )
-_UNOWNED = (
+_NOT_CREATED_BY_CONTROLLER = (
     f"!({_BY_KUBERNETES} && has(object.metadata.ownerReferences) && "
     "object.metadata.ownerReferences.exists(one, has(one.controller) && one.controller && "
-    f"one.apiVersion + '/' + one.kind in {_MAKERS}))"
+    f"one.apiVersion + '/' + one.kind in {_POD_OWNERS}))"
 )
-"""Not made by a controller of Kubernetes for a job: we need not be asked about each pod of a cluster. The
-references of all others may be invented; whether their owners exist is for the webhook to find out."""
+"""Not created by a controller of Kubernetes: the webhook is not called for every pod of a cluster. Owner
+references by other clients may be forged; the webhook checks whether these owners exist."""
 _JOB = f"object.spec.template.spec.schedulerName == '{SCHEDULER}'"
 _JOB_SET = (
     "object.spec.replicatedJobs.exists(job, has(job.template.spec.template.spec.schedulerName) && "
@@ -76,7 +76,7 @@ _JOB_SET = (
 )
 CONDITIONS = {
     **dict.fromkeys(QUEUED, _QUEUED),
-    ("", "pods"): f"{_QUEUED} || {_HELD_BACK}",
+    ("", "pods"): f"{_QUEUED} || {_SUSPENDED_BY_OWNER}",
     ("batch", "jobs"): f"{_QUEUED} || {_JOB}",
     ("jobset.x-k8s.io", "jobsets"): f"{_QUEUED} || {_JOB_SET}",
     STATUS: "!request.userInfo.username.startsWith('system:serviceaccount:NAMESPACE:')",
@@ -84,44 +84,44 @@ CONDITIONS = {
 
 
 def configurations(namespace: str) -> Iterable[Object]:
-    """The webhook configurations, one webhook for each resource that is looked at."""
-    looked_at = registry().admission
+    """The webhook configurations, with one webhook for each resource."""
+    handlers_by_key = registry().admission
     for kind, path, attribute in (
         ("MutatingWebhookConfiguration", "/mutate", "mutate"),
         ("ValidatingWebhookConfiguration", "/validate", "validate"),
     ):
-        asked: dict[tuple[str, str], list[str]] = {}
-        for (group, resource, operation), handlers in looked_at.items():
+        operations_by_key: dict[tuple[str, str], list[str]] = {}
+        for (group, resource, operation), handlers in handlers_by_key.items():
             if getattr(handlers, attribute):
-                asked.setdefault((group, resource), []).append(operation)
+                operations_by_key.setdefault((group, resource), []).append(operation)
         hooks = [
             _hook(
                 key,
                 operations,
                 path,
-                NEVER_BLOCKING if looked_at[*key, operations[0]].fail_open else BLOCKING,
+                NEVER_BLOCKING if handlers_by_key[*key, operations[0]].fail_open else BLOCKING,
                 namespace,
             )
-            for key, operations in sorted(asked.items())
+            for key, operations in sorted(operations_by_key.items())
         ]
         if attribute == "mutate":
             hooks += [_default_queue_hook(key, path, namespace) for key in sorted(QUEUED)]
             hooks.append(_segment_hook(path, namespace))
         if hooks:
-            yield made_clusterwide("admissionregistration.k8s.io/v1", kind, CONFIGURATION, webhooks=hooks)
+            yield new_cluster_object("admissionregistration.k8s.io/v1", kind, CONFIGURATION, webhooks=hooks)
 
 
 def _hook(
-    key: tuple[str, str], operations: list[str], path: str, manner: FailureMode, namespace: str
+    key: tuple[str, str], operations: list[str], path: str, failure_mode: FailureMode, namespace: str
 ) -> Object:
     group, resource = key
-    spared = {"key": "kubernetes.io/metadata.name", "operator": "NotIn"}
+    excluded = {"key": "kubernetes.io/metadata.name", "operator": "NotIn"}
     hook: Object = {
         "name": hook_name(group, resource),
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
-        "timeoutSeconds": manner.seconds,
-        "failurePolicy": manner.failure,
+        "timeoutSeconds": failure_mode.seconds,
+        "failurePolicy": failure_mode.failure,
         "matchPolicy": "Equivalent",
         "rules": [
             {
@@ -131,8 +131,10 @@ def _hook(
                 "resources": [resource],
             }
         ],
-        "namespaceSelector": {"matchExpressions": [{**spared, "values": ["kube-system", namespace]}]},
-        "clientConfig": {"service": {"name": SERVICE, "namespace": namespace, "path": path + manner.path}},
+        "namespaceSelector": {"matchExpressions": [{**excluded, "values": ["kube-system", namespace]}]},
+        "clientConfig": {
+            "service": {"name": SERVICE, "namespace": namespace, "path": path + failure_mode.path}
+        },
     }
     if condition := CONDITIONS.get(key):
         expression = condition.replace("NAMESPACE", namespace)
@@ -141,8 +143,8 @@ def _hook(
 
 
 def _default_queue_hook(key: tuple[str, str], path: str, namespace: str) -> Object:
-    """Asked about all jobs that name no queue, so no user has to wait for us if we are not there."""
-    expression = f"{_UNQUEUED} && {_UNOWNED}" if key == ("", "pods") else _UNQUEUED
+    """The webhook for jobs that name no queue. It never blocks: such jobs need not use Bayplan."""
+    expression = f"{_UNQUEUED} && {_NOT_CREATED_BY_CONTROLLER}" if key == ("", "pods") else _UNQUEUED
     return _hook(key, ["CREATE"], path, NEVER_BLOCKING, namespace) | {
         "name": f"default-queue.{hook_name(*key)}",
         "matchConditions": [{"name": "names-no-queue", "expression": expression}],
@@ -150,13 +152,13 @@ def _default_queue_hook(key: tuple[str, str], path: str, namespace: str) -> Obje
 
 
 def _segment_hook(path: str, namespace: str) -> Object:
-    """Asked about pods of segments, which are told the number of theirs; they start without it too.
+    """The webhook that labels pods of segments with the index of their segment; they start without it, too.
 
-    Others may number them only after we were asked (those of a LeaderWorkerSet), so we are asked again.
+    Another webhook may set the pod index only afterwards (that of LeaderWorkerSet), so it is reinvoked.
     """
-    sized = f"has(object.metadata.annotations) && '{SEGMENT_SIZE}' in object.metadata.annotations"
-    of_set = f"has(object.metadata.labels) && '{SET_NAME}' in object.metadata.labels"
-    expression = f"{sized} || {of_set}"
+    has_size = f"has(object.metadata.annotations) && '{SEGMENT_SIZE}' in object.metadata.annotations"
+    in_set = f"has(object.metadata.labels) && '{SET_NAME}' in object.metadata.labels"
+    expression = f"{has_size} || {in_set}"
     return _hook(("", "pods"), ["CREATE"], path, NEVER_BLOCKING, namespace) | {
         "name": f"segments.{hook_name('', 'pods')}",
         "matchConditions": [{"name": "is-of-a-segment", "expression": expression}],

@@ -1,4 +1,4 @@
-"""The webhooks role: which functions look at which objects, and the server that offers them to a cluster."""
+"""The role webhooks: the functions for each resource, and the server with its certificates."""
 
 from __future__ import annotations
 
@@ -36,53 +36,53 @@ from bayplan.runtime.webhooks.server import Note, serve_webhooks
 SERVICE = "bayplan-webhooks"
 SECRET_NAME = "bayplan-webhook-certificate"
 AUTHORITY_NAME = "bayplan-webhook-authority"
-"""The key that signs certificates; read only by a replica that renews one."""
+"""The Secret with the CA key; read only by a replica that renews a certificate."""
 CONFIGURATION = "bayplan"
 REVIEWED_AS = {GROUP: V1BETA2}
-"""The one version in which our functions see the objects of a group; the API server converts to it."""
+"""The version in which webhook functions get the objects of a group; the API server converts to it."""
 TRUST_SECONDS = 60.0
 CALL_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class LookUps:
-    """How our functions find out about other objects."""
+    """How webhook functions look up other objects."""
 
-    queue: Find = nothing  # the LocalQueue of a namespace that is for jobs that name none
-    owner: FindOwner = no_owner  # what made a pod
-    levels: Callable[[], Collection[str]] = tuple  # of all topologies; none: they are not known
-    controller: FindController = nothing_known  # what a job or pod says it is controlled by
-    has_class: HasClass = every_class  # whether there is a priority class
-
-
-KNOWS_NOTHING = LookUps()
+    queue: Find = nothing  # the default LocalQueue of a namespace
+    owner: FindOwner = no_owner  # the owner of a pod
+    levels: Callable[[], Collection[str]] = tuple  # of all topologies; empty: unknown
+    controller: FindController = nothing_known  # the controller that a job or pod names
+    has_class: HasClass = every_class  # whether a priority class exists
 
 
-def registry(look_ups: LookUps = KNOWS_NOTHING) -> Registry:
-    """Every function that looks at what people write. The embedded backend asks the same ones."""
-    made, find = Registry(), look_ups.queue
+NO_LOOK_UPS = LookUps()
+
+
+def registry(look_ups: LookUps = NO_LOOK_UPS) -> Registry:
+    """All webhook functions by resource. The in-memory cluster calls the same functions."""
+    handlers, find = Registry(), look_ups.queue
     for group, resource in VALIDATED:
-        made.add(group, resource, Handlers(validate=(partial(validate, find=find),)))
+        handlers.add(group, resource, Handlers(validate=(partial(validate, find=find),)))
     known_class = partial(check_class, has_class=look_ups.has_class)
     for group, resource in CLASSED:
-        made.add(group, resource, Handlers(validate=(known_class,)))
-    written = partial(default_written, find=find, owner=look_ups.controller)
+        handlers.add(group, resource, Handlers(validate=(known_class,)))
+    default_job = partial(default_written, find=find, owner=look_ups.controller)
     for group, resource in (*QUEUED, (GROUP, "workloads")):
         advise = partial(_advise, look_ups.levels)
-        made.add(group, resource, Handlers(advise=(advise, of_group_keys)))
+        handlers.add(group, resource, Handlers(advise=(advise, of_group_keys)))
     for resource in DEFAULTED:
-        made.add(GROUP, resource, Handlers(mutate=(default,), fail_open=True), ("CREATE",))
+        handlers.add(GROUP, resource, Handlers(mutate=(default,), fail_open=True), ("CREATE",))
     for name, kind in KINDS.items():
         operations = ("CREATE", "UPDATE") if name in CHANGED_TOO else ("CREATE",)
-        made.add(kind.group, kind.plural, Handlers(mutate=(written,)), operations)
+        handlers.add(kind.group, kind.plural, Handlers(mutate=(default_job,)), operations)
     for group, resource in groups.VALIDATED:
-        made.add(
+        handlers.add(
             group, resource, Handlers(validate=(groups.validate,), advise=(groups.advise,), fail_open=True)
         )
-    tell = partial(groups.tell_segment, owner=look_ups.owner)
-    made.add("", "pods", Handlers(mutate=(tell,), fail_open=True), ("CREATE",))
-    made.conversion.update(dict.fromkeys(CONVERTED, convert))
-    return made
+    set_segment = partial(groups.tell_segment, owner=look_ups.owner)
+    handlers.add("", "pods", Handlers(mutate=(set_segment,), fail_open=True), ("CREATE",))
+    handlers.conversion.update(dict.fromkeys(CONVERTED, convert))
+    return handlers
 
 
 def _advise(levels: Callable[[], Collection[str]], new: dict[str, Any]) -> list[str]:
@@ -90,66 +90,66 @@ def _advise(levels: Callable[[], Collection[str]], new: dict[str, Any]) -> list[
 
 
 def hook_name(group: str, resource: str) -> str:
-    """What the webhook for a resource is called."""
+    """The name of the webhook of a resource."""
     return f"{resource.replace('/', '-')}.{group or 'core'}.bayplan.dev"
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookEndpoint:
-    """Where the webhooks are served, and under which names they are called."""
+    """The address and names of the webhook server."""
 
     namespace: str
     address: Address = Address()  # noqa: RUF009 - it is frozen
-    definitions: tuple[str, ...] = ()  # CRDs of ours that are converted
+    definitions: tuple[str, ...] = ()  # CRDs that are converted
 
     @property
     def names(self) -> tuple[str, ...]:
-        """For the certificate: the Service, and where we listen if that is one place."""
+        """The names in the certificate: the Service, and the address if it is a single one."""
         inside = f"{SERVICE}.{self.namespace}.svc"
         here = () if self.address.host in ("0.0.0.0", "::") else (self.address.host,)
         return (inside, f"{inside}.cluster.local", *here)
 
 
 class Webhooks:
-    """A server with a certificate that renews itself and that the cluster is told to trust."""
+    """The webhook server; renews its certificate, and writes the CA bundle to the cluster."""
 
     def __init__(
         self,
         request: ApiCall,
-        site: WebhookEndpoint,
+        endpoint: WebhookEndpoint,
         clock: Clock,
         metrics: Metrics,
         note: Note = lambda sentence, bug: None,
-        look_ups: LookUps = KNOWS_NOTHING,
+        look_ups: LookUps = NO_LOOK_UPS,
         containment: Containment = UNCONTAINED,
     ) -> None:
-        self._note, self._metrics, self._said = note, metrics, ""
+        self._note, self._metrics, self._last_message = note, metrics, ""
         self.certificates: Served | None = None
         secret, authority = (
-            ApiObject(request, SECRET, site.namespace, name) for name in (SECRET_NAME, AUTHORITY_NAME)
+            ApiObject(request, SECRET, endpoint.namespace, name) for name in (SECRET_NAME, AUTHORITY_NAME)
         )
-        self._keeper = CertificateKeeper(secret, authority, site.names, clock, self._use, self._say)
-        self._configurations = list(_configurations(request, site))
+        self._keeper = CertificateKeeper(secret, authority, endpoint.names, clock, self._use, self._say)
+        self._configurations = list(_configurations(request, endpoint))
         self._stop = threading.Event()
         self._tls = server_context(self._first())
         self.server: Server = serve_webhooks(
-            registry(look_ups), self._tls, clock, metrics, site.address, note
+            registry(look_ups), self._tls, clock, metrics, endpoint.address, note
         )
         self._thread = SupervisedThread("certificates", self._keep, containment, self._stop, clock)
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish the reviews under way, then close."""
+        """Finish the reviews in flight, then close the server."""
         self._stop.set()
         self._thread.join()
         self.server.stop()
 
     def _first(self) -> Served:
-        for _ in range(3):  # two replicas may begin at the same time; the second takes what the first made
+        for _ in range(3):  # two replicas may start at once; the second one uses the certificate of the first
             self._keeper.step()
             if self._keeper.current is not None:
                 return self._keeper.current
-        raise ApiError(f"there is no certificate for the webhooks: {self._said}")
+        raise ApiError(f"there is no certificate for the webhooks: {self._last_message}")
 
     def _use(self, certificates: Served) -> None:
         if self.certificates is not None:
@@ -158,38 +158,38 @@ class Webhooks:
         self._metrics.certificate_ends(certificates.expires)
 
     def _keep(self) -> None:
-        look, passed = 0.0, 0.0
+        due, passed = 0.0, 0.0
         while not self._stop.is_set():
-            if passed >= look:
-                look, passed = self._keeper.step(), 0.0
-            self.look()
-            seconds = min(TRUST_SECONDS, look)
+            if passed >= due:
+                due, passed = self._keeper.step(), 0.0
+            self.write_ca_bundles()
+            seconds = min(TRUST_SECONDS, due)
             self._stop.wait(seconds)
             passed += seconds
 
-    def look(self) -> None:
-        """Have the cluster trust what we serve, wherever it does not."""
+    def write_ca_bundles(self) -> None:
+        """Write the CA bundle into webhook configurations and CRDs that lack it."""
         assert self.certificates is not None
         for kind, configuration in self._configurations:
             try:
-                found = configuration.get(CALL_SECONDS)
-                write = trusting(kind, found, self.certificates.bundle) if found else None
+                current = configuration.get(CALL_SECONDS)
+                write = trusting(kind, current, self.certificates.bundle) if current else None
                 if write is not None:
                     configuration.update(write.body, CALL_SECONDS)
-                    self._say(f"told the cluster to trust us in {kind.kind} {write.name}")
+                    self._say(f"wrote the CA bundle into {kind.kind} {write.name}")
             except WriteConflict:
-                continue  # the next time
-            except ApiError as trouble:
-                self._say(f"the cluster may not trust our certificate: {trouble}")
+                continue  # retried in the next round
+            except ApiError as error:
+                self._say(f"writing the CA bundle failed, the API server may not trust the webhooks: {error}")
 
     def _say(self, sentence: str) -> None:
-        self._said = sentence
+        self._last_message = sentence
         self._note(sentence, None)
 
 
-def _configurations(request: ApiCall, site: WebhookEndpoint) -> Iterable[tuple[Any, ApiObject]]:
+def _configurations(request: ApiCall, endpoint: WebhookEndpoint) -> Iterable[tuple[Any, ApiObject]]:
     mutating, validating, definition = TRUSTING
     for kind in (mutating, validating):
         yield kind, ApiObject(request, kind, "", CONFIGURATION)
-    for name in site.definitions:
+    for name in endpoint.definitions:
         yield definition, ApiObject(request, definition, "", name)

@@ -1,1 +1,1 @@
-"""Commands for people; wires everything together."""
+"""The `bayplan` command line."""

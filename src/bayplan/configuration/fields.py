@@ -1,4 +1,4 @@
-"""How the values of a configuration are written: each form reads a field, and says what it takes."""
+"""The formats of configuration values: each parses a field, and describes what it accepts."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ FAIR_RULES = (
     (FairRule.FINAL_SHARE,),
     (FairRule.INITIAL_SHARE,),
 )
-"""The rules that go together, in the order they are tried."""
+"""The allowed combinations of rules, in the order they are tried."""
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _PART = re.compile(r"(\d+\.?\d*|\.\d+)(h|ms|m|s|us|ns)", re.ASCII)
 _DURATION = re.compile(rf"0|({_PART.pattern})+", re.ASCII)
-SECONDS_MAX = 1e11  # some thousand years: what is told in dates ends before
-_LISTED_MAX = 8  # known names that a complaint lists if none is near
+SECONDS_MAX = 1e11  # some thousand years: later dates cannot be printed
+_LISTED_MAX = 8  # known names that an error lists if none is similar
 
 
 @dataclass(frozen=True, slots=True)
 class ValueForm:
-    """One way to write a value. `read` gets a field that is present; what it notes is wrong with it."""
+    """The format of a value. `read` parses a field that is present, and adds errors to it."""
 
     words: str
     read: Callable[[Field], Any]
@@ -46,13 +46,13 @@ FLAG = ValueForm("`true` or `false`", _flag)
 
 
 def seconds(*, above_zero: bool = False) -> ValueForm:
-    """A time, with fractions if need be."""
+    """A number of seconds, with fractions."""
 
     def read(field: Field) -> float:
         value = field.value
         if isinstance(value, bool) or not isinstance(value, int | float):
             field.error(f"must be a number of seconds, not {type_name(value)}")
-        elif not value >= 0 or (above_zero and value == 0):  # what is no number is not above either
+        elif not value >= 0 or (above_zero and value == 0):  # false for NaN
             field.error("must be a number of seconds " + ("above 0" if above_zero else "of at least 0"))
         else:
             return _bounded(field, value)
@@ -62,23 +62,23 @@ def seconds(*, above_zero: bool = False) -> ValueForm:
 
 
 def _duration(field: Field) -> float:
-    """A time as Go spells it: 90s, 1h30m."""
+    """A duration as Go writes it: 90s, 1h30m."""
     text = field.text()
     if not _DURATION.fullmatch(text):
         if isinstance(field.value, str):
-            field.error("must be a time such as 90s, 5m or 1h30m")
+            field.error("must be a duration such as 90s, 5m or 1h30m")
         return 0.0
     return _bounded(field, sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text)))
 
 
-def _bounded(field: Field, found: float) -> float:
-    if found > SECONDS_MAX:
+def _bounded(field: Field, value: float) -> float:
+    if value > SECONDS_MAX:
         field.error(f"must be at most {SECONDS_MAX:.0f} seconds")
         return 0.0
-    return float(found)
+    return float(value)
 
 
-DURATION = ValueForm("a time such as `90s`, `5m` or `1h30m`", _duration)
+DURATION = ValueForm("a duration such as `90s`, `5m` or `1h30m`", _duration)
 
 
 def _count(field: Field) -> int:
@@ -92,11 +92,11 @@ def _label_key(field: Field) -> str:
     text = field.text()
     if isinstance(field.value, str):
         for problem in label_key_problems(text):
-            field.error(f"is no key of a label: {problem}")
+            field.error(f"is not a valid label key: {problem}")
     return text
 
 
-LABEL_KEY = ValueForm("the key of a label", _label_key)
+LABEL_KEY = ValueForm("a label key", _label_key)
 
 
 def _object_name(field: Field) -> tuple[str, str] | None:
@@ -113,12 +113,12 @@ CONFIG_MAP = ValueForm("a ConfigMap as `NAMESPACE/NAME`", _object_name)
 
 
 def choice(kind: type[StrEnum]) -> ValueForm:
-    """One word out of several."""
+    """One member of an enum."""
     return some_of(kind)
 
 
 def some_of(kind: type[StrEnum], *left_out: StrEnum) -> ValueForm:
-    """One word out of several that make sense here."""
+    """One member of an enum, except some."""
     known = [one.value for one in kind if one not in left_out]
 
     def read(field: Field) -> StrEnum | None:
@@ -129,7 +129,7 @@ def some_of(kind: type[StrEnum], *left_out: StrEnum) -> ValueForm:
 
 
 def chosen(field: Field, known: Sequence[str]) -> str:
-    """The word that stands here if it is a known one; else the complaint says which are."""
+    """The text if it is a known word; else an error lists the known ones."""
     text = field.text()
     if isinstance(field.value, str) and text not in known:
         field.error(f"must be {_one_of(known)}{_meant(text, known)}")
@@ -138,20 +138,20 @@ def chosen(field: Field, known: Sequence[str]) -> str:
 
 
 def several_of(kind: type[StrEnum]) -> ValueForm:
-    """Any words out of several, each once, in an order that counts."""
+    """An ordered list of members of an enum, each at most once."""
     known = [one.value for one in kind]
 
     def read(field: Field) -> tuple[StrEnum, ...]:
         found = tuple(kind(text) for item in field.items() if (text := chosen(item, known)))
         if len(set(found)) < len(found):
-            field.error("must name each only once", value=None)
+            field.error("must contain each value only once", value=None)
         return found
 
-    return ValueForm(f"a list of {', '.join(f'`{word}`' for word in known)}, in an order that counts", read)
+    return ValueForm(f"a list of {', '.join(f'`{word}`' for word in known)}, in order", read)
 
 
 def fair_rules(names: dict[str, FairRule]) -> ValueForm:
-    """A list of rules under which gangs displace others by share; `names` is how they are called."""
+    """A list of fair-sharing preemption rules; `names` are the names of the rules in the file."""
     called = {rule: name for name, rule in names.items()}
     allowed = " or ".join(f"[{', '.join(called[rule] for rule in rules)}]" for rules in FAIR_RULES)
 
@@ -169,11 +169,11 @@ def _prefixes(field: Field) -> tuple[str, ...]:
     found = tuple(item.text() for item in field.items())
     for item in field.items():
         if item.value in ("", None):
-            item.error("must not be empty: everything begins with that")
+            item.error("must not be empty: it would match every resource")
     return found
 
 
-PREFIXES = ValueForm("a list of text", _prefixes)
+PREFIXES = ValueForm("a list of strings", _prefixes)
 
 
 def _transformations(field: Field) -> tuple[Transformation, ...]:
@@ -197,11 +197,11 @@ TRANSFORMATIONS = ValueForm("a list, see below", _transformations)
 
 
 def _factor(source: str, output: str, value: Field) -> Fraction:
-    """How much of the output, as we count it, one of the source makes."""
+    """How much of the output, in our units, one unit of the source counts as."""
     try:
         number = parse_quantity(value.value)
-    except ValueError as trouble:
-        value.error(str(trouble))
+    except ValueError as error:
+        value.error(str(error))
         return Fraction(0)
     return number * (1000 if output == CPU else 1) / (1000 if source == CPU else 1)
 
@@ -214,11 +214,11 @@ WEIGHTS = ValueForm("whole numbers of at least 1 by resource, such as `{cpu: 1, 
 
 
 def unknown_keys(field: Field, known: Iterable[str]) -> None:
-    """Note each key that means nothing here, with the known one that was probably meant."""
+    """Add an error for each unknown key, with the known key that was probably meant."""
     names = list(known)
     for key, value in field.entries():
         if key not in names:
-            value.error(f"is not known here{_meant(key, names) or _listed(names)}", value=None)
+            value.error(f"is not a known key{_meant(key, names) or _listed(names)}", value=None)
 
 
 def _meant(word: str, known: Sequence[str]) -> str:
@@ -229,7 +229,7 @@ def _meant(word: str, known: Sequence[str]) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     more = len(names) - _LISTED_MAX
-    return f"; known are {', '.join(names[:_LISTED_MAX])}" + (f" and {more} more" if more > 0 else "")
+    return f"; known keys are {', '.join(names[:_LISTED_MAX])}" + (f" and {more} more" if more > 0 else "")
 
 
 def _one_of(words: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
-"""The configuration of a Kueue manager, read as settings of ours: what means the same here takes effect.
+"""Reads the configuration of a Kueue manager as settings of Bayplan.
 
-The rest of it is left alone and listed, so that nobody believes it does something.
+Parts without an equivalent are listed, so that administrators know that they have no effect.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Given = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class FeatureGate:
-    """A feature gate that is a setting of ours: the values that fields get if it is on, and if it is off."""
+    """A feature gate with an equivalent setting: the values of fields if it is on, and if it is off."""
 
     part: str
     on: dict[str, Any]
@@ -63,7 +63,7 @@ GATES = {
     "TASReplaceNodeOnPodTermination": _flag("nodes", "by_pods"),
     "TASReplaceNodeOnNodeTaints": _flag("nodes", "by_taints"),
 }
-"""In this order; a later one has the last word. What a file does not name keeps our default."""
+"""Applied in this order; a later gate overrides an earlier one. Gates that a file omits keep our default."""
 ALWAYS_ON = (
     "ElasticJobsViaWorkloadSlices", "ElasticJobsViaWorkloadSlicesWithTAS", "FlavorFungibility",
     "FlavorFungibilityPreserveScanProgress", "HierarchicalCohorts", "PartialAdmission", "PriorityBoost",
@@ -73,7 +73,7 @@ ALWAYS_ON = (
     "TASFailedNodeReplacement", "TASHandleOverlappingFlavors", "TASMultiLayerTopology",
     "TASValidateWorkloadSliceSize", "TopologyAwareScheduling", "UnadmittedWorkloadsObservability",
 )  # fmt: skip
-"""Gates of what is always there: on means nothing new, off is not to be had."""
+"""Gates of features that are always on here: `true` has no effect, `false` is not supported."""
 EXCLUSIVE = tuple(name for name in GATES if name.startswith("TASProfile"))
 FAIR = {
     "LessThanOrEqualToFinalShare": FairRule.FINAL_SHARE,
@@ -84,7 +84,7 @@ WITHOUT_WAITING = "DisableWaitForPodsReady"
 IGNORE, BLOCK = "IgnoreUndeclared", "BlockUndeclared"
 
 _TIMEOUTS = {OLDER: 300.0, NEWER: 1800.0}
-"""Seconds, if a file has pods waited for and does not say how long."""
+"""The default timeout of waitForPodsReady in seconds."""
 _USED = ("fairSharing", "resources", "featureGates", "waitForPodsReady")
 UNUSED = (
     "namespace", "webhook", "leaderElection", "metrics", "health", "pprofBindAddress", "controller", "tls",
@@ -92,52 +92,52 @@ UNUSED = (
     "clientConnection", "integrations", "multiKueue", "admissionFairSharing",
     "objectRetentionPolicies", "visibilityServer", "queueVisibility",
 )  # fmt: skip
-"""Sections that mean nothing here."""
+"""Sections that are not used."""
 
 
 def read_kueue(body: Field) -> tuple[Settings, list[str]]:
-    """The settings that it comes to, and the paths of what is not used."""
+    """The settings, and the paths that are not used."""
     unknown_keys(body, ("apiVersion", "kind", "metadata", *_USED, *UNUSED))
-    given: Given = {}
+    values_by_part: Given = {}
     unused = [key for key, value in body.entries() if key in UNUSED and value.present]
-    _take_gates(body.at("featureGates"), given)
+    _read_gates(body.at("featureGates"), values_by_part)
     unused += _unused_gates(body.at("featureGates"))
     version = body.at("apiVersion").text()
-    _take_fair_sharing(body.at("fairSharing"), given, older=version == OLDER)
-    unused += _take_waiting(body.at("waitForPodsReady"), given, version)
+    _read_fair_sharing(body.at("fairSharing"), values_by_part, older=version == OLDER)
+    unused += _read_waiting(body.at("waitForPodsReady"), values_by_part, version)
     if body.at("featureGates", WITHOUT_WAITING).flag():
-        given.setdefault("jobs", {})["await_pods"] = False
-    unused += _take_resources(body.at("resources"), given)
-    return (DEFAULTS if body.errors else merged(DEFAULTS, given)), sorted(unused)
+        values_by_part.setdefault("jobs", {})["await_pods"] = False
+    unused += _read_resources(body.at("resources"), values_by_part)
+    return (DEFAULTS if body.errors else merged(DEFAULTS, values_by_part)), sorted(unused)
 
 
-def _take_gates(field: Field, given: Given) -> None:
+def _read_gates(field: Field, values_by_part: Given) -> None:
     chosen_profiles = [name for name in EXCLUSIVE if field.at(name).flag()]
     if len(chosen_profiles) > 1:
         field.error(f"only one of {', '.join(chosen_profiles)} can be on", value=None)
     for name, gate in GATES.items():
         if field.at(name).present:
             values = gate.on if field.at(name).flag() else gate.off
-            given.setdefault(gate.part, {}).update(values)
-    nodes = given.get("nodes", {})
+            values_by_part.setdefault(gate.part, {}).update(values)
+    nodes = values_by_part.get("nodes", {})
     if nodes.get("by_pods") is False:
-        nodes["by_time"] = True  # as there: something has to tell a failure
+        nodes["by_time"] = True  # as in Kueue: one of the two detects failures
 
 
 def _unused_gates(field: Field) -> Iterator[str]:
-    """Gates without a meaning here; those of what is always there only if they would switch it off."""
+    """Gates that have no effect; those of features that are always on only if they are `false`."""
     for name, value in field.entries():
         on = value.flag()
         if name not in (*GATES, WITHOUT_WAITING) and not (on and name in ALWAYS_ON):
             yield f"featureGates.{name}"
 
 
-def _take_fair_sharing(field: Field, given: Given, *, older: bool) -> None:
-    """The newer version has it switched on by being there."""
+def _read_fair_sharing(field: Field, values_by_part: Given, *, older: bool) -> None:
+    """In the newer version the section itself enables fair sharing."""
     if not field.present:
         return
     unknown_keys(field, ("enable", "preemptionStrategies") if older else ("preemptionStrategies",))
-    wanted = given.setdefault("scheduling", {})
+    wanted = values_by_part.setdefault("scheduling", {})
     wanted["fair_sharing"] = field.at("enable").flag() if older else True
     strategies = field.at("preemptionStrategies")
     if strategies.present and (strategies.value != [] or not older):
@@ -146,8 +146,8 @@ def _take_fair_sharing(field: Field, given: Given, *, older: bool) -> None:
         strategies.error("must be set")
 
 
-def _take_waiting(field: Field, given: Given, version: str) -> Iterator[str]:
-    """As fair sharing is switched on; the older version then blocks admission unless told not to."""
+def _read_waiting(field: Field, values_by_part: Given, version: str) -> Iterator[str]:
+    """Enabled like fair sharing; the older version blocks admission by default."""
     if not field.present:
         return
     older = version == OLDER
@@ -155,7 +155,9 @@ def _take_waiting(field: Field, given: Given, version: str) -> Iterator[str]:
     unknown_keys(field, ("enable", *names) if older else names)
     requeuing = field.at("requeuingStrategy")
     unknown_keys(requeuing, ("timestamp", "backoffLimitCount", "backoffBaseSeconds", "backoffMaxSeconds"))
-    given.setdefault("jobs", {})["await_pods"] = awaited = field.at("enable").flag() if older else True
+    values_by_part.setdefault("jobs", {})["await_pods"] = awaited = (
+        field.at("enable").flag() if older else True
+    )
     timeout, recovery, wanted = field.at("timeout"), field.at("recoveryTimeout"), {}
     wanted["seconds"] = (DURATION.read(timeout) if timeout.present else 0.0) or _TIMEOUTS[version]
     wanted["recovery_seconds"] = (DURATION.read(recovery) or None) if recovery.present else wanted["seconds"]
@@ -166,14 +168,14 @@ def _take_waiting(field: Field, given: Given, version: str) -> Iterator[str]:
     ):
         if requeuing.at(key).present:
             wanted[name] = COUNT.read(requeuing.at(key))
-    given["patience"] = wanted
+    values_by_part["patience"] = wanted
     if awaited and field.at("blockAdmission").flag(default=older):
         yield "waitForPodsReady.blockAdmission"
     if chosen(requeuing.at("timestamp"), (EVICTION, CREATION)) == CREATION:
         yield "waitForPodsReady.requeuingStrategy.timestamp"
 
 
-def _take_resources(field: Field, given: Given) -> Iterator[str]:
+def _read_resources(field: Field, values_by_part: Given) -> Iterator[str]:
     names = ("quotaCheckStrategy", "excludeResourcePrefixes", "transformations", "deviceClassMappings")
     unknown_keys(field, names)
     for key, name, form in (
@@ -181,9 +183,9 @@ def _take_resources(field: Field, given: Given) -> Iterator[str]:
         ("transformations", "transformations", TRANSFORMATIONS),
     ):
         if field.at(key).present:
-            given.setdefault("resources", {})[name] = form.read(field.at(key))
+            values_by_part.setdefault("resources", {})[name] = form.read(field.at(key))
     if field.at("quotaCheckStrategy").present:
         strategy = chosen(field.at("quotaCheckStrategy"), (IGNORE, BLOCK))
-        given.setdefault("scheduling", {})["ignore_uncovered"] = strategy == IGNORE
+        values_by_part.setdefault("scheduling", {})["ignore_uncovered"] = strategy == IGNORE
     if field.at("deviceClassMappings").present:
         yield "resources.deviceClassMappings"

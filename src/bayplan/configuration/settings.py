@@ -1,6 +1,6 @@
-"""What an administrator can decide: every option of a configuration, with its place, form and meaning.
+"""The settings of Bayplan: every option of a configuration, with its path, format and meaning.
 
-docs/reference/configuration.md and its example are written from this table.
+docs/reference/configuration.md and its example are generated from this table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bayplan.configuration.fields import (
     some_of,
     unknown_keys,
 )
-from bayplan.dialects.kai.grouper.defaults import GrouperSettings as Grouping
+from bayplan.dialects.kai.grouper.defaults import GrouperSettings
 from bayplan.dialects.kube.fields.bounded_yaml import bounded_documents
 from bayplan.dialects.kube.fields.name_rules import subdomain_problems
 from bayplan.dialects.kube.fields.reader import Field
@@ -55,28 +55,28 @@ EMPTY = f"apiVersion: {VERSION}\nkind: {KIND}\n"
 
 @dataclass(frozen=True, slots=True)
 class UngatingSettings:
-    """How pods of admitted gangs are let go."""
+    """How the pods of admitted gangs are ungated."""
 
     batch_seconds: float = BATCH_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """How jobs are looked after."""
+    """How jobs are managed."""
 
-    await_pods: bool = False  # until they are ready, and not for ever
+    await_pods: bool = False  # evict gangs whose pods do not become ready in time
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerNames:
-    """The schedulers that we are, each with what differs in its profile."""
+    """The scheduler names of Bayplan, each with the options that differ in its profile."""
 
     schedulers: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {SCHEDULER: {}}, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that was decided; what nobody decided has its default."""
+    """All settings, with their defaults."""
 
     scheduling: Profile = field(default_factory=Profile)
     resources: Counting = PLAIN
@@ -87,26 +87,26 @@ class Settings:
     names: SchedulerNames = field(default_factory=SchedulerNames)
     zones: ZoneRules = field(default_factory=ZoneRules)
     zone_care: NumaStalenessPolicy = USUAL_CARE
-    grouper: Grouping = field(default_factory=Grouping)
+    grouper: GrouperSettings = field(default_factory=GrouperSettings)
 
     @property
     def profile(self) -> Profile:
-        """What admission goes by, and every scheduler that we are unless more is said of it."""
+        """The profile of admission, and the base of all scheduler profiles."""
         return replace(self.scheduling, zones=self.zones)
 
     @property
     def profiles(self) -> dict[str, Profile]:
-        """The profile of each scheduler that we are."""
-        return {name: replace(self.profile, **given) for name, given in self.names.schedulers.items()}
+        """The profile of each scheduler name."""
+        return {name: replace(self.profile, **values) for name, values in self.names.schedulers.items()}
 
     @property
     def patience_with_pods(self) -> PodsReadyPolicy | None:
-        """How long pods may take to get ready; None for as long as they like."""
+        """The waitForPodsReady policy; None if it is disabled."""
         return self.patience if self.jobs.await_pods else None
 
     @property
     def rulebook(self) -> FeatureSwitches:
-        """What is done to the pods of jobs that start."""
+        """The feature switches for jobs."""
         return replace(RULES, selector_alone=self.scheduling.by_selector_alone)
 
 
@@ -115,245 +115,258 @@ DEFAULTS = Settings()
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One value that can be written: where in the file, where it goes, how it is written, what it does."""
+    """One option: its path in the file, the setting it sets, its format, and its meaning."""
 
     path: str
     part: str  # of Settings
     name: str  # of the field in that part
     form: ValueForm
-    says: str
+    meaning: str
 
     @property
     def keys(self) -> tuple[str, ...]:
         return tuple(self.path.split("."))
 
     def of(self, settings: Settings) -> Any:
-        """The value that settings have for it."""
+        """The value of the option in the settings."""
         return getattr(getattr(settings, self.part), self.name)
 
 
 def _schedulers(body: Field) -> dict[str, dict[str, Any]]:
-    """For each name what differs from `scheduling`, written with the same words."""
-    found: dict[str, dict[str, Any]] = {}
+    """For each name the options that differ from `scheduling`."""
+    schedulers: dict[str, dict[str, Any]] = {}
     for name, own in body.entries():
         if subdomain_problems(name):
-            own.error("is no name that a pod could have in its schedulerName", value=None)
-        _refuse_unknown(own, ("scheduling",))
-        found[name] = {
+            own.error("is not a valid schedulerName", value=None)
+        _reject_unknown(own, ("scheduling",))
+        schedulers[name] = {
             option.name: option.form.read(written)
             for option in OPTIONS
             if option.keys[0] == "scheduling" and (written := own.at(*option.keys[1:])).present
         }
-    if not found:
+    if not schedulers:
         body.error("must name at least one scheduler", value=None)
-    return found
+    return schedulers
 
 
 _STRATEGY = choice(Strategy)
-_NAMES = ValueForm("names, each with options of `scheduling` that differ for it", _schedulers)
+_NAMES = ValueForm("scheduler names, each with the options of `scheduling` that differ", _schedulers)
 _FAIR = fair_rules({rule.value: rule for rule in FairRule})
 
 
 def _options(above: str, part: str, *rows: tuple[str, str, ValueForm, str]) -> Iterator[Option]:
-    """Options below one path that go into one part: the rest of the path, field, form, meaning."""
-    for path, name, form, says in rows:
-        yield Option(f"{above}.{path}", part, name, form, says)
+    """Options below one path that set one part: the rest of the path, field, format, meaning."""
+    for path, name, form, meaning in rows:
+        yield Option(f"{above}.{path}", part, name, form, meaning)
 
 
 OPTIONS = (
     *_options(
         "scheduling", "scheduling",
         ("strategies.required", "required", _STRATEGY,
-         "how domains are chosen for pod sets that must stay within one"),
+         "how domains are chosen for pod sets that require one domain"),
         ("strategies.preferred", "preferred", _STRATEGY,
-         "the same for pod sets that would like to stay within one"),
+         "how domains are chosen for pod sets that prefer one domain"),
         ("strategies.unconstrained", "unconstrained", _STRATEGY,
-         "the same for pod sets that may go anywhere"),
+         "how domains are chosen for pod sets without a topology request"),
         ("exactSeconds", "exact_seconds", seconds(above_zero=True),
-         "how long one search of the strategy `exact` may take"),
+         "time limit of one search of the strategy `exact`"),
         ("decisionSeconds", "decision_seconds", seconds(above_zero=True),
-         "how long a decision may go on about one gang; then the gang is refused with what was found so far,"
-         " and tried again later"),
+         "time limit of the decision about one gang; after that the gang is rejected with the reasons found"
+         " so far, and requeued"),
         ("remainder", "remainder", choice(Remainder),
-         "what becomes of pods that do not fill a whole segment"),
+         "what is done with pods that do not fill a whole segment"),
         ("leaderRules", "leader_rules", choice(LeaderRules),
-         "whose node selectors, tolerations and affinity decide where the leader of a group may go"),
+         "whether the node selectors, tolerations and affinity of the leader or of the workers apply to the"
+         " leader of a group"),
         ("packSegments", "pack_segments", FLAG,
-         "whether the fullest use comes first inside a segment's domain, too"),
+         "whether pods are packed inside the domain of a segment, too"),
         ("preferredNodeAffinity", "preferred_affinity", FLAG,
-         "whether preferred node affinity outranks the strategy"),
+         "whether preferred node affinity takes precedence over the strategy"),
         ("rulesBelowLeaf", "rules_below_leaf", FLAG,
-         "whether node rules also count inside the lowest domains of topologies that do not end at the host"),
-        ("selectorAlone", "by_selector_alone", FLAG,
-         "whether a pod set that one domain holds is sent there by a node selector, not pod by pod"),
+         "whether node selectors, affinity and taints are also checked inside the lowest domains of"
+         " topologies that do not end at the host"),
+        ("singleDomainSelector", "by_selector_alone", FLAG,
+         "whether a pod set that fits in one domain gets a node selector for it, instead of a topology gate"
+         " and a node selector for each pod"),
         ("reserve", "reserve", FLAG,
-         "whether the first gang that lacks nothing but room keeps the domain it nearly fits"),
+         "whether capacity is reserved, in the domain that came closest, for the first gang that has quota"
+         " but does not fit"),
         ("recompute", "recompute", FLAG,
-         "whether a place that an earlier gang of the same round took is looked for again at once"),
+         "whether a placement that an earlier gang of the same cycle invalidated is computed again at once"),
         ("fairSharing.enabled", "fair_sharing", FLAG,
-         "whether queues of a cohort take turns, and yield, by their share of what they borrow"),
+         "whether the queues of a cohort are ordered, and preempted, by the share that they borrow"),
         ("fairSharing.rules", "fair_rules", _FAIR,
-         "when a gang may displace one of a queue further above its share; the second is tried if the first"
-         " does not do"),
-        ("placeBackoff.firstSeconds", "place_first", seconds(above_zero=True),
-         "until a place is sought again for a gang that has quota and no place; doubled each time"),
-        ("placeBackoff.limitSeconds", "place_limit", seconds(above_zero=True),
-         "a gang that would have to wait longer than that is evicted"),
-        ("replaceFast", "replace_fast", FLAG,
-         "whether a gang is evicted if the first attempt to replace its failed nodes finds none"),
-        ("replaceBackoff.firstSeconds", "replace_first", seconds(above_zero=True),
-         "until other nodes are sought again, if not evicted at once; doubled each time"),
-        ("replaceBackoff.limitSeconds", "replace_limit", seconds(above_zero=True),
-         "the longest time between two attempts"),
+         "when a gang may preempt a gang of a queue with a higher share; the second rule is tried if the"
+         " first finds no victims"),
+        ("placementBackoff.firstSeconds", "place_first", seconds(above_zero=True),
+         "time until the placement of a gang with reserved quota is retried; doubled each time"),
+        ("placementBackoff.limitSeconds", "place_limit", seconds(above_zero=True),
+         "longest backoff; a gang whose next backoff would be longer is evicted"),
+        ("nodeReplacementFailFast", "replace_fast", FLAG,
+         "whether a gang is evicted if the first attempt to replace its failed nodes fails"),
+        ("nodeReplacementBackoff.firstSeconds", "replace_first", seconds(above_zero=True),
+         "time until the replacement of failed nodes is retried, without fail-fast; doubled each time"),
+        ("nodeReplacementBackoff.limitSeconds", "replace_limit", seconds(above_zero=True),
+         "longest time between two attempts"),
         ("gangNodes", "gang_nodes", choice(NodeChoice),
-         "which of the nodes that fit are taken first for the pods of a gang"),
+         "whether the pods of a gang are packed on few nodes or spread over many"),
         ("preemption", "displace", FLAG,
-         "whether pods of lower priority have to go where a gang or pod finds no room otherwise"),
-        ("queueMeans", "fair_means", several_of(PreemptionMeans),
-         "how room is made for a pod group of a queue that finds none, by what is tried first"),
-        ("healSeconds", "heal_seconds", seconds(above_zero=True),
-         "how long a gang that never had its minimum may run in part before what runs of it is taken back"),
-        ("keepAfterSeconds", "keep_after_seconds", seconds(),
-         "from when on room is kept free for the gang that waits longest; 0 is never"),
+         "whether pods of lower priority are preempted for a gang or pod that does not fit otherwise"),
+        ("queueActions", "fair_means", several_of(PreemptionMeans),
+         "the actions that free capacity for a pod group of a KAI queue, in the order they are tried"),
+        ("partialGangSeconds", "heal_seconds", seconds(above_zero=True),
+         "how long a gang that never reached its minimum may run partly before its running pods are deleted"),
+        ("backfillReservationSeconds", "keep_after_seconds", seconds(),
+         "how long the oldest gang is pending before capacity is reserved for it; 0 disables reservations"),
     ),
     *_options(
         "resources", "resources",
-        ("transformations", "transformations", TRANSFORMATIONS, "resources that count as others in quota"),
+        ("transformations", "transformations", TRANSFORMATIONS,
+         "resources that are counted as other resources in quota"),
         ("excludePrefixes", "ignored", PREFIXES,
-         "resources whose names begin like this do not count in quota"),
+         "prefixes of resources that are not counted in quota"),
     ),
     Option(
         "resources.ignoreUncovered", "scheduling", "ignore_uncovered", FLAG,
-        "whether resources that a queue has no quota for are not counted; else they keep a gang out",
+        "whether resources that a queue has no quota for are ignored; else a gang that requests them is not"
+        " admitted",
     ),
     Option(
         "jobs.waitForPodsReady.enabled", "jobs", "await_pods", FLAG,
-        "whether a gang whose pods do not get ready in time is evicted, to be admitted again later",
+        "whether a gang whose pods do not become ready in time is evicted and requeued",
     ),
     *_options(
         "jobs.waitForPodsReady", "patience",
-        ("timeoutSeconds", "seconds", seconds(above_zero=True), "from admission until all pods are ready"),
+        ("timeoutSeconds", "seconds", seconds(above_zero=True),
+         "time from admission until all pods must be ready"),
         ("recoveryTimeoutSeconds", "recovery_seconds", seconds(above_zero=True),
-         "from the loss of a pod until all are ready again; `null` is as long as it takes"),
+         "time from the loss of a pod until all pods must be ready again; `null` is unlimited"),
         ("backoff.firstSeconds", "backoff_base_seconds", seconds(),
-         "how long such a gang waits before it is admitted again; doubled each time"),
-        ("backoff.limitSeconds", "backoff_max_seconds", seconds(), "the longest such wait"),
+         "backoff before such a gang is admitted again; doubled each time"),
+        ("backoff.limitSeconds", "backoff_max_seconds", seconds(), "longest backoff"),
         ("retriesMax", "retries_max", COUNT,
-         "how often it may try again before it is deactivated; `null` is without end"),
+         "number of retries before the gang is deactivated; `null` is unlimited"),
     ),
     *_options(
         "nodes", "nodes",
         ("notReadySeconds", "not_ready_seconds", seconds(),
-         "how long a node is NotReady before it counts as failed, even if pods are said to run there"),
-        ("failWhenNotReady", "by_time", FLAG, "whether a node that is NotReady for that long has failed"),
+         "how long a node is NotReady before it counts as failed, even if its pods are reported as running"),
+        ("failWhenNotReady", "by_time", FLAG,
+         "whether a node that is NotReady for that long counts as failed"),
         ("failWhenPodsEnd", "by_pods", FLAG,
-         "whether a NotReady node has failed once no pod of the gang runs there; taints wait for that, too"),
+         "whether a NotReady node counts as failed as soon as no pod of the gang runs there; a tainted node"
+         " then counts as failed only after that"),
         ("failWhenTainted", "by_taints", FLAG,
-         "whether taints that a gang does not tolerate, and cordons, are failures"),
+         "whether a cordoned node, or one with a taint that the gang does not tolerate, counts as failed"),
         ("replaceTogether", "together", FLAG,
-         "whether several failed nodes of a gang are replaced together; else the second one evicts it"),
+         "whether several failed nodes of a gang are replaced together; else a second one evicts the gang"),
     ),
     Option(
         "ungating.batchSeconds", "ungating", "batch_seconds", seconds(),
-        "how long new pods of an admitted gang are gathered before they lose their gate",
+        "how long new pods of an admitted gang are collected before they are ungated",
     ),
     *_options(
         "zones", "zones",
         ("fit", "fit", choice(FitRule),
-         "what has to lie in one zone of a node that insists on it: all that the node would pin, or the"
-         " containers one by one without memory and huge pages"),
-        ("sidecarsStay", "sidecars_stay", FLAG,
-         "whether sidecars keep what they take of a zone; else they are looked at like other init"
-         " containers"),
-        ("score", "score", choice(ZoneScore), "which nodes are liked for their zones"),
-        ("weights", "weights", WEIGHTS, "how much resources count in that; others count 1"),
+         "what must fit in one NUMA zone of a node with the policy single-numa-node: everything that the node"
+         " pins, or each container without memory and huge pages"),
+        ("sidecarsKeepZone", "sidecars_stay", FLAG,
+         "whether sidecars keep the resources of their zone; else they count like other init containers"),
+        ("score", "score", choice(ZoneScore), "how nodes are scored by their zones"),
+        ("weights", "weights", WEIGHTS, "weights of resources in that score; the default is 1"),
     ),
     Option(
         "zones.hints", "scheduling", "zone_hints", FLAG,
-        "whether pods are told, by an annotation, which zones of their node they were meant for",
+        "whether pods get an annotation with the zones of their node that the scheduler assumed",
     ),
     Option(
         "zones.preemption", "zone_care", "make_room", FLAG,
-        "whether zones are thought through when pods have to go, where nodes report which zones they use",
+        "whether preemption considers zones, on nodes that report which zones their pods use",
     ),
     *_options(
-        "zones.lateReports", "zone_care",
-        ("caution", "caution", choice(OverReserve),
-         "what is done about pods that a node's report cannot know yet: nothing, no further pod until they"
-         " are bound, or their requests are taken from every zone until the report knows them"),
-        ("periodSeconds", "period", seconds(), "between two looks at nodes in doubt"),
-        ("strangers", "strangers", some_of(Whose, Whose.AS_REPORTED),
-         "which pods of other schedulers cast doubt on a node until its report knows them"),
-        ("counted", "counted", some_of(Whose, Whose.NONE), "which pods the fingerprint of a report counts"),
-        ("starting", "starting", FLAG,
-         "whether pods count in it as soon as they are no longer pending; else while they run"),
-        ("heedSettings", "heed_settings", FLAG,
-         "whether a node that aligns in another way now is believed at once"),
+        "zones.staleReports", "zone_care",
+        ("policy", "caution", choice(OverReserve),
+         "what is done about pods that a node's report does not include yet: nothing, skip the node until"
+         " they are bound, or reserve their requests in every zone until the report includes them"),
+        ("resyncSeconds", "period", seconds(), "time between two checks of nodes with stale reports"),
+        ("foreignPods", "strangers", some_of(Whose, Whose.AS_REPORTED),
+         "which pods of other schedulers make a report stale until it includes them"),
+        ("fingerprintPods", "counted", some_of(Whose, Whose.NONE),
+         "which pods the fingerprint of a report includes"),
+        ("fingerprintStartingPods", "starting", FLAG,
+         "whether the fingerprint includes pods as soon as they are not pending; else only running pods"),
+        ("trustPolicyChanges", "heed_settings", FLAG,
+         "whether a report with another topology manager policy is trusted at once"),
     ),
     *_options(
         "grouper", "grouper",
         ("queueLabel", "queue_label", LABEL_KEY,
-         "the label of jobs and pods that names the queue of their pod group"),
+         "the label of jobs and pods with the queue of their pod group"),
         ("nodePoolLabel", "node_pool_label", LABEL_KEY,
-         "the label of pods that names a node pool; it is added to the queue of a label `project`"),
+         "the label of pods with their node pool, which is appended to the queue of the label `project`"),
         ("defaults", "defaults", CONFIG_MAP,
-         "where priority class and preemptibility are found by kind, for jobs and pods that name none"),
+         "the ConfigMap with the default priority class and preemptibility of each kind of job"),
         ("knativeGangs", "knative_gangs", FLAG,
-         "whether the pods of a Knative revision start together; else each by itself"),
+         "whether the pods of a Knative revision are a gang; else each pod is scheduled on its own"),
     ),
     Option(
         "schedulers", "names", "schedulers", _NAMES,
-        "the values of `schedulerName` by which pods and jobs choose us",
+        "the values of `schedulerName` that Bayplan schedules",
     ),
 )  # fmt: skip
 
-_BACKOFFS = ("scheduling.placeBackoff", "scheduling.replaceBackoff", "jobs.waitForPodsReady.backoff")
+_BACKOFFS = (
+    "scheduling.placementBackoff",
+    "scheduling.nodeReplacementBackoff",
+    "jobs.waitForPodsReady.backoff",
+)
 
 
 def read_settings(body: Field) -> Settings:
-    """Settings out of a configuration of our own. They mean nothing if the body has errors then."""
-    _refuse_unknown(body, ())
-    given: dict[str, dict[str, Any]] = {}
+    """The settings in a Bayplan configuration. Only valid if the body has no errors afterwards."""
+    _reject_unknown(body, ())
+    changes: dict[str, dict[str, Any]] = {}
     for option in OPTIONS:
         written = body.at(*option.keys)
         if written.present:
-            given.setdefault(option.part, {})[option.name] = option.form.read(written)
+            changes.setdefault(option.part, {})[option.name] = option.form.read(written)
     if body.errors:
         return DEFAULTS
-    found = merged(DEFAULTS, given)
+    settings = merged(DEFAULTS, changes)
     by_path = {option.path: option for option in OPTIONS}
     for path in _BACKOFFS:
-        value, limit = (by_path[f"{path}.{key}Seconds"].of(found) for key in ("first", "limit"))
+        value, limit = (by_path[f"{path}.{key}Seconds"].of(settings) for key in ("first", "limit"))
         if value > limit:
             where = body.derived(value, f"{path}.firstSeconds")
             where.error(f"must not be more than limitSeconds, which is {limit:g}")
-    return found
+    return settings
 
 
-def merged(settings: Settings, given: dict[str, dict[str, Any]]) -> Settings:
-    """The settings with what was given, part by part."""
+def merged(settings: Settings, changes: dict[str, dict[str, Any]]) -> Settings:
+    """The settings with new values, by part and field."""
     return replace(
-        settings, **{part: replace(getattr(settings, part), **values) for part, values in given.items()}
+        settings, **{part: replace(getattr(settings, part), **values) for part, values in changes.items()}
     )
 
 
 def sections(above: tuple[str, ...] = ()) -> dict[str, None]:
-    """The keys that may stand below a path, in the order of the table."""
+    """The keys below a path, in the order of the table."""
     size = len(above)
     return dict.fromkeys(option.keys[size] for option in OPTIONS if option.keys[:size] == above)
 
 
-def _refuse_unknown(here: Field, above: tuple[str, ...]) -> None:
-    """Note keys that mean nothing in what stands at a path of the table."""
+def _reject_unknown(here: Field, above: tuple[str, ...]) -> None:
+    """Add an error for each unknown key below a path of the table."""
     known = sections(above)
     unknown_keys(here, known if above else ("apiVersion", "kind", "metadata", *known))
     for key in known:
         inner = (*above, key)
         if any(len(option.keys) > len(inner) and option.keys[: len(inner)] == inner for option in OPTIONS):
-            _refuse_unknown(here.at(key), inner)
+            _reject_unknown(here.at(key), inner)
 
 
 def kind_defaults(text: str) -> tuple[str, str] | None:
-    """The ConfigMap with defaults by kind that a good configuration names: its namespace and name."""
+    """The namespace and name of the ConfigMap with defaults by kind, if a valid configuration names one."""
     body: Any = next((one for _, one in bounded_documents(text)), {})
     return read_settings(Field({"grouper": body.get("grouper")})).grouper.defaults

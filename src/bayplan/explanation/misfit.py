@@ -1,11 +1,11 @@
-"""Why a gang does not fit, in friendly words: what was asked, what was found, what to do."""
+"""Explains why a gang does not fit: what it requests, what was found, what to do."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bayplan.dialects.kube.encode.numa_messages import told as of_zones
+from bayplan.dialects.kube.encode.numa_messages import told as unaligned_message
 from bayplan.explanation.text import (
     amount_text,
     counted,
@@ -26,7 +26,7 @@ from bayplan.placement.gang.place import place
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Each a few short sentences."""
+    """Sentences about what was requested, what was found, and what would help."""
 
     asked: tuple[str, ...]
     found: tuple[str, ...]
@@ -36,24 +36,24 @@ class Explanation:
 def explain(
     gang: Gang, misfit: Misfit, supply: CapacitySnapshot, profile: Profile, left_out: Mapping[str, int]
 ) -> Explanation:
-    """The story of a refusal. Advice is tried out before it is given."""
+    """Explain a misfit. Advice is simulated before it is given."""
     topology = supply.tree.topology
     stuck = [pod_set for pod_set in gang.root.pod_sets() if pod_set.name in misfit.pod_sets]
     return Explanation(
-        asked=tuple(wish(pod_set, topology) for pod_set in stuck),
-        found=(*_found(misfit, topology, left_out), *_unheard_of(stuck, supply), *_unaligned(misfit)),
+        asked=tuple(request_text(pod_set, topology) for pod_set in stuck),
+        found=(*_found(misfit, topology, left_out), *_unknown_resources(stuck, supply), *_unaligned(misfit)),
         advice=tuple(_advice(gang, misfit, supply, profile)),
     )
 
 
 def brief(misfit: Misfit, topology: Topology) -> str:
-    """The story in one line: what came closest; who is out of the question only if nothing fits at all."""
+    """A misfit in one line: the closest domain; excluded nodes only if no pod fits."""
     shown = misfit if misfit.fit == 0 else replace(misfit, excluded=Exclusions())
     return "; ".join(_found(shown, topology, {}))
 
 
-def wish(pod_set: PodSet, topology: Topology) -> str:
-    """`8 pods of 8 gpu and 4 cpu each, all in one rack, each 4 in one host`."""
+def request_text(pod_set: PodSet, topology: Topology) -> str:
+    """`8 pods of 8 gpu and 4 cpu each, all in one rack, every 4 in one host`."""
     level = short_levels(topology.levels)
     names = short_resources(pod_set.requests)
     order = sorted((name for name in names if not name.startswith(ALIGNED)), key=importance)
@@ -75,7 +75,7 @@ def _one(name: str, level: Mapping[str, str]) -> str:
 
 
 def unplaceable(misfit: Misfit, topology: Topology) -> str:
-    """A request that no cluster of this topology could satisfy."""
+    """Why a request cannot be satisfied by any cluster with this topology."""
     levels = ", ".join(topology.levels)
     match misfit.code:
         case Code.UNKNOWN_LEVEL | Code.UNKNOWN_SEGMENT_LEVEL | Code.UNKNOWN_INNER_LEVEL:
@@ -108,7 +108,7 @@ def _found(misfit: Misfit, topology: Topology, left_out: Mapping[str, int]) -> I
         case Code.NO_DOMAINS:
             yield f"there is no usable node with all of the labels {', '.join(topology.levels)}"
         case Code.NO_REPLACEMENT:
-            yield "there is too little room where the rest of it has to stay"
+            yield "there is too little capacity in the domain of its running pods"
         case Code.NOT_DECIDED:
             yield "the exact search ran out of time without an answer"
         case Code.NOT_INSTALLED:
@@ -119,12 +119,12 @@ def _found(misfit: Misfit, topology: Topology, left_out: Mapping[str, int]) -> I
 
 
 def _unaligned(misfit: Misfit) -> Iterator[str]:
-    """What a node lacks that can align no more."""
+    """What a node lacks to align the pod."""
     if misfit.unaligned is not None:
-        yield of_zones(misfit.unaligned)
+        yield unaligned_message(misfit.unaligned)
 
 
-def _unheard_of(stuck: Sequence[PodSet], supply: CapacitySnapshot) -> Iterator[str]:
+def _unknown_resources(stuck: Sequence[PodSet], supply: CapacitySnapshot) -> Iterator[str]:
     for resource in sorted({name for pod_set in stuck for name in pod_set.requests}):
         if resource not in supply.resources and not resource.startswith(ALIGNED):
             yield f"no node offers any {resource}"
@@ -138,26 +138,26 @@ def _nearest(misfit: Misfit, topology: Topology) -> str:
     asked = near.fit + near.short
     closest = "comes closest with room for" if near.domain else "has room for"
     unit = f" (in whole segments of {misfit.unit})" if misfit.unit > 1 else ""
-    story = f"{where} {closest} {near.fit} of {counted(asked, 'pod')}{unit}"
+    text = f"{where} {closest} {near.fit} of {counted(asked, 'pod')}{unit}"
     if near.resource.startswith(ALIGNED):
-        story += "; the zones inside its nodes are in the way"
+        text += "; the NUMA zones of its nodes do not fit the pods"
     elif near.resource and near.lacking:
         name = short_resources([near.resource])[near.resource]
-        story += f"; it lacks {amount_text(near.resource, near.lacking)} {name}"
-    return story
+        text += f"; it lacks {amount_text(near.resource, near.lacking)} {name}"
+    return text
 
 
 def _level_of(near: NearMiss, topology: Topology) -> str:
-    """A gang may have named a label that is no level of the topology its nodes are known by."""
+    """The short name of the level, which need not be a level of the topology: a gang may name any label."""
     return short_levels([*dict.fromkeys((*topology.levels, near.level))])[near.level]
 
 
 def _excluded(excluded: Exclusions, topology: Topology, left_out: Mapping[str, int]) -> Iterator[str]:
-    """Who is out of the question: hosts, or whole leaves where these hold several nodes."""
+    """How many nodes were excluded and why; leaves, where the topology does not end at the host."""
     reasons = [
         (excluded.selector, "not matching the node selector"),
         (excluded.affinity, "not matching the node affinity"),
-        (excluded.outside, "outside the domain that must be kept"),
+        (excluded.outside, "outside the domain of the running pods"),
     ]
     reasons += [(nodes, f"with the taint {taint}") for taint, nodes in excluded.taints.items()]
     short = short_resources(excluded.resources)
@@ -166,8 +166,8 @@ def _excluded(excluded: Exclusions, topology: Topology, left_out: Mapping[str, i
         for resource, nodes in excluded.resources.items()
         if not resource.startswith(ALIGNED)
     ]
-    torn = sum(nodes for resource, nodes in excluded.resources.items() if resource.startswith(ALIGNED))
-    reasons.append((torn, "with room for a pod, but not in one zone"))
+    unaligned = sum(nodes for resource, nodes in excluded.resources.items() if resource.startswith(ALIGNED))
+    reasons.append((unaligned, "with room for a pod, but not in one NUMA zone"))
     total, leaf = excluded.nodes, short_levels(topology.levels)[topology.levels[-1]]
     if topology.ends_at_host:
         reasons += [(nodes, why) for why, nodes in left_out.items()]
@@ -180,12 +180,15 @@ def _excluded(excluded: Exclusions, topology: Topology, left_out: Mapping[str, i
 
 
 def _without_exact(profile: Profile) -> Profile:
-    """The same, but what may take seconds is not tried again and again."""
+    """The profile without the exact strategy, which may take seconds, for repeated simulations."""
     if Strategy.EXACT not in (profile.required, profile.preferred, profile.unconstrained):
         return profile
-    usual = Profile()
+    defaults = Profile()
     return replace(
-        profile, required=usual.required, preferred=usual.preferred, unconstrained=usual.unconstrained
+        profile,
+        required=defaults.required,
+        preferred=defaults.preferred,
+        unconstrained=defaults.unconstrained,
     )
 
 
@@ -197,38 +200,38 @@ def _advice(gang: Gang, misfit: Misfit, supply: CapacitySnapshot, profile: Profi
         return
     topology = supply.tree.topology
     level = short_levels(topology.levels)
-    quick = _without_exact(profile)
+    fast_profile = _without_exact(profile)
     helped: set[str] = set()
     for way, change, text in _changes(gang, misfit, topology, level):
-        if way not in helped and place(supply, change, quick).ok:
+        if way not in helped and place(supply, change, fast_profile).ok:
             helped.add(way)
             yield text
     near = misfit.nearest
     if misfit.oversized is not None:
-        yield f"ask for less in each pod{_largest(misfit.oversized)}, or add larger nodes"
+        yield f"request less in each pod{_largest(misfit.oversized)}, or add larger nodes"
         return
     if near is None:
         return
     if near.fit > 0:
         where = f" in that {_level_of(near, topology)}" if near.domain else ""
-        yield f"ask for {counted(near.fit, 'pod')}, which would fit{where}"
+        yield f"request {counted(near.fit, 'pod')}, which would fit{where}"
     if near.lacking and not near.resource.startswith(ALIGNED):
         name = short_resources([near.resource])[near.resource]
         where = f"{_level_of(near, topology)} {'/'.join(near.domain)}" if near.domain else "the cluster"
         yield f"free or add {amount_text(near.resource, near.lacking)} {name} in {where}"
 
 
-def _largest(found: Oversized) -> str:
+def _largest(oversized: Oversized) -> str:
     """`, at most 96 cpu`."""
-    names = short_resources(name for name, _, _ in found.lacks)
-    most = [f"{amount_text(name, has)} {names[name]}" for name, _, has in found.lacks if has]
-    return f", at most {' and '.join(most)}" if most else ""
+    names = short_resources(name for name, _, _ in oversized.lacks)
+    limits = [f"{amount_text(name, has)} {names[name]}" for name, _, has in oversized.lacks if has]
+    return f", at most {' and '.join(limits)}" if limits else ""
 
 
 def _changes(
     gang: Gang, misfit: Misfit, topology: Topology, level: Mapping[str, str]
 ) -> Iterator[tuple[str, Gang, str]]:
-    """Changes to the gang that may help: the way, the changed gang, and how to say so."""
+    """Changes to the gang that may help: the kind of change, the changed gang, and the advice."""
     stuck = [pod_set for pod_set in gang.root.pod_sets() if pod_set.name in misfit.pod_sets]
     required = {pod_set.locality.required for pod_set in stuck}
     for name in [each for each in topology.levels if each in required]:
@@ -236,9 +239,9 @@ def _changes(
             wider = _changed(gang, misfit, locality=Locality(required=higher))
             yield "widen", wider, f"require one {level[higher]} instead of one {level[name]}: that fits"
         loose = _changed(gang, misfit, locality=Locality(preferred=name))
-        yield "loosen", loose, f"prefer one {level[name]} instead of requiring it: that fits, over several"
+        yield "loosen", loose, f"prefer one {level[name]} instead of requiring it: that fits, in several"
     if any(pod_set.segments for pod_set in stuck):
-        yield "unite", _changed(gang, misfit, segments=()), "do without the segments: that fits"
+        yield "unite", _changed(gang, misfit, segments=()), "remove the segments: that fits"
     for text in misfit.excluded.taints:
         key = text.partition(":")[0].partition("=")[0]
         tolerant = _changed(gang, misfit, tolerations=(Toleration(key, "Exists"),))
@@ -252,16 +255,16 @@ def _changed(
     segments: tuple[()] | None = None,
     tolerations: tuple[Toleration, ...] = (),
 ) -> Gang:
-    """The gang with other wishes for the pod sets that did not fit."""
+    """The gang with changed constraints for the pod sets that did not fit."""
 
     def change(member: Group | PodSet) -> Group | PodSet:
         if isinstance(member, Group):
             stuck = any(pod_set.name in misfit.pod_sets for pod_set in member.pod_sets())
-            moved = member.locality if locality is None or member.locality == Locality() else locality
+            changed = member.locality if locality is None or member.locality == Locality() else locality
             return replace(
                 member,
                 members=tuple(map(change, member.members)),
-                locality=moved if stuck else member.locality,
+                locality=changed if stuck else member.locality,
             )
         if member.name not in misfit.pod_sets:
             return member

@@ -1,4 +1,4 @@
-"""Why a gang waits, for people: one reason in a few words, or what was tried flavor by flavor."""
+"""Why a gang is pending, as text: the dominant reason in a few words, or the attempts flavor by flavor."""
 
 from __future__ import annotations
 
@@ -27,107 +27,107 @@ from bayplan.model.assignment import Code, Misfit
 from bayplan.model.plan import Admit, EvictGang, EvictionReason
 from bayplan.model.queued_gang import CheckState, QueuedGang
 
-TO_COME = "fits; its turn has come"
-NOT_TRIED = "not looked at yet"
+FITS_NEXT = "fits; expected in the next scheduling cycle"
+NOT_TRIED = "not evaluated yet"
 
-GROUNDS = {
-    EvictionReason.PRIORITY: "it is less important, in the same queue",
-    EvictionReason.RECLAIM: "its queue uses what belongs to this one",
-    EvictionReason.RECLAIM_WHILE_BORROWING: "its queue uses what belongs to others",
+PREEMPTION_GROUNDS = {
+    EvictionReason.PRIORITY: "it has lower priority, in the same queue",
+    EvictionReason.RECLAIM: "its queue borrows quota that belongs to this queue",
+    EvictionReason.RECLAIM_WHILE_BORROWING: "its queue borrows quota of other queues",
     EvictionReason.FAIR_SHARE: "its queue is further above its fair share",
 }
-"""Why one gang has to leave for another."""
+"""Why one gang is preempted for another."""
 
 _REMARKS = {
-    AdmissionRemark.LEAVING_FAILED: "others could not be told to leave; that is tried again",
-    AdmissionRemark.OVERTAKEN: "others of the same round took the room",
-    AdmissionRemark.SAME_VICTIMS: "another gang displaces the same gangs first",
-    AdmissionRemark.SAME_VICTIMS_WILL_FIT: "fits once others have left",
-    AdmissionRemark.CHECKS_FAILED: "a check said no",
-    AdmissionRemark.QUEUE_CLOSED: "ClusterQueue {queue} is closed",
+    AdmissionRemark.LEAVING_FAILED: "evicting the victims failed; it is retried",
+    AdmissionRemark.OVERTAKEN: "gangs admitted earlier in the same cycle took the capacity",
+    AdmissionRemark.SAME_VICTIMS: "another gang preempts the same gangs first",
+    AdmissionRemark.SAME_VICTIMS_WILL_FIT: "fits once the preempted gangs have terminated",
+    AdmissionRemark.CHECKS_FAILED: "an admission check rejected it",
+    AdmissionRemark.QUEUE_CLOSED: "ClusterQueue {queue} is not active",
     AdmissionRemark.QUEUE_MISSING: "there is no ClusterQueue {queue}",
-    AdmissionRemark.NAMESPACE: "ClusterQueue {queue} does not take this namespace",
+    AdmissionRemark.NAMESPACE: "ClusterQueue {queue} does not accept this namespace",
     AdmissionRemark.ENTRANCE_MISSING: "there is no LocalQueue {queue}",
-    AdmissionRemark.ENTRANCE_CLOSED: "LocalQueue {queue} is closed",
-    AdmissionRemark.OTHERS_STARTING: "waits for admitted gangs to start",
-    AdmissionRemark.RESERVED: "the room is kept for a gang that waits longer",
-    AdmissionRemark.ALIKE: "a gang that asks for the same has just been refused",
-    AdmissionRemark.INTERNAL: "deciding on it failed, a bug in Bayplan: look for {fault} in its log",
-    AdmissionRemark.OUT_OF_TIME: "deciding on it took longer than {fault} seconds",
+    AdmissionRemark.ENTRANCE_CLOSED: "LocalQueue {queue} is not active",
+    AdmissionRemark.OTHERS_STARTING: "waiting for admitted gangs to become ready",
+    AdmissionRemark.RESERVED: "the capacity is reserved for a gang that has been pending longer",
+    AdmissionRemark.ALIKE: "a gang with the same requests was rejected in this cycle",
+    AdmissionRemark.INTERNAL: "the decision failed, which is a bug in Bayplan: search its log for {fault}",
+    AdmissionRemark.OUT_OF_TIME: "the decision took longer than {fault} seconds",
 }
 
 
-def few_words(refusal: AdmissionRejection) -> str:
+def few_words(rejection: AdmissionRejection) -> str:
     """The dominant reason."""
-    if refusal.remark is AdmissionRemark.LEAVING or refusal.token is AdmissionReason.VICTIMS_LEAVING:
-        leave = "has to leave first" if refusal.victims == 1 else "have to leave first"
-        return f"{counted(refusal.victims, 'gang')} {leave}" if refusal.victims else f"others {leave}"
-    if refusal.remark is not AdmissionRemark.TRIED:
-        return _REMARKS[refusal.remark].format(queue=refusal.queue, fault=refusal.fault)
-    fatal = next((part.fatal for part in refusal.tried if part.fatal is not None), None)
+    if rejection.remark is AdmissionRemark.LEAVING or rejection.token is AdmissionReason.VICTIMS_LEAVING:
+        victims = counted(rejection.victims, "preempted gang") if rejection.victims else "preempted gangs"
+        return f"waiting for {victims} to terminate"
+    if rejection.remark is not AdmissionRemark.TRIED:
+        return _REMARKS[rejection.remark].format(queue=rejection.queue, fault=rejection.fault)
+    fatal = next((part.fatal for part in rejection.tried if part.fatal is not None), None)
     if fatal is not None:
-        return hindrance(fatal)
-    if refusal.token is AdmissionReason.NO_PLACE and first_misfit(refusal) is None:
-        return "no domain is large enough, not even without other gangs"
-    obstacles = sorted((o for part in refusal.tried for o in part.obstacles), key=_gravity)
-    return hindrance(obstacles[0]) if obstacles else NOT_TRIED
+        return detail_text(fatal)
+    if rejection.token is AdmissionReason.NO_PLACE and first_misfit(rejection) is None:
+        return "no domain is large enough, even in an empty cluster"
+    obstacles = sorted((o for part in rejection.tried for o in part.obstacles), key=_severity)
+    return detail_text(obstacles[0]) if obstacles else NOT_TRIED
 
 
-def first_misfit(refusal: AdmissionRejection) -> tuple[PodSetAttempts, Misfit] | None:
-    """The pod set that found no place although there is quota for it."""
-    for part in refusal.tried:
+def first_misfit(rejection: AdmissionRejection) -> tuple[PodSetAttempts, Misfit] | None:
+    """The first pod set that has quota but does not fit in the topology."""
+    for part in rejection.tried:
         for obstacle in part.obstacles:
             if isinstance(obstacle, Misfit):
                 return part, obstacle
     return None
 
 
-def lacks_quota(refusal: AdmissionRejection) -> list[Obstacle]:
-    """Where quota runs short now, each flavor and resource once."""
-    found = {}
-    for part in refusal.tried:
+def lacks_quota(rejection: AdmissionRejection) -> list[Obstacle]:
+    """Flavors and resources whose quota is insufficient now, each once."""
+    by_cell = {}
+    for part in rejection.tried:
         for obstacle in part.obstacles:
             if isinstance(obstacle, Obstacle) and obstacle.what is ObstacleKind.SHORT:
-                found[obstacle.flavor, obstacle.resource] = obstacle
-    return list(found.values())
+                by_cell[obstacle.flavor, obstacle.resource] = obstacle
+    return list(by_cell.values())
 
 
-def hindrance(found: RejectionDetail) -> str:
-    """One thing in the way."""
-    if isinstance(found, Misfit):
-        return _misfit(found)
-    return _OBSTACLES[found.what](found)
+def detail_text(detail: RejectionDetail) -> str:
+    """One reason of a rejection."""
+    if isinstance(detail, Misfit):
+        return _misfit(detail)
+    return _OBSTACLES[detail.what](detail)
 
 
 def attempts(part: PodSetAttempts) -> Iterator[str]:
     """What was tried for a pod set, one line for each flavor."""
     if part.fatal is not None:
-        yield hindrance(part.fatal)
+        yield detail_text(part.fatal)
         return
     if not part.attempts:
-        yield from sorted({hindrance(obstacle) for obstacle in part.obstacles})
+        yield from sorted({detail_text(obstacle) for obstacle in part.obstacles})
     for attempt in part.attempts:
-        reasons = sorted({hindrance(obstacle) for obstacle in attempt.obstacles})
+        reasons = sorted({detail_text(obstacle) for obstacle in attempt.obstacles})
         yield f"{attempt.flavor}: {'; '.join([_chance(attempt), *reasons])}"
 
 
-def unready_checks(demand: QueuedGang) -> list[str]:
-    """Checks that have not said yes."""
-    return [verdict.check for verdict in demand.verdicts if verdict.state is not CheckState.READY]
+def unready_checks(queued_gang: QueuedGang) -> list[str]:
+    """The admission checks that are not ready."""
+    return [check.check for check in queued_gang.verdicts if check.state is not CheckState.READY]
 
 
 def admitted_words(action: Admit) -> str:
-    """What is to be said of a gang that could be admitted, and is not yet."""
-    return f"{TO_COME}, then check {', '.join(action.checks)}" if action.checks else TO_COME
+    """The reason of a gang that would be admitted in the next cycle."""
+    return f"{FITS_NEXT}, then check {', '.join(action.checks)}" if action.checks else FITS_NEXT
 
 
 def victim_text(eviction: EvictGang) -> str:
-    """Who has to leave, and on what grounds."""
+    """The gang that is preempted, and why."""
     source, gang = eviction.gang, eviction.demand.gang
-    grounds = GROUNDS.get(eviction.why, eviction.why.value.replace("_", " "))
+    why = PREEMPTION_GROUNDS.get(eviction.why, eviction.why.value.replace("_", " "))
     pods = sum(pod_set.count for pod_set in gang.root.pod_sets())
-    known = f"{counted(pods, 'pod')}, priority {gang.priority}"
-    return f"{source.namespace}/{source.name} ({known}): {grounds}"
+    size = f"{counted(pods, 'pod')}, priority {gang.priority}"
+    return f"{source.namespace}/{source.name} ({size}): {why}"
 
 
 def amount(resource: str, number: int) -> str:
@@ -135,12 +135,12 @@ def amount(resource: str, number: int) -> str:
     return f"{amount_text(resource, number)} {short_resources([resource])[resource]}"
 
 
-def _gravity(found: RejectionDetail) -> tuple[int, tuple[int, str]]:
-    """Quota that is short comes before a place that is missing, and devices before CPU."""
-    if isinstance(found, Misfit):
+def _severity(detail: RejectionDetail) -> tuple[int, tuple[int, str]]:
+    """Sort key: insufficient quota before a topology misfit, and devices before CPU."""
+    if isinstance(detail, Misfit):
         return 1, (0, "")
-    first = found.what in (ObstacleKind.TOO_MUCH, ObstacleKind.SHORT)
-    return (0 if first else 2), importance(found.resource)
+    is_quota = detail.what in (ObstacleKind.TOO_MUCH, ObstacleKind.SHORT)
+    return (0 if is_quota else 2), importance(detail.resource)
 
 
 def _misfit(misfit: Misfit) -> str:
@@ -150,7 +150,7 @@ def _misfit(misfit: Misfit) -> str:
     if misfit.oversized is not None:
         return oversized_text(misfit.oversized)
     if near is None:
-        return f"no place: {misfit.fit} of {misfit.asked} fit in topology {misfit.topology}"
+        return f"no room: {misfit.fit} of {misfit.asked} fit in topology {misfit.topology}"
     if not near.domain:
         return f"no room: {near.fit} of {counted(near.fit + near.short, 'pod')} fit in the whole topology"
     level = short_levels([near.level])[near.level]
@@ -161,24 +161,25 @@ def _misfit(misfit: Misfit) -> str:
 def _chance(attempt: FlavorAttempt) -> str:
     match attempt.possible or attempt.chance:
         case FlavorMode.FIT:
-            return f"quota is there{', partly borrowed' if attempt.borrow else ''}"
+            return f"quota is available{', partly borrowed' if attempt.borrow else ''}"
         case FlavorMode.NO_VICTIMS:
-            return "nobody may be displaced for it"
+            return "no gang may be preempted for it"
         case FlavorMode.PREEMPT | FlavorMode.RECLAIM:
-            return "others would have to leave"
+            return "needs preemption"
         case _:
-            return "no"
+            return "does not fit"
 
 
 def _short(obstacle: Obstacle) -> str:
-    return f"quota: {amount(obstacle.resource, obstacle.amounts[0])} more needed in {obstacle.flavor}"
+    lacking = amount(obstacle.resource, obstacle.amounts[0])
+    return f"insufficient quota: {lacking} more needed in {obstacle.flavor}"
 
 
 def _too_much(obstacle: Obstacle) -> str:
-    before, asked, most = obstacle.amounts
+    before, requested, limit = obstacle.amounts
     return (
-        f"never enough quota: asks for {amount(obstacle.resource, before + asked)}, "
-        f"at most {amount_text(obstacle.resource, most)} in {obstacle.flavor}"
+        f"exceeds the maximum quota: requests {amount(obstacle.resource, before + requested)}, "
+        f"at most {amount_text(obstacle.resource, limit)} in {obstacle.flavor}"
     )
 
 
@@ -186,20 +187,20 @@ _OBSTACLES: dict[ObstacleKind, Callable[[Obstacle], str]] = {
     ObstacleKind.NOT_COVERED: lambda o: f"the queue has no quota for {o.resource}",
     ObstacleKind.FLAVOR_UNKNOWN: lambda o: f"there is no ResourceFlavor {o.flavor}",
     ObstacleKind.TAINT: lambda o: f"does not tolerate the taint {o.taint} of {o.flavor}",
-    ObstacleKind.AFFINITY: lambda o: f"its node selector or affinity rules {o.flavor} out",
-    ObstacleKind.WITHOUT_TOPOLOGY: lambda o: f"asks for a topology, {o.flavor} has none",
-    ObstacleKind.ONLY_TOPOLOGY: lambda o: f"{o.flavor} is for gangs that ask for a topology",
-    ObstacleKind.LEVEL_MISSING: lambda o: f"the topology of {o.flavor} lacks the level asked for",
+    ObstacleKind.AFFINITY: lambda o: f"its node selector or affinity excludes {o.flavor}",
+    ObstacleKind.WITHOUT_TOPOLOGY: lambda o: f"requests a topology, {o.flavor} has none",
+    ObstacleKind.ONLY_TOPOLOGY: lambda o: f"{o.flavor} accepts only gangs that request a topology",
+    ObstacleKind.LEVEL_MISSING: lambda o: f"the topology of {o.flavor} lacks the requested level",
     ObstacleKind.TOPOLOGY_UNKNOWN: lambda o: f"the Topology of {o.flavor} does not exist",
     ObstacleKind.SHORT: _short,
     ObstacleKind.TOO_MUCH: _too_much,
-    ObstacleKind.NOT_NOMINATED: lambda o: f"{o.flavor} was not chosen for {o.resource} before",
-    ObstacleKind.OTHER_FLAVOR_BEFORE: lambda o: f"its earlier version has {', '.join(o.flavors)}",
-    ObstacleKind.NO_TOPOLOGY_FLAVOR: lambda o: "asks for a topology, and none of its flavors has one",
+    ObstacleKind.NOT_NOMINATED: lambda o: f"{o.flavor} was not assigned to {o.resource} before",
+    ObstacleKind.OTHER_FLAVOR_BEFORE: lambda o: f"its earlier Workload slice has {', '.join(o.flavors)}",
+    ObstacleKind.NO_TOPOLOGY_FLAVOR: lambda o: "requests a topology, and none of its flavors has one",
     ObstacleKind.SEVERAL_TOPOLOGY_FLAVORS: lambda o: (
         f"its resources come from several flavors with a topology: {', '.join(o.flavors)}"
     ),
-    ObstacleKind.NO_TOPOLOGY_AT_ALL: lambda o: "asks for a topology, and no flavor of the queue has one",
+    ObstacleKind.NO_TOPOLOGY_AT_ALL: lambda o: "requests a topology, and no flavor of the queue has one",
     ObstacleKind.GROWS_AND_REQUIRES: lambda o: "an elastic gang cannot require a topology",
     ObstacleKind.GROWS_AND_PREFERS: lambda o: "an elastic gang cannot prefer a topology",
 }

@@ -1,14 +1,14 @@
-"""Amounts, levels and counts in words that people use."""
+"""Text for amounts, levels and counts, and the units of amounts in JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from bayplan.model.assignment import Oversized
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME
 
-_BYTES = ("memory", "ephemeral-storage")
+_BYTES_KEYS = {"memory": "memoryBytes", "ephemeral-storage": "ephemeralStorageBytes"}
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _LEVEL_PREFIXES = ("gce-topology-", "topology-", "network-node-")
 
@@ -19,7 +19,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def plural(noun: str) -> str:
-    """More than one of it."""
+    """The plural of an English noun."""
     return f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"
 
 
@@ -27,22 +27,46 @@ def amount_text(resource: str, amount: float) -> str:
     """An amount as people write it: CPU in cores, memory in Gi."""
     if resource == "cpu":
         return f"{amount / 1000:.3f}".rstrip("0").rstrip(".")
-    if resource in _BYTES or resource.startswith("hugepages-"):
+    if _is_bytes(resource):
         return _bytes_text(amount)
     return str(int(amount))
 
 
-def oversized_text(found: Oversized) -> str:
-    """`no node is large enough for one pod: n1 comes closest with 96 of 200 cpu`."""
-    names = short_resources(name for name, _, _ in found.lacks)
+def unit(resource: str) -> str:
+    """The unit in which JSON output gives whole numbers of a resource."""
+    if resource == "cpu":
+        return "millicores"
+    return "bytes" if _is_bytes(resource) else "count"
+
+
+def amounts_json(amounts: Mapping[str, int]) -> dict[str, int]:
+    """Amounts by resource for JSON, with units in keys: `cpuMillis`, `memoryBytes`, `nvidia.com/gpu`."""
+    return {_key_with_unit(resource): amount for resource, amount in amounts.items()}
+
+
+def _key_with_unit(resource: str) -> str:
+    if resource == "cpu":
+        return "cpuMillis"
+    if resource in _BYTES_KEYS:
+        return _BYTES_KEYS[resource]
+    return f"{resource}Bytes" if _is_bytes(resource) else resource
+
+
+def _is_bytes(resource: str) -> bool:
+    return resource in _BYTES_KEYS or resource.startswith("hugepages-")
+
+
+def oversized_text(oversized: Oversized) -> str:
+    """`no node that it may use is large enough for one pod: the largest, n1, has 96 of 200 cpu`."""
+    names = short_resources(name for name, _, _ in oversized.lacks)
     lacks = [
         f"{amount_text(name, has)} of {amount_text(name, asked)} {names[name]}"
-        for name, asked, has in sorted(found.lacks, key=lambda lack: importance(lack[0]))
+        for name, asked, has in sorted(oversized.lacks, key=lambda lack: importance(lack[0]))
     ]
-    whose = f" of {found.pod_set}" if found.pod_set else ""
+    whose = f" of {oversized.pod_set}" if oversized.pod_set else ""
     return (
         f"no node that it may use is large enough for one pod{whose}: "
-        f"the largest, {found.node}, has {' and '.join(lacks)}"
+        f"the largest, {oversized.node}, has {' and '.join(lacks)}"
     )
 
 
@@ -84,5 +108,5 @@ def _bytes_text(amount: float) -> str:
 
 
 def shown_name(ref: Ref) -> str:
-    """Its name as people write it: a group that is not copied has no key behind it."""
+    """The name of a gang without the replica key, which is empty for a group that has one replica."""
     return ref.name.rstrip("/")

@@ -112,7 +112,7 @@ def test_the_certificate_for_metrics_comes_from_a_secret_if_one_is_named() -> No
     ("options", "said"),
     [
         (("--metrics-certificate", "tls"), "--metrics-certificate is for --metrics-secure"),
-        (("--metrics-secure", "--metrics-certificate", "Not a name"), "cannot be the name of a Secret"),
+        (("--metrics-secure", "--metrics-certificate", "Not a name"), "is not a valid name of a Secret"),
     ],
 )
 def test_a_certificate_for_metrics_that_cannot_be_used_is_refused(

@@ -285,7 +285,7 @@ def test_a_group_that_fits_in_no_domain_of_the_label_it_names_is_told_so_and_oth
     world.store.create(PODS, waiting("other", {"containers": [main]}), "default")
     world.until(lambda: "Running" in world.phases())
     lines = [line for _, line in world.home.ticker.lines]
-    assert any(line.startswith("PodGroup large waits: ") and told in line for line in lines), lines
+    assert any(line.startswith("PodGroup large is pending: ") and told in line for line in lines), lines
     assert not world.home.containment.last
 
 

@@ -154,7 +154,7 @@ def test_resources() -> None:
 @pytest.mark.parametrize(
     ("sections", "told"),
     [
-        ({"fairSharng": {}}, "fairSharng: is not known here; did you mean fairSharing?"),
+        ({"fairSharng": {}}, "fairSharng: is not a known key; did you mean fairSharing?"),
         ({"featureGates": {"TASProfileMixed": "on"}}, 'featureGates.TASProfileMixed: "on": must be true or'),
         ({"featureGates": ["TASProfileMixed"]}, "featureGates: a list of 1: must be a mapping, not a list"),
         (
@@ -163,14 +163,14 @@ def test_resources() -> None:
         ),
         (
             {"waitForPodsReady": {"timeout": "5 minutes"}},
-            'waitForPodsReady.timeout: "5 minutes": must be a time such as 90s, 5m or 1h30m',
+            'waitForPodsReady.timeout: "5 minutes": must be a duration such as 90s, 5m or 1h30m',
         ),
         ({"waitForPodsReady": {"timeout": 300}}, "waitForPodsReady.timeout: 300: must be text, not a number"),
-        ({"waitForPodsReady": {"timeout": "-5m"}}, 'waitForPodsReady.timeout: "-5m": must be a time'),
-        ({"waitForPodsReady": {"enable": True}}, "waitForPodsReady.enable: is not known here"),
+        ({"waitForPodsReady": {"timeout": "-5m"}}, 'waitForPodsReady.timeout: "-5m": must be a duration'),
+        ({"waitForPodsReady": {"enable": True}}, "waitForPodsReady.enable: is not a known key"),
         (
             {"waitForPodsReady": {"requeuingStrategy": {"backoffLimit": 3}}},
-            "waitForPodsReady.requeuingStrategy.backoffLimit: is not known here; did you mean ",
+            "waitForPodsReady.requeuingStrategy.backoffLimit: is not a known key; did you mean ",
         ),
         (
             {"waitForPodsReady": {"requeuingStrategy": {"timestamp": "Now"}}},
@@ -190,7 +190,7 @@ def test_resources() -> None:
             {"resources": {"quotaCheckStrategy": "Ignore"}},
             'resources.quotaCheckStrategy: "Ignore": must be IgnoreUndeclared or BlockUndeclared',
         ),
-        ({"resources": {"excludePrefixes": []}}, "resources.excludePrefixes: is not known here; did you"),
+        ({"resources": {"excludePrefixes": []}}, "resources.excludePrefixes: is not a known key; did you"),
         (
             {"resources": {"transformations": [{"input": "cpu"}, {"input": "cpu"}]}},
             'resources.transformations[1].input: "cpu": is transformed more than once',

@@ -17,7 +17,7 @@ def test_zones_are_configured_for_every_scheduler() -> None:
             "weights": {"cpu": 2, "example.com/gpu": 5},
             "hints": True,
             "preemption": True,
-            "lateReports": {"caution": "skip", "periodSeconds": 3, "strangers": "exclusive"},
+            "staleReports": {"policy": "skip", "resyncSeconds": 3, "foreignPods": "exclusive"},
         },
         schedulers={"one": {}, "two": {"gangNodes": "spread"}},
     )
@@ -31,11 +31,11 @@ def test_zones_are_configured_for_every_scheduler() -> None:
 
 def test_words_that_zones_do_not_know() -> None:
     told = " ".join(
-        problems(zones={"fit": "loose", "weights": {"cpu": 0}, "lateReports": {"counted": "none"}})
+        problems(zones={"fit": "loose", "weights": {"cpu": 0}, "staleReports": {"fingerprintPods": "none"}})
     )
     assert 'zones.fit: "loose": must be strict or plain' in told
     assert "zones.weights.cpu" in told
-    assert "zones.lateReports.counted" in told
+    assert "zones.staleReports.fingerprintPods" in told
 
 
 def test_every_choice_about_zones_can_be_made() -> None:

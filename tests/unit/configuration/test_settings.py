@@ -21,7 +21,7 @@ from bayplan.dialects.kueue.pods.node_health import HealthRules
 from bayplan.model.profile import FairRule, LeaderRules, NodeChoice, Profile, Remainder, Strategy
 from tests.support.queued_cluster import GPU, workload
 
-REFERENCE = Path(__file__).parents[4] / "docs" / "reference"
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 
 
 def read(**sections: Any) -> Settings:
@@ -79,17 +79,17 @@ def test_every_choice_of_a_profile_can_be_made() -> None:
             "packSegments": False,
             "preferredNodeAffinity": True,
             "rulesBelowLeaf": False,
-            "selectorAlone": True,
+            "singleDomainSelector": True,
             "reserve": True,
             "recompute": False,
             "fairSharing": {"enabled": True, "rules": ["initial_share"]},
-            "placeBackoff": {"firstSeconds": 1, "limitSeconds": 2},
-            "replaceFast": False,
-            "replaceBackoff": {"firstSeconds": 3, "limitSeconds": 3},
+            "placementBackoff": {"firstSeconds": 1, "limitSeconds": 2},
+            "nodeReplacementFailFast": False,
+            "nodeReplacementBackoff": {"firstSeconds": 3, "limitSeconds": 3},
             "gangNodes": "spread",
             "preemption": False,
-            "healSeconds": 5,
-            "keepAfterSeconds": 0,
+            "partialGangSeconds": 5,
+            "backfillReservationSeconds": 0,
         },
         resources={"ignoreUncovered": True},
     )
@@ -137,8 +137,8 @@ def test_each_scheduler_has_a_profile_of_its_own() -> None:
 def test_what_is_wrong_with_schedulers_is_told_with_its_path() -> None:
     assert problems(schedulers={}) == ["schedulers: must name at least one scheduler"]
     assert problems(schedulers={"A_": {}, "b": {"strategies": {"requird": "exact"}, "preemption": 1}}) == [
-        "schedulers.A_: is no name that a pod could have in its schedulerName",
-        "schedulers.b.strategies.requird: is not known here; did you mean required?",
+        "schedulers.A_: is not a valid schedulerName",
+        "schedulers.b.strategies.requird: is not a known key; did you mean required?",
         "schedulers.b.preemption: 1: must be true or false, not a number",
     ]
 
@@ -209,19 +209,20 @@ def test_what_is_excluded_is_not_transformed_and_an_allowance_takes_from_outputs
 @pytest.mark.parametrize(
     ("sections", "problem"),
     [
-        ({"schedulin": {}}, "schedulin: is not known here; did you mean scheduling?"),
+        ({"schedulin": {}}, "schedulin: is not a known key; did you mean scheduling?"),
         (
             {"colour": "red"},
-            "colour: is not known here; known are apiVersion, kind, metadata, scheduling, resources, jobs, ",
+            "colour: is not a known key; known keys are apiVersion, kind, metadata, scheduling, resources, "
+            "jobs, ",
         ),
         ({"scheduling": []}, "scheduling: a list of 0: must be a mapping, not a list"),
         (
             {"scheduling": {"Reserve": True}},
-            "scheduling.Reserve: is not known here; did you mean reserve?",
+            "scheduling.Reserve: is not a known key; did you mean reserve?",
         ),
         (
             {"scheduling": {"strategies": {"requird": "best_fit"}}},
-            "scheduling.strategies.requird: is not known here; did you mean required?",
+            "scheduling.strategies.requird: is not a known key; did you mean required?",
         ),
         (
             {"scheduling": {"strategies": {"required": "BestFit"}}},
@@ -255,8 +256,9 @@ def test_what_is_excluded_is_not_transformed_and_an_allowance_takes_from_outputs
             "ungating.batchSeconds: -1: must be a number of seconds of at least 0",
         ),
         (
-            {"scheduling": {"placeBackoff": {"firstSeconds": 400}}},
-            "scheduling.placeBackoff.firstSeconds: 400.0: must not be more than limitSeconds, which is 300",
+            {"scheduling": {"placementBackoff": {"firstSeconds": 400}}},
+            "scheduling.placementBackoff.firstSeconds: 400.0: must not be more than limitSeconds, "
+            "which is 300",
         ),
         (
             {"jobs": {"waitForPodsReady": {"backoff": {"limitSeconds": 10}}}},
@@ -289,7 +291,7 @@ def test_what_is_excluded_is_not_transformed_and_an_allowance_takes_from_outputs
         ),
         (
             {"resources": {"excludePrefixes": [""]}},
-            'resources.excludePrefixes[0]: "": must not be empty: everything begins with that',
+            'resources.excludePrefixes[0]: "": must not be empty: it would match every resource',
         ),
         ({"resources": {"excludePrefixes": [5]}}, "resources.excludePrefixes[0]: 5: must be text"),
         (
@@ -306,7 +308,7 @@ def test_what_is_excluded_is_not_transformed_and_an_allowance_takes_from_outputs
         ),
         (
             {"resources": {"transformations": [{"input": "cpu", "output": {}}]}},
-            "resources.transformations[0].output: is not known here; did you mean outputs?",
+            "resources.transformations[0].output: is not a known key; did you mean outputs?",
         ),
         (
             {"resources": {"transformations": [{"input": "cpu", "outputs": {"memory": "5GB"}}]}},
@@ -339,7 +341,7 @@ def test_everything_wrong_is_told_at_once_and_nothing_is_used() -> None:
         ("kind: Configuration", "apiVersion: must be bayplan.dev/v1, or config.kueue.x-k8s.io/v1beta2 or "),
         ("apiVersion: bayplan.dev/v2\nkind: Configuration", 'apiVersion: "bayplan.dev/v2": must be '),
         ("apiVersion: bayplan.dev/v1\nkind: Config", 'kind: "Config": must be Configuration'),
-        (f"{EMPTY}---\n{EMPTY}", "holds 2 objects; a configuration is one"),
+        (f"{EMPTY}---\n{EMPTY}", "contains 2 objects; a configuration is a single object"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_configuration(tmp_path: Path, text: str, problem: str) -> None:
@@ -361,7 +363,7 @@ def test_files_that_cannot_be_read() -> None:
 
 
 def test_the_reference_is_up_to_date() -> None:
-    again = f"write it again: {settings_reference.WRITTEN}"
+    again = f"write it again: {settings_reference.COMMAND}"
     written = {path.name: path.read_text(encoding="utf-8") for path in REFERENCE.glob("configuration.*")}
     assert written == {
         settings_reference.PAGE: settings_reference.page(),

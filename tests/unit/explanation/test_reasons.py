@@ -6,7 +6,7 @@ import pytest
 
 from bayplan.cli.live.gangs import FLAWS
 from bayplan.cli.render.tables import age, table
-from bayplan.explanation.reasons import few_words, hindrance
+from bayplan.explanation.reasons import detail_text, few_words
 from bayplan.model.admission_rejection import (
     AdmissionReason,
     AdmissionRejection,
@@ -21,7 +21,7 @@ from bayplan.model.summary import Flaw
 
 def test_every_obstacle_has_words() -> None:
     for what in ObstacleKind:
-        told = hindrance(Obstacle(what, "f", "cpu", Taint("k"), (1000, 1000, 1000), ("f",)))
+        told = detail_text(Obstacle(what, "f", "cpu", Taint("k"), (1000, 1000, 1000), ("f",)))
         assert told and "{" not in told
 
 
@@ -37,10 +37,10 @@ def test_every_flaw_of_a_queue_has_words() -> None:
 
 def test_a_misfit_names_the_closest_domain_if_there_is_one() -> None:
     near = NearMiss(("b1", "r1"), "example.com/topology-rack", 3, 1)
-    assert hindrance(Misfit(Code.NO_ROOM, ("main",), nearest=near)).startswith(
+    assert detail_text(Misfit(Code.NO_ROOM, ("main",), nearest=near)).startswith(
         "no room: 3 of 4 pods fit in rack b1/r1"
     )
-    assert "no usable node is in topology hall" in hindrance(Misfit(Code.NO_DOMAINS, ("main",), "hall"))
+    assert "no usable node is in topology hall" in detail_text(Misfit(Code.NO_DOMAINS, ("main",), "hall"))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`bayplan install`: everything that runs Bayplan in a cluster, applied to it or printed as YAML."""
+"""`bayplan install`: applies the manifests of Bayplan to a cluster, or prints them as YAML."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from bayplan.runtime.webhooks.certificate_rotation import DEFINITION, MUTATING, 
 
 Object = dict[str, Any]
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 CALL_SECONDS = 10.0
 _RBAC = "rbac.authorization.k8s.io"
 POLICY = Kind(
@@ -78,25 +78,25 @@ _DNS_NAME = re.compile(rf"(?=.{{1,253}}$){_DNS_LABEL.pattern}(\.{_DNS_LABEL.patt
 
 
 def _roles(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
-    found = tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
-    if not found:
+    roles = tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
+    if not roles:
         raise click.BadParameter(f"name at least one of {', '.join(ALL_ROLES)}")
-    for role in found:
+    for role in roles:
         if role not in ROLES:
-            raise click.BadParameter(f"{role} is no role; these are: {', '.join(ALL_ROLES)}")
-    return found
+            raise click.BadParameter(f"{role} is not a role; the roles are: {', '.join(ALL_ROLES)}")
+    return roles
 
 
 def _namespace(_: click.Context, __: click.Parameter, value: str) -> str:
     if not _DNS_LABEL.fullmatch(value):
-        raise click.BadParameter(f'"{value}" cannot be the name of a namespace: a-z, 0-9 and -, at most 63')
+        raise click.BadParameter(f'"{value}" is not a valid namespace: a-z, 0-9 and -, at most 63')
     return value
 
 
 def _image(_: click.Context, __: click.Parameter, value: str) -> str:
     if not value or any(one.isspace() or not one.isprintable() for one in value):
         raise click.BadParameter(
-            f'"{value}" cannot be the name of an image; give one such as registry.example.com/{IMAGE}, '
+            f'"{value}" is not a valid image; give one such as registry.example.com/{IMAGE}, '
             f"or leave the option out for {IMAGE}"
         )
     return value
@@ -104,7 +104,7 @@ def _image(_: click.Context, __: click.Parameter, value: str) -> str:
 
 def _certificate(_: click.Context, __: click.Parameter, value: str) -> str:
     if value and not _DNS_NAME.fullmatch(value):
-        raise click.BadParameter(f'"{value}" cannot be the name of a Secret: a-z, 0-9, - and ., at most 253')
+        raise click.BadParameter(f'"{value}" is not a valid name of a Secret: a-z, 0-9, - and ., at most 253')
     return value
 
 
@@ -115,49 +115,57 @@ def _config(_: click.Context, __: click.Parameter, name: str | None) -> str:
 @click.command()
 @click.option(
     "-o", "--output", type=click.Choice(["apply", "yaml"]), default="apply", show_default=True,
-    help="Apply it to the cluster, or print it.",
+    help="Apply the manifests to the cluster, or print them.",
 )  # fmt: skip
 @click.option(
-    "--dry-run", is_flag=True, help="Ask the cluster, say what would be applied, and change nothing."
+    "--dry-run", is_flag=True, help="Show what would be applied to the cluster, and change nothing."
 )
-@click.option("--namespace", default=NAMESPACE, show_default=True, callback=_namespace, help="Where it runs.")
+@click.option(
+    "--namespace", default=NAMESPACE, show_default=True, callback=_namespace, help="The namespace of Bayplan."
+)
 @click.option(
     "--image", default=IMAGE, show_default=True, callback=_image, help="The image of every replica."
 )
 @click.option(
     "--roles", default=",".join(SERVED_ROLES), show_default=True, callback=_roles, metavar="A,B",
-    help=f"What the replicas do, out of {', '.join(ALL_ROLES)}; each brings the rights it needs.",
+    help=f"The roles of the replicas: {', '.join(ALL_ROLES)}. Each adds the RBAC rules it needs.",
 )  # fmt: skip
-@click.option("--replicas", default=2, show_default=True, type=click.IntRange(1), help="One of them leads.")
+@click.option(
+    "--replicas",
+    default=2,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Number of replicas; one of them is the leader.",
+)
 @click.option(
     "--config", metavar="FILE", callback=_config,
-    help="A configuration for the replicas; see docs/reference/configuration.md.",
+    help="The Bayplan configuration of the replicas; see docs/reference/configuration.md.",
 )  # fmt: skip
 @click.option(
     "--webhooks-separate", "separate", is_flag=True,
-    help="Run the webhooks in a Deployment of their own, under an account that can read and write less.",
+    help="Run the webhooks in their own Deployment, with a service account that has fewer RBAC rules.",
 )  # fmt: skip
 @click.option(
     "--trusted-group", "trusted", multiple=True, default=(ADMINISTRATORS,), show_default=True,
-    metavar="GROUP", help="Whose users may remove our gates from pods by hand; may be given several times.",
+    metavar="GROUP", help="Group whose users may remove Bayplan's scheduling gates by hand. May be repeated.",
 )  # fmt: skip
 @click.option(
     "--network-policy/--no-network-policy", default=True, show_default=True,
-    help="Whether to limit who may connect to the replicas.",
+    help="Install a NetworkPolicy for the replicas.",
 )  # fmt: skip
 @click.option(
     "--metrics-from", multiple=True, metavar="NAMESPACE",
-    help="Whose pods may read metrics; may be given several times (default: all namespaces).",
+    help="Namespace whose pods may read metrics. May be repeated (default: all namespaces).",
 )  # fmt: skip
 @click.option(
     "--metrics-secure", is_flag=True,
-    help="Serve metrics over HTTPS, and only to tokens whose owner may get /metrics in the cluster.",
+    help="Serve metrics over HTTPS, to tokens that RBAC allows to get /metrics.",
 )  # fmt: skip
 @click.option(
     "--metrics-certificate", default="", metavar="SECRET", callback=_certificate,
     help="A TLS Secret in the namespace of Bayplan, for --metrics-secure (default: self-signed).",
 )  # fmt: skip
-@click.option("--crds/--no-crds", default=True, show_default=True, help="Whether to bring our definitions.")
+@click.option("--crds/--no-crds", default=True, show_default=True, help="Install the CRDs.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: KUBECONFIG, or ~/.kube/config.")
 @click.option("--context", help="A context of the kubeconfig (default: its current one).")
 @click.option(
@@ -168,11 +176,11 @@ def install(
     output: str, dry_run: bool, crds: bool, kubeconfig: Path | None, context: str | None, chart: Path | None,
     **chosen: Any,
 ) -> None:  # fmt: skip
-    """Install Bayplan in a cluster: definitions, RBAC, the replicas, and the webhooks if asked for.
+    """Install Bayplan in a cluster: CRDs, RBAC, Deployments and webhooks.
 
-    Needs the rights of a cluster administrator; what it installs has only those that its roles need.
-    Installing again changes what differs. A CustomResourceDefinition that somebody else installed is left
-    alone.
+    You need to be a cluster administrator; the installed service accounts get only the RBAC rules of their
+    roles. Installing again updates what differs. A CustomResourceDefinition without Bayplan's labels is not
+    changed.
     """
     if chart is not None:
         echo("\n".join(str(path) for path in write_chart(chart)))
@@ -186,34 +194,34 @@ def install(
         return
     try:
         done = apply(objects, kubeconfig, context, dry_run=dry_run)
-    except ApiError as trouble:
-        raise click.ClickException(str(trouble)) from None
+    except ApiError as error:
+        raise click.ClickException(str(error)) from None
     sys.exit(0 if done else 1)
 
 
 def apply(
     objects: Sequence[Object], kubeconfig: Path | None, context: str | None, *, dry_run: bool = False
 ) -> bool:
-    """Apply everything, what others stand on first; whether all of it was taken.
+    """Apply all objects, the namespace and the CRDs first; whether all of them were applied.
 
-    A dry run asks the cluster the same questions, and says of the same objects what would become of them.
+    A dry run sends the same reads to the cluster, and reports which objects would be created or changed.
     """
     backend = connect(kubeconfig, context)
     try:
-        ours = [one for one in objects if _is_ours(backend, one)]
-        first = [one for one in ours if one["kind"] in ("Namespace", DEFINITION.kind)]
-        rest = [one for one in ours if one not in first]
+        owned = [one for one in objects if _is_ours(backend, one)]
+        first = [one for one in owned if one["kind"] in ("Namespace", DEFINITION.kind)]
+        rest = [one for one in owned if one not in first]
         if dry_run:
             would_be = [_would_be_applied(backend, one) for one in (*first, *rest)]
             return all(would_be)
-        outcomes = [outcome for wave in (first, rest) for outcome in _made(backend, wave)]
+        outcomes = [outcome for wave in (first, rest) for outcome in _apply_all(backend, wave)]
         return all(outcome.ended is Ended.DONE for outcome in outcomes)
     finally:
         backend.close()
 
 
 def _would_be_applied(backend: RemoteBackend, obj: Object) -> bool:
-    """Say whether an object would be created or changed, as far as the user may do that."""
+    """Report whether an object would be created or changed, if the user may do that."""
     kind, metadata = KINDS[obj["kind"]], obj["metadata"]
     where = metadata.get("namespace", "")
     for verb in ("create", "patch"):
@@ -224,19 +232,19 @@ def _would_be_applied(backend: RemoteBackend, obj: Object) -> bool:
         body = msgspec.json.encode({**REVIEW.identity, "spec": {"resourceAttributes": asked}})
         status, answer = backend.request("POST", REVIEW.path, body, CALL_SECONDS)
         if status == 201 and not msgspec.json.decode(answer)["status"]["allowed"]:
-            echo(f"{_called(obj)} would not be applied: you may not {verb} {kind.plural}", err=True)
+            echo(f"{_title(obj)} would not be applied: you may not {verb} {kind.plural}", err=True)
             return False
     status, _ = backend.request("GET", kind.path(where, metadata["name"]), b"", CALL_SECONDS)
     change = "changed where it differs" if status == 200 else "created"
-    echo(f"{_called(obj)} would be applied: {change}")
+    echo(f"{_title(obj)} would be applied: {change}")
     return True
 
 
-def _made(backend: RemoteBackend, objects: Iterable[Object]) -> Iterator[WriteOutcome]:
+def _apply_all(backend: RemoteBackend, objects: Iterable[Object]) -> Iterator[WriteOutcome]:
     writes = [_write(one) for one in objects]
     backend.submit(writes)
     clock = SystemClock()
-    end, left = clock.monotonic() + PATIENCE, len(writes)
+    end, left = clock.monotonic() + TIMEOUT, len(writes)
     while left and clock.monotonic() < end:
         for outcome in backend.outcomes():
             left -= 1
@@ -244,17 +252,17 @@ def _made(backend: RemoteBackend, objects: Iterable[Object]) -> Iterator[WriteOu
             yield outcome
         backend.wait(0.2)
     if left:
-        raise ApiError(f"{left} objects were not applied within {PATIENCE:.0f} s; run it again")
+        raise ApiError(f"{left} objects were not applied within {TIMEOUT:.0f} s; run the command again")
 
 
 def _write(obj: Object) -> Write:
     metadata = obj["metadata"]
     kind = replace(KINDS[obj["kind"]], label_selector="")
-    return Write(Verb.APPLY, kind, metadata.get("namespace", ""), metadata["name"], obj, tag=_called(obj))
+    return Write(Verb.APPLY, kind, metadata.get("namespace", ""), metadata["name"], obj, tag=_title(obj))
 
 
 def _is_ours(backend: RemoteBackend, obj: Object) -> bool:
-    """Whether we may change it: a definition that is there without our label is somebody else's."""
+    """Whether an object may be changed: another program installed a CRD without our labels."""
     if obj["kind"] != DEFINITION.kind:
         return True
     status, body = backend.request("GET", DEFINITION.path(name=obj["metadata"]["name"]), b"", CALL_SECONDS)
@@ -263,7 +271,7 @@ def _is_ours(backend: RemoteBackend, obj: Object) -> bool:
     labels = msgspec.json.decode(body)["metadata"].get("labels") or {}
     if LABELS.items() <= labels.items():
         return True
-    echo(f"{_called(obj)} is there already and not ours; left as it is")
+    echo(f"{_title(obj)} exists without the labels of Bayplan; not changed")
     return False
 
 
@@ -274,7 +282,7 @@ def _report(outcome: WriteOutcome) -> None:
         echo(f"{outcome.write.tag} not applied: {outcome.message}", err=True)
 
 
-def _called(obj: Object) -> str:
+def _title(obj: Object) -> str:
     return f"{obj['kind'].lower()}/{obj['metadata']['name']}"
 
 

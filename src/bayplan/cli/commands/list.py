@@ -1,4 +1,4 @@
-"""`bayplan list`: gangs, queues and topologies of a cluster as they are now."""
+"""`bayplan list`: the gangs, queues and topologies of a cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bayplan.cli.live.list_queues import queue_records, queue_tables
 from bayplan.cli.live.list_scheduled import scheduled_records, scheduled_rows, scheduled_table
 from bayplan.cli.live.list_topologies import topology_records, topology_tables
 from bayplan.cli.live.scheduled_state import Scheduled, read_scheduled
-from bayplan.cli.live.state import ClusterTarget, checked_namespace, reaches_a_cluster
+from bayplan.cli.live.state import ClusterTarget, checked_namespace, cluster_options
 from bayplan.cli.render.tables import say, say_json
 
 WIDE, JSON = "wide", "json"
@@ -34,33 +34,33 @@ def _output(command: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-_everywhere = click.option("-A", "--all-namespaces", is_flag=True, help="Every namespace.")
+_all_namespaces = click.option("-A", "--all-namespaces", is_flag=True, help="List all namespaces.")
 
 
 @click.group()
 def listing() -> None:
-    """Show gangs, queues or topologies of a cluster. Nothing is changed."""
+    """List gangs, queues or topologies of a cluster. Nothing is changed."""
 
 
 @listing.command()
-@reaches_a_cluster
-@_everywhere
+@cluster_options
+@_all_namespaces
 @_output
 def gangs(target: ClusterTarget, all_namespaces: bool, output: str | None) -> None:
-    """Show every gang: Workloads of queues, pod groups, jobs and pods that name bayplan as their scheduler.
+    """List all gangs: Workloads, pod groups, and jobs and pods with the scheduler bayplan.
 
-    Tells where each stands, or the reason why it waits.
+    Shows where each gang is placed, or the reason why it is pending.
     """
     with target.live() as live:
         namespace = "" if all_namespaces else checked_namespace(live, live.namespace)
-        found = [one for one in outlook(live).gangs if namespace in ("", one.demand.gang.source.namespace)]
+        queued = [g for g in outlook(live).gangs if namespace in ("", g.queued_gang.gang.source.namespace)]
         groups, scheduled = pod_groups(live, namespace), read_scheduled(live)
         rows = scheduled_rows(live, scheduled, namespace)
-        _say_unread(scheduled)
+        _report_unread(scheduled)
         if output == JSON:
-            say_json([*gang_records(live, found), *group_records(live, groups), *scheduled_records(rows)])
-        elif found or groups or rows:
-            tables = [gang_table(live, found, wide=output == WIDE)] if found else []
+            say_json([*gang_records(live, queued), *group_records(live, groups), *scheduled_records(rows)])
+        elif queued or groups or rows:
+            tables = [gang_table(live, queued, wide=output == WIDE)] if queued else []
             tables += [group_table(live, groups)] if groups else []
             tables += [scheduled_table(live, rows, wide=output == WIDE)] if rows else []
             _say_all(*tables)
@@ -70,11 +70,11 @@ def gangs(target: ClusterTarget, all_namespaces: bool, output: str | None) -> No
 
 
 @listing.command()
-@reaches_a_cluster
-@_everywhere
+@cluster_options
+@_all_namespaces
 @_output
 def queues(target: ClusterTarget, all_namespaces: bool, output: str | None) -> None:
-    """Show ClusterQueues with their quota, the LocalQueues that lead to them, and queues of pod groups."""
+    """List ClusterQueues with their quota, their LocalQueues, and the queues of pod groups."""
     with target.live() as live:
         namespace = target.namespace if target.namespace and not all_namespaces else ""
         if namespace:
@@ -93,12 +93,12 @@ def queues(target: ClusterTarget, all_namespaces: bool, output: str | None) -> N
 
 
 @listing.command()
-@reaches_a_cluster
-@_everywhere
+@cluster_options
+@_all_namespaces
 @_output
 def topologies(target: ClusterTarget, all_namespaces: bool, output: str | None) -> None:
-    """Show the levels of every topology: what is free, and the largest gang that one domain takes."""
-    del all_namespaces  # a topology is in none
+    """List the levels of every topology: free capacity, and the largest gang that fits in one domain."""
+    del all_namespaces  # topologies are cluster-scoped
     with target.live() as live:
         if output == JSON:
             say_json(topology_records(live))
@@ -109,10 +109,10 @@ def topologies(target: ClusterTarget, all_namespaces: bool, output: str | None) 
             echo("no Topology is defined", err=True)
 
 
-def _say_unread(scheduled: Scheduled) -> None:
+def _report_unread(scheduled: Scheduled) -> None:
     if scheduled.unread:
         kinds = ", ".join(scheduled.unread)
-        echo(f"not counted, for want of the right to list them: {kinds}", err=True)
+        echo(f"not included, because you may not list them: {kinds}", err=True)
 
 
 def _say_all(*tables: list[str]) -> None:

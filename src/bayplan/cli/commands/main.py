@@ -1,4 +1,4 @@
-"""The `bayplan` command: a group whose commands are imported when they are called."""
+"""The `bayplan` command: a group that imports a subcommand when it is called."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bayplan import __version__
 from bayplan.cli.config.paused_collector import collector_paused
 from bayplan.dialects.kube.fields.terminal_text import clean
 
-# Name → module and the click command in it. Help texts live there; start-up stays fast.
+# Name → module and the click command in it. Imported on demand, so that start-up is fast.
 COMMANDS = {
     "up": "bayplan.cli.commands.up:up",
     "place": "bayplan.cli.commands.place:place",
@@ -26,30 +26,28 @@ COMMANDS = {
 }
 # The first sentence of each help text, so that the list of commands is shown without importing them.
 SUMMARIES = {
-    "up": "Start a cluster in memory, schedule in it, and watch racks fill up.",
-    "place": "Place the gangs in the files on the nodes in the files, one after the other.",
-    "plan": "Try out gangs on a cluster as it is now, each after the other, as if submitted in that order.",
-    "list": "Show gangs, queues or topologies of a cluster.",
-    "explain": "Tell why a gang waits, or where it runs.",
-    "run": "Schedule the pods of a cluster that name bayplan as their scheduler, and serve its webhooks.",
-    "replay": "Fold the journal in a folder (or one file of it) again, and decide again at every plan.",
-    "install": (
-        "Install Bayplan in a cluster: definitions, RBAC, the replicas, and the webhooks if asked for."
-    ),
+    "up": "Start a local in-memory cluster with Bayplan and show how its racks fill up.",
+    "place": "Place the gangs in the files on the nodes in the files, in order.",
+    "plan": "Simulate the submission of gangs to a cluster as it is now, in the order of the files.",
+    "list": "List gangs, queues or topologies of a cluster.",
+    "explain": "Explain why a gang is pending, or where it runs.",
+    "run": "Run Bayplan for a cluster: admission, scheduling and webhooks.",
+    "replay": "Replay the journal in a folder (or one file of it), and compare every decision.",
+    "install": "Install Bayplan in a cluster: CRDs, RBAC, Deployments and webhooks.",
 }
-COLUMNS_BESIDE = 6
-"""What click leaves free beside a command's name and summary."""
+MARGIN = 6
+"""The columns that click leaves empty around a command's name and summary."""
 
 
 class LazyGroup(click.Group):
-    """Finds commands in a table and imports only the one that is asked for."""
+    """Looks up commands in a table and imports only the one that is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, freshly imported."""
+        """Import the command."""
         if cmd_name not in COMMANDS:
             return None
         module, _, name = COMMANDS[cmd_name].partition(":")
@@ -59,41 +57,41 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Names and summaries, as click would write them of the imported commands."""
-        width = formatter.width - COLUMNS_BESIDE - max(map(len, COMMANDS))
+        """Names and summaries, as click formats them for imported commands."""
+        width = formatter.width - MARGIN - max(map(len, COMMANDS))
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary(name, width)) for name in COMMANDS])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a full disk or a lost terminal is said, not thrown."""
+        """Run the command; a full disk or a lost terminal is reported without a traceback."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
             raise  # click ends quietly when the reader has gone
-        except click.ClickException as refused:
-            vars(refused)["message"] = clean(refused.message)  # it may quote what others wrote
+        except click.ClickException as error:
+            vars(error)["message"] = clean(error.message)  # it may quote objects of other users
             raise
-        except OSError as trouble:
+        except OSError as error:
             sys.stdout = None  # do not try again at exit
-            raise click.ClickException(f"cannot write: {trouble.strerror or trouble}") from None
+            raise click.ClickException(f"cannot write: {error.strerror or error}") from None
         return result
 
 
 def summary(name: str, width: int) -> str:
-    """What a command does, in as many columns."""
+    """The summary of a command, shortened to a width."""
     return click.Command(name, help=SUMMARIES[name]).get_short_help_str(width)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="bayplan", message="%(prog)s %(version)s")
 def main() -> None:
-    """Which gang of pods runs, and where in the data centre: all or nothing, and why."""
+    """Topology-aware gang scheduling for Kubernetes: which gangs of pods run, where, and why."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot draw a triangle still gets the rest
+            stream.reconfigure(errors="replace")  # for terminals without Unicode
 
 
 def plugin() -> None:
-    """The same, as kubectl calls it: a program named kubectl-bayplan on the PATH."""
+    """The entry point of the kubectl plugin, `kubectl-bayplan` on the PATH."""
     main(prog_name="kubectl bayplan")

@@ -20,20 +20,20 @@ from bayplan.runtime.webhooks.metrics_server import CertificateFiles, OwnCertifi
 
 @dataclass(frozen=True, slots=True)
 class GuardedMetrics:
-    """Where metrics are served to those who may read them, and with which certificate; None: our own."""
+    """The address of metrics that need authorization, and the certificate files; None: self-signed."""
 
     address: Address
     files: tuple[Path, Path] | None = None
 
 
 def takes_guarded_metrics(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options; the command gets `metrics_listen`, `metrics_cert_file` and `metrics_key_file`."""
+    """Add the options; the command gets `metrics_listen`, `metrics_cert_file` and `metrics_key_file`."""
     for option in reversed(
         (
             click.option(
                 "--metrics-listen",
                 metavar="HOST:PORT",
-                help="Serve /metrics here over HTTPS, to tokens with the right to it, and not at --listen.",
+                help="Serve /metrics here over HTTPS, to tokens that may get it, and not at --listen.",
             ),
             click.option(
                 "--metrics-cert-file",
@@ -50,7 +50,7 @@ def takes_guarded_metrics(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def guarded_metrics(listen: str | None, certificate: Path | None, key: Path | None) -> GuardedMetrics | None:
-    """What the options ask for; says what is wrong with them."""
+    """Validate the options."""
     if (certificate is None) != (key is None):
         raise click.UsageError("--metrics-cert-file and --metrics-key-file go together; give both or neither")
     if listen is None:
@@ -59,20 +59,22 @@ def guarded_metrics(listen: str | None, certificate: Path | None, key: Path | No
         return None
     try:
         address = Address.parse(listen)
-    except ValueError as trouble:
-        raise click.UsageError(f"--metrics-listen: {trouble}") from None
+    except ValueError as error:
+        raise click.UsageError(f"--metrics-listen: {error}") from None
     files = (certificate, key) if certificate is not None and key is not None else None
     if files is not None:
         try:
             CertificateFiles(*files)
-        except (OSError, ssl.SSLError) as trouble:
-            why = trouble.strerror or str(trouble)
-            raise click.UsageError(f"{files[0]} and {files[1]} are no certificate and key: {why}") from None
+        except (OSError, ssl.SSLError) as error:
+            why = error.strerror or str(error)
+            raise click.UsageError(
+                f"{files[0]} and {files[1]} are not a certificate and its key: {why}"
+            ) from None
     return GuardedMetrics(address, files)
 
 
-def open_metrics(wanted: GuardedMetrics, request: ApiCall, metrics: Metrics, clock: Clock) -> Server:
-    """Start to serve."""
-    names = ("localhost", *(() if wanted.address.host in ("0.0.0.0", "::") else (wanted.address.host,)))
-    certificate = CertificateFiles(*wanted.files) if wanted.files else OwnCertificate(names, clock)
-    return serve_metrics(metrics, AccessReviews(request, clock), certificate, wanted.address)
+def open_metrics(options: GuardedMetrics, request: ApiCall, metrics: Metrics, clock: Clock) -> Server:
+    """Start the server."""
+    names = ("localhost", *(() if options.address.host in ("0.0.0.0", "::") else (options.address.host,)))
+    certificate = CertificateFiles(*options.files) if options.files else OwnCertificate(names, clock)
+    return serve_metrics(metrics, AccessReviews(request, clock), certificate, options.address)

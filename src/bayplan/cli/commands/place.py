@@ -1,4 +1,4 @@
-"""`bayplan place`: say where every pod of a gang goes, or exactly why it cannot."""
+"""`bayplan place`: where every pod of a gang would be placed, or why the gang does not fit."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from bayplan.cli.inputs.placement_input import (
     PlacementInput,
     PlacementResult,
     PlaceOptions,
-    build_scene,
+    build_input,
     place_all,
     rows_of,
 )
 from bayplan.cli.inputs.report import outcome_report, problems_report
 from bayplan.cli.render.console import console as new_console
-from bayplan.cli.render.numa import as_found, drawn, guests_of
+from bayplan.cli.render.numa import current_zones, drawn, zone_pods
 from bayplan.cli.render.topology_tree import draw, take_picture
 from bayplan.dialects.kube.fields.reader import printable
-from bayplan.explanation.misfit import Explanation, explain, wish
+from bayplan.explanation.misfit import Explanation, explain, request_text
 from bayplan.explanation.text import counted, short_levels
 from bayplan.model.assignment import Code
 from bayplan.model.profile import Profile, Strategy
@@ -40,38 +40,38 @@ PLACED, MISFIT, BAD_INPUT = 0, 1, 2
 @click.option(
     "-f", "--file", "files", multiple=True, required=True, metavar="FILE",
     help="YAML or JSON with any of Node, NodeResourceTopology, Pod, Topology, ResourceFlavor, Job, JobSet, "
-    "Workload, or lists of them as kubectl prints; - is standard input. May be given several times.",
+    "Workload, or lists of them as kubectl prints; - is standard input. May be repeated.",
 )  # fmt: skip
 @click.option(
     "--strategy",
     type=click.Choice([strategy.value for strategy in Strategy]),
-    help="How to choose between domains. Default: as configured; else best_fit, and least_free for gangs "
-    "without a topology.",
+    help="How to choose between domains. Default: the configured strategies; else best_fit, and least_free "
+    "for gangs without a topology.",
 )
 @click.option(
     "--levels",
     metavar="A,B,C",
     help="Node labels from the widest level down; the host is added below. Default: the Topology in the "
-    "files, else what the labels of the nodes suggest.",
+    "files, else inferred from the labels of the nodes.",
 )
-@click.option("--topology", metavar="NAME", help="Which Topology to use, if the files have several.")
-@click.option("--flavor", metavar="NAME", help="Which ResourceFlavor to use, if the files have several.")
+@click.option("--topology", metavar="NAME", help="The Topology to use, if the files have several.")
+@click.option("--flavor", metavar="NAME", help="The ResourceFlavor to use, if the files have several.")
 @click.option(
     "-o", "--output", type=click.Choice(["tree", "json", "yaml"]), default="tree", show_default=True,
-    help="A drawing for people, or everything for machines.",
+    help="A drawing, or all details as JSON or YAML.",
 )  # fmt: skip
 @click.option("--full", is_flag=True, help="Draw every host that gets a pod, one by one.")
 @click.option(
     "--zones", is_flag=True,
-    help="Draw the zones inside nodes as well, from the NodeResourceTopology objects in the files.",
+    help="Draw the NUMA zones of nodes as well, from the NodeResourceTopology objects in the files.",
 )  # fmt: skip
 @takes_configuration
 @click.pass_context
 def place(ctx: click.Context, /, **options: Any) -> None:
-    """Place the gangs in the files on the nodes in the files, one after the other.
+    """Place the gangs in the files on the nodes in the files, in order.
 
-    Draws what was free and what each gang takes; when a gang does not fit, says what was asked, what was
-    found and what would help.
+    Draws the free capacity and what each gang takes of it; if a gang does not fit, shows what it requests,
+    the domain that came closest, and what would help.
 
     Exit status: 0 all placed, 1 some gang does not fit, 2 bad input.
     """
@@ -83,21 +83,30 @@ def _run(options: dict[str, Any]) -> int:
     documents, problems = read_files(options["files"])
     inputs = gather(documents)
     problems += inputs.problems
-    scene = None
+    placement_input = None
     try:
-        scene = build_scene(inputs, _wishes(options))
-    except InvalidInput as trouble:
-        # Without every file, what is missing from the rest means nothing.
-        problems += [] if problems else trouble.problems
-    if problems or scene is None:
-        _tell_problems(problems, options["output"])
+        placement_input = build_input(inputs, _place_options(options))
+    except InvalidInput as error:
+        # If a file could not be read, an object that is missing may be in it.
+        problems += [] if problems else error.problems
+    if problems or placement_input is None:
+        _print_problems(problems, options["output"])
         return BAD_INPUT
-    told = [(outcome, _explanation(outcome, scene)) for outcome in place_all(scene)]
-    status = max((_status(outcome) for outcome, _ in told), default=PLACED)
+    outcomes = [(outcome, _explanation(outcome, placement_input)) for outcome in place_all(placement_input)]
+    status = max((_status(outcome) for outcome, _ in outcomes), default=PLACED)
     if options["output"] == "tree":
-        _tell(scene, told, _notes(inputs, scene), full=options["full"], zones=options["zones"])
+        _print_drawings(
+            placement_input,
+            outcomes,
+            _notes(inputs, placement_input),
+            full=options["full"],
+            zones=options["zones"],
+        )
     else:
-        _print_data(outcome_report(scene, told, _notes(inputs, scene), status), options["output"])
+        _print_data(
+            outcome_report(placement_input, outcomes, _notes(inputs, placement_input), status),
+            options["output"],
+        )
     return status
 
 
@@ -108,7 +117,7 @@ def _status(outcome: PlacementResult) -> int:
     return BAD_INPUT if misfit.code is Code.NOT_INSTALLED else MISFIT
 
 
-def _wishes(options: dict[str, Any]) -> PlaceOptions:
+def _place_options(options: dict[str, Any]) -> PlaceOptions:
     profile: Profile = options["settings"].profile
     if options["strategy"]:
         strategy = Strategy(options["strategy"])
@@ -116,24 +125,30 @@ def _wishes(options: dict[str, Any]) -> PlaceOptions:
     return PlaceOptions(profile, options["levels"], options["topology"], options["flavor"])
 
 
-def _explanation(outcome: PlacementResult, scene: PlacementInput) -> Explanation | None:
+def _explanation(outcome: PlacementResult, placement_input: PlacementInput) -> Explanation | None:
     if outcome.placement.misfit is None:
         return None
-    return explain(outcome.asked, outcome.placement.misfit, outcome.supply, scene.profile, scene.left_out)
+    return explain(
+        outcome.asked,
+        outcome.placement.misfit,
+        outcome.supply,
+        placement_input.profile,
+        placement_input.left_out,
+    )
 
 
-def _notes(inputs: Inputs, scene: PlacementInput) -> list[str]:
+def _notes(inputs: Inputs, placement_input: PlacementInput) -> list[str]:
     notes = []
     for (noun, text), number in inputs.notes.items():
         notes.append(f"{counted(number, noun)} {text}")
-    strays = sum(use.node not in inputs.nodes for use in inputs.uses)
-    if strays:
-        notes.append(f"{counted(strays, 'pod')} on nodes that are not in the input")
-    notes += [f"{counted(number, 'node')} {why}" for why, number in scene.left_out.items()]
+    elsewhere = sum(use.node not in inputs.nodes for use in inputs.uses)
+    if elsewhere:
+        notes.append(f"{counted(elsewhere, 'pod')} on nodes that are not in the input")
+    notes += [f"{counted(number, 'node')} {why}" for why, number in placement_input.left_out.items()]
     return notes
 
 
-def _tell_problems(problems: Sequence[InputProblem], output: str) -> None:
+def _print_problems(problems: Sequence[InputProblem], output: str) -> None:
     for problem in problems:
         echo(str(problem), err=True)
     echo(f"{counted(len(problems), 'problem')}: nothing was placed", err=True)
@@ -141,30 +156,33 @@ def _tell_problems(problems: Sequence[InputProblem], output: str) -> None:
         _print_data(problems_report(problems, BAD_INPUT), output)
 
 
-def _tell(
-    scene: PlacementInput, told: Sequence[tuple[PlacementResult, Explanation | None]], notes: Sequence[str], *, full: bool,
-    zones: bool,
+def _print_drawings(
+    placement_input: PlacementInput, outcomes: Sequence[tuple[PlacementResult, Explanation | None]],
+    notes: Sequence[str], *, full: bool, zones: bool,
 ) -> None:  # fmt: skip
     console = new_console(soft_wrap=True)
-    levels = short_levels(scene.topology.levels)
-    steps = " ▸ ".join(levels[level] for level in scene.topology.levels)
-    _say(console, f"{counted(len(scene.nodes), 'node')}, topology {scene.topology.name}: {steps}")
+    levels = short_levels(placement_input.topology.levels)
+    steps = " ▸ ".join(levels[level] for level in placement_input.topology.levels)
+    _say(
+        console,
+        f"{counted(len(placement_input.nodes), 'node')}, topology {placement_input.topology.name}: {steps}",
+    )
     for note in notes:
         _say(console, f"note: {note}", "dim")
-    for outcome, explanation in told:
+    for outcome, explanation in outcomes:
         console.print()
-        _tell_outcome(console, outcome, explanation, full=full)
-        for line in _zones(scene, outcome) if zones else ():
+        _print_outcome(console, outcome, explanation, full=full)
+        for line in _zones(placement_input, outcome) if zones else ():
             _say(console, f"    {line}")
 
 
-def _tell_outcome(
+def _print_outcome(
     console: Console, outcome: PlacementResult, explanation: Explanation | None, *, full: bool
 ) -> None:
     source, topology = outcome.gang.source, outcome.supply.tree.topology
     _say(console, f"{source.kind} {source.namespace}/{source.name}", "bold")
     for pod_set in outcome.gang.root.pod_sets():
-        _say(console, f"  {pod_set.name}: {wish(pod_set, topology)}")
+        _say(console, f"  {pod_set.name}: {request_text(pod_set, topology)}")
     if explanation is None:
         _say(console, f"  placed: {_summary(outcome)}", "green")
     else:
@@ -176,19 +194,21 @@ def _tell_outcome(
         console.print(Text("    ") + line)
 
 
-def _zones(scene: PlacementInput, outcome: PlacementResult) -> list[str]:
-    """The zones of the nodes that the gang uses, as it found them; of all nodes, if it has no place."""
+def _zones(placement_input: PlacementInput, outcome: PlacementResult) -> list[str]:
+    """The NUMA zones of the nodes of the gang before its placement; of all nodes, if it does not fit."""
     nodes, placement = outcome.supply.tree.nodes, outcome.placement
     if outcome.columns is None:
-        return ["no NodeResourceTopology in the input: nothing is known of zones"]
+        return ["no NodeResourceTopology in the input: NUMA zones are unknown"]
     names = [node.name for node in nodes]
-    told = as_found(scene.zones, names, outcome.columns)
-    if not placement.ok or not scene.topology.ends_at_host:
-        return drawn(names, told, {})
+    reports = current_zones(placement_input.zones, names, outcome.columns)
+    if not placement.ok or not placement_input.topology.ends_at_host:
+        return drawn(names, reports, {})
     pods = {name: rows_of(outcome.supply, placement, name) for name in placement.assignments}
     used = sorted({row for rows in pods.values() for row in rows})
-    guests = guests_of(outcome.gang, pods, outcome.columns, scene.profile.zones)
-    return drawn([names[row] for row in used], told, {names[row]: there for row, there in guests.items()})
+    pods_by_zone = zone_pods(outcome.gang, pods, outcome.columns, placement_input.profile.zones)
+    return drawn(
+        [names[row] for row in used], reports, {names[row]: zones for row, zones in pods_by_zone.items()}
+    )
 
 
 def _say(console: Console, text: str, style: str = "") -> None:

@@ -1,4 +1,4 @@
-"""`bayplan replay`: folds a journal again and says whether every decision would be made the same way."""
+"""`bayplan replay`: replays a journal and checks that every decision is reproduced."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ from bayplan.runtime.core.journal import replay as entries_of
 
 @click.command()
 @click.argument("journal", type=click.Path(exists=True, path_type=Path))
-@click.option("--gang", help="Show only what concerns this gang (its name).")
+@click.option("--gang", help="Show only the decisions about the gang of this name.")
 @click.option(
     "--only",
     "identity",
     metavar="ID",
-    help="Fold up to the error with this id, and decide on its gang again.",
+    help="Replay up to the error with this id, and decide on its gang again.",
 )
-@click.option("--quiet", is_flag=True, help="Only the verdict.")
+@click.option("--quiet", is_flag=True, help="Print only the result.")
 @takes_configuration
 def replay(journal: Path, gang: str | None, identity: str | None, quiet: bool, settings: Settings) -> None:
-    """Fold the journal in a folder (or one file of it) again, and decide again at every plan.
+    """Replay the journal in a folder (or one file of it), and compare every decision.
 
-    Exit status 1 if a decision comes out differently: then the journal is of another version or
-    configuration, is cut at its start, or there is a bug. With --only, exit status 1 if the error
-    does not come out again.
+    Exit status 1 if a decision differs: then the journal was written by another version or with another
+    configuration, its start is missing, or there is a bug. With --only, exit status 1 if the error
+    is not reproduced.
     """
     replaying = Replaying(settings)
     try:
@@ -58,35 +58,35 @@ def replay(journal: Path, gang: str | None, identity: str | None, quiet: bool, s
         seen, gangs = Counter[str](), set[str]()
         for entry in entries_of(journal):
             seen[entry.kind] += 1
-            replaying.fold(entry)
+            replaying.apply(entry)
             gangs |= _gangs(entry) if gang is not None else set()
             if not quiet and entry.kind is EntryKind.PLAN:
-                _tell_plan(body_of(entry, Plan), entry.sequence, gang)
-    except (Damaged, OSError) as trouble:
-        raise click.ClickException(str(trouble)) from None
+                _print_plan(body_of(entry, Plan), entry.sequence, gang)
+    except (Damaged, OSError) as error:
+        raise click.ClickException(str(error)) from None
     if not seen:
-        raise click.ClickException(f"{journal} was to be read as a journal; there is no entry in it")
+        raise click.ClickException(f"{journal} contains no journal entries")
     if gang is not None and gang not in gangs:
         raise click.ClickException(_unknown(gang, gangs))
-    _sum_up(seen, replaying.verdict)
-    sys.exit(1 if replaying.verdict.different else 0)
+    _sum_up(seen, replaying.result)
+    sys.exit(1 if replaying.result.different else 0)
 
 
-def _sum_up(seen: Counter[str], verdict: ReplayResult) -> None:
+def _sum_up(seen: Counter[str], result: ReplayResult) -> None:
     always = (EntryKind.CHANGE, EntryKind.PLAN, EntryKind.OUTCOME)
     counts = [f"{seen[kind]} {kind}s" for kind in always]
     counts += [f"{seen[EntryKind.FAILURE]} failures"] if seen[EntryKind.FAILURE] else []
-    echo(f"{', '.join(counts)}; {verdict.different} plans differ when decided again")
-    if verdict.cut_short:
-        echo(f"{verdict.cut_short} plans were cut short by decisionSeconds and are not compared")
-    if verdict.not_again:
-        echo(f"{verdict.not_again} errors do not come out again; all other gangs are decided the same")
-    if verdict.unfolded:
-        echo(f"{verdict.unfolded} changes cannot be folded in; the state was built anew without them")
+    echo(f"{', '.join(counts)}; {result.different} plans differ when decided again")
+    if result.cut_short:
+        echo(f"{result.cut_short} plans were cut short by decisionSeconds and are not compared")
+    if result.not_reproduced:
+        echo(f"{result.not_reproduced} errors are not reproduced; the decisions about all other gangs are")
+    if result.not_applied:
+        echo(f"{result.not_applied} changes cannot be applied; the state was rebuilt without them")
 
 
 def _only(replaying: Replaying, journal: Path, identity: str) -> bool:
-    """Whether the first error with this id comes out again."""
+    """Whether the first error with this id is reproduced."""
     known: list[str] = []
     for entry in entries_of(journal):
         if entry.kind is EntryKind.FAILURE:
@@ -94,9 +94,9 @@ def _only(replaying: Replaying, journal: Path, identity: str) -> bool:
             if failure.id == identity:
                 return _again(replaying, entry, failure)
             known.append(failure.id)
-        replaying.fold(entry)
-    there = f"it has {', '.join(dict.fromkeys(known))}" if known else "it has none"
-    raise click.ClickException(f"the journal has no error with the id {identity}; {there}")
+        replaying.apply(entry)
+    ids = f"it has {', '.join(dict.fromkeys(known))}" if known else "it has none"
+    raise click.ClickException(f"the journal has no error with the id {identity}; {ids}")
 
 
 def _again(replaying: Replaying, entry: JournalEntry, failure: Failure) -> bool:
@@ -104,15 +104,15 @@ def _again(replaying: Replaying, entry: JournalEntry, failure: Failure) -> bool:
     about = f"{gang.kind} {gang.namespace}/{gang.name}"
     echo(f"entry {entry.sequence}: deciding on {about} failed: {failure.error}")
     plan, failures = replaying.decide(entry)
-    found = next((one for one in failures if one.gang == gang), None)
-    if found is None:
-        echo(f"decided again, {about} does not fail; the traceback recorded then was:")
+    repeated = next((one for one in failures if one.gang == gang), None)
+    if repeated is None:
+        echo(f"decided again, {about} does not fail; the recorded traceback is:")
         echo(failure.traceback.rstrip())
-        _tell_plan(plan, entry.sequence, gang.name)
+        _print_plan(plan, entry.sequence, gang.name)
         return False
-    same = found.id == failure.id
-    echo("decided again, the same error comes out:" if same else "decided again, another error comes out:")
-    echo(found.traceback.rstrip())
+    same = repeated.id == failure.id
+    echo("decided again, the same error occurs:" if same else "decided again, another error occurs:")
+    echo(repeated.traceback.rstrip())
     return same
 
 
@@ -126,8 +126,8 @@ def _gangs(entry: JournalEntry) -> set[str]:
     match body_of(entry, Change):
         case PodSeen(Pod(gang=Ref(name=name))) | GangSpecSeen(GangSpec(source=Ref(name=name))):
             return {name}
-        case QueuedGangSeen(demand):
-            return {demand.gang.source.name}
+        case QueuedGangSeen(queued_gang):
+            return {queued_gang.gang.source.name}
     return set()
 
 
@@ -136,19 +136,19 @@ def _unknown(gang: str, known: set[str]) -> str:
     hint = (
         f"did you mean {' or '.join(near)}?" if near else f"it is about {counted(len(known), 'other gang')}"
     )
-    return f"the journal has nothing about a gang {gang}; {hint}"
+    return f"the journal has no entry about a gang {gang}; {hint}"
 
 
-def _tell_plan(plan: Plan, sequence: int, gang: str | None) -> None:
+def _print_plan(plan: Plan, sequence: int, gang: str | None) -> None:
     bound: dict[str, list[str]] = {}
     for action in plan.actions:
         match action:
             case Bind(ref, _, node):
                 bound.setdefault(ref.name, []).append(node)
             case ReportUnschedulable(ref, why, news=True) if gang in (None, ref.name):
-                echo(f"{sequence} {ref.name}: {_refused(why)}")
+                echo(f"{sequence} {ref.name}: {_unschedulable(why)}")
             case PreemptPod(pod, ref) if gang in (None, ref.name):
-                echo(f"{sequence} {ref.name}: pod {pod.key} has to go")
+                echo(f"{sequence} {ref.name}: preempts pod {pod.key}")
             case Admit() | EvictGang() | ReportNotAdmitted() if gang in (None, action.gang.name):
                 echo(f"{sequence} {action.gang.name}: {_about(action)}")
     for name, nodes in bound.items():
@@ -156,18 +156,18 @@ def _tell_plan(plan: Plan, sequence: int, gang: str | None) -> None:
             echo(f"{sequence} {name}: {len(nodes)} pods on {', '.join(sorted(set(nodes)))}")
 
 
-def _refused(why: SchedulingRejection) -> str:
+def _unschedulable(why: SchedulingRejection) -> str:
     if why.misfit is not None:
-        return f"refused, {why.misfit.code}, {why.misfit.fit} of {why.misfit.asked} fit"
-    return f"refused, {why.hindrance}, {why.fit} of {why.minimum} fit"
+        return f"unschedulable, {why.misfit.code}, {why.misfit.fit} of {why.misfit.asked} fit"
+    return f"unschedulable, {why.hindrance}, {why.fit} of {why.minimum} fit"
 
 
 def _about(action: Admit | EvictGang | ReportNotAdmitted) -> str:
     match action:
         case Admit(_, admission):
-            pods = sum(given.count for given in admission.given)
+            pods = sum(pod_set.count for pod_set in admission.given)
             return f"{pods} pods admitted by {admission.queue}"
         case EvictGang(_, why, by):
-            return f"has to leave ({why})" + (f" for {by.gang.source.name}" if by is not None else "")
-        case ReportNotAdmitted(_, refusal):
-            return f"waits: {reason(refusal.token)}: {sentence(refusal)}"
+            return f"evicted ({why})" + (f" for {by.gang.source.name}" if by is not None else "")
+        case ReportNotAdmitted(_, rejection):
+            return f"not admitted: {reason(rejection.token)}: {sentence(rejection)}"

@@ -1,4 +1,4 @@
-"""`bayplan run`: the scheduler on a real cluster."""
+"""`bayplan run`: the controllers and webhooks of Bayplan on a real cluster."""
 
 from __future__ import annotations
 
@@ -58,26 +58,26 @@ from bayplan.runtime.webhooks.http_server import Address, Server
 from bayplan.runtime.webhooks.live_objects import LiveObjects
 
 ROLES = ("admission", "scheduler", "webhooks")
-"""What a replica does unless told otherwise."""
+"""The default roles of a replica."""
 KNOWN_ROLES = (*ROLES, PodGrouperController.name)
 
 
 class NullJournal:
-    """No journal: what was decided shows in the API only."""
+    """Discards all entries: without --journal, decisions are visible in the API only."""
 
     def record(self, now: float, what: str, body: object, role: str = "") -> None:
-        """Nothing is kept."""
+        """Discard the entry."""
 
     def flush(self) -> None:
-        """Nothing was kept."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing was opened."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What the command line asked for."""
+    """The options of the command line."""
 
     roles: frozenset[str]
     shadow: bool
@@ -94,7 +94,7 @@ class RunOptions:
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path),
-    help="Default: KUBECONFIG, ~/.kube/config, or the pod's own account.",
+    help="Default: KUBECONFIG, ~/.kube/config, or the service account of the pod.",
 )
 @click.option("--context", help="A context of the kubeconfig (default: its current one).")
 @click.option(
@@ -102,25 +102,37 @@ class RunOptions:
     default=",".join(ROLES),
     show_default=True,
     callback=lambda _, __, value: roles_of(value),
-    help=f"What this replica does, separated by commas, out of {', '.join(KNOWN_ROLES)}.",
+    help=f"The roles of this replica, separated by commas: {', '.join(KNOWN_ROLES)}.",
 )
-@click.option("--shadow", is_flag=True, help="Decide and journal, but write nothing.")
 @click.option(
-    "--elect/--no-elect", default=True, show_default=True, help="Let only one replica work, by a Lease."
+    "--shadow", is_flag=True, help="Decide and record in the journal, but write nothing to the cluster."
 )
-@click.option("--namespace", default="bayplan-system", show_default=True, help="Where the Lease is.")
-@click.option("--journal", type=click.Path(file_okay=False, path_type=Path), help="Folder for the journal.")
+@click.option(
+    "--elect/--no-elect",
+    default=True,
+    show_default=True,
+    help="Elect a leader with a Lease; other replicas stand by.",
+)
+@click.option("--namespace", default="bayplan-system", show_default=True, help="The namespace of the Lease.")
+@click.option(
+    "--journal",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder of the journal (default: none is written).",
+)
 @click.option(
     "--listen", default="127.0.0.1:0", show_default=True, help="Address of /metrics, /healthz and /readyz."
 )
 @click.option(
-    "--webhook-listen", default="127.0.0.1:0", show_default=True, help="Address of the webhooks, if they run."
+    "--webhook-listen",
+    default="127.0.0.1:0",
+    show_default=True,
+    help="Address of the webhooks, if this replica serves them.",
 )
 @takes_guarded_metrics
 @click.option(
     "--pod-batch-seconds",
     type=click.FloatRange(min=0.0),
-    help="How long new pods of an admitted gang are gathered; outranks the configuration.",
+    help="How long new pods of an admitted gang are collected before ungating; overrides the configuration.",
 )
 @takes_configuration
 @click.option(
@@ -133,9 +145,10 @@ def run(
     settings: Settings, metrics_listen: str | None, metrics_cert_file: Path | None,
     metrics_key_file: Path | None, log_format: str, log_level: str,
 ) -> None:  # fmt: skip
-    """Schedule the pods of a cluster that name bayplan as their scheduler, and serve its webhooks.
+    """Run Bayplan for a cluster: admission, scheduling and webhooks.
 
-    Runs until SIGTERM or Ctrl-C, then finishes the writes in flight and releases the Lease.
+    Admits queued gangs, and schedules pods whose schedulerName is that of a Bayplan profile. Runs until
+    SIGTERM or Ctrl-C, then finishes the writes in flight and releases the Lease.
     """
     logs.set_up(logs.Format(log_format), log_level)
     collect_rarely()
@@ -146,28 +159,28 @@ def run(
         _check_addresses(addresses)
         guarded = guarded_metrics(metrics_listen, metrics_cert_file, metrics_key_file)
         elects = elect and not shadow
-        wishes = RunOptions(roles, shadow, elects, namespace, journal, *addresses, settings, guarded)
-        status = _serve(kubeconfig, context, wishes)
-    except (ApiError, InUse) as trouble:
-        raise click.ClickException(str(trouble)) from None
+        options = RunOptions(roles, shadow, elects, namespace, journal, *addresses, settings, guarded)
+        status = _serve(kubeconfig, context, options)
+    except (ApiError, InUse) as error:
+        raise click.ClickException(str(error)) from None
     sys.exit(status)
 
 
 def _check_addresses(texts: Iterable[str]) -> None:
-    """Say what is wrong with an address before anything is started."""
+    """Reject an invalid address before anything is started."""
     for text in texts:
         try:
             Address.parse(text)
-        except ValueError as trouble:
-            raise click.ClickException(str(trouble)) from None
+        except ValueError as error:
+            raise click.ClickException(str(error)) from None
 
 
 def roles_of(text: str) -> frozenset[str]:
-    """The roles named, or an error that lists those there are."""
+    """The named roles; an error that lists the known roles if one is unknown."""
     named = frozenset(part.strip() for part in text.split(",") if part.strip())
     if not named or named - set(KNOWN_ROLES):
         unknown = ", ".join(sorted(named - set(KNOWN_ROLES))) or "none"
-        raise click.BadParameter(f"{unknown} is no role; there are {', '.join(KNOWN_ROLES)}")
+        raise click.BadParameter(f"{unknown} is not a role; the roles are {', '.join(KNOWN_ROLES)}")
     return named
 
 
@@ -180,7 +193,7 @@ def roles_to_play(
     *,
     shadow: bool = False,
 ) -> list[Controller]:
-    """What the loop does its rounds for; `watch` is told how queues stand, `removed` of pods let go."""
+    """The controllers of the roles; `watch` receives queue summaries, `removed` ungated pods."""
     known: dict[str, Callable[[], list[Controller]]] = {
         "admission": lambda: [
             AdmissionController(
@@ -203,126 +216,131 @@ def roles_to_play(
             )
         ],
     }
-    return [role for name in sorted(names & set(known)) for role in known[name]()]
+    return [controller for name in sorted(names & set(known)) for controller in known[name]()]
 
 
-def _serve(kubeconfig: Path | None, context: str | None, wishes: RunOptions) -> int:
+def _serve(kubeconfig: Path | None, context: str | None, options: RunOptions) -> int:
     clock, log = SystemClock(), logs.logger("run")
     stop = threading.Event()
-    closing = ShutdownStack(clock, log.warning)
+    shutdown = ShutdownStack(clock, log.warning)
     metrics = Metrics(__version__)
     contained = containment(metrics, clock)
     backend = RemoteBackend(
         load(kubeconfig, context), log=logs.logger("api").warning, restarted=metrics.watch_restarted
     )
-    closing.opened("the connection", backend.close)
-    chosen = wishes.settings
+    shutdown.opened("the connection", backend.close)
+    settings = options.settings
     grouper = (
-        PodGrouperController(chosen.profiles, chosen.grouper, logs.logger("grouper").warning)
-        if PodGrouperController.name in wishes.roles
+        PodGrouperController(settings.profiles, settings.grouper, logs.logger("grouper").warning)
+        if PodGrouperController.name in options.roles
         else None
     )
     try:
         version = backend.server_version()
-        log.info("connected", server=backend.access.server, kubernetes=version, shadow=wishes.shadow)
-        if "scheduler" in wishes.roles:
+        log.info("connected", server=backend.access.server, kubernetes=version, shadow=options.shadow)
+        if "scheduler" in options.roles:
             log.info(gang_api_words(gang_versions(backend.request)))
-        book: Journal = (
-            FileJournal(wishes.journal, note=logs.logger("journal").warning)
-            if wishes.journal
+        journal: Journal = (
+            FileJournal(options.journal, note=logs.logger("journal").warning)
+            if options.journal
             else NullJournal()
         )
-        closing.opened("the journal", lambda _: book.close())
-        if "webhooks" in wishes.roles and not wishes.shadow:
+        shutdown.opened("the journal", lambda _: journal.close())
+        if "webhooks" in options.roles and not options.shadow:
             watching = RemoteBackend(load(kubeconfig, context), log=logs.logger("api").warning)
             queues = DefaultQueues(watching, logs.logger("webhooks").warning, contained, clock)
-            closing.opened("the watch for default queues", lambda _: queues.stop())
-            _offer_webhooks(backend, queues, grouper, wishes, clock, metrics, closing, contained)
-        if wishes.guarded is not None:
-            page = open_metrics(wishes.guarded, backend.request, metrics, clock)
-            closing.opened("the metrics", lambda _: page.stop())
+            shutdown.opened("the watch for default queues", lambda _: queues.stop())
+            _serve_webhooks(backend, queues, grouper, options, clock, metrics, shutdown, contained)
+        if options.guarded is not None:
+            page = open_metrics(options.guarded, backend.request, metrics, clock)
+            shutdown.opened("the metrics", lambda _: page.stop())
             log.info("serving", metrics=f"https://{page.address}/metrics")
         with stop_on_signal(stop):
-            if wishes.roles - {"webhooks"}:
-                _schedule(backend, book, wishes, grouper, clock, metrics, stop, closing, contained)
+            if options.roles - {"webhooks"}:
+                _schedule(backend, journal, options, grouper, clock, metrics, stop, shutdown, contained)
             else:
-                server = _probes({}, {}, metrics, wishes)
-                closing.opened("the probes", lambda _: server.stop())
+                server = _probes({}, {}, metrics, options)
+                shutdown.opened("the probes", lambda _: server.stop())
                 stop.wait()
         log.info("stopping")
     finally:
-        well = closing.close()
-    return 0 if well else 1
+        is_clean = shutdown.close()
+    return 0 if is_clean else 1
 
 
 def _schedule(
-    backend: RemoteBackend, book: Journal, wishes: RunOptions, grouper: PodGrouperController | None, clock: SystemClock,
-    metrics: Metrics, stop: threading.Event, closing: ShutdownStack, contained: Containment,
+    backend: RemoteBackend, journal: Journal, options: RunOptions, grouper: PodGrouperController | None,
+    clock: SystemClock, metrics: Metrics, stop: threading.Event, shutdown: ShutdownStack,
+    contained: Containment,
 ) -> None:  # fmt: skip
-    """Decide and bind until told to stop; writes under way end before the lease is released."""
-    election = _elect(backend, wishes, clock, closing, contained) if wishes.elect else None
-    told = AdmissionMetrics(metrics.registry, __version__) if "admission" in wishes.roles else None
-    loop = _loop(backend, wishes, grouper, book, metrics, told, election, clock, contained)
+    """Run the loop until it is stopped; writes in flight finish before the Lease is released."""
+    election = _elect(backend, options, clock, shutdown, contained) if options.elect else None
+    admission_metrics = (
+        AdmissionMetrics(metrics.registry, __version__) if "admission" in options.roles else None
+    )
+    loop = _loop(backend, options, grouper, journal, metrics, admission_metrics, election, clock, contained)
     service = Service(loop, clock, metrics, stop)
-    closing.opened("the writes under way", service.finish)
+    shutdown.opened("the writes in flight", service.finish)
     alive = {"loop": health.steps(clock, lambda: service.last_step)}
     ready = {"watches": health.synced(lambda: service.loop.unsynced)}
     if election is not None:
         ready["leader"] = health.leading(clock, election.is_leader)
-    server = _probes(alive, ready, metrics, wishes)
-    closing.opened("the probes", lambda _: server.stop())
+    server = _probes(alive, ready, metrics, options)
+    shutdown.opened("the probes", lambda _: server.stop())
     logs.logger("run").info("serving", probes=f"http://{server.address}")
     service.run()
 
 
-def _offer_webhooks(
-    backend: RemoteBackend, queues: DefaultQueues, grouper: PodGrouperController | None, wishes: RunOptions,
-    clock: SystemClock, metrics: Metrics, closing: ShutdownStack, contained: Containment,
+def _serve_webhooks(
+    backend: RemoteBackend, queues: DefaultQueues, grouper: PodGrouperController | None, options: RunOptions,
+    clock: SystemClock, metrics: Metrics, shutdown: ShutdownStack, contained: Containment,
 ) -> None:  # fmt: skip
     log = logs.logger("webhooks")
 
     def note(sentence: str, bug: BaseException | None) -> None:
         log.warning(sentence, exc_info=bug) if bug else log.info(sentence)
 
-    site = WebhookEndpoint(wishes.namespace, Address.parse(wishes.webhook_listen), converted())
+    endpoint = WebhookEndpoint(options.namespace, Address.parse(options.webhook_listen), converted())
     live = LiveObjects(backend.request, clock)
     owner = no_owner if grouper is None else grouper.shelf.owner
     look_ups = LookUps(queues.find, owner, queues.levels, live.controller, live.has_class)
-    webhooks = Webhooks(backend.request, site, clock, metrics, note, look_ups, contained)
-    closing.opened("the webhooks", lambda _: webhooks.stop())
+    webhooks = Webhooks(backend.request, endpoint, clock, metrics, note, look_ups, contained)
+    shutdown.opened("the webhooks", lambda _: webhooks.stop())
     log.info("serving", webhooks=f"https://{webhooks.server.address}")
 
 
 def _loop(
     backend: RemoteBackend,
-    wishes: RunOptions,
+    options: RunOptions,
     grouper: PodGrouperController | None,
-    book: Journal,
+    journal: Journal,
     metrics: Metrics,
-    told: AdmissionMetrics | None,
+    admission_metrics: AdmissionMetrics | None,
     election: Election | None,
     clock: SystemClock,
     contained: Containment,
 ) -> Loop:
-    edge: Backend = Shadow(backend, metrics) if wishes.shadow else Metered(backend, metrics)
-    watch, removed = (told.summarised, told.gate_removed) if told else (None, None)
-    roles = roles_to_play(wishes.roles, watch, removed, wishes.settings, grouper, shadow=wishes.shadow)
-    led: list[bool] = []
+    target: Backend = Shadow(backend, metrics) if options.shadow else Metered(backend, metrics)
+    watch, removed = (
+        (admission_metrics.summarised, admission_metrics.gate_removed) if admission_metrics else (None, None)
+    )
+    roles = roles_to_play(options.roles, watch, removed, options.settings, grouper, shadow=options.shadow)
+    reported: list[bool] = []
 
     def may_write(_: float) -> bool:
         leads = election is None or election.is_leader(clock.monotonic())
         metrics.leads(leads)
-        if told is not None and election is not None and led != [leads]:
-            led[:] = [leads]
-            told.leads(leads)
+        if admission_metrics is not None and election is not None and reported != [leads]:
+            reported[:] = [leads]
+            admission_metrics.leads(leads)
         return leads
 
-    meter = Meter(clock, metrics, told, logs.logger("run").warning)
-    return Loop(edge, roles, book, may_write=may_write, observer=meter, containment=contained)
+    meter = Meter(clock, metrics, admission_metrics, logs.logger("run").warning)
+    return Loop(target, roles, journal, may_write=may_write, observer=meter, containment=contained)
 
 
 def containment(metrics: Metrics, clock: Clock) -> Containment:
-    """Errors of one object, gang or thread are logged with their traceback, and counted."""
+    """Contains the errors of one object, gang or thread: they are logged with a traceback, and counted."""
     log = logs.logger("containment")
 
     def report(sentence: str, error: BaseException, **facts: str) -> None:
@@ -336,22 +354,25 @@ def containment(metrics: Metrics, clock: Clock) -> Containment:
 
 def _elect(
     backend: RemoteBackend,
-    wishes: RunOptions,
+    options: RunOptions,
     clock: SystemClock,
-    closing: ShutdownStack,
+    shutdown: ShutdownStack,
     contained: Containment,
 ) -> Election:
     identity = f"{socket.gethostname()}_{os.getpid()}_{random.getrandbits(32):08x}"
-    lease = ApiObject(backend.request, LEASE, wishes.namespace, LEASE_NAME)
+    lease = ApiObject(backend.request, LEASE, options.namespace, LEASE_NAME)
     election = Election(lease, identity, clock, random.random, note=logs.logger("election").info)
     backend.write_only_while(lambda: election.is_leader(clock.monotonic()), election.timing.write_seconds)
     thread = ElectionThread(election, contained, clock)
-    closing.opened("the lease", lambda _: thread.stop())
+    shutdown.opened("the lease", lambda _: thread.stop())
     return election
 
 
 def _probes(
-    alive: Mapping[str, health.Check], ready: Mapping[str, health.Check], metrics: Metrics, wishes: RunOptions
+    alive: Mapping[str, health.Check],
+    ready: Mapping[str, health.Check],
+    metrics: Metrics,
+    options: RunOptions,
 ) -> Server:
-    address = Address.parse(wishes.listen)
-    return health.serve_health(metrics, alive, ready, address, with_metrics=wishes.guarded is None)
+    address = Address.parse(options.listen)
+    return health.serve_health(metrics, alive, ready, address, with_metrics=options.guarded is None)

@@ -1,4 +1,4 @@
-"""`bayplan up`: a cluster in memory that kubectl can talk to, with the scheduler at work in it."""
+"""`bayplan up`: a local in-memory cluster with Bayplan and an API for kubectl."""
 
 from __future__ import annotations
 
@@ -36,15 +36,22 @@ NODES_MAX = 100_000
 
 @click.command()
 @click.option(
-    "--nodes", type=click.IntRange(1, NODES_MAX), help="About so many hosts, instead of the shape below."
+    "--nodes",
+    type=click.IntRange(1, NODES_MAX),
+    help="Approximate number of hosts, instead of the options below.",
 )
-@click.option("--blocks", type=click.IntRange(1, 1000), default=4, show_default=True)
+@click.option(
+    "--blocks", type=click.IntRange(1, 1000), default=4, show_default=True, help="Number of blocks."
+)
 @click.option("--racks", type=click.IntRange(1, 1000), default=4, show_default=True, help="Racks per block.")
 @click.option("--hosts", type=click.IntRange(1, 1000), default=8, show_default=True, help="Hosts per rack.")
 @click.option("--gpus", type=click.IntRange(1, 64), default=8, show_default=True, help="GPUs per host.")
 @click.option("--mix/--no-mix", default=True, show_default=True, help="Submit the example jobs.")
 @click.option(
-    "--grouper/--no-grouper", default=False, show_default=True, help="Put pods into groups, as KAI does."
+    "--grouper/--no-grouper",
+    default=False,
+    show_default=True,
+    help="Run the role grouper, which puts pods into PodGroups as KAI does.",
 )
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="Port for kubectl (default: a free one)."
@@ -53,32 +60,32 @@ NODES_MAX = 100_000
     "--kubeconfig",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help=f"Add the context '{CONTEXT}' to this file until the end (default: a new file).",
+    help=f"Add the context '{CONTEXT}' to this file while it runs (default: a new file).",
 )
-@click.option("--for", "seconds", type=click.FloatRange(min=0), help="Stop after so many seconds.")
+@click.option("--for", "seconds", type=click.FloatRange(min=0), help="Stop after this many seconds.")
 @takes_configuration
 def up(
     nodes: int | None, blocks: int, racks: int, hosts: int, gpus: int, mix: bool, grouper: bool, port: int,
     kubeconfig: Path | None, seconds: float | None, settings: Settings,
 ) -> None:  # fmt: skip
-    """Start a cluster in memory, schedule in it, and watch racks fill up.
+    """Start a local in-memory cluster with Bayplan and show how its racks fill up.
 
-    Nothing is installed and nothing listens beyond this machine. With a terminal it runs until
-    Ctrl-C; without one it stops when the example jobs have run.
+    Nothing is installed, and the API listens on loopback only. In a terminal it runs until Ctrl-C;
+    otherwise it stops when the example jobs have run.
     """
     collect_rarely()
     clock, console = SystemClock(), new_console()
     shape = shape_for(nodes, gpus) if nodes else checked(ClusterShape(blocks, racks, hosts, gpus))
     began = clock.wall()
-    cluster = LocalCluster(shape, clock, port, demonstrated(settings), grouper=grouper)
-    with ends_when_asked(), ExitStack() as undone:
-        folder = None if kubeconfig else Path(undone.enter_context(TemporaryDirectory(prefix="bayplan-")))
+    cluster = LocalCluster(shape, clock, port, demo_settings(settings), grouper=grouper)
+    with interrupted_by_signals(), ExitStack() as cleanup:
+        folder = None if kubeconfig else Path(cleanup.enter_context(TemporaryDirectory(prefix="bayplan-")))
         path = kubeconfig if folder is None else folder / "kubeconfig"
         assert path is not None
         try:
             cluster.start(path)
-        except ApiError as trouble:
-            raise click.ClickException(str(trouble)) from None
+        except ApiError as error:
+            raise click.ClickException(str(error)) from None
         try:
             ready = f"{shape.nodes:,} nodes ready after {clock.wall() - began:.1f} s at {cluster.face.url}"
             console.print(ready, highlight=False)
@@ -97,25 +104,25 @@ def up(
 
 
 @contextmanager
-def ends_when_asked() -> Iterator[None]:
-    """A request to end, or a terminal that closes, is like Ctrl-C: what was begun is undone first."""
-    before = {}
+def interrupted_by_signals() -> Iterator[None]:
+    """Treat SIGTERM and SIGHUP like Ctrl-C, so that the kubeconfig is restored."""
+    previous = {}
     for name in (signal.SIGTERM, signal.SIGHUP):
-        with suppress(ValueError):  # not the main thread: somebody else looks after signals
-            before[name] = signal.signal(name, signal.default_int_handler)
+        with suppress(ValueError):  # not the main thread: the caller handles signals
+            previous[name] = signal.signal(name, signal.default_int_handler)
     try:
         yield
     finally:
-        for name, handler in before.items():
+        for name, handler in previous.items():
             signal.signal(name, handler)
 
 
 def checked(shape: ClusterShape) -> ClusterShape:
-    """The shape, unless it is more than one process can be."""
+    """The shape; an error if it is too large for one process."""
     if shape.nodes > NODES_MAX:
         size = f"{shape.blocks:,} blocks of {shape.racks:,} racks of {shape.hosts:,} hosts"
         raise click.UsageError(
-            f"{size} are {shape.nodes:,} nodes; a cluster in memory has at most {NODES_MAX:,}. "
+            f"{size} are {shape.nodes:,} nodes; a local cluster has at most {NODES_MAX:,}. "
             "Give smaller numbers, or --nodes."
         )
     return shape
@@ -124,26 +131,26 @@ def checked(shape: ClusterShape) -> ClusterShape:
 def _stop(cluster: LocalCluster) -> None:
     try:
         cluster.stop()
-    except ApiError as trouble:
-        echo(f"The context '{CONTEXT}' was not taken out again: {trouble}", err=True)
+    except ApiError as error:
+        echo(f"The context '{CONTEXT}' was not removed from the kubeconfig: {error}", err=True)
 
 
-def demonstrated(settings: Settings) -> Settings:
-    """What a demonstration shows besides the defaults: large gangs do not starve."""
+def demo_settings(settings: Settings) -> Settings:
+    """Defaults for the demonstration: capacity is reserved, so that large gangs do not starve."""
     if settings != DEFAULTS:
         return settings
     return replace(settings, scheduling=replace(settings.scheduling, reserve=True))
 
 
 def shape_for(nodes: int, gpus: int) -> ClusterShape:
-    """Racks of 32 hosts and blocks of 32 racks, as far as they are needed."""
+    """A shape of at least this many nodes: racks of up to 32 hosts, blocks of up to 32 racks."""
     hosts = min(nodes, 32)
     racks = min(math.ceil(nodes / hosts), 32)
     return ClusterShape(math.ceil(nodes / (hosts * racks)), racks, hosts, gpus)
 
 
 def next_commands(kubeconfig: Path, mix: bool) -> str:
-    """What to try now."""
+    """Commands to try next, as text."""
     commands = [f"export KUBECONFIG={shlex.quote(str(kubeconfig.expanduser().absolute()))}"]
     if mix:
         commands += ["kubectl get jobs,pods -o wide", "kubectl describe job giant"]
@@ -171,12 +178,12 @@ def _watch(
 def _log(
     console: Console, cluster: LocalCluster, mix: list[TimedJob], began: float, seconds: float | None
 ) -> None:
-    """Without a terminal: a line per decision, one picture, and the end when the mix has run."""
+    """Without a terminal: a line per decision, one picture, and a stop when the example jobs have run."""
     started, shown, had_mix, drawn = cluster.clock.wall(), 0, bool(mix), False
     while not _is_over(cluster, began, seconds):
         _submit(cluster, mix, started)
         cluster.clock.sleep(FRAME_SECONDS)
-        shown = _say_news(console, cluster, shown)
+        shown = _print_decisions(console, cluster, shown)
         if not had_mix or mix:
             continue
         if not drawn:
@@ -184,12 +191,12 @@ def _log(
             drawn = True
         if _all_settled(cluster) or cluster.clock.wall() - started > MIX_SECONDS_MAX:
             break
-    _say_news(console, cluster, shown)
+    _print_decisions(console, cluster, shown)
     finished = sum(is_finished(job) for job in cluster.jobs())
     console.print(f"{finished} of {len(cluster.jobs())} jobs finished.")
 
 
-def _say_news(console: Console, cluster: LocalCluster, shown: int) -> int:
+def _print_decisions(console: Console, cluster: LocalCluster, shown: int) -> int:
     lines = list(cluster.ticker.lines)
     for when, line in lines[len(lines) - (cluster.ticker.decided - shown) :]:
         console.print(f"{clock_text(when)}  {line}", soft_wrap=True, highlight=False)
@@ -207,11 +214,11 @@ def _is_over(cluster: LocalCluster, began: float, seconds: float | None) -> bool
 
 
 def _all_settled(cluster: LocalCluster) -> bool:
-    """Every job finished, or was refused while nothing else runs that could make room."""
+    """Whether every job is finished, or unschedulable while no other job runs."""
     jobs = cluster.jobs()
     active = [job for job in jobs if not is_finished(job)]
     with cluster.lock:
         state = cluster.scheduler.state
-        refused = {entry.ref.name for entry in state.entries() if state.told(entry.ref) is not None}
+        unschedulable = {entry.ref.name for entry in state.entries() if state.told(entry.ref) is not None}
         running = any(pod.takes_room for pod in state.store.pods.values())
-    return bool(jobs) and not running and all(job["metadata"]["name"] in refused for job in active)
+    return bool(jobs) and not running and all(job["metadata"]["name"] in unschedulable for job in active)

@@ -1,4 +1,4 @@
-"""The jobs that `bayplan up` submits: every kind of wish, and one that has to wait."""
+"""The example jobs of `bayplan up`: every kind of topology request, and some that stay pending."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from bayplan.dialects.kueue.names.annotations import PREFERRED, REQUIRED, SEGMEN
 
 @dataclass(frozen=True, slots=True)
 class TimedJob:
-    """A job and the moment, in seconds after the start, when it comes."""
+    """A job, and how many seconds after the start it is submitted."""
 
     after: float
     job: Object
 
 
 def example_mix(shape: ClusterShape) -> list[TimedJob]:
-    """Sized to the cluster: a rack is filled, a block is filled, and the last job needs what is in use."""
+    """Jobs sized to the cluster: one fills a rack, some fill a block, the last two cannot start at once."""
     rack, block = shape.hosts, shape.hosts * shape.racks
     full = shape.gpus
     mix = [

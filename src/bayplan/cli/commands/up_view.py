@@ -1,4 +1,4 @@
-"""What `bayplan up` shows: racks filling up, who waits and why, and the last decisions."""
+"""The live view of `bayplan up`: GPU use by rack, gangs with their state, and the last decisions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GANGS_SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Rack:
-    """How full one rack is."""
+    """GPU use of one rack."""
 
     block: str
     name: str
@@ -38,25 +38,25 @@ class Rack:
 
 
 def racks(cluster: LocalCluster) -> list[Rack]:
-    """GPU use by rack of every topology, read off the arrays the engine works on; then the other nodes."""
+    """GPU use by rack of every topology, from the capacity snapshots; then nodes without a topology."""
     with cluster.lock:
         state = cluster.scheduler.state
         seen: set[str] = set()
-        found: list[Rack] = []
+        shown: list[Rack] = []
         for name in sorted(state.store.nodes.clusters, key=lambda name: (name != TOPOLOGY, name)):
             if name != FLAT.name:
-                found += _of_topology(state.store.nodes.clusters[name].snapshot(), seen)
+                shown += _of_topology(state.store.nodes.clusters[name].snapshot(), seen)
         rest = [node for node in state.store.nodes.by_name.values() if node.name not in seen]
         if rest:
             used = _used(state.store.nodes.clusters[FLAT.name].snapshot())
             total = sum(node.allocatable.get(GPU, 0) for node in rest)
             busy = sum(used.get(node.name, 0) for node in rest)
-            found.append(Rack("no topology", counted(len(rest), "node"), busy, total))
-    return found
+            shown.append(Rack("no topology", counted(len(rest), "node"), busy, total))
+    return shown
 
 
 def _of_topology(supply: CapacitySnapshot, seen: set[str]) -> Iterator[Rack]:
-    """The domains right above the hosts; a node that another topology has shown is not shown again."""
+    """The domains one level above the hosts; nodes shown by another topology are skipped."""
     tree, row = supply.tree, supply.resources.get(GPU)
     if not tree.rows:
         return
@@ -87,8 +87,8 @@ def _used(supply: CapacitySnapshot) -> dict[str, int]:
 
 def picture(cluster: LocalCluster, started: float) -> Group:
     """One frame."""
-    found = racks(cluster)
-    used, total = sum(rack.used for rack in found), sum(rack.total for rack in found)
+    shown = racks(cluster)
+    used, total = sum(rack.used for rack in shown), sum(rack.total for rack in shown)
     seconds = cluster.clock.wall() - started
     with cluster.lock:
         nodes = len(cluster.scheduler.state.store.nodes.by_name)
@@ -98,16 +98,16 @@ def picture(cluster: LocalCluster, started: float) -> Group:
     )
     return Group(
         head,
-        Panel(_racks(found), title="GPUs in use, by block and rack", title_align="left"),
+        Panel(_racks(shown), title="GPUs in use, by block and rack", title_align="left"),
         Panel(_gangs(cluster), title="gangs", title_align="left"),
         Panel(_decisions(cluster), title="last decisions", title_align="left"),
     )
 
 
-def _racks(found: Iterable[Rack]) -> Table:
+def _racks(shown: Iterable[Rack]) -> Table:
     table = Table.grid(padding=(0, 2))
     blocks: dict[str, list[Rack]] = {}
-    for rack in found:
+    for rack in shown:
         blocks.setdefault(rack.block, []).append(rack)
     for name, row in list(blocks.items())[:BLOCKS_SHOWN]:
         cells = [Text.assemble(printable(f"{rack.name} "), _bar(rack)) for rack in row[:RACKS_SHOWN]]
@@ -128,19 +128,19 @@ def _bar(rack: Rack) -> tuple[str, str]:
 
 def _gangs(cluster: LocalCluster) -> Table:
     table = Table.grid(padding=(0, 2))
-    found = rows(cluster)
-    for row in found[:GANGS_SHOWN]:
+    all_rows = rows(cluster)
+    for row in all_rows[:GANGS_SHOWN]:
         table.add_row(
-            Text(printable(f"{row.kind} {row.name}"), style="dim" if row.over else "bold"),
+            Text(printable(f"{row.kind} {row.name}"), style="dim" if row.finished else "bold"),
             counted(row.pods, "pod"),
-            Text(printable(row.state), style="dim" if row.over else ""),
+            Text(printable(row.state), style="dim" if row.finished else ""),
             Text(printable(row.why), style="yellow"),
         )
-    if len(found) > GANGS_SHOWN:
-        left = found[GANGS_SHOWN:]
-        over = sum(row.over for row in left)
-        table.add_row(f"… {len(left)} more", "", f"{over} of them over" if over else "")
-    return table if found else _nothing("none")
+    if len(all_rows) > GANGS_SHOWN:
+        left = all_rows[GANGS_SHOWN:]
+        finished = sum(row.finished for row in left)
+        table.add_row(f"… {len(left)} more", "", f"{finished} of them finished" if finished else "")
+    return table if all_rows else _nothing("none")
 
 
 def _decisions(cluster: LocalCluster) -> Table:
@@ -158,5 +158,5 @@ def _nothing(word: str) -> Table:
 
 
 def clock_text(when: float) -> str:
-    """A moment as the clock on the wall shows it."""
+    """A time of day in the local time zone."""
     return time.strftime("%H:%M:%S", time.localtime(when))

@@ -1,4 +1,4 @@
-"""`--config FILE`: a configuration for the commands that decide, taken as a whole or refused as a whole."""
+"""`--config FILE`: the configuration of a command, accepted or rejected as a whole."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ BAD_INPUT = 2
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """What a file says, and which of its words mean nothing here."""
+    """The settings in a file, and the paths in it that are not used."""
 
     settings: Settings
     unused: tuple[str, ...] = ()
 
 
 class InvalidConfiguration(click.ClickException):
-    """A configuration with something wrong in it; says everything that is."""
+    """An invalid configuration; shows all its problems."""
 
     exit_code = BAD_INPUT
 
@@ -36,35 +36,35 @@ class InvalidConfiguration(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         echo(self.message, file=file, err=file is None)
-        found = counted(len(self.problems), "problem")
-        echo(f"{found} in the configuration: nothing of it is used", file=file, err=file is None)
+        count = counted(len(self.problems), "problem")
+        echo(f"{count} in the configuration: none of it is used", file=file, err=file is None)
 
 
 def configure(name: str) -> Configured:
-    """Read a file; Refused if anything is wrong with it."""
-    from bayplan.cli.config.objects import title  # noqa: PLC0415 — only who gives a file needs it
+    """Read a file. Raises InvalidConfiguration if it has any problem."""
+    from bayplan.cli.config.objects import title  # noqa: PLC0415 — needed for a file only
 
     if name == STDIN:
         raise InvalidConfiguration(
-            [InputProblem(name, "", "is no file; a configuration is not read from standard input")]
+            [InputProblem(name, "", "is not a file; a configuration is not read from standard input")]
         )
     documents, problems = read_files([name])
     if problems:
         raise InvalidConfiguration(problems)
     if len(documents) > 1:
-        why = f"holds {len(documents)} objects; a configuration is one"
+        why = f"contains {len(documents)} objects; a configuration is a single object"
         raise InvalidConfiguration([InputProblem(documents[0].file, "", why)])
     (document,) = documents
-    found = Configured(Settings()) if document.body.errors else _read(document)
+    configured = Configured(Settings()) if document.body.errors else _read(document)
     if document.body.errors:
         raise InvalidConfiguration(
             [InputProblem(document.file, title(document), str(one)) for one in document.body.errors]
         )
-    return found
+    return configured
 
 
 def _read(document: InputDocument) -> Configured:
-    from bayplan.configuration.kueue_import import VERSIONS, read_kueue  # noqa: PLC0415 — only who gives a file needs it
+    from bayplan.configuration.kueue_import import VERSIONS, read_kueue  # noqa: PLC0415 — needed for a file only
 
     version, kind = document.body.at("apiVersion"), document.body.at("kind")
     if document.kind != KIND:
@@ -79,26 +79,26 @@ def _read(document: InputDocument) -> Configured:
 
 
 def _settings(_: click.Context, __: click.Parameter, name: str | None) -> Settings:
-    return Settings() if name is None else _told(name)
+    return Settings() if name is None else _read_reporting(name)
 
 
-def _told(name: str) -> Settings:
-    """The settings in a file; words of it that mean nothing here are told once."""
-    found = configure(name)
-    if found.unused:
-        echo(f"{name}: not used by Bayplan: {', '.join(found.unused)}", err=True)
-    return found.settings
+def _read_reporting(name: str) -> Settings:
+    """The settings in a file; paths that are not used are listed on standard error."""
+    configured = configure(name)
+    if configured.unused:
+        echo(f"{name}: not used by Bayplan: {', '.join(configured.unused)}", err=True)
+    return configured.settings
 
 
 def configuration_text(name: str) -> str:
-    """A file as it is, once it is known to be a good one."""
-    _told(name)
+    """The text of a valid configuration file."""
+    _read_reporting(name)
     return Path(name).read_text(encoding="utf-8-sig")
 
 
 def takes_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The option --config; the command gets `settings`."""
+    """Add the option --config; the command gets `settings`."""
     return click.option(
         "--config", "settings", metavar="FILE", callback=_settings,
-        help="A configuration of ours, or that of a Kueue manager; see docs/reference/configuration.md.",
+        help="A Bayplan configuration, or that of a Kueue manager; see docs/reference/configuration.md.",
     )(command)  # fmt: skip

@@ -1,6 +1,6 @@
-"""The way out to a terminal: every text that commands print goes through here, and is cleaned.
+"""Printing: every text of a command is cleaned of control characters here.
 
-Drawings go through `console`.
+Drawings are printed by `render.console`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ def echo(text: object = "", *, err: bool = False, nl: bool = True, file: IO[Any]
 
 
 def echo_json(data: Any) -> None:
-    """Print for machines; a terminal is safe from it too."""
+    """Print JSON, with control characters escaped."""
     click.echo(clean_json(json.dumps(data, indent=2, ensure_ascii=False)))
 
 
 def echo_yaml(data: Any) -> None:
-    """The same as YAML."""
+    """Print YAML, with control characters escaped."""
     import yaml  # noqa: PLC0415 — few commands print it
 
     value = json.loads(json.dumps(data))
     text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
-    if clean(text) != text:  # YAML takes more for printable than a terminal should get
+    if clean(text) != text:  # YAML leaves some control characters unescaped
         text = yaml.safe_dump(value, sort_keys=False, allow_unicode=False)
     click.echo(text, nl=False)

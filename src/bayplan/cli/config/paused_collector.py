@@ -1,4 +1,4 @@
-"""A pause for Python's collector of cyclic garbage, where much is made and nothing is thrown away."""
+"""Pauses Python's cyclic garbage collector while many long-lived objects are created."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Do not look for cyclic garbage meanwhile: every look at a million live objects is in vain."""
+    """Disable the cyclic garbage collector: collections of a million live objects would free nothing."""
     before = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Reading YAML and JSON files: every object in them, or what is wrong with the file."""
+"""Reads the API objects in YAML and JSON files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BLANKS = re.compile(r"\s*")
 
 @dataclass(frozen=True, slots=True)
 class InputDocument:
-    """One API object and where it stands."""
+    """One API object and its position in the files."""
 
     file: str
     line: int  # where its document begins; 0 if unknown
@@ -32,7 +32,7 @@ class InputDocument:
 
 @dataclass(frozen=True, slots=True)
 class InputProblem:
-    """Something wrong with the input. `where` is an object, a place in a file, or empty."""
+    """A problem of the input. `where` is an object, a position in a file, or empty."""
 
     file: str
     where: str
@@ -43,7 +43,7 @@ class InputProblem:
 
 
 class UnreadableFile(Exception):
-    """A file that cannot be read at all: where in it, and why."""
+    """A file that cannot be read: the position in it, and why."""
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(why)
@@ -52,7 +52,7 @@ class UnreadableFile(Exception):
 
 
 def read_files(names: Sequence[str]) -> tuple[list[InputDocument], list[InputProblem]]:
-    """Every object of every file, and every file's trouble."""
+    """All objects of all files, and the problems of files that cannot be read."""
     documents: list[InputDocument] = []
     problems: list[InputProblem] = []
     for index, name in enumerate(names):
@@ -60,12 +60,12 @@ def read_files(names: Sequence[str]) -> tuple[list[InputDocument], list[InputPro
         try:
             if name in names[:index]:
                 raise UnreadableFile("", "is given twice")
-            found = list(_objects(file, _bytes(name)))
-            if not found:
+            objects = list(_objects(file, _bytes(name)))
+            if not objects:
                 raise UnreadableFile("", "is empty: there is no object in it")
-            documents += found
-        except UnreadableFile as trouble:
-            problems.append(InputProblem(file, trouble.where, trouble.why))
+            documents += objects
+        except UnreadableFile as error:
+            problems.append(InputProblem(file, error.where, error.why))
     return documents, problems
 
 
@@ -81,40 +81,40 @@ def _bytes(name: str) -> bytes:
         return read_bounded(path, BYTES_MAX)
     except FileNotFoundError:
         raise UnreadableFile("", "there is no such file") from None
-    except (OSError, ValueError) as trouble:
-        why = trouble.strerror if isinstance(trouble, OSError) and trouble.strerror else str(trouble)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UnreadableFile("", f"cannot be read: {why}") from None
 
 
 def _objects(file: str, raw: bytes) -> Iterator[InputDocument]:
     try:
         text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as trouble:
-        why = f"is not text: byte {trouble.start} (0x{raw[trouble.start]:02x}) is not UTF-8"
+    except UnicodeDecodeError as error:
+        why = f"is not text: byte {error.start} (0x{raw[error.start]:02x}) is not UTF-8"
         raise UnreadableFile("", why) from None
     for line, value in _documents(text):
         yield from _flattened(file, line, value, "")
 
 
 def _documents(text: str) -> list[tuple[int, object]]:
-    """(line, value) of each document. What begins like JSON is read as JSON if it is."""
+    """(line, value) of each document. Text that starts like JSON is parsed as JSON, and else as YAML."""
     if text.lstrip()[:1] not in ("{", "["):
         return _yaml_documents(text)
     try:
         return _json_documents(text)
-    except json.JSONDecodeError as trouble:
+    except json.JSONDecodeError as error:
         try:
             return _yaml_documents(text)
         except UnreadableFile:
-            where = f"line {trouble.lineno}, column {trouble.colno}"
-            raise UnreadableFile(where, f"is not JSON: {trouble.msg}") from None
+            where = f"line {error.lineno}, column {error.colno}"
+            raise UnreadableFile(where, f"is not JSON: {error.msg}") from None
 
 
 def _json_documents(text: str) -> list[tuple[int, object]]:
-    """One JSON value after the other."""
+    """A sequence of JSON values."""
     if deeper_than(text.encode(), DEPTH_MAX):
         raise UnreadableFile("", "is nested too deeply")
-    found: list[tuple[int, object]] = []
+    values: list[tuple[int, object]] = []
     decoder = json.JSONDecoder()
     line, seen, position = 1, 0, _skip_blanks(text, 0)
     while position < len(text):
@@ -124,11 +124,11 @@ def _json_documents(text: str) -> list[tuple[int, object]]:
             value, end = decoder.raw_decode(text, position)
         except json.JSONDecodeError:
             raise
-        except ValueError as trouble:  # a number of more digits than Python reads
-            raise UnreadableFile(f"line {line}", f"holds a number that is too long: {trouble}") from None
-        found.append((line, value))
+        except ValueError as error:  # a number of more digits than Python reads
+            raise UnreadableFile(f"line {line}", f"holds a number that is too long: {error}") from None
+        values.append((line, value))
         position = _skip_blanks(text, end)
-    return found
+    return values
 
 
 def _skip_blanks(text: str, start: int) -> int:
@@ -139,12 +139,12 @@ def _skip_blanks(text: str, start: int) -> int:
 def _yaml_documents(text: str) -> list[tuple[int, object]]:
     try:
         return bounded_documents(text)
-    except UnreadableYAML as trouble:
-        raise UnreadableFile(trouble.where, trouble.why) from None
+    except UnreadableYAML as error:
+        raise UnreadableFile(error.where, error.why) from None
 
 
 def _flattened(file: str, line: int, value: object, path: str, kind: str = "") -> Iterator[InputDocument]:
-    """The object itself, or the objects of a list; items of a typed list need not say their kind."""
+    """The object itself, or the items of a list; items of a typed list may omit their kind."""
     if isinstance(value, dict) and kind and not value.get("kind"):
         value = value | {"kind": kind}
     field = Field(value, path)

@@ -1,4 +1,4 @@
-"""Which levels the data centre has: as told, or read off the labels of its nodes."""
+"""The levels of a topology: from the command line, or inferred from the labels of the nodes."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _WORD = re.compile(rf"(?:^|[/-])({'|'.join(_WORDS)})$")
 _LEVEL = re.compile(rf"topology-({'|'.join(_WORDS)})$")
 
 
-def told_levels(text: str) -> tuple[str, ...]:
-    """Levels from the command line, with the host below them. ValueError says what is wrong."""
+def parse_levels(text: str) -> tuple[str, ...]:
+    """Parse the option --levels and add the host as the lowest level. Raises ValueError."""
     levels = [level.strip() for level in text.split(",")]
     if not all(levels):
         raise ValueError("a level between the commas is empty")
@@ -48,40 +48,40 @@ def told_levels(text: str) -> tuple[str, ...]:
 
 
 def inferred_topology(nodes: Iterable[Node], gangs: Iterable[Gang]) -> Topology:
-    """The levels that gangs name and some node has, and those that all nodes have by a well-known label."""
+    """The levels that gangs name and some node has, and well-known labels that all nodes have."""
     labels = [node.labels for node in nodes]
     asked = {level for gang in gangs for level in named_levels(gang)}
     keys = {key for each in labels for key in each}
     everywhere = {key for key in keys if all(key in each for each in labels)}
-    found = {key for key in everywhere if _is_level(key)} | (asked & keys)
-    values = {key: {each[key] for each in labels if key in each} for key in found}
-    ranks = {key: _rank(key) for key in found}
+    chosen = {key for key in everywhere if _is_level(key)} | (asked & keys)
+    values = {key: {each[key] for each in labels if key in each} for key in chosen}
+    ranks = {key: _rank(key) for key in chosen}
     if None in ranks.values():
-        # A word that we do not know: the fewer values a label has, the larger its domains.
-        order = sorted(found, key=lambda key: (len(values[key]), key))
+        # An unknown word: the fewer values a label has, the larger its domains.
+        order = sorted(chosen, key=lambda key: (len(values[key]), key))
     else:
-        order = sorted(found, key=lambda key: (ranks[key], key))
+        order = sorted(chosen, key=lambda key: (ranks[key], key))
     levels = [key for key in order if key != HOSTNAME]
     return Topology(INFERRED, (*levels[: LEVELS_MAX - 1], HOSTNAME))
 
 
 def named_levels(gang: Gang) -> Sequence[str]:
-    """Every level that the gang asks for by name."""
-    found: list[str] = []
+    """Every level that the gang names."""
+    levels: list[str] = []
     for pod_set in gang.root.pod_sets():
         names = (pod_set.locality.required, pod_set.locality.preferred)
-        found += [name for name in names if name and name != AUTO]
-        found += [segment.level for segment in pod_set.segments]
-    return list(dict.fromkeys(found))
+        levels += [name for name in names if name and name != AUTO]
+        levels += [segment.level for segment in pod_set.segments]
+    return list(dict.fromkeys(levels))
 
 
 def _is_level(key: str) -> bool:
-    """Whether a label is a level by its name alone."""
+    """Whether the name of a label is that of a well-known level."""
     return key in _WELL_KNOWN or bool(_LAYER.search(key) or _LEVEL.search(key))
 
 
 def _rank(key: str) -> tuple[int, int] | None:
-    """How coarse a label's domains are, if its name tells."""
+    """How coarse a label's domains are, judged by its name; None if unknown."""
     if key == HOSTNAME:
         return len(_WORDS), 1
     if key in _WELL_KNOWN:

@@ -1,4 +1,4 @@
-"""The scene of a placement: one topology, the nodes that take part, and the gangs to place on them."""
+"""The input of `bayplan place`: one topology, the nodes of the flavor, and the gangs to place on them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from bayplan.cli.config.objects import Inputs, title
 from bayplan.cli.config.read_files import InputDocument, InputProblem
-from bayplan.cli.inputs.levels import inferred_topology, told_levels
+from bayplan.cli.inputs.levels import inferred_topology, parse_levels
 from bayplan.dialects.kube.decode.pod_fields import usage_by_node
 from bayplan.explanation.misfit import unplaceable
 from bayplan.model.assignment import Misfit, Placement
@@ -31,7 +31,7 @@ from bayplan.state.cluster.topology_state import TopologyState
 
 @dataclass(frozen=True, slots=True)
 class PlaceOptions:
-    """What the command line says about the scene."""
+    """The options of `bayplan place` that select topology, flavor and strategy."""
 
     profile: Profile
     levels: str | None = None
@@ -41,55 +41,55 @@ class PlaceOptions:
 
 @dataclass(frozen=True, slots=True)
 class PlacementInput:
-    """Ready to place."""
+    """A validated input."""
 
     topology: Topology
     nodes: tuple[Node, ...]
-    usage: Mapping[str, Mapping[str, int]]  # of pods that run already, by node
+    usage: Mapping[str, Mapping[str, int]]  # of running pods, by node
     gangs: tuple[Gang, ...]
     profile: Profile
-    left_out: Mapping[str, int]  # nodes that cannot take part, by reason
-    zones: Mapping[str, NodeZones] = field(default_factory=dict)  # of those that tell, by node
+    left_out: Mapping[str, int]  # numbers of unusable nodes, by reason
+    zones: Mapping[str, NodeZones] = field(default_factory=dict)  # NUMA reports by node
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementResult:
-    """A gang, the room it found, and what came of it."""
+    """A gang, the capacity before it was placed, and its placement."""
 
     gang: Gang
     supply: CapacitySnapshot
     placement: Placement
-    asked: Gang  # the gang with what zones add to its requests
-    columns: NumaColumns | None = None  # the zones that it found, if any node tells of some
+    asked: Gang  # the gang with NUMA constraints added to its requests
+    columns: NumaColumns | None = None  # the NUMA zones, if any node reports them
 
 
 class InvalidInput(Exception):
-    """The input cannot make a scene; the problems say why."""
+    """The input is invalid; the problems say why."""
 
     def __init__(self, *problems: InputProblem) -> None:
         super().__init__("; ".join(map(str, problems)))
         self.problems = problems
 
 
-def build_scene(inputs: Inputs, wishes: PlaceOptions) -> PlacementInput:
-    """Choose flavor and topology, and see that every gang can be understood. Unfit if not."""
+def build_input(inputs: Inputs, options: PlaceOptions) -> PlacementInput:
+    """Choose flavor and topology, and validate every gang. Raises InvalidInput."""
     missing = []
     if not inputs.nodes:
-        missing.append(InputProblem("", "", "there is no Node in the input: nothing to place on"))
+        missing.append(InputProblem("", "", "there is no Node in the input; add the nodes to place on"))
     if not inputs.gangs:
         missing.append(
-            InputProblem("", "", "there is no Job, JobSet or Workload in the input: nothing to place")
+            InputProblem("", "", "there is no Job, JobSet or Workload in the input; add a gang to place")
         )
     if missing:
         raise InvalidInput(*missing)
-    flavor = _choose_flavor(inputs.flavors, wishes)
+    flavor = _choose_flavor(inputs.flavors, options)
     gangs = tuple(_tolerating(gang, flavor.tolerations) for _, gang in inputs.gangs)
     members = [node for node in inputs.nodes.values() if flavor.labels.items() <= node.labels.items()]
-    topology = _choose_topology(inputs, wishes, flavor, members)
+    topology = _choose_topology(inputs, options, flavor, members)
     problems = [
         problem
         for (document, _), gang in zip(inputs.gangs, gangs, strict=True)
-        for problem in _check_gang(document, gang, topology, wishes.profile)
+        for problem in _check_gang(document, gang, topology, options.profile)
     ]
     if problems:
         raise InvalidInput(*problems)
@@ -98,43 +98,43 @@ def build_scene(inputs: Inputs, wishes: PlaceOptions) -> PlacementInput:
         nodes=tuple(replace(node, taints=_merged(node, flavor)) for node in members),
         usage=usage_by_node(inputs.uses),
         gangs=gangs,
-        profile=wishes.profile,
+        profile=options.profile,
         left_out=_left_out(inputs, members, topology),
         zones=inputs.zones,
     )
 
 
-def place_all(scene: PlacementInput) -> Iterator[PlacementResult]:
-    """Place one gang after the other, each seeing what the earlier ones took."""
-    cluster = TopologyState(scene.topology)
-    cluster.load(scene.nodes)
-    for name, amounts in scene.usage.items():
+def place_all(placement_input: PlacementInput) -> Iterator[PlacementResult]:
+    """Place the gangs in order; each gets the capacity that the earlier ones left."""
+    cluster = TopologyState(placement_input.topology)
+    cluster.load(placement_input.nodes)
+    for name, amounts in placement_input.usage.items():
         cluster.use_node(name, amounts)
     columns: NumaColumns | None = None
-    for gang in scene.gangs:
-        if scene.zones and columns is None:
-            columns = zone_columns(cluster.snapshot().tree.nodes.tolist(), scene.zones)
-        find = partial(place, profile=scene.profile)
-        aligned = place_aligned(cluster.snapshot(), gang, columns, scene.profile.zones, find)
+    for gang in placement_input.gangs:
+        if placement_input.zones and columns is None:
+            columns = zone_columns(cluster.snapshot().tree.nodes.tolist(), placement_input.zones)
+        find = partial(place, profile=placement_input.profile)
+        aligned = place_aligned(cluster.snapshot(), gang, columns, placement_input.profile.zones, find)
         supply, placement = aligned.supply, aligned.placement
         yield PlacementResult(gang, supply, placement, aligned.gang, columns)
         if placement.ok:
-            _hold(cluster, gang, placement)
-            if columns is not None and scene.topology.ends_at_host:
-                columns = _sit(columns, supply, gang, placement, scene.profile.zones)
+            _use_capacity(cluster, gang, placement)
+            if columns is not None and placement_input.topology.ends_at_host:
+                columns = _use_zones(columns, supply, gang, placement, placement_input.profile.zones)
 
 
 def rows_of(supply: CapacitySnapshot, placement: Placement, pod_set: str) -> dict[int, int]:
-    """How many pods of a pod set each row gets, where leaves are hosts."""
-    found: dict[int, int] = {}
+    """The number of pods of a pod set on each row, where leaves are hosts."""
+    counts: dict[int, int] = {}
     for share in placement.assignments[pod_set].shares:
         leaf = supply.leaf(share.values)
         if leaf is not None:
-            found[leaf] = found.get(leaf, 0) + share.count
-    return found
+            counts[leaf] = counts.get(leaf, 0) + share.count
+    return counts
 
 
-def _sit(
+def _use_zones(
     columns: NumaColumns, supply: CapacitySnapshot, gang: Gang, placement: Placement, rules: ZoneRules
 ) -> NumaColumns:
     for pod_set in gang.root.pod_sets():
@@ -144,19 +144,19 @@ def _sit(
     return columns
 
 
-def _hold(cluster: TopologyState, gang: Gang, placement: Placement) -> None:
+def _use_capacity(cluster: TopologyState, gang: Gang, placement: Placement) -> None:
     for pod_set in gang.root.pod_sets():
         for share in placement.assignments[pod_set.name].shares:
             amounts = {name: amount * share.count for name, amount in pod_set.requests.items()}
             cluster.use_domain(share.values, amounts | {PODS: share.count})
 
 
-def _choose_flavor(flavors: list[Flavor], wishes: PlaceOptions) -> Flavor:
-    named = [flavor for flavor in flavors if wishes.flavor in (None, flavor.name)]
-    if wishes.flavor is not None and not named:
+def _choose_flavor(flavors: list[Flavor], options: PlaceOptions) -> Flavor:
+    named = [flavor for flavor in flavors if options.flavor in (None, flavor.name)]
+    if options.flavor is not None and not named:
         known = ", ".join(flavor.name for flavor in flavors) or "none"
         raise InvalidInput(
-            InputProblem("", "--flavor", f"there is no ResourceFlavor {wishes.flavor}; there are: {known}")
+            InputProblem("", "--flavor", f"there is no ResourceFlavor {options.flavor}; there are: {known}")
         )
     if len(named) > 1:
         names = ", ".join(flavor.name for flavor in named)
@@ -166,28 +166,28 @@ def _choose_flavor(flavors: list[Flavor], wishes: PlaceOptions) -> Flavor:
     return named[0] if named else Flavor("")
 
 
-def _choose_topology(inputs: Inputs, wishes: PlaceOptions, flavor: Flavor, members: list[Node]) -> Topology:
-    if wishes.levels is not None:
-        return _told(wishes.levels, members)
-    name = wishes.topology or flavor.topology or None
-    given = [topology for topology in inputs.topologies if name in (None, topology.name)]
-    if name is not None and not given:
+def _choose_topology(inputs: Inputs, options: PlaceOptions, flavor: Flavor, members: list[Node]) -> Topology:
+    if options.levels is not None:
+        return _from_levels(options.levels, members)
+    name = options.topology or flavor.topology or None
+    candidates = [topology for topology in inputs.topologies if name in (None, topology.name)]
+    if name is not None and not candidates:
         known = ", ".join(topology.name for topology in inputs.topologies) or "none"
-        source = "--topology" if wishes.topology else f"ResourceFlavor {flavor.name}"
+        source = "--topology" if options.topology else f"ResourceFlavor {flavor.name}"
         raise InvalidInput(InputProblem("", source, f"there is no Topology {name}; there are: {known}"))
-    if len(given) > 1:
-        names = ", ".join(topology.name for topology in given)
+    if len(candidates) > 1:
+        names = ", ".join(topology.name for topology in candidates)
         raise InvalidInput(
             InputProblem("", "", f"there are several Topologies ({names}): choose one with --topology")
         )
-    return given[0] if given else inferred_topology(members, [gang for _, gang in inputs.gangs])
+    return candidates[0] if candidates else inferred_topology(members, [gang for _, gang in inputs.gangs])
 
 
-def _told(text: str, members: list[Node]) -> Topology:
+def _from_levels(text: str, members: list[Node]) -> Topology:
     try:
-        levels = told_levels(text)
-    except ValueError as wrong:
-        raise InvalidInput(InputProblem("", "--levels", str(wrong))) from None
+        levels = parse_levels(text)
+    except ValueError as error:
+        raise InvalidInput(InputProblem("", "--levels", str(error))) from None
     unknown = [level for level in levels if not any(level in node.labels for node in members)]
     if unknown:
         raise InvalidInput(
@@ -199,7 +199,7 @@ def _told(text: str, members: list[Node]) -> Topology:
 def _check_gang(
     document: InputDocument, gang: Gang, topology: Topology, profile: Profile
 ) -> Iterator[InputProblem]:
-    """Levels that the topology does not have, and segments that do not nest, can never fit."""
+    """Problems of a gang that can never fit: unknown levels, and segments that do not nest."""
     for pod_set in gang.root.pod_sets():
         answer = resolve(pod_set, pod_set.locality, topology, profile)
         if isinstance(answer, Misfit):
@@ -227,14 +227,14 @@ def _merged(node: Node, flavor: Flavor) -> tuple[Taint, ...]:
 
 
 def _left_out(inputs: Inputs, members: list[Node], topology: Topology) -> Counter[str]:
-    """Why nodes of the input play no part, each counted once."""
-    found = Counter({"of another flavor": len(inputs.nodes) - len(members)})
+    """Why nodes of the input are not used, each counted once."""
+    reasons = Counter({"of another flavor": len(inputs.nodes) - len(members)})
     for node in members:
         lacking = [level for level in topology.levels if level not in node.labels]
         if lacking:
-            found[f"without label {lacking[0]}"] += 1
+            reasons[f"without label {lacking[0]}"] += 1
         elif not node.ready:
-            found["not ready"] += 1
+            reasons["not ready"] += 1
         elif not node.schedulable:
-            found["cordoned"] += 1
-    return +found
+            reasons["cordoned"] += 1
+    return +reasons

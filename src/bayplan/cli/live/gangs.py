@@ -1,4 +1,4 @@
-"""What is known of every gang in a cluster: its state, its place in line, and why it waits."""
+"""Every queued gang of a cluster: its state, its position in the queue, and why it is pending."""
 
 from __future__ import annotations
 
@@ -23,72 +23,76 @@ from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.state.admission.queues import QueueEntry, QueueEntryState
 from bayplan.state.reports.queries import QueuePosition, common_domain, turns
 
-INACTIVE, WAITING, PLACING, ADMITTED, EVICTING = "inactive", "waiting", "placing", "admitted", "evicting"
+INACTIVE, PENDING, RESERVED, ADMITTED, EVICTING = (
+    "inactive",
+    "pending",
+    "quota reserved",
+    "admitted",
+    "evicting",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class GangFacts:
-    """One gang."""
+    """One gang as `list` and `explain` show it."""
 
-    standing: QueueEntry
+    entry: QueueEntry
     state: str
-    turn: QueuePosition | None
-    fate: ForecastResult | None
-    token: str  # the machine's word for why; empty if it waits for nothing
-    why: str  # the same for people
+    position: QueuePosition | None
+    forecast: ForecastResult | None
+    token: str  # the reason as tools know it; empty if the gang is not pending
+    why: str  # the reason as text
     where: str
-    owner: str  # kind and name of the job it stands for
+    owner: str  # kind and name of its job
 
     @property
-    def demand(self) -> QueuedGang:
-        return self.standing.demand
+    def queued_gang(self) -> QueuedGang:
+        return self.entry.demand
 
     @property
     def pods(self) -> int:
-        admission = self.demand.admission
+        admission = self.queued_gang.admission
         if admission is not None:
-            return sum(given.count for given in admission.given)
-        return sum(pod_set.count for pod_set in self.demand.gang.root.pod_sets())
+            return sum(pod_set.count for pod_set in admission.given)
+        return sum(pod_set.count for pod_set in self.queued_gang.gang.root.pod_sets())
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterOutlook:
-    """All gangs, and the cluster as it would be once everyone whose turn it is got what fits now."""
+    """All gangs, and the cluster as it would be after the gangs that fit now were admitted."""
 
     gangs: list[GangFacts]
     then: Live
-    next: list[Ref]  # who would be admitted now
+    next: list[Ref]  # the gangs that would be admitted now
 
     def find(self, ref: Ref) -> GangFacts | None:
-        return next((one for one in self.gangs if one.demand.gang.source == ref), None)
+        return next((one for one in self.gangs if one.queued_gang.gang.source == ref), None)
 
 
 def outlook(live: Live) -> ClusterOutlook:
-    """Every gang that is not over, in the order of the lines: those at work first."""
-    state, then = live.state, live.imagined()
+    """Every unfinished gang: admitted ones first, then by queue and position."""
+    state, then = live.state, live.copy()
     positions, supplies = turns(state), state.holdings.supplies()
-    with live.progress.stage("working out what admission decides next"):
-        fates = forecast(then.state, live.settings.profile, live.now)
+    with live.progress.stage("simulating the next admissions"):
+        results = forecast(then.state, live.settings.profile, live.now)
     shapes = {
-        (standing.queue, standing.shape): fates[ref]
-        for ref, standing in then.state.lines.standings.items()
-        if ref in fates and isinstance(fates[ref].action, ReportNotAdmitted)
+        (entry.queue, entry.shape): results[ref]
+        for ref, entry in then.state.lines.standings.items()
+        if ref in results and isinstance(results[ref].action, ReportNotAdmitted)
     }
-    found = []
-    for ref, standing in state.lines.standings.items():
-        fate, turn = fates.get(ref), positions.get(ref)
-        if (
-            fate is None
-            and standing.place is QueueEntryState.WAITING
-            and not _is_strict(live, standing.queue)
-        ):
-            fate = shapes.get((standing.queue, standing.shape))  # gangs of one shape get one answer
-        token, why = _why(live, standing, turn, fate)
-        where, owner = where_is(live, standing.demand, supplies), owner_of(live.workloads.get(ref, {}))
-        found.append(GangFacts(standing, _state(standing.demand), turn, fate, token, why, where, owner))
-    order = (ADMITTED, EVICTING, PLACING, WAITING, INACTIVE)
-    found.sort(key=lambda one: (order.index(one.state), one.standing.queue, one.standing.rank))
-    return ClusterOutlook(found, then, [ref for ref, fate in fates.items() if isinstance(fate.action, Admit)])
+    gangs = []
+    for ref, entry in state.lines.standings.items():
+        result, position = results.get(ref), positions.get(ref)
+        if result is None and entry.place is QueueEntryState.WAITING and not _is_strict(live, entry.queue):
+            result = shapes.get((entry.queue, entry.shape))  # gangs with equal requests get one answer
+        token, why = _why(live, entry, position, result)
+        where, owner = where_is(live, entry.demand, supplies), owner_of(live.workloads.get(ref, {}))
+        gangs.append(GangFacts(entry, _state(entry.demand), position, result, token, why, where, owner))
+    order = (ADMITTED, EVICTING, RESERVED, PENDING, INACTIVE)
+    gangs.sort(key=lambda one: (order.index(one.state), one.entry.queue, one.entry.rank))
+    return ClusterOutlook(
+        gangs, then, [ref for ref, result in results.items() if isinstance(result.action, Admit)]
+    )
 
 
 def _is_strict(live: Live, queue: str) -> bool:
@@ -96,65 +100,62 @@ def _is_strict(live: Live, queue: str) -> bool:
     return queue in rules and rules[queue].strict
 
 
-def _state(demand: QueuedGang) -> str:
-    if demand.admission is not None:
-        return EVICTING if demand.evicted else ADMITTED if demand.admitted else PLACING
-    return WAITING if demand.active else INACTIVE
+def _state(queued_gang: QueuedGang) -> str:
+    if queued_gang.admission is not None:
+        return EVICTING if queued_gang.evicted else ADMITTED if queued_gang.admitted else RESERVED
+    return PENDING if queued_gang.active else INACTIVE
 
 
 def _why(
-    live: Live, standing: QueueEntry, turn: QueuePosition | None, fate: ForecastResult | None
+    live: Live, entry: QueueEntry, position: QueuePosition | None, result: ForecastResult | None
 ) -> tuple[str, str]:
-    """Token and words."""
-    demand = standing.demand
-    match _state(demand):
-        case "inactive":
-            return "Deactivated", "switched off: spec.active is false"
-        case "admitted":
-            return "", ""
-        case "evicting":
-            said = condition_of(live.workloads.get(demand.gang.source, {}), EVICTED) or {}
-            return str(said.get("reason", "")), f"has to leave: {said.get('reason', 'unknown')}"
-        case "placing":
-            checks = unready_checks(demand)
-            if checks:
-                return reason(
-                    AdmissionReason.TO_BE_EVALUATED
-                ), f"has quota, waits for check {', '.join(checks)}"
-    if demand.admission is None and not standing.queue:
-        return reason(AdmissionReason.MISCONFIGURED), _no_queue(demand)
-    if fate is None:
-        return _untried(live, standing, turn)
-    match fate.action:
+    """The reason as tools know it, and as text."""
+    queued_gang = entry.demand
+    state = _state(queued_gang)
+    if state == INACTIVE:
+        return "Deactivated", "deactivated: spec.active is false"
+    if state == ADMITTED:
+        return "", ""
+    if state == EVICTING:
+        evicted = condition_of(live.workloads.get(queued_gang.gang.source, {}), EVICTED) or {}
+        return str(evicted.get("reason", "")), f"evicted: {evicted.get('reason', 'unknown')}"
+    if state == RESERVED and (checks := unready_checks(queued_gang)):
+        text = f"quota reserved, waiting for check {', '.join(checks)}"
+        return reason(AdmissionReason.TO_BE_EVALUATED), text
+    if queued_gang.admission is None and not entry.queue:
+        return reason(AdmissionReason.MISCONFIGURED), _no_queue(queued_gang)
+    if result is None:
+        return _untried(live, entry, position)
+    match result.action:
         case Admit():
-            return reason(AdmissionReason.TO_BE_EVALUATED), admitted_words(fate.action)
-        case ReportNotAdmitted(refusal=refusal):
-            closed = closed_words(live, standing.queue) if refusal.token is AdmissionReason.CLOSED else ""
-            return reason(refusal.token), closed or few_words(refusal)
+            return reason(AdmissionReason.TO_BE_EVALUATED), admitted_words(result.action)
+        case ReportNotAdmitted(refusal=rejection):
+            inactive = inactive_text(live, entry.queue) if rejection.token is AdmissionReason.CLOSED else ""
+            return reason(rejection.token), inactive or few_words(rejection)
         case EvictGang():
-            return "NodeFailures", "has to leave: nothing can replace its failed nodes"
+            return "NodeFailures", "evicted: no replacement for its failed nodes"
 
 
-def _no_queue(demand: QueuedGang) -> str:
-    namespace, name = demand.entrance
+def _no_queue(queued_gang: QueuedGang) -> str:
+    namespace, name = queued_gang.entrance
     return f"there is no LocalQueue {name} in {namespace}" if name else "names no queue"
 
 
-def _untried(live: Live, standing: QueueEntry, turn: QueuePosition | None) -> tuple[str, str]:
-    if standing.place is QueueEntryState.BACKOFF:
-        until = standing.demand.not_before
+def _untried(live: Live, entry: QueueEntry, position: QueuePosition | None) -> tuple[str, str]:
+    if entry.place is QueueEntryState.BACKOFF:
+        until = entry.demand.not_before
         if until > LATEST:
-            closed = closed_words(live, standing.queue)
+            inactive = inactive_text(live, entry.queue)
             return reason(
                 AdmissionReason.ON_HOLD
-            ), f"on hold: {closed}" if closed else "on hold until it is released"
-        return reason(AdmissionReason.ON_HOLD), f"put off until {moment(until)}"
-    if turn is not None and turn.position > 1:
+            ), f"on hold: {inactive}" if inactive else "on hold until it is released"
+        return reason(AdmissionReason.ON_HOLD), f"backing off until {moment(until)}"
+    if position is not None and position.position > 1:
         return reason(
             AdmissionReason.TO_BE_EVALUATED
-        ), f"waits behind {turn.first.namespace}/{turn.first.name}"
-    if standing.queue and standing.queue not in live.state.rules.queues:
-        return reason(AdmissionReason.MISCONFIGURED), f"there is no ClusterQueue {standing.queue}"
+        ), f"behind {position.first.namespace}/{position.first.name}"
+    if entry.queue and entry.queue not in live.state.rules.queues:
+        return reason(AdmissionReason.MISCONFIGURED), f"there is no ClusterQueue {entry.queue}"
     return reason(AdmissionReason.TO_BE_EVALUATED), NOT_TRIED
 
 
@@ -164,30 +165,30 @@ FLAWS = {
     Flaw.CHECK_MISSING: "there is no AdmissionCheck {name}",
     Flaw.CHECK_INACTIVE: "AdmissionCheck {name} is not active",
     Flaw.LEAVING: "it is being deleted",
-    Flaw.SEVERAL_ELSEWHERE: "more than one of its checks sends gangs to other clusters",
-    Flaw.ELSEWHERE_PER_FLAVOR: "a check that sends gangs to other clusters is only for some flavors",
-    Flaw.ELSEWHERE_AND_PROVISIONING: "gangs are sent to other clusters, and nodes are made to order here",
+    Flaw.SEVERAL_ELSEWHERE: "more than one of its checks dispatches gangs to other clusters (MultiKueue)",
+    Flaw.ELSEWHERE_PER_FLAVOR: "a MultiKueue check applies to some flavors only",
+    Flaw.ELSEWHERE_AND_PROVISIONING: "MultiKueue and ProvisioningRequest checks cannot be combined",
     Flaw.OTHER: "something else is wrong with it: {name}",
     Flaw.CYCLE: "cohort {name} is its own ancestor",
     Flaw.STOPPED: "it is stopped (spec.stopPolicy)",
 }
 
 
-def closed_words(live: Live, queue: str) -> str:
-    """Why a ClusterQueue admits nobody; empty if it does."""
-    found = live.state.rules.queues.get(queue)
-    flaws = list(live.state.flaws(found)) if found is not None else []
-    told = "; ".join(FLAWS[flaw].format(name=name) for flaw, name in flaws)
-    return f"ClusterQueue {queue} is closed: {told}" if told else ""
+def inactive_text(live: Live, queue: str) -> str:
+    """Why a ClusterQueue admits no gang; empty if it is active."""
+    rules = live.state.rules.queues.get(queue)
+    flaws = list(live.state.flaws(rules)) if rules is not None else []
+    reasons = "; ".join(FLAWS[flaw].format(name=name) for flaw, name in flaws)
+    return f"ClusterQueue {queue} is not active: {reasons}" if reasons else ""
 
 
-def where_is(live: Live, demand: QueuedGang, supplies: dict[str, CapacitySnapshot]) -> str:
-    """Where an admitted gang stands: the smallest domain that holds it, and on how many hosts."""
-    for topology in _topologies(live, demand):
+def where_is(live: Live, queued_gang: QueuedGang, supplies: dict[str, CapacitySnapshot]) -> str:
+    """Where an admitted gang is placed: the smallest domain that holds it, and on how many hosts."""
+    for topology in _topologies(live, queued_gang):
         supply = supplies.get(topology)
         if supply is None:
             continue
-        domain, leaves = common_domain(supply, demand)
+        domain, leaves = common_domain(supply, queued_gang)
         if not leaves:
             continue
         names = short_levels(supply.tree.levels)
@@ -198,15 +199,15 @@ def where_is(live: Live, demand: QueuedGang, supplies: dict[str, CapacitySnapsho
     return ""
 
 
-def _topologies(live: Live, demand: QueuedGang) -> Iterable[str]:
-    given = demand.admission.given if demand.admission is not None else ()
-    flavors = dict.fromkeys(name for part in given for name in part.flavors.values())
+def _topologies(live: Live, queued_gang: QueuedGang) -> Iterable[str]:
+    pod_sets = queued_gang.admission.given if queued_gang.admission is not None else ()
+    flavors = dict.fromkeys(name for part in pod_sets for name in part.flavors.values())
     known = live.state.rules.flavors
     return [known[name].topology for name in flavors if name in known and known[name].topology]
 
 
 def owner_of(workload: Object) -> str:
-    """Kind and name of the job that a Workload stands for."""
+    """Kind and name of the job that owns a Workload."""
     owners: list[Any] = workload.get("metadata", {}).get("ownerReferences") or []
     chosen = next((one for one in owners if one.get("controller")), owners[0] if owners else None)
     return f"{chosen.get('kind', '')}/{chosen.get('name', '')}" if chosen else ""

@@ -1,4 +1,4 @@
-"""Gangs as a table, and as records for machines."""
+"""Queued gangs as a table, and as JSON records."""
 
 from __future__ import annotations
 
@@ -16,52 +16,53 @@ WIDE = ("CLUSTERQUEUE", "JOB", "FLAVORS", "WHERE")
 RIGHT = ("PODS", "PRIORITY")
 
 
-def gang_table(live: Live, found: Sequence[GangFacts], *, wide: bool) -> list[str]:
+def gang_table(live: Live, gangs: Sequence[GangFacts], *, wide: bool) -> list[str]:
     """One line for each gang."""
     heads = (*HEADS[:-1], *WIDE, HEADS[-1]) if wide else HEADS
-    return table(heads, (_row(live, one, wide=wide) for one in found), RIGHT)
+    return table(heads, (_row(live, one, wide=wide) for one in gangs), RIGHT)
 
 
-def gang_records(live: Live, found: Iterable[GangFacts]) -> list[dict[str, Any]]:
-    """Everything about each gang."""
-    return [_record(live, one) for one in found]
+def gang_records(live: Live, gangs: Iterable[GangFacts]) -> list[dict[str, Any]]:
+    """One JSON record for each gang."""
+    return [_record(live, one) for one in gangs]
 
 
 def _row(live: Live, one: GangFacts, *, wide: bool) -> list[object]:
-    demand, source = one.demand, one.demand.gang.source
-    position = f"{one.turn.position} of {one.turn.of}" if one.turn is not None else ""
+    queued_gang, source = one.queued_gang, one.queued_gang.gang.source
+    position = f"{one.position.position} of {one.position.of}" if one.position is not None else ""
     row: list[object] = [
-        source.namespace, source.name, demand.entrance[1], one.state, position,
-        age(live.now - demand.created), one.pods, demand.gang.priority,
+        source.namespace, source.name, queued_gang.entrance[1], one.state, position,
+        age(live.now - queued_gang.created), one.pods, queued_gang.gang.priority,
     ]  # fmt: skip
-    more = [one.standing.queue, one.owner, ", ".join(flavors(demand)), one.where] if wide else []
+    more = [one.entry.queue, one.owner, ", ".join(flavors(queued_gang)), one.where] if wide else []
     return [*row, *more, one.why]
 
 
 def _record(live: Live, one: GangFacts) -> dict[str, Any]:
-    demand, source = one.demand, one.demand.gang.source
+    queued_gang, source = one.queued_gang, one.queued_gang.gang.source
+    victims = one.forecast.victims if one.forecast is not None else ()
     return {
         "kind": "Workload",
         "namespace": source.namespace,
         "name": source.name,
-        "queue": demand.entrance[1],
-        "clusterQueue": demand.admission.queue if demand.admission is not None else one.standing.queue,
+        "queue": queued_gang.entrance[1],
+        "clusterQueue": queued_gang.admission.queue if queued_gang.admission is not None else one.entry.queue,
         "job": one.owner,
         "state": one.state,
-        "position": one.turn.position if one.turn is not None else None,
-        "waiting": one.turn.of if one.turn is not None else None,
-        "created": timestamp(demand.created),
+        "position": one.position.position if one.position is not None else None,
+        "queueLength": one.position.of if one.position is not None else None,
+        "created": timestamp(queued_gang.created),
         "pods": one.pods,
-        "priority": demand.gang.priority,
-        "flavors": flavors(demand),
+        "priority": queued_gang.gang.priority,
+        "flavors": flavors(queued_gang),
         "where": one.where,
         "reason": one.token,
         "message": one.why,
-        "preempts": [named(eviction.gang) for eviction in one.fate.victims] if one.fate is not None else [],
+        "preempts": [named(eviction.gang) for eviction in victims],
     }
 
 
-def flavors(demand: QueuedGang) -> list[str]:
-    """The flavors that a gang was given."""
-    given = demand.admission.given if demand.admission is not None else ()
-    return sorted({name for part in given for name in part.flavors.values()})
+def flavors(queued_gang: QueuedGang) -> list[str]:
+    """The flavors that were assigned to a gang."""
+    pod_sets = queued_gang.admission.given if queued_gang.admission is not None else ()
+    return sorted({name for pod_set in pod_sets for name in pod_set.flavors.values()})

@@ -1,4 +1,4 @@
-"""Pod groups and the queues they share nodes by, as tables and as records for machines."""
+"""Pod groups of the KAI API and their queues, as tables and as JSON records."""
 
 from __future__ import annotations
 
@@ -27,52 +27,53 @@ QUEUE_HEADS = (
 )
 COUNTS = ("MINIMUM", "RUNNING", "PENDING")
 AMOUNTS = ("PRIORITY", "QUOTA", "LIMIT", "ALLOCATED", "REQUESTED")
-NO_LIMIT, UNLIMITED = "none", -1
+UNLIMITED, UNLIMITED_VALUE = "unlimited", -1
 RESOURCES = {"cpu": "cpu", "memory": "memory", "gpu": "nvidia.com/gpu"}
 UNITS = {"cpu": "m", "memory": "M", "gpu": ""}
-"""Quota is written in milli-CPU, megabytes and GPUs."""
+"""The API gives quota in milli-CPU, megabytes and GPUs."""
 
 
 def pod_groups(live: Live, namespace: str) -> list[KaiPodGroupWire]:
-    """All groups of a namespace (empty: of all); none if the cluster does not know the kind."""
-    found: list[KaiPodGroupWire] = _listed(live, POD_GROUPS, namespace)
-    return sorted(found, key=lambda one: (one.metadata.namespace or "", one.metadata.name))
+    """All groups of a namespace (empty: of all); none if the cluster does not serve the kind."""
+    groups: list[KaiPodGroupWire] = _listed(live, POD_GROUPS, namespace)
+    return sorted(groups, key=lambda one: (one.metadata.namespace or "", one.metadata.name))
 
 
 def fair_queues(live: Live) -> list[QueueWire]:
-    """All queues; none if the cluster does not know the kind."""
-    found: list[QueueWire] = _listed(live, QUEUES)
-    return sorted(found, key=lambda one: one.metadata.name)
+    """All queues; none if the cluster does not serve the kind."""
+    queues: list[QueueWire] = _listed(live, QUEUES)
+    return sorted(queues, key=lambda one: one.metadata.name)
 
 
-def group_table(live: Live, found: Sequence[KaiPodGroupWire]) -> list[str]:
+def group_table(live: Live, groups: Sequence[KaiPodGroupWire]) -> list[str]:
     """One line for each group."""
-    return table(GROUP_HEADS, (tuple(_facts(live, one).values()) for one in found), COUNTS)
+    return table(GROUP_HEADS, (tuple(_facts(live, one).values()) for one in groups), COUNTS)
 
 
-def group_records(live: Live, found: Sequence[KaiPodGroupWire]) -> list[dict[str, Any]]:
-    """The same for machines, and in its words."""
+def group_records(live: Live, groups: Sequence[KaiPodGroupWire]) -> list[dict[str, Any]]:
+    """One JSON record for each group."""
     names = ("namespace", "name", "queue", "state", "age", "minimum", "running", "pending", "message")
     return [
-        {"kind": "PodGroup", **dict(zip(names, _facts(live, one).values(), strict=True))} for one in found
+        {"kind": "PodGroup", **dict(zip(names, _facts(live, one).values(), strict=True))} for one in groups
     ]
 
 
-def fair_queue_table(found: Sequence[QueueWire]) -> list[str]:
-    """A line for each resource of each queue that it has a say on, or uses; one if there is none."""
-    rows = [tuple(row.values()) for one in found for row in _uses(one)]
+def fair_queue_table(queues: Sequence[QueueWire]) -> list[str]:
+    """A line for each resource that a queue limits or uses; one line for a queue without any."""
+    rows = [tuple(row.values()) for one in queues for row in _uses(one)]
     return table(QUEUE_HEADS, rows, AMOUNTS)
 
 
-def fair_queue_records(found: Sequence[QueueWire]) -> list[dict[str, Any]]:
-    """The same for machines."""
-    return [{key.lower(): value for key, value in row.items()} for one in found for row in _uses(one)]
+def fair_queue_records(queues: Sequence[QueueWire]) -> list[dict[str, Any]]:
+    """The lines of `fair_queue_table` as JSON records."""
+    return [{key.lower(): value for key, value in row.items()} for one in queues for row in _uses(one)]
 
 
 def _facts(live: Live, one: KaiPodGroupWire) -> dict[str, object]:
     meta, status = one.metadata, one.status
-    said = next(iter(status.scheduling_conditions or ()), None)
-    waits = "" if said is None else f"{said.reason or ''}: {' '.join((said.message or '').splitlines())}"
+    condition = next(iter(status.scheduling_conditions or ()), None)
+    message = " ".join((condition.message or "").splitlines()) if condition is not None else ""
+    reason = f"{condition.reason or ''}: {message}" if condition is not None else ""
     values = (
         meta.namespace or "default",
         meta.name,
@@ -82,14 +83,14 @@ def _facts(live: Live, one: KaiPodGroupWire) -> dict[str, object]:
         one.spec.min_member or 1,
         status.running or 0,
         status.pending or 0,
-        waits,
+        reason,
     )
     return dict(zip(GROUP_HEADS, values, strict=True))
 
 
 def _uses(one: QueueWire) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = []
-    why = _why_closed(one)
+    rows: list[dict[str, object]] = []
+    why = _why_inactive(one)
     allocated, requested = one.status.allocated or {}, one.status.requested or {}
     for name, resource in RESOURCES.items():
         wire: QueueResourceWire | None = getattr(one.spec.resources, name, None)
@@ -101,29 +102,29 @@ def _uses(one: QueueWire) -> list[dict[str, object]]:
             100 if one.spec.priority is None else one.spec.priority,
             resource,
             _amount(name, wire.quota if wire else None),
-            _amount(name, (wire.limit or wire.quota) if wire else None),  # unless given, it is the quota
+            _amount(name, (wire.limit or wire.quota) if wire else None),  # the limit defaults to the quota
             allocated.get(resource, 0),
             requested.get(resource, 0),
             why,
         )
-        found.append(dict(zip(QUEUE_HEADS, values, strict=True)))
-    if not found:
+        rows.append(dict(zip(QUEUE_HEADS, values, strict=True)))
+    if not rows:
         known = {"QUEUE": one.metadata.name, "PARENT": one.spec.parent_queue or "", "REASON": why}
-        found.append({**dict.fromkeys(QUEUE_HEADS, ""), **known})
-    return found
+        rows.append({**dict.fromkeys(QUEUE_HEADS, ""), **known})
+    return rows
 
 
-def _why_closed(one: QueueWire) -> str:
-    """Why groups in a queue are not served, whatever it has."""
-    said = [condition for condition in one.status.conditions or () if condition.type == ACTIVE]
+def _why_inactive(queue: QueueWire) -> str:
+    """Why a queue is not active; empty if it is."""
+    active = [condition for condition in queue.status.conditions or () if condition.type == ACTIVE]
     return next(
-        (f"{about.reason or ACTIVE}: {about.message or ''}" for about in said if about.status == "False"), ""
+        (f"{one.reason or ACTIVE}: {one.message or ''}" for one in active if one.status == "False"), ""
     )
 
 
 def _amount(name: str, value: float | None) -> str:
-    if value == UNLIMITED:
-        return NO_LIMIT
+    if value == UNLIMITED_VALUE:
+        return UNLIMITED
     number = value or 0
     shown = f"{number:.3f}".rstrip("0").rstrip(".") if isinstance(number, float) else str(number)
     return f"{shown}{UNITS[name] if value else ''}"

@@ -1,4 +1,4 @@
-"""Queues as tables, and as records for machines: who waits, who has quota, how much of it is used."""
+"""Queues as tables and as JSON records: pending, reserving and admitted gangs, and the use of quota."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from math import inf
 from typing import Any
 
-from bayplan.cli.live.gangs import closed_words
+from bayplan.cli.live.gangs import inactive_text
 from bayplan.cli.live.state import Live
 from bayplan.cli.render.tables import percent, table
-from bayplan.explanation.text import amount_text, importance
+from bayplan.explanation.text import amount_text, importance, unit
 from bayplan.model.summary import CellUse, GangCounts, NamespaceQueueSummary, QueueSummary, Summaries
 from bayplan.state.reports.summaries import summaries
 
@@ -17,55 +17,55 @@ HEADS = (
     "CLUSTERQUEUE", "COHORT", "PENDING", "RESERVING", "ADMITTED", "SHARE", "FLAVOR", "RESOURCE", "USED",
     "NOMINAL", "BORROWED",
 )  # fmt: skip
-WIDE = ("CAN BORROW", "LENDS", "FREE")
+WIDE = ("BORROWING LIMIT", "LENDING LIMIT", "AVAILABLE")
 COUNTS = ("PENDING", "RESERVING", "ADMITTED")
 RIGHT = (*COUNTS, "SHARE", "USED", "NOMINAL", "BORROWED", *WIDE)
-NO_LIMIT = "all"
+UNLIMITED = "unlimited"
 
 
 def queue_tables(live: Live, namespace: str, *, wide: bool) -> list[str]:
-    """ClusterQueues with a line for each flavor and resource, then the LocalQueues, then what is wrong."""
-    found = summaries(live.state)
-    rows = [row for name in sorted(found.queues) for row in _rows(live, found.queues[name], wide=wide)]
+    """ClusterQueues with a line for each flavor and resource, LocalQueues, and why queues are not active."""
+    summary = summaries(live.state)
+    rows = [row for name in sorted(summary.queues) for row in _rows(live, summary.queues[name], wide=wide)]
     lines = table((*HEADS, *WIDE) if wide else HEADS, rows, RIGHT)
-    entrances = [
+    local_queues = [
         (one.namespace, one.name, one.queue, *_counts(one.counts), "no" if why else "yes", why)
-        for one in _entrances(found, namespace)
-        for why in [_why_closed(live, one)]
+        for one in _local_queues(summary, namespace)
+        for why in [_why_inactive(live, one)]
     ]
-    if entrances:
-        heads = ("NAMESPACE", "LOCALQUEUE", "CLUSTERQUEUE", *COUNTS, "OPEN", "REASON")
-        lines += ["", *table(heads, entrances, COUNTS)]
-    closed = [words for name in sorted(found.queues) if (words := closed_words(live, name))]
-    return [*lines, "", *closed] if closed else lines
+    if local_queues:
+        heads = ("NAMESPACE", "LOCALQUEUE", "CLUSTERQUEUE", *COUNTS, "ACTIVE", "REASON")
+        lines += ["", *table(heads, local_queues, COUNTS)]
+    inactive = [text for name in sorted(summary.queues) if (text := inactive_text(live, name))]
+    return [*lines, "", *inactive] if inactive else lines
 
 
 def queue_records(live: Live, namespace: str) -> dict[str, Any]:
-    """All queues."""
-    found = summaries(live.state)
+    """One JSON record for each queue."""
+    summary = summaries(live.state)
     return {
-        "clusterQueues": [_record(live, one) for _, one in sorted(found.queues.items())],
+        "clusterQueues": [_record(live, one) for _, one in sorted(summary.queues.items())],
         "localQueues": [
             {
                 "namespace": one.namespace,
                 "name": one.name,
                 "clusterQueue": one.queue,
                 **_counted(one.counts),
-                "open": one.active,
-                "reason": _why_closed(live, one),
+                "active": one.active,
+                "reason": _why_inactive(live, one),
             }
-            for one in _entrances(found, namespace)
+            for one in _local_queues(summary, namespace)
         ],
     }
 
 
-def _why_closed(live: Live, one: NamespaceQueueSummary) -> str:
-    """Why gangs that are handed in at a LocalQueue are not admitted; empty if they are."""
+def _why_inactive(live: Live, one: NamespaceQueueSummary) -> str:
+    """Why a LocalQueue admits no gang; empty if it is active."""
     if not one.queue_known:
         return f"there is no ClusterQueue {one.queue}"
     if one.stopped:
         return "it is stopped (spec.stopPolicy)"
-    return closed_words(live, one.queue) or ("" if one.active else f"ClusterQueue {one.queue} is not active")
+    return inactive_text(live, one.queue) or ("" if one.active else f"ClusterQueue {one.queue} is not active")
 
 
 def cohort_path(live: Live, queue: str) -> str:
@@ -76,8 +76,8 @@ def cohort_path(live: Live, queue: str) -> str:
     return "/".join(reversed([above.name for above in account.ancestors()])) or account.node.parent
 
 
-def _entrances(found: Summaries, namespace: str) -> list[NamespaceQueueSummary]:
-    return [one for key, one in sorted(found.entrances.items()) if namespace in ("", key[0])]
+def _local_queues(summary: Summaries, namespace: str) -> list[NamespaceQueueSummary]:
+    return [one for key, one in sorted(summary.entrances.items()) if namespace in ("", key[0])]
 
 
 def _rows(live: Live, queue: QueueSummary, *, wide: bool) -> Iterator[list[object]]:
@@ -90,14 +90,14 @@ def _rows(live: Live, queue: QueueSummary, *, wide: bool) -> Iterator[list[objec
 
 
 def _cells(queue: QueueSummary) -> list[CellUse]:
-    """By flavor in the order of the queue, devices first."""
+    """Quota cells by flavor in the order of the queue, devices first."""
     flavors = list(dict.fromkeys(cell.flavor for cell in queue.cells))
     return sorted(queue.cells, key=lambda cell: (flavors.index(cell.flavor), importance(cell.resource)))
 
 
 def _quota(live: Live, queue: QueueSummary, cell: CellUse, *, wide: bool) -> list[object]:
     def text(amount: int | None) -> str:
-        return NO_LIMIT if amount is None else amount_text(cell.resource, amount)
+        return UNLIMITED if amount is None else amount_text(cell.resource, amount)
 
     used, quota = cell.reserved, cell.quota
     row: list[object] = [
@@ -120,7 +120,7 @@ def _available(live: Live, queue: QueueSummary, cell: CellUse) -> int:
 def _share(queue: QueueSummary) -> str:
     if not queue.path or queue.share is None:
         return ""
-    return "no limit" if queue.share == inf else percent(queue.share / 1000)
+    return "infinite" if queue.share == inf else percent(queue.share / 1000)
 
 
 def _counts(counts: GangCounts) -> tuple[int, int, int]:
@@ -133,12 +133,14 @@ def _counted(counts: GangCounts) -> dict[str, int]:
 
 def _record(live: Live, queue: QueueSummary) -> dict[str, Any]:
     rules, share = live.state.rules.queues[queue.name], queue.share or 0.0
+    inactive = inactive_text(live, queue.name)
     return {
         "name": queue.name,
         "cohort": cohort_path(live, queue.name),
         **_counted(queue.counts),
-        "strict": rules.strict,
-        "closed": closed_words(live, queue.name),
+        "queueingStrategy": "StrictFIFO" if rules.strict else "BestEffortFIFO",
+        "active": not inactive,
+        "reason": inactive,
         "fairSharing": {
             "weight": str(float(rules.node.weight)),
             "weightedShare": None if share == inf else int(share),
@@ -147,6 +149,7 @@ def _record(live: Live, queue: QueueSummary) -> dict[str, Any]:
             {
                 "flavor": cell.flavor,
                 "resource": cell.resource,
+                "unit": unit(cell.resource),
                 "used": cell.reserved,
                 "nominal": cell.quota.nominal,
                 "borrowed": cell.borrowed(cell.reserved),

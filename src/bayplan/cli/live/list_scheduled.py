@@ -1,4 +1,4 @@
-"""Gangs and pods that the scheduler places, as a table and as records for machines.
+"""Gangs and pods that the scheduler places, as a table and as JSON records.
 
 Each gang is listed once: Workloads of queues and pod groups of the KAI API have tables of their own.
 """
@@ -9,12 +9,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bayplan.cli.live.gang_explanation import FLAWED, INCOMPLETE, PARTLY, RUNS, WAITS, reason_now, state_of
+from bayplan.cli.live.gang_explanation import (
+    INCOMPLETE,
+    PARTLY_RUNNING,
+    PENDING,
+    RUNNING,
+    reason_now,
+    state_of,
+)
 from bayplan.cli.live.scheduled_state import (
     Scheduled,
     finished,
-    held_back,
     is_queued,
+    is_suspended_job,
     job_ref,
     queue_of,
     queued_owners,
@@ -36,15 +43,8 @@ from bayplan.state.scheduling.single_pod import lone_ref
 HEADS = ("NAMESPACE", "KIND", "NAME", "STATE", "AGE", "PODS", "WITH NODE", "MINIMUM", "PRIORITY", "REASON")
 WIDE = ("WHERE",)
 RIGHT = ("PODS", "WITH NODE", "MINIMUM", "PRIORITY")
-SUSPENDED, WAITING = "suspended", "waiting"
-STATES = {
-    RUNS: "running",
-    PARTLY: "partly running",
-    WAITS: WAITING,
-    INCOMPLETE: "incomplete",
-    FLAWED: "invalid",
-}
-NO_WORKLOAD = "has no Workload yet; the role admission of `bayplan run` makes it"
+SUSPENDED = "suspended"
+NO_WORKLOAD = "has no Workload yet; `bayplan run` with the role admission creates it"
 Name = tuple[str, str, str]
 """Kind, namespace and name."""
 
@@ -60,7 +60,7 @@ class ScheduledRow:
     created: float
     pods: int = 0
     placed: int = 0
-    minimum: int = 0  # with fewer it does not start; 0: each pod by itself
+    minimum: int = 0  # with fewer pods it does not start; 0: each pod is scheduled on its own
     priority: int = 0
     where: str = ""
     message: str = ""
@@ -70,25 +70,25 @@ class ScheduledRow:
         return self.namespace, self.kind, self.name
 
 
-def scheduled_rows(live: Live, found: Scheduled, namespace: str) -> list[ScheduledRow]:
-    """Every gang and pod of a namespace (empty: of all) that no queue and no other table tells of."""
+def scheduled_rows(live: Live, scheduled: Scheduled, namespace: str) -> list[ScheduledRow]:
+    """Every gang and pod of a namespace (empty: of all) that is in no queue and no other table."""
     rows = [
-        *_gangs(live, found),
-        *_lone_pods(live, found),
-        *_idle_jobs(live, found),
-        *_queued_pods(live, found),
+        *_gangs(live, scheduled),
+        *_lone_pods(live, scheduled),
+        *_idle_jobs(live, scheduled),
+        *_queued_pods(live, scheduled),
     ]
     return sorted((row for row in rows if namespace in ("", row.namespace)), key=lambda row: row.order)
 
 
 def scheduled_table(live: Live, rows: Sequence[ScheduledRow], *, wide: bool) -> list[str]:
-    """One line for each."""
+    """One line for each row."""
     heads = (*HEADS[:-1], *WIDE, HEADS[-1]) if wide else HEADS
     return table(heads, (_cells(live, row, wide=wide) for row in rows), RIGHT)
 
 
 def scheduled_records(rows: Iterable[ScheduledRow]) -> list[dict[str, Any]]:
-    """The same for machines."""
+    """One JSON record for each row."""
     return [{**asdict(row), "created": timestamp(row.created)} for row in rows]
 
 
@@ -99,98 +99,98 @@ def _cells(live: Live, row: ScheduledRow, *, wide: bool) -> list[object]:
     return [*cells, *([row.where] if wide else []), row.message]
 
 
-def _gangs(live: Live, found: Scheduled) -> Iterator[ScheduledRow]:
-    """What has more than one pod, or says so; a job whose pods were put into groups is told by those."""
-    state, queued = found.role.state, queued_owners(live)
+def _gangs(live: Live, scheduled: Scheduled) -> Iterator[ScheduledRow]:
+    """Gangs of the scheduler; a job whose pods were put into groups is left to those groups."""
+    state, queued = scheduled.controller.state, queued_owners(live)
     known = {entry.ref: None for entry in state.entries()} | dict.fromkeys(state.store.charters)
     grouped = {ref for ref in known if (ref.dialect, ref.kind) == (KAI, POD_GROUP.kind)}
     for ref in known:
         members = state.store.members.get(ref, ())
         if ref in grouped or ref.kind == "Pod" or (ref.kind, ref.namespace, ref.name) in queued:
             continue
-        if not members and any(_stands_for(found, one, ref) for one in grouped):
+        if not members and any(_stands_for(scheduled, one, ref) for one in grouped):
             continue
-        yield gang_row(found, ref, live.now)
+        yield gang_row(scheduled, ref, live.now)
 
 
-def _stands_for(found: Scheduled, group: Ref, job: Ref) -> bool:
-    known = found.role.groups.groups.get(group)
+def _stands_for(scheduled: Scheduled, group: Ref, job: Ref) -> bool:
+    known = scheduled.controller.groups.groups.get(group)
     same = known is not None and known.group is not None and known.group.stands_for(job.name)
     return same and group.namespace == job.namespace
 
 
-def gang_row(found: Scheduled, ref: Ref, now: float) -> ScheduledRow:
-    """One gang of the scheduler."""
-    state = found.role.state
-    charter, standing, waiting = state.charter_of(ref), state.standing(ref), state.waiting(ref)
+def gang_row(scheduled: Scheduled, ref: Ref, now: float) -> ScheduledRow:
+    """The row of one gang."""
+    state = scheduled.controller.state
+    spec, bound, pending = state.charter_of(ref), state.standing(ref), state.waiting(ref)
     pods = [state.store.pods[key] for key in state.store.members.get(ref, ())]
-    created = charter.created if charter is not None and charter.created else _oldest(pods)
-    priority = charter.priority if charter is not None else None
+    created = spec.created if spec is not None and spec.created else _oldest(pods)
+    priority = spec.priority if spec is not None else None
     if priority is None:
         priority = max((pod.wants.priority for pod in pods), default=0)
-    nodes = [pod.node for pod in standing if pod.node]
-    state_word = state_of(found.role, ref)
+    nodes = [pod.node for pod in bound if pod.node]
+    state_word = state_of(scheduled.controller, ref)
     return ScheduledRow(
         ref.kind,
         ref.namespace,
         shown_name(ref),
-        STATES[state_word],
+        state_word,
         created,
         sum(not (pod.over or pod.leaving) for pod in pods),
         len(nodes),
-        charter.minimum if charter is not None else 0,
+        spec.minimum if spec is not None else 0,
         priority,
-        found.where(nodes),
-        "" if state_word == RUNS else _why(found, ref, waiting, now),
+        scheduled.where(nodes),
+        "" if state_word == RUNNING else _why(scheduled, ref, pending, now),
     )
 
 
-def _why(found: Scheduled, ref: Ref, waiting: Sequence[Pod], now: float) -> str:
-    """What the pods were told; of those that were told nothing yet, what would be decided now."""
-    told = next((pod.told for pod in waiting if pod.told), "")
-    return " ".join((told or reason_now(found.role, ref, now)).split())
+def _why(scheduled: Scheduled, ref: Ref, pending: Sequence[Pod], now: float) -> str:
+    """The message in the pods' conditions; without one, what would be decided now."""
+    message = next((pod.told for pod in pending if pod.told), "")
+    return " ".join((message or reason_now(scheduled.controller, ref, now)).split())
 
 
-def _lone_pods(live: Live, found: Scheduled) -> Iterator[ScheduledRow]:
-    """Pods without a gang, those of one controller together."""
+def _lone_pods(live: Live, scheduled: Scheduled) -> Iterator[ScheduledRow]:
+    """Pods without a gang, one row for each owner."""
     kinds: dict[Name, list[Pod]] = {}
-    for pod in found.role.state.store.pods.values():
-        wire = found.pods[pod.key]
-        alone = pod.gang is None or (pod.gang.dialect == KAI and pod.gang.kind == "Pod")
-        if not pod.ours or pod.over or not alone or is_queued(wire) or _has_workload(live, wire.metadata):
+    for pod in scheduled.controller.state.store.pods.values():
+        wire = scheduled.pods[pod.key]
+        is_single = pod.gang is None or (pod.gang.dialect == KAI and pod.gang.kind == "Pod")
+        if not pod.ours or pod.over or not is_single or is_queued(wire) or _has_workload(live, wire.metadata):
             continue
-        owner = found.owner(pod.key)
+        owner = scheduled.owner(pod.key)
         kind, name = ("Pod", pod.key.name) if owner is None else (owner.kind, owner.name)
         kinds.setdefault((kind, pod.key.namespace, name), []).append(pod)
     for (kind, namespace, name), pods in kinds.items():
-        yield pods_row(found, (kind, namespace, name), pods, live.now)
+        yield pods_row(scheduled, (kind, namespace, name), pods, live.now)
 
 
-def pods_row(found: Scheduled, name: Name, pods: Sequence[Pod], now: float) -> ScheduledRow:
-    """Pods that stand for themselves, told together."""
+def pods_row(scheduled: Scheduled, name: Name, pods: Sequence[Pod], now: float) -> ScheduledRow:
+    """Pods that belong to no gang, in one row."""
     placed = [pod for pod in pods if pod.node]
-    waiting = [pod for pod in pods if pod.waits]
-    word = WAITING if not placed else "running" if not waiting else "partly running"
+    pending = [pod for pod in pods if pod.waits]
+    word = PENDING if not placed else RUNNING if not pending else PARTLY_RUNNING
     why = ""
-    if waiting:
-        why = _why(found, waiting[0].gang or lone_ref(waiting[0].key), waiting, now)
+    if pending:
+        why = _why(scheduled, pending[0].gang or lone_ref(pending[0].key), pending, now)
     nodes = [pod.node for pod in placed]
     priority = max(pod.wants.priority for pod in pods)
     return ScheduledRow(
-        *name, word, _oldest(pods), len(pods), len(placed), 0, priority, found.where(nodes), why
+        *name, word, _oldest(pods), len(pods), len(placed), 0, priority, scheduled.where(nodes), why
     )
 
 
-def _idle_jobs(live: Live, found: Scheduled) -> Iterator[ScheduledRow]:
-    """Jobs that are suspended, and jobs that name a queue and wait for their Workload."""
+def _idle_jobs(live: Live, scheduled: Scheduled) -> Iterator[ScheduledRow]:
+    """Suspended jobs, and jobs that name a queue and have no Workload yet."""
     queued = queued_owners(live)
-    for ref, job in found.jobs.items():
+    for ref, job in scheduled.jobs.items():
         if (ref.kind, ref.namespace, ref.name) in queued or finished(job) is not None:
             continue
         queue = queue_of(job)
         if queue:
-            yield _job_row(job, WAITING, f"names the queue {queue} and {NO_WORKLOAD}")
-        elif held_back(job) and wants_us(Field(job), live.settings.profiles):
+            yield _job_row(job, PENDING, f"names the queue {queue} and {NO_WORKLOAD}")
+        elif is_suspended_job(job) and wants_us(Field(job), live.settings.profiles):
             yield _job_row(job, SUSPENDED, "spec.suspend is true")
 
 
@@ -200,10 +200,10 @@ def _job_row(job: Object, state: str, why: str) -> ScheduledRow:
     return ScheduledRow(ref.kind, ref.namespace, ref.name, state, created, message=why)
 
 
-def _queued_pods(live: Live, found: Scheduled) -> Iterator[ScheduledRow]:
+def _queued_pods(live: Live, scheduled: Scheduled) -> Iterator[ScheduledRow]:
     """Pods that name a queue themselves and have no Workload yet; a group gets one when it is complete."""
     queued, groups = queued_owners(live), dict[Name, list[tuple[PodKey, Any]]]()
-    for key, wire in found.pods.items():
+    for key, wire in scheduled.pods.items():
         meta, over = wire.metadata, wire.status.phase in ("Succeeded", "Failed")
         if not is_queued(wire) or over or ("Pod", key.namespace, key.name) in queued:
             continue
@@ -218,9 +218,9 @@ def _queued_pods(live: Live, found: Scheduled) -> Iterator[ScheduledRow]:
         notes = pods[0][1].metadata.annotations or {}
         total = notes.get(POD_GROUP_COUNT, "1")
         created = min(seconds(wire.metadata.creation_timestamp or "") for _, wire in pods)
-        why = f"{len(pods)} of {total} pods of the group are there" if name[0] == "Pods" else NO_WORKLOAD
+        why = f"{len(pods)} of {total} pods of the group exist" if name[0] == "Pods" else NO_WORKLOAD
         yield ScheduledRow(
-            *name, "incomplete" if name[0] == "Pods" else WAITING, created, len(pods), message=why
+            *name, INCOMPLETE if name[0] == "Pods" else PENDING, created, len(pods), message=why
         )
 
 

@@ -1,4 +1,4 @@
-"""Topologies as tables, and as records for machines: room, and the largest gang that fits, level by level."""
+"""Topologies as tables and as JSON records: free capacity and the largest gang that fits, by level."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from typing import Any
 
 from bayplan.cli.live.state import Live
 from bayplan.cli.render.tables import percent, table
-from bayplan.explanation.text import amount_text, counted, importance, short_levels, short_resources
+from bayplan.explanation.text import (
+    amount_text,
+    amounts_json,
+    counted,
+    importance,
+    short_levels,
+    short_resources,
+    unit,
+)
 from bayplan.model.summary import LevelSummary
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.state.reports.queries import (
@@ -32,19 +40,19 @@ def topology_tables(live: Live, *, wide: bool) -> list[str]:
         lines += [f"{name}: {_hosts(supply)}"]
         lines += [f"  {line}" for line in _table(live, name, supply, shape, wide=wide)]
     if shape:
-        lines += ["", f"pods: of the commonest shape, {shape_text(shape)}"]
+        lines += ["", f"pods with the most common requests: {shape_text(shape)}"]
     return lines
 
 
 def topology_records(live: Live) -> list[dict[str, Any]]:
-    """All topologies."""
+    """One JSON record for each topology."""
     shape = commonest_shape(live.state)
     return [
         {
             "name": name,
             "nodes": supply.tree.rows,
             "usableNodes": int(supply.active.sum()),
-            "shape": dict(shape),
+            "podRequests": amounts_json(shape),
             "levels": [
                 _record(supply, level, largest)
                 for level, largest in zip(
@@ -71,16 +79,16 @@ def _table(
     free = [f"{short[resource].upper()} FREE" for resource in resources]
     heads = [LEVEL, *([LABEL] if wide else []), DOMAINS, *free, LARGEST, BROKEN]
     rows: list[list[object]] = []
-    for level, most in zip(levels(live.state, topology), largest_by_level(supply, shape), strict=True):
+    for level, largest in zip(levels(live.state, topology), largest_by_level(supply, shape), strict=True):
         rooms = {room.resource: room for room in level.rooms}
         amounts = [
             f"{amount_text(r, rooms[r].free)} of {amount_text(r, total(supply, r))}" if r in rooms else ""
             for r in resources
         ]
-        pods = "" if most.pods is None else f", {counted(most.pods, 'pod')}"
+        pods = "" if largest.pods is None else f", {counted(largest.pods, 'pod')}"
         broken = percent(rooms[main].fragmentation) if main in rooms else ""
         row = [names[level.level], *([level.level] if wide else []), level.domains, *amounts]
-        rows.append([*row, f"{counted(most.hosts, 'whole host')}{pods}", broken])
+        rows.append([*row, f"{counted(largest.hosts, 'whole host')}{pods}", broken])
     return table(heads, rows, (DOMAINS, *free, LARGEST, BROKEN))
 
 
@@ -98,6 +106,7 @@ def _record(supply: CapacitySnapshot, level: LevelSummary, largest: Largest) -> 
         "resources": [
             {
                 "resource": room.resource,
+                "unit": unit(room.resource),
                 "free": room.free,
                 "total": total(supply, room.resource),
                 "largest": room.largest,

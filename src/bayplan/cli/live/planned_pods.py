@@ -1,4 +1,4 @@
-"""The pods that the controllers of a cluster would make of a job, for a plan: nothing is written anywhere."""
+"""The pods that the controllers of a cluster would create for a job, for a plan: nothing is written."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from bayplan.dialects.kube.fields.times import timestamp
 Object = dict[str, Any]
 PODS_MAX = 20_000
 UID = "planned-"
-"""Objects that only a plan knows have uids that begin so."""
+"""The prefix of the uids of objects that exist only in a plan."""
 
 
-def born(obj: Object, number: int, now: float) -> Object:
-    """An object as it is right after its creation: with an identity and an age."""
+def as_created(obj: Object, number: int, now: float) -> Object:
+    """An object as it is right after its creation: with a uid and a creation timestamp."""
     meta = {**obj["metadata"], "uid": f"{UID}{number}", "creationTimestamp": timestamp(now)}
     return {**{key: value for key, value in obj.items() if key != "status"}, "metadata": meta}
 
@@ -31,19 +31,19 @@ def pod_count(job: Field, find: Find) -> int:
 
 
 def job_pods(job: Object, find: Find, now: float) -> Iterator[Object]:
-    """The pods of a job that has an identity, as if nothing held it back."""
+    """The pods of a created job, as if it were not suspended."""
     when = timestamp(now)
     match job["kind"]:
         case "Pod":
             yield job
         case "Job":
-            yield from _made(reconcile_job(_started(job), [], when))
+            yield from _created(reconcile_job(_started(job), [], when))
         case "JobSet":
-            jobs = _made(reconcile_job_set(_started(job), [], when))
+            jobs = _created(reconcile_job_set(_started(job), [], when))
             for number, one in enumerate(jobs):
-                own = born(one, number, now)
+                own = as_created(one, number, now)
                 own["metadata"]["uid"] = f"{job['metadata']['uid']}-{number}"
-                yield from _made(reconcile_job(_started(own), [], when))
+                yield from _created(reconcile_job(_started(own), [], when))
         case _:
             yield from _by_template(job, find)
 
@@ -52,7 +52,7 @@ def _started(job: Object) -> Object:
     return {**job, "spec": {**job["spec"], "suspend": False}}
 
 
-def _made(writes: Iterable[Write]) -> Iterator[Object]:
+def _created(writes: Iterable[Write]) -> Iterator[Object]:
     for write in writes:
         if write.verb is Verb.CREATE:
             assert isinstance(write.body, dict)
@@ -60,20 +60,20 @@ def _made(writes: Iterable[Write]) -> Iterator[Object]:
 
 
 def _by_template(job: Object, find: Find) -> Iterator[Object]:
-    """Kinds whose controllers we do not play: as many pods of each template as it says."""
+    """Kinds without a simulated controller: as many pods of each template as it says."""
     field, (namespace, name) = Field(job), name_of(job)
     known = KINDS[job["kind"]]
     kind = Kind(known.group, known.version, job["kind"], known.plural)
     for copy in range(copies(field)):
         for part in parts(field, find):
             spec: Any = part.template.at("spec").value or {}
-            notes: Any = part.metadata.value or {}
+            metadata: Any = part.metadata.value or {}
             for number in range(part.count):
                 meta = {
                     "name": f"{name}-{copy}-{part.name}-{number}",
                     "namespace": namespace,
-                    "labels": dict(notes.get("labels") or {}),
-                    "annotations": dict(notes.get("annotations") or {}),
+                    "labels": dict(metadata.get("labels") or {}),
+                    "annotations": dict(metadata.get("annotations") or {}),
                     "ownerReferences": [owner_reference(job, kind)],
                 }
                 yield {

@@ -1,4 +1,4 @@
-"""Lists of an API server, read in the background and several kinds at once, while other work goes on."""
+"""Lists several kinds of an API server concurrently in the background."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from typing import Any
 from bayplan.dialects.api import Kind
 
 READERS_MAX = 4
-"""Lists that are read at the same time: more would take other users' share of the API server."""
+"""How many lists are read concurrently: more would load the API server at the expense of other users."""
 
 Pages = Iterator[list[Any]]
 _Queue = SimpleQueue[list[Any] | Exception | None]
 
 
 class ReadingAhead:
-    """Each kind is read once. Trouble with a kind is raised where its objects are asked for."""
+    """Lists each kind once. The error of a kind is raised where its objects are requested."""
 
     def __init__(self, read: Callable[[Kind], Pages]) -> None:
         self._read = read
-        self._pages: dict[Kind, _Queue] = {}  # None: no more to come
-        self._to_do: deque[Kind] = deque()
+        self._pages: dict[Kind, _Queue] = {}  # None ends a list
+        self._pending: deque[Kind] = deque()
         self._closed = False
 
     def begin(self, kinds: Iterable[Kind]) -> None:
-        """Read these kinds, in this order, unless that was begun before."""
+        """Start to list these kinds, in this order, except those already started."""
         fresh = [kind for kind in dict.fromkeys(kinds) if kind not in self._pages]
         self._pages |= {kind: SimpleQueue() for kind in fresh}
-        self._to_do.extend(fresh)
+        self._pending.extend(fresh)
         for number in range(min(len(fresh), READERS_MAX)):
             threading.Thread(target=self._work, name=f"bayplan-list-{number}", daemon=True).start()
 
     def items(self, kind: Kind) -> Iterator[Any]:
-        """All objects of a kind, as they come in. Of each kind only once."""
+        """All objects of a kind as they arrive. May be called once for each kind."""
         self.begin((kind,))
         while (page := self._pages[kind].get()) is not None:
             if isinstance(page, Exception):
@@ -43,23 +43,23 @@ class ReadingAhead:
             yield from page
 
     def close(self) -> None:
-        """Begin nothing more; what is under way ends with the connection."""
+        """Start no more lists; those in flight end with the connection."""
         self._closed = True
-        self._to_do.clear()
+        self._pending.clear()
 
     def _work(self) -> None:
-        while self._to_do:
+        while self._pending:
             try:
-                kind = self._to_do.popleft()
+                kind = self._pending.popleft()
             except IndexError:  # another reader was faster
                 return
-            found = self._pages[kind]
+            pages = self._pages[kind]
             try:
                 for page in self._read(kind):
-                    found.put(page)
+                    pages.put(page)
                     if self._closed:
                         return
-            except Exception as trouble:
-                found.put(trouble)
+            except Exception as error:
+                pages.put(error)
             finally:
-                found.put(None)
+                pages.put(None)

@@ -1,4 +1,4 @@
-"""Folds the entries of a journal and decides again, with the roles as they were configured."""
+"""Replays the entries of a journal and decides again, with the controllers as configured."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OUT_OF_TIME = (RejectionReason.OUT_OF_TIME, AdmissionReason.OUT_OF_TIME)
 
 @dataclass(slots=True)
 class Failures:
-    """Takes the place of a journal while something is decided again: keeps only what failed."""
+    """Replaces the journal while a cycle is decided again: records failures only."""
 
     found: list[Failure] = field(default_factory=list)
 
@@ -40,19 +40,19 @@ class Failures:
 
 @dataclass(slots=True)
 class ReplayResult:
-    """What came of all entries so far."""
+    """The differences found so far."""
 
-    different: int = 0  # plans that come out otherwise
-    cut_short: int = 0  # plans for which time ran out: here no time passes, so they are not compared
-    not_again: int = 0  # errors that do not come out again
-    unfolded: int = 0  # changes that could not be folded in, as when they were recorded
+    different: int = 0  # plans that differ
+    cut_short: int = 0  # plans that ran out of time; not compared, because no time passes in a replay
+    not_reproduced: int = 0  # errors that do not occur again
+    not_applied: int = 0  # changes that could not be applied, as when they were recorded
 
 
 class Replaying:
-    """All roles, as far as the journal was folded in."""
+    """All controllers, with the state after the entries replayed so far."""
 
     def __init__(self, settings: Settings) -> None:
-        played: tuple[Controller, ...] = (
+        controllers: tuple[Controller, ...] = (
             SchedulerController(profiles=settings.profiles, zone_care=settings.zone_care),
             AdmissionController(settings.profile, zone_care=settings.zone_care),
             ProvisioningController(),
@@ -61,82 +61,82 @@ class Replaying:
             NodeHealthController(),
             PodGrouperController(settings.profiles, settings.grouper),
         )
-        self.roles = {role.name: role for role in played}
-        self.verdict = ReplayResult()
+        self.controllers = {one.name: one for one in controllers}
+        self.result = ReplayResult()
 
-    def fold(self, entry: JournalEntry) -> None:
-        """Fold an entry in; a plan is decided again first, and compared."""
-        role = self.role_of(entry)
+    def apply(self, entry: JournalEntry) -> None:
+        """Apply an entry; a plan is decided again first, and compared."""
+        controller = self.controller_of(entry)
         match entry.kind:
             case EntryKind.CHANGE:
-                self._change(role, body_of(entry, Change))
+                self._change(controller, body_of(entry, Change))
             case EntryKind.OUTCOME:
-                role.settle(body_of(entry, Settled), entry.now)
+                controller.settle(body_of(entry, Settled), entry.now)
             case EntryKind.ASSUMED:
-                role.assume(body_of(entry, Plan), entry.now)
+                controller.assume(body_of(entry, Plan), entry.now)
             case EntryKind.PLAN:
                 recorded: Plan = body_of(entry, Plan)
-                self._compare(role, recorded, entry.now)
-                role.assume(recorded, entry.now)
+                self._compare(controller, recorded, entry.now)
+                controller.assume(recorded, entry.now)
 
-    def role_of(self, entry: JournalEntry) -> Controller:
+    def controller_of(self, entry: JournalEntry) -> Controller:
         name = entry.role or SchedulerController.name
-        if name not in self.roles:
-            known = ", ".join(sorted(self.roles))
+        if name not in self.controllers:
+            known = ", ".join(sorted(self.controllers))
             raise Damaged(f'entry {entry.sequence} is of the role "{name}"; this version has {known}')
-        return self.roles[name]
+        return self.controllers[name]
 
     def decide(self, entry: JournalEntry) -> tuple[Plan, list[Failure]]:
-        """What is decided at the moment of an entry, and what fails on the way."""
-        role = self.role_of(entry)
-        view = role.look(entry.now)
-        return (Plan(), []) if view is None else self._decide(role, view, entry.now)
+        """The plan decided at the time of an entry, and the failures."""
+        controller = self.controller_of(entry)
+        view = controller.look(entry.now)
+        return (Plan(), []) if view is None else self._decide(controller, view, entry.now)
 
-    def _decide(self, role: Controller, view: Any, now: float) -> tuple[Plan, list[Failure]]:
+    def _decide(self, controller: Controller, view: Any, now: float) -> tuple[Plan, list[Failure]]:
         failures = Failures()
         deciding = Deciding(failures, Containment(), lambda: lambda: 0.0)
-        return deciding.plan(role, view, now), failures.found
+        return deciding.plan(controller, view, now), failures.found
 
-    def _change(self, role: Controller, change: Change) -> None:
+    def _change(self, controller: Controller, change: Change) -> None:
         try:
-            role.fold([change])
-        except Exception:  # it was so when it was recorded: the state is built anew by the entries after it
-            self.verdict.unfolded += 1
+            controller.fold([change])
+        except Exception:  # as when it was recorded: later entries rebuild the state
+            self.result.not_applied += 1
 
-    def _compare(self, role: Controller, recorded: Plan, now: float) -> None:
-        view = role.look(now)
-        again = Plan() if view is None else self._decide(role, view, now)[0]
+    def _compare(self, controller: Controller, recorded: Plan, now: float) -> None:
+        view = controller.look(now)
+        again = Plan() if view is None else self._decide(controller, view, now)[0]
         if again == recorded:
             return
-        if recorded.left or any(_fault(action) in _OUT_OF_TIME for action in recorded.actions):
-            self.verdict.cut_short += 1
+        if recorded.left or any(_reason(action) in _OUT_OF_TIME for action in recorded.actions):
+            self.result.cut_short += 1
             return
-        failed = {action.gang for action in recorded.actions if _fault(action) in _INTERNAL}
-        if failed and view is not None and self._is_same_without(role, view, recorded, failed, now):
-            self.verdict.not_again += len(failed)
+        failed = {action.gang for action in recorded.actions if _reason(action) in _INTERNAL}
+        if failed and view is not None and self._is_same_without(controller, view, recorded, failed, now):
+            self.result.not_reproduced += len(failed)
         else:
-            self.verdict.different += 1
+            self.result.different += 1
 
     def _is_same_without(
-        self, role: Controller, view: Any, recorded: Plan, failed: set[Ref], now: float
+        self, controller: Controller, view: Any, recorded: Plan, failed: set[Ref], now: float
     ) -> bool:
-        """Whether all others come out the same, though what failed then does not fail now."""
-        others = [gang for gang in role.asking(view) if gang not in failed]
-        plan, _ = self._decide(role, role.only(view, others), now)
-        kept = tuple(action for action in recorded.actions if action.gang not in failed)
-        return plan == replace(recorded, actions=kept)
+        """Whether the plan is the same without the gangs that failed then and do not fail now."""
+        gangs = [gang for gang in controller.asking(view) if gang not in failed]
+        plan, _ = self._decide(controller, controller.only(view, gangs), now)
+        actions = tuple(action for action in recorded.actions if action.gang not in failed)
+        return plan == replace(recorded, actions=actions)
 
 
 def body_of(entry: JournalEntry, shape: Any) -> Any:
-    """The body of an entry as a value; what this version does not know is damage."""
+    """The body of an entry, decoded. Raises Damaged if this version does not know its format."""
     try:
         return entry.body_as(shape)
-    except Exception as trouble:
+    except Exception as error:
         what = f"entry {entry.sequence}, a {entry.kind} of the role {entry.role or SchedulerController.name}"
-        raise Damaged(f"{what}, is not one that this version of bayplan writes ({trouble!r})") from None
+        raise Damaged(f"{what}, is not one that this version of bayplan writes ({error!r})") from None
 
 
-def _fault(action: Action) -> RejectionReason | AdmissionReason | None:
+def _reason(action: Action) -> RejectionReason | AdmissionReason | None:
     match action:
         case ReportUnschedulable():
             return action.why.hindrance

@@ -1,6 +1,6 @@
-"""What the live view tells of everything that runs or waits: a row for each gang, Deployment and lone pod.
+"""The rows of the live view: one for each gang, Deployment and single pod, running or pending.
 
-Pods are counted as the scheduler sees them; what has no pods yet is read from its Workload.
+Pods are counted as the scheduler sees them; a gang without pods is read from its Workload.
 """
 
 from __future__ import annotations
@@ -21,52 +21,52 @@ from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.single_pod import lone_ref
 
 FINISHED, FAILED = "finished", "failed"
-WORDS = {
-    EntryState.INCOMPLETE: "its pods are being made",
+STATE_TEXTS = {
+    EntryState.INCOMPLETE: "creating pods",
     EntryState.READY: "next",
-    EntryState.BACKOFF: "tried again soon",
-    EntryState.PARKED: "waits for room",
-    EntryState.MAKING_ROOM: "others make room",
-    EntryState.COMMITTED: "is being bound",
-    EntryState.RUNNING: "runs",
+    EntryState.BACKOFF: "backing off",
+    EntryState.PARKED: "unschedulable",
+    EntryState.MAKING_ROOM: "waiting for victims to terminate",
+    EntryState.COMMITTED: "binding",
+    EntryState.RUNNING: "running",
 }
-_REFUSED = (EntryState.PARKED, EntryState.MAKING_ROOM)
+_UNSCHEDULABLE = (EntryState.PARKED, EntryState.MAKING_ROOM)
 Owner = tuple[str, str, str]  # kind, namespace, name
 
 
 @dataclass(frozen=True, slots=True)
 class ViewRow:
-    """One line: whose pods, how many, how they fare, and why they wait."""
+    """One row: the owner of pods, their number and state, and why they are pending."""
 
     kind: str
     name: str
     pods: int
     state: str
     why: str = ""
-    over: bool = False
+    finished: bool = False
     priority: int = 0
     since: float = 0.0
 
     @property
     def order(self) -> tuple[bool, int, float, str]:
-        """What is over comes last; before that the most important first, then the oldest."""
-        return self.over, -self.priority, self.since, self.name
+        """Finished rows last; before them higher priority first, then older ones."""
+        return self.finished, -self.priority, self.since, self.name
 
 
 @dataclass(slots=True)
 class _Group:
-    """The pods that belong together."""
+    """The pods of one row."""
 
     pods: list[Pod] = field(default_factory=list)
     gang: Ref | None = None
 
 
 def rows(cluster: LocalCluster) -> list[ViewRow]:
-    """Everything that wants room or has it, in order."""
+    """All rows in order."""
     with cluster.lock:
         state = cluster.scheduler.state
         groups: dict[Owner, _Group] = {}
-        for entry in state.entries():  # gangs whose pods are still to come
+        for entry in state.entries():  # includes gangs that have no pods yet
             if not entry.lone:
                 owner = entry.ref.kind, entry.ref.namespace, entry.ref.name
                 groups.setdefault(owner, _Group()).gang = entry.ref
@@ -75,12 +75,12 @@ def rows(cluster: LocalCluster) -> list[ViewRow]:
                 group = groups.setdefault(_owner_of_pod(cluster, key, pod), _Group())
                 group.pods.append(pod)
                 group.gang = pod.gang
-        found = {owner: _row(cluster, owner, group) for owner, group in groups.items()}
+        by_owner = {owner: _row(cluster, owner, group) for owner, group in groups.items()}
         for workload in cluster.store.list(WORKLOADS).items:
             owner = _owner(workload)
-            if owner not in found or (found[owner].over and _waits(workload)):
-                found[owner] = _queued(owner, workload)
-    return sorted(found.values(), key=lambda row: row.order)
+            if owner not in by_owner or (by_owner[owner].finished and _is_pending(workload)):
+                by_owner[owner] = _queued(owner, workload)
+    return sorted(by_owner.values(), key=lambda row: row.order)
 
 
 def _row(cluster: LocalCluster, owner: Owner, group: _Group) -> ViewRow:
@@ -88,56 +88,56 @@ def _row(cluster: LocalCluster, owner: Owner, group: _Group) -> ViewRow:
     refs = [group.gang] if group.gang is not None else [lone_ref(pod.key) for pod in pods if not pod.over]
     entries = [entry for ref in refs if (entry := state.gangs.queue.entries.get(ref)) is not None]
     entry = next((one for one in entries if one.place is not EntryState.RUNNING), None)
-    told = state.told(entry.ref) if entry is not None and entry.place in _REFUSED else None
+    rejection = state.told(entry.ref) if entry is not None and entry.place in _UNSCHEDULABLE else None
     since = entry.since if entry is not None else min((pod.created for pod in pods), default=0.0)
-    words, over = _state(pods, entry.place if entry is not None else None)
+    text, finished = _state(pods, entry.place if entry is not None else None)
     return ViewRow(
         owner[0],
         shown_name(group.gang) if group.gang is not None else owner[2],
         len(pods),
-        words,
-        cluster.words(told, entry.ref) if told is not None and entry is not None and not over else "",
-        over,
+        text,
+        cluster.words(rejection, entry.ref) if rejection and entry and not finished else "",
+        finished,
         max((pod.wants.priority for pod in pods), default=entry.priority if entry is not None else 0),
         since,
     )
 
 
 def _state(pods: Iterable[Pod], place: EntryState | None) -> tuple[str, bool]:
-    """How a group fares, in words, and whether it is over."""
+    """The state of a group as text, and whether it is finished."""
     pods = list(pods)
     live = [pod for pod in pods if not pod.over]
     if pods and not live:
         return (FINISHED if all(pod.succeeded for pod in pods) else FAILED), True
     if pods and all(pod.leaving for pod in live):
-        return "is being deleted", False
+        return "terminating", False
     placed = sum(bool(pod.node) for pod in live)
     if place is None or place is EntryState.RUNNING or placed == len(live) > 0:
-        return WORDS[EntryState.RUNNING], False
-    told = WORDS[place]
-    return (f"{counted(placed, 'pod')} of {len(live)} run; {told}" if placed else told), False
+        return STATE_TEXTS[EntryState.RUNNING], False
+    text = STATE_TEXTS[place]
+    return (f"{placed} of {counted(len(live), 'pod')} running; {text}" if placed else text), False
 
 
 def _queued(owner: Owner, workload: Object) -> ViewRow:
-    """What a Workload without pods says."""
+    """The row of a Workload without pods."""
     spec, conditions = workload["spec"], (workload.get("status") or {}).get("conditions") or ()
     count = sum(int(one.get("count", 1)) for one in spec.get("podSets") or ())
     created = seconds(workload["metadata"].get("creationTimestamp", ""))
     why = next((str(one.get("message", "")) for one in conditions if one["type"] == "QuotaReserved"), "")
     if _has(workload, "Finished"):
-        words, why = FINISHED, ""
+        text, why = FINISHED, ""
     elif not spec.get("active", True):
-        words = "is deactivated"
+        text = "deactivated"
     elif _has(workload, "Admitted"):
-        words, why = WORDS[EntryState.INCOMPLETE], ""
+        text, why = STATE_TEXTS[EntryState.INCOMPLETE], ""
     else:
-        words = f"waits in queue {spec.get('queueName') or '(none)'}"
+        text = f"pending in queue {spec.get('queueName') or '(none)'}"
     priority = int(spec.get("priority") or 0)
-    return ViewRow(owner[0], owner[2], count, words, why, words == FINISHED, priority, created)
+    return ViewRow(owner[0], owner[2], count, text, why, text == FINISHED, priority, created)
 
 
 def _owner(workload: Object) -> Owner:
-    """What a Workload was made for, or itself."""
+    """The owner of a Workload, or the Workload itself."""
     meta = workload["metadata"]
     for reference in meta.get("ownerReferences") or ():
         if reference.get("controller"):
@@ -146,11 +146,11 @@ def _owner(workload: Object) -> Owner:
 
 
 def _owner_of_pod(cluster: LocalCluster, key: PodKey, pod: Pod) -> Owner:
-    """The gang of a pod, or what made it: of a ReplicaSet that is its Deployment."""
+    """The gang of a pod, or its owner: for a ReplicaSet, its Deployment."""
     if pod.gang is not None:
         return pod.gang.kind, pod.gang.namespace, pod.gang.name
-    found = cluster.store.find(PODS_KIND, key.namespace, key.name)
-    meta = found["metadata"] if found is not None else {}
+    stored = cluster.store.find(PODS_KIND, key.namespace, key.name)
+    meta = stored["metadata"] if stored is not None else {}
     if job_set := (meta.get("labels") or {}).get(JOB_SET_NAME):
         return "JobSet", key.namespace, job_set
     for reference in meta.get("ownerReferences") or ():
@@ -162,7 +162,7 @@ def _owner_of_pod(cluster: LocalCluster, key: PodKey, pod: Pod) -> Owner:
     return "Pod", key.namespace, key.name
 
 
-def _waits(workload: Object) -> bool:
+def _is_pending(workload: Object) -> bool:
     return not _has(workload, "Finished") and not _has(workload, "Admitted")
 
 

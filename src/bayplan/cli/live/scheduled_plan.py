@@ -1,11 +1,11 @@
-"""What would become of a gang that the scheduler places: where its pods would start, or why not."""
+"""Plans a gang that the scheduler places: where its pods would start, or why not."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bayplan.cli.live.gang_explanation import decided, nearest_lines, parts_text, too_large
+from bayplan.cli.live.gang_explanation import decide_now, nearest_lines, parts_text, too_large
 from bayplan.cli.live.pending_explanation import Sections
 from bayplan.cli.live.scheduled_state import Scheduled
 from bayplan.cli.live.scheduled_submissions import ScheduledSubmission
@@ -24,7 +24,7 @@ HOSTS_MAX = 16
 
 @dataclass(slots=True)
 class ScheduledPlan:
-    """What was decided about all gangs of one submission together."""
+    """The decisions about all gangs of one submission together."""
 
     pods: int = 0
     minimum: int = 0
@@ -32,105 +32,107 @@ class ScheduledPlan:
     victims: list[Pod] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     nearest: list[str] = field(default_factory=list)
-    too_large: list[str] = field(default_factory=list)  # pods that no node could ever take
+    too_large: list[str] = field(default_factory=list)  # pods that fit no node, even an empty one
 
     @property
     def starting(self) -> int:
         return sum(self.nodes.values())
 
 
-def try_out(live: Live, scheduled: Scheduled, one: ScheduledSubmission) -> ScheduledPlan:
-    """Decide on it, and believe what was decided: those that follow find the rest of the room."""
-    found, role = ScheduledPlan(), scheduled.role
+def plan_scheduled(live: Live, scheduled: Scheduled, one: ScheduledSubmission) -> ScheduledPlan:
+    """Decide on a submission and assume the decision: later submissions get the remaining capacity."""
+    result, controller = ScheduledPlan(), scheduled.controller
     for ref in one.refs:
-        waiting, charter = role.state.waiting(ref), role.state.charter_of(ref)
-        plan = decided(role, ref, live.now)
-        role.assume(plan, live.now)
-        found.pods += len(waiting)
-        found.minimum += charter.minimum if charter is not None else 0
+        pending, spec = controller.state.waiting(ref), controller.state.charter_of(ref)
+        plan = decide_now(controller, ref, live.now)
+        controller.assume(plan, live.now)
+        result.pods += len(pending)
+        result.minimum += spec.minimum if spec is not None else 0
         for action in plan.actions:
             match action:
                 case Bind(_, pod, node):
-                    found.nodes[node] = found.nodes.get(node, 0) + 1
+                    result.nodes[node] = result.nodes.get(node, 0) + 1
                     live.state.apply(PodSeen(replace(pod, node=node, gang=None, pod_set="", ours=False)))
                 case PreemptPod(pod) if not action.undoes:
-                    found.victims.append(pod)
+                    result.victims.append(pod)
                 case ReportUnschedulable():
-                    found.reasons.append(role.told(ref, action.why))
-                    found.too_large += too_large(role, ref)
-                    found.nearest += nearest_lines(action.why.misfit)
-    return found
+                    result.reasons.append(controller.told(ref, action.why))
+                    result.too_large += too_large(controller, ref)
+                    result.nearest += nearest_lines(action.why.misfit)
+    return result
 
 
 def answer_parts(
     live: Live, scheduled: Scheduled, one: ScheduledSubmission, *, full: bool
 ) -> tuple[bool, str, Sections, dict[str, Any]]:
-    """Whether it would start now, that in a sentence, the details, and the same for machines."""
-    role = scheduled.role
-    pods = tuple(pod for ref in one.refs for pod in role.state.waiting(ref))
-    found = try_out(live, scheduled, one)
-    sections: Sections = {"asks for": [f"{count} x {shape}" for shape, count in parts_text(pods).items()]}
+    """Whether it would start now, a sentence, sections, and the JSON record."""
+    controller = scheduled.controller
+    pods = tuple(pod for ref in one.refs for pod in controller.state.waiting(ref))
+    result = plan_scheduled(live, scheduled, one)
+    sections: Sections = {"requests": [f"{count} x {shape}" for shape, count in parts_text(pods).items()]}
     if not pods:
-        sections["asks for"] = ["no pods are in the files"]
-    if len(one.refs) == 1 and found.minimum > 1:
-        sections["needs"] = [f"{counted(found.minimum, 'pod')} at once"]
+        sections["requests"] = ["the files contain no pods"]
+    if len(one.refs) == 1 and result.minimum > 1:
+        sections["needs"] = [f"{counted(result.minimum, 'pod')} at once"]
     elif len(one.refs) > 1:
-        sections["needs"] = ["nothing in common: each pod stands for itself"]
-    starts = bool(found.nodes) and (len(one.refs) == 1 or found.starting == found.pods)
-    if found.nodes:
-        sections["where"] = _where(scheduled, found, full=full)
-    if found.victims:
-        sections["has to go first"] = [
-            f"{pod.key}, priority {pod.wants.priority}, on {pod.node}" for pod in found.victims
+        sections["needs"] = ["no minimum: each pod is scheduled on its own"]
+    starts = bool(result.nodes) and (len(one.refs) == 1 or result.starting == result.pods)
+    if result.nodes:
+        sections["where"] = _where(scheduled, result, full=full)
+    if result.victims:
+        sections["preempts"] = [
+            f"{pod.key}, priority {pod.wants.priority}, on {pod.node}" for pod in result.victims
         ]
-    if found.too_large:
-        sections["too large"] = list(dict.fromkeys(found.too_large))
-    if found.nearest:
-        sections["closest"] = [found.nearest[0].removeprefix("closest: ")]
+    if result.too_large:
+        sections["too large"] = list(dict.fromkeys(result.too_large))
+    if result.nearest:
+        sections["closest"] = [result.nearest[0].removeprefix("closest: ")]
     if one.notes:
         sections["note"] = list(one.notes)
-    some = "" if found.starting == found.pods else f": {found.starting} of {counted(found.pods, 'pod')}"
-    why = next((" ".join(reason.split()) for reason in found.reasons), NOT_TRIED)
-    told = f"would start now{some}" if starts else f"would wait: {why}"
-    if found.nodes and not starts:
-        told = f"would start in part{some}: {why}"
-    return starts, f"{one.title}: {told}", sections, _record(one, found, starts, why)
+    some = "" if result.starting == result.pods else f": {result.starting} of {counted(result.pods, 'pod')}"
+    why = next((" ".join(reason.split()) for reason in result.reasons), NOT_TRIED)
+    text = f"would start now{some}" if starts else f"would be pending: {why}"
+    if result.nodes and not starts:
+        text = f"would start partly{some}: {why}"
+    return starts, f"{one.title}: {text}", sections, _record(one, result, starts, why)
 
 
-def take_up(live: Live, scheduled: Scheduled, demand: QueuedGang, action: Admit) -> None:
-    """A gang of a queue that would be admitted: its pods take room that the scheduler no longer has."""
+def assume_admitted(live: Live, scheduled: Scheduled, queued_gang: QueuedGang, action: Admit) -> None:
+    """Count the pods of a queued gang that would be admitted as bound, so that their capacity is used."""
     hosts = live.state.holdings.hosts
-    requests = {pod_set.name: pod_set.requests for pod_set in demand.gang.root.pod_sets()}
-    source, number = demand.gang.source, 0
-    for given in action.admission.given:
-        for share in given.place.shares if given.place is not None else ():
+    requests = {pod_set.name: pod_set.requests for pod_set in queued_gang.gang.root.pod_sets()}
+    source, number = queued_gang.gang.source, 0
+    for pod_set in action.admission.given:
+        for share in pod_set.place.shares if pod_set.place is not None else ():
             node = hosts.get(share.values[-1], share.values[-1])
             if node not in scheduled.labels:
                 continue
             for _ in range(share.count):
                 number += 1
                 key = PodKey(source.namespace, f"{source.name}/{number}")
-                pod = Pod(key, f"{demand.gang.uid}-{number}", {PODS: 1, **requests[given.name]}, node=node)
-                scheduled.role.fold([PodSeen(pod)])
+                pod = Pod(
+                    key, f"{queued_gang.gang.uid}-{number}", {PODS: 1, **requests[pod_set.name]}, node=node
+                )
+                scheduled.controller.fold([PodSeen(pod)])
 
 
-def _where(scheduled: Scheduled, found: ScheduledPlan, *, full: bool) -> list[str]:
-    nodes = sorted(found.nodes.items())
-    lines = [scheduled.where(found.nodes)]
+def _where(scheduled: Scheduled, result: ScheduledPlan, *, full: bool) -> list[str]:
+    nodes = sorted(result.nodes.items())
+    lines = [scheduled.where(result.nodes)]
     lines += [f"{node}: {counted(count, 'pod')}" for node, count in nodes[: None if full else HOSTS_MAX]]
     left = len(nodes) - HOSTS_MAX
     return lines if full or left <= 0 else [*lines, f"and {counted(left, 'more host')}; --full names them"]
 
 
-def _record(one: ScheduledSubmission, found: ScheduledPlan, starts: bool, why: str) -> dict[str, Any]:
+def _record(one: ScheduledSubmission, result: ScheduledPlan, starts: bool, why: str) -> dict[str, Any]:
     ref: Ref = one.refs[0]
     record: dict[str, Any] = {
         "gang": one.title,
         "namespace": ref.namespace,
         "name": one.title.partition("/")[2],
         "admitted": starts,
-        "nodes": dict(sorted(found.nodes.items())),
-        "preempts": [str(pod.key) for pod in found.victims],
+        "nodes": dict(sorted(result.nodes.items())),
+        "preempts": [str(pod.key) for pod in result.victims],
         "notes": list(one.notes),
     }
     return record if starts else record | {"message": why}

@@ -1,4 +1,4 @@
-"""What the scheduler sees in a cluster right now: jobs, pod groups and plain pods."""
+"""The scheduler's state of a live cluster: jobs, pod groups and plain pods, listed once."""
 
 from __future__ import annotations
 
@@ -31,58 +31,60 @@ from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.state.cluster.node_state import FLAT
 
 NEEDED = (NODES, PODS_KIND, *KINDS)
-"""Kinds without which nothing can be said; others that may not be read are left out of account."""
+"""Kinds that must be readable; other kinds that the user may not list are skipped."""
 DEFAULT = "default-scheduler"
-"""The scheduler of pods that name none."""
+"""The scheduler of pods whose schedulerName is empty."""
 FINISHED = ("Complete", "Completed", "Failed")
 
 
 @dataclass(slots=True)
 class Scheduled:
-    """The scheduler's own state, and the objects it was read from."""
+    """The scheduler controller with the state of a cluster, and the objects it was read from."""
 
-    role: SchedulerController
-    jobs: dict[Ref, Object] = field(default_factory=dict)  # Jobs and JobSets that no other job made
+    controller: SchedulerController
+    jobs: dict[Ref, Object] = field(default_factory=dict)  # Jobs and JobSets that no other job owns
     pods: dict[PodKey, PodWire] = field(default_factory=dict)
     labels: dict[str, Mapping[str, str]] = field(default_factory=dict)  # by node
     unread: list[str] = field(default_factory=list)  # kinds that the user may not list
 
     def levels(self) -> dict[str, tuple[str, ...]]:
         """The levels of every topology."""
-        clusters = self.role.state.store.nodes.clusters
+        clusters = self.controller.state.store.nodes.clusters
         return {name: one.topology.levels for name, one in sorted(clusters.items()) if name != FLAT.name}
 
     def where(self, nodes: Iterable[str]) -> str:
         """The smallest domain that holds these nodes, and how many they are: `rack b1/r1, 2 hosts`."""
-        found = sorted(set(nodes))
-        on = f"host {found[0]}" if len(found) == 1 else counted(len(found), "host")
+        names = sorted(set(nodes))
+        on = f"host {names[0]}" if len(names) == 1 else counted(len(names), "host")
         for levels in self.levels().values():
-            paths = [[self.labels.get(node, {}).get(level) for level in levels] for node in found]
+            paths = [[self.labels.get(node, {}).get(level) for level in levels] for node in names]
             shared = _shared(paths)
             above = [level for level in levels[: len(shared)] if level != HOSTNAME]
             if above:
                 level = short_levels(levels)[above[-1]]
                 return f"{level} {'/'.join(shared[: len(above)])}, {on}"
-        return on if found else ""
+        return on if names else ""
 
     def owner(self, key: PodKey) -> OwnerReference | None:
-        """The controller that made a pod."""
+        """The controller that owns a pod."""
         wire = self.pods.get(key)
         owners = (wire.metadata.owner_references or ()) if wire is not None else ()
         return next((one for one in owners if one.controller), None)
 
 
 def read_scheduled(live: Live) -> Scheduled:
-    """List and fold everything that the scheduler looks at. Kinds that the cluster lacks are left out."""
-    found = Scheduled(SchedulerController(profiles=live.settings.profiles, zone_care=live.settings.zone_care))
-    found.role.fold(_changes(live, found))  # all at once: many nodes are laid out together
-    return found
+    """List everything that the scheduler watches and apply it. Kinds that the cluster lacks are skipped."""
+    scheduled = Scheduled(
+        SchedulerController(profiles=live.settings.profiles, zone_care=live.settings.zone_care)
+    )
+    scheduled.controller.fold(_changes(live, scheduled))  # in one batch: nodes are indexed together
+    return scheduled
 
 
-def _changes(live: Live, found: Scheduled) -> Iterator[Change]:
-    role = found.role
-    live.ahead.begin(role.kinds)
-    for kind in role.kinds:
+def _changes(live: Live, scheduled: Scheduled) -> Iterator[Change]:
+    controller = scheduled.controller
+    live.ahead.begin(controller.kinds)
+    for kind in controller.kinds:
         try:
             listed = live.listed(kind)
         except NotServed:
@@ -92,12 +94,12 @@ def _changes(live: Live, found: Scheduled) -> Iterator[Change]:
         except Forbidden:
             if kind in NEEDED and kind is not TOPOLOGIES:
                 raise
-            found.unread.append(kind.plural)
+            scheduled.unread.append(kind.plural)
             continue
         for one in listed:
-            _note(found, kind.kind, one)
-            yield from role.decode(Event(Happened.SEEN, kind, one))
-    yield from role.gathered()
+            _note(scheduled, kind.kind, one)
+            yield from controller.decode(Event(Happened.SEEN, kind, one))
+    yield from controller.gathered()
 
 
 def since_text(live: Live, at: float) -> str:
@@ -106,16 +108,16 @@ def since_text(live: Live, at: float) -> str:
 
 
 def pods_by_node(pods: Iterable[Pod]) -> dict[str, int]:
-    """How many of the pods each node has, by name."""
-    found: dict[str, int] = {}
+    """The number of pods on each node, by node name."""
+    counts: dict[str, int] = {}
     for pod in pods:
         if pod.node:
-            found[pod.node] = found.get(pod.node, 0) + 1
-    return dict(sorted(found.items()))
+            counts[pod.node] = counts.get(pod.node, 0) + 1
+    return dict(sorted(counts.items()))
 
 
 def queued_owners(live: Live) -> set[tuple[str, str, str]]:
-    """Kind, namespace and name of everything that a Workload of a queue stands for."""
+    """Kind, namespace and name of every owner of a Workload."""
     return {
         (str(owner.get("kind", "")), ref.namespace, str(owner.get("name", "")))
         for ref, one in live.workloads.items()
@@ -124,25 +126,25 @@ def queued_owners(live: Live) -> set[tuple[str, str, str]]:
 
 
 def is_queued(wire: PodWire) -> bool:
-    """Whether a pod is admitted by a queue: alone, in a group, or as a part of a job."""
+    """Whether a pod is admitted by a queue: on its own, in a group, or as part of a job."""
     labels = wire.metadata.labels or {}
     return QUEUE in labels or labels.get(MANAGED) == "true"
 
 
 def job_ref(job: Object) -> Ref:
-    """How the scheduler calls the gang of a Job or JobSet."""
+    """The reference of the gang of a Job or JobSet."""
     meta = job["metadata"]
     return Ref("kueue", job["kind"], meta.get("namespace") or "default", meta["name"])
 
 
 def finished(job: Object) -> Object | None:
-    """The condition that says how a job ended; None while it has not."""
+    """The condition that says how a job finished; None if it has not."""
     conditions = (job.get("status") or {}).get("conditions") or []
-    over = [one for one in conditions if one.get("type") in FINISHED and one.get("status") == "True"]
-    return over[0] if over else None
+    ended = [one for one in conditions if one.get("type") in FINISHED and one.get("status") == "True"]
+    return ended[0] if ended else None
 
 
-def held_back(job: Object) -> bool:
+def is_suspended_job(job: Object) -> bool:
     """Whether a job is suspended by its own flag."""
     return is_suspended(Field(job))
 
@@ -159,27 +161,27 @@ def schedulers_of(job: Object) -> list[str]:
 
 
 def names_of(live: Live) -> str:
-    """The scheduler names that are ours, for people."""
+    """The scheduler names of Bayplan's profiles, as text."""
     return ", ".join(live.settings.profiles) or SCHEDULER
 
 
-def _note(found: Scheduled, kind: str, one: Any) -> None:
+def _note(scheduled: Scheduled, kind: str, one: Any) -> None:
     match kind:
         case "Pod":
-            found.pods[PodKey(one.metadata.namespace or "default", one.metadata.name)] = one
+            scheduled.pods[PodKey(one.metadata.namespace or "default", one.metadata.name)] = one
         case "Node":
-            found.labels[one.metadata.name] = one.metadata.labels or {}
+            scheduled.labels[one.metadata.name] = one.metadata.labels or {}
         case JOBS.kind | JOB_SETS.kind:
             owners = Field(one).at("metadata", "ownerReferences").items()
             if not any(owner.at("kind").text() == JOB_SETS.kind for owner in owners):
-                found.jobs[job_ref(one)] = one
+                scheduled.jobs[job_ref(one)] = one
 
 
 def _shared(paths: list[list[str | None]]) -> list[str]:
-    """What all paths begin with."""
-    found: list[str] = []
+    """The common prefix of all paths."""
+    prefix: list[str] = []
     for values in zip(*paths, strict=False):
         if None in values or len(set(values)) > 1:
             break
-        found.append(str(values[0]))
-    return found
+        prefix.append(str(values[0]))
+    return prefix

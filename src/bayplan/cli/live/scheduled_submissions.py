@@ -1,4 +1,4 @@
-"""What would be submitted without a queue: jobs, pod groups and pods, in the scheduler's state."""
+"""Submissions without a queue: jobs, pod groups and pods, applied to a copy of the scheduler's state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from bayplan.backends.remote.decoding import Wire
-from bayplan.cli.live.planned_pods import PODS_MAX, born, job_pods, pod_count
+from bayplan.cli.live.planned_pods import PODS_MAX, as_created, job_pods, pod_count
 from bayplan.cli.live.scheduled_state import DEFAULT, Scheduled, names_of, read_scheduled
 from bayplan.cli.live.state import Live
 from bayplan.dialects.api import Event, Happened, Kind
@@ -30,23 +30,23 @@ from bayplan.state.scheduling.single_pod import lone_ref
 
 Object = dict[str, Any]
 KNOWN = {(kind.group, kind.version, kind.kind): kind for kind in (*GANG_KINDS, kai.POD_GROUPS)}
-FOLDED = {"Job": JOBS, "JobSet": JOB_SETS}
-SUSPENDED = "it is suspended: nothing starts before its suspend flag is taken away"
+APPLIED = {"Job": JOBS, "JobSet": JOB_SETS}
+SUSPENDED = "it is suspended: nothing starts until its suspend flag is removed"
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduledSubmission:
-    """A gang to try, or pods of one controller of which each stands for itself."""
+    """A gang to plan, or the pods of one owner that are scheduled each on its own."""
 
     title: str
     refs: tuple[Ref, ...]
-    order: int  # of the document that brings it first
+    order: int  # of the document that contains it first
     notes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class DraftObjects:
-    """Everything of the files that the scheduler would see, in its order."""
+    """The objects in the files that the scheduler would see."""
 
     live: Live
     find: Find
@@ -58,54 +58,57 @@ class DraftObjects:
     number: int = 0
 
     def state(self) -> Scheduled:
-        """The scheduler's state, read when it is needed first."""
+        """The scheduler's state, read at the first use."""
         if self.scheduled is None:
             self.scheduled = read_scheduled(self.live)
         return self.scheduled
 
     def add_group(self, kind: Kind, obj: Object, title: str, order: int) -> None:
-        """A PodGroup, a CompositePodGroup or a Workload of the gang API."""
+        """Add a PodGroup, a CompositePodGroup or a Workload of the gang API."""
         self.orders.setdefault(title, order)
-        self._fold(kind, born(obj, self._next(), self.live.now))
+        self._apply(kind, as_created(obj, self._next(), self.live.now))
         meta, dialect = obj["metadata"], KAI if kind.group == kai.POD_GROUPS.group else GANG
         self.groups[title] = Ref(dialect, kind.kind, meta["namespace"], meta["name"])
 
     def add_job(self, obj: Object, title: str, order: int, notes: Iterable[str] = ()) -> None:
-        """A job, or a pod, of which our scheduler places the pods. ValueError if they are too many."""
+        """Add a job or pod that Bayplan schedules. Raises ValueError if it has too many pods."""
         self.orders.setdefault(title, order)
-        for words in notes:
-            self._note(title, words)
+        for note in notes:
+            self._note(title, note)
         count = pod_count(Field(obj), self.find)
         if count > PODS_MAX:
             raise ValueError(
-                f"{title} has {count:,} pods; without a queue, a plan takes at most {PODS_MAX:,}"
+                f"{title} has {count:,} pods; without a queue, a plan accepts at most {PODS_MAX:,}"
             )
-        job = born(obj, self._next(), self.live.now)
-        if obj["kind"] in FOLDED:
-            started = {**job, "spec": {**self._ours(job["spec"], title, obj["kind"]), "suspend": False}}
-            self._fold(FOLDED[obj["kind"]], started)
+        job = as_created(obj, self._next(), self.live.now)
+        if obj["kind"] in APPLIED:
+            started = {
+                **job,
+                "spec": {**self._with_our_scheduler(job["spec"], title, obj["kind"]), "suspend": False},
+            }
+            self._apply(APPLIED[obj["kind"]], started)
         if is_suspended(Field(obj)):
             self._note(title, SUSPENDED)
         for pod in job_pods(job, self.find, self.live.now):
             self._add_pod(pod, title)
 
     def gangs(self) -> Iterator[ScheduledSubmission]:
-        """Every gang once, in the order in which the files bring it."""
+        """Every gang once, in the order of the files."""
         if self.scheduled is None:
             return
-        role = self.scheduled.role
-        role.fold(role.gathered())
+        controller = self.scheduled.controller
+        controller.fold(controller.gathered())
         seen: dict[Ref, list[str]] = {}
         for title, keys in self.members.items():
-            pods = [role.state.store.pods[key] for key in keys if key in role.state.store.pods]
+            pods = [controller.state.store.pods[key] for key in keys if key in controller.state.store.pods]
             for pod in pods:
                 if pod.gang is not None:
                     seen.setdefault(pod.gang, []).append(title)
             if lone := tuple(lone_ref(pod.key) for pod in pods if pod.gang is None):
                 yield ScheduledSubmission(title, lone, self.orders[title], tuple(self.notes.get(title, ())))
         for title, ref in self.groups.items():
-            if ref.kind != "Workload":  # of those, what pods name are gangs
-                root = role.reading.forest.root_of(ref) if ref.dialect == GANG else ref
+            if ref.kind != "Workload":  # its gangs are those that pods name
+                root = controller.reading.forest.root_of(ref) if ref.dialect == GANG else ref
                 seen.setdefault(root, []).append(title)
         for ref, titles in seen.items():
             notes = dict.fromkeys(note for title in titles for note in self.notes.get(title, ()))
@@ -114,51 +117,56 @@ class DraftObjects:
             yield ScheduledSubmission(title, (ref,), order, tuple(notes))
 
     def _add_pod(self, pod: Object, title: str) -> None:
-        spec = self._named(pod["spec"], title)
+        spec = self._named_by_us(pod["spec"], title)
         name = spec.get("priorityClassName")
         if name and spec.get("priority") is None:
             known: Any = self.find("PriorityClass", "", name)
             spec = {**spec, "priority": int((known or {}).get("value") or 0)}
-        made = born({**pod, "spec": spec}, self._next(), self.live.now)
-        key = PodKey(made["metadata"].get("namespace") or "default", made["metadata"]["name"])
+        created = as_created({**pod, "spec": spec}, self._next(), self.live.now)
+        key = PodKey(created["metadata"].get("namespace") or "default", created["metadata"]["name"])
         self.members.setdefault(title, []).append(key)
-        self._fold(PODS_KIND, made)
+        self._apply(PODS_KIND, created)
 
-    def _ours(self, spec: Object, title: str, kind: str) -> Object:
-        """The spec of a Job or JobSet whose pods name us."""
+    def _with_our_scheduler(self, spec: Object, title: str, kind: str) -> Object:
+        """The spec of a Job or JobSet with Bayplan as the scheduler of its pods."""
         if kind == "Job":
             template = spec["template"]
-            return {**spec, "template": {**template, "spec": self._named(template["spec"], title)}}
+            return {**spec, "template": {**template, "spec": self._named_by_us(template["spec"], title)}}
         parts = []
         for part in spec.get("replicatedJobs") or []:
             inner = part["template"]["spec"]
-            parts.append({**part, "template": {**part["template"], "spec": self._ours(inner, title, "Job")}})
+            parts.append(
+                {
+                    **part,
+                    "template": {**part["template"], "spec": self._with_our_scheduler(inner, title, "Job")},
+                }
+            )
         return {**spec, "replicatedJobs": parts}
 
-    def _named(self, spec: Object, title: str) -> Object:
-        """Pods that name another scheduler are tried as if they named ours, and that is told."""
+    def _named_by_us(self, spec: Object, title: str) -> Object:
+        """The pod spec with Bayplan as its scheduler; a note says so if it names another one."""
         named = spec.get("schedulerName") or DEFAULT
         if named in self.live.settings.profiles:
             return spec
         ours = next(iter(self.live.settings.profiles))
         self._note(
             title,
-            f"as it is written, its pods go to the scheduler {named}; this is what would happen with"
+            f"as written, its pods are for the scheduler {named}; this is what would happen with"
             f" schedulerName: {names_of(self.live)} in the pod template",
         )
         return {**spec, "schedulerName": ours}
 
-    def _note(self, title: str, words: str) -> None:
+    def _note(self, title: str, note: str) -> None:
         notes = self.notes.setdefault(title, [])
-        if words not in notes:
-            notes.append(words)
+        if note not in notes:
+            notes.append(note)
 
-    def _fold(self, kind: Kind, obj: Object) -> None:
+    def _apply(self, kind: Kind, obj: Object) -> None:
         state = self.state()
-        found: Any = Wire(kind).object(msgspec.json.encode(obj)) if kind.wire is not None else obj
+        decoded: Any = Wire(kind).object(msgspec.json.encode(obj)) if kind.wire is not None else obj
         if kind is PODS_KIND:
-            state.pods[PodKey(found.metadata.namespace or "default", found.metadata.name)] = found
-        state.role.fold(state.role.decode(Event(Happened.SEEN, kind, found)))
+            state.pods[PodKey(decoded.metadata.namespace or "default", decoded.metadata.name)] = decoded
+        state.controller.fold(state.controller.decode(Event(Happened.SEEN, kind, decoded)))
 
     def _next(self) -> int:
         self.number += 1
@@ -166,7 +174,7 @@ class DraftObjects:
 
 
 def kind_of_group(obj: Object) -> Kind | None:
-    """The kind of a group as far as the scheduler reads it; None for anything else."""
+    """The kind of a pod group that the scheduler reads; None for any other object."""
     group, _, version = str(obj.get("apiVersion", "")).partition("/")
     kind = str(obj.get("kind", ""))
     if (group, kind) == (GANG_API, "PodGroup") and version not in POD_GROUPS:

@@ -1,4 +1,4 @@
-"""What a cluster is like right now: everything that admission looks at, listed once and folded."""
+"""The state of a live cluster: everything that admission reads, listed once."""
 
 from __future__ import annotations
 
@@ -50,38 +50,38 @@ Object = dict[str, Any]
 
 @dataclass(slots=True)
 class Live:
-    """A cluster as it was a moment ago."""
+    """The state of a cluster, as listed at the start of the command."""
 
     backend: RemoteBackend
     now: float
-    namespace: str  # where to look if nobody says
+    namespace: str  # the default namespace
     settings: Settings = DEFAULTS
-    changes: list[Change] = field(default_factory=list)  # all that there is
-    workloads: dict[Ref, Object] = field(default_factory=dict)  # those that are over among them
+    changes: list[Change] = field(default_factory=list)  # from all listed objects
+    workloads: dict[Ref, Object] = field(default_factory=dict)  # including finished ones
     state: AdmissionState = field(default_factory=AdmissionState)
-    no_queues: str = ""  # the sentence for a cluster that does not serve the queue API
-    lists: dict[Kind, list[Any]] = field(default_factory=dict)  # what was read already, by kind
+    no_queues: str = ""  # the error message if the cluster does not serve the queue API
+    lists: dict[Kind, list[Any]] = field(default_factory=dict)  # already listed objects, by kind
     progress: Progress = field(default_factory=Progress)
     ahead: ReadingAhead = field(init=False)
 
     def __post_init__(self) -> None:
         self.ahead = ReadingAhead(partial(pages, self.backend))
 
-    def imagined(self) -> Live:
-        """The same with a state of its own, to try things on."""
+    def copy(self) -> Live:
+        """The same cluster with its own admission state, for simulations."""
         state = AdmissionState(self.settings.zone_care)
         state.apply_all(self.changes)
         return replace(self, state=state)
 
     def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        """One object, fresh from the cluster; None if there is none."""
+        """Read one object from the cluster; None if it does not exist."""
         return get(self.backend, kind, namespace, name)
 
     def has_namespace(self, name: str) -> bool:
         return name in self.state.rules.namespaces
 
     def require_queues(self) -> None:
-        """One sentence if the cluster does not serve the queue API."""
+        """Raise an error if the cluster does not serve the queue API."""
         if self.no_queues:
             raise click.ClickException(self.no_queues)
 
@@ -91,7 +91,7 @@ class Live:
         return {level for cluster in clusters for level in cluster.topology.levels}
 
     def listed(self, kind: Kind) -> list[Any]:
-        """All objects of a kind; each kind is read once."""
+        """All objects of a kind; each kind is listed once."""
         if kind not in self.lists:
             self.lists[kind] = list(self.progress.counted(kind.plural, self.ahead.items(kind)))
         return self.lists[kind]
@@ -99,7 +99,7 @@ class Live:
 
 @dataclass(frozen=True, slots=True)
 class ClusterTarget:
-    """Which cluster, which namespace, and whose clock."""
+    """The cluster, namespace, clock and settings of a command."""
 
     kubeconfig: Path | None
     context: str | None
@@ -109,80 +109,80 @@ class ClusterTarget:
 
     @contextmanager
     def live(self) -> Iterator[Live]:
-        """The state of the cluster; trouble with it is told in one sentence."""
+        """The state of the cluster; API errors become one-line errors of the command."""
         try:
             backend = connect(self.kubeconfig, self.context)
-        except ApiError as trouble:
-            raise click.ClickException(str(trouble)) from None
+        except ApiError as error:
+            raise click.ClickException(str(error)) from None
         try:
             namespace = self.namespace or backend.access.namespace
             state = AdmissionState(self.settings.zone_care)
-            found = Live(backend, self.clock.wall(), namespace, self.settings, state=state)
-            with collector_paused(), closing(found.ahead):
-                read(found)
-                yield found
-        except ApiError as trouble:
-            raise click.ClickException(str(trouble)) from None
+            live = Live(backend, self.clock.wall(), namespace, self.settings, state=state)
+            with collector_paused(), closing(live.ahead):
+                read(live)
+                yield live
+        except ApiError as error:
+            raise click.ClickException(str(error)) from None
         finally:
             backend.close(0)
 
 
-def reaches_a_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options that say which cluster, and how it is run; the command gets them as one `target`."""
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of commands that read a cluster; the command gets them as one `target`."""
 
     @click.option(
         "--kubeconfig",
         type=click.Path(path_type=Path),
-        help="Default: KUBECONFIG, ~/.kube/config, or the pod's own account.",
+        help="Default: KUBECONFIG, ~/.kube/config, or the service account of the pod.",
     )
     @click.option("--context", help="A context of the kubeconfig (default: its current one).")
-    @click.option("-n", "--namespace", help="Default: that of the context.")
+    @click.option("-n", "--namespace", help="Default: the namespace of the context.")
     @takes_configuration
     @click.pass_context
     @wraps(command)
-    def wrapped(ctx: click.Context, /, **given: Any) -> Any:
+    def wrapped(ctx: click.Context, /, **options: Any) -> Any:
         clock: Clock = ctx.obj or SystemClock()
-        where = (given.pop("kubeconfig"), given.pop("context"), given.pop("namespace"))
-        target = ClusterTarget(*where, clock, given.pop("settings"))
-        return ctx.invoke(command, target=target, **given)
+        where = (options.pop("kubeconfig"), options.pop("context"), options.pop("namespace"))
+        target = ClusterTarget(*where, clock, options.pop("settings"))
+        return ctx.invoke(command, target=target, **options)
 
     return wrapped
 
 
 def read(live: Live) -> None:
-    """List everything that admission looks at, and fold it. Nothing is watched, nothing is written.
+    """List everything that admission reads, and apply it to the state. Nothing is watched or written.
 
-    A cluster that does not serve the queue API may have gangs of other families: the rest is read.
+    A cluster that does not serve the queue API may have gangs of other APIs: the rest is read.
     """
-    live.ahead.begin((NODES, PODS_KIND, api_kinds.WORKLOADS, *RULES, *zones.KINDS))  # the long ones first
+    live.ahead.begin((NODES, PODS_KIND, api_kinds.WORKLOADS, *RULES, *zones.KINDS))  # long lists first
     try:
         workloads = _listed(live, api_kinds.WORKLOADS)
     except NotServed as missing:
         workloads, live.no_queues = [], str(missing)
     live.workloads = {source(Field(one), "Workload"): one for one in workloads}
-    for kind in (*RULES, NODES, api_kinds.WORKLOADS, PODS_KIND):  # gangs first: they account for their pods
+    for kind in (*RULES, NODES, api_kinds.WORKLOADS, PODS_KIND):  # gangs before their pods
         if kind.group == api_kinds.GROUP and live.no_queues:
             continue
-        found = workloads if kind is api_kinds.WORKLOADS else _listed(live, kind)
-        for one in found:
+        objects = workloads if kind is api_kinds.WORKLOADS else _listed(live, kind)
+        for one in objects:
             live.changes += events.decode(Event(Happened.SEEN, kind, one), live.settings.resources)
-    reading = zones.NumaReportDecoder()
+    decoder = zones.NumaReportDecoder()
     for kind in zones.KINDS:
-        for one in _if_any(live, kind):
-            live.changes += reading.decode(Event(Happened.SEEN, kind, one))
+        for one in _listed_if_served(live, kind):
+            live.changes += decoder.decode(Event(Happened.SEEN, kind, one))
     live.state.apply_all(live.changes)
 
 
 def checked_namespace(live: Live, name: str) -> str:
-    """A namespace that exists; one sentence if it does not."""
+    """The namespace; an error if it does not exist."""
     if not live.has_namespace(name):
         near = closest(name, live.state.rules.namespaces)
         raise click.ClickException(f"there is no namespace {name}{f'; did you mean {near}?' if near else ''}")
     return name
 
 
-def _if_any(live: Live, kind: Kind) -> list[Any]:
-    """All objects of a kind that need not be there, nor be anything that whoever asks may read."""
+def _listed_if_served(live: Live, kind: Kind) -> list[Any]:
+    """All objects of an optional kind; none if it is not served or the user may not list it."""
     try:
         return live.listed(kind)
     except (NotServed, Forbidden):
@@ -190,27 +190,27 @@ def _if_any(live: Live, kind: Kind) -> list[Any]:
 
 
 def get(backend: RemoteBackend, kind: Kind, namespace: str, name: str) -> Object | None:
-    """One object; None if there is none, or no such kind."""
+    """One object; None if it or its kind does not exist."""
     status, body = backend.request("GET", kind.path(quote(namespace), quote(name)), b"", SECONDS)
     if status == 404:
         return None
     if status != 200:
         raise trouble_of(status, body, kind, backend.access)
-    found: Object = Wire(kind).object(body)
-    return found
+    decoded: Object = Wire(kind).object(body)
+    return decoded
 
 
 def events_about(live: Live, namespace: str, names: set[tuple[str, str]]) -> list[Object]:
-    """The events of a namespace about objects given by kind and name, in the order they happened."""
-    found = []
+    """The events of a namespace about objects given by kind and name, oldest first."""
+    about = []
     for kind, name in sorted(names):  # events of one second keep this order
         chosen = replace(EVENTS, field_selector=f"involvedObject.kind={kind},involvedObject.name={name}")
-        found += [one for page in pages(live.backend, chosen, namespace) for one in page]
-    return sorted(found, key=event_time)
+        about += [one for page in pages(live.backend, chosen, namespace) for one in page]
+    return sorted(about, key=event_time)
 
 
 def event_time(event: Object) -> str:
-    """When an event happened last."""
+    """The last time an event occurred."""
     series = event.get("series") or {}
     times = (
         series.get("lastObservedTime"),
@@ -222,7 +222,7 @@ def event_time(event: Object) -> str:
 
 
 def _listed(live: Live, kind: Kind) -> list[Any]:
-    """All objects of a kind. A server that knows only the older version of our API is read in that."""
+    """All objects of a kind. A server that serves only the older version of the queue API is read in that."""
     try:
         return live.listed(kind)
     except NotServed:
@@ -230,23 +230,23 @@ def _listed(live: Live, kind: Kind) -> list[Any]:
             raise
     older = replace(kind, version=OLDER)
     try:
-        found = live.listed(older)
+        objects = live.listed(older)
     except NotServed:
         raise NotServed(
             f"{live.backend.access.server} has no queues: it does not serve {kind.plural} of {kind.group};"
-            " install the definitions with: bayplan install"
+            " install the CRDs with: bayplan install"
         ) from None
     from bayplan.backends.conversion import convert  # noqa: PLC0415 — few servers need it
 
-    return [convert(one, kind.api_version) if kind.kind in PLAIN else one for one in found]
+    return [convert(one, kind.api_version) if kind.kind in PLAIN else one for one in objects]
 
 
 def pages(backend: RemoteBackend, kind: Kind, namespace: str = "") -> Pages:
-    """All objects of a kind, page by page; Trouble if the server does not give them."""
+    """All objects of a kind, page by page. Raises ApiError if the server does not return them."""
     wire, token = Wire(kind), ""
-    whole = kind.path(quote(namespace))
+    base = kind.path(quote(namespace))
     while True:
-        path = collection(kind, limit=PAGE, **{"continue": token}).replace(kind.path(), whole, 1)
+        path = collection(kind, limit=PAGE, **{"continue": token}).replace(kind.path(), base, 1)
         status, body = backend.request("GET", path, b"", SECONDS)
         if status != 200:
             raise trouble_of(status, body, kind, backend.access)

@@ -1,4 +1,4 @@
-"""What somebody is about to submit: each document as the Workload it would become, checked as by the API."""
+"""Submissions read from files: each document as the Workload it would become, validated as by the API."""
 
 from __future__ import annotations
 
@@ -37,30 +37,30 @@ CLASSES = {
 }
 COPIES_MAX = 1000
 SET_UP = {kind.kind: kind for kind in (*RULES, *CLASSES.values())}
-"""What gangs refer to; it may stand in the same files."""
+"""Kinds that gangs refer to; such objects may be in the same files."""
 BUILT_IN = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 API = f"{GROUP}/{VERSION}"
-TICK = 0.001  # seconds between two submissions of one file
+TICK = 0.001  # seconds between the creation of two submissions
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """One gang of a queue to try."""
+    """One queued gang to plan."""
 
     title: str
-    demand: QueuedGang
-    order: int = 0  # of the document that brings it
+    queued_gang: QueuedGang
+    order: int = 0  # of the document that contains it
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """Everything that the files bring."""
+    """Everything that the files contain."""
 
     gangs: tuple[Submission | ScheduledSubmission, ...]  # in their order
     problems: tuple[InputProblem, ...]
-    scheduled: Scheduled | None = None  # if a gang needs no queue
-    skipped: tuple[str, ...] = ()  # objects that are no gangs
+    scheduled: Scheduled | None = None  # if a gang names no queue
+    skipped: tuple[str, ...] = ()  # objects that are not gangs
 
 
 class InvalidSubmission(Exception):
@@ -68,38 +68,38 @@ class InvalidSubmission(Exception):
 
 
 def submissions(live: Live, documents: Iterable[InputDocument]) -> Submitted:
-    """Every gang of every document in their order, and everything that is wrong."""
-    intake = SubmissionReader(live)
+    """Every gang of every document in order, and all problems."""
+    reader = SubmissionReader(live)
     problems: list[InputProblem] = []
     ordered = list(enumerate(documents))
-    for is_rule in (True, False):  # queues and classes first, wherever they stand in the files
+    for is_rule in (True, False):  # queues and classes first, wherever they are in the files
         for order, document in ordered:
             where = f"line {document.line}" if document.line else ""
             try:
                 if (document.kind in SET_UP) is is_rule:
-                    intake.take(document, order)
+                    reader.add(document, order)
             except (InvalidSubmission, ValueError) as trouble:
                 problems += [InputProblem(document.file, where, line) for line in str(trouble).split("\n")]
     try:
-        intake.take_groups()
+        reader.add_groups()
     except (InvalidSubmission, ValueError) as trouble:
         problems += [InputProblem("", "", line) for line in str(trouble).split("\n")]
-    found = [*intake.found, *(() if problems else intake.drafts.gangs())]
-    if not found and not problems:
+    gangs = [*reader.queued, *(() if problems else reader.drafts.gangs())]
+    if not gangs and not problems:
         problems = [
             InputProblem(document.file, f"line {document.line}" if document.line else "", _no_gang(document))
             for _, document in ordered
         ]
-    found.sort(key=lambda one: one.order)
-    return Submitted(tuple(found), tuple(problems), intake.drafts.scheduled, tuple(intake.skipped))
+    gangs.sort(key=lambda one: one.order)
+    return Submitted(tuple(gangs), tuple(problems), reader.drafts.scheduled, tuple(reader.skipped))
 
 
 class SubmissionReader:
-    """Takes documents one by one: gangs of queues, gangs of the scheduler, and what they need."""
+    """Reads documents one by one: queued gangs, gangs of the scheduler, and objects that they refer to."""
 
     def __init__(self, live: Live) -> None:
         self.live = live
-        self.found: list[Submission] = []
+        self.queued: list[Submission] = []
         self.skipped: list[str] = []
         self.classes: dict[tuple[str, str], Object] = {}  # priority classes of the files, by kind and name
         self.groups: dict[tuple[str, str], list[tuple[int, Object]]] = {}  # pods of groups in queues
@@ -108,8 +108,8 @@ class SubmissionReader:
         self.drafts = DraftObjects(live, self.find)
         self.seen: set[tuple[str, str]] = set()
 
-    def take(self, document: InputDocument, order: int) -> None:
-        """Take in one document. Unwelcome or ValueError if it cannot be submitted."""
+    def add(self, document: InputDocument, order: int) -> None:
+        """Add one document. Raises InvalidSubmission or ValueError if it cannot be submitted."""
         if document.body.errors:
             raise InvalidSubmission("\n".join(str(error) for error in document.body.errors))
         obj: Any = document.body.value
@@ -135,8 +135,8 @@ class SubmissionReader:
         else:
             self.skipped.append(_no_gang(document))
 
-    def take_groups(self) -> None:
-        """Pods of one group that name a queue are one gang."""
+    def add_groups(self) -> None:
+        """Add the groups of pods that name a queue, each as one gang."""
         for (namespace, name), members in self.groups.items():
             pods = [Field(obj) for _, obj in members]
             title = f"pod group {namespace}/{name}"
@@ -144,19 +144,17 @@ class SubmissionReader:
             fast = pods[0].at("metadata", "annotations", FAST_ADMISSION).text() == "true"
             if len(pods) < total and not fast:
                 have = f"{len(pods)} of its {total} pods are in the files"
-                raise InvalidSubmission(
-                    f"{title}: {have}; it is admitted when all are there: give the others too"
-                )
+                raise InvalidSubmission(f"{title}: {have}; it is admitted when all exist: add the others")
             made = group_workload(pods, self.find)
             self._add(_with_priority(self.find, made), title, members[0][0])
 
     def _once(self, title: str, group: str) -> None:
         if (group, title) in self.seen:
-            raise InvalidSubmission(f"{title} is there twice")
+            raise InvalidSubmission(f"{title} is in the files twice")
         self.seen.add((group, title))
 
     def _set_up(self, obj: Object, kind: Kind) -> None:
-        """A queue, or what else gangs refer to: it is there as soon as the files are submitted."""
+        """Add a queue or another object that gangs refer to, as if it existed in the cluster."""
         named = _with_namespace(self.live, obj, 0) if kind.namespaced else obj
         title = f"{kind.kind} {Field(named).at('metadata', 'name').text()}"
         if kind.kind in CLASSES:
@@ -178,7 +176,7 @@ class SubmissionReader:
         return _with_priority(self.find, _checked(self.rules, (GROUP, "workloads"), made, title))
 
     def _job(self, job: Object, title: str, order: int) -> None:
-        """A job in a queue, a pod of a group in a queue, or a job that the scheduler places."""
+        """Add a queued job, a pod of a queued group, or a job that the scheduler places."""
         field = Field(job)
         _check_job(field, self.find, title)
         kind = KINDS[job["kind"]]
@@ -201,22 +199,22 @@ class SubmissionReader:
         if kind is not None:
             known = Kind(kind.group, kind.version, obj["kind"], kind.plural)
             if self.live.get(known, namespace, name) is not None:
-                raise InvalidSubmission(_there_already(title, namespace, name))
+                raise InvalidSubmission(_exists_already(title, namespace, name))
 
     def _add(self, workload: Object, title: str, order: int, notes: Sequence[str] = ()) -> None:
-        found = _submission(self.live, workload, title, order, len(self.found))
-        self.found.append(replace(found, notes=tuple(notes)))
+        submission = _submission(self.live, workload, title, order, len(self.queued))
+        self.queued.append(replace(submission, notes=tuple(notes)))
 
 
 def _no_gang(document: InputDocument) -> str:
     known = ", ".join(KINDS)
-    return f"{document.kind or 'this'} is no gang; give a Workload, a PodGroup or one of {known}"
+    return f"{document.kind or 'this'} is not a gang; give a Workload, a PodGroup or one of {known}"
 
 
 def _check_workload(obj: Object, title: str) -> None:
     field = Field(obj)
     read_demand(field)
-    _refuse_errors(field, title)
+    _reject_errors(field, title)
 
 
 def _with_namespace(live: Live, obj: Object, order: int) -> Object:
@@ -229,7 +227,7 @@ def _with_namespace(live: Live, obj: Object, order: int) -> Object:
 
 
 def _accepted(rules: Registry, kind: str, obj: Object, title: str) -> Object:
-    """A job as the webhooks would let it pass."""
+    """A job after the mutating and validating webhooks."""
     known = KINDS[kind]
     return _checked(rules, (known.group, known.plural), obj, title)
 
@@ -243,7 +241,7 @@ def _checked(rules: Registry, resource: tuple[str, str], obj: Object, title: str
 
 
 def _of_job(find: Find, job: Object, title: str) -> Iterator[tuple[Object, str]]:
-    """One Workload, or as many as the job is gangs."""
+    """The Workload of a job, or one for each of its replicas."""
     field, meta = Field(job), job["metadata"]
     queue = (meta.get("labels") or {}).get(QUEUE, "")
     spec: Object = {"queueName": queue, "active": True, "podSets": pod_sets(field, find)}
@@ -260,23 +258,23 @@ def _of_job(find: Find, job: Object, title: str) -> Iterator[tuple[Object, str]]
 
 
 def _check_job(job: Field, find: Find, title: str) -> None:
-    """What a job says must be readable before it is copied into a Workload."""
+    """Validate a job before it is copied into a Workload."""
     job_gang(job, find)
     for part in parts(job, find):
         for key in ("initContainers", "containers"):
             for container in part.template.at("spec", key).items():
                 if not isinstance(container.value, dict):
                     container.error(f"must be a mapping, not {type_name(container.value)}")
-    _refuse_errors(job, title)
+    _reject_errors(job, title)
 
 
-def _refuse_errors(field: Field, title: str) -> None:
+def _reject_errors(field: Field, title: str) -> None:
     if field.errors:
         raise InvalidSubmission("\n".join(f"{title}: {error}" for error in field.errors))
 
 
 def _finder(live: Live, classes: Mapping[tuple[str, str], Object]) -> Find:
-    """Objects that a job refers to: a queue if it names none, priority classes, a TrainJob's runtime."""
+    """Look up objects that a job refers to: the default queue, priority classes, a TrainJob's runtime."""
     runtimes = {
         "TrainingRuntime": ("trainingruntimes", True),
         "ClusterTrainingRuntime": ("clustertrainingruntimes", False),
@@ -324,21 +322,25 @@ def _class_value(find: Find, kind: str, name: str) -> int:
 
 def _submission(live: Live, workload: Object, title: str, order: int, number: int) -> Submission:
     field = Field(workload)
-    found = read_demand(field, live.settings.resources)
-    _refuse_errors(field, title)
-    source = found.gang.source
+    queued_gang = read_demand(field, live.settings.resources)
+    _reject_errors(field, title)
+    source = queued_gang.gang.source
     _check_namespace(live, source.namespace, title)
     live.require_queues()
-    _refuse_known(live, title)
-    if found.entrance not in live.state.rules.entrances:
+    _reject_existing(live, title)
+    if queued_gang.entrance not in live.state.rules.entrances:
         here = sorted(name for space, name in live.state.rules.entrances if space == source.namespace)
         known = f"there are {', '.join(here)}" if here else "there is none"
-        named = f"there is no LocalQueue {found.gang.queue}" if found.gang.queue else "names no LocalQueue"
+        named = (
+            f"there is no LocalQueue {queued_gang.gang.queue}"
+            if queued_gang.gang.queue
+            else "names no LocalQueue"
+        )
         raise InvalidSubmission(f"{title}: {named} in namespace {source.namespace}; {known}")
-    gang = replace(found.gang, uid=f"planned-{number}")
+    gang = replace(queued_gang.gang, uid=f"planned-{number}")
     at = live.now + TICK * number
-    demand = replace(found, gang=gang, created=at, queued=at, admission=None)
-    return Submission(title, demand, order)
+    planned = replace(queued_gang, gang=gang, created=at, queued=at, admission=None)
+    return Submission(title, planned, order)
 
 
 def _check_namespace(live: Live, namespace: str, title: str) -> None:
@@ -348,12 +350,12 @@ def _check_namespace(live: Live, namespace: str, title: str) -> None:
         raise InvalidSubmission(f"{title}: there is no namespace {namespace}{meant}")
 
 
-def _there_already(title: str, namespace: str, name: str) -> str:
+def _exists_already(title: str, namespace: str, name: str) -> str:
     return f"{title} is in the cluster already; see: bayplan explain {namespace}/{name}"
 
 
-def _refuse_known(live: Live, title: str) -> None:
-    """What is in the cluster already need not be planned."""
+def _reject_existing(live: Live, title: str) -> None:
+    """Reject a gang that is in the cluster already."""
     kind, _, rest = title.partition(" ")
     namespace, _, name = rest.partition(",")[0].partition("/")
     for ref, one in live.workloads.items():
@@ -362,4 +364,4 @@ def _refuse_known(live: Live, title: str) -> None:
         owners = one.get("metadata", {}).get("ownerReferences") or []
         owned = any((o.get("kind"), o.get("name")) == (kind, name) for o in owners)
         if owned or (kind == "Workload" and ref.name == name):
-            raise InvalidSubmission(_there_already(title, namespace, name))
+            raise InvalidSubmission(_exists_already(title, namespace, name))

@@ -1,4 +1,4 @@
-"""The way out to a terminal for tables, drawings and live views, which are cleaned like any other text."""
+"""A rich console for drawings and live views that removes control characters from what it prints."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from bayplan.dialects.kube.fields.terminal_text import clean
 
 
 def console(**options: Any) -> Console:
-    """A console for tables, drawings and live views; brackets in a text are no markup."""
+    """A console without markup: brackets in texts are printed as they are."""
     return _CleanConsole(**{"markup": False, "emoji": False, "highlight": False, **options})
 
 
 class _CleanConsole(Console):
-    """Cleans what is shown, but not what it says to the terminal itself: colours, and where to write."""
+    """Cleans text segments; control segments (colours, cursor moves) pass."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for one in super().render(renderable, options):

@@ -1,4 +1,4 @@
-"""The zones inside a node for a terminal: what each has left, and which pods are meant for it."""
+"""The NUMA zones of nodes as text: what each has free, and which pods are assigned to it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from bayplan.placement.numa.columns import NumaColumns, narrowed
 NODES_MAX = 8  # drawn one by one
 POLICIES = {
     TopologyManagerPolicy.NONE: "does not align",
-    TopologyManagerPolicy.BEST_EFFORT: "aligns {} if it can",
+    TopologyManagerPolicy.BEST_EFFORT: "aligns {} if possible",
     TopologyManagerPolicy.RESTRICTED: "aligns {} with as few zones as possible",
-    TopologyManagerPolicy.SINGLE_ZONE: "insists on one zone for {}",
+    TopologyManagerPolicy.SINGLE_ZONE: "requires one zone for {}",
 }
-Guests = Mapping[int, Mapping[str, int]]
-"""By zone, how many pods of what."""
+PodsByZone = Mapping[int, Mapping[str, int]]
+"""Zone number → pod set or container → number of pods."""
 
 
-def zone_lines(report: NodeZones, guests: Guests | None = None) -> Iterator[str]:
+def zone_lines(report: NodeZones, pods_by_zone: PodsByZone | None = None) -> Iterator[str]:
     """A node with its zones, one line each."""
     what = "the pod" if report.alignment.scope is TopologyManagerScope.POD else "each container"
     yield f"{report.node}: {POLICIES[report.alignment.policy].format(what)}"
@@ -36,27 +36,28 @@ def zone_lines(report: NodeZones, guests: Guests | None = None) -> Iterator[str]
             for name, short in names.items()
             if name in zone.available
         ]
-        pods = (guests or {}).get(zone.number, {})
-        meant = ", ".join(f"{count} × {name}" for name, count in pods.items())
-        yield f"  zone {zone.number}: {', '.join(left) or 'nothing'} free{f'  ← {meant}' if meant else ''}"
+        pods = (pods_by_zone or {}).get(zone.number, {})
+        assigned = ", ".join(f"{count} × {name}" for name, count in pods.items())
+        marks = f"  ← {assigned}" if assigned else ""
+        yield f"  zone {zone.number}: {', '.join(left) or 'nothing'} free{marks}"
 
 
-def guests_of(
+def zone_pods(
     gang: Gang, pods: Mapping[str, Mapping[int, int]], columns: NumaColumns, rules: ZoneRules
 ) -> dict[int, dict[int, dict[str, int]]]:
-    """By row and zone, how many containers (or pods, where they are aligned whole) of each pod set."""
-    found: dict[int, dict[int, dict[str, int]]] = {}
+    """By row and zone, how many containers (or pods, where the scope is the pod) of each pod set."""
+    by_row: dict[int, dict[int, dict[str, int]]] = {}
     sets = {pod_set.name: pod_set for pod_set in gang.root.pod_sets()}
     rows = sorted({row for counts in pods.values() for row in counts})
     for row in rows[:NODES_MAX]:
-        room, zones = narrowed(columns, np.array([row])), found.setdefault(row, {})
+        room, zones = narrowed(columns, np.array([row])), by_row.setdefault(row, {})
         for name, counts in pods.items():
             for _ in range(counts.get(row, 0)):
-                room = _seat(zones, sets[name], room, rules)
-    return found
+                room = _assign(zones, sets[name], room, rules)
+    return by_row
 
 
-def _seat(
+def _assign(
     zones: dict[int, dict[str, int]], pod_set: PodSet, room: NumaColumns, rules: ZoneRules
 ) -> NumaColumns:
     if pod_set.zones is None:
@@ -68,11 +69,11 @@ def _seat(
     return aligned_use(room, pod_set, np.zeros(1, np.int64), np.ones(1, np.int64), rules)
 
 
-def as_found(
+def current_zones(
     reports: Mapping[str, NodeZones], names: Sequence[str], columns: NumaColumns
 ) -> dict[str, NodeZones]:
-    """The reports with what the columns say is left; names are those of the rows."""
-    found = {}
+    """The reports with the free amounts of the columns; `names` are the nodes of the rows."""
+    updated = {}
     for row, name in enumerate(names):
         report = reports.get(name)
         if report is not None:
@@ -81,16 +82,20 @@ def as_found(
                 replace(zone, available={what: left[columns.resources[what]][at] for what in zone.available})
                 for at, zone in enumerate(report.zones)
             )
-            found[name] = replace(report, zones=tuple(zones))
-    return found
+            updated[name] = replace(report, zones=tuple(zones))
+    return updated
 
 
-def drawn(nodes: Sequence[str], reports: Mapping[str, NodeZones], guests: Mapping[str, Guests]) -> list[str]:
-    """Some nodes; those that tell nothing are counted."""
-    told = [name for name in nodes if name in reports]
-    lines = [line for name in told[:NODES_MAX] for line in zone_lines(reports[name], guests.get(name))]
-    lines += _rest(len(told) - NODES_MAX, "more with zones")
-    return lines + list(_rest(len(nodes) - len(told), "without a report of their zones"))
+def drawn(
+    nodes: Sequence[str], reports: Mapping[str, NodeZones], pods_by_zone: Mapping[str, PodsByZone]
+) -> list[str]:
+    """The zones of nodes; nodes without a report are counted."""
+    reported = [name for name in nodes if name in reports]
+    lines = [
+        line for name in reported[:NODES_MAX] for line in zone_lines(reports[name], pods_by_zone.get(name))
+    ]
+    lines += _rest(len(reported) - NODES_MAX, "more with NUMA zones")
+    return lines + list(_rest(len(nodes) - len(reported), "without a NUMA report"))
 
 
 def _rest(number: int, what: str) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""Where the pods of admitted gangs stand, drawn topology by topology with the code of `bayplan place`."""
+"""Draws the placement of queued gangs, one drawing for each topology."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def drawn(
     *,
     full: bool = False,
 ) -> list[str]:
-    """One drawing for each topology in which the gang has a place."""
+    """One drawing for each topology in which the gang is placed."""
     lines: list[str] = []
     for topology, supply in sorted(supplies.items()):
         placed = {
-            given.name: given.place
-            for given in admission.given
-            if given.place is not None and topology in _topologies(given.flavors, flavors)
+            pod_set.name: pod_set.place
+            for pod_set in admission.given
+            if pod_set.place is not None and topology in _topologies(pod_set.flavors, flavors)
         }
         if placed:
             part = only(gang, placed)
@@ -37,7 +37,7 @@ def drawn(
 
 
 def drawn_misfit(gang: Gang, misfit: Misfit, supply: CapacitySnapshot) -> list[str]:
-    """The domain that came closest."""
+    """The drawing of the domain that came closest."""
     return [text.plain for text in draw(take_picture(gang, Placement({}, misfit), supply))]
 
 
@@ -46,13 +46,13 @@ def _topologies(chosen: Mapping[str, str], flavors: Mapping[str, Flavor]) -> set
 
 
 def only(gang: Gang, wanted: Mapping[str, object]) -> Gang:
-    """The gang without the pod sets that are not wanted."""
+    """The gang with only the given pod sets."""
     pod_sets = tuple(pod_set for pod_set in gang.root.pod_sets() if pod_set.name in wanted)
     return replace(gang, root=replace(gang.root, members=pod_sets, minimum=len(pod_sets)))
 
 
 def tolerating(gang: Gang, tolerations: tuple[Toleration, ...]) -> Gang:
-    """The gang as its pods are on a flavor that makes them tolerate something."""
+    """The gang with the tolerations of a flavor added to its pods."""
     return replace(gang, root=_tolerating(gang.root, tolerations)) if tolerations else gang
 
 

@@ -1,4 +1,4 @@
-"""A line on standard error that says what a command is doing, if that takes long."""
+"""Shows on standard error what a command is doing, if that takes long."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from typing import TextIO, TypeVar
 
 SHOWN_AFTER = 0.5
-"""Seconds after the start of the command: on a terminal, where the line is taken away again."""
-TOLD_AFTER = 2.0
-"""The same elsewhere, where it stays."""
+"""Seconds after the start of the command, on a terminal, where the line is erased again."""
+LOGGED_AFTER = 2.0
+"""Seconds if standard error is not a terminal, where the line stays."""
 STAGE_SECONDS = 0.5
-"""How long a stage takes at least before it is worth a line of its own."""
+"""The shortest stage that is shown, in seconds."""
 COUNT_STEP = 500
 CLEAR = "\r\x1b[K"
 
@@ -22,21 +22,21 @@ Item = TypeVar("Item")
 
 
 class Progress:
-    """What is being done now. A timer shows it, so that a single long step is seen as well."""
+    """The current stage of a command. A timer shows it, so that a single long step is visible as well."""
 
     def __init__(self, stream: TextIO | None = None, after: float | None = None) -> None:
         self.stream = sys.stderr if stream is None else stream
         self.terminal = self.stream.isatty()
         if after is None:
-            after = SHOWN_AFTER if self.terminal else TOLD_AFTER
+            after = SHOWN_AFTER if self.terminal else LOGGED_AFTER
         self.due, self.stage_seconds = time.monotonic() + after, min(after, STAGE_SECONDS)
-        self.text = ""  # of the stage that runs
+        self.text = ""  # of the current stage
         self.shown = False
         self.lock = threading.Lock()
 
     @contextmanager
     def stage(self, text: str) -> Iterator[None]:
-        """Something that may take long; told once it does."""
+        """A stage that is shown once it takes long."""
         self.text, self.shown = text, False
         timer = threading.Timer(max(self.stage_seconds, self.due - time.monotonic()), self._show)
         timer.daemon = True
@@ -51,7 +51,7 @@ class Progress:
                 self.text = ""
 
     def counted(self, what: str, items: Iterable[Item]) -> Iterator[Item]:
-        """The items, read under a stage that says how many came so far."""
+        """The items, read in a stage that shows how many were read so far."""
         with self.stage(f"reading {what}"):
             for number, item in enumerate(items, 1):
                 if number % COUNT_STEP == 0:

@@ -1,4 +1,4 @@
-"""Aligned tables for a terminal, and times and ages in a few letters."""
+"""Aligned tables for a terminal, and short texts for times and ages."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], right: Iterabl
 
 
 def say(lines: Iterable[str]) -> None:
-    """Print lines, with escapes for whatever could steer a terminal."""
+    """Print lines, with control characters escaped."""
     for line in lines:
         echo(printable(line))
 
 
 def say_json(data: Any) -> None:
-    """Print for machines."""
+    """Print JSON."""
     echo_json(data)
 
 
@@ -52,10 +52,10 @@ def age(seconds: float) -> str:
 
 
 def moment(seconds: float) -> str:
-    """A time of day with its date, in UTC; what lies behind the last date is on the last date."""
+    """A date and time in UTC; later times than Python supports are shown as the last date."""
     return datetime.fromtimestamp(min(max(seconds, 0.0), LATEST), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def percent(share: float) -> str:
-    """A share in whole percent."""
+    """A ratio in whole percent."""
     return f"{share * 100:.0f}%"

@@ -1,4 +1,4 @@
-"""A tree of domains for a terminal: what was free, what the gang takes, the rest folded away."""
+"""Draws a tree of domains for a terminal: free capacity and what the gang takes; other domains are folded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bayplan.placement.cluster.topology_tree import Bools
 
 LINES_MAX = 60
 COLUMNS_MAX = 3
-RUN_MIN = 4  # as many hosts in the same state become one line
+RUN_MIN = 4  # this many hosts in the same state are joined in one line
 
 Numbers = NDArray[np.float64]  # exact up to 2^53, and free of overflow beyond
 
@@ -36,7 +36,7 @@ class DrawingLine:
     takes: tuple[str, ...] = ()
     pods: str = ""
     folded: bool = False
-    hides: bool = False  # folded, though the gang touches it
+    hides: bool = False  # folded, though the gang uses it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +59,7 @@ class Picture:
 
 
 def take_picture(gang: Gang, placement: Placement, supply: CapacitySnapshot) -> Picture:
-    """What the gang takes from which leaf; for a misfit, the domain that came closest."""
+    """What the gang takes from each leaf; for a misfit, the domain that came closest."""
     wants = {pod_set.name: pod_set.requests for pod_set in gang.root.pod_sets()}
     pods = {name: np.zeros(supply.leaves) for name in wants} if placement.ok else {}
     for name, here in pods.items():
@@ -85,7 +85,7 @@ def take_picture(gang: Gang, placement: Placement, supply: CapacitySnapshot) -> 
 
 
 def draw(picture: Picture, *, full: bool = False) -> list[Text]:
-    """The lines of the drawing, aligned. Without `full`, never more than a screen or two."""
+    """The lines of the drawing, aligned. Without `full`, at most about LINES_MAX lines."""
     if not picture.supply.leaves:
         return []
     lowest = picture.supply.tree.lowest
@@ -93,22 +93,22 @@ def draw(picture: Picture, *, full: bool = False) -> list[Text]:
         return _aligned(picture, list(_lines(picture, lowest, None)))
     lines: list[DrawingLine] = []
     for depth in range(lowest, -1, -1):
-        for most in (12, 6, 3):
-            lines = list(_lines(picture, depth, most))
-            whole = not any(line.hides and line.depth < depth for line in lines)
-            if whole and len(lines) <= LINES_MAX:
+        for limit in (12, 6, 3):
+            lines = list(_lines(picture, depth, limit))
+            complete = not any(line.hides and line.depth < depth for line in lines)
+            if complete and len(lines) <= LINES_MAX:
                 return _aligned(picture, lines)
     return _aligned(picture, lines)
 
 
 def _columns(gang: Gang) -> tuple[str, ...]:
-    """The resources that matter: those asked for, the most telling first."""
+    """The requested resources, devices first."""
     asked = {n for pod_set in gang.root.pod_sets() for n in pod_set.requests if not n.startswith(ALIGNED)}
     return tuple(sorted(asked, key=importance)[:COLUMNS_MAX])
 
 
 def _free(supply: CapacitySnapshot, resource: str, rows: Bools) -> Numbers:
-    """What is free on those rows, by leaf."""
+    """The free amount on the given rows, by leaf."""
     if resource not in supply.resources:
         return np.zeros(supply.leaves)
     row = supply.resources[resource]
@@ -133,25 +133,25 @@ def _closest(placement: Placement, supply: CapacitySnapshot) -> Numbers:
     if near is not None and near.domain:
         level = len(near.domain) - 1
         sizes = range(supply.tree.size(level))
-        found = next((one for one in sizes if supply.tree.path(level, one) == near.domain), None)
-        if found is not None:
-            marked[slice(*supply.tree.leaf_range(level, found))] = 1
+        domain = next((one for one in sizes if supply.tree.path(level, one) == near.domain), None)
+        if domain is not None:
+            marked[slice(*supply.tree.leaf_range(level, domain))] = 1
     return marked
 
 
 def _fits(gang: Gang, misfit: Misfit, supply: CapacitySnapshot) -> Numbers:
-    """How many pods of the pod set that found no place each leaf would hold by itself."""
+    """How many pods of the pod set that did not fit each leaf could hold."""
     stuck = next(pod_set for pod_set in gang.root.pod_sets() if pod_set.name in misfit.pod_sets)
-    welcome = supply.active & mask(supply.table, stuck.rules)
-    most = np.full(supply.leaves, np.inf)
+    allowed = supply.active & mask(supply.table, stuck.rules)
+    limit = np.full(supply.leaves, np.inf)
     for resource, amount in (dict(stuck.requests) | {PODS: 1}).items():
-        free = _free(supply, resource, welcome)
-        most = np.minimum(most, free // amount)
-    return most
+        free = _free(supply, resource, allowed)
+        limit = np.minimum(limit, free // amount)
+    return limit
 
 
-def _lines(picture: Picture, deepest: int, most: int | None) -> Iterator[DrawingLine]:
-    """Top down: domains that the gang touches, then the others in one line."""
+def _lines(picture: Picture, deepest: int, limit: int | None) -> Iterator[DrawingLine]:
+    """Top down: the domains that the gang uses, then the others in one line."""
     tree = picture.supply.tree
     marks = [picture.below(level, picture.marked) for level in range(len(tree.levels))]
     sums = {level: _Sums(picture, level) for level in range(deepest + 1)}
@@ -160,14 +160,14 @@ def _lines(picture: Picture, deepest: int, most: int | None) -> Iterator[Drawing
         touched = [domain for domain in domains if marks[level][domain]]
         others = [domain for domain in domains if not marks[level][domain]]
         runs = [[domain] for domain in touched]
-        if most is not None and level == deepest:
+        if limit is not None and level == deepest:
             runs = _runs(sums[level], touched)
-        for run in runs[:most]:
+        for run in runs[:limit]:
             yield sums[level].line(run)
             if level < deepest:
                 first = int(tree.children[level][run[0]])
                 yield from walk(level + 1, range(first, first + int(tree.spans[level][run[0]])))
-        rest = [domain for run in runs[len(runs[:most]) :] for domain in run]
+        rest = [domain for run in runs[len(runs[:limit]) :] for domain in run]
         if rest:
             yield sums[level].fold(rest, touched=True)
         if others:
@@ -177,7 +177,7 @@ def _lines(picture: Picture, deepest: int, most: int | None) -> Iterator[Drawing
 
 
 def _runs(sums: _Sums, domains: Sequence[int]) -> list[list[int]]:
-    """Neighbours in the same state together, if there are enough of them to be worth it."""
+    """Adjacent domains in the same state, joined if there are at least RUN_MIN of them."""
     runs: list[list[int]] = []
     for domain in domains:
         if runs and sums.state(domain) == sums.state(runs[-1][0]):
@@ -188,7 +188,7 @@ def _runs(sums: _Sums, domains: Sequence[int]) -> list[list[int]]:
 
 
 class _Sums:
-    """The amounts of one level's domains, and how to write them."""
+    """The amounts of the domains of one level, and their text."""
 
     def __init__(self, picture: Picture, level: int) -> None:
         tree = picture.supply.tree
@@ -204,24 +204,24 @@ class _Sums:
         self.pods = {name: picture.below(level, numbers) for name, numbers in picture.pods.items()}
 
     def state(self, domain: int) -> tuple[object, ...]:
-        """What makes two domains look the same."""
+        """The values that are equal for domains that look the same."""
         numbers = [*self.free, *self.total, *self.takes, *self.pods.values()]
         if self.fits is not None:
             numbers.append(self.fits)
-        return *(float(each[domain]) for each in numbers), self._trouble(domain)
+        return *(float(each[domain]) for each in numbers), self._unusable(domain)
 
     def line(self, run: Sequence[int]) -> DrawingLine:
         """One domain, or a run of equal ones."""
         name = self._name(run[0])
         if len(run) > 1:
             name = f"{name} … {self._name(run[-1])} ({counted(len(run), self.word)})"
-        name += self._trouble(run[0])
+        name += self._unusable(run[0])
         return DrawingLine(
             self.level, f"{self.word} {name}", self._free(run), self._takes(run), self._pods(run)
         )
 
     def fold(self, domains: Sequence[int], *, touched: bool, alone: bool = False) -> DrawingLine:
-        """Several domains that are not worth a line each."""
+        """Several domains in one line."""
         more = "" if alone else "more "
         word = self.word if len(domains) == 1 else plural(self.word)
         name = f"… {len(domains)} {more}{word}{' with pods' if touched else ''}"
@@ -247,8 +247,8 @@ class _Sums:
             for name, amount in zip(self.resources, sums, strict=True)
         )
 
-    def _trouble(self, domain: int) -> str:
-        """Why nothing can come to a host."""
+    def _unusable(self, domain: int) -> str:
+        """Why a host accepts no pods."""
         if self.level < self.tree.lowest or not self.tree.topology.ends_at_host:
             return ""
         node = self.nodes[domain]
@@ -258,10 +258,10 @@ class _Sums:
         chosen = list(domains)
         if self.fits is not None:
             return str(int(self.fits[chosen].sum()))
-        found = {name: int(pods[chosen].sum()) for name, pods in self.pods.items()}
-        if len(found) == 1:
-            return next((str(count) for count in found.values() if count), "")
-        return ", ".join(f"{count} {name}" for name, count in found.items() if count)
+        counts = {name: int(pods[chosen].sum()) for name, pods in self.pods.items()}
+        if len(counts) == 1:
+            return next((str(count) for count in counts.values() if count), "")
+        return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
 
 
 def _aligned(picture: Picture, lines: list[DrawingLine]) -> list[Text]:

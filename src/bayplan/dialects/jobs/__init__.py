@@ -1,1 +1,1 @@
-"""Job kinds, learnt once for every family: which pod sets a job object stands for."""
+"""Job kinds, described once for all dialects: the pod sets, the suspend flag and the status of each kind."""

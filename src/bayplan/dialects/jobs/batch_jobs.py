@@ -1,4 +1,4 @@
-"""Job, JobSet and TrainJob: batches of pods, alone, in sets, and made from a runtime."""
+"""Pod sets of Job, JobSet and TrainJob."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ TRAIN_ADVICE = (
 
 
 def job_parts(job: Field, find: Find) -> list[JobPart]:
-    """A batch Job: one pod set."""
+    """The single pod set of a batch Job."""
     spec = job.at("spec")
     name = job.at("metadata", "name")
     return [JobPart(ONLY, pods_at_once(spec), required_template(spec), name, COMPLETION_INDEX)]
 
 
 def job_set_parts(job_set: Field, find: Find) -> list[JobPart]:
-    """A JobSet: one pod set for each replicated job."""
+    """The pod sets of a JobSet: one for each replicated job."""
     replicated = job_set.at("spec", "replicatedJobs")
     if not replicated.items():
         replicated.error("must hold at least one job")
@@ -38,20 +38,26 @@ def job_set_parts(job_set: Field, find: Find) -> list[JobPart]:
 
 
 def train_job_parts(train_job: Field, find: Find) -> list[JobPart]:
-    """A TrainJob: the JobSet that its runtime and its patches make; without the runtime, what patches say."""
+    """The pod sets of a TrainJob.
+
+    They are those of the JobSet that its runtime and its patches produce. If the runtime is unknown, only
+    what the patches contain is used.
+    """
     runtime = runtime_of(train_job, find)
-    made = Field(job_set_of(train_job, runtime))
-    found = []
-    for field in made.at("spec", "replicatedJobs").items():
+    job_set = Field(job_set_of(train_job, runtime))
+    parts = []
+    for field in job_set.at("spec", "replicatedJobs").items():
         part = _replicated_job(field)
-        notes = train_job.derived(part.template.at("metadata").value, f"job[{part.name}]")
+        metadata = train_job.derived(part.template.at("metadata").value, f"job[{part.name}]")
         name = train_job.at("metadata", "name")
-        known = bool(runtime)
-        found.append(replace(part, name_field=name, notes=notes, counted=known, advice=TRAIN_ADVICE))
-    return found
+        parts.append(
+            replace(part, name_field=name, notes=metadata, counted=bool(runtime), advice=TRAIN_ADVICE)
+        )
+    return parts
 
 
 def _replicated_job(field: Field) -> JobPart:
+    """The pod set of one replicated job: the pods of all its replicas."""
     name, spec = field.at("name"), field.at("template", "spec")
     replicas = field.at("replicas").integer(default=1)
     if not name.text():

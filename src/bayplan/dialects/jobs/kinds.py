@@ -1,4 +1,4 @@
-"""Job kinds as a table: which pod sets each stands for, where it is held back. A new kind is one entry."""
+"""The table of job kinds: pod sets, suspend flag, status and injection of each. A new kind is one entry."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bayplan.dialects.jobs import status as faring
+from bayplan.dialects.jobs import status as job_status
 from bayplan.dialects.jobs.batch_jobs import job_parts, job_set_parts, train_job_parts
 from bayplan.dialects.jobs.part import COMPLETION_INDEX, JOB_INDEX, ONLY, Find, JobPart, nothing
 from bayplan.dialects.jobs.ray_jobs import (
-    begin_ray_job,
+    inject_ray_job,
     ray_cluster_parts,
     ray_job_parts,
     ray_service_parts,
-    take_back_ray_job,
+    restore_ray_job,
 )
 from bayplan.dialects.jobs.serving_jobs import (
     deployment_parts,
@@ -24,9 +24,9 @@ from bayplan.dialects.jobs.serving_jobs import (
     replicas,
     stateful_set_parts,
 )
-from bayplan.dialects.jobs.spark_jobs import begin_spark, spark_parts, take_back_spark
+from bayplan.dialects.jobs.spark_jobs import inject_spark, restore_spark, spark_parts
 from bayplan.dialects.jobs.starting import Injected
-from bayplan.dialects.jobs.train_runtime import begin_train_job, take_back_train_job
+from bayplan.dialects.jobs.train_runtime import inject_train_job, restore_train_job
 from bayplan.dialects.jobs.training_jobs import MPI_SPECS, mpi_parts, replica_parts
 from bayplan.dialects.jobs.wrapped_jobs import parts_by_component, set_pod_set_infos, wrapped_parts
 from bayplan.dialects.kube.fields.reader import Field
@@ -45,8 +45,8 @@ __all__ = [
 ]
 
 Object = dict[str, Any]
-Begin = Callable[[Object, Sequence[Injected], Find], None]
-TakeBack = Callable[[Object, Sequence[Object]], None]
+Inject = Callable[[Object, Sequence[Injected], Find], None]
+Restore = Callable[[Object, Sequence[Object]], None]
 
 SUSPEND = ("spec", "suspend")
 RUN_POLICY = ("spec", "runPolicy", "suspend")
@@ -54,21 +54,21 @@ RUN_POLICY = ("spec", "runPolicy", "suspend")
 
 @dataclass(frozen=True, slots=True)
 class JobKind:
-    """How to read one kind of job."""
+    """The API resource of a job kind and how to read, suspend and start its jobs."""
 
     group: str  # "" for the core group
     version: str
     plural: str
     parts: Callable[[Field, Find], list[JobPart]]
-    suspend: tuple[str, ...] = ()  # the flag that holds the job back; none: its pods are gated instead
-    copies: Callable[[Field], int] | None = None  # how many gangs it is; none: one
-    replica_specs: str = ""  # the map of replica types, where the kind has one
-    elastic: bool = False  # may change its size while it runs
-    prebuilt: bool = True  # may name a Workload that somebody else made
-    faring: faring.JobStatusReader | None = None  # how to read its status, if it has a flag
-    begin: Begin | None = None  # puts additions into it, if they do not go into its pod templates
-    take_back: TakeBack | None = None  # the reverse
-    kept_labels: tuple[str, ...] = ()  # of its pod templates, written by its own controller
+    suspend: tuple[str, ...] = ()  # path of the suspend flag; empty: its pods are gated instead
+    copies: Callable[[Field], int] | None = None  # how many gangs the job consists of; None: one
+    replica_specs: str = ""  # the field with the map of replica types, if the kind has one
+    elastic: bool = False  # the job may be scaled while it runs
+    prebuilt: bool = True  # the job may name a prebuilt Workload
+    status_reader: job_status.JobStatusReader | None = None  # None for kinds without a suspend flag
+    inject: Inject | None = None  # injects pod set infos elsewhere than into the pod templates
+    restore: Restore | None = None  # undoes `inject`
+    controller_labels: tuple[str, ...] = ()  # pod template labels written by the kind's own controller
 
     @property
     def api_version(self) -> str:
@@ -76,18 +76,18 @@ class JobKind:
 
 
 def parts(job: Field, find: Find = nothing) -> list[JobPart]:
-    """The pod sets of a job of a known kind."""
+    """The pod sets of a job; its kind must be in the table."""
     return KINDS[job.at("kind").text()].parts(job, find)
 
 
 def copies(job: Field) -> int:
-    """How many gangs of these pod sets a job of a known kind stands for."""
+    """The number of gangs with these pod sets that a job consists of; its kind must be in the table."""
     count = KINDS[job.at("kind").text()].copies
     return 1 if count is None else count(job)
 
 
 def is_known(job: Field) -> bool:
-    """Whether the table has the kind. An object without apiVersion is judged by its kind alone."""
+    """Whether the table has the kind of an object. Without apiVersion, only the kind is compared."""
     kind = KINDS.get(job.at("kind").text())
     version = job.at("apiVersion").text()
     group = version.partition("/")[0] if "/" in version else ""
@@ -95,7 +95,7 @@ def is_known(job: Field) -> bool:
 
 
 def is_suspended(job: Field) -> bool:
-    """Whether a job of a known kind is held back by its own flag."""
+    """Whether the suspend flag of a job is set; its kind must be in the table."""
     path = KINDS[job.at("kind").text()].suspend
     return bool(path) and job.at(*path).value is True
 
@@ -104,20 +104,24 @@ def _app_wrapper(wrapper: Field, find: Find) -> list[JobPart]:
     return wrapped_parts(wrapper, lambda inner: parts(inner, find) if is_known(inner) else [])
 
 
-def _begin_app_wrapper(wrapper: Object, extras: Sequence[Injected], find: Find) -> None:
-    inner = parts_by_component(Field(wrapper), lambda one: parts(one, find) if is_known(one) else [])
-    set_pod_set_infos(wrapper, [len(found) for found in inner], extras)
+def _inject_app_wrapper(wrapper: Object, infos: Sequence[Injected], find: Find) -> None:
+    components = parts_by_component(
+        Field(wrapper), lambda component: parts(component, find) if is_known(component) else []
+    )
+    set_pod_set_infos(wrapper, [len(pod_sets) for pod_sets in components], infos)
 
 
-def _take_back_app_wrapper(wrapper: Object, originals: Sequence[Object]) -> None:
+def _restore_app_wrapper(wrapper: Object, originals: Sequence[Object]) -> None:
     for component in wrapper["spec"].get("components") or ():
         component.pop("podSetInfos", None)
 
 
 def _training(specs: str, plural: str, *types: str) -> JobKind:
     read = replica_parts(specs, *types)
-    told = faring.TRAINING
-    return JobKind("kubeflow.org", "v1", plural, read, suspend=RUN_POLICY, replica_specs=specs, faring=told)
+    reader = job_status.TRAINING
+    return JobKind(
+        "kubeflow.org", "v1", plural, read, suspend=RUN_POLICY, replica_specs=specs, status_reader=reader
+    )
 
 
 _JOB_LABELS = (
@@ -133,11 +137,16 @@ KINDS: Mapping[str, JobKind] = {
         job_parts,
         suspend=SUSPEND,
         elastic=True,
-        faring=faring.JOB,
-        kept_labels=_JOB_LABELS,
+        status_reader=job_status.JOB,
+        controller_labels=_JOB_LABELS,
     ),
     "JobSet": JobKind(
-        "jobset.x-k8s.io", "v1alpha2", "jobsets", job_set_parts, suspend=SUSPEND, faring=faring.JOB_SET
+        "jobset.x-k8s.io",
+        "v1alpha2",
+        "jobsets",
+        job_set_parts,
+        suspend=SUSPEND,
+        status_reader=job_status.JOB_SET,
     ),
     "LeaderWorkerSet": JobKind(
         "leaderworkerset.x-k8s.io",
@@ -154,7 +163,7 @@ KINDS: Mapping[str, JobKind] = {
         mpi_parts,
         suspend=RUN_POLICY,
         replica_specs=MPI_SPECS,
-        faring=faring.TRAINING,
+        status_reader=job_status.TRAINING,
     ),
     "PyTorchJob": _training("pytorchReplicaSpecs", "pytorchjobs", "Master", "Worker"),
     "TFJob": _training("tfReplicaSpecs", "tfjobs", "Chief", "Master", "PS", "Worker", "Evaluator"),
@@ -167,9 +176,9 @@ KINDS: Mapping[str, JobKind] = {
         "trainjobs",
         train_job_parts,
         suspend=SUSPEND,
-        faring=faring.TRAIN_JOB,
-        begin=begin_train_job,
-        take_back=take_back_train_job,
+        status_reader=job_status.TRAIN_JOB,
+        inject=inject_train_job,
+        restore=restore_train_job,
     ),
     "RayJob": JobKind(
         "ray.io",
@@ -178,9 +187,9 @@ KINDS: Mapping[str, JobKind] = {
         ray_job_parts,
         suspend=SUSPEND,
         elastic=True,
-        faring=faring.RAY_JOB,
-        begin=begin_ray_job,
-        take_back=take_back_ray_job,
+        status_reader=job_status.RAY_JOB,
+        inject=inject_ray_job,
+        restore=restore_ray_job,
     ),
     "RayCluster": JobKind(
         "ray.io",
@@ -189,7 +198,7 @@ KINDS: Mapping[str, JobKind] = {
         ray_cluster_parts,
         suspend=SUSPEND,
         elastic=True,
-        faring=faring.RAY_CLUSTER,
+        status_reader=job_status.RAY_CLUSTER,
     ),
     "RayService": JobKind(
         "ray.io",
@@ -198,7 +207,7 @@ KINDS: Mapping[str, JobKind] = {
         ray_service_parts,
         suspend=("spec", "rayClusterConfig", "suspend"),
         elastic=True,
-        faring=faring.RAY_SERVICE,
+        status_reader=job_status.RAY_SERVICE,
     ),
     "AppWrapper": JobKind(
         "workload.codeflare.dev",
@@ -206,9 +215,9 @@ KINDS: Mapping[str, JobKind] = {
         "appwrappers",
         _app_wrapper,
         suspend=SUSPEND,
-        faring=faring.APP_WRAPPER,
-        begin=_begin_app_wrapper,
-        take_back=_take_back_app_wrapper,
+        status_reader=job_status.APP_WRAPPER,
+        inject=_inject_app_wrapper,
+        restore=_restore_app_wrapper,
     ),
     "SparkApplication": JobKind(
         "sparkoperator.k8s.io",
@@ -217,9 +226,9 @@ KINDS: Mapping[str, JobKind] = {
         spark_parts,
         suspend=SUSPEND,
         prebuilt=False,
-        faring=faring.SPARK,
-        begin=begin_spark,
-        take_back=take_back_spark,
+        status_reader=job_status.SPARK,
+        inject=inject_spark,
+        restore=restore_spark,
     ),
     "StatefulSet": JobKind("apps", "v1", "statefulsets", stateful_set_parts, prebuilt=False),
     "Deployment": JobKind("apps", "v1", "deployments", deployment_parts, copies=replicas, prebuilt=False),

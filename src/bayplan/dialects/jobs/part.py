@@ -1,4 +1,4 @@
-"""The raw form of a pod set: pods of one template, as a job of whatever kind describes them."""
+"""The part of a job that becomes one pod set: a pod template, a count, and the labels that index the pods."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ POD_INDEX = "apps.kubernetes.io/pod-index"
 GROUP_POD_INDEX = "kueue.x-k8s.io/pod-group-pod-index"
 
 ONLY = "main"
-"""The name of the pod set of a job that has only one."""
+"""The name of the pod set of a job that has only one pod set."""
 
 HEAD, SUBMITTER = RAY_SINGLES = ("head", "submitter")
-"""The pod sets of a Ray job that are one pod each."""
+"""The pod sets of a Ray job that have exactly one pod."""
 
 Find = Callable[[str, str, str], object]
-"""Another object that a job refers to, by kind, namespace and name; None if it is not known."""
+"""Looks up an object that a job refers to, by kind, namespace and name; None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobPart:
-    """Pods of one template."""
+    """Pods of a job that share one pod template."""
 
     name: str
     count: int
     template: Field
-    name_field: Field  # where the name was written
-    index_label: str | None = None  # the pod label that numbers the pods
-    subgroup_label: str | None = None  # the pod label that numbers equal sub-groups, if there are any
+    name_field: Field  # the field that the name comes from
+    index_label: str | None = None  # the pod label with the index of the pod
+    subgroup_label: str | None = None  # the pod label with the index of the sub-group, if any
     subgroup_count: int | None = None
-    natural_segment: int | None = None  # the pods of one sub-group, where that is what users mean
-    index_offset: int = 0  # the number of the first pod
-    notes: Field | None = None  # where labels and annotations are, if not in the template
-    counted: bool = True  # false: the number of pods is not known yet
-    advice: str = ""  # to be added to complaints about the annotations
+    natural_segment: int | None = None  # the pods of one sub-group, if that is the default segment
+    index_offset: int = 0  # the index of the first pod
+    notes: Field | None = None  # the pods' metadata, if it is not in the template
+    counted: bool = True  # False: the number of pods is not known yet
+    advice: str = ""  # appended to errors about the annotations
 
     @property
     def metadata(self) -> Field:
-        """Where the pods' labels and annotations are written."""
+        """The field with the pods' labels and annotations."""
         return self.template.at("metadata") if self.notes is None else self.notes
 
 
 def nothing(kind: str, namespace: str, name: str) -> object:
-    """Knows no other object."""
+    """A `Find` that knows no object."""
     return None
 
 
 def required_template(spec: Field) -> Field:
-    """The pod template below; a job without one is no job."""
+    """The pod template of a spec; it is an error if there is none."""
     template = spec.at("template")
     if not template.present:
         template.error("must be set")

@@ -1,4 +1,4 @@
-"""Ray: a head and groups of workers, as a cluster, under a job (with a submitter) or under a service."""
+"""Pod sets of RayCluster, RayJob and RayService: a head and worker groups, for a RayJob also a submitter."""
 
 from __future__ import annotations
 
@@ -30,58 +30,58 @@ _SUBMITTER_TEMPLATE: dict[str, Any] = {
 
 
 def ray_cluster_parts(cluster: Field, find: Find) -> list[JobPart]:
-    """A RayCluster."""
+    """The pod sets of a RayCluster."""
     return _cluster(cluster.at("spec"))
 
 
 def ray_service_parts(service: Field, find: Find) -> list[JobPart]:
-    """A RayService."""
+    """The pod sets of a RayService."""
     return _cluster(service.at("spec", "rayClusterConfig"))
 
 
 def ray_job_parts(job: Field, find: Find) -> list[JobPart]:
-    """A RayJob with a cluster of its own. One that uses a cluster of somebody else has no pods of its own."""
+    """The pod sets of a RayJob; none if it uses an existing cluster."""
     spec = job.at("spec")
     if not spec.at("rayClusterSpec").present:
         return []
-    found = _cluster(spec.at("rayClusterSpec"))
-    scaled = own_cluster(job, find) if spec.at("rayClusterSpec", "enableInTreeAutoscaling").flag() else None
-    if scaled is not None:
-        today = {part.name: part.count for part in _cluster(Field(scaled).at("spec"))}
-        found = [replace(part, count=today.get(part.name, part.count)) for part in found]
+    parts = _cluster(spec.at("rayClusterSpec"))
+    cluster = own_cluster(job, find) if spec.at("rayClusterSpec", "enableInTreeAutoscaling").flag() else None
+    if cluster is not None:
+        counts = {part.name: part.count for part in _cluster(Field(cluster).at("spec"))}
+        parts = [replace(part, count=counts.get(part.name, part.count)) for part in parts]
     if spec.at("submissionMode").text() == SUBMIT_BY_JOB:
-        written = spec.at("submitterPodTemplate")
-        template = written if written.present else written.derived(_submitter(spec), written.path)
-        found.append(JobPart(SUBMITTER, 1, template, written))
-    return found
+        submitter = spec.at("submitterPodTemplate")
+        template = submitter if submitter.present else submitter.derived(_submitter(spec), submitter.path)
+        parts.append(JobPart(SUBMITTER, 1, template, submitter))
+    return parts
 
 
 def own_cluster(job: Field, find: Find) -> dict[str, Any] | None:
-    """The cluster that a RayJob made, where an autoscaler writes how many workers it wants."""
+    """The RayCluster that a RayJob created. With autoscaling, it has the current number of workers."""
     name = job.at("status", "rayClusterName").text()
-    found = find("RayCluster", job.at("metadata", "namespace").text(), name) if name else None
-    return found if isinstance(found, dict) else None
+    cluster = find("RayCluster", job.at("metadata", "namespace").text(), name) if name else None
+    return cluster if isinstance(cluster, dict) else None
 
 
-def begin_ray_job(job: dict[str, Any], extras: Sequence[Injected], find: Find) -> None:
-    """Additions go into the templates; a submitter that the user left out is written for them."""
-    found = ray_job_parts(Field(job), find)
-    if len(found) != len(extras):
-        raise InjectionConflict(f"invalid podset infos: expecting {len(found)} podset, got {len(extras)}")
-    for part, extra in zip(found, extras, strict=True):
+def inject_ray_job(job: dict[str, Any], infos: Sequence[Injected], find: Find) -> None:
+    """Inject pod set infos into the templates. A missing submitter template is added."""
+    parts = ray_job_parts(Field(job), find)
+    if len(parts) != len(infos):
+        raise InjectionConflict(f"invalid podset infos: expecting {len(parts)} podset, got {len(infos)}")
+    for part, info in zip(parts, infos, strict=True):
         if not isinstance(part.template.value, dict):
             raise InjectionConflict(f"{part.template.path}: a pod set without a template cannot be started")
-        add(part.template.value, extra)
+        add(part.template.value, info)
         if part.name == SUBMITTER:
             job["spec"]["submitterPodTemplate"] = part.template.value
 
 
-def take_back_ray_job(job: dict[str, Any], originals: Sequence[dict[str, Any]]) -> None:
-    """The templates as they were; a submitter that says nothing of its own was not the user's."""
-    found = ray_job_parts(Field(job), lambda *_: None)
-    if len(found) != len(originals):
+def restore_ray_job(job: dict[str, Any], originals: Sequence[dict[str, Any]]) -> None:
+    """Restore the templates. A submitter template equal to the default was added by us and is removed."""
+    parts = ray_job_parts(Field(job), lambda *_: None)
+    if len(parts) != len(originals):
         return
-    for part, original in zip(found, originals, strict=True):
+    for part, original in zip(parts, originals, strict=True):
         if isinstance(part.template.value, dict):
             restore(part.template.value, original)
     spec = job["spec"]
@@ -90,12 +90,12 @@ def take_back_ray_job(job: dict[str, Any], originals: Sequence[dict[str, Any]]) 
 
 
 def _submitter(spec: Field) -> dict[str, Any]:
-    """The pod that hands in the job, where the user wrote none; it runs what the head runs."""
-    made = copy.deepcopy(_SUBMITTER_TEMPLATE)
+    """The default template of the submitter pod, with the image of the head."""
+    template = copy.deepcopy(_SUBMITTER_TEMPLATE)
     containers = spec.at("rayClusterSpec", "headGroupSpec", "template", "spec", "containers").items()
     if containers and (image := containers[0].at("image").text()):
-        made["spec"]["containers"][0]["image"] = image
-    return made
+        template["spec"]["containers"][0]["image"] = image
+    return template
 
 
 def _cluster(spec: Field) -> list[JobPart]:

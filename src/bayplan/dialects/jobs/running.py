@@ -1,4 +1,4 @@
-"""A job of any kind as it is when it runs, and when it is held back again; objects are not changed."""
+"""Suspending and starting jobs of any kind. The functions return changed copies."""
 
 from __future__ import annotations
 
@@ -19,83 +19,83 @@ _ALWAYS_THERE = ("Job",)
 
 
 def resource(kind: str) -> Kind:
-    """How a kind of job is addressed; a cluster may lack it, and may gain it later."""
+    """The API resource of a job kind. Kinds other than Job are optional: their CRD may be missing."""
     entry = KINDS[kind]
     return Kind(entry.group, entry.version, kind, entry.plural, optional=kind not in _ALWAYS_THERE)
 
 
 def faring(kind: str) -> JobStatusReader:
-    """How to read the status of a kind that is held back by a flag."""
-    found = KINDS[kind].faring
-    assert found is not None, f"{kind} has no flag"
-    return found
+    """The status reader of a kind that has a suspend flag."""
+    reader = KINDS[kind].status_reader
+    assert reader is not None, f"{kind} has no suspend flag"
+    return reader
 
 
 def is_suspended(job: Object) -> bool:
-    """Whether a job is held back by its flag."""
+    """Whether the suspend flag of a job is set."""
     return Field(job).at(*KINDS[job["kind"]].suspend).value is True
 
 
 def is_suspendable(job: Object) -> bool:
-    """Whether the flag can be written: everything above it is a mapping, or not there yet."""
-    found: object = job
+    """Whether the suspend flag can be written: each field above it is a mapping or missing."""
+    value: object = job
     for key in KINDS[job["kind"]].suspend[:-1]:
-        found = found.get(key) if isinstance(found, dict) else found
-    return found is None or isinstance(found, dict)
+        value = value.get(key) if isinstance(value, dict) else value
+    return value is None or isinstance(value, dict)
 
 
 def suspended(job: Object) -> Object:
-    """The job held back, and otherwise as it is."""
-    found: Object = copy.deepcopy(job)
-    _set(found, True)
-    return found
+    """The job with its suspend flag set."""
+    changed: Object = copy.deepcopy(job)
+    _set(changed, True)
+    return changed
 
 
-def prepared(job: Object, extras: Sequence[Injected], find: Find = nothing) -> Object:
-    """The job with what its pods are given, still held back. Clash if that cannot be."""
-    found: Object = copy.deepcopy(job)
-    begin = KINDS[job["kind"]].begin
-    if begin is not None:
-        begin(found, extras, find)
-        return found
-    pods = parts(Field(found), find)
-    if len(pods) != len(extras):
-        raise InjectionConflict(f"invalid podset infos: expecting {len(pods)} podset, got {len(extras)}")
-    for part, extra in zip(pods, extras, strict=True):
-        add(_template(part), extra)
-    return found
+def prepared(job: Object, infos: Sequence[Injected], find: Find = nothing) -> Object:
+    """The job with pod set infos injected, still suspended. Raises InjectionConflict."""
+    changed: Object = copy.deepcopy(job)
+    inject = KINDS[job["kind"]].inject
+    if inject is not None:
+        inject(changed, infos, find)
+        return changed
+    pod_sets = parts(Field(changed), find)
+    if len(pod_sets) != len(infos):
+        raise InjectionConflict(f"invalid podset infos: expecting {len(pod_sets)} podset, got {len(infos)}")
+    for part, info in zip(pod_sets, infos, strict=True):
+        add(_template(part), info)
+    return changed
 
 
-def started(job: Object, extras: Sequence[Injected], find: Find = nothing) -> Object:
-    """The job as it runs."""
-    found = prepared(job, extras, find)
-    _set(found, False)
-    return found
+def started(job: Object, infos: Sequence[Injected], find: Find = nothing) -> Object:
+    """The job with pod set infos injected and its suspend flag cleared. Raises InjectionConflict."""
+    changed = prepared(job, infos, find)
+    _set(changed, False)
+    return changed
 
 
 def restored(job: Object, originals: Sequence[Object], find: Find = nothing) -> Object:
-    """The job with pod templates as they were; if it has other pod sets by now, they are left alone."""
-    found: Object = copy.deepcopy(job)
+    """The job with its original pod templates; they are left alone if the number of pod sets changed."""
+    changed: Object = copy.deepcopy(job)
     entry = KINDS[job["kind"]]
-    if entry.take_back is not None:
-        entry.take_back(found, originals)
-        return found
-    pods = parts(Field(found), find)
-    if len(pods) == len(originals):
-        for part, original in zip(pods, originals, strict=True):
+    if entry.restore is not None:
+        entry.restore(changed, originals)
+        return changed
+    pod_sets = parts(Field(changed), find)
+    if len(pod_sets) == len(originals):
+        for part, original in zip(pod_sets, originals, strict=True):
             if isinstance(part.template.value, dict):
-                restore(part.template.value, original, entry.kept_labels)
-    return found
+                restore(part.template.value, original, entry.controller_labels)
+    return changed
 
 
 def _set(job: Object, value: bool) -> None:
     path = KINDS[job["kind"]].suspend
-    below = job
+    parent = job
     for key in path[:-1]:
-        if below.get(key) is None:
-            below[key] = {}
-        below = below[key]
-    below[path[-1]] = value
+        if parent.get(key) is None:
+            parent[key] = {}
+        parent = parent[key]
+    parent[path[-1]] = value
 
 
 def _template(part: JobPart) -> Object:

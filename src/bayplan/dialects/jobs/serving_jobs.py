@@ -1,4 +1,4 @@
-"""Things that serve rather than finish: LeaderWorkerSet, StatefulSet, Deployment, and plain pods."""
+"""Pod sets of serving workloads: LeaderWorkerSet, StatefulSet, Deployment, and plain pods."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from bayplan.dialects.kube.fields.reader import INT32_MAX, Field
 
 LEADER, WORKER = "leader", "worker"
 GROUPS_MAX = 10_000
-"""Replicas of a LeaderWorkerSet that is queued: each of them is a gang, and has an object of its own."""
+"""The most replicas of a queued LeaderWorkerSet: each is a gang with a Workload of its own."""
 
 
 def leader_worker_parts(job: Field, find: Find) -> list[JobPart]:
-    """One group of a LeaderWorkerSet; a leader with a template of its own is counted apart."""
+    """The pod sets of one group of a LeaderWorkerSet; a leader with its own template is one of them."""
     group = job.at("spec", "leaderWorkerTemplate")
     size = group.at("size").integer(default=1, minimum=0)
     leader, workers = group.at("leaderTemplate"), group.at("workerTemplate")
@@ -32,27 +32,27 @@ def leader_worker_parts(job: Field, find: Find) -> list[JobPart]:
 
 
 def stateful_set_parts(job: Field, find: Find) -> list[JobPart]:
-    """A StatefulSet: all its pods are one gang."""
+    """The pod set of a StatefulSet: all its pods are one gang."""
     spec = job.at("spec")
     count = spec.at("replicas").integer(default=1)
     return [JobPart(ONLY, count, required_template(spec), job.at("metadata", "name"), POD_INDEX)]
 
 
 def deployment_parts(job: Field, find: Find) -> list[JobPart]:
-    """A Deployment: each of its pods is on its own."""
+    """The pod set of a Deployment: each of its pods is a gang of its own."""
     return [JobPart(ONLY, 1, required_template(job.at("spec")), job.at("metadata", "name"), GROUP_POD_INDEX)]
 
 
 def pod_parts(pod: Field, find: Find) -> list[JobPart]:
-    """A pod on its own; it is its own template."""
+    """The pod set of a plain pod, which is its own template."""
     return [JobPart(ONLY, 1, pod, pod.at("metadata", "name"), GROUP_POD_INDEX)]
 
 
 def replicas(job: Field) -> int:
-    """How many gangs there are, where each replica is one."""
+    """The number of gangs of a job each replica of which is a gang."""
     return job.at("spec", "replicas").integer(default=1, maximum=INT32_MAX)
 
 
 def group_count(job: Field) -> int:
-    """How many gangs a LeaderWorkerSet is; too many of them are none."""
+    """The number of groups of a LeaderWorkerSet; more than GROUPS_MAX is an error."""
     return job.at("spec", "replicas").integer(default=1, maximum=GROUPS_MAX)

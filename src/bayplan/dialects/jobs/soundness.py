@@ -1,7 +1,7 @@
-"""Whether a job is what its kind promises: mappings, lists and texts where they belong, and not too deep.
+"""Structural validation of jobs: field types and nesting depth.
 
-Definitions of other projects often let users write anything. A job that is not sound is left alone, and its
-author is told what is wrong with it; so everything that looks after jobs may rely on what is checked here.
+CRDs of other projects often accept any value. Jobs with errors are not reconciled, and the errors are
+reported to their owners. All code that handles jobs may rely on what is checked here.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from bayplan.dialects.jobs.part import nothing
 from bayplan.dialects.kube.fields.reader import Field, FieldError
 
 DEPTH_MAX = 100
-"""Lists and mappings inside each other. A pod template needs about a dozen."""
+"""The deepest nesting of lists and mappings. A pod template needs about a dozen levels."""
 _TEXTS = ("labels", "annotations")
 _OBJECT_LISTS = ("containers", "initContainers", "tolerations", "schedulingGates", "volumes")
 
 
 def flaws(job: Mapping[str, Any], find: Find = nothing, *, complete: bool = True) -> tuple[FieldError, ...]:
-    """Everything that keeps a job of a known kind from being read; `complete`: also what it lacks."""
+    """All structural errors of a job of a known kind; with `complete`, missing fields are errors too."""
     if is_too_deep(job):
         return (FieldError("", None, f"is nested more than {DEPTH_MAX} levels deep: write it flatter"),)
-    found = Field(job)
-    _check_metadata(found.at("metadata"))
-    _is_mapping(found.at("spec"), required=True)
-    if _is_mapping(found.at("status")):
-        _object_list(found.at("status", "conditions"))
-    if not found.errors:
-        _check_flag(found)
+    field = Field(job)
+    _check_metadata(field.at("metadata"))
+    _is_mapping(field.at("spec"), required=True)
+    if _is_mapping(field.at("status")):
+        _object_list(field.at("status", "conditions"))
+    if not field.errors:
+        _check_flag(field)
         if complete:
-            copies(found)
-        _check_parts(found, find, complete)
-    return found.errors
+            copies(field)
+        _check_parts(field, find, complete)
+    return field.errors
 
 
 def note_flaws(job: Field, find: Find = nothing) -> None:
-    """Note with the job itself what has the wrong type. What it lacks is for others to say."""
+    """Record the type errors of a job on the job itself; missing fields are not reported."""
     if isinstance(job.value, dict):
         job.adopt(flaws(job.value, find, complete=False))
 
 
 def is_too_deep(value: object) -> bool:
-    """Whether more lists and mappings are inside each other than anybody needs."""
+    """Whether lists and mappings are nested deeper than DEPTH_MAX."""
     level = [value]
     for _ in range(DEPTH_MAX + 1):
         level = [
@@ -64,8 +64,8 @@ def _check_parts(job: Field, find: Find, complete: bool) -> None:
             template.error("must be set")
         if not _is_mapping(template):
             continue
-        where = template.at("metadata") if part.notes is None else part.notes
-        for metadata in (where, template.at("metadata")):
+        own = template.at("metadata") if part.notes is None else part.notes
+        for metadata in (own, template.at("metadata")):
             if _is_mapping(metadata):
                 for key in _TEXTS:
                     metadata.at(key).texts()
@@ -88,7 +88,7 @@ def _check_pod_spec(spec: Field) -> None:
 
 
 def _check_flag(job: Field) -> None:
-    """All above the flag that holds the job back can be written to."""
+    """The fields above the suspend flag must be mappings."""
     path = KINDS[job.at("kind").text()].suspend
     for end in range(1, len(path)):
         _is_mapping(job.at(*path[:end]))
@@ -103,7 +103,7 @@ def _check_metadata(metadata: Field) -> None:
 
 
 def _is_mapping(field: Field, *, required: bool = False) -> bool:
-    """Whether there is a mapping, or nothing that has to be one."""
+    """Whether the field is a mapping. Another type is an error, and a missing value too if it is required."""
     if field.value is None:
         if required:
             field.error("must be set")

@@ -1,4 +1,4 @@
-"""SparkApplication: a driver and executors, whose pods are described by fields rather than by templates."""
+"""Pod sets of SparkApplication: driver and executors, described by fields instead of pod templates."""
 
 from __future__ import annotations
 
@@ -20,124 +20,127 @@ Object = dict[str, Any]
 
 
 def spark_parts(app: Field, find: Find) -> list[JobPart]:
-    """The driver, and the executors that there are at first."""
+    """The pod sets of a SparkApplication: the driver, and the initial executors."""
     spec = app.at("spec")
     executors = spec.at(EXECUTOR, "instances").integer(default=0)
     return [_part(spec, DRIVER, 1), _part(spec, EXECUTOR, executors)]
 
 
-def begin_spark(app: Object, extras: Sequence[Injected], find: Find) -> None:
-    """Additions go into the fields of the driver and the executors; gates have none but the template's."""
-    if len(extras) != len(_CONTAINERS):
+def inject_spark(app: Object, infos: Sequence[Injected], find: Find) -> None:
+    """Inject pod set infos into the fields of driver and executors; scheduling gates go into the template."""
+    if len(infos) != len(_CONTAINERS):
         raise InjectionConflict(
-            f"invalid podset infos: expecting {len(_CONTAINERS)} podset, got {len(extras)}"
+            f"invalid podset infos: expecting {len(_CONTAINERS)} podset, got {len(infos)}"
         )
-    for role, extra in zip(_CONTAINERS, extras, strict=True):
-        written = app["spec"].setdefault(role, {})
-        found = _as_template(written)
-        add(found, extra)
-        _write(written, found)
+    for role, info in zip(_CONTAINERS, infos, strict=True):
+        fields = app["spec"].setdefault(role, {})
+        template = _as_template(fields)
+        add(template, info)
+        _write(fields, template)
 
 
-def take_back_spark(app: Object, originals: Sequence[Object]) -> None:
-    """The fields as they were; what only a template says is left to it."""
+def restore_spark(app: Object, originals: Sequence[Object]) -> None:
+    """Restore the fields of driver and executors, without what their templates already contain."""
     if len(originals) != len(_CONTAINERS):
         return
     for role, original in zip(_CONTAINERS, originals, strict=True):
-        written = app["spec"].setdefault(role, {})
-        _write(written, _without(original, written.get("template") or {}))
-        if written.get("template") == {"spec": {}}:
-            del written["template"]
+        fields = app["spec"].setdefault(role, {})
+        _write(fields, _without(original, fields.get("template") or {}))
+        if fields.get("template") == {"spec": {}}:
+            del fields["template"]
 
 
-def _as_template(written: Object) -> Object:
-    gates = ((written.get("template") or {}).get("spec") or {}).get("schedulingGates")
-    metadata = {key: written[key] for key in ("labels", "annotations") if key in written}
-    spec = {key: written[key] for key in ("nodeSelector", "tolerations") if key in written}
+def _as_template(fields: Object) -> Object:
+    """The fields of a driver or executor in the form of a pod template."""
+    gates = ((fields.get("template") or {}).get("spec") or {}).get("schedulingGates")
+    metadata = {key: fields[key] for key in ("labels", "annotations") if key in fields}
+    spec = {key: fields[key] for key in ("nodeSelector", "tolerations") if key in fields}
     return {"metadata": metadata, "spec": spec | ({"schedulingGates": gates} if gates else {})}
 
 
 def _without(original: Object, template: Object) -> Object:
-    """What of a pod set its fields said, given the template beside them."""
+    """The original pod set without the metadata that its template already contains."""
     metadata: Object = {}
     for key in ("labels", "annotations"):
-        inner = (template.get("metadata") or {}).get(key) or {}
-        whole = (original.get("metadata") or {}).get(key) or {}
-        if kept := {name: value for name, value in whole.items() if inner.get(name) != value}:
-            metadata[key] = kept
+        in_template = (template.get("metadata") or {}).get(key) or {}
+        in_pod_set = (original.get("metadata") or {}).get(key) or {}
+        if own := {name: value for name, value in in_pod_set.items() if in_template.get(name) != value}:
+            metadata[key] = own
     return {"metadata": metadata, "spec": original.get("spec") or {}}
 
 
-def _write(written: Object, found: Object) -> None:
-    below = (
+def _write(fields: Object, template: Object) -> None:
+    paths = (
         ("labels", "metadata"),
         ("annotations", "metadata"),
         ("nodeSelector", "spec"),
         ("tolerations", "spec"),
     )
-    for key, part in below:
-        if key in found[part]:
-            written[key] = found[part][key]
+    for key, parent in paths:
+        if key in template[parent]:
+            fields[key] = template[parent][key]
         else:
-            written.pop(key, None)
-    gates = found["spec"].get("schedulingGates")
+            fields.pop(key, None)
+    gates = template["spec"].get("schedulingGates")
     if gates:
-        written.setdefault("template", {}).setdefault("spec", {})["schedulingGates"] = gates
-    elif isinstance(written.get("template"), dict):
-        written["template"].get("spec", {}).pop("schedulingGates", None)
+        fields.setdefault("template", {}).setdefault("spec", {})["schedulingGates"] = gates
+    elif isinstance(fields.get("template"), dict):
+        fields["template"].get("spec", {}).pop("schedulingGates", None)
 
 
 def _part(spec: Field, role: str, count: int) -> JobPart:
     field = spec.at(role)
     _check_types(field)
-    written = field.value if isinstance(field.value, dict) else {}
-    template = field.derived(_template(written, role), field.path)
-    notes = field.derived(template.at("metadata").value, field.path)
-    return JobPart(role, count, template, field, notes=notes)
+    fields = field.value if isinstance(field.value, dict) else {}
+    template = field.derived(_template(fields, role), field.path)
+    metadata = field.derived(template.at("metadata").value, field.path)
+    return JobPart(role, count, template, field, notes=metadata)
 
 
 def _check_types(field: Field) -> None:
-    """Note what is not as the kind promises: it is passed over below."""
-    inner = field.at("template")
-    for metadata in (field, inner.at("metadata")):
+    """Record type errors; fields of the wrong type are ignored when the template is built."""
+    template = field.at("template")
+    for metadata in (field, template.at("metadata")):
         metadata.at("labels").texts()
         metadata.at("annotations").texts()
-    inner.at("spec").at("containers").items()
+    template.at("spec").at("containers").items()
     field.at("sidecars").items()
     field.at("gpu", "name").text()
 
 
-def _template(written: Object, role: str) -> Object:
-    given = written.get("template")
-    template: Object = copy.deepcopy(given) if isinstance(given, dict) else {}
+def _template(fields: Object, role: str) -> Object:
+    """The pod template that the fields of a driver or executor describe."""
+    template_field = fields.get("template")
+    template: Object = copy.deepcopy(template_field) if isinstance(template_field, dict) else {}
     for key in ("metadata", "spec"):
         template[key] = template[key] if isinstance(template.get(key), dict) else {}
     metadata, spec = template["metadata"], template["spec"]
     for key in ("labels", "annotations"):
-        if isinstance(written.get(key), dict):
+        if isinstance(fields.get(key), dict):
             before = metadata.get(key)
-            metadata[key] = {**(before if isinstance(before, dict) else {}), **written[key]}
-    spec.update({key: written[key] for key in _POD_FIELDS if written.get(key)})
-    container = {"name": _CONTAINERS[role], "resources": _resources(written)}
-    sidecars = written.get("sidecars")
+            metadata[key] = {**(before if isinstance(before, dict) else {}), **fields[key]}
+    spec.update({key: fields[key] for key in _POD_FIELDS if fields.get(key)})
+    container = {"name": _CONTAINERS[role], "resources": _resources(fields)}
+    sidecars = fields.get("sidecars")
     spec["containers"] = [container, *(sidecars if isinstance(sidecars, list) else ())]
     return template
 
 
-def _resources(written: Object) -> Object:
-    requests: Object = {"cpu": written.get("coreRequest"), "memory": _memory(written.get("memory"))}
-    limits: Object = {"cpu": written.get("coreLimit"), "memory": _memory(written.get("memoryLimit"))}
-    gpu = written.get("gpu")
+def _resources(fields: Object) -> Object:
+    requests: Object = {"cpu": fields.get("coreRequest"), "memory": _memory(fields.get("memory"))}
+    limits: Object = {"cpu": fields.get("coreLimit"), "memory": _memory(fields.get("memoryLimit"))}
+    gpu = fields.get("gpu")
     if isinstance(gpu, dict) and gpu.get("name") and isinstance(gpu["name"], str):
         requests[gpu["name"]] = limits[gpu["name"]] = gpu.get("quantity", 0)
-    found = {"requests": requests, "limits": limits}
-    kept = {
-        key: {name: value for name, value in one.items() if value is not None} for key, one in found.items()
+    resources = {"requests": requests, "limits": limits}
+    stated = {
+        key: {name: value for name, value in one.items() if value is not None}
+        for key, one in resources.items()
     }
-    return {key: one for key, one in kept.items() if one}
+    return {key: one for key, one in stated.items() if one}
 
 
 def _memory(text: object) -> object:
-    """Java writes 512m or 1gb where Kubernetes writes 512Mi or 1Gi."""
+    """A quantity for a memory size in Java notation: 512m or 1gb become 512Mi or 1Gi."""
     match = re.fullmatch(r"([0-9]+)([kmgtp])b?", text) if isinstance(text, str) else None
     return match[1] + _JAVA_UNITS[match[2]] if match else text

@@ -1,4 +1,4 @@
-"""Starting and stopping: what is added to the pods of an admitted job, and how it is taken back."""
+"""Injection of pod set infos into the pod templates of an admitted job, and the reverse."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _RESTORED = (*_MAPS, *_LISTS)
 
 
 class InjectionConflict(ValueError):
-    """What is to be added contradicts what is there; trying again cannot help."""
+    """An injected value contradicts the pod template; retrying cannot succeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Injected:
-    """Additions to the pods of one pod set, and how many of them start."""
+    """Pod set info: what is injected into the pods of one pod set, and the number of pods that start."""
 
     name: str
     count: int
@@ -31,7 +31,7 @@ class Injected:
     gates: tuple[str, ...] = ()
 
     def and_also(self, other: Injected) -> Injected:
-        """Both together; Clash if they contradict each other."""
+        """This info merged with another. Raises InjectionConflict if they contradict each other."""
         return replace(
             self,
             labels=_joined("labels", self.labels, other.labels),
@@ -42,32 +42,32 @@ class Injected:
         )
 
 
-def add(template: Object, extra: Injected) -> None:
-    """Change a pod template, or a pod, in place; what is there stays. Clash if it says otherwise."""
-    texts = (("labels", extra.labels), ("annotations", extra.annotations))
-    for (part, key), (name, more) in zip(_MAPS, (*texts, ("nodeSelector", extra.node_selector)), strict=True):
+def add(template: Object, info: Injected) -> None:
+    """Inject into a pod template, or a pod, in place. Raises InjectionConflict if it has another value."""
+    texts = (("labels", info.labels), ("annotations", info.annotations))
+    for (part, key), (name, more) in zip(_MAPS, (*texts, ("nodeSelector", info.node_selector)), strict=True):
         if more:
-            below = _within(template, part)
-            below[key] = dict(_joined(name, below.get(key) or {}, more))
-    if extra.tolerations:
-        spec = _within(template, "spec")
-        spec["tolerations"] = list(_each_once(tuple(spec.get("tolerations") or ()), extra.tolerations))
-    if extra.gates:
-        spec = _within(template, "spec")
+            parent = _section(template, part)
+            parent[key] = dict(_joined(name, parent.get(key) or {}, more))
+    if info.tolerations:
+        spec = _section(template, "spec")
+        spec["tolerations"] = list(_each_once(tuple(spec.get("tolerations") or ()), info.tolerations))
+    if info.gates:
+        spec = _section(template, "spec")
         gates: list[Object] = list(spec.get("schedulingGates") or ())
-        spec["schedulingGates"] = gates + [{"name": one} for one in extra.gates if {"name": one} not in gates]
+        spec["schedulingGates"] = gates + [{"name": one} for one in info.gates if {"name": one} not in gates]
 
 
-def restore(template: Object, original: Object, kept_labels: Sequence[str] = ()) -> None:
-    """Take back in place all that `add` may have added; labels that are kept are somebody else's."""
+def restore(template: Object, original: Object, controller_labels: Sequence[str] = ()) -> None:
+    """Undo `add` in place. The labels in `controller_labels` stay: another controller wrote them."""
     labels = (template.get("metadata") or {}).get("labels") or {}
-    kept = {name: labels[name] for name in kept_labels if name in labels}
+    owned = {name: labels[name] for name in controller_labels if name in labels}
     for part, key in _RESTORED:
         before = (original.get(part) or {}).get(key)
-        if key == "labels" and kept:
-            before = (before or {}) | kept
+        if key == "labels" and owned:
+            before = (before or {}) | owned
         if before is not None:
-            _within(template, part)[key] = copy.deepcopy(before)
+            _section(template, part)[key] = copy.deepcopy(before)
         elif isinstance(template.get(part), dict):
             template[part].pop(key, None)
     for part in ("metadata", "spec"):
@@ -75,28 +75,29 @@ def restore(template: Object, original: Object, kept_labels: Sequence[str] = ())
             del template[part]
 
 
-def _joined(what: str, here: Mapping[str, str], more: Mapping[str, str]) -> Mapping[str, str]:
-    for key, value in here.items():
+def _joined(field: str, present: Mapping[str, str], more: Mapping[str, str]) -> Mapping[str, str]:
+    for key, value in present.items():
         if key in more and more[key] != value:
             raise InjectionConflict(
-                f"invalid admission check PodSetUpdate: conflict for {what}: "
+                f"invalid admission check PodSetUpdate: conflict for {field}: "
                 f"conflict for key={key}, value1={value}, value2={more[key]}"
             )
-    return {**here, **more}
+    return {**present, **more}
 
 
-def _each_once(here: tuple[Object, ...], more: tuple[Object, ...]) -> tuple[Object, ...]:
-    found = list(here)
-    known = [_toleration(one) for one in here]
+def _each_once(present: tuple[Object, ...], more: tuple[Object, ...]) -> tuple[Object, ...]:
+    """Tolerations without duplicates."""
+    merged = list(present)
+    keys = [_toleration(one) for one in present]
     for one in more:
-        if _toleration(one) not in known:
-            known.append(_toleration(one))
-            found.append(one)
-    return tuple(found)
+        if _toleration(one) not in keys:
+            keys.append(_toleration(one))
+            merged.append(one)
+    return tuple(merged)
 
 
 def _toleration(one: Object) -> tuple[object, ...]:
-    """Which taints are tolerated; for how long does not count, and no operator means Equal."""
+    """The identity of a toleration: no operator means Equal, and tolerationSeconds is ignored."""
     return (
         one.get("key") or "",
         one.get("operator") or "Equal",
@@ -105,8 +106,9 @@ def _toleration(one: Object) -> tuple[object, ...]:
     )
 
 
-def _within(template: Object, part: str) -> Object:
+def _section(template: Object, part: str) -> Object:
+    """The metadata or spec of a template, created if it is missing."""
     if not isinstance(template.get(part), dict):
         template[part] = {}
-    found: Object = template[part]
-    return found
+    section: Object = template[part]
+    return section

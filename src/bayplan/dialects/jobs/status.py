@@ -1,4 +1,4 @@
-"""How a job fares, by its status: whether it ended, has pods, is ready, and which pods it needs no more."""
+"""Reading the status of jobs: finished, active, pods ready, pods reclaimable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Counts = dict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """How a job ended."""
+    """How a job finished."""
 
     succeeded: bool
     message: str = ""
@@ -33,10 +33,10 @@ class JobStatusReader:
     """How to read the status of one kind of job."""
 
     ended: Callable[[Field], JobEnd | None]
-    active: Callable[[Field], bool]  # there may be pods that hold capacity
+    active: Callable[[Field], bool]  # pods may exist that hold capacity
     ready: Callable[[Field, Sequence[JobPart]], bool]
     reclaimable: Callable[[Field, Sequence[JobPart]], Counts] = _no_counts  # pods that will not run again
-    left: Callable[[Field, Sequence[JobPart]], int] = _none_left  # pods there are, of one that may shrink
+    left: Callable[[Field, Sequence[JobPart]], int] = _none_left  # existing pods, if it can scale down
 
 
 def condition_holds(job: Field, *kinds: str) -> Field | None:
@@ -48,9 +48,13 @@ def condition_holds(job: Field, *kinds: str) -> Field | None:
 
 
 def _by_condition(good: str, bad: str = "Failed") -> Callable[[Field], JobEnd | None]:
+    """Reads how a job finished from two condition types."""
+
     def read(job: Field) -> JobEnd | None:
-        found = condition_holds(job, good, bad)
-        return None if found is None else JobEnd(found.at("type").text() == good, found.at("message").text())
+        condition = condition_holds(job, good, bad)
+        if condition is None:
+            return None
+        return JobEnd(condition.at("type").text() == good, condition.at("message").text())
 
     return read
 
@@ -69,38 +73,38 @@ def _never(job: Field) -> JobEnd | None:
 def _job_ready(job: Field, parts: Sequence[JobPart]) -> bool:
     status = job.at("status")
     uncounted = len(status.at("uncountedTerminatedPods", "succeeded").items())
-    there = status.at("succeeded").integer() + status.at("ready").integer() + uncounted
-    return there >= sum(part.count for part in parts)
+    ready = status.at("succeeded").integer() + status.at("ready").integer() + uncounted
+    return ready >= sum(part.count for part in parts)
 
 
 def _job_reclaimable(job: Field, parts: Sequence[JobPart]) -> Counts:
     spec, status = job.at("spec"), job.at("status")
     parallelism = spec.at("parallelism").integer(default=1)
     completions = spec.at("completions").integer(default=parallelism)
-    over = status.at("succeeded").integer()
+    finished = status.at("succeeded").integer()
     if spec.at("completionMode").text() == "Indexed":
-        texts = (status.at("completedIndexes").text(), status.at("failedIndexes").text())
-        over = _distinct((run for text in texts for run in _runs(text)), completions)
-    left = max(completions - over, 0)
-    return {ONLY: parallelism - left} if parallelism > 1 and over and left < parallelism else {}
+        indexes = (status.at("completedIndexes").text(), status.at("failedIndexes").text())
+        finished = _distinct((run for text in indexes for run in _runs(text)), completions)
+    left = max(completions - finished, 0)
+    return {ONLY: parallelism - left} if parallelism > 1 and finished and left < parallelism else {}
 
 
 def _runs(text: str) -> Iterator[tuple[int, int]]:
-    """First and last of the runs of numbers in a list like 1,3-5; what cannot be read is passed over."""
-    for piece in text.split(",") if text else ():
-        start, dash, stop = piece.partition("-")
+    """First and last number of each range in a list like 1,3-5; unreadable ranges are skipped."""
+    for item in text.split(",") if text else ():
+        start, dash, stop = item.partition("-")
         first, last = whole_number(start), whole_number(stop if dash else start)
         if first is not None and last is not None:
             yield first, last
 
 
 def _distinct(runs: Iterable[tuple[int, int]], end: int) -> int:
-    """How many numbers below an end the runs hold. Runs are not listed number by number: they may be long."""
+    """How many numbers below `end` are in the ranges. Ranges may be long, so they are not enumerated."""
     count, reached = 0, 0
     for first, last in sorted(runs):
-        first, behind = max(first, reached), min(last + 1, end)
-        if first < behind:
-            count, reached = count + behind - first, behind
+        first, stop = max(first, reached), min(last + 1, end)
+        if first < stop:
+            count, reached = count + stop - first, stop
     return count
 
 
@@ -116,26 +120,28 @@ JOB = JobStatusReader(
     _job_left,
 )
 
-# ── sets of jobs ───────────────────────────────────────────────────────────────────────────────────
+# ── JobSet and TrainJob ────────────────────────────────────────────────────────────────────────────
 
 
 def _of_jobs(key: str, done: str) -> JobStatusReader:
-    """A JobSet or TrainJob: its status counts jobs by the name of their pod set."""
+    """Status of a JobSet or TrainJob, which counts jobs by pod set name."""
 
     def active(job: Field) -> bool:
         return any(one.at("active").integer() > 0 for one in job.at("status", key).items())
 
     def ready(job: Field, parts: Sequence[JobPart]) -> bool:
         wanted = sum(part.subgroup_count or 0 for part in parts)
-        told = job.at("status", key).items()
-        return wanted == sum(one.at("ready").integer() + one.at("succeeded").integer() for one in told)
+        statuses = job.at("status", key).items()
+        return wanted == sum(one.at("ready").integer() + one.at("succeeded").integer() for one in statuses)
 
     def reclaimable(job: Field, parts: Sequence[JobPart]) -> Counts:
-        told = {one.at("name").text(): one.at("succeeded").integer() for one in job.at("status", key).items()}
+        succeeded = {
+            one.at("name").text(): one.at("succeeded").integer() for one in job.at("status", key).items()
+        }
         return {
-            part.name: told[part.name] * (part.natural_segment or 0)
+            part.name: succeeded[part.name] * (part.natural_segment or 0)
             for part in parts
-            if 0 < told.get(part.name, 0) <= (part.subgroup_count or 0)
+            if 0 < succeeded.get(part.name, 0) <= (part.subgroup_count or 0)
         }
 
     return JobStatusReader(_by_condition(done), active, ready, reclaimable)
@@ -168,7 +174,7 @@ def _cluster_ready(job: Field, parts: Sequence[JobPart] = ()) -> bool:
 
 
 def _ray_left(*path: str) -> Callable[[Field, Sequence[JobPart]], int]:
-    """Workers are counted in the status; head and submitter are always there."""
+    """Workers are counted in the status; head and submitter always exist."""
 
     def left(job: Field, parts: Sequence[JobPart]) -> int:
         others = sum(part.count for part in parts if part.name in RAY_SINGLES)
@@ -212,14 +218,14 @@ def _spark_state(job: Field) -> str:
 def _spark_ended(job: Field) -> JobEnd | None:
     if _spark_state(job) not in ("COMPLETED", "FAILED", "SUBMISSION_FAILED"):
         return None
-    told = job.at("status", "applicationState", "errorMessage").text()
-    return JobEnd(_spark_state(job) == "COMPLETED", told)
+    message = job.at("status", "applicationState", "errorMessage").text()
+    return JobEnd(_spark_state(job) == "COMPLETED", message)
 
 
 def _spark_ready(job: Field, parts: Sequence[JobPart]) -> bool:
     states = [state.text() for _, state in job.at("status", "executorState").entries()]
-    there = sum(state in ("RUNNING", "COMPLETED") for state in states)
-    return _spark_state(job) == "RUNNING" and there >= job.at("spec", "executor", "instances").integer()
+    up = sum(state in ("RUNNING", "COMPLETED") for state in states)
+    return _spark_state(job) == "RUNNING" and up >= job.at("spec", "executor", "instances").integer()
 
 
 SPARK = JobStatusReader(_spark_ended, lambda job: _spark_state(job) == "RUNNING", _spark_ready)

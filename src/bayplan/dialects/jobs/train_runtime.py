@@ -1,4 +1,4 @@
-"""The JobSet behind a TrainJob: its runtime's template, sized by the trainer, changed by patches."""
+"""The JobSet of a TrainJob: the template of its runtime, resized by the trainer and changed by patches."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from bayplan.dialects.kube.fields.reader import Field
 ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
 TRAINER = "trainer"
 NODE = "node"
-"""The replicated job that trains, where no label says so."""
+"""The name of the replicated job that trains, if no label marks one."""
 
 PATCH_MANAGER = "kueue.x-k8s.io/manager"
-"""Whose patch among those of a TrainJob is ours."""
+"""The manager of our entry in runtimePatches of a TrainJob."""
 _CLUSTER_WIDE = "ClusterTrainingRuntime"
 
 Object = dict[str, Any]
 
 
 def runtime_of(train_job: Field, find: Find) -> Object:
-    """The runtime that a TrainJob refers to; empty if it is not known."""
+    """The runtime that a TrainJob refers to; empty if it is unknown."""
     ref = train_job.at("spec", "runtimeRef")
     kind = ref.at("kind").text(_CLUSTER_WIDE)
     namespace = "" if kind == _CLUSTER_WIDE else train_job.at("metadata", "namespace").text()
@@ -31,11 +31,13 @@ def runtime_of(train_job: Field, find: Find) -> Object:
 
 
 def job_set_of(train_job: Field, runtime: Object) -> Object:
-    """The JobSet as plain data. A runtime that is not known leaves what the patches themselves say."""
+    """The JobSet as plain data. If the runtime is unknown, it has only what the patches contain."""
     spec = _mapping(_mapping(_mapping(runtime.get("spec")).get("template")).get("spec"))
-    written = spec.get("replicatedJobs")
+    replicated = spec.get("replicatedJobs")
     jobs = (
-        [copy.deepcopy(job) for job in written if isinstance(job, dict)] if isinstance(written, list) else []
+        [copy.deepcopy(job) for job in replicated if isinstance(job, dict)]
+        if isinstance(replicated, list)
+        else []
     )
     nodes = train_job.at("spec", "trainer", "numNodes")
     if nodes.present:
@@ -47,43 +49,45 @@ def job_set_of(train_job: Field, runtime: Object) -> Object:
     return {"spec": {"replicatedJobs": jobs}}
 
 
-def begin_train_job(train_job: Object, extras: Sequence[Injected], find: Find) -> None:
-    """Fill in our place among the patches."""
-    _our_patch(train_job)["replicatedJobs"] = [_job_patch(extra) for extra in extras]
+def inject_train_job(train_job: Object, infos: Sequence[Injected], find: Find) -> None:
+    """Write pod set infos into our runtime patch."""
+    _our_patch(train_job)["replicatedJobs"] = [_job_patch(info) for info in infos]
 
 
-def take_back_train_job(train_job: Object, originals: Sequence[Object]) -> None:
-    """Empty our place among the patches."""
+def restore_train_job(train_job: Object, originals: Sequence[Object]) -> None:
+    """Remove pod set infos from our runtime patch."""
     _our_patch(train_job).pop("replicatedJobs", None)
 
 
 def _our_patch(train_job: Object) -> Object:
+    """The JobSet spec in our runtime patch, created if it is missing."""
     patches = train_job["spec"].setdefault("runtimePatches", [])
     ours = next((one for one in patches if one.get("manager") == PATCH_MANAGER), None)
     if ours is None:
         ours = {"manager": PATCH_MANAGER}
         patches.append(ours)
-    found = ours
+    spec = ours
     for key in ("trainingRuntimeSpec", "template", "spec"):
-        found = found.setdefault(key, {})
-    return found
+        spec = spec.setdefault(key, {})
+    return spec
 
 
-def _job_patch(extra: Injected) -> Object:
-    metadata = {"annotations": dict(extra.annotations), "labels": dict(extra.labels)}
+def _job_patch(info: Injected) -> Object:
+    metadata = {"annotations": dict(info.annotations), "labels": dict(info.labels)}
     spec: Object = {
-        "nodeSelector": dict(extra.node_selector),
-        "tolerations": list(extra.tolerations),
-        "schedulingGates": [{"name": gate} for gate in extra.gates],
+        "nodeSelector": dict(info.node_selector),
+        "tolerations": list(info.tolerations),
+        "schedulingGates": [{"name": gate} for gate in info.gates],
     }
     template = {
         "metadata": {key: value for key, value in metadata.items() if value},
         "spec": {key: value for key, value in spec.items() if value},
     }
-    return {"name": extra.name, "template": {"spec": {"template": template}}}
+    return {"name": info.name, "template": {"spec": {"template": template}}}
 
 
 def _resize(jobs: list[Object], count: int) -> None:
+    """Set the number of pods of the trainer."""
     labelled = [job for job in jobs if _ancestor(job) == TRAINER]
     for job in labelled or [job for job in jobs if job.get("name") == NODE]:
         template = job["template"] = _mapping(job.get("template"))
@@ -106,7 +110,7 @@ def _patch(jobs: list[Object], change: Field, *, known: bool) -> None:
 
 
 def _merge(target: Object, change: Object) -> None:
-    """Mappings are merged, lists (tolerations, gates) are added to, the rest is replaced."""
+    """Merge a patch in place: mappings are merged, lists are extended, other values are replaced."""
     for key, value in change.items():
         present = target.get(key)
         if isinstance(present, dict) and isinstance(value, dict):

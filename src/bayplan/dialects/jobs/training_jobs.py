@@ -1,4 +1,4 @@
-"""The training operators' jobs: a map of replica types, each with a template and a number of replicas."""
+"""Pod sets of training operator jobs: a map of replica types, each with a template and a replica count."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MPI_SPECS = "mpiReplicaSpecs"
 
 
 def replica_parts(specs: str, *types: str) -> Parts:
-    """Reads the pod sets below spec.<specs>, in the order of the types."""
+    """A reader of the pod sets in spec.<specs>, in the order of the types."""
 
     def read(job: Field, find: Find) -> list[JobPart]:
         replicas = job.at("spec", specs)
@@ -24,7 +24,7 @@ def replica_parts(specs: str, *types: str) -> Parts:
 
 
 def mpi_parts(job: Field, find: Find) -> list[JobPart]:
-    """An MPIJob: a launcher and workers; a launcher that works too has number 0, workers follow it."""
+    """The pod sets of an MPIJob. A launcher that runs as a worker has index 0, and workers start at 1."""
     replicas = job.at("spec", MPI_SPECS)
     follows = job.at("spec", "runLauncherAsWorker").flag() and replicas.key(LAUNCHER).present
     offsets = {LAUNCHER: 0, WORKER: int(follows)}

@@ -1,4 +1,4 @@
-"""AppWrapper: jobs inside another object, and paths to pod templates where the kind is unknown."""
+"""Pod sets of AppWrapper: its components are jobs of known kinds, or declare paths to their pod templates."""
 
 from __future__ import annotations
 
@@ -17,54 +17,55 @@ SUBGROUP_COUNT = "workload.codeflare.dev.appwrapper/tas-sub-group-count"
 
 
 def wrapped_parts(wrapper: Field, inner: Callable[[Field], list[JobPart]]) -> list[JobPart]:
-    """The pod sets of all components, numbered in their order; `inner` reads a component of a known kind."""
+    """The pod sets of all components, numbered in order; `inner` reads components of known kinds."""
     name = wrapper.at("metadata", "name")
-    found = [part for component in parts_by_component(wrapper, inner) for part in component]
+    parts = [part for component in parts_by_component(wrapper, inner) for part in component]
     return [
         replace(part, name=f"{name.text()}-{index}", name_field=name, natural_segment=None)
-        for index, part in enumerate(found)
+        for index, part in enumerate(parts)
     ]
 
 
 def parts_by_component(wrapper: Field, inner: Callable[[Field], list[JobPart]]) -> list[list[JobPart]]:
-    """The pod sets of each component, as it declares them or as its kind has them."""
-    found = []
+    """The pod sets of each component: those it declares, else those of its kind."""
+    parts = []
     for component in wrapper.at("spec", "components").items():
         declared = [_declared(component, field) for field in component.at("podSets").items()]
-        found.append(declared or inner(component.at("template")))
-    return found
+        parts.append(declared or inner(component.at("template")))
+    return parts
 
 
-def set_pod_set_infos(wrapper: dict[str, Any], sizes: Sequence[int], extras: Sequence[Injected]) -> None:
-    """Leave additions with their components; the wrapper's controller puts them into what it makes."""
-    if sum(sizes) != len(extras):
-        raise InjectionConflict(f"invalid podset infos: expecting {sum(sizes)} podset, got {len(extras)}")
-    rest = iter(extras)
+def set_pod_set_infos(wrapper: dict[str, Any], sizes: Sequence[int], infos: Sequence[Injected]) -> None:
+    """Write pod set infos to their components; the AppWrapper controller injects them."""
+    if sum(sizes) != len(infos):
+        raise InjectionConflict(f"invalid podset infos: expecting {sum(sizes)} podset, got {len(infos)}")
+    remaining = iter(infos)
     for component, size in zip(wrapper["spec"].get("components") or (), sizes, strict=True):
         if size:
-            component["podSetInfos"] = [_written(next(rest)) for _ in range(size)]
+            component["podSetInfos"] = [_pod_set_info(next(remaining)) for _ in range(size)]
 
 
-def _written(extra: Injected) -> dict[str, Any]:
+def _pod_set_info(info: Injected) -> dict[str, Any]:
+    """One entry of podSetInfos."""
     fields = {
-        "annotations": dict(extra.annotations),
-        "labels": dict(extra.labels),
-        "nodeSelector": dict(extra.node_selector),
-        "tolerations": list(extra.tolerations),
-        "schedulingGates": [{"name": gate} for gate in extra.gates],
+        "annotations": dict(info.annotations),
+        "labels": dict(info.labels),
+        "nodeSelector": dict(info.node_selector),
+        "tolerations": list(info.tolerations),
+        "schedulingGates": [{"name": gate} for gate in info.gates],
     }
     return {key: value for key, value in fields.items() if value}
 
 
 def _declared(component: Field, field: Field) -> JobPart:
     steps = [step for step in field.at("path").text().split(".") if step]
-    notes = field.at("annotations").texts()
+    annotations = field.at("annotations").texts()
     return JobPart(
         name="",
         count=field.at("replicas").integer(default=1),
         template=component.at(*steps),
         name_field=field,
-        index_label=notes.get(INDEX_LABEL),
-        subgroup_label=notes.get(SUBGROUP_LABEL),
-        subgroup_count=whole_number(notes.get(SUBGROUP_COUNT), INT32_MAX),
+        index_label=annotations.get(INDEX_LABEL),
+        subgroup_label=annotations.get(SUBGROUP_LABEL),
+        subgroup_count=whole_number(annotations.get(SUBGROUP_COUNT), INT32_MAX),
     )

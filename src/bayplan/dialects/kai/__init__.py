@@ -1,1 +1,1 @@
-"""The API family of pod groups with sub-group trees, segments of replica types, and fair queues."""
+"""The dialect of the KAI scheduler: PodGroups, Queues, Topologies, and the pod grouper."""

@@ -1,1 +1,1 @@
-"""Core Kubernetes objects: nodes, pods and their quantities."""
+"""The core API of Kubernetes and its gang scheduling API: fields, decoding, encoding."""

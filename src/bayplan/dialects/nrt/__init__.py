@@ -1,1 +1,1 @@
-"""NodeResourceTopology: the zones inside nodes, as their exporters report them."""
+"""NodeResourceTopology: the NUMA zones of nodes, as their exporters report them."""

@@ -1,4 +1,4 @@
-"""How a report names the pods that it counts: a prefix, a version, and a sign in hexadecimal."""
+"""The pod fingerprint of a NodeResourceTopology: a prefix, a version, and a hash in hexadecimal."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ ANNOTATION = "topology.node.k8s.io/fingerprint"
 ALL, EXCLUSIVE = "all", "with-exclusive-resources"
 PREFIX, VERSION = "pfp0", "v001"
 
-_SIGN = re.compile(r"[0-9a-f]{16}", re.ASCII)
+_HASH = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
 
 def fingerprint_of(topology: NodeTopologyWire) -> tuple[str, str]:
-    """The fingerprint and the method it was made by; an annotation is the older way, and has no method."""
+    """The fingerprint and its method. The older form, an annotation, has no method."""
     attributes = {one.name: one.value for one in reversed(topology.attributes or ())}
     if ATTRIBUTE in attributes:
         return attributes[ATTRIBUTE], attributes.get(METHOD, ALL)
@@ -24,18 +24,18 @@ def fingerprint_of(topology: NodeTopologyWire) -> tuple[str, str]:
 
 
 def sign_of(fingerprint: str) -> int:
-    """The sign in a fingerprint. ValueError says what is wrong with it."""
+    """The hash in a fingerprint. ValueError says what is wrong with it."""
     if len(fingerprint) < len(PREFIX) + len(VERSION) or not fingerprint.startswith(PREFIX):
         raise ValueError("malformed fingerprint")
-    sign = fingerprint.removeprefix(PREFIX)
-    if not sign.startswith(VERSION):
+    text = fingerprint.removeprefix(PREFIX)
+    if not text.startswith(VERSION):
         raise ValueError("incompatible version")
-    sign = sign.removeprefix(VERSION)
-    if not _SIGN.fullmatch(sign):
+    text = text.removeprefix(VERSION)
+    if not _HASH.fullmatch(text):
         raise ValueError("malformed fingerprint")
-    return int(sign, 16)
+    return int(text, 16)
 
 
-def spelled(sign: int) -> str:
-    """A fingerprint with this sign."""
-    return f"{PREFIX}{VERSION}{sign:016x}"
+def spelled(value: int) -> str:
+    """The fingerprint with this hash."""
+    return f"{PREFIX}{VERSION}{value:016x}"

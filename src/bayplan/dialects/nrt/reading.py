@@ -1,4 +1,4 @@
-"""Events of NodeResourceTopology objects → changes. If one is served in two versions, the newer counts."""
+"""Watch events of NodeResourceTopology objects as changes. Of two served versions, the newer one is used."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from bayplan.model.numa import NodeZones
 KINDS = (TOPOLOGIES, OLDER_TOPOLOGIES)
 NOT_UNDERSTOOD = "ZonesNotUnderstood"
 About = dict[str, str]
-"""An object as an event names it."""
+"""An object reference of an event."""
 
 
 class NumaReportDecoder:
-    """What nodes report, and what of it made no sense and has not been told yet."""
+    """The reports of nodes, and the invalid parts of them for which an event is due."""
 
     def __init__(self) -> None:
         self.reports: dict[str, dict[str, NodeZones]] = {}  # by node and version
-        self.told: dict[str, tuple[str, ...]] = {}
+        self.told: dict[str, tuple[str, ...]] = {}  # problems already reported, by node
         self.problems: list[tuple[About, str]] = []
 
     def decode(self, event: Event) -> Iterator[Change]:
-        """What an event means to us."""
+        """The changes that an event means."""
         if event.happened is Happened.SYNCED:
             return
         node, version = event.object.metadata.name, event.kind.version
         versions = self.reports.setdefault(node, {})
-        before = self._counts(node)
+        before = self._newest(node)
         if event.happened is Happened.GONE:
             versions.pop(version, None)
         else:
             versions[version], problems = node_zones(event.object)
-            if versions[version] is self._counts(node):
+            if versions[version] is self._newest(node):
                 self._note(event, node, problems)
-        now = self._counts(node)
+        now = self._newest(node)
         if now is None:
             del self.reports[node]
             self.told.pop(node, None)
@@ -49,23 +49,23 @@ class NumaReportDecoder:
             yield NumaReportSeen(now)
 
     def complaints(self, now: float) -> Iterator[Write]:
-        """Events about what made no sense, each once."""
+        """Events about invalid parts of reports, each once."""
         problems, self.problems = self.problems, []
-        for about, words in problems:
-            yield event_write(about, NOT_UNDERSTOOD, words, "Warning", timestamp(now))
+        for about, message in problems:
+            yield event_write(about, NOT_UNDERSTOOD, message, "Warning", timestamp(now))
 
-    def _counts(self, node: str) -> NodeZones | None:
-        """The report in the newest version."""
+    def _newest(self, node: str) -> NodeZones | None:
+        """The report of a node in its newest version."""
         versions = self.reports.get(node, {})
         return versions.get(TOPOLOGIES.version) or versions.get(OLDER_TOPOLOGIES.version)
 
     def _note(self, event: Event, node: str, problems: tuple[str, ...]) -> None:
-        fresh = news(self.told, node, problems)
-        if fresh:
+        unreported = news(self.told, node, problems)
+        if unreported:
             about = {
                 "apiVersion": f"{GROUP}/{event.kind.version}",
                 "kind": event.kind.kind,
                 "name": node,
                 "uid": event.object.metadata.uid,
             }
-            self.problems.append((about, "; ".join(fresh)))
+            self.problems.append((about, "; ".join(unreported)))

@@ -1,4 +1,7 @@
-"""Where a report says that containers sit: numbers in 89 printable characters, differences between places."""
+"""NUMA placement attributes of a NodeResourceTopology: the containers on each zone.
+
+A vector lists container numbers as differences, in a variable-length encoding with 89 printable characters.
+"""
 
 from __future__ import annotations
 
@@ -14,80 +17,82 @@ HEAD = "npv0v001"
 ENCODING = "leb89"
 SEPARATOR = "::"
 
-LAST = 64  # digits that end a number; the rest of the alphabet goes on
+FINAL_DIGITS = 64  # digits that end a number; those above continue it
 ALPHABET = [chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"&<>\\']
 DIGITS = {letter: digit for digit, letter in enumerate(ALPHABET)}
-FURTHER = len(ALPHABET) - LAST
+CONTINUATION_DIGITS = len(ALPHABET) - FINAL_DIGITS
 PLACES_MAX = 2**31 - 1
 
 
 def seating(metadata: str, vectors: Iterable[tuple[int, str]]) -> ZoneAssignment:
-    """Who sits where, by what the node says and what each of its zones says. ValueError: what is wrong."""
+    """The containers of each zone, from the node's metadata and the zones' vectors. Raises ValueError."""
     fields = _fields(metadata)
     if fields.get("ve") != ENCODING:
         raise ValueError("unsupported vector encoding")
-    containers, zones, busiest = (_whole(fields, name) for name in ("cc", "nn", "bn"))
+    containers, zones, busiest_zone = (_integer(fields, name) for name in ("cc", "nn", "bn"))
     if containers < 0:
         raise ValueError("inconsistent container set")
     if zones <= 0:
         raise ValueError("inconsistent NUMA node count")
-    if not 0 <= busiest < zones:
+    if not 0 <= busiest_zone < zones:
         raise ValueError("inconsistent busiest node data")
-    places = {number: decoded(text) for number, text in vectors if text}
-    everyone = [place for found in places.values() for place in found]
-    if len(places) > zones or (places and not containers):
+    containers_by_zone = {zone: decoded(vector) for zone, vector in vectors if vector}
+    numbers = [container for listed in containers_by_zone.values() for container in listed]
+    if len(containers_by_zone) > zones or (containers_by_zone and not containers):
         raise ValueError("inconsistent NUMA vector data")
-    if any(not 0 <= number < zones for number in places) or any(place >= containers for place in everyone):
+    if any(not 0 <= zone < zones for zone in containers_by_zone) or any(
+        container >= containers for container in numbers
+    ):
         raise ValueError("corrupted NUMA vector")
-    if len(set(everyone)) != len(everyone):
+    if len(set(numbers)) != len(numbers):
         raise ValueError("duplicated data in multiple NUMA vectors")
-    return ZoneAssignment(containers, busiest, places)
+    return ZoneAssignment(containers, busiest_zone, containers_by_zone)
 
 
 def decoded(text: str) -> tuple[int, ...]:
-    """The places in a text: the first as it is, the others as steps from the one before."""
-    found: list[int] = []
-    further, seen = 0, False
+    """The numbers in a vector: the first one as it is, the others as differences from the one before."""
+    numbers: list[int] = []
+    continuation, continued = 0, False
     for letter in text:
         digit = DIGITS.get(letter)
         if digit is None:
             raise ValueError("corrupted NUMA vector")
-        if digit >= LAST:
-            further, seen = further * FURTHER + digit - LAST, True
-            if further > PLACES_MAX:
+        if digit >= FINAL_DIGITS:
+            continuation, continued = continuation * CONTINUATION_DIGITS + digit - FINAL_DIGITS, True
+            if continuation > PLACES_MAX:
                 raise ValueError("corrupted NUMA vector")
             continue
-        number = digit + (LAST * (further + 1) if seen else 0)
-        found.append(number + (found[-1] if found else 0))
-        further, seen = 0, False
-    if seen:
+        number = digit + (FINAL_DIGITS * (continuation + 1) if continued else 0)
+        numbers.append(number + (numbers[-1] if numbers else 0))
+        continuation, continued = 0, False
+    if continued:
         raise ValueError("corrupted NUMA vector")
-    return tuple(found)
+    return tuple(numbers)
 
 
-def encoded(places: Iterable[int]) -> str:
-    """The text of ascending places."""
-    text, before = "", 0
-    for place in places:
-        text += _spelled(place - before)
-        before = place
+def encoded(numbers: Iterable[int]) -> str:
+    """The vector of ascending numbers."""
+    text, previous = "", 0
+    for number in numbers:
+        text += _encoded_number(number - previous)
+        previous = number
     return text
 
 
-def _spelled(number: int) -> str:
-    if number < LAST:
+def _encoded_number(number: int) -> str:
+    if number < FINAL_DIGITS:
         return ALPHABET[number]
-    further, last = divmod(number - LAST, LAST)
+    continuation, last = divmod(number - FINAL_DIGITS, FINAL_DIGITS)
     text = ALPHABET[last]
     while True:
-        further, digit = divmod(further, FURTHER)
-        text = ALPHABET[LAST + digit] + text
-        if not further:
+        continuation, digit = divmod(continuation, CONTINUATION_DIGITS)
+        text = ALPHABET[FINAL_DIGITS + digit] + text
+        if not continuation:
             return text
 
 
 def vector_of(attributes: Iterable[Attribute]) -> str:
-    """The places that a zone tells of."""
+    """The vector in the attributes of a zone; empty if there is none."""
     return next((one.value for one in attributes if one.name == VECTOR), "")
 
 
@@ -106,7 +111,7 @@ def _fields(metadata: str) -> dict[str, str]:
     return fields
 
 
-def _whole(fields: dict[str, str], name: str) -> int:
+def _integer(fields: dict[str, str], name: str) -> int:
     number = signed_number(fields.get(name, "-1"))
     if number is None:
         raise ValueError(f"malformed metadata: {name} is no number")

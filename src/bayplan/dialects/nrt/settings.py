@@ -1,4 +1,4 @@
-"""The arguments of upstream's plugin in our words, or what is wrong with them."""
+"""The arguments of the NodeResourceTopologyMatch scheduler plugin as rules of the model."""
 
 from __future__ import annotations
 
@@ -28,45 +28,45 @@ MODES = {"Enabled": True, "Disabled": False}
 
 
 def zone_settings(args: Mapping[str, Any]) -> tuple[ZoneRules, NumaStalenessPolicy, tuple[str, ...]]:
-    """Rules and care for zones. Every value that is not known is told; the default stands in for it."""
-    wrong: list[str] = []
+    """NUMA rules, staleness policy, and errors. For an unsupported value the default is used."""
+    errors: list[str] = []
     strategy, cache = args.get("scoringStrategy") or {}, args.get("cache") or {}
     kind = strategy.get("type") or "LeastAllocated"
     if kind not in SCORES:
-        wrong.append(f'scoringStrategy.type: Invalid value: "{kind}": invalid ScoringStrategyType')
+        errors.append(f'scoringStrategy.type: Invalid value: "{kind}": invalid ScoringStrategyType')
     weights = tuple(
-        (str(one.get("name")), _whole(one.get("weight"))) for one in strategy.get("resources") or ()
+        (str(one.get("name")), _integer(one.get("weight"))) for one in strategy.get("resources") or ()
     )
     rules = ZoneRules(score=SCORES.get(kind, ZoneScore.LEAST_ALLOCATED), weights=weights)
-    period = float(_whole(args.get("cacheResyncPeriodSeconds")))
-    care = NumaStalenessPolicy(
-        caution=_caution(period, skip=bool(args.get("discardReservedNodes"))),
+    period = float(_integer(args.get("cacheResyncPeriodSeconds")))
+    staleness = NumaStalenessPolicy(
+        caution=_over_reserve(period, skip=bool(args.get("discardReservedNodes"))),
         period=max(period, 0.0),
-        strangers=_word(cache, "cache.foreignPodsDetect", STRANGERS, "All", wrong),
-        counted=_word(cache, "cache.resyncMethod", COUNTED, "Autodetect", wrong),
-        starting=_word(cache, "cache.informerMode", STARTING, "Dedicated", wrong),
-        heed_settings=_word(cache, "cache.resyncScope", HEED, "All", wrong),
-        make_room=_word(args, "preemptionMode", MODES, "Disabled", wrong),
+        strangers=_choice(cache, "cache.foreignPodsDetect", STRANGERS, "All", errors),
+        counted=_choice(cache, "cache.resyncMethod", COUNTED, "Autodetect", errors),
+        starting=_choice(cache, "cache.informerMode", STARTING, "Dedicated", errors),
+        heed_settings=_choice(cache, "cache.resyncScope", HEED, "All", errors),
+        make_room=_choice(args, "preemptionMode", MODES, "Disabled", errors),
         eager=True,
     )
-    return rules, care, tuple(wrong)
+    return rules, staleness, tuple(errors)
 
 
-def _caution(period: float, *, skip: bool) -> OverReserve:
+def _over_reserve(period: float, *, skip: bool) -> OverReserve:
     if skip:
         return OverReserve.SKIP
     return OverReserve.RESERVE if period > 0 else OverReserve.NONE
 
 
-def _word(
-    given: Mapping[str, Any], path: str, words: Mapping[str, Word], usual: str, wrong: list[str]
+def _choice(
+    args: Mapping[str, Any], path: str, choices: Mapping[str, Word], default: str, errors: list[str]
 ) -> Word:
-    value = given.get(path.rpartition(".")[2])
-    if value is not None and value not in words:
-        wrong.append(f'{path}: Unsupported value: "{value}": supported values: {", ".join(sorted(words))}')
+    value = args.get(path.rpartition(".")[2])
+    if value is not None and value not in choices:
+        errors.append(f'{path}: Unsupported value: "{value}": supported values: {", ".join(sorted(choices))}')
         value = None
-    return words[value or usual]
+    return choices[value or default]
 
 
-def _whole(value: object) -> int:
+def _integer(value: object) -> int:
     return value if isinstance(value, int) else 0

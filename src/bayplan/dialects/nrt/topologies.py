@@ -1,4 +1,4 @@
-"""NodeResourceTopology objects → zones of nodes. What makes no sense is told, and then taken as not said."""
+"""NodeResourceTopology objects as the NUMA zones of nodes. Invalid parts are reported and then ignored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bayplan.model.numa import (
 POLICY, SCOPE, ZONES_MAX = "topologyManagerPolicy", "topologyManagerScope", "topologyManagerMaxNUMANodes"
 ZONE_TYPE = "Node"
 ZONES_LIMIT = 1024
-NUMBER_MAX = 64  # no kubelet can align with zones beyond
+NUMBER_MAX = 64  # kubelets cannot align with zones of a higher number
 
 POLICIES = {
     "none": TopologyManagerPolicy.NONE,
@@ -42,18 +42,18 @@ OLDER_POLICIES = {
     )
     for level, scope in (("Container", TopologyManagerScope.CONTAINER), ("Pod", TopologyManagerScope.POD))
 }
-SILENT_POLICIES = ("None", "BestEffort", "Restricted")
-"""They are known, and say nothing that the defaults do not."""
+DEFAULT_POLICIES = ("None", "BestEffort", "Restricted")
+"""Known policies that are equal to the defaults."""
 
 _ZONE_NAME = re.compile(r"node-\+?(\d{1,9})", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 
 Problems = list[str]
-USUAL = Alignment()
+DEFAULT_ALIGNMENT = Alignment()
 
 
 def node_zones(topology: NodeTopologyWire) -> tuple[NodeZones, tuple[str, ...]]:
-    """A node's zones, and a sentence for everything in the report that could not be used."""
+    """The zones of a node, and an error message for each part of the report that could not be used."""
     problems: Problems = []
     numbered = _numbered(topology.zones or (), problems)
     zones = tuple(_zone(number, zone, problems) for number, zone in numbered.items())
@@ -75,45 +75,45 @@ def alignment(
     policies: Iterable[str],
     attributes: Iterable[Attribute],
     problems: Problems,
-    start: Alignment = USUAL,
+    start: Alignment = DEFAULT_ALIGNMENT,
 ) -> Alignment:
-    """How the node aligns: by the first of the older policies, then by attributes, which know better."""
-    found = start
+    """The topology manager policy: from the first older policy, overridden by attributes."""
+    current = start
     first = next(iter(policies), None)
     if first in OLDER_POLICIES:
         policy, scope = OLDER_POLICIES[first]
-        found = replace(found, policy=policy, scope=scope)
-    elif first is not None and first not in SILENT_POLICIES:
+        current = replace(current, policy=policy, scope=scope)
+    elif first is not None and first not in DEFAULT_POLICIES:
         problems.append(f"topologyPolicies[0] is {first!r}, which is not known")
-    for one in attributes:
-        found = _with_attribute(found, one, problems)
-    return found
+    for attribute in attributes:
+        current = _with_attribute(current, attribute, problems)
+    return current
 
 
-def _with_attribute(found: Alignment, one: Attribute, problems: Problems) -> Alignment:
-    match one.name:
-        case "topologyManagerPolicy" if one.value in POLICIES:
-            return replace(found, policy=POLICIES[one.value])
-        case "topologyManagerScope" if one.value in SCOPES:
-            return replace(found, scope=SCOPES[one.value])
-        case "topologyManagerMaxNUMANodes" if _WHOLE.fullmatch(one.value) and int(one.value) > 1:
-            return replace(found, zones_max=min(int(one.value), ZONES_LIMIT))
+def _with_attribute(current: Alignment, attribute: Attribute, problems: Problems) -> Alignment:
+    match attribute.name:
+        case "topologyManagerPolicy" if attribute.value in POLICIES:
+            return replace(current, policy=POLICIES[attribute.value])
+        case "topologyManagerScope" if attribute.value in SCOPES:
+            return replace(current, scope=SCOPES[attribute.value])
+        case "topologyManagerMaxNUMANodes" if _WHOLE.fullmatch(attribute.value) and int(attribute.value) > 1:
+            return replace(current, zones_max=min(int(attribute.value), ZONES_LIMIT))
         case "topologyManagerPolicy" | "topologyManagerScope" | "topologyManagerMaxNUMANodes":
-            problems.append(f"attribute {one.name} is {one.value!r}, which is not known")
-    return found
+            problems.append(f"attribute {attribute.name} is {attribute.value!r}, which is not known")
+    return current
 
 
 @lru_cache(maxsize=1024)
 def zone_number(name: str) -> int | None:
-    """The number in the name of a zone, if it is one that a node can align with."""
+    """The number in a zone name; None if it is invalid or beyond the highest that a node can align with."""
     match = _ZONE_NAME.fullmatch(name)
     number = NUMBER_MAX + 1 if match is None else int(match[1])
     return number if number <= NUMBER_MAX else None
 
 
 def _numbered(zones: Iterable[ZoneWire], problems: Problems) -> dict[int, ZoneWire]:
-    """Zones that hold memory and CPUs, by number, in the order listed; other kinds are groups of these."""
-    found: dict[int, ZoneWire] = {}
+    """NUMA zones by number, in the order listed; zones of other types only group these."""
+    by_number: dict[int, ZoneWire] = {}
     for zone in zones:
         if zone.type != ZONE_TYPE:
             continue
@@ -122,26 +122,26 @@ def _numbered(zones: Iterable[ZoneWire], problems: Problems) -> dict[int, ZoneWi
             problems.append(
                 f"zone {zone.name!r} is left out: the name must be node- and a number up to {NUMBER_MAX}"
             )
-        elif number in found:
+        elif number in by_number:
             problems.append(f"zone {zone.name!r} is listed twice; the first counts")
         else:
-            found[number] = zone
-    return found
+            by_number[number] = zone
+    return by_number
 
 
 def _zone(number: int, wire: ZoneWire, problems: Problems) -> Zone:
     available: dict[str, int] = {}
     allocatable: dict[str, int] = {}
     for resource in wire.resources or ():
-        left = _amount(wire, resource, "available", problems)
-        given = _amount(wire, resource, "allocatable", problems)
-        left = given if left is None else left  # the oldest reports know nothing else
-        if left is None:
-            problems.append(f"zone {wire.name!r} says nothing usable of {resource.name}")
+        free = _amount(wire, resource, "available", problems)
+        limit = _amount(wire, resource, "allocatable", problems)
+        free = limit if free is None else free  # the oldest reports have only allocatable
+        if free is None:
+            problems.append(f"zone {wire.name!r} has no valid amount of {resource.name}")
             continue
-        available[resource.name] = max(left, 0)
-        if given is not None:
-            allocatable[resource.name] = given
+        available[resource.name] = max(free, 0)
+        if limit is not None:
+            allocatable[resource.name] = limit
     distances = {to: cost.value for cost in wire.costs or () if (to := zone_number(cost.name)) is not None}
     return Zone(number, available, allocatable, distances)
 
@@ -152,8 +152,8 @@ def _amount(zone: ZoneWire, resource: ZoneResourceWire, field: str, problems: Pr
         return None
     try:
         return min(amount(resource.name, value), ROOM_MAX - 1)
-    except ValueError as wrong:
-        problems.append(f"zone {zone.name!r}: {field} of {resource.name} is {value!r}: {wrong}")
+    except ValueError as error:
+        problems.append(f"zone {zone.name!r}: {field} of {resource.name} is {value!r}: {error}")
         return None
 
 
@@ -162,8 +162,8 @@ def _sign(text: str, problems: Problems) -> int | None:
         return None
     try:
         return prints.sign_of(text)
-    except ValueError as wrong:
-        problems.append(f"the fingerprint of its pods is {text!r}: {wrong}")
+    except ValueError as error:
+        problems.append(f"the pod fingerprint is {text!r}: {error}")
         return None
 
 
@@ -177,14 +177,14 @@ def _seating(
         return seating(
             metadata, ((number, vector_of(zone.attributes or ())) for number, zone in zones.items())
         )
-    except ValueError as wrong:
-        problems.append(f"attribute {METADATA}: {wrong}")
+    except ValueError as error:
+        problems.append(f"attribute {METADATA}: {error}")
         return None
 
 
-def news(told: dict[str, tuple[str, ...]], node: str, problems: tuple[str, ...]) -> tuple[str, ...]:
-    """The problems of a node that were not told of before; `told` is brought up to date."""
-    before = told.pop(node, ())
+def news(reported: dict[str, tuple[str, ...]], node: str, problems: tuple[str, ...]) -> tuple[str, ...]:
+    """The problems of a node that were not reported before; `reported` is updated."""
+    previous = reported.pop(node, ())
     if problems:
-        told[node] = problems
-    return tuple(problem for problem in problems if problem not in before)
+        reported[node] = problems
+    return tuple(problem for problem in problems if problem not in previous)

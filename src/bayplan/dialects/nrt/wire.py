@@ -10,21 +10,21 @@ Quantity = str | int | float | None
 
 
 class Attribute(Struct, frozen=True):
-    """A named text."""
+    """A named attribute of a zone or node."""
 
     name: str = ""
     value: str = ""
 
 
 class Cost(Struct, frozen=True):
-    """The distance to a zone."""
+    """The distance to another zone."""
 
     name: str = ""
     value: int = 0
 
 
 class ZoneResourceWire(Struct, frozen=True):
-    """How much of a resource a zone has, may give away, and has left."""
+    """Capacity, allocatable and available amount of one resource of a zone."""
 
     name: str = ""
     capacity: Quantity = None
@@ -33,7 +33,7 @@ class ZoneResourceWire(Struct, frozen=True):
 
 
 class ZoneWire(Struct, frozen=True):
-    """A part of a node."""
+    """A zone of a node."""
 
     name: str = ""
     type: str = ""
@@ -44,7 +44,7 @@ class ZoneWire(Struct, frozen=True):
 
 
 class NodeTopologyWire(Struct, frozen=True):
-    """A NodeResourceTopology; the older version has no attributes of its own."""
+    """A NodeResourceTopology; in the older version, the object itself has no attributes."""
 
     metadata: Metadata = Metadata()
     topology_policies: list[str] | None = None

@@ -70,7 +70,7 @@ class Aligned:
     """A placement, with the snapshot and gang (including NUMA caps) that it was found for."""
 
     placement: Placement
-    snapshot: CapacitySnapshot
+    supply: CapacitySnapshot
     gang: Gang
 
 

@@ -1,4 +1,4 @@
-"""`bayplan explain` on a cluster in memory: the story of one gang."""
+"""`bayplan explain` on a cluster in memory: the explanation of one gang."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ def test_no_room_names_the_nearest_place_and_who_holds_it(cluster: QueuedCluster
 
 
 def test_who_has_to_leave_is_named(cluster: QueuedCluster) -> None:
-    golden("explain-displaces", cluster.run("explain", "ml/urgent").stdout)
+    golden("explain-preempts", cluster.run("explain", "ml/urgent").stdout)
 
 
 def test_a_gang_that_fits_shows_where_it_would_go(cluster: QueuedCluster) -> None:
     printed = cluster.run("explain", "ml/first").stdout
-    assert "reason: fits; its turn has come (PendingEvaluation)" in printed
+    assert "reason: fits; expected in the next scheduling cycle (PendingEvaluation)" in printed
 
 
 def test_short_quota_tells_who_uses_it(cluster: QueuedCluster) -> None:
@@ -110,15 +110,16 @@ def test_short_quota_tells_who_uses_it(cluster: QueuedCluster) -> None:
 
 
 def test_a_gang_that_is_over_says_since_when(cluster: QueuedCluster) -> None:
-    golden("explain-over", cluster.run("explain", "ml/done").stdout)
+    golden("explain-finished", cluster.run("explain", "ml/done").stdout)
 
 
-def test_the_story_for_machines(cluster: QueuedCluster) -> None:
+def test_the_explanation_as_json(cluster: QueuedCluster) -> None:
     found = json.loads(cluster.run("explain", "ml/narrow", "-o", "json").stdout)
     assert found["name"] == "narrow" and found["job"] == "Job/fit"
-    assert found["state"] == "waiting" and found["position"] == 1
-    assert any("comes closest" in line for line in found["story"]["nearest place"])
-    assert json.loads(cluster.run("explain", "ml/done", "-o", "json").stdout)["state"] == "over"
+    assert found["state"] == "pending" and found["position"] == 1
+    lines = {one["title"]: one["lines"] for one in found["explanation"]}
+    assert any("comes closest" in line for line in lines["closest domain"])
+    assert json.loads(cluster.run("explain", "ml/done", "-o", "json").stdout)["state"] == "finished"
 
 
 @pytest.mark.parametrize(
@@ -148,5 +149,5 @@ def test_checks_that_are_not_ready_are_named(cluster: QueuedCluster) -> None:
     ]
     cluster.submit(workload("checked", 1, 0, "small"), status)
     printed = cluster.run("explain", "ml/checked").stdout
-    assert "Workload ml/checked: placing" in printed
-    assert "reason: has quota, waits for check budget" in printed
+    assert "Workload ml/checked: quota reserved" in printed
+    assert "reason: quota reserved, waiting for check budget" in printed

@@ -75,7 +75,7 @@ def told(cluster: QueuedCluster, name: str) -> list[str]:
     return result.output.splitlines()
 
 
-def test_all_nodes_are_laid_out_together(cluster: QueuedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_nodes_are_indexed_together(cluster: QueuedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not one by one, which takes time that grows with their square."""
 
     def moved(*_: object) -> None:
@@ -85,10 +85,10 @@ def test_all_nodes_are_laid_out_together(cluster: QueuedCluster, monkeypatch: py
     assert told(cluster, "default/wide")
 
 
-def test_a_gang_that_finds_too_little_room(cluster: QueuedCluster) -> None:
+def test_a_gang_that_does_not_fit(cluster: QueuedCluster) -> None:
     lines = told(cluster, "default/wide")
     assert lines[:4] == [
-        "Workload default/wide/g: waits",
+        "Workload default/wide/g: pending",
         "  needs 3 pods at once",
         "  0 pods with a node, 3 without",
         "  3 x 2 cpu, priority 0",
@@ -97,20 +97,20 @@ def test_a_gang_that_finds_too_little_room(cluster: QueuedCluster) -> None:
     assert lines[-1].startswith("gang API: gangs are PodGroups of scheduling.k8s.io/v1beta1")
 
 
-def test_a_pod_of_a_gang_stands_for_it_and_an_incomplete_gang_says_so(cluster: QueuedCluster) -> None:
+def test_a_pod_is_explained_by_its_gang_and_an_incomplete_gang_says_so(cluster: QueuedCluster) -> None:
     lines = told(cluster, "default/short-1")
-    assert lines[0] == "Workload default/short/g: not complete"
+    assert lines[0] == "Workload default/short/g: incomplete"
     assert any("3 of 4 are there" in line for line in lines)
 
 
 @pytest.mark.parametrize("name", ["both", "right", "left-0"])
-def test_groups_of_groups_are_told_part_by_part(cluster: QueuedCluster, name: str) -> None:
+def test_groups_of_groups_are_explained_part_by_part(cluster: QueuedCluster, name: str) -> None:
     lines = told(cluster, f"default/{name}")
     assert lines[:5] == [
-        "CompositePodGroup default/both: not complete",
+        "CompositePodGroup default/both: incomplete",
         "  needs 4 pods at once",
-        "  left: 2 there, 0 with a node, 2 needed",
-        "  right: 1 there, 0 with a node, 2 needed",
+        "  left: 2 pods, 0 with a node, 2 needed",
+        "  right: 1 pod, 0 with a node, 2 needed",
         "  0 pods with a node, 3 without",
     ]
     assert any('"both" tree to meet quorum: of pod group "right", 1 of 2 pods' in line for line in lines)
@@ -122,13 +122,13 @@ def test_lone_pods(cluster: QueuedCluster) -> None:
     assert "2 node(s) didn't match Pod's node affinity/selector" in reason
 
 
-def test_who_would_have_to_go(cluster: QueuedCluster) -> None:
-    assert "would have to go: default/low (priority 0, on n1)" in told(cluster, "default/pushy")
+def test_the_pods_that_it_would_preempt(cluster: QueuedCluster) -> None:
+    assert "would preempt: default/low (priority 0, on n1)" in told(cluster, "default/pushy")
 
 
 def test_for_machines(cluster: QueuedCluster) -> None:
     result = cluster.run("explain", "default/easy", "-o", "json")
-    assert json.loads(result.output)["story"][0] == "Pod default/easy: waits"
+    assert json.loads(result.output)["explanation"][0]["lines"][0] == "Pod default/easy: pending"
 
 
 def test_what_is_not_there_is_told_as_ever(cluster: QueuedCluster) -> None:
@@ -148,13 +148,13 @@ def test_a_cluster_without_the_gang_api_says_what_is_missing() -> None:
 
 def test_zones_are_drawn_if_asked(cluster: QueuedCluster) -> None:
     bare = cluster.run("explain", "default/easy", "--zones")
-    assert "without a report of their zones" in bare.output
+    assert "without a NUMA report" in bare.output
     cluster.store.create(DEFINITIONS, definition())
     for name in ("n1", "n2"):
         cluster.store.create(TOPOLOGIES, topology(name, ({"cpu": "2"}, {"cpu": "1"})))
     result = cluster.run("explain", "default/easy", "--zones")
     assert result.output.splitlines()[-3:] == [
-        "n2: insists on one zone for each container",
+        "n2: requires one zone for each container",
         "  zone 0: 2 cpu free",
         "  zone 1: 1 cpu free",
     ]

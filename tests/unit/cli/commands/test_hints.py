@@ -143,22 +143,22 @@ def test_a_job_of_the_scheduler_is_explained_with_what_was_meant(cluster: Queued
     assert f"note: {MEANT}" in cluster.run("explain", "ml/far").stdout
 
 
-def test_a_local_queue_is_open_only_if_its_cluster_queue_admits(cluster: QueuedCluster) -> None:
+def test_a_local_queue_is_active_only_if_its_cluster_queue_admits(cluster: QueuedCluster) -> None:
     def entrances() -> dict[str, Object]:
         found = json.loads(cluster.run("list", "queues", "-o", "json").stdout)
         return {one["name"]: one for one in found["localQueues"]}
 
-    assert all(one["open"] and not one["reason"] for one in entrances().values())
+    assert all(one["active"] and not one["reason"] for one in entrances().values())
     cluster.store.patch(api_kinds.CLUSTER_QUEUES, "", "left-queue", {"spec": {"stopPolicy": "Hold"}})
     cluster.store.patch(api_kinds.LOCAL_QUEUES, "ml", "right", {"spec": {"stopPolicy": "Hold"}})
     cluster.store.delete(api_kinds.CLUSTER_QUEUES, "", "small-queue")
     found = entrances()
-    assert not any(one["open"] for one in found.values())
-    assert found["left"]["reason"] == "ClusterQueue left-queue is closed: it is stopped (spec.stopPolicy)"
+    assert not any(one["active"] for one in found.values())
+    assert found["left"]["reason"] == "ClusterQueue left-queue is not active: it is stopped (spec.stopPolicy)"
     assert found["right"]["reason"] == "it is stopped (spec.stopPolicy)"
     assert found["small"]["reason"] == "there is no ClusterQueue small-queue"
     (row,) = [line for line in cluster.run("list", "queues").stdout.splitlines() if " left  " in line]
-    assert row.endswith("no     ClusterQueue left-queue is closed: it is stopped (spec.stopPolicy)")
+    assert row.endswith("no       ClusterQueue left-queue is not active: it is stopped (spec.stopPolicy)")
 
 
 def test_an_admitted_gang_without_topology_says_on_which_hosts_its_pods_run(cluster: QueuedCluster) -> None:
@@ -170,6 +170,6 @@ def test_an_admitted_gang_without_topology_says_on_which_hosts_its_pods_run(clus
         body["metadata"]["annotations"] = {"kueue.x-k8s.io/workload": "flat"}  # type: ignore[index]
         body["spec"] = {"nodeName": "h3", "containers": [{"name": "c", "image": "i"}]}
         cluster.put(PODS_KIND, body)
-    assert "its pods run on: h3 (2 pods)" in cluster.run("explain", "ml/flat").stdout
+    assert "pods run on: h3 (2 pods)" in cluster.run("explain", "ml/flat").stdout
     by_pod = cluster.run("explain", "ml/flat-1")
     assert by_pod.stdout == cluster.run("explain", "ml/flat").stdout

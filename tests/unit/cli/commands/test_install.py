@@ -336,9 +336,9 @@ def test_definitions_of_several_versions_are_converted_by_our_webhook(
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--roles", "cook"], "cook is no role"),
+        (["--roles", "cook"], "cook is not a role"),
         (["--roles", ","], "name at least one"),
-        (["--namespace", "Not_A_Name"], "cannot be the name of a namespace"),
+        (["--namespace", "Not_A_Name"], "is not a valid namespace"),
         (["--replicas", "0"], "--replicas"),
         (["-o", "json"], "--output"),
     ],
@@ -357,7 +357,7 @@ def test_a_dry_run_without_a_cluster_fails_as_installing_would(tmp_path: Path) -
 @pytest.mark.parametrize("image", ["", " ", "a b", "a\nb"])
 def test_an_image_without_a_name_is_refused(image: str) -> None:
     result = CliRunner().invoke(install, ["-o", "yaml", "--image", image])
-    assert result.exit_code == 2 and "cannot be the name of an image" in result.output
+    assert result.exit_code == 2 and "is not a valid image" in result.output
 
 
 def test_a_configuration_goes_to_the_replicas_as_it_is(tmp_path: Path) -> None:
@@ -380,7 +380,7 @@ def test_a_bad_configuration_is_not_installed(tmp_path: Path) -> None:
     result = CliRunner().invoke(install, ["-o", "yaml", "--config", str(path)])
     assert result.exit_code == 2 and result.stdout == ""
     assert "scheduling.reserve" in result.stderr and "scheduling.recompute" in result.stderr
-    assert result.stderr.endswith("2 problems in the configuration: nothing of it is used\n")
+    assert result.stderr.endswith("2 problems in the configuration: none of it is used\n")
 
 
 def test_without_a_cluster_there_is_one_clear_sentence(tmp_path: Path) -> None:

@@ -57,10 +57,10 @@ def test_wide_adds_where_gangs_are(cluster: QueuedCluster) -> None:
     golden("list-gangs-wide", cluster.run("list", "gangs", "-A", "-o", "wide").stdout)
 
 
-def test_gangs_for_machines(cluster: QueuedCluster) -> None:
+def test_gangs_as_json(cluster: QueuedCluster) -> None:
     found = {one["name"]: one for one in json.loads(cluster.run("list", "gangs", "-A", "-o", "json").stdout)}
     assert found["train-a"]["state"] == "admitted" and found["train-a"]["where"] == "rack b1/r1, 2 hosts"
-    assert found["second"]["position"] == 2 and found["second"]["waiting"] == 2
+    assert found["second"]["position"] == 2 and found["second"]["queueLength"] == 2
     assert found["huge"]["reason"] == "ExceedsMaxQuota"
     assert found["lost"]["reason"] == "Misconfigured"
     assert found["going"]["state"] == "evicting"
@@ -74,34 +74,37 @@ def test_the_namespace_of_the_context_is_where_to_look(cluster: QueuedCluster) -
     assert result.exit_code == 0
 
 
-def test_queues_are_listed_with_quota_and_entrances(cluster: QueuedCluster) -> None:
+def test_queues_are_listed_with_quota_and_local_queues(cluster: QueuedCluster) -> None:
     golden("list-queues", cluster.run("list", "queues").stdout)
 
 
-def test_wide_queues_tell_their_limits(cluster: QueuedCluster) -> None:
+def test_wide_queues_show_their_limits(cluster: QueuedCluster) -> None:
     golden("list-queues-wide", cluster.run("list", "queues", "-o", "wide").stdout)
 
 
-def test_queues_for_machines(cluster: QueuedCluster) -> None:
+def test_queues_as_json(cluster: QueuedCluster) -> None:
     found = json.loads(cluster.run("list", "queues", "-o", "json").stdout)
     left = next(one for one in found["clusterQueues"] if one["name"] == "left-queue")
     (gpu,) = [one for one in left["quota"] if one["resource"] == GPU]
     assert left["cohort"] == "all/team"
+    assert {one["resource"]: one["unit"] for one in left["quota"]} == {GPU: "count", "cpu": "millicores"}
+    assert left["active"] and left["queueingStrategy"] == "BestEffortFIFO"
     assert (gpu["used"], gpu["nominal"], gpu["borrowed"]) == (20, 16, 4)
     assert left["fairSharing"]["weightedShare"] == 125
     assert {one["name"] for one in found["localQueues"]} == {"left", "right", "small"}
 
 
-def test_topologies_tell_the_largest_gang_that_fits(cluster: QueuedCluster) -> None:
+def test_topologies_show_the_largest_gang_that_fits(cluster: QueuedCluster) -> None:
     golden("list-topologies", cluster.run("list", "topologies").stdout)
 
 
-def test_topologies_for_machines(cluster: QueuedCluster) -> None:
+def test_topologies_as_json(cluster: QueuedCluster) -> None:
     (hall,) = json.loads(cluster.run("list", "topologies", "-o", "json").stdout)
     assert [one["domains"] for one in hall["levels"]] == [2, 4, 8]
     assert hall["levels"][1]["largestHosts"] == 1
     gpus = {one["resource"]: one for one in hall["levels"][0]["resources"]}[GPU]
-    assert (gpus["free"], gpus["total"], gpus["largest"]) == (10, 32, 8)
+    assert (gpus["free"], gpus["total"], gpus["largest"], gpus["unit"]) == (10, 32, 8, "count")
+    assert hall["podRequests"] == {"cpuMillis": 8000, GPU: 4}
 
 
 def test_a_queue_that_cannot_work_says_why(tmp_path: Path) -> None:
@@ -109,12 +112,12 @@ def test_a_queue_that_cannot_work_says_why(tmp_path: Path) -> None:
         furnish(cluster)
         cluster.store.delete(api_kinds.FLAVORS, "", "plain")
         cluster.submit(workload("stuck", 1, 1, "small"))
-        told = "ClusterQueue small-queue is closed: there is no ResourceFlavor plain"
+        told = "ClusterQueue small-queue is not active: there is no ResourceFlavor plain"
         assert told in cluster.run("list", "queues").stdout
         assert told in cluster.run("list", "gangs", "-A").stdout
 
 
-def test_a_gang_that_waits_for_its_stopped_queue_is_listed_and_explained(tmp_path: Path) -> None:
+def test_a_gang_that_is_pending_in_a_stopped_queue_is_listed_and_explained(tmp_path: Path) -> None:
     with queued_cluster(tmp_path) as cluster:
         furnish(cluster)
         policy = {"spec": {"stopPolicy": "HoldAndDrain"}}
@@ -125,7 +128,7 @@ def test_a_gang_that_waits_for_its_stopped_queue_is_listed_and_explained(tmp_pat
             condition("Requeued", 60, "ClusterQueueStopped", "The ClusterQueue is stopped", "False"),
         ]
         cluster.submit(workload("drained", 1, 1, "small"), {"conditions": drained})
-        told = "on hold: ClusterQueue small-queue is closed: it is stopped"
+        told = "on hold: ClusterQueue small-queue is not active: it is stopped"
         listed = cluster.run("list", "gangs", "-A")
         assert listed.exit_code == 0 and told in listed.stdout
         explained = cluster.run("explain", "drained", "-n", "ml")
@@ -139,7 +142,7 @@ def test_one_sentence_when_something_is_wrong(cluster: QueuedCluster, tmp_path: 
     assert result.exit_code == 1 and result.stderr.count("\n") == 1 and "missing" in result.stderr
 
 
-def test_a_cluster_without_our_kinds_is_told_so(tmp_path: Path) -> None:
+def test_a_cluster_without_our_kinds_is_reported(tmp_path: Path) -> None:
     with queued_cluster(tmp_path, defined=False) as bare:
         result = bare.run("list", "queues")
     assert result.exit_code == 1
@@ -147,7 +150,7 @@ def test_a_cluster_without_our_kinds_is_told_so(tmp_path: Path) -> None:
     assert "bayplan install" in result.stderr and result.stderr.count("\n") == 1
 
 
-def test_a_server_that_is_gone_is_told_so(tmp_path: Path) -> None:
+def test_a_server_that_is_gone_is_reported(tmp_path: Path) -> None:
     with queued_cluster(tmp_path) as cluster:
         pass
     result = cluster.run("list", "gangs")

@@ -105,17 +105,17 @@ def refused(cluster: QueuedCluster, *arguments: str) -> str:
     return result.stderr.removeprefix("Error: ").rstrip()
 
 
-def test_gangs_of_every_family_are_listed_once(cluster: QueuedCluster) -> None:
+def test_gangs_of_every_api_are_listed_once(cluster: QueuedCluster) -> None:
     records = json.loads(cluster.run("list", "gangs", "-n", "ml", "-o", "json").stdout)
     states = {(one["kind"], one["name"]): one["state"] for one in records}
     assert states == {
-        ("Workload", "waits"): "waiting",
+        ("Workload", "waits"): "pending",
         ("PodGroup", "pg-a-b-1"): "unknown",
         ("Job", "train"): "running",
         ("Job", "asleep"): "suspended",
-        ("Job", "unseen"): "waiting",
-        ("PodGroup", "ring"): "waiting",
-        ("Pod", "solo"): "waiting",
+        ("Job", "unseen"): "pending",
+        ("PodGroup", "ring"): "pending",
+        ("Pod", "solo"): "pending",
         ("Pod", "placed"): "running",
     }
     assert len(records) == len(states)
@@ -132,7 +132,7 @@ def test_the_table_says_why_each_waits_and_where_each_runs(cluster: QueuedCluste
 
 def test_a_running_job_is_explained_by_its_hosts_rack_and_start(cluster: QueuedCluster) -> None:
     assert told(cluster, "ml/train") == [
-        "Job ml/train: runs",
+        "Job ml/train: running",
         "  needs 4 pods at once",
         "  4 pods with a node, 0 without",
         "where: rack b1/r1, 2 hosts",
@@ -149,14 +149,14 @@ def test_a_pod_of_a_job_stands_for_it(cluster: QueuedCluster) -> None:
 
 def test_a_pod_alone_that_runs_says_where(cluster: QueuedCluster) -> None:
     lines = told(cluster, "ml/placed")
-    assert lines[0] == "Pod ml/placed: runs" and "where: rack b2/r1, host h5" in lines
+    assert lines[0] == "Pod ml/placed: running" and "where: rack b2/r1, host h5" in lines
 
 
-def test_jobs_that_are_in_no_line_say_why(cluster: QueuedCluster) -> None:
+def test_jobs_that_are_in_no_queue_say_why(cluster: QueuedCluster) -> None:
     assert told(cluster, "ml/asleep")[0] == "Job ml/asleep: suspended"
     assert told(cluster, "ml/done")[0] == "Job ml/done: finished (Complete)"
     foreign = told(cluster, "ml/elsewhere")
-    assert foreign[0] == "Job ml/elsewhere: not placed by Bayplan"
+    assert foreign[0] == "Job ml/elsewhere: not scheduled by Bayplan"
     assert "schedulerName: bayplan" in foreign[2]
     assert "has no Workload yet" in told(cluster, "ml/unseen")[1]
 
@@ -174,7 +174,7 @@ def test_several_objects_of_one_name_are_listed(cluster: QueuedCluster) -> None:
             " explain one of them: ml/job/train or ml/podgroup/train"
         )
         assert told(cluster, "ml/podgroup/train")[0].startswith("PodGroup ml/train")
-        assert told(cluster, "ml/job/train")[0] == "Job ml/train: runs"
+        assert told(cluster, "ml/job/train")[0] == "Job ml/train: running"
     finally:
         cluster.store.delete(GROUPS, "ml", "train")
 
@@ -195,7 +195,7 @@ def test_a_cluster_without_queues_lists_gangs_of_other_families(tmp_path: Path) 
     with queued_cluster(tmp_path, defined=False) as bare:
         bare.put(PODS_KIND, {**our_pod("solo"), "metadata": {"name": "solo", "namespace": "default"}})
         listed = bare.run("list", "gangs")
-        assert listed.exit_code == 0 and "Pod    solo   waiting" in listed.stdout
-        assert told(bare, "solo")[0] == "Pod default/solo: waits"
+        assert listed.exit_code == 0 and "Pod    solo   pending" in listed.stdout
+        assert told(bare, "solo")[0] == "Pod default/solo: pending"
         for what in ("queues", "topologies"):
             assert "has no queues: it does not serve workloads" in refused(bare, "list", what)

@@ -51,9 +51,9 @@ def place(folder: Path, *objects: dict[str, Any], options: tuple[str, ...] = ())
 def test_only_pods_that_nodes_can_align_are_counted(tmp_path: Path) -> None:
     found = place(tmp_path, *NODES, *ZONES, wide("a", 4), options=("--zones",))
     assert found.exit_code == 0, found.output
-    assert "n2: insists on one zone for each container" in found.output
+    assert "n2: requires one zone for each container" in found.output
     assert "zone 1: 2 gpu, 4 cpu, 32Gi memory free  ← 1 × main/main" in found.output
-    assert "n0: insists" not in found.output
+    assert "n0: requires" not in found.output
 
 
 def test_the_next_gang_sees_the_zones_that_are_taken(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_the_next_gang_sees_the_zones_that_are_taken(tmp_path: Path) -> None:
 def test_without_reports_only_amounts_count(tmp_path: Path) -> None:
     found = place(tmp_path, *NODES, wide("a", 4), options=("--zones",))
     assert found.exit_code == 0
-    assert "nothing is known of zones" in found.output
+    assert "NUMA zones are unknown" in found.output
 
 
 def test_a_report_that_makes_no_sense_is_noted(tmp_path: Path) -> None:
@@ -79,15 +79,17 @@ def test_a_report_that_makes_no_sense_is_noted(tmp_path: Path) -> None:
 
 def test_what_an_earlier_gang_took_is_gone_from_the_drawing(tmp_path: Path) -> None:
     found = place(tmp_path, *NODES, *ZONES, wide("a", 3), wide("b", 3), options=("--zones",))
-    story = found.output.partition("default/b")[2]
-    assert "2 with room for a pod, but not in one zone" in story
-    assert "… 1 more rack     8 of 8   16 of 16   128Gi of 128Gi      0" in story, "it fits none of them"
-    drawing = story.partition("    n3: insists on one zone for each container\n")[2]
+    explanation = found.output.partition("default/b")[2]
+    assert "2 with room for a pod, but not in one NUMA zone" in explanation
+    assert "… 1 more rack     8 of 8   16 of 16   128Gi of 128Gi      0" in explanation, (
+        "it fits none of them"
+    )
+    drawing = explanation.partition("    n3: requires one zone for each container\n")[2]
     assert drawing.splitlines() == [
         "      zone 0: 0 gpu, 1 cpu, 28Gi memory free",
         "      zone 1: 2 gpu, 4 cpu, 32Gi memory free",
     ]
-    assert "room in zones" not in found.output, "nobody asked for a resource of that name"
+    assert "room in zones" not in found.output, "no pod requests a resource of that name"
 
 
 def test_pods_that_are_aligned_whole_and_nodes_that_do_not_insist_are_told_apart(tmp_path: Path) -> None:
@@ -96,10 +98,10 @@ def test_pods_that_are_aligned_whole_and_nodes_that_do_not_insist_are_told_apart
     found = place(tmp_path, *NODES[:2], whole, easy, wide("a", 4), options=("--zones",))
     assert found.exit_code == 0, found.output
     assert [line.strip() for line in found.output.splitlines()[-5:]] == [
-        "n0: insists on one zone for the pod",
+        "n0: requires one zone for the pod",
         "zone 0: 2 gpu, 4 cpu, 32Gi memory free  ← 1 × main",
         "zone 1: 2 gpu, 4 cpu, 32Gi memory free  ← 1 × main",
-        "n1: aligns each container if it can",
+        "n1: aligns each container if possible",
         "zone 0: 2 gpu, 4 cpu, 32Gi memory free",
     ]
 
@@ -145,24 +147,24 @@ def test_explain_draws_the_zones_where_a_gang_goes_or_stands(
     found = cluster.run("explain", f"ml/{gang}", "--zones")
     drawing = found.output.partition("zones:\n")[2].splitlines()
     assert drawing[:3] == [
-        f"  {first}: insists on one zone for each container",
+        f"  {first}: requires one zone for each container",
         f"    zone 0: {2 if first == 'h8' else 1} gpu, 32 cpu free",
         "    zone 1: 1 gpu, 32 cpu free",
     ]
-    assert "insists" not in "".join(drawing[3:])
+    assert "requires" not in "".join(drawing[3:])
     assert "zones:" not in cluster.run("explain", f"ml/{gang}").output, "only if asked"
 
 
 def test_explain_says_that_zones_keep_a_gang_waiting(cluster: QueuedCluster) -> None:
     told = cluster.run("explain", "ml/waits", "--zones").output
-    assert "comes closest with room for 0 of 2 pods; the zones inside its nodes are in the way" in told
-    assert "of 8 nodes: 8 with room for a pod, but not in one zone" in told
+    assert "comes closest with room for 0 of 2 pods; the NUMA zones of its nodes do not fit the pods" in told
+    assert "of 8 nodes: 8 with room for a pod, but not in one NUMA zone" in told
     assert "zone 0 has 1 of nvidia.com/gpu, zone 1 has 1 of nvidia.com/gpu" in told
-    assert told.count("insists on one zone") == 8
+    assert told.count("requires one zone") == 8
 
 
 def test_explain_without_reports_says_so(tmp_path: Path) -> None:
     with queued_cluster(tmp_path) as made:
         furnish(made)
         made.submit(workload("a", 1, 2, required=RACK))
-        assert "zones: no node reports any" in made.run("explain", "ml/a", "--zones").output
+        assert "zones: no node reports NUMA zones" in made.run("explain", "ml/a", "--zones").output

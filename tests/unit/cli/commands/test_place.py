@@ -181,9 +181,9 @@ def test_nodes_written_by_hand_may_be_brief(file: Write) -> None:
     brief = {"kind": "Node", "metadata": {"name": "x"}, "status": {"capacity": {"example.com/gpu": 8}}}
     result = place(file(brief, job()))
     assert result.exit_code == 0
-    assert "note: 1 node taken as ready: no conditions stated" in result.stdout
-    assert "note: 1 node taken to hold 110 pods" in result.stdout
-    assert "note: 1 node known by name" in result.stdout
+    assert "note: 1 node assumed to be ready: it has no conditions" in result.stdout
+    assert "note: 1 node assumed to hold 110 pods" in result.stdout
+    assert "note: 1 node identified by name" in result.stdout
 
 
 def test_other_kinds_are_noted_and_settled_workloads_left_alone(file: Write) -> None:
@@ -212,7 +212,7 @@ def test_a_misfit_is_explained(file: Write) -> None:
     assert "rack r1 comes closest with room for 2 of 3 pods; it lacks 4 gpu" in result.stdout
     assert "of 5 nodes: 1 with the taint bad:NoSchedule, 1 cordoned" in result.stdout
     assert "try: prefer one rack instead of requiring it: that fits" in result.stdout
-    assert "try: ask for 2 pods, which would fit in that rack" in result.stdout
+    assert "try: request 2 pods, which would fit in that rack" in result.stdout
 
 
 def test_a_resource_that_no_node_has_is_named(file: Write) -> None:
@@ -254,5 +254,5 @@ def test_a_pod_that_is_larger_than_any_node_is_told_the_largest(file: Write) -> 
     told = [line.strip() for line in result.stdout.splitlines()]
     sentence = "no node that it may use is large enough for one pod of main: the largest, x1, has 4 of 5 gpu"
     assert any(sentence in line for line in told), told
-    assert any("ask for less in each pod, at most 4 gpu, or add larger nodes" in line for line in told), told
+    assert any("request less in each pod, at most 4 gpu, or add larger nodes" in line for line in told), told
     assert not any("free or add" in line or "lacks" in line for line in told), told

@@ -70,14 +70,14 @@ def test_later_documents_see_what_earlier_ones_took(cluster: QueuedCluster) -> N
     golden("plan-in-order", result.stdout)
 
 
-def test_whom_it_would_displace(cluster: QueuedCluster) -> None:
+def test_the_gangs_that_it_would_preempt(cluster: QueuedCluster) -> None:
     result = plan(
         cluster,
         workload("urgent", 4, 4, "left", required="example.com/block", priority=5),
         workload("more", 4, 4, "left", priority=5),
     )
     assert result.exit_code == 3
-    golden("plan-displaces", result.stdout)
+    golden("plan-preempts", result.stdout)
 
 
 def test_nothing_is_written(cluster: QueuedCluster) -> None:
@@ -92,16 +92,16 @@ def test_a_strict_queue_keeps_its_order(cluster: QueuedCluster) -> None:
         result = plan(cluster, workload("tiny", 1, 0, "small"))
         assert result.exit_code == 3
         assert result.stdout.startswith(
-            "Workload ml/tiny: would wait: behind ml/greedy, at position 3 of 3\n"
+            "Workload ml/tiny: would be pending: behind ml/greedy, at position 3 of 3\n"
         )
     finally:
         cluster.store.delete(api_kinds.WORKLOADS, "ml", "greedy")
 
 
-def test_fewer_pods_that_fit_are_told(cluster: QueuedCluster) -> None:
+def test_fewer_pods_that_fit_are_suggested(cluster: QueuedCluster) -> None:
     result = plan(cluster, workload("large", 6, 4, "right"))
     assert result.exit_code == 3
-    assert "ask for 4 instead of 6 pods: that fits now" in result.stdout
+    assert "request 4 instead of 6 pods: that fits now" in result.stdout
 
 
 def test_priority_classes_count(cluster: QueuedCluster) -> None:
@@ -117,12 +117,14 @@ def test_priority_classes_count(cluster: QueuedCluster) -> None:
     )
 
 
-def test_why_nobody_may_be_displaced(cluster: QueuedCluster) -> None:
+def test_why_no_gang_may_be_preempted(cluster: QueuedCluster) -> None:
     told = plan(cluster, workload("x", 6, 4, "left", priority=9)).stdout
-    assert "displaces nobody: it asks for more than left-queue owns, and may not displace others" in told
+    assert (
+        "preempts no gang: it requests more than the nominal quota of left-queue, and may not preempt" in told
+    )
 
 
-def test_the_answer_for_machines(cluster: QueuedCluster) -> None:
+def test_the_answer_as_json(cluster: QueuedCluster) -> None:
     found = json.loads(plan(cluster, job("new", 2, 4, "right"), options=("-o", "json")).stdout)
     (gang,) = found["gangs"]
     assert found["exitStatus"] == 0 and gang["admitted"] is True
@@ -159,10 +161,10 @@ def nameless() -> Object:
         (nameless(), "Job has no name; set metadata.name"),
         (hollow(), "Job ml/x: spec.template.spec.containers[0]"),
         ({**workload("x", 1, 1), "spec": None}, "Workload ml/x: spec"),
-        ({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}, "Secret is no gang"),
+        ({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}, "Secret is not a gang"),
     ],
 )
-def test_bad_input_is_told_in_one_sentence(cluster: QueuedCluster, document: Object, told: str) -> None:
+def test_bad_input_is_reported_in_one_sentence(cluster: QueuedCluster, document: Object, told: str) -> None:
     result = plan(cluster, document)
     assert result.exit_code == 2 and result.stdout == ""
     assert result.stderr.startswith(f"stdin: line 1: {told}") and result.stderr.count("\n") == 1
@@ -184,7 +186,7 @@ def test_files_that_cannot_be_read(cluster: QueuedCluster, tmp_path: Path) -> No
         assert (result.exit_code, result.stderr) == (2, f"{name}: {told}\n")
 
 
-def test_a_check_in_between_is_told(tmp_path: Path) -> None:
+def test_an_admission_check_is_named(tmp_path: Path) -> None:
     with queued_cluster(tmp_path) as cluster:
         furnish(cluster)
         cluster.put(*ruled(api_kinds.CHECKS, "budget", {"controllerName": "example.com/budget"}))

@@ -93,7 +93,7 @@ def test_pods_of_a_pod_group_are_one_gang_wherever_it_stands_in_the_file(cluster
     waits = plan(cluster, group("ring", 9), *pods)
     assert waits.exit_code == 3
     assert waits.stdout.startswith(
-        "PodGroup ml/ring: would wait: pod group is unschedulable: 8 of 9 pods fit"
+        "PodGroup ml/ring: would be pending: pod group is unschedulable: 8 of 9 pods fit"
     )
     short = plan(cluster, group("ring", 9), pods[0])
     assert short.exit_code == 3 and "1 of 9" in short.stdout
@@ -114,7 +114,7 @@ def test_a_job_without_a_queue_is_planned_as_the_scheduler_would_place_it(cluste
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == [
         "Job ml/plain: would start now",
-        "  asks for: 2 x 8 cpu, 4 gpu, priority 0",
+        "  requests: 2 x 8 cpu, 4 gpu, priority 0",
         "  needs: 2 pods at once",
         "  where:",
         "    rack b1/r1, 2 hosts",
@@ -123,13 +123,13 @@ def test_a_job_without_a_queue_is_planned_as_the_scheduler_would_place_it(cluste
     ]
     waits = plan(cluster, our_job("wide", 3, 4, podset_required_topology=RACK))
     assert waits.exit_code == 3
-    assert "would wait: " in waits.stdout and "only 2 out of 3 pod(s)" in waits.stdout
+    assert "would be pending: " in waits.stdout and "only 2 out of 3 pod(s)" in waits.stdout
 
 
 def test_a_job_of_another_scheduler_is_planned_and_that_is_told(cluster: QueuedCluster) -> None:
     result = plan(cluster, our_job("lonely", 1, 1, "default-scheduler"))
     assert result.exit_code == 0
-    assert "note: as it is written, its pods go to the scheduler default-scheduler; " in result.stdout
+    assert "note: as written, its pods are for the scheduler default-scheduler; " in result.stdout
 
 
 def test_job_sets_and_controllers_without_a_queue_are_planned(cluster: QueuedCluster) -> None:
@@ -172,7 +172,7 @@ def test_queues_in_the_same_file_count(tmp_path: Path) -> None:
 def test_objects_that_are_no_gangs_are_skipped_beside_one(cluster: QueuedCluster) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
     result = plan(cluster, secret, our_job("plain", 1, 1))
-    assert result.exit_code == 0 and result.stderr.startswith("skipped: Secret is no gang; ")
+    assert result.exit_code == 0 and result.stderr.startswith("skipped: Secret is not a gang; ")
 
 
 def test_a_cluster_without_queues_plans_what_needs_none(tmp_path: Path) -> None:
@@ -188,7 +188,9 @@ def test_a_cluster_without_queues_plans_what_needs_none(tmp_path: Path) -> None:
 def test_an_absurd_number_of_pods_is_refused_at_once(cluster: QueuedCluster) -> None:
     result = plan(cluster, our_job("huge", 2_000_000_000, 1))
     assert result.exit_code == 2
-    assert "Job ml/huge has 2,000,000,000 pods; without a queue, a plan takes at most 20,000" in result.stderr
+    assert (
+        "Job ml/huge has 2,000,000,000 pods; without a queue, a plan accepts at most 20,000" in result.stderr
+    )
 
 
 def test_a_pod_that_is_larger_than_any_node_is_told_so(cluster: QueuedCluster) -> None:
@@ -222,6 +224,6 @@ def test_priority_classes_of_the_file_count(tmp_path: Path) -> None:
         urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
         urgent |= {"metadata": {"name": "urgent"}, "value": 100}  # type: ignore[dict-item]
         result = plan(made, pod("high", priorityClassName="urgent"), urgent)
-        assert result.exit_code == 3 and "has to go first: ml/low-" in result.stdout, result.output
+        assert result.exit_code == 3 and "preempts: ml/low-" in result.stdout, result.output
         missing = plan(made, pod("high", priorityClassName="urgnet"))
         assert missing.exit_code == 2 and "there is no PriorityClass urgnet" in missing.stderr

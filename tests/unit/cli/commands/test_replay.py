@@ -80,10 +80,10 @@ def test_what_another_version_wrote_is_named_with_its_entry(
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "there is no entry in it"),
-        (b"hello", "there is no entry in it"),
+        (b"", "contains no journal entries"),
+        (b"hello", "contains no journal entries"),
         (b"hello\n", "line 1: this is not an entry of a journal"),
-        (b"\0" * 5_000_000, "there is no entry in it"),
+        (b"\0" * 5_000_000, "contains no journal entries"),
         (b"\xff\n", "line 1: this is not an entry of a journal"),
         (
             b'{"sequence": 1, "now": 1, "kind": "change", "body": ' + b"[" * 90_000 + b"\n",
@@ -113,6 +113,6 @@ def test_a_gang_that_is_not_in_the_journal_is_an_error_that_names_those_near(jou
     assert replay(journal, "--gang", "training").exit_code == 0
     near = replay(journal, "--gang", "trainign")
     assert near.exit_code == 1
-    assert "the journal has nothing about a gang trainign; did you mean training?" in near.stderr
+    assert "the journal has no entry about a gang trainign; did you mean training?" in near.stderr
     far = replay(journal, "--gang", "xyz")
-    assert far.exit_code == 1 and "nothing about a gang xyz; it is about 1 other gang" in far.stderr
+    assert far.exit_code == 1 and "no entry about a gang xyz; it is about 1 other gang" in far.stderr

@@ -99,7 +99,7 @@ def test_a_port_in_use_is_told_in_one_sentence(tmp_path: Path) -> None:
         (["--hosts", "0"], "0 is not in the range"),
         (
             ["--blocks", "1000", "--racks", "1000"],
-            "are 8,000,000 nodes; a cluster in memory has at most 100,000",
+            "are 8,000,000 nodes; a local cluster has at most 100,000",
         ),
         (["--port", "70000"], "70000 is not in the range"),
         (["--for", "-1"], "-1.0 is not in the range"),

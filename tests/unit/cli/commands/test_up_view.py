@@ -48,12 +48,12 @@ def shown(cluster: LocalCluster, submitted: dict[str, object]) -> str:
     return console.file.getvalue()
 
 
-def test_a_gang_that_waits_is_shown_with_what_came_closest_and_what_it_lacks(cluster: LocalCluster) -> None:
+def test_a_pending_gang_is_shown_with_what_came_closest_and_what_it_lacks(cluster: LocalCluster) -> None:
     text = shown(cluster, job("wide", 3, 4, {REQUIRED: RACK}, 5))
     why = "rack b01/r01 comes closest with room for 2 of 3 pods; it lacks 4 gpu"
     gangs, _, decisions = text.partition("last decisions")
-    assert why in gangs and "waits for room" in gangs
-    assert f"Job wide waits: {why}" in decisions
+    assert why in gangs and "unschedulable" in gangs
+    assert f"Job wide is pending: {why}" in decisions
     assert "pod(s)" not in text
 
 
@@ -74,14 +74,14 @@ def test_a_job_that_ended_is_finished_and_one_that_runs_runs() -> None:
     world.home.submit(job("short", 2, 1, {}, 2))
     world.home.submit(job("long", 2, 1, {}, 900))
     world.play(10)
-    assert "finished" in line_of(world, "short") and "runs" not in line_of(world, "short")
-    assert "runs" in line_of(world, "long")
+    assert "finished" in line_of(world, "short") and "running" not in line_of(world, "short")
+    assert "running" in line_of(world, "long")
     lines = drawn(world).splitlines()
     order = [next(i for i, line in enumerate(lines) if f"Job {name} " in line) for name in ("long", "short")]
-    assert order == sorted(order), "what is over comes last"
+    assert order == sorted(order), "finished rows come last"
 
 
-def test_a_gang_that_waits_in_a_queue_is_shown_with_the_reason() -> None:
+def test_a_gang_that_is_pending_in_a_queue_is_shown_with_the_reason() -> None:
     world = World()
     for found in yaml.safe_load_all(QUICKSTART):
         world.store.create(QUEUE_KINDS[found["kind"]], found, found["metadata"].get("namespace", ""))
@@ -91,8 +91,8 @@ def test_a_gang_that_waits_in_a_queue_is_shown_with_the_reason() -> None:
     gangs, _, _ = drawn(world).partition("last decisions")
     rows = [line for line in gangs.splitlines() if "Job sample-job-" in line]
     assert len(rows) == 4 and sum("3 pods" in line for line in rows) == 4
-    assert sum("runs" in line for line in rows) == 3
-    waits = next(line for line in rows if "waits in queue user-queue" in line)
+    assert sum("running" in line for line in rows) == 3
+    waits = next(line for line in rows if "pending in queue user-queue" in line)
     assert "insufficient unused quota" in waits
 
 
@@ -128,15 +128,15 @@ def test_a_name_cannot_steer_the_terminal() -> None:
     assert "\x1b[2J" not in drawn(world) and "\\x1b[2J" in drawn(world)
 
 
-def test_who_is_out_of_the_question_is_told_when_nothing_fits_at_all() -> None:
+def test_excluded_nodes_are_counted_when_no_pod_fits() -> None:
     nothing = Misfit(Code.NO_ROOM, ("main",), "dc", asked=2, excluded=Exclusions(4, selector=4))
     assert brief(nothing, RACKS) == "0 of 2 fit; of 4 nodes: 4 not matching the node selector"
     one = Misfit(Code.NO_ROOM, ("main",), "dc", fit=1, asked=2, excluded=Exclusions(4, selector=3))
     assert brief(one, RACKS) == "1 of 2 fit"
 
 
-def test_pods_that_must_join_others_are_told_so() -> None:
-    assert "where the rest of it" in brief(Misfit(Code.NO_REPLACEMENT, ("main",)), RACKS)
+def test_pods_that_must_join_running_ones_are_told_so() -> None:
+    assert "the domain of its running pods" in brief(Misfit(Code.NO_REPLACEMENT, ("main",)), RACKS)
 
 
 def test_a_topology_that_is_gone_does_not_matter(cluster: LocalCluster) -> None:

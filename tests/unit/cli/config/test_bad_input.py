@@ -150,8 +150,8 @@ BAD_OBJECTS: dict[str, tuple[list[dict[str, Any]], str]] = {
         [*FOUR, job(podset_slice_required_topology=RACK, podset_slice_size=-2)],
         "must be greater than or equal to 1",
     ),
-    "two nodes of one name": ([*FOUR, node("x1"), job()], "is the name of another Node too"),
-    "two gangs of one name": ([*FOUR, job(), job()], "is the name of another Job too"),
+    "two nodes of one name": ([*FOUR, node("x1"), job()], "is also the name of another Node"),
+    "two gangs of one name": ([*FOUR, job(), job()], "is also the name of another Job"),
     "two nodes of one hostname": (
         [
             node("a"),

@@ -150,9 +150,9 @@ def test_a_bad_configuration_stops_every_command_before_it_begins(command: list[
     assert result.exit_code == 2 and result.stdout == ""
     where = f"{config}: line 1, Configuration"
     assert result.stderr.splitlines() == [
-        f"{where}: scheduling.fairsharing: is not known here; did you mean fairSharing?",
+        f"{where}: scheduling.fairsharing: is not a known key; did you mean fairSharing?",
         f'{where}: scheduling.reserve: "maybe": must be true or false, not text',
-        "2 problems in the configuration: nothing of it is used",
+        "2 problems in the configuration: none of it is used",
     ]
 
 

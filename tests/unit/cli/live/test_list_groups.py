@@ -88,7 +88,7 @@ def test_groups_are_listed_with_what_they_wait_for(cluster: QueuedCluster) -> No
 
 def test_queues_of_groups_are_listed_with_what_is_theirs(cluster: QueuedCluster) -> None:
     lines = run(cluster, "list", "queues").splitlines()
-    assert lines[-1].split() == ["team", "-", "100", "cpu", "none", "none", "0", "0", "-"]
+    assert lines[-1].split() == ["team", "-", "100", "cpu", "unlimited", "unlimited", "0", "0", "-"]
     assert json.loads(run(cluster, "list", "queues", "-o", "json"))["queues"][0]["queue"] == "team"
 
 
@@ -105,11 +105,11 @@ def test_a_queue_that_leads_nowhere_is_listed_with_why(cluster: QueuedCluster) -
 def test_a_group_is_explained_part_by_part(cluster: QueuedCluster, name: str) -> None:
     lines = run(cluster, "explain", f"default/{name}").splitlines()
     assert lines[:5] == [
-        "PodGroup default/pg-train-1: waits",
+        "PodGroup default/pg-train-1: pending",
         "  needs 5 pods at once",
         "  in queue team",
-        "  head: 2 there, 0 with a node, 2 needed, in one example.com/rack",
-        "  tail: 3 there, 0 with a node, 3 needed, in one example.com/rack",
+        "  head: 2 pods, 0 with a node, 2 needed, in one example.com/rack",
+        "  tail: 3 pods, 0 with a node, 3 needed, in one example.com/rack",
     ]
     told = " ".join(lines[next(n for n, line in enumerate(lines) if line.startswith("reason: ")) :])
     assert "subgroup tail" in told and "topology hall" in told, "and not the head, which fits"
@@ -126,7 +126,7 @@ def put_group(made: QueuedCluster, name: str, pods: int, flaw: str = "", **spec:
         made.put(PODS, pod(f"{name}-{number}", group=name))
 
 
-def test_a_stranger_hears_what_was_asked_what_was_found_and_what_to_do(tmp_path: Path) -> None:
+def test_an_explanation_says_what_was_requested_what_was_found_and_what_to_do(tmp_path: Path) -> None:
     with two_racks(tmp_path) as made:
         small = {"cpu": {"quota": 1000, "limit": 1000}}
         made.put(QUEUE, {"metadata": {"name": "small"}, "spec": {"resources": small}})
@@ -140,10 +140,10 @@ def test_a_stranger_hears_what_was_asked_what_was_found_and_what_to_do(tmp_path:
             name: run(made, "explain", f"default/{name}").splitlines()
             for name in ("elastic", "large", "costly", "lost", "bad")
         }
-    assert told["elastic"][0] == "PodGroup default/elastic: runs, and more of its pods wait"
+    assert told["elastic"][0] == "PodGroup default/elastic: partly running"
     assert told["elastic"][1] == "  needs 1 pod at once, and takes 2 more if there is room"
-    assert told["bad"][0] == "PodGroup default/bad: cannot start as it is written"
-    assert "reason: Queue 'nowhere' does not exist: create it, or let spec.queue" in " ".join(told["lost"])
+    assert told["bad"][0] == "PodGroup default/bad: invalid"
+    assert "reason: Queue 'nowhere' does not exist: create it, or set spec.queue" in " ".join(told["lost"])
     todo = {name: next((one for one in lines if one.startswith("what")), "") for name, lines in told.items()}
     assert todo["large"].startswith(f"what to do: wait until there is one {RACK} with room for 3 pods, or ")
     assert todo["costly"].startswith(

@@ -1,4 +1,4 @@
-"""Which pod sets jobs of each kind stand for, and JSON in annotations."""
+"""The pod sets of jobs of each kind, and JSON in annotations."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ def test_replicas_of_some_kinds_are_gangs_of_their_own() -> None:
     assert copies(made("Job", {"parallelism": 4, "template": TEMPLATE})) == 1
 
 
-def test_jobs_are_held_back_where_their_kind_says() -> None:
+def test_jobs_are_suspended_by_the_flag_of_their_kind() -> None:
     assert is_suspended(made("Job", {"suspend": True}))
     assert is_suspended(made("PyTorchJob", {"runPolicy": {"suspend": True}}))
     assert not is_suspended(made("RayService", {"suspend": True}))
 
 
-def test_workers_follow_a_launcher_that_works_too() -> None:
+def test_worker_indexes_follow_a_launcher_that_runs_as_worker() -> None:
     both = {"Launcher": {"template": TEMPLATE}, "Worker": {"replicas": 2, "template": TEMPLATE}}
     job = made("MPIJob", {"runLauncherAsWorker": True, "mpiReplicaSpecs": both})
     assert [part.index_offset for part in parts(job)] == [0, 1]
@@ -99,7 +99,7 @@ def runtime(kind: str, namespace: str, name: str) -> object:
     return {"spec": {"template": {"spec": {"replicatedJobs": jobs}}}}
 
 
-def test_a_train_job_is_what_its_runtime_and_its_patches_make() -> None:
+def test_the_pod_sets_of_a_train_job_come_from_its_runtime_and_its_patches() -> None:
     patch = {"template": {"spec": {"template": {"metadata": {"annotations": {"a": "b"}}}}}}
     patches = {"template": {"spec": {"replicatedJobs": [{"name": "node", **patch}]}}}
     job = made(
@@ -168,7 +168,7 @@ def test_a_pod_set_keeps_the_last_of_equal_variables_and_no_label_of_the_control
         ("NaN", "invalid character 'N' looking for beginning of value"),
     ],
 )
-def test_json_that_cannot_be_read_is_told_like_the_api_does(text: str, why: str) -> None:
+def test_invalid_json_is_reported_like_the_api_does(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=re.escape(why)) as told:
         read_json(text)
     assert str(told.value) == why

@@ -1,4 +1,4 @@
-"""Jobs that are not what their kind promises: they wait, their authors are told, and others go on."""
+"""Jobs with fields of the wrong type: they stay pending with an error, and other jobs are not affected."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ ODD: tuple[Any, ...] = (
 
 
 class World:
-    """An API that stores jobs of any form, and the role that looks after them."""
+    """An API that stores any job, and the jobs controller."""
 
     def __init__(self) -> None:
         self.now = 1_800_000_000.0
@@ -90,7 +90,7 @@ def job(kind: str, name: str, spec: object) -> Object:
 
 
 def replaced(value: Any, odd: object) -> list[Any]:
-    """The same with something odd for one of the templates, or without it."""
+    """The value with one of its templates replaced by an invalid value, or removed."""
     if isinstance(value, list):
         return [
             [*value[:at], one, *value[at + 1 :]]
@@ -111,7 +111,7 @@ def replaced(value: Any, odd: object) -> list[Any]:
 
 
 def suspended(kind: str, spec: Any) -> Object:
-    """As our webhook leaves it."""
+    """The job as the webhook suspends it."""
     made: Object = copy.deepcopy(spec)
     path = KINDS[kind].suspend[1:]
     below = made
@@ -123,7 +123,7 @@ def suspended(kind: str, spec: Any) -> Object:
 
 
 @pytest.mark.parametrize("kind", sorted(SPECS))
-def test_a_job_with_something_odd_for_a_template_waits_and_its_author_is_told(kind: str) -> None:
+def test_a_job_with_an_invalid_template_stays_pending_with_an_event(kind: str) -> None:
     world = World()
     world.create(kind, "sound", suspended(kind, SPECS[kind]))
     odd = [spec for value in ODD for spec in replaced(SPECS[kind], value)]
@@ -141,7 +141,7 @@ def test_a_job_with_something_odd_for_a_template_waits_and_its_author_is_told(ki
 
 @pytest.mark.parametrize("spec", [None, {}, {"runPolicy": "text"}])
 @pytest.mark.parametrize("kind", sorted(SPECS))
-def test_a_job_without_a_specification_stops_no_other(kind: str, spec: object) -> None:
+def test_a_job_without_a_spec_does_not_stop_other_jobs(kind: str, spec: object) -> None:
     world = World()
     world.create(kind, "odd", spec)
     world.create("JobSet", "sound", suspended("JobSet", SPECS["JobSet"]))
@@ -153,14 +153,14 @@ def test_a_job_without_a_specification_stops_no_other(kind: str, spec: object) -
 
 
 @pytest.mark.parametrize("kind", sorted(SPECS))
-def test_the_webhook_names_the_field_that_is_text_where_a_template_belongs(kind: str) -> None:
+def test_the_webhook_names_the_invalid_template_field(kind: str) -> None:
     for spec in replaced(SPECS[kind], "text"):
         made = job(kind, "odd", spec)
         if flaws(made, complete=False):
             assert any("must be a mapping, not text" in str(one) for one in errors(made)), spec
 
 
-def test_a_job_is_only_so_deep() -> None:
+def test_a_job_that_is_nested_too_deeply_is_rejected() -> None:
     deep: Object = {}
     for _ in range(2000):
         deep = {"deeper": deep}

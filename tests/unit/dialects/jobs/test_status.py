@@ -1,4 +1,4 @@
-"""How jobs of every kind fare, by their status; and kinds that need more than one step to start and stop."""
+"""The status of jobs of every kind; and kinds that need more than one step to start and stop."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def condition(kind: str, message: str = "") -> Object:
         ("SparkApplication", {"applicationState": {"state": "COMPLETED"}}, JobEnd(True)),
     ],
 )
-def test_a_job_ends_as_its_controller_says(kind: str, status: Object, ending: JobEnd | None) -> None:
+def test_a_job_is_finished_when_its_status_says_so(kind: str, status: Object, ending: JobEnd | None) -> None:
     assert faring(kind).ended(Field(made(kind, status))) == ending
 
 
@@ -87,7 +87,9 @@ def test_a_job_ends_as_its_controller_says(kind: str, status: Object, ending: Jo
         ("SparkApplication", {"applicationState": {"state": "RUNNING"}}, True, True),
     ],
 )
-def test_pods_are_there_and_ready_as_told(kind: str, status: Object, active: bool, ready: bool) -> None:
+def test_active_and_ready_are_read_from_the_status(
+    kind: str, status: Object, active: bool, ready: bool
+) -> None:
     job = Field(made(kind, status))
     assert (faring(kind).active(job), faring(kind).ready(job, parts(job))) == (active, ready)
 
@@ -107,19 +109,19 @@ def test_pods_are_there_and_ready_as_told(kind: str, status: Object, active: boo
         ({"parallelism": 1}, {"succeeded": 1}, {}),
     ],
 )
-def test_pods_that_are_over_are_reclaimed(spec: Object, status: Object, counts: dict[str, int]) -> None:
+def test_finished_pods_are_reclaimable(spec: Object, status: Object, counts: dict[str, int]) -> None:
     job = made("Job", status)
     job["spec"] |= spec
     assert faring("Job").reclaimable(Field(job), parts(Field(job))) == counts
 
 
-def test_jobs_of_a_set_that_succeeded_are_reclaimed_with_all_their_pods() -> None:
+def test_the_pods_of_succeeded_jobs_of_a_set_are_reclaimable() -> None:
     job = made("JobSet", {"replicatedJobsStatus": [{"name": "p0", "succeeded": 1}]}, pods=2)
     job["spec"]["replicatedJobs"][0]["template"]["spec"]["parallelism"] = 3
     assert faring("JobSet").reclaimable(Field(job), parts(Field(job))) == {"p0": 3}
 
 
-# ── kinds that take steps ──────────────────────────────────────────────────────────────────────────
+# ── kinds with several steps ───────────────────────────────────────────────────────────────────────
 
 
 def admitted(job: Object, known: JobContext) -> Object:
@@ -204,7 +206,7 @@ def test_a_train_job_waits_for_its_runtime() -> None:
     assert keep_job(made("TrainJob"), [], JobContext(), NOW) == []
 
 
-def test_a_job_that_cannot_take_what_it_gets_is_told_so_for_good() -> None:
+def test_an_injection_conflict_is_reported_and_not_retried() -> None:
     known = JobContext(flavors=FLAVORS)
     job = made("MPIJob")
     template = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]
@@ -219,6 +221,6 @@ def test_a_job_that_cannot_take_what_it_gets_is_told_so_for_good() -> None:
     assert told["message"].endswith("conflict for key=pool, value1=cpu, value2=gpu")
 
 
-def test_a_job_whose_flavor_is_not_known_waits_for_it() -> None:
+def test_a_job_waits_for_an_unknown_flavor() -> None:
     job = made("MPIJob")
     assert keep_job(job, [admitted(job, JobContext())], JobContext(), NOW) == []

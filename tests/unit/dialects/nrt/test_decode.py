@@ -1,4 +1,4 @@
-"""NodeResourceTopology objects and pods read, in both versions, with all that may be wrong in them."""
+"""Decoding of NodeResourceTopology objects in both versions, of pods, and of the plugin arguments."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bayplan.dialects.kube.decode.numa_request import service_of, zone_wants
+from bayplan.dialects.kube.decode.numa_request import qos_class_of, zone_wants
 from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.nrt.fingerprint import sign_of, spelled
 from bayplan.dialects.nrt.hints import ASSUMED_ZONES, hinted_zones, zone_hint
@@ -53,7 +53,7 @@ def test_zones_costs_and_amounts_are_read() -> None:
     assert only.distances == {3: 10, 9: 21}
 
 
-def test_the_oldest_reports_know_only_what_is_allocatable_as_a_number() -> None:
+def test_the_oldest_reports_have_only_allocatable_amounts() -> None:
     resource = {"name": "cpu", "allocatable": 4, "capacity": 8}
     found, problems = node_zones(
         topology(
@@ -64,7 +64,7 @@ def test_the_oldest_reports_know_only_what_is_allocatable_as_a_number() -> None:
     assert found.alignment == Alignment(TopologyManagerPolicy.SINGLE_ZONE, TopologyManagerScope.POD)
 
 
-def test_attributes_know_better_than_policies_and_the_last_word_counts() -> None:
+def test_attributes_override_policies_and_the_last_attribute_wins() -> None:
     found, _ = node_zones(
         topology(
             topologyPolicies=["SingleNUMANodeContainerLevel"],
@@ -79,7 +79,7 @@ def test_attributes_know_better_than_policies_and_the_last_word_counts() -> None
 
 
 @pytest.mark.parametrize(
-    ("wire", "said"),
+    ("wire", "message"),
     [
         ({"topologyPolicies": ["Sometimes"]}, "topologyPolicies[0] is 'Sometimes'"),
         (
@@ -102,22 +102,22 @@ def test_attributes_know_better_than_policies_and_the_last_word_counts() -> None
         ({"zones": [wire_zone("node--1")]}, "zone 'node--1' is left out"),
         ({"zones": [wire_zone("node-0"), wire_zone("node-0")]}, "listed twice"),
         ({"zones": [wire_zone("node-0", resources=[{"name": "cpu", "available": "4 cores"}])]}, "'4 cores'"),
-        ({"zones": [wire_zone("node-0", resources=[{"name": "cpu"}])]}, "says nothing usable of cpu"),
+        ({"zones": [wire_zone("node-0", resources=[{"name": "cpu"}])]}, "has no valid amount of cpu"),
         (
             {"attributes": [attribute("topology.node.k8s.io/numaplacement-metadata", "npv0v001::cc=x")]},
             "unsupported vector encoding",
         ),
     ],
 )
-def test_what_makes_no_sense_is_told_and_taken_as_not_said(wire: dict[str, Any], said: str) -> None:
+def test_invalid_fields_are_reported_and_ignored(wire: dict[str, Any], message: str) -> None:
     found, problems = node_zones(topology(**wire))
-    assert any(said in problem for problem in problems), problems
+    assert any(message in problem for problem in problems), problems
     assert found.alignment == Alignment()
     assert found.sign is None and found.seating is None
     assert len(found.zones) <= 1
 
 
-def test_a_problem_is_told_once_until_it_went_away_and_came_back() -> None:
+def test_a_problem_is_reported_once_until_it_is_fixed_and_returns() -> None:
     told_before: dict[str, tuple[str, ...]] = {}
     assert news(told_before, "n", ("a", "b")) == ("a", "b")
     assert news(told_before, "n", ("a", "b")) == ()
@@ -140,16 +140,16 @@ def test_a_fingerprint_is_read_from_the_attribute_and_else_from_the_annotation()
     assert sign_of(spelled(0xB92008C14168B3A6)) == 0xB92008C14168B3A6
 
 
-# ── where containers sit ───────────────────────────────────────────────────────────────────────────
+# ── NUMA placement ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_places_survive_being_written_and_read() -> None:
+def test_a_vector_is_decoded_as_it_was_encoded() -> None:
     for places in ((), (0,), (0, 1, 2), (63,), (64,), (5, 70, 1734, 41800, 10**8)):
         assert decoded(encoded(places)) == places
     assert encoded((0, 1)) == "!#"  # neither a quote nor anything else that JSON would escape
 
 
-def test_seats_are_read_from_the_node_and_its_zones() -> None:
+def test_the_containers_of_zones_are_read_from_the_node_and_its_zones() -> None:
     zones = [
         wire_zone("node-0"),
         wire_zone(
@@ -181,7 +181,7 @@ def test_seats_are_read_from_the_node_and_its_zones() -> None:
         ("npv0v001::ve=leb89::cc=1x::nn=3::bn=0", [], "cc is no number"),
     ],
 )
-def test_seats_that_contradict_themselves_are_refused(
+def test_inconsistent_placements_are_rejected(
     metadata: str, vectors: list[tuple[int, str]], said: str
 ) -> None:
     with pytest.raises(ValueError, match=said):
@@ -196,7 +196,7 @@ def limited(**amounts: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("pod", "service"),
+    ("pod", "qos_class"),
     [
         (spec(limited(cpu="1", memory="1Gi")), QosClass.GUARANTEED),
         (spec({"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}), QosClass.GUARANTEED),
@@ -212,11 +212,11 @@ def limited(**amounts: str) -> dict[str, Any]:
         (spec(limited(cpu="0", memory="0")), QosClass.BEST_EFFORT),
     ],
 )
-def test_the_class_of_a_pod_is_the_one_that_the_api_server_writes(pod: Any, service: QosClass) -> None:
-    assert service_of(pod) is service
+def test_the_qos_class_is_the_one_that_the_api_server_writes(pod: Any, qos_class: QosClass) -> None:
+    assert qos_class_of(pod) is qos_class
 
 
-def test_the_class_in_the_status_counts() -> None:
+def test_the_qos_class_in_the_status_wins() -> None:
     assert zone_wants(spec({}), "Guaranteed").service is QosClass.GUARANTEED
 
 
@@ -248,7 +248,7 @@ def test_a_hint_says_which_zones_were_assumed() -> None:
 # ── arguments ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_arguments_of_the_plugin_in_our_words() -> None:
+def test_the_arguments_of_the_plugin() -> None:
     rules, care, wrong = zone_settings(
         {
             "scoringStrategy": {"type": "LeastNUMANodes", "resources": [{"name": "cpu", "weight": 3}]},
@@ -269,7 +269,7 @@ def test_the_arguments_of_the_plugin_in_our_words() -> None:
     assert care.make_room
 
 
-def test_whoever_discards_reserved_nodes_does_that_whatever_the_period() -> None:
+def test_reserved_nodes_are_discarded_whatever_the_period() -> None:
     assert (
         zone_settings({"discardReservedNodes": True, "cacheResyncPeriodSeconds": 5})[1].caution
         is OverReserve.SKIP
@@ -277,7 +277,7 @@ def test_whoever_discards_reserved_nodes_does_that_whatever_the_period() -> None
     assert zone_settings({})[1].caution is OverReserve.NONE
 
 
-def test_words_that_are_not_known_are_all_told() -> None:
+def test_all_unsupported_values_are_reported() -> None:
     wrong = zone_settings({"scoringStrategy": {"type": "x"}, "cache": {"resyncMethod": "y"}})[2]
     assert wrong[0] == 'scoringStrategy.type: Invalid value: "x": invalid ScoringStrategyType'
     assert wrong[1].startswith('cache.resyncMethod: Unsupported value: "y"')

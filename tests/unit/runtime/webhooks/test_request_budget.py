@@ -34,7 +34,7 @@ PROGRAM = """
 import sys
 import threading
 from tests.unit.runtime.webhooks.test_request_budget import serve
-from bayplan.runtime.serving import Address
+from bayplan.runtime.webhooks.http_server import Address
 server = serve(Address("127.0.0.1", int(sys.argv[1])))
 print("ready", flush=True)
 sys.stdin.read()

@@ -59,7 +59,7 @@ def comes(state: SchedulingState, *changes: Change) -> None:
 
 def tried(state: SchedulingState, now: float = LATER) -> Plan:
     """The actions for it, if it is tried at all."""
-    assert ref("b") in state.heads(now), "nobody told it"
+    assert ref("b") in state.heads(now), "it was not woken"
     return step(state, now)
 
 
@@ -141,7 +141,7 @@ def test_a_changed_queue_wakes_gangs_at_once(changed: FairQueueSeen) -> None:
 def test_a_gang_that_is_less_important_from_now_on_may_go() -> None:
     state = tight(queue("a"), gang("b", 1, queue="a", priority=5), *important("a1", "a2"))
     state.apply(gang("a1", 1, queue="a", priority=9))
-    assert is_let_wait(state), "who is more important than before goes for nobody"
+    assert is_let_wait(state), "a higher priority makes it no victim"
     state.apply(gang("a1", 1, queue="a", priority=1))
     assert list(displaced(tried(state, NOW))) == ["a1-0"]
 

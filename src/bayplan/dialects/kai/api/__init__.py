@@ -1,4 +1,4 @@
-"""Objects of the KAI scheduler's API: pod groups, queues, topologies, segments, and their rules.
+"""The API objects of the KAI scheduler: PodGroups, Queues, Topologies, segments, and their validation.
 
 May import: model, dialects.kube, dialects.jobs.
 """

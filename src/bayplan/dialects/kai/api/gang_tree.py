@@ -1,8 +1,8 @@
-"""PodGroups as gangs: a tree of groups with pod sets at its leaves, equal siblings folded into segments.
+"""PodGroups as gangs: a tree of groups with pod sets at its leaves; equal siblings become segments.
 
-A node that requires one level and prefers another becomes two, one inside the other: the model has one wish
-for each. Sub-groups that are equal shares of their parent become the segments of one pod set, so that the
-same shape is the same gang whichever family it comes from.
+A node with a required and a preferred level becomes two nested groups, since a group of the model has one
+constraint. Sub-groups that are equal parts of their parent become the segments of one pod set, so that the
+same structure is the same gang in every dialect.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bayplan.model.node_rules import ANY_NODE, NodeRules
 from bayplan.model.numa import NumaRequest
 
 DEFAULT = "default"
-"""The pod set of a group without sub-groups, and of pods that name none."""
+"""The pod set of a PodGroup without sub-groups, and of pods that name no sub-group."""
 
 
 DEPTH_MAX = 64
@@ -25,12 +25,12 @@ TOO_DEEP = f"subgroups are nested more than {DEPTH_MAX} deep"
 
 
 class BadTree(ValueError):
-    """Sub-groups that make no tree; the message says why, for the user."""
+    """The sub-groups do not form a tree; the message tells users why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """The pods that are known of a sub-group; what they ask for is the same for all."""
+    """The known pods of a sub-group. They are treated as equal."""
 
     count: int = 0
     requests: Mapping[str, int] = field(default_factory=dict)
@@ -43,7 +43,7 @@ NO_PODS = Pods()
 
 @dataclass(frozen=True, slots=True)
 class TreePosition:
-    """Where the pods of a sub-group stand in the tree: in which pod set, and from which rank on."""
+    """The position of a sub-group's pods in the tree: their pod set, and the rank of the first pod."""
 
     pod_set: str
     first: int = 0
@@ -51,7 +51,7 @@ class TreePosition:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A PodGroup as a tree, and where the pods of each sub-group are in it."""
+    """A PodGroup as a tree, and the position of each sub-group in it."""
 
     root: Group
     homes: Mapping[str, TreePosition]
@@ -61,97 +61,98 @@ class Decoded:
         return sum(pod_set.minimum for pod_set in self.root.pod_sets())
 
     def home(self, sub_group: str) -> TreePosition:
-        """That of a pod by the sub-group it names; pods that name none, or none there is, are extra."""
+        """The position of a sub-group; pods that name none, or an unknown one, are in the default pod set."""
         return self.homes.get(sub_group) or self.homes.get("") or TreePosition(DEFAULT)
 
 
 def children(sub_groups: Sequence[SubGroup]) -> dict[str, list[SubGroup]]:
-    """Sub-groups by their parent. BadTree if a name comes twice, a parent is missing, or there is a cycle."""
+    """Sub-groups by parent. Raises BadTree for duplicate names, a missing parent, or a cycle."""
     known: dict[str, SubGroup] = {}
     for one in sub_groups:
         if one.name in known:
             raise BadTree(f"subgroup <{one.name}> already exists")
         known[one.name] = one
-    found: dict[str, list[SubGroup]] = {}
+    by_parent: dict[str, list[SubGroup]] = {}
     for one in sub_groups:
         if one.parent and one.parent not in known:
             raise BadTree(f"parent subgroup <{one.parent}> of <{one.name}> not found")
-        found.setdefault(one.parent, []).append(one)
+        by_parent.setdefault(one.parent, []).append(one)
     if has_cycle(sub_groups):
         raise BadTree("cycle detected in subgroups")
     if "" in known:
         raise BadTree(NAMELESS)
     if depth(sub_groups) > DEPTH_MAX:
         raise BadTree(TOO_DEEP)
-    return found
+    return by_parent
 
 
 def depth(sub_groups: Sequence[SubGroup]) -> int:
-    """How many sub-groups are at most one inside the other; there must be no cycle."""
+    """The number of nesting levels of the sub-groups; there must be no cycle."""
     parents = {one.name: one.parent for one in sub_groups}
     depths = {"": 0}
     for name in parents:
-        way: list[str] = []
-        at = name
-        while at not in depths:
-            way.append(at)
-            at = parents.get(at, "")
-        depths |= {one: above for above, one in enumerate(reversed(way), depths[at] + 1)}
+        path: list[str] = []
+        current = name
+        while current not in depths:
+            path.append(current)
+            current = parents.get(current, "")
+        depths |= {one: level for level, one in enumerate(reversed(path), depths[current] + 1)}
     return max(depths.values())
 
 
 def has_cycle(sub_groups: Sequence[SubGroup]) -> bool:
-    """Whether somebody is its own ancestor."""
+    """Whether a sub-group is its own ancestor."""
     parents = {one.name: one.parent for one in sub_groups}
     rooted: set[str] = {""}
     for name in parents:
-        way: dict[str, None] = {}
-        at = name
-        while at not in rooted and at in parents:
-            if at in way:
+        path: dict[str, None] = {}
+        current = name
+        while current not in rooted and current in parents:
+            if current in path:
                 return True
-            way[at] = None
-            at = parents[at]
-        rooted.update(way)
+            path[current] = None
+            current = parents[current]
+        rooted.update(path)
     return False
 
 
 def decode(group: PodGroup, pods: Mapping[str, Pods] | None = None) -> Decoded:
-    """The tree of a group. `pods` are those known, by the sub-group they name ("" for none).
+    """The tree of a PodGroup. Raises BadTree.
 
-    A sub-group with a minimum of 0 holds nobody up. BadTree if its sub-groups make no tree.
+    `pods` are the known pods by the sub-group that they name ("" for none). A sub-group with a minimum of 0
+    does not delay the gang.
     """
     known = pods or {}
-    below = children(group.sub_groups)
-    homes: dict[str, TreePosition] = {}
-    members = [_member(one, below, known, homes) for one in below.get("", ())]
+    by_parent = children(group.sub_groups)
+    positions: dict[str, TreePosition] = {}
+    members = [_member(one, by_parent, known, positions) for one in by_parent.get("", ())]
     names = {one.name for one in group.sub_groups}
-    extra = [found for name, found in known.items() if name not in names and found.count]
+    extra = [known_pods for name, known_pods in known.items() if name not in names and known_pods.count]
     if not group.sub_groups or extra:
-        strays = extra[0] if extra else NO_PODS
+        extra_pods = extra[0] if extra else NO_PODS
         minimum = 0 if group.sub_groups else group.minimum
         count = max(sum(one.count for one in extra), minimum)
-        members.append(replace(_pod_set(DEFAULT, minimum, strays), count=count))
-        homes[""] = TreePosition(DEFAULT)
-    return Decoded(_located(group.name, tuple(members), group.constraint), homes)
+        members.append(replace(_pod_set(DEFAULT, minimum, extra_pods), count=count))
+        positions[""] = TreePosition(DEFAULT)
+    return Decoded(_located(group.name, tuple(members), group.constraint), positions)
 
 
 def charter(
-    group: PodGroup, found: Decoded | None, priority: int | None = None, created: float = 0.0,
+    group: PodGroup, decoded: Decoded | None, priority: int | None = None, created: float = 0.0,
     topologies: Mapping[str, Sequence[str]] | None = None,
 ) -> GangSpec:  # fmt: skip
-    """The rules of the gang; one that cannot be as it is asked for says so and is never placed."""
-    flaw = group.flaw or ("" if found is not None else "its sub-groups make no tree")
-    asked = group.topologies()
-    if not flaw and len(asked) > 1:
-        flaw = f"it asks for places in several topologies at once: {', '.join(asked)}"
+    """The spec of the gang. A PodGroup with a flaw is never placed."""
+    flaw = group.flaw or ("" if decoded is not None else "its sub-groups do not form a tree")
+    requested = group.topologies()
+    if not flaw and len(requested) > 1:
+        flaw = f"it has constraints in more than one topology: {', '.join(requested)}"
     if not flaw and topologies is not None:
         flaw = next(iter(wrong_levels(group, topologies)), "")
     return GangSpec(
         source=group.ref,
-        minimum=found.minimum if found is not None else group.minimum,
+        minimum=decoded.minimum if decoded is not None else group.minimum,
         priority=priority,
-        tree=found.root if found is not None else None,
+        tree=decoded.root if decoded is not None else None,
         created=created,
         uid=group.uid,
         flaw=flaw,
@@ -166,73 +167,75 @@ ROOT = "root"
 
 
 def wrong_levels(group: PodGroup, topologies: Mapping[str, Sequence[str]]) -> list[str]:
-    """What is wrong with the constraints of a group, given the levels of the topologies there are."""
-    named = [("workload", group.name, group.constraint)]
-    named += [("sub-group", one.name, one.constraint) for one in group.sub_groups]
-    found: list[str] = []
-    for sort, name, constraint in named:
+    """The errors in the topology constraints of a PodGroup, given the levels of the known topologies."""
+    constraints = [("workload", group.name, group.constraint)]
+    constraints += [("sub-group", one.name, one.constraint) for one in group.sub_groups]
+    errors: list[str] = []
+    for kind, name, constraint in constraints:
         if constraint is None or not (constraint.topology or constraint.is_placed):
             continue
         levels = topologies.get(constraint.topology)
         if levels is None:
-            found.append(f"Requested topology {constraint.topology} does not exist")
+            errors.append(f"Requested topology {constraint.topology} does not exist")
             continue
-        found += _wrong_level(sort, name, constraint, levels)
-    return list(dict.fromkeys(found))
+        errors += _wrong_level(kind, name, constraint, levels)
+    return list(dict.fromkeys(errors))
 
 
-def unknown_level(topology: str, level: str, wish: str, who: str) -> str:
-    """A level that a topology does not have, and who asks for it."""
+def unknown_level(topology: str, level: str, strength: str, who: str) -> str:
+    """The message for a level that the topology does not have."""
     return (
-        f"topology constraint error: {who} specified '{level}' as the {wish} topology constraint level, but "
-        f"the topology tree '{topology}' does not contain a level with this name"
+        f"topology constraint error: {who} specified '{level}' as the {strength} topology constraint level, "
+        f"but the topology tree '{topology}' does not contain a level with this name"
     )
 
 
 def levels_tried(constraint: Constraint, levels: Sequence[str]) -> list[str]:
-    """The levels at which one domain is looked for, narrowest first; `levels` stand from the top."""
-    order = [*reversed(levels), ROOT]
+    """The levels at which one domain is searched, narrowest first; `levels` are ordered from the top."""
+    narrowest_first = [*reversed(levels), ROOT]
     if constraint.preferred:
-        start = order.index(constraint.preferred)
-        end = order.index(constraint.required or ROOT)
-        return order[start : max(end, start) + 1]
+        start = narrowest_first.index(constraint.preferred)
+        end = narrowest_first.index(constraint.required or ROOT)
+        return narrowest_first[start : max(end, start) + 1]
     return [constraint.required] if constraint.required else []
 
 
-def _wrong_level(sort: str, name: str, constraint: Constraint, levels: Sequence[str]) -> list[str]:
-    asked = (("required", constraint.required), ("preferred", constraint.preferred))
+def _wrong_level(kind: str, name: str, constraint: Constraint, levels: Sequence[str]) -> list[str]:
+    requested = (("required", constraint.required), ("preferred", constraint.preferred))
     missing = [
-        unknown_level(constraint.topology, level, wish, f"{sort} {name}")
-        for wish, level in asked
+        unknown_level(constraint.topology, level, strength, f"{kind} {name}")
+        for strength, level in requested
         if level and level not in levels
     ]
     both = constraint.required and constraint.preferred and not missing
     if both and levels.index(constraint.preferred) < levels.index(constraint.required):
         return [
-            f"topology constraint error: {sort} {name} prefers '{constraint.preferred}', which is wider than "
+            f"topology constraint error: {kind} {name} prefers '{constraint.preferred}', which is wider than "
             f"'{constraint.required}', the level it requires"
         ]
     return missing
 
 
-# ── building ───────────────────────────────────────────────────────────────────────────────────────
+# ── groups and pod sets ────────────────────────────────────────────────────────────────────────────
 
 
 def _member(
     one: SubGroup,
-    below: Mapping[str, list[SubGroup]],
+    by_parent: Mapping[str, list[SubGroup]],
     pods: Mapping[str, Pods],
-    homes: dict[str, TreePosition],
+    positions: dict[str, TreePosition],
 ) -> Group | PodSet:
-    inner = below.get(one.name)
-    if inner is None:
-        homes[one.name] = TreePosition(one.name)
+    nested = by_parent.get(one.name)
+    if nested is None:
+        positions[one.name] = TreePosition(one.name)
         return _placed(_leaf(one, pods), one.constraint)
-    if not any(child.name in below for child in inner):
-        folded = _folded(one, inner, pods, homes)
+    if not any(child.name in by_parent for child in nested):
+        folded = _folded(one, nested, pods, positions)
         if folded is not None:
             return _placed(folded, one.constraint)
-    return _located(one.name, tuple(_member(child, below, pods, homes) for child in inner), one.constraint)
+    return _located(
+        one.name, tuple(_member(child, by_parent, pods, positions) for child in nested), one.constraint
+    )
 
 
 def _leaf(one: SubGroup, pods: Mapping[str, Pods]) -> PodSet:
@@ -245,37 +248,39 @@ def _pod_set(name: str, minimum: int, known: Pods) -> PodSet:
 
 
 def _folded(
-    parent: SubGroup, inner: Sequence[SubGroup], pods: Mapping[str, Pods], homes: dict[str, TreePosition]
+    parent: SubGroup, nested: Sequence[SubGroup], pods: Mapping[str, Pods], positions: dict[str, TreePosition]
 ) -> PodSet | None:
-    """Equal shares of a parent as segments of one pod set; None if they are anything else.
+    """Equal sub-groups of a parent as segments of one pod set; None if they are not equal.
 
-    Shares count if they are numbered, ask for the same, are full but for the last, and optional ones
-    come after mandatory ones.
+    They must be numbered, have equal requests, be full except for the last one, and the optional ones must
+    come after the mandatory ones.
     """
-    if [one.name for one in inner] != [f"{parent.name}-{number}" for number in range(len(inner))]:
+    if [one.name for one in nested] != [f"{parent.name}-{number}" for number in range(len(nested))]:
         return None
-    level = inner[0].constraint
-    if level is None or level.preferred or any(one.constraint != level for one in inner):
+    level = nested[0].constraint
+    if level is None or level.preferred or any(one.constraint != level for one in nested):
         return None
-    leaves = [_leaf(one, pods) for one in inner]
+    leaves = [_leaf(one, pods) for one in nested]
     size = leaves[0].count
     counts = [leaf.count for leaf in leaves]
     while len(counts) > 1 and not counts[-1]:
-        counts.pop()  # optional, and nobody is there yet
+        counts.pop()  # optional, and without pods so far
     full = all(count == size for count in counts[:-1]) and 0 < counts[-1] <= size
-    whole = all(leaf.minimum in (0, leaf.count) for leaf in leaves)
+    complete = all(leaf.minimum in (0, leaf.count) for leaf in leaves)
     needed = [leaf.minimum > 0 for leaf in leaves]
-    alike = {(tuple(sorted(leaf.requests.items())), leaf.rules, leaf.zones) for leaf in leaves if leaf.count}
-    if not (full and whole and needed == sorted(needed, reverse=True) and len(alike) == 1):
+    requests = {
+        (tuple(sorted(leaf.requests.items())), leaf.rules, leaf.zones) for leaf in leaves if leaf.count
+    }
+    if not (full and complete and needed == sorted(needed, reverse=True) and len(requests) == 1):
         return None
-    homes |= {one.name: TreePosition(parent.name, number * size) for number, one in enumerate(inner)}
+    positions |= {one.name: TreePosition(parent.name, number * size) for number, one in enumerate(nested)}
     minimum = sum(leaf.minimum for leaf in leaves)
     segments = (Segment(size, level.required),)
     return replace(leaves[0], name=parent.name, count=sum(counts), minimum=minimum, segments=segments)
 
 
 def _placed(pod_set: PodSet, constraint: Constraint | None) -> Group | PodSet:
-    """A pod set where it belongs; one with both wishes stands in a group of its own."""
+    """The pod set with its constraint; required and preferred together need a group around it."""
     if constraint is None:
         return pod_set
     if constraint.required and constraint.preferred and constraint.required != constraint.preferred:
@@ -289,12 +294,12 @@ def _with(pod_set: PodSet, locality: Locality) -> PodSet:
 
 
 def _located(name: str, members: tuple[Group | PodSet, ...], constraint: Constraint | None) -> Group:
-    """A group where it belongs. What is asked of all is asked of the only pod set, if it asks for nothing."""
+    """The group with its constraint, which moves to the only pod set if that has none."""
     if constraint is None:
         return Group(name, members, len(members))
-    alone = members[0] if len(members) == 1 else None
-    if isinstance(alone, PodSet) and alone.locality == Locality():
-        placed = _placed(alone, constraint)
+    only = members[0] if len(members) == 1 else None
+    if isinstance(only, PodSet) and only.locality == Locality():
+        placed = _placed(only, constraint)
         if isinstance(placed, PodSet):
             return Group(name, (placed,), 1)
         return Group(name, placed.members, 1, placed.locality)

@@ -1,4 +1,4 @@
-"""Labels and annotations of this family that may be misspelt."""
+"""Warnings about misspelt labels and annotations of the KAI dialect."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEYS = Keys(
 
 
 def advise(new: Object) -> list[str]:
-    """What somebody may have meant by the keys of a job, a pod or a group."""
+    """Suggestions for misspelt keys of a job, a pod or a PodGroup."""
     return list(islice(dict.fromkeys(_hints(Field(new))), HINTS_MAX))
 
 

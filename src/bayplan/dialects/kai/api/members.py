@@ -1,4 +1,4 @@
-"""The pods of a group by sub-group: what each sub-group asks for, and which rank each pod has in the tree."""
+"""The pods of a PodGroup by sub-group: the requests of each sub-group, and the rank of each pod."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ Members = Mapping[str, Sequence[Pod]]
 
 
 def known_pods(members: Members) -> dict[str, Pods]:
-    """What is known of each sub-group. Pods that differ are each counted as the most any of them asks for."""
+    """What is known of each sub-group. If its pods differ, each counts with the largest request of any."""
     return {name: _pods(pods) for name, pods in members.items() if pods}
 
 
-def seats(found: Decoded, members: Members) -> dict[PodKey, tuple[str, int]]:
-    """The pod set and rank of every pod; within a sub-group by number, then by name."""
-    given: dict[PodKey, tuple[str, int]] = {}
-    next_of: dict[str, int] = {}
+def seats(tree: Decoded, members: Members) -> dict[PodKey, tuple[str, int]]:
+    """The pod set and rank of every pod; within a sub-group ordered by index, then by name."""
+    positions: dict[PodKey, tuple[str, int]] = {}
+    next_rank: dict[str, int] = {}
     for name, pods in members.items():
-        home = found.home(name)
-        folded = found.homes.get(name) is not None and home.pod_set != name
-        start = home.first if folded else next_of.get(home.pod_set, 0)
-        for at, pod in enumerate(sorted(pods, key=lambda pod: (pod.rank, pod.key.name)), start):
-            given[pod.key] = (home.pod_set, at)
-        next_of[home.pod_set] = max(next_of.get(home.pod_set, 0), start + len(pods))
-    return given
+        position = tree.home(name)
+        folded = tree.homes.get(name) is not None and position.pod_set != name
+        start = position.first if folded else next_rank.get(position.pod_set, 0)
+        for rank, pod in enumerate(sorted(pods, key=lambda pod: (pod.rank, pod.key.name)), start):
+            positions[pod.key] = (position.pod_set, rank)
+        next_rank[position.pod_set] = max(next_rank.get(position.pod_set, 0), start + len(pods))
+    return positions
 
 
 def _pods(pods: Sequence[Pod]) -> Pods:

@@ -1,4 +1,4 @@
-"""The labels, annotations and words of this family, each written once."""
+"""The labels, annotations and constants of the KAI API, each defined once."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ QUEUE = Kind(GROUP, "v2", "Queue", "queues", namespaced=False, optional=True)
 TOPOLOGY = Kind("kai.scheduler", "v1alpha1", "Topology", "topologies", namespaced=False, optional=True)
 
 DIALECT = "kai"
-"""The dialect of a gang's Ref."""
+"""The dialect in the Ref of a gang."""
 
-# A pod says which group and sub-group it belongs to.
+# On a pod: its PodGroup and sub-group.
 POD_GROUP_NAME = "pod-group-name"
 SUB_GROUP_NAME = "kai.scheduler/subgroup-name"
 
-# On a workload, or on a pod template.
+# On a workload or a pod template.
 TOPOLOGY_NAME = "kai.scheduler/topology"
 REQUIRED = "kai.scheduler/topology-required-placement"
 PREFERRED = "kai.scheduler/topology-preferred-placement"
@@ -28,12 +28,12 @@ SEGMENT_REQUIRED = "kai.scheduler/segment-topology-required-placement"
 SEGMENT_PREFERRED = "kai.scheduler/segment-topology-preferred-placement"
 POD_INDEX_LABEL = "kai.scheduler/pod-index-label"
 
-# What we add to a pod that is in a segment, and to a group that cannot be as it is asked for.
+# Written by Bayplan: on pods of segments, and on PodGroups that cannot be placed as requested.
 SEGMENT_INDEX = "kai.scheduler/segment-index"
 SEGMENT_INDEX_VARIABLE = "KAI_SEGMENT_INDEX"
 FLAW = "bayplan.dev/flaw"
 ANSWER = "bayplan.dev/owner-asks"
-"""On a group that we made: queue, priority and preemptibility as its owner had them when we last wrote."""
+"""On a PodGroup that we created: queue, priority and preemptibility that its owner had at our last write."""
 
 QUEUE_LABEL = "kai.scheduler/queue"
 NODE_POOL_LABEL = "kai.scheduler/node-pool"
@@ -47,4 +47,4 @@ TRAIN, BUILD, INFERENCE = "train", "build", "inference"
 INTERACTIVE_PREEMPTIBLE = "interactive-preemptible"
 PREEMPTIBLE, NON_PREEMPTIBLE = "preemptible", "non-preemptible"
 PREEMPTIBLE_BELOW = 100
-"""A group that does not say so itself is preemptible if its priority is lower."""
+"""A PodGroup without preemptibility is preemptible if its priority is lower than this."""

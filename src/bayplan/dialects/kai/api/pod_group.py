@@ -1,4 +1,4 @@
-"""PodGroup objects as values: what is asked for a group of pods, and for each of its sub-groups."""
+"""PodGroup objects as values: what a group of pods requires, and each of its sub-groups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """Stay within one domain of a topology: it must be of one level, and rather of a narrower one."""
+    """A topology constraint: one domain at a required level, preferably at a narrower one."""
 
     topology: str = ""
     required: str = ""
@@ -27,24 +27,24 @@ class Constraint:
 
     @property
     def is_placed(self) -> bool:
-        """Whether it names a level; a topology alone asks for nothing."""
+        """Whether it names a level; a topology alone is no constraint."""
         return bool(self.required or self.preferred)
 
 
 @dataclass(frozen=True, slots=True)
 class SubGroup:
-    """A part of a group. One that is the parent of others has no pods of its own."""
+    """A sub-group. One that is the parent of others has no pods of its own."""
 
     name: str
     minimum: int = 1
     parent: str = ""
     constraint: Constraint | None = None
-    pods: tuple[str, ...] = ()  # those known to belong to it; not written into the object
+    pods: tuple[str, ...] = ()  # its known pods; not part of the object
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The object that a group is made for, and goes away with."""
+    """The owner of a PodGroup: the object it was created for, and is deleted with."""
 
     api_version: str = ""
     kind: str = ""
@@ -54,7 +54,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class PodGroup:
-    """A group of pods that start together."""
+    """A group of pods that are scheduled together."""
 
     name: str
     namespace: str = ""
@@ -68,22 +68,22 @@ class PodGroup:
     annotations: Mapping[str, str] = field(default_factory=dict)
     owner: Owner = Owner()
     uid: str = ""
-    flaw: str = ""  # why it cannot be placed as it is asked for
+    flaw: str = ""  # why it cannot be placed as requested
 
     @property
     def ref(self) -> Ref:
         return Ref("kai", POD_GROUP.kind, self.namespace, self.name)
 
     def is_preemptible(self, priority: int) -> bool:
-        """Whether it may be made to go: as it says, or by its priority."""
+        """Whether the PodGroup may be preempted: by its preemptibility, else by its priority."""
         if self.preemptibility in (PREEMPTIBLE, NON_PREEMPTIBLE):
             return self.preemptibility == PREEMPTIBLE
         return priority < PREEMPTIBLE_BELOW
 
     def stands_for(self, name: str) -> bool:
-        """Whether it was made for the object of that name; a group that names no owner is known by its own.
+        """Whether it was created for the object of that name; without an owner, its own name decides.
 
-        The name of an owner may begin with that of another, as `a-b` does with `a`: a uid ends the name.
+        An owner's name may be a prefix of another one, as `a` is of `a-b`, so the rest must be a uid.
         """
         if self.owner.name:
             return self.owner.name == name
@@ -91,20 +91,20 @@ class PodGroup:
         return rest != self.name and ("-" not in rest or bool(_UID.match(rest)))
 
     def topologies(self) -> tuple[str, ...]:
-        """Every topology in which something is asked, each once."""
+        """The topologies in which it has constraints, each once."""
         return tuple(dict.fromkeys(c.topology for c in self._constraints() if c.is_placed))
 
     def names(self, topology: str) -> bool:
-        """Whether it names a topology anywhere, whether or not it asks for something in it."""
+        """Whether it names a topology anywhere, with or without a constraint."""
         return any(one.topology == topology for one in self._constraints())
 
     def _constraints(self) -> list[Constraint]:
-        asked = (self.constraint, *(one.constraint for one in self.sub_groups))
-        return [one for one in asked if one is not None]
+        constraints = (self.constraint, *(one.constraint for one in self.sub_groups))
+        return [one for one in constraints if one is not None]
 
 
 def read_pod_group(obj: Field) -> PodGroup:
-    """A PodGroup object; what is wrong with its fields is noted there."""
+    """A PodGroup object as a value; errors are recorded on its fields."""
     meta, spec = obj.at("metadata"), obj.at("spec")
     annotations = meta.at("annotations").texts()
     return PodGroup(
@@ -125,17 +125,17 @@ def read_pod_group(obj: Field) -> PodGroup:
 
 
 def read_constraint(field: Field) -> Constraint | None:
-    """A topologyConstraint; an empty one is none."""
-    found = Constraint(
+    """A topologyConstraint; None if it is empty."""
+    constraint = Constraint(
         field.at("topology").text(),
         field.at("requiredTopologyLevel").text(),
         field.at("preferredTopologyLevel").text(),
     )
-    return found if found != Constraint() else None
+    return constraint if constraint != Constraint() else None
 
 
 def written(group: PodGroup) -> Object:
-    """The object of a group."""
+    """The API object of a PodGroup."""
     annotations = dict(group.annotations) | ({FLAW: group.flaw} if group.flaw else {})
     meta: Object = {"name": group.name, "namespace": group.namespace, "labels": dict(group.labels)}
     owner = group.owner
@@ -160,37 +160,39 @@ def written(group: PodGroup) -> Object:
     }
 
 
-def merged(known: PodGroup, made: PodGroup) -> PodGroup:
-    """A group made again for a further pod: optional sub-groups that earlier pods opened stay."""
-    names = {one.name for one in made.sub_groups}
-    opened = tuple(
+def merged(known: PodGroup, generated: PodGroup) -> PodGroup:
+    """A PodGroup generated again for another pod: optional sub-groups that earlier pods added stay."""
+    generated_names = {one.name for one in generated.sub_groups}
+    added = tuple(
         one
         for one in known.sub_groups
-        if one.name not in names and one.minimum == 0 and (not one.parent or one.parent in names)
+        if one.name not in generated_names
+        and one.minimum == 0
+        and (not one.parent or one.parent in generated_names)
     )
-    return replace(made, sub_groups=_in_order(made.sub_groups, opened)) if opened else made
+    return replace(generated, sub_groups=_in_order(generated.sub_groups, added)) if added else generated
 
 
-def _in_order(made: tuple[SubGroup, ...], opened: tuple[SubGroup, ...]) -> tuple[SubGroup, ...]:
-    """All of them, each of those opened by its number among its like, whichever pod came first.
+def _in_order(generated: tuple[SubGroup, ...], added: tuple[SubGroup, ...]) -> tuple[SubGroup, ...]:
+    """All sub-groups in an order that does not depend on which pod came first.
 
-    Like each other are those of one parent that are called the same but for the number.
+    An added sub-group comes after those of the same parent and stem that have a lower number.
     """
-    like: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    for at, one in enumerate(made):
+    siblings: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for place, one in enumerate(generated):
         stem, number = _numbered(one)
-        like.setdefault((one.parent, stem), []).append((number, at))
-    placed = [(at, -1, "", one) for at, one in enumerate(made)]
-    for one in opened:
+        siblings.setdefault((one.parent, stem), []).append((number, place))
+    placed = [(place, -1, "", one) for place, one in enumerate(generated)]
+    for one in added:
         stem, number = _numbered(one)
-        known = like.get((one.parent, stem), [(-1, len(made))])
-        after = bisect(known, (number,))
-        placed.append((known[after - 1][1] if after else known[0][1] - 1, number + 1, one.name, one))
-    return tuple(one for *_, one in sorted(placed, key=lambda found: found[:3]))
+        numbers = siblings.get((one.parent, stem), [(-1, len(generated))])
+        after = bisect(numbers, (number,))
+        placed.append((numbers[after - 1][1] if after else numbers[0][1] - 1, number + 1, one.name, one))
+    return tuple(one for *_, one in sorted(placed, key=lambda entry: entry[:3]))
 
 
 def _numbered(one: SubGroup) -> tuple[str, int]:
-    """What a sub-group is called before its number, and the number; -1 if it has none."""
+    """The stem and the number of a sub-group's name; -1 if it has no number."""
     stem, dash, text = one.name.rpartition("-")
     number = whole_number(text) if dash else None
     return (one.name, -1) if number is None else (stem, number)
@@ -212,19 +214,19 @@ def _owner(meta: Field) -> Owner:
 
 
 def _written_sub_group(one: SubGroup) -> Object:
-    found: Object = {"name": one.name, "minMember": one.minimum}
+    written: Object = {"name": one.name, "minMember": one.minimum}
     if one.parent:
-        found["parent"] = one.parent
+        written["parent"] = one.parent
     constraint = _written_constraint(one.constraint)
-    return found | ({"topologyConstraint": constraint} if constraint else {})
+    return written | ({"topologyConstraint": constraint} if constraint else {})
 
 
 def _written_constraint(one: Constraint | None) -> Object:
     if one is None:
         return {}
-    found = {
+    fields = {
         "topology": one.topology,
         "requiredTopologyLevel": one.required,
         "preferredTopologyLevel": one.preferred,
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in fields.items() if value}

@@ -1,4 +1,4 @@
-"""Queue objects: what each may have, what it may have beyond that, and its place in the tree."""
+"""Queue objects: quota, limit and over-quota weight of each resource, and the parent queue."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ CPU, MEMORY, GPU = "cpu", "memory", "nvidia.com/gpu"
 PRIORITY = 100
 UNLIMITED = -1
 _UNITS = {CPU: 1, MEMORY: 10**6, GPU: 1}
-"""Quota is written in milli-CPU, megabytes and GPUs."""
+"""Quotas are written in milli-CPU, megabytes and GPUs."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
 def queue(wire: QueueWire) -> FairQueue:
-    """A Queue as the core knows it."""
+    """A Queue object as a queue of the model."""
     meta, spec = wire.metadata, wire.spec
     resources = spec.resources or ResourcesWire()
-    found = {CPU: resources.cpu, MEMORY: resources.memory, GPU: resources.gpu}
+    by_resource = {CPU: resources.cpu, MEMORY: resources.memory, GPU: resources.gpu}
     return FairQueue(
         name=meta.name,
         parent=spec.parent_queue or "",
         priority=PRIORITY if spec.priority is None else spec.priority,
-        entitlements={name: _entitlement(name, one) for name, one in found.items()},
+        entitlements={name: _entitlement(name, one) for name, one in by_resource.items()},
         created=seconds(meta.creation_timestamp or ""),
         preempt_after=duration(spec.preempt_min_runtime),
         reclaim_after=duration(spec.reclaim_min_runtime),
@@ -36,28 +36,28 @@ def queue(wire: QueueWire) -> FairQueue:
 
 
 def way_up(name: str, parents: Mapping[str, str]) -> list[str]:
-    """A queue and all above it. The last is not there, or was passed before, if they lead to no top.
+    """A queue and its ancestors. If they lead to no root, the last one does not exist or is in a cycle.
 
-    `parents` has the queue above each queue that there is; empty for one on top.
+    `parents` has the parent of each existing queue; empty for a root.
     """
-    way: list[str] = []
+    path: list[str] = []
     while name:
-        way.append(name)
-        if name not in parents or name in way[:-1]:
+        path.append(name)
+        if name not in parents or name in path[:-1]:
             break
         name = parents[name]
-    return way
+    return path
 
 
 def _entitlement(name: str, wire: QueueResourceWire | None) -> Entitlement:
-    """Nothing said means nothing of one's own, and nothing beyond: -1 has to be written."""
+    """The quota of one resource. No quota means 0 and no limit means the quota; -1 means unlimited."""
     if wire is None:
         return Entitlement(Fraction(0), Fraction(0), Fraction(1))
     weight = Fraction(1) if wire.over_quota_weight is None else Fraction(str(wire.over_quota_weight))
     quota = _amount(name, wire.quota)
     limit = Fraction(0) if wire.limit is None else _amount(name, wire.limit)
     if limit == 0:
-        limit = quota  # it only rules out more than the quota
+        limit = quota  # no over-quota
     return Entitlement(quota, limit, max(weight, Fraction(0)))
 
 
@@ -68,7 +68,7 @@ def _amount(name: str, value: float | None) -> Fraction | None:
 
 
 def duration(text: str | None) -> float | None:
-    """A duration such as 1h30m; None if none is given, or none that can be read."""
+    """A duration such as 1h30m in seconds; None if it is missing or invalid."""
     if not text or _DURATION.sub("", text):
         return None
     return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(text))

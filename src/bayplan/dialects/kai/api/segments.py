@@ -1,7 +1,7 @@
-"""Segments: equal shares of a replica type, each with its pods close together.
+"""Segments: equal parts of a replica type whose pods are placed close together.
 
-A segment is a sub-group below that of its replica type. Those that cover the pods the replica type cannot
-do without are mandatory; the rest is elastic, has no minimum, and holds nobody up.
+A segment is a sub-group below the one of its replica type. Segments that cover the minimum of the replica
+type are mandatory; the rest is elastic, has no minimum, and does not delay the gang.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ INDEX_LABELS: Mapping[str, str] = {
     "XGBoostJob": REPLICA_INDEX,
     "LeaderWorkerSet": WORKER_INDEX,
 }
-"""The label that numbers the pods of a kind, where nothing else is said. All other kinds have none."""
+"""The default index label of the pods of each kind. Other kinds have none."""
 
 SEGMENT_NOTES = (SEGMENT_SIZE, SEGMENT_REQUIRED, SEGMENT_PREFERRED)
-"""The annotations that ask for segments."""
+"""The annotations that request segments."""
 _DIGITS_MAX = 100
 SEGMENTS_MAX = 4096
-"""More sub-groups than this do not fit into one object."""
+"""The limit of sub-groups in one object."""
 
 
 class WrongSegments(ValueError):
-    """Segments that cannot be; the message says why, for the user."""
+    """The segments are invalid; the message tells users why."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentPlan:
-    """How a replica type is cut up."""
+    """How a replica type is split into segments."""
 
     size: int
     constraint: Constraint | None = None
@@ -55,12 +55,12 @@ class SegmentPlan:
 
 @dataclass(frozen=True, slots=True)
 class SegmentAnnotations:
-    """Annotations that have a say: those of the pod template (and of the pod itself), and of the root."""
+    """The annotations that define segments: of the pod template, of the pod itself, and of the root owner."""
 
     template: Mapping[str, str]
     root: Mapping[str, str]
     pod: Mapping[str, str]
-    where: str = ""  # the pod, for complaints
+    where: str = ""  # the pod, for messages
     replica_type: str = "worker"
 
     def get(self, key: str) -> str:
@@ -68,31 +68,31 @@ class SegmentAnnotations:
 
     @property
     def topology(self) -> str:
-        """The more specific one wins."""
+        """The topology; the annotation of the pod or template wins over that of the root owner."""
         return self.get(TOPOLOGY_NAME) or self.root.get(TOPOLOGY_NAME, "")
 
 
 def read_plan(
     notes: SegmentAnnotations, kind: str, warn: list[str], *, indexed: bool = True
 ) -> SegmentPlan | None:
-    """The segments that annotations ask for; None if none, or if they have no say.
+    """The segments that annotations request; None if there are none, or they are ignored with a warning.
 
-    WrongSegments if the size is none. `indexed` is false for jobs whose pods bear no number after all.
+    Raises WrongSegments if the size is invalid. `indexed` is False for jobs whose pods have no index.
     """
     size = _size(notes)
-    asked = [key for key in SEGMENT_NOTES if notes.get(key)]
-    if not asked:
+    requested = [key for key in SEGMENT_NOTES if notes.get(key)]
+    if not requested:
         return None
     if size is None:
-        warn.append(f"{', '.join(asked)}: ignored without {SEGMENT_SIZE}")
+        warn.append(f"{', '.join(requested)}: ignored without {SEGMENT_SIZE}")
         return None
     if not notes.topology:
-        warn.append(f"{', '.join(asked)}: ignored, because {TOPOLOGY_NAME} names no topology")
+        warn.append(f"{', '.join(requested)}: ignored, because {TOPOLOGY_NAME} names no topology")
         return None
     label = notes.get(POD_INDEX_LABEL) or (INDEX_LABELS.get(kind, "") if indexed else "")
     if not label:
         warn.append(
-            f"{', '.join(asked)}: ignored, because pods of a {kind or 'thing like this'} bear no index; "
+            f"{', '.join(requested)}: ignored, because pods of a {kind or 'workload'} bear no index; "
             f"name the label that numbers them in {POD_INDEX_LABEL}"
         )
         return None
@@ -100,58 +100,55 @@ def read_plan(
 
 
 def segment_constraint(notes: SegmentAnnotations) -> Constraint | None:
-    """Where the pods of one segment belong; nothing without a topology and a level in it."""
-    found = Constraint(notes.topology, notes.get(SEGMENT_REQUIRED), notes.get(SEGMENT_PREFERRED))
-    return found if found.topology and found.is_placed else None
+    """The constraint of each segment; None without a topology and a level in it."""
+    constraint = Constraint(notes.topology, notes.get(SEGMENT_REQUIRED), notes.get(SEGMENT_PREFERRED))
+    return constraint if constraint.topology and constraint.is_placed else None
 
 
 def count(replicas: int, size: int) -> int:
-    """How many segments there are; the last may be smaller."""
+    """The number of segments; the last may be smaller."""
     return -(-replicas // size)
 
 
 def segment_of(index: int, size: int) -> int:
-    """The segment of a pod, by its number within the replica type."""
+    """The segment of a pod, by its index within the replica type."""
     return index // size
 
 
 def normalised(worker_index: int, leaders: int) -> int:
-    """The number of a worker among workers, where leaders are counted first."""
+    """The index of a worker among the workers, if leaders are counted first."""
     return worker_index - leaders
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentSize:
-    """One segment: how many pods it has, and how many of them cannot be done without."""
+    """One segment: the number of its pods, and how many of them are mandatory."""
 
     size: int
     minimum: int
 
 
 def shares(replicas: int, minimum: int, size: int) -> tuple[SegmentSize, ...]:
-    """All segments of a replica type.
-
-    A minimum that ends within a segment is rounded up to the whole of it.
-    """
+    """All segments of a replica type. A minimum within a segment is rounded up to the whole segment."""
     if count(replicas, size) > SEGMENTS_MAX:
         raise WrongSegments(f"{replicas} pods in segments of {size} make more than {SEGMENTS_MAX} segments")
-    found = []
+    segments = []
     for start in range(0, replicas, size):
         pods = min(size, replicas - start)
-        found.append(SegmentSize(pods, pods if start < minimum else 0))
-    return tuple(found)
+        segments.append(SegmentSize(pods, pods if start < minimum else 0))
+    return tuple(segments)
 
 
 def sub_groups(
     name: str, replicas: int, minimum: int, plan: SegmentPlan, warn: list[str], prefix: str = ""
 ) -> tuple[SubGroup, ...]:
-    """The sub-groups of all segments below the one of a replica type."""
+    """The sub-groups of all segments, below the sub-group of their replica type."""
     if replicas and plan.size > replicas:
         warn.append(f"{SEGMENT_SIZE}: {plan.size} is more than the {replicas} pods of {name}: one segment")
     return _cut(name, replicas, minimum, plan.size, plan.constraint, prefix or name)
 
 
-@lru_cache(maxsize=64)  # every pod of a gang asks for the same, one after the other
+@lru_cache(maxsize=64)  # the same for every pod of a gang
 def _cut(
     name: str, replicas: int, minimum: int, size: int, constraint: Constraint | None, prefix: str
 ) -> tuple[SubGroup, ...]:
@@ -162,7 +159,7 @@ def _cut(
 
 
 def read_index(labels: Mapping[str, str], label: str, pod: str) -> int:
-    """The number of a pod; WrongSegments if it has none."""
+    """The index of a pod. Raises WrongSegments if it has none."""
     text = labels.get(label)
     if text is None:
         raise WrongSegments(f"pod {pod} has no label {label}, which would tell its segment")
@@ -173,7 +170,7 @@ def read_index(labels: Mapping[str, str], label: str, pod: str) -> int:
 
 
 def read_size(text: str, where: str) -> int:
-    """The size of segments; WrongSegments if it is none."""
+    """The size of segments. Raises WrongSegments if it is invalid."""
     size = whole_number(text)
     if size is None:
         why = f'strconv.Atoi: parsing "{text}": invalid syntax'
@@ -185,7 +182,7 @@ def read_size(text: str, where: str) -> int:
 
 
 def whole_number(text: str) -> int | None:
-    """A whole number, with or without a sign; None if it is none. Very long ones are as good as endless."""
+    """An integer with or without a sign; None if it is invalid. Very long numbers are clamped."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit()):
         return None

@@ -1,4 +1,4 @@
-"""What PodGroups, Queues and Topologies must satisfy beyond their schemas; every breach is noted."""
+"""Validation of PodGroups, Queues and Topologies beyond their schemas."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from bayplan.dialects.kube.fields.name_rules import label_value_problems
 from bayplan.dialects.kube.fields.reader import Field, FieldErrorType
 from bayplan.model.node import HOSTNAME, LEVELS_MAX
 
-SUB_GROUPS_MAX = 4096  # as the definition of the kind has it
+SUB_GROUPS_MAX = 4096  # as in the CRD
 NO_QUEUE_ABOVE_ITSELF = (
     "a queue cannot be its own parent: name the queue that it is a part of, or leave this out for one on top"
 )
 
 
 def check_pod_group(obj: Field) -> list[str]:
-    """Note what is wrong with a PodGroup; return what is odd but does no harm."""
+    """Record the errors of a PodGroup; return warnings."""
     group = read_pod_group(obj)
     field = obj.at("spec", "subGroups")
-    for complaint in sub_group_problems(group.sub_groups):
-        field.error(complaint, FieldErrorType.INVALID, None)
+    for problem in sub_group_problems(group.sub_groups):
+        field.error(problem, FieldErrorType.INVALID, None)
     return [] if obj.errors else warnings(group)
 
 
 def sub_group_problems(sub_groups: Sequence[SubGroup]) -> list[str]:
-    """What is wrong with sub-groups; in the order in which it has to be mended."""
+    """The errors of sub-groups; names first, then parents, then sums."""
     names = [one.name for one in sub_groups]
     first: dict[str, int] = {}
-    doubles = [name for at, name in enumerate(names) if first.setdefault(name, at) != at]
-    if doubles:
-        return [f"duplicate subgroup name {name}" for name in dict.fromkeys(doubles)]
+    duplicates = [name for at, name in enumerate(names) if first.setdefault(name, at) != at]
+    if duplicates:
+        return [f"duplicate subgroup name {name}" for name in dict.fromkeys(duplicates)]
     known = set(names)
-    found = [f"parent {one.parent} of {one.name} was not found{_hint(one, names)}" for one in sub_groups
+    missing = [f"parent {one.parent} of {one.name} was not found{_hint(one, names)}" for one in sub_groups
              if one.parent and one.parent not in known]  # fmt: skip
-    if found:
-        return found
+    if missing:
+        return missing
     if has_cycle(sub_groups):
         return ["cycle detected in subgroups"]
     if "" in names:
@@ -49,7 +49,7 @@ def sub_group_problems(sub_groups: Sequence[SubGroup]) -> list[str]:
 
 
 def warnings(group: PodGroup) -> list[str]:
-    """What is odd about a group: sub-groups decide, so its own minimum should say the same."""
+    """Warnings about a PodGroup: its own minimum should be equal to that of its sub-groups."""
     if not group.sub_groups:
         return []
     parents = {one.parent for one in group.sub_groups}
@@ -62,7 +62,7 @@ def warnings(group: PodGroup) -> list[str]:
 
 
 def check_queue(obj: Field) -> None:
-    """Note what is wrong with a Queue."""
+    """Record the errors of a Queue."""
     spec, name = obj.at("spec"), obj.at("metadata", "name").text()
     parent = spec.at("parentQueue")
     if name and parent.text() == name:
@@ -83,59 +83,59 @@ def check_queue(obj: Field) -> None:
 
 
 def check_topology(obj: Field) -> None:
-    """Note what is wrong with a Topology."""
+    """Record the errors of a Topology."""
     levels = obj.at("spec", "levels")
-    found = levels.items()
-    if not 1 <= len(found) <= LEVELS_MAX:
+    fields = levels.items()
+    if not 1 <= len(fields) <= LEVELS_MAX:
         levels.error(f"must hold between 1 and {LEVELS_MAX} levels", FieldErrorType.INVALID, None)
     seen: list[str] = []
-    for number, level in enumerate(found):
+    for number, level in enumerate(fields):
         label = level.at("nodeLabel")
         check_key(label)
         if label.text() in seen:
             label.error("must not be a level twice", FieldErrorType.DUPLICATE)
-        if label.text() == HOSTNAME and number < len(found) - 1:
+        if label.text() == HOSTNAME and number < len(fields) - 1:
             label.error(f"the {HOSTNAME} label can only be used at the lowest level", FieldErrorType.INVALID)
         seen.append(label.text())
 
 
 def check_topology_update(new: Field, old: Field) -> None:
-    """A Topology stays as it is: gangs are placed by it."""
+    """The levels of a Topology are immutable: gangs are placed by them."""
     if new.at("spec", "levels").value != old.at("spec", "levels").value:
         new.at("spec", "levels").error("field is immutable", FieldErrorType.INVALID, None)
 
 
 def _hint(one: SubGroup, names: Sequence[str]) -> str:
-    """A parent that is there in other letters."""
+    """A suggestion if the parent exists with different capitals."""
     near = next((name for name in names if name.lower() == one.parent.lower()), None)
     return "" if near is None else f": did you mean {near}? Capitals count"
 
 
 def _bad_names(names: Sequence[str]) -> list[str]:
-    found = []
+    problems = []
     by_letters: dict[str, str] = {}
     for name in names:
-        found += [f"subgroup name {name}: {problem}" for problem in label_value_problems(name)]
+        problems += [f"subgroup name {name}: {problem}" for problem in label_value_problems(name)]
         twin = by_letters.setdefault(name.lower(), name)
         if twin != name:
-            found.append(f"subgroup names {twin} and {name} differ only in capitals")
-    return found
+            problems.append(f"subgroup names {twin} and {name} differ only in capitals")
+    return problems
 
 
 def _bad_sums(sub_groups: Sequence[SubGroup]) -> list[str]:
-    """A parent cannot need more pods than its children; a minimum of 1 is what nobody wrote."""
-    below: dict[str, list[SubGroup]] = {}
+    """A parent must not need more pods than its children; a minimum of 1 is the default and ignored."""
+    by_parent: dict[str, list[SubGroup]] = {}
     for one in sub_groups:
-        below.setdefault(one.parent, []).append(one)
+        by_parent.setdefault(one.parent, []).append(one)
 
     def needed(one: SubGroup) -> int:
-        inner = below.get(one.name)
-        return one.minimum if inner is None else sum(needed(child) for child in inner)
+        nested = by_parent.get(one.name)
+        return one.minimum if nested is None else sum(needed(child) for child in nested)
 
     return [
         f"subgroup {one.name} needs {one.minimum} pods, but those below it only {needed(one)}"
         for one in sub_groups
-        if one.name in below and one.minimum > max(needed(one), 1)
+        if one.name in by_parent and one.minimum > max(needed(one), 1)
     ]
 
 

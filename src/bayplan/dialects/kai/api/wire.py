@@ -1,4 +1,4 @@
-"""PodGroups, Queues and Topologies as the API server sends them: only the fields we read."""
+"""PodGroups, Queues and Topologies as the API server sends them: only the fields that we read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Amounts = dict[str, int | float | str]
 
 
 class TopologyConstraintWire(Struct, frozen=True):
-    """Where pods belong."""
+    """The topologyConstraint of a group or sub-group."""
 
     topology: str | None = None
     required_topology_level: str | None = None
@@ -24,7 +24,7 @@ class TopologyConstraintWire(Struct, frozen=True):
 
 
 class SubGroupWire(Struct, frozen=True):
-    """A part of a group."""
+    """A sub-group of a PodGroup."""
 
     name: str = ""
     min_member: int | None = None
@@ -33,7 +33,7 @@ class SubGroupWire(Struct, frozen=True):
 
 
 class PodGroupSpecWire(Struct, frozen=True):
-    """What a group asks for."""
+    """The spec of a PodGroup."""
 
     min_member: int | None = None
     queue: str | None = None
@@ -44,14 +44,14 @@ class PodGroupSpecWire(Struct, frozen=True):
 
 
 class ReasonWire(Struct, frozen=True):
-    """Why a group waits."""
+    """A reason why a PodGroup is pending."""
 
     reason: str | None = None
     message: str | None = None
 
 
 class SchedulingConditionWire(Struct, frozen=True):
-    """That a group waits."""
+    """A scheduling condition of a PodGroup."""
 
     type: str = ""
     status: str | None = None
@@ -61,7 +61,7 @@ class SchedulingConditionWire(Struct, frozen=True):
 
 
 class ResourcesStatusWire(Struct, frozen=True):
-    """What a group or a queue holds and asks for."""
+    """The allocated and requested resources of a PodGroup or Queue."""
 
     allocated: Amounts | None = None
     allocated_non_preemptible: Amounts | None = None
@@ -69,7 +69,7 @@ class ResourcesStatusWire(Struct, frozen=True):
 
 
 class PodGroupStatusWire(Struct, frozen=True):
-    """How a group fares."""
+    """The status of a PodGroup."""
 
     phase: str | None = None
     pending: int | None = None
@@ -89,7 +89,7 @@ class KaiPodGroupWire(Struct, frozen=True):
 
 
 class QueueResourceWire(Struct, frozen=True):
-    """What a queue may have of one resource."""
+    """Quota, limit and over-quota weight of one resource."""
 
     quota: Number | None = None
     limit: Number | None = None
@@ -97,7 +97,7 @@ class QueueResourceWire(Struct, frozen=True):
 
 
 class ResourcesWire(Struct, frozen=True, rename=None):
-    """By resource."""
+    """The resources of a Queue."""
 
     cpu: QueueResourceWire | None = None
     memory: QueueResourceWire | None = None
@@ -105,7 +105,7 @@ class ResourcesWire(Struct, frozen=True, rename=None):
 
 
 class QueueSpecWire(Struct, frozen=True):
-    """What a queue is."""
+    """The spec of a Queue."""
 
     parent_queue: str | None = None
     priority: int | None = None
@@ -115,7 +115,7 @@ class QueueSpecWire(Struct, frozen=True):
 
 
 class QueueConditionWire(Struct, frozen=True):
-    """How one aspect of a queue stands. All of it is read: whoever adds one writes the others again."""
+    """A condition of a Queue. All fields are read, since adding a condition rewrites the whole list."""
 
     type: str = ""
     status: str = ""
@@ -126,7 +126,7 @@ class QueueConditionWire(Struct, frozen=True):
 
 
 class QueueStatusWire(ResourcesStatusWire, frozen=True):
-    """How a queue fares."""
+    """The status of a Queue."""
 
     child_queues: list[str] | None = None
     conditions: list[QueueConditionWire] | None = None
@@ -141,13 +141,13 @@ class QueueWire(Struct, frozen=True):
 
 
 class LevelWire(Struct, frozen=True):
-    """A level of a topology."""
+    """A level of a Topology."""
 
     node_label: str = ""
 
 
 class TopologySpecWire(Struct, frozen=True):
-    """What a data centre looks like."""
+    """The spec of a Topology."""
 
     levels: list[LevelWire] | None = None
 
@@ -196,7 +196,7 @@ def pod_group(wire: KaiPodGroupWire) -> PodGroup:
 
 
 def topology(wire: KaiTopologyWire) -> Topology | None:
-    """The levels of a Topology; None if they cannot be, which its definition already refuses."""
+    """A Topology as a value; None if its levels are invalid, which its CRD already rejects."""
     levels = tuple(level.node_label for level in wire.spec.levels or ())
     sound = 1 <= len(levels) <= LEVELS_MAX and len(set(levels)) == len(levels) and all(levels)
     if not sound or HOSTNAME in levels[:-1]:
@@ -205,17 +205,17 @@ def topology(wire: KaiTopologyWire) -> Topology | None:
 
 
 def topology_name(name: str) -> str:
-    """What a Topology of this family is called inside: another family has topologies of the same names."""
+    """The name of a Topology in the model: prefixed, since Kueue has topologies of the same names."""
     return f"{names.TOPOLOGY.group}/{name}" if name else ""
 
 
 def shown_topology(name: str) -> str:
-    """What its object is called."""
+    """The name of the Topology object."""
     return name.removeprefix(f"{names.TOPOLOGY.group}/")
 
 
 def group_of(pod: PodWire) -> tuple[Ref, str] | None:
-    """The gang that a pod belongs to, and the sub-group of it (empty: none is named)."""
+    """The gang of a pod, and its sub-group ("" if it names none)."""
     name = (pod.metadata.annotations or {}).get(names.POD_GROUP_NAME)
     if not name:
         return None
@@ -226,7 +226,7 @@ def group_of(pod: PodWire) -> tuple[Ref, str] | None:
 def _constraint(wire: TopologyConstraintWire | None) -> Constraint | None:
     if wire is None:
         return None
-    found = Constraint(
+    constraint = Constraint(
         wire.topology or "", wire.required_topology_level or "", wire.preferred_topology_level or ""
     )
-    return found if found != Constraint() else None
+    return constraint if constraint != Constraint() else None

@@ -1,7 +1,7 @@
-"""Events of PodGroups, Queues, Topologies and PriorityClasses, and the pods that join groups → changes.
+"""Watch events of PodGroups, Queues, Topologies and PriorityClasses, and of pods in groups, as changes.
 
-What a group asks for is known by its object and its pods together. So pods that are new, or are another
-than before, are kept until everything that happened at once was heard; then each group is read again once.
+The spec of a gang depends on its PodGroup and its pods together. New and changed pods are therefore held
+until all pending events are decoded; then each affected group is decoded once.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from bayplan.model.node import Topology
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.whole_numbers import whole_number
 
-USUAL_PRIORITIES = {TRAIN: 50, INTERACTIVE_PREEMPTIBLE: 75, BUILD: 100, INFERENCE: 125}
-"""What the classes that groups get by default mean where nobody has defined them."""
-USUAL_PRIORITY = 50
+DEFAULT_PRIORITIES = {TRAIN: 50, INTERACTIVE_PREEMPTIBLE: 75, BUILD: 100, INFERENCE: 125}
+"""The values of the default priority classes where these do not exist."""
+DEFAULT_PRIORITY = 50
 ALONE = "Pod"
-"""The kind of what a pod belongs to that is not in a group yet."""
+"""The kind of the Ref of a pod that is not in a group yet."""
 _INDEX_LABELS = tuple(dict.fromkeys(INDEX_LABELS.values()))
 Seats = dict[PodKey, tuple[str, int]]
 """Pod set and rank of each pod."""
@@ -68,7 +68,7 @@ KINDS = (*wire.KINDS, PRIORITY_CLASSES)
 
 @dataclass(slots=True)
 class KnownGroup:
-    """One group: its object, and the pods that name it as they say themselves."""
+    """One PodGroup: its object, and its pods."""
 
     group: PodGroup | None = None
     created: float = 0.0
@@ -79,71 +79,71 @@ class KnownGroup:
 
 
 class GroupDecoder:
-    """Remembers what several objects say together: groups, their pods, topologies, priority classes."""
+    """Keeps the objects that gangs depend on: PodGroups, their pods, topologies, priority classes."""
 
     def __init__(self, awaits_grouper: bool = False) -> None:
-        self.awaits_grouper = awaits_grouper  # pods that nobody has put into a group wait for that
-        self.flaws: dict[Ref, str] = {}  # why that was not possible, by the pod that stands for itself
+        self.awaits_grouper = awaits_grouper  # pods without a group wait for the pod grouper
+        self.flaws: dict[Ref, str] = {}  # why a pod could not be grouped, by its single-pod gang
         self.groups: dict[Ref, KnownGroup] = {}
         self.group_of: dict[PodKey, Ref] = {}
         self.queues: dict[str, wire.QueueWire] = {}
         self.topologies: dict[str, tuple[str, ...]] = {}
         self.priorities: dict[str, PriorityClassWire] = {}
-        self.news: dict[Ref, None] = {}  # groups whose status may be another than what is written
+        self.news: dict[Ref, None] = {}  # groups whose status may have changed
         self.queue_news: set[str] = set()
-        self.parents: dict[str, str] = {}  # the queue above each; empty for one on top
-        self.moved_queues: set[str] = set()  # that came, went, or got another parent
-        self._dirty: dict[Ref, None] = {}  # to be read again
-        self._kept: dict[PodKey, None] = {}  # pods that were not handed on yet
+        self.parents: dict[str, str] = {}  # the parent of each queue; empty for a root
+        self.moved_queues: set[str] = set()  # queues added, deleted, or with another parent
+        self._dirty: dict[Ref, None] = {}  # groups to decode again
+        self._held: dict[PodKey, None] = {}  # pods held back until their group is decoded
 
     def decode(self, event: Event) -> Iterator[Change]:
-        """What an event means to us."""
+        """The changes that an event means."""
         if event.happened is Happened.SYNCED:
             return
-        gone, found = event.happened is Happened.GONE, event.object
+        gone, obj = event.happened is Happened.GONE, event.object
         match event.kind.kind:
             case "PodGroup":
-                yield from self._group(found, gone)
+                yield from self._group(obj, gone)
             case "Queue":
-                yield from self._queue(found, gone)
+                yield from self._queue(obj, gone)
             case "Topology":
-                yield from self._topology(found, gone)
+                yield from self._topology(obj, gone)
             case "PriorityClass":
-                self._priority_class(found, gone)
+                self._priority_class(obj, gone)
 
     def follow(self, changes: Iterable[Change]) -> Iterator[Change]:
-        """The same changes with each pod where it belongs in its group; those still unsure are kept."""
+        """The same changes with each pod at its position in its gang; pods of changed groups are held."""
         for change in changes:
             match change:
                 case PodSeen(pod):
                     yield from self._pod(pod)
                     continue
                 case PodLost(key):
-                    self._leave(key)
+                    self._remove_pod(key)
             yield change
 
     def gathered(self) -> Iterator[Change]:
-        """What only all that happened says together. Asked once after many events.
+        """The changes of all affected groups and held pods. Called once after a batch of events.
 
-        After a failure, asked again, it goes on with the others.
+        After a failure, the next call continues with the remaining groups.
         """
         dirty, self._dirty = list(self._dirty), {}
-        begun = 0
+        attempted = 0
         try:
             for ref in dirty:
-                begun += 1
-                yield from self._read(ref)
-            self._kept.clear()
+                attempted += 1
+                yield from self._decode_group(ref)
+            self._held.clear()
         finally:
-            self._dirty |= dict.fromkeys(dirty[begun:])
+            self._dirty |= dict.fromkeys(dirty[attempted:])
 
     # ── pods ───────────────────────────────────────────────────────────────────────────────────────
 
     def membership(self, pod: PodWire) -> tuple[Ref, str, int] | None:
-        """The group, the sub-group and the number of a pod that is joined to a group, or will be."""
-        found = wire.group_of(pod)
-        if found is not None:
-            return *found, _number(pod)
+        """The gang, the sub-group and the index of a pod that is in a PodGroup, or waits to be grouped."""
+        group = wire.group_of(pod)
+        if group is not None:
+            return *group, _index(pod)
         awaited = self.awaits_grouper or flaw_of(pod)
         if not awaited or pod.spec.node_name or not wants_group(pod):
             return None
@@ -156,7 +156,7 @@ class GroupDecoder:
     def _pod(self, pod: Pod) -> Iterator[Change]:
         key, gang = pod.key, pod.gang
         if self.group_of.get(key, gang) != gang:
-            self._leave(key)
+            self._remove_pod(key)
         if gang is None or gang.dialect != DIALECT:
             yield PodSeen(pod)
             return
@@ -165,13 +165,13 @@ class GroupDecoder:
         known.pods[key] = pod
         self.news[gang] = None
         if before is None or _identity(before) != _identity(pod):
-            self._dirty[gang] = self._kept[key] = None
-        elif key not in self._kept:
-            yield PodSeen(_seated(pod, known))
+            self._dirty[gang] = self._held[key] = None
+        elif key not in self._held:
+            yield PodSeen(_positioned(pod, known))
 
-    def _leave(self, key: PodKey) -> None:
+    def _remove_pod(self, key: PodKey) -> None:
         ref = self.group_of.pop(key, None)
-        self._kept.pop(key, None)
+        self._held.pop(key, None)
         if ref is None:
             return
         known = self.groups[ref]
@@ -181,8 +181,8 @@ class GroupDecoder:
 
     # ── objects ────────────────────────────────────────────────────────────────────────────────────
 
-    def _group(self, found: wire.KaiPodGroupWire, gone: bool) -> Iterator[Change]:
-        group = wire.pod_group(found)
+    def _group(self, group_wire: wire.KaiPodGroupWire, gone: bool) -> Iterator[Change]:
+        group = wire.pod_group(group_wire)
         known = self.groups.setdefault(group.ref, KnownGroup())
         self.news[group.ref] = None
         if gone:
@@ -193,53 +193,56 @@ class GroupDecoder:
                 del self.groups[group.ref]
             yield GangSpecLost(group.ref)
             return
-        known.status = found.status
+        known.status = group_wire.status
         if group != known.group:
-            known.group, known.created = group, seconds(found.metadata.creation_timestamp or "")
+            known.group, known.created = group, seconds(group_wire.metadata.creation_timestamp or "")
             self._dirty[group.ref] = None
 
-    def _queue(self, found: wire.QueueWire, gone: bool) -> Iterator[Change]:
-        name, had_any = found.metadata.name, bool(self.queues)
+    def _queue(self, queue_wire: wire.QueueWire, gone: bool) -> Iterator[Change]:
+        name, had_any = queue_wire.metadata.name, bool(self.queues)
         before = self.queues.get(name)
         if gone:
             self.queues.pop(name, None)
             yield FairQueueLost(name)
         else:
-            self.queues[name] = found
-            if before is None or queues.queue(before) != queues.queue(found):
-                yield FairQueueSeen(queues.queue(found))
+            self.queues[name] = queue_wire
+            if before is None or queues.queue(before) != queues.queue(queue_wire):
+                yield FairQueueSeen(queues.queue(queue_wire))
         self.queue_news.add(name)
-        was, now = self.parents.pop(name, None), None if gone else found.spec.parent_queue or ""
-        if now is not None:
-            self.parents[name] = now
-        if was != now:
+        old_parent, new_parent = (
+            self.parents.pop(name, None),
+            None if gone else queue_wire.spec.parent_queue or "",
+        )
+        if new_parent is not None:
+            self.parents[name] = new_parent
+        if old_parent != new_parent:
             self.moved_queues.add(name)
-            for above in (was, now):  # they tell what is below them
+            for above in (old_parent, new_parent):  # their status lists their children
                 self.queue_news |= set(queues.way_up(above or "", self.parents))
         if had_any != bool(self.queues):
             self._dirty |= dict.fromkeys(self.groups)
 
-    def _topology(self, found: wire.KaiTopologyWire, gone: bool) -> Iterator[Change]:
-        name = found.metadata.name
-        made = None if gone else wire.topology(found)
+    def _topology(self, topology_wire: wire.KaiTopologyWire, gone: bool) -> Iterator[Change]:
+        name = topology_wire.metadata.name
+        topology = None if gone else wire.topology(topology_wire)
         before = self.topologies.get(name)
-        if made is None:
+        if topology is None:
             if self.topologies.pop(name, None) is not None:
                 yield TopologyLost(wire.topology_name(name))
-        elif made.levels != before:
-            self.topologies[name] = made.levels
-            yield TopologySeen(Topology(wire.topology_name(name), made.levels))
+        elif topology.levels != before:
+            self.topologies[name] = topology.levels
+            yield TopologySeen(Topology(wire.topology_name(name), topology.levels))
         if self.topologies.get(name) != before:
             for ref, known in self.groups.items():
                 if known.group is not None and known.group.names(name):
                     self._dirty[ref] = None
 
-    def _priority_class(self, found: PriorityClassWire, gone: bool) -> None:
-        name = found.metadata.name
+    def _priority_class(self, priority_class: PriorityClassWire, gone: bool) -> None:
+        name = priority_class.metadata.name
         if gone:
             self.priorities.pop(name, None)
         else:
-            self.priorities[name] = found
+            self.priorities[name] = priority_class
         for ref, known in self.groups.items():
             if known.group is not None and self.priority_of(known.group) != known.priority:
                 self._dirty[ref] = None
@@ -247,16 +250,16 @@ class GroupDecoder:
     # ── groups ─────────────────────────────────────────────────────────────────────────────────────
 
     def priority_of(self, group: PodGroup) -> int:
-        """How important a group is, by its class, or by the one for everybody that names none."""
-        found = self.priorities.get(group.priority_class)
-        if found is not None:
-            return found.value
-        if group.priority_class in USUAL_PRIORITIES:
-            return USUAL_PRIORITIES[group.priority_class]
-        usual = [one.value for one in self.priorities.values() if one.global_default]
-        return min(usual, default=USUAL_PRIORITY)
+        """The priority of a PodGroup: of its class, else the global default."""
+        priority_class = self.priorities.get(group.priority_class)
+        if priority_class is not None:
+            return priority_class.value
+        if group.priority_class in DEFAULT_PRIORITIES:
+            return DEFAULT_PRIORITIES[group.priority_class]
+        global_defaults = [one.value for one in self.priorities.values() if one.global_default]
+        return min(global_defaults, default=DEFAULT_PRIORITY)
 
-    def _read(self, ref: Ref) -> Iterator[Change]:
+    def _decode_group(self, ref: Ref) -> Iterator[Change]:
         known = self.groups.get(ref)
         if known is None:
             return
@@ -265,77 +268,77 @@ class GroupDecoder:
             if self.flaws.pop(ref, None) is not None:
                 yield GangSpecLost(ref)
             return
-        found: Decoded | None = None
+        tree: Decoded | None = None
         members: dict[str, list[Pod]] = {}
         if known.group is not None:
             members = _by_sub_group(known.pods.values())
-            made, found = self._charter(known.group, known, members)
-            yield GangSpecSeen(made)
+            spec, tree = self._gang_spec(known.group, known, members)
+            yield GangSpecSeen(spec)
         elif ref in self.flaws:
             flaw = self.flaws[ref]
             yield GangSpecSeen(GangSpec(ref, 1, flaw=flaw)) if flaw else GangSpecLost(ref)
         before, known.seats = known.seats, {}
-        if found is not None:
-            known.seats = seats(found, members) | _of_no_account(known.pods, found, before)
+        if tree is not None:
+            known.seats = seats(tree, members) | _positions_of_inactive(known.pods, tree, before)
         for key, pod in known.pods.items():
-            if key in self._kept or before.get(key) != known.seats.get(key):
-                yield PodSeen(_seated(pod, known))
+            if key in self._held or before.get(key) != known.seats.get(key):
+                yield PodSeen(_positioned(pod, known))
 
-    def _charter(
+    def _gang_spec(
         self, group: PodGroup, known: KnownGroup, members: dict[str, list[Pod]]
     ) -> tuple[GangSpec, Decoded | None]:
         known.priority = priority = self.priority_of(group)
-        found: Decoded | None = None
+        decoded: Decoded | None = None
         try:
-            found = decode(group, known_pods(members))
-        except BadTree as bad:
-            group = replace(group, flaw=group.flaw or str(bad))
-        made = charter(group, found, priority, known.created, self.topologies)
-        asked = group.topologies()
-        plain = not group.sub_groups and not asked
-        pods = 0 if made.tree is None else sum(one.count for one in made.tree.pod_sets())
-        made = replace(
-            made,
-            tree=None if plain else made.tree,  # then nothing but a number of pods is asked for
-            topology=wire.topology_name(asked[0]) if asked else "",
-            queue=group.queue if self.queues else "",  # nobody has set up any: all share alike
+            decoded = decode(group, known_pods(members))
+        except BadTree as error:
+            group = replace(group, flaw=group.flaw or str(error))
+        spec = charter(group, decoded, priority, known.created, self.topologies)
+        topologies = group.topologies()
+        flat = not group.sub_groups and not topologies
+        pods = 0 if spec.tree is None else sum(one.count for one in spec.tree.pod_sets())
+        spec = replace(
+            spec,
+            tree=None if flat else spec.tree,  # only a number of pods is required
+            topology=wire.topology_name(topologies[0]) if topologies else "",
+            queue=group.queue if self.queues else "",  # without Queues, no gang has one
             lasting=not group.is_preemptible(priority),
-            leaves_whole=1 < made.minimum == pods,
+            leaves_whole=1 < spec.minimum == pods,
         )
-        return made, found
+        return spec, decoded
 
 
-def _seated(pod: Pod, known: KnownGroup) -> Pod:
-    seat = known.seats.get(pod.key)
-    return pod if seat is None else replace(pod, pod_set=seat[0], rank=seat[1])
+def _positioned(pod: Pod, known: KnownGroup) -> Pod:
+    position = known.seats.get(pod.key)
+    return pod if position is None else replace(pod, pod_set=position[0], rank=position[1])
 
 
 def _by_sub_group(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
-    """The pods that have a share in their group; in whatever order they came, the answer is the same."""
-    found: dict[str, list[Pod]] = {}
+    """The active pods by sub-group, in an order that does not depend on the order of events."""
+    by_sub_group: dict[str, list[Pod]] = {}
     for pod in sorted(pods, key=lambda pod: (pod.pod_set, pod.key.name)):
-        if _counts(pod):
-            found.setdefault(pod.pod_set, []).append(pod)
-    return found
+        if _is_active(pod):
+            by_sub_group.setdefault(pod.pod_set, []).append(pod)
+    return by_sub_group
 
 
-def _of_no_account(pods: Mapping[PodKey, Pod], found: Decoded, before: Seats) -> Seats:
-    """Pods that have no share any more stay where they were."""
-    homes = ((pod.key, found.home(pod.pod_set)) for pod in pods.values() if not _counts(pod))
-    return {key: before.get(key, (home.pod_set, home.first)) for key, home in homes}
+def _positions_of_inactive(pods: Mapping[PodKey, Pod], tree: Decoded, before: Seats) -> Seats:
+    """Positions of pods that no longer count: those they had before."""
+    positions = ((pod.key, tree.home(pod.pod_set)) for pod in pods.values() if not _is_active(pod))
+    return {key: before.get(key, (position.pod_set, position.first)) for key, position in positions}
 
 
-def _counts(pod: Pod) -> bool:
-    """Whether a pod has a share in its group; another takes the place of one that failed or leaves."""
+def _is_active(pod: Pod) -> bool:
+    """Whether a pod counts for its group; a failed or terminating pod is replaced by another one."""
     return not pod.leaving and (not pod.over or pod.succeeded)
 
 
 def _identity(pod: Pod) -> tuple[object, ...]:
-    """What makes a pod another one to its group. Merely getting a node does not."""
-    return pod.uid, pod.pod_set, pod.rank, pod.amounts, pod.wants.shape.rules, _counts(pod)
+    """What a group depends on in a pod. Binding it to a node changes nothing."""
+    return pod.uid, pod.pod_set, pod.rank, pod.amounts, pod.wants.shape.rules, _is_active(pod)
 
 
-def _number(pod: PodWire) -> int:
+def _index(pod: PodWire) -> int:
     labels = pod.metadata.labels or {}
     named = (pod.metadata.annotations or {}).get(POD_INDEX_LABEL, "")
     for label in (named, *_INDEX_LABELS):

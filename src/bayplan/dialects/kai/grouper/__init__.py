@@ -1,4 +1,4 @@
-"""Which pod group the pods of a workload form, by kind of owner.
+"""The pod grouper: the PodGroup of each pod, by the kind of its owner.
 
 May import: model, dialects.kube, dialects.jobs, api.
 """

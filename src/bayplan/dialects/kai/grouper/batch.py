@@ -1,4 +1,4 @@
-"""Groups of batch jobs: Job, CronJob, JobSet, and single pods that belong together by a label."""
+"""PodGroups of batch workloads: Job, CronJob, JobSet, and single pods that share a label."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from bayplan.dialects.kube.fields.reader import INT32_MAX, Field
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 SPARK_APP, SPARK_SELECTOR = "spark-app-name", "spark-app-selector"
 INDEXED = "Indexed"
-ONE_IF_SILENT = (("apps", "ReplicaSet"), ("apps", "StatefulSet"))
-"""Kinds that have one pod if they do not say how many."""
+ONE_REPLICA_BY_DEFAULT = (("apps", "ReplicaSet"), ("apps", "StatefulSet"))
+"""Kinds whose replicas default to 1."""
 
 
 def job(view: View) -> PodGroup:
-    """A batch Job: its pods start each on its own, unless they come in segments."""
+    """A batch Job: each pod is a group of its own, unless the Job has segments."""
     in_segments = _in_segments(view, view.top)
     if in_segments is not None:
         return in_segments
@@ -38,54 +38,54 @@ def job(view: View) -> PodGroup:
 
 
 def cron_job(view: View) -> PodGroup:
-    """A CronJob: a group for each Job it makes. Where it belongs may be written on either."""
+    """A CronJob: a group for each Job. Topology annotations may be on the Job or on the CronJob."""
     refs = Field(view.pod).at("metadata", "ownerReferences").items()
     name = next((ref.at("name").text() for ref in refs if ref.at("kind").text() == "Job"), None)
     if name is None:
         raise CannotGroup("no owner reference of type 'Job'")
-    made = view.find("Job", meta_text(view.pod, "namespace"), name)
-    if not isinstance(made, dict):
+    job = view.find("Job", meta_text(view.pod, "namespace"), name)
+    if not isinstance(job, dict):
         raise CannotGroup(f'jobs.batch "{name}" not found')
-    asked = {key: text for key, text in annotations_of(view.top).items() if key in TOPOLOGY_NOTES}
-    meta = {**(made.get("metadata") or {}), "annotations": {**asked, **annotations_of(made)}}
-    run = {**made, "apiVersion": "batch/v1", "kind": "Job", "metadata": meta}
-    child = replace(view, owners=(run,))
+    inherited = {key: text for key, text in annotations_of(view.top).items() if key in TOPOLOGY_NOTES}
+    meta = {**(job.get("metadata") or {}), "annotations": {**inherited, **annotations_of(job)}}
+    owner = {**job, "apiVersion": "batch/v1", "kind": "Job", "metadata": meta}
+    child = replace(view, owners=(owner,))
     return _in_segments(child, child.top) or default_group(child)
 
 
 def job_set(view: View) -> PodGroup:
-    """A JobSet: one group, or one for each replicated job if they start one after the other."""
+    """A JobSet: one group, or one for each replicated job if they start in order."""
     owner = Field(view.top)
     name, uid = meta_text(view.top, "name"), meta_text(view.top, "uid")
     if not name or not uid:
         where = f"{meta_text(view.top, 'namespace')}/{name}"
         raise CannotGroup(f"jobset top owner {where} missing name or UID")
-    mine = view.pod_labels.get(REPLICATED_JOB)
-    if not mine:
+    replicated_job = view.pod_labels.get(REPLICATED_JOB)
+    if not replicated_job:
         raise CannotGroup(f'pod {view.pod_name} missing required label "{REPLICATED_JOB}"')
     parts = [_at_least_one(part, field) for part, field in _replicated_jobs(view)]
     flat = default_group(view)
     if owner.at("spec", "startupPolicy", "startupPolicyOrder").text("InOrder") == "InOrder":
-        parts = [part for part in parts if part.name == mine]
-        flat = replace(flat, name=f"{flat.name}-{mine}")
+        parts = [part for part in parts if part.name == replicated_job]
+        flat = replace(flat, name=f"{flat.name}-{replicated_job}")
     pods = sum(part.count for part in parts)
     if pods > INT32_MAX:
         where = f"{meta_text(view.top, 'namespace')}/{name}"
         raise CannotGroup(
             f"total minAvailable too large ({pods}) for JobSet {where}: exceeds int32 max value"
         )
-    return by_type(view, parts, max(pods, 1), mine, flat=flat)
+    return by_type(view, parts, max(pods, 1), replicated_job, flat=flat)
 
 
 def runai_job(view: View) -> PodGroup:
-    """A RunaiJob: a group for each of its parallel runs, which is in the pod's name before the last dash."""
+    """A RunaiJob: a group for each parallel run, whose name is the pod's name up to the last dash."""
     pod = meta_text(view.pod, "name")
     name = _legacy_name(view) or f"pg-{pod.rpartition('-')[0] or pod}-{meta_text(view.top, 'uid')}"
     return replace(default_group(view), name=name)
 
 
 def pod(view: View) -> PodGroup:
-    """A pod that nobody made; those of one Spark application share a group."""
+    """A pod without owner; the pods of one Spark application share a group."""
     labels = view.pod_labels
     if SPARK_APP in labels and labels.get(SPARK_SELECTOR):
         return spark(view)
@@ -98,28 +98,30 @@ def spark(view: View) -> PodGroup:
 
 
 def default(view: View) -> PodGroup:
-    """Any other owner: one pod at least; segments if a label of the pods tells their order."""
-    notes = annotations_of(view.pod)
+    """Any other owner: a minimum of one pod; with segments if a pod label has the index."""
+    annotations = annotations_of(view.pod)
     flat = default_group(view, asked=view.owners)
-    if not notes.get(SEGMENT_SIZE) or view.top is view.pod:
+    if not annotations.get(SEGMENT_SIZE) or view.top is view.pod:
         return flat
     owner, count = Field(view.top), _replicas(view)
-    pods = whole_number(notes[SEGMENT_SIZE]) if count is None else count
-    part = JobPart("main", pods or 1, Field(view.pod), owner, index_label=notes.get(POD_INDEX_LABEL))
-    found = by_type(view, [part], 1, "main", flat=flat)
-    if count is None and found.sub_groups:
+    pods = whole_number(annotations[SEGMENT_SIZE]) if count is None else count
+    part = JobPart("main", pods or 1, Field(view.pod), owner, index_label=annotations.get(POD_INDEX_LABEL))
+    group = by_type(view, [part], 1, "main", flat=flat)
+    if count is None and group.sub_groups:
         view.warnings.append(
-            f"{SEGMENT_SIZE}: how many pods a {view.kind} has cannot be read; its first segment starts with "
-            f"all {pods}, and further ones are optional"
+            f"{SEGMENT_SIZE}: the number of pods of a {view.kind} is unknown; its first segment requires "
+            f"all {pods} pods, and further segments are optional"
         )
-    return found
+    return group
 
 
 def _replicas(view: View) -> int | None:
-    """How many pods the topmost owner has; None if it does not say so where others do."""
+    """The number of pods of the topmost owner; None if its kind has no default and the field is missing."""
     replicas = Field(view.top).at("spec", "replicas")
-    silent = None if view.only_named or (_api_group(view.top), view.kind) not in ONE_IF_SILENT else 1
-    return replicas.integer(default=1) if replicas.present else silent
+    default = (
+        None if view.only_named or (_api_group(view.top), view.kind) not in ONE_REPLICA_BY_DEFAULT else 1
+    )
+    return replicas.integer(default=1) if replicas.present else default
 
 
 def _api_group(obj: Object) -> str:
@@ -127,7 +129,7 @@ def _api_group(obj: Object) -> str:
 
 
 def _in_segments(view: View, owner: Object) -> PodGroup | None:
-    """A Job of segments as one group; None if it has none."""
+    """A Job with segments as one group; None if it has none."""
     field = Field(owner)
     if not field.at("spec", "template").present and SEGMENT_SIZE not in annotations_of(view.pod):
         return None
@@ -136,19 +138,19 @@ def _in_segments(view: View, owner: Object) -> PodGroup | None:
         part if indexed else replace(part, index_label=None) for part in KINDS["Job"].parts(field, view.find)
     ]
     pods = sum(part.count for part in parts)
-    made = by_type(view, parts, pods, parts[0].name, flat=default_group(view, owner))
-    return made if made.sub_groups or made.flaw else None
+    group = by_type(view, parts, pods, parts[0].name, flat=default_group(view, owner))
+    return group if group.sub_groups or group.flaw else None
 
 
 def _replicated_jobs(view: View) -> Sequence[tuple[JobPart, Field]]:
-    """Replicated jobs as the table of jobs reads them; their pods bear no number across all replicas."""
+    """The replicated jobs and their fields; their pods have no index across all replicas."""
     fields = Field(view.top).at("spec", "replicatedJobs").items()
     parts = KINDS["JobSet"].parts(Field(view.top), view.find)
     return [(replace(part, index_label=None), field) for part, field in zip(parts, fields, strict=False)]
 
 
 def _at_least_one(part: JobPart, field: Field) -> JobPart:
-    """A parallelism that cannot be is read as one. The number is taken as it is, however large."""
+    """The part with an invalid parallelism read as 1; large numbers are not limited."""
     spec = field.at("template", "spec")
     pods = spec.at("parallelism").integer(default=1, minimum=1)
     pods = min(pods, spec.at("completions").integer(default=pods))
@@ -156,7 +158,7 @@ def _at_least_one(part: JobPart, field: Field) -> JobPart:
 
 
 def _legacy_name(view: View) -> str:
-    """The name of a group made by an older version: one for the job, or for each pod of a parallel one."""
+    """The name of an existing group of an older version: of the job, or of each pod of a parallel job."""
     if not view.settings.legacy_names:
         return ""
     parallelism = Field(view.top).at("spec", "parallelism").integer(default=1)

@@ -1,4 +1,4 @@
-"""The default way to make a group for a pod: name, queue, priority, topology, by its owner and itself."""
+"""The default PodGroup of a pod: name, queue, priority and topology, from its owner and the pod."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ FindPods = Callable[[str, Mapping[str, str]], Iterable[Object]]
 
 
 class CannotGroup(ValueError):
-    """No group can be made for a pod; the message says why, for the user."""
+    """No PodGroup can be created for a pod; the message tells users why."""
 
 
 def no_pods(namespace: str, labels: Mapping[str, str]) -> Iterable[Object]:
-    """Knows no pods."""
+    """A `FindPods` that knows no pods."""
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class GrouperSettings:
-    """What an administrator may choose."""
+    """Settings of the pod grouper."""
 
     queue_label: str = QUEUE_LABEL
     node_pool_label: str = NODE_POOL_LABEL
-    defaults: tuple[str, str] | None = None  # the ConfigMap with defaults by kind: namespace and name
-    knative_gangs: bool = True  # the pods of a revision start together
-    legacy_names: bool = False  # groups made by older versions keep their names
+    defaults: tuple[str, str] | None = None  # namespace and name of the ConfigMap with defaults by kind
+    knative_gangs: bool = True  # the pods of a Knative revision are a gang
+    legacy_names: bool = False  # groups created by older versions keep their names
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """A pod and what is known around it."""
+    """A pod with its owners, and lookups of related objects."""
 
     pod: Object
-    owners: Sequence[Object] = ()  # nearest first; the last is what the user made
+    owners: Sequence[Object] = ()  # nearest first; the last one is the user's object
     find: Find = nothing
-    pods: FindPods = no_pods  # pods of a namespace that have these labels
+    pods: FindPods = no_pods  # pods of a namespace by labels
     settings: GrouperSettings = GrouperSettings()
     warnings: list[str] = field(default_factory=list)
 
@@ -70,7 +70,7 @@ class View:
 
     @property
     def only_named(self) -> bool:
-        """Whether no more is known of the topmost owner than its name; its pods are not lost for that."""
+        """Whether only the name of the topmost owner is known; its pods are grouped nevertheless."""
         return not Field(self.top).at("spec").present
 
     @property
@@ -79,12 +79,12 @@ class View:
 
     @property
     def pod_name(self) -> str:
-        """The pod with its namespace, as it is called in complaints."""
+        """Namespace and name of the pod, for messages."""
         return f"{meta_text(self.pod, 'namespace')}/{meta_text(self.pod, 'name')}"
 
 
 def meta_text(obj: Object, key: str) -> str:
-    """A text of an object's metadata."""
+    """A string in the metadata of an object."""
     return Field(obj).at("metadata", key).text()
 
 
@@ -99,12 +99,12 @@ def annotations_of(obj: Object) -> dict[str, str]:
 
 
 def group_name(obj: Object) -> str:
-    """The name of the group that an object owns."""
+    """The name of the PodGroup that an object owns."""
     return f"pg-{meta_text(obj, 'name')}-{meta_text(obj, 'uid')}"
 
 
 def owner_of(obj: Object, api_version: str = "", kind: str = "") -> Owner:
-    """The object as the owner of a group."""
+    """The object as the owner of a PodGroup."""
     return Owner(
         str(obj.get("apiVersion") or api_version),
         str(obj.get("kind") or kind),
@@ -116,9 +116,9 @@ def owner_of(obj: Object, api_version: str = "", kind: str = "") -> Owner:
 def default_group(
     view: View, owner: Object | None = None, priority: str = TRAIN, asked: Sequence[Object] = ()
 ) -> PodGroup:
-    """A group of one pod at least, for the owner (the topmost, unless another is given).
+    """A PodGroup with a minimum of one pod for the owner (by default the topmost).
 
-    `asked` are those whose labels tell how urgent it is, the first one first; the owner alone if empty.
+    `asked` are the owners whose labels define priority and preemptibility, in order; by default the owner.
     """
     owner = view.top if owner is None else owner
     asked = asked or (owner,)
@@ -143,31 +143,31 @@ def default_group(
 
 
 def one_pod(view: View, group: PodGroup) -> PodGroup:
-    """The same group for this pod alone, which goes away with the pod."""
+    """The same PodGroup for this pod alone, owned by the pod."""
     return replace(group, name=group_name(view.pod), owner=owner_of(view.pod, "v1", "Pod"), minimum=1)
 
 
 def constraint_of(annotations: Mapping[str, str]) -> Constraint | None:
-    """Where a workload as a whole belongs."""
+    """The topology constraint of a whole workload."""
     texts = (annotations.get(key, "") for key in TOPOLOGY_NOTES)
-    found = Constraint(*texts)
-    return found if found != Constraint() else None
+    constraint = Constraint(*texts)
+    return constraint if constraint != Constraint() else None
 
 
 def _queue(view: View, owner: Object) -> str:
-    mine, pods, key = labels_of(owner), view.pod_labels, view.settings.queue_label
-    for found in (mine.get(key), pods.get(key)):
-        if found:
-            return found
-    project = mine.get(PROJECT_LABEL) or pods.get(PROJECT_LABEL)
+    owner_labels, pod_labels, key = labels_of(owner), view.pod_labels, view.settings.queue_label
+    for queue in (owner_labels.get(key), pod_labels.get(key)):
+        if queue:
+            return queue
+    project = owner_labels.get(PROJECT_LABEL) or pod_labels.get(PROJECT_LABEL)
     if not project:
         return DEFAULT_QUEUE
-    pool = pods.get(view.settings.node_pool_label)
+    pool = pod_labels.get(view.settings.node_pool_label)
     return f"{project}-{pool}" if pool else project
 
 
 def _priority(view: View, asked: Sequence[Object], default: str) -> str:
-    """The first priority class named that exists; the default is not asked whether it does."""
+    """The first named priority class that exists; the default may not exist."""
     defaults = _defaults(view)
     named = (
         *(_named_priority(view, owner) for owner in asked),
@@ -180,7 +180,7 @@ def _priority(view: View, asked: Sequence[Object], default: str) -> str:
 
 
 def _named_priority(view: View, owner: Object) -> str:
-    """What the owner says, or else the pod. Who names a class that does not exist has spoken all the same."""
+    """The priority class of the owner, else of the pod, whether it exists or not."""
     labelled = (labels_of(owner).get(PRIORITY_LABEL), view.pod_labels.get(PRIORITY_LABEL))
     spec = Field(view.pod).at("spec", "priorityClassName").text()
     return next((name for name in labelled if name is not None), spec)
@@ -200,6 +200,6 @@ def _of_kind(defaults: Defaults, owner: Object) -> Mapping[str, str]:
 
 
 def _defaults(view: View) -> Defaults:
-    """What the administrator's ConfigMap says."""
+    """The defaults in the administrator's ConfigMap."""
     namespace, name = view.settings.defaults or ("", "")
     return defaults_of(view.find("ConfigMap", namespace, name)) if name else {}

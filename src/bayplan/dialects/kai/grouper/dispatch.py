@@ -1,7 +1,7 @@
-"""The pod grouper: for every pod the group it starts with, by the kind of what the user made.
+"""The pod grouper: the PodGroup of each pod, by the kind of its topmost owner.
 
-One table; a new kind is one entry. Kinds that only wrap others are skipped;
-their labels and annotations are handed down.
+A new kind is one entry of the table. Owners that only wrap others are skipped, and their labels and
+annotations are inherited by the objects below.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ from bayplan.dialects.kube.fields.reader import INT32_MAX, Field
 
 Grouper = Callable[[View], PodGroup]
 Siblings = Callable[[PodGroup, str, str], Iterable[Object]]
-"""Pods that belong to a sub-group of a group and bear a number."""
+"""Looks up the pods of a sub-group that have a given index."""
 
 
 def no_siblings(group: PodGroup, sub_group: str, number: str) -> Iterable[Object]:
-    """Knows no other pods."""
+    """A `Siblings` that knows no pods."""
     return ()
 
 
 def skipped(view: View) -> PodGroup:
-    """An owner that only wraps others: the next one below counts."""
-    return grouper_of(below(view))
+    """An owner that only wraps others: the next owner below it decides."""
+    return group_for(below(view))
 
 
 def below(view: View) -> View:
-    """The view without the topmost owner, whose labels and annotations are handed down."""
+    """The view without the topmost owner, whose labels and annotations are inherited."""
     *owners, top = view.owners
     if not owners:
-        return replace(view, owners=(), pod=_heir(view.pod, top))
-    return replace(view, owners=tuple(_heir(one, top) for one in owners))
+        return replace(view, owners=(), pod=_inherited(view.pod, top))
+    return replace(view, owners=tuple(_inherited(one, top) for one in owners))
 
 
 def notebook(view: View) -> PodGroup:
-    """Somebody works in it."""
+    """A Notebook, which is interactive."""
     return default_group(view, priority=BUILD)
 
 
@@ -100,16 +100,16 @@ KINDS: Mapping[tuple[str, str], Grouper] = {
     ("amlarc.azureml.com", "AmlJob"): aml_job,
     ("egx.nvidia.io", "SPOTRequest"): serving.inference,
 }
-"""By API group and kind. All others: one pod at least, see batch.default."""
+"""By API group and kind. Other kinds: see batch.default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """What became of a pod: its group and sub-group, what is wrong, and what was passed over."""
+    """The result for a pod: its PodGroup and sub-group, an error, and warnings."""
 
     group: PodGroup | None = None
     sub_group: str = ""
-    error: str = ""  # for the group and the pod; a group is there all the same if one can be named
+    error: str = ""  # for the pod and its group; a group with an error may still be set
     warnings: tuple[str, ...] = ()
 
 
@@ -117,104 +117,104 @@ def group_pod(
     pod: Object, owners: Sequence[Object] = (), *, find: Find = nothing, pods: FindPods = no_pods,
     siblings: Siblings = no_siblings, settings: GrouperSettings | None = None,
 ) -> Grouped:  # fmt: skip
-    """The group of a pod. `owners` stand nearest first; `siblings` finds pods already in groups."""
+    """The PodGroup of a pod. `owners` are nearest first; `siblings` looks up pods already in groups."""
     view = View(pod, tuple(owners), find, pods, settings or GrouperSettings())
-    return grouped(view, lambda: grouper_of(view), siblings)
+    return grouped(view, lambda: group_for(view), siblings)
 
 
-def grouped(view: View, make: Callable[[], PodGroup], siblings: Siblings = no_siblings) -> Grouped:
-    """What a way of grouping makes of a pod, with trouble as a value."""
+def grouped(view: View, create: Callable[[], PodGroup], siblings: Siblings = no_siblings) -> Grouped:
+    """The result of a grouper function, with its exception as an error value."""
     try:
-        group = make()
+        group = create()
         if group.minimum > INT32_MAX:
-            raise CannotGroup(f"{group.minimum} pods are more than a group can have")
-        group = _acceptable(group)
-    except CannotGroup as trouble:
-        return Grouped(error=str(trouble), warnings=tuple(view.warnings))
+            raise CannotGroup(f"{group.minimum} pods are more than a pod group can have")
+        group = _as_the_api_accepts(group)
+    except CannotGroup as error:
+        return Grouped(error=str(error), warnings=tuple(view.warnings))
     name = meta_text(view.pod, "name")
-    mine = next((one.name for one in group.sub_groups if name in one.pods), "")
-    twin = "" if group.flaw else _twin(view, group, mine, siblings)
-    if twin:
-        group = replace(group, flaw=twin)
-    _note_passed_over(view, group)
-    told = tuple(dict.fromkeys(view.warnings))
-    return Grouped(group, mine, group.flaw, told)
+    sub_group = next((one.name for one in group.sub_groups if name in one.pods), "")
+    duplicate = "" if group.flaw else _duplicate_index(view, group, sub_group, siblings)
+    if duplicate:
+        group = replace(group, flaw=duplicate)
+    _warn_of_ignored_segments(view, group)
+    warnings = tuple(dict.fromkeys(view.warnings))
+    return Grouped(group, sub_group, group.flaw, warnings)
 
 
-def _acceptable(group: PodGroup) -> PodGroup:
-    """The group as the API takes it: what it would refuse is left out, and told as what is wrong."""
+def _as_the_api_accepts(group: PodGroup) -> PodGroup:
+    """The PodGroup without what the API would reject, which becomes its flaw."""
     group = replace(group, minimum=max(group.minimum, 1))
-    wrong = _problems(tuple((one.name, one.minimum, one.parent) for one in group.sub_groups))
+    problems = _problems(tuple((one.name, one.minimum, one.parent) for one in group.sub_groups))
     if len(group.sub_groups) > SUB_GROUPS_MAX:
-        wrong = (
+        problems = (
             f"{len(group.sub_groups)} subgroups are more than the {SUB_GROUPS_MAX} that a group can have",
         )
-    if wrong:
-        group = replace(group, sub_groups=(), flaw=group.flaw or wrong[0])
-    asked = group.constraint
-    if asked is not None and asked.is_placed and not asked.topology:
+    if problems:
+        group = replace(group, sub_groups=(), flaw=group.flaw or problems[0])
+    constraint = group.constraint
+    if constraint is not None and constraint.is_placed and not constraint.topology:
         why = f"topology annotation ({TOPOLOGY_NAME}) is required when topology placement annotations are set"
         group = replace(group, constraint=None, flaw=group.flaw or why)
     return group
 
 
-@lru_cache(maxsize=64)  # every pod of a gang asks for the same, one after the other
+@lru_cache(maxsize=64)  # the same for every pod of a gang
 def _problems(parts: tuple[tuple[str, int, str], ...]) -> tuple[str, ...]:
     return tuple(sub_group_problems([SubGroup(*part) for part in parts]))
 
 
-def grouper_of(view: View) -> PodGroup:
-    """The group as the kind of the topmost owner has it."""
+def group_for(view: View) -> PodGroup:
+    """The PodGroup by the kind of the topmost owner."""
     version = str(view.top.get("apiVersion") or ("v1" if view.top is view.pod else ""))
     kind = view.kind or ("Pod" if view.top is view.pod else "")
     return KINDS.get((version.rpartition("/")[0], kind), batch.default)(view)
 
 
-def membership(found: Grouped) -> tuple[dict[str, str], dict[str, str]]:
-    """The labels and annotations that join a pod to its group."""
-    assert found.group is not None
-    labels = {SUB_GROUP_NAME: found.sub_group} if found.sub_group else {}
-    return labels, {POD_GROUP_NAME: found.group.name}
+def membership(result: Grouped) -> tuple[dict[str, str], dict[str, str]]:
+    """The labels and annotations that assign a pod to its PodGroup."""
+    assert result.group is not None
+    labels = {SUB_GROUP_NAME: result.sub_group} if result.sub_group else {}
+    return labels, {POD_GROUP_NAME: result.group.name}
 
 
-def _twin(view: View, group: PodGroup, mine: str, siblings: Siblings) -> str:
-    """A complaint if another pod of the same segment bears the same number."""
-    kinds = [str(one.get("kind") or "") for one in reversed(view.owners)]  # some only wrap others
-    usual = next((INDEX_LABELS[kind] for kind in kinds if kind in INDEX_LABELS), "")
-    label = annotations_of(view.pod).get(POD_INDEX_LABEL) or usual
-    number = view.pod_labels.get(label)
-    own = next((one for one in group.sub_groups if one.name == mine), None)
-    if number is None or own is None or not (own.parent or mine.startswith(f"{serving.SEGMENT}-")):
+def _duplicate_index(view: View, group: PodGroup, sub_group: str, siblings: Siblings) -> str:
+    """An error message if another pod of the same segment has the same index."""
+    kinds = [str(one.get("kind") or "") for one in reversed(view.owners)]  # wrapping kinds have no label
+    default_label = next((INDEX_LABELS[kind] for kind in kinds if kind in INDEX_LABELS), "")
+    label = annotations_of(view.pod).get(POD_INDEX_LABEL) or default_label
+    index = view.pod_labels.get(label)
+    own = next((one for one in group.sub_groups if one.name == sub_group), None)
+    if index is None or own is None or not (own.parent or sub_group.startswith(f"{serving.SEGMENT}-")):
         return ""
-    for other in siblings(group, mine, number):
+    for other in siblings(group, sub_group, index):
         labels = labels_of(other)
-        same = labels.get(SUB_GROUP_NAME) == mine and labels.get(label) == number
+        same = labels.get(SUB_GROUP_NAME) == sub_group and labels.get(label) == index
         alive = not (phase(other) in ("Succeeded", "Failed") or meta_text(other, "deletionTimestamp"))
         named = annotations_of(other).get(POD_GROUP_NAME) == group.name
         if same and alive and named and meta_text(other, "name") != meta_text(view.pod, "name"):
             names = f"{meta_text(other, 'name')} and {meta_text(view.pod, 'name')}"
-            return f"pods {names} both have {label}={number}"
+            return f"pods {names} both have {label}={index}"
     return ""
 
 
-def _note_passed_over(view: View, group: PodGroup) -> None:
-    """Warn of segments that are asked for where there are none, and nobody has said why yet."""
-    notes = annotations_of(view.pod)
-    asked = [key for key in SEGMENT_NOTES if notes.get(key)]
-    if asked and not (group.sub_groups or group.flaw or view.warnings):
+def _warn_of_ignored_segments(view: View, group: PodGroup) -> None:
+    """Warn if segments are requested but not created, unless a warning says why."""
+    annotations = annotations_of(view.pod)
+    requested = [key for key in SEGMENT_NOTES if annotations.get(key)]
+    if requested and not (group.sub_groups or group.flaw or view.warnings):
         kind = view.kind or "Pod"
-        view.warnings.append(f"{', '.join(asked)}: ignored, because a {kind} has no segments")
+        view.warnings.append(f"{', '.join(requested)}: ignored, because a {kind} has no segments")
 
 
 def phase(pod: Object) -> str:
-    """How far a pod is."""
+    """The phase of a pod."""
     return Field(pod).at("status", "phase").text()
 
 
-def _heir(obj: Object, top: Object) -> Object:
-    """The object with labels and annotations of another that it does not have itself."""
+def _inherited(obj: Object, owner: Object) -> Object:
+    """The object with the labels and annotations of an owner that it does not have itself."""
     meta = obj.get("metadata")
-    labels = {**labels_of(top), **labels_of(obj)}
-    annotations = {**annotations_of(top), **annotations_of(obj)}
-    kept = meta if isinstance(meta, dict) else {}
-    return {**obj, "metadata": {**kept, "labels": labels, "annotations": annotations}}
+    labels = {**labels_of(owner), **labels_of(obj)}
+    annotations = {**annotations_of(owner), **annotations_of(obj)}
+    own = meta if isinstance(meta, dict) else {}
+    return {**obj, "metadata": {**own, "labels": labels, "annotations": annotations}}

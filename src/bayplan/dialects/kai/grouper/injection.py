@@ -1,4 +1,4 @@
-"""What a pod is told about its segment when it is made: an annotation, and a variable of its environment."""
+"""Injection of the segment index into new pods: an annotation and an environment variable."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ Object = dict[str, Any]
 
 
 def segment_index(group: PodGroup, sub_group: str) -> int | None:
-    """The number of the segment that a sub-group is, or is a part of; None if it is in none."""
+    """The index of the segment that a sub-group is, or is part of; None if it is in none."""
     by_name = {one.name: one for one in group.sub_groups}
-    found = by_name.get(sub_group)
-    while found is not None:
-        stem, dash, number = found.name.rpartition("-")
+    current = by_name.get(sub_group)
+    while current is not None:
+        stem, dash, number = current.name.rpartition("-")
         index = whole_number(number)
-        if dash and index is not None and stem in (found.parent, "segment"):
+        if dash and index is not None and stem in (current.parent, "segment"):
             return index
-        found = by_name.get(found.parent)
+        current = by_name.get(current.parent)
     return None
 
 
-def with_segment_index(pod: Object, found: Grouped) -> Object:
-    """The pod as it is made, told its segment; unchanged if it is in none."""
-    index = None if found.group is None or found.error else segment_index(found.group, found.sub_group)
+def with_segment_index(pod: Object, result: Grouped) -> Object:
+    """A new pod with its segment index; unchanged if it is in no segment."""
+    index = None if result.group is None or result.error else segment_index(result.group, result.sub_group)
     return with_index(pod, index)
 
 
 def with_index(pod: Object, index: int | None) -> Object:
-    """The pod told this number. What a user set stays."""
+    """The pod with this segment index. Existing values of the user stay."""
     if index is None:
         return pod
-    told: Object = copy.deepcopy(pod)
-    meta = told.get("metadata")
-    told["metadata"] = meta = dict(meta) if isinstance(meta, dict) else {}
+    changed: Object = copy.deepcopy(pod)
+    meta = changed.get("metadata")
+    changed["metadata"] = meta = dict(meta) if isinstance(meta, dict) else {}
     meta["annotations"] = {SEGMENT_INDEX: str(index), **(meta.get("annotations") or {})}
-    spec = told.get("spec")
+    spec = changed.get("spec")
     for key in ("initContainers", "containers"):
         for container in (spec.get(key) or ()) if isinstance(spec, dict) else ():
             _set_variable(container, str(index))
-    return told
+    return changed
 
 
 def _set_variable(container: object, value: str) -> None:
-    """First in the list, so that later variables may refer to it."""
+    """The variable is put first, so that later variables may refer to it."""
     if not isinstance(container, dict):
         return
-    known = container.get("env")
-    env = list(known) if isinstance(known, list) else []
+    present = container.get("env")
+    env = list(present) if isinstance(present, list) else []
     if not any(isinstance(one, dict) and one.get("name") == SEGMENT_INDEX_VARIABLE for one in env):
         container["env"] = [{"name": SEGMENT_INDEX_VARIABLE, "value": value}, *env]

@@ -1,4 +1,4 @@
-"""Which pods are put into groups, and how groups are made and pods joined to them."""
+"""Which pods are grouped, and the writes that create PodGroups and assign pods to them."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ from bayplan.dialects.kube.decode.wire import OwnerReference, PodWire
 
 Object = dict[str, Any]
 PODS = replace(WIRE_PODS, wire=None)
-OTHERS = "kueue.x-k8s.io/"
-"""Labels and annotations of pods that another family looks after."""
+KUEUE_PREFIX = "kueue.x-k8s.io/"
+"""Pods with labels or annotations of this prefix are managed by the Kueue dialect."""
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-"""What belongs to the owner's object alone."""
-CHOSEN = {
+"""An annotation that belongs to the owner's object alone."""
+USER_FIELDS = {
     "queue": "queue",
     "priority_class": "priorityClassName",
     "preemptibility": "preemptibility",
 }
-"""What people change on a group by hand: our field, and what it is called in the object."""
+"""Fields of a PodGroup that users may change: our name, and the name in the object."""
 
 
 def wants_group(pod: PodWire) -> bool:
-    """Whether it is for us to put a pod into a group: it names none itself, and is of no other family."""
+    """Whether the pod grouper has to group a pod: it names no gang, and no other dialect manages it."""
     meta, spec = pod.metadata, pod.spec
     if spec.workload_ref is not None or spec.scheduling_group is not None:
         return False
-    return not any(key.startswith(OTHERS) for key in (*(meta.labels or ()), *(meta.annotations or ())))
+    return not any(key.startswith(KUEUE_PREFIX) for key in (*(meta.labels or ()), *(meta.annotations or ())))
 
 
 def group_named(pod: PodWire) -> str:
-    """The group that a pod is joined to; empty if none."""
+    """The PodGroup that a pod is assigned to; empty if none."""
     return (pod.metadata.annotations or {}).get(POD_GROUP_NAME, "")
 
 
 def flaw_of(pod: PodWire) -> str:
-    """Why a pod could not be put into a group; empty if nothing is known of that."""
+    """Why a pod could not be grouped; empty if it could, or was not tried."""
     return (pod.metadata.annotations or {}).get(FLAW, "")
 
 
 def as_object(pod: PodWire) -> Object:
-    """The pod as far as grouping cares."""
+    """The fields of a pod that grouping depends on, as an API object."""
     meta = pod.metadata
     refs = [_reference(ref) for ref in meta.owner_references or ()]
-    found: Object = {
+    obj: Object = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
@@ -74,46 +74,46 @@ def as_object(pod: PodWire) -> Object:
         "status": {"phase": pod.status.phase or "", "conditions": _ready(pod)},
     }
     if meta.deletion_timestamp:
-        found["metadata"]["deletionTimestamp"] = meta.deletion_timestamp
+        obj["metadata"]["deletionTimestamp"] = meta.deletion_timestamp
     if pod.spec.priority_class_name:
-        found["spec"]["priorityClassName"] = pod.spec.priority_class_name
+        obj["spec"]["priorityClassName"] = pod.spec.priority_class_name
     if pod.spec.node_name:
-        found["spec"]["nodeName"] = pod.spec.node_name
-    return found
+        obj["spec"]["nodeName"] = pod.spec.node_name
+    return obj
 
 
 def size_asked(pod: PodWire) -> str:
-    """The size of segments that stands on a pod; empty if none does."""
+    """The segment size in the annotations of a pod; empty if it has none."""
     return (pod.metadata.annotations or {}).get(SEGMENT_SIZE, "")
 
 
-def told_to_wait(pod: PodWire, elder: PodWire) -> str:
-    """What is said if a pod comes with another size of segments than one that runs; empty if it does not."""
-    size, runs = size_asked(pod), size_asked(elder)
-    if not runs or size == runs:
+def told_to_wait(pod: PodWire, running: PodWire) -> str:
+    """The message if the segment size of a pod differs from that of a running pod; empty if it does not."""
+    new_size, current_size = size_asked(pod), size_asked(running)
+    if not current_size or new_size == current_size:
         return ""
-    asked = f"{SEGMENT_SIZE}: {size}" if size else f"that {SEGMENT_SIZE} is taken away"
-    return f"{asked} counts once the job is started anew, because pods run in segments of {runs}"
+    change = f"{SEGMENT_SIZE}: {new_size}" if new_size else f"removal of {SEGMENT_SIZE}"
+    return f"{change} takes effect when the job is restarted, because pods run in segments of {current_size}"
 
 
-def cut_like(pod: PodWire, elder: PodWire) -> Object:
-    """The pod as if it asked for the same segments as another one."""
-    found, theirs = as_object(pod), elder.metadata.annotations or {}
-    meta = found["metadata"]
-    asked = {key: theirs[key] for key in SEGMENT_NOTES if key in theirs}
+def cut_like(pod: PodWire, running: PodWire) -> Object:
+    """The pod with the segment annotations of a running pod."""
+    obj, inherited = as_object(pod), running.metadata.annotations or {}
+    meta = obj["metadata"]
+    segments = {key: inherited[key] for key in SEGMENT_NOTES if key in inherited}
     own = {key: text for key, text in meta["annotations"].items() if key not in SEGMENT_NOTES}
-    needed = {key: theirs[key] for key in (TOPOLOGY_NAME, POD_INDEX_LABEL) if key in theirs}
-    meta["annotations"] = needed | own | asked
-    return found
+    defaults = {key: inherited[key] for key in (TOPOLOGY_NAME, POD_INDEX_LABEL) if key in inherited}
+    meta["annotations"] = defaults | own | segments
+    return obj
 
 
-def same_parts(known: PodGroup, made: PodGroup) -> bool:
-    """Whether a group that is made again has the sub-groups that it had."""
-    return _parts(known.sub_groups) == _parts(merged(known, made).sub_groups)
+def same_parts(known: PodGroup, generated: PodGroup) -> bool:
+    """Whether a regenerated PodGroup has the same sub-groups."""
+    return _parts(known.sub_groups) == _parts(merged(known, generated).sub_groups)
 
 
 def is_ready(pod: PodWire) -> bool:
-    """Whether a pod says that it is ready."""
+    """Whether the Ready condition of a pod is true."""
     return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ())
 
 
@@ -121,71 +121,81 @@ def _ready(pod: PodWire) -> list[Object]:
     return [{"type": "Ready", "status": "True"}] if is_ready(pod) else []
 
 
-def wanted_group(known: PodGroup | None, made: PodGroup, flaw: str) -> PodGroup:
-    """The group as it should be: with what earlier pods opened, and with what is wrong with any of them.
+def wanted_group(known: PodGroup | None, generated: PodGroup, flaw: str) -> PodGroup:
+    """The desired PodGroup: with sub-groups that earlier pods added, and the flaw of any pod.
 
-    What somebody changed on it by hand stays until its owner asks for something else.
+    What users changed on it stays until its owner changes the same field.
     """
-    answer = {key: getattr(made, name) for name, key in CHOSEN.items()}
-    made = made if known is None else replace(merged(known, made), **_kept(known, answer))
-    notes = {key: text for key, text in made.annotations.items() if key not in (LAST_APPLIED, FLAW)}
-    notes[ANSWER] = json.dumps(answer, separators=(",", ":"))
-    bare = tuple(replace(one, pods=()) if one.pods else one for one in made.sub_groups)
-    return replace(made, sub_groups=bare, annotations=notes, flaw=flaw)
+    owner_fields = {key: getattr(generated, name) for name, key in USER_FIELDS.items()}
+    generated = (
+        generated
+        if known is None
+        else replace(merged(known, generated), **_user_changes(known, owner_fields))
+    )
+    annotations = {
+        key: text for key, text in generated.annotations.items() if key not in (LAST_APPLIED, FLAW)
+    }
+    annotations[ANSWER] = json.dumps(owner_fields, separators=(",", ":"))
+    bare = tuple(replace(one, pods=()) if one.pods else one for one in generated.sub_groups)
+    return replace(generated, sub_groups=bare, annotations=annotations, flaw=flaw)
 
 
-def _kept(known: PodGroup, answer: Mapping[str, str]) -> dict[str, Any]:
-    """Of what people change by hand, what stays as it is: all for which the owner says what it said before.
+def _user_changes(known: PodGroup, owner_fields: Mapping[str, str]) -> dict[str, Any]:
+    """The user fields that keep their present value: those that the owner has not changed since.
 
-    Who made a group that does not tell that is not known; what stands in it is left there.
+    A PodGroup without the annotation was created by another writer; its values stay.
     """
-    before = _answered(known)
-    found = {name: getattr(known, name) for name in CHOSEN}
+    before = _last_owner_fields(known)
+    current = {name: getattr(known, name) for name in USER_FIELDS}
     if before is None:
-        return {name: text for name, text in found.items() if text}
-    return {name: text for name, text in found.items() if before.get(CHOSEN[name]) == answer[CHOSEN[name]]}
+        return {name: text for name, text in current.items() if text}
+    return {
+        name: text
+        for name, text in current.items()
+        if before.get(USER_FIELDS[name]) == owner_fields[USER_FIELDS[name]]
+    }
 
 
-def _answered(known: PodGroup) -> dict[str, Any] | None:
+def _last_owner_fields(known: PodGroup) -> dict[str, Any] | None:
     try:
-        found = json.loads(known.annotations.get(ANSWER, ""))
+        fields = json.loads(known.annotations.get(ANSWER, ""))
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return fields if isinstance(fields, dict) else None
 
 
 def group_write(known: PodGroup | None, wanted: PodGroup) -> Write | None:
-    """How the group is made, or changed to what is wanted; None if it is that already."""
+    """The write that creates or updates a PodGroup; None if it is as desired."""
     name, namespace = wanted.name, wanted.namespace
     if known is None:
         return Write(Verb.CREATE, POD_GROUP, namespace, name, written(wanted))
     if _same(known, wanted):
         return None
     spec = written(wanted)["spec"]
-    lacking = {key: None for key in ("preemptibility", "topologyConstraint", "subGroups") if key not in spec}
-    for field, key in CHOSEN.items():  # what is to stay is not sent: it may be changed at this moment
+    removed = {key: None for key in ("preemptibility", "topologyConstraint", "subGroups") if key not in spec}
+    for field, key in USER_FIELDS.items():  # unchanged fields are not sent: a user may be changing them
         if getattr(known, field) == getattr(wanted, field):
             spec.pop(key, None)
-            lacking.pop(key, None)
-    notes: Object = {**wanted.annotations, FLAW: wanted.flaw or None}
-    meta = {"labels": dict(wanted.labels), "annotations": notes}
-    body = {"metadata": meta, "spec": {**spec, **lacking}}
+            removed.pop(key, None)
+    annotations: Object = {**wanted.annotations, FLAW: wanted.flaw or None}
+    meta = {"labels": dict(wanted.labels), "annotations": annotations}
+    body = {"metadata": meta, "spec": {**spec, **removed}}
     return Write(Verb.MERGE_PATCH, POD_GROUP, namespace, name, body, uid=known.uid)
 
 
-def join_write(pod: PodWire, found: Grouped) -> Write | None:
-    """How a pod is joined to its group; None if it is."""
-    labels, notes = membership(found)
+def join_write(pod: PodWire, result: Grouped) -> Write | None:
+    """The write that assigns a pod to its PodGroup; None if it is assigned."""
+    labels, annotations = membership(result)
     meta = pod.metadata
-    joined = _within(labels, meta.labels or {}) and _within(notes, meta.annotations or {})
+    joined = _contains_all(labels, meta.labels or {}) and _contains_all(annotations, meta.annotations or {})
     if joined and not flaw_of(pod):
         return None
-    gone = {FLAW: None} if flaw_of(pod) else {}
-    return _pod_write(pod, {"metadata": {"labels": labels, "annotations": {**notes, **gone}}})
+    cleared = {FLAW: None} if flaw_of(pod) else {}
+    return _pod_write(pod, {"metadata": {"labels": labels, "annotations": {**annotations, **cleared}}})
 
 
 def flaw_write(pod: PodWire, why: str) -> Write | None:
-    """How it is said on a pod that it cannot be put into a group; None if it is said."""
+    """The write that records why a pod cannot be grouped; None if it is recorded."""
     return None if flaw_of(pod) == why else _pod_write(pod, {"metadata": {"annotations": {FLAW: why}}})
 
 
@@ -195,12 +205,12 @@ def _pod_write(pod: PodWire, body: Object) -> Write:
 
 
 def _same(known: PodGroup, wanted: PodGroup) -> bool:
-    asked = ("queue", "priority_class", "preemptibility", "minimum", "constraint", "flaw")
+    fields = ("queue", "priority_class", "preemptibility", "minimum", "constraint", "flaw")
     return (
-        all(getattr(known, name) == getattr(wanted, name) for name in asked)
+        all(getattr(known, name) == getattr(wanted, name) for name in fields)
         and _parts(known.sub_groups) == _parts(wanted.sub_groups)
-        and _within(wanted.labels, known.labels)
-        and _within(wanted.annotations, known.annotations)
+        and _contains_all(wanted.labels, known.labels)
+        and _contains_all(wanted.annotations, known.annotations)
     )
 
 
@@ -208,10 +218,10 @@ def _parts(sub_groups: tuple[SubGroup, ...]) -> list[tuple[object, ...]]:
     return [(one.name, one.minimum, one.parent, one.constraint) for one in sub_groups]
 
 
-def _within(some: Mapping[str, str], all_: Mapping[str, str]) -> bool:
-    return all(all_.get(key) == value for key, value in some.items())
+def _contains_all(subset: Mapping[str, str], present: Mapping[str, str]) -> bool:
+    return all(present.get(key) == value for key, value in subset.items())
 
 
 def _reference(ref: OwnerReference) -> Object:
-    found: Object = {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name, "uid": ref.uid}
-    return found | ({"controller": True} if ref.controller else {})
+    reference: Object = {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name, "uid": ref.uid}
+    return reference | ({"controller": True} if ref.controller else {})

@@ -1,4 +1,4 @@
-"""The kinds that pods are made by, and what their groups are read from: how each is addressed."""
+"""The API resources of the kinds that own pods, or that PodGroups are derived from."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _all() -> Iterator[Kind]:
 
 OWNER_KINDS = tuple(_all())
 BY_NAME = {(kind.group, kind.kind): kind for kind in OWNER_KINDS}
-"""By group and kind; of versions of one kind the last."""
+"""By group and kind; of several versions of a kind the last."""
 POD_GANG = "PodGang"
 LOOKED_UP = ("Job", "RayCluster", "Revision", POD_GANG)
-"""Kinds that are also found without being an owner of the pod, by their name alone."""
+"""Kinds that are also looked up by name, without being an owner of the pod."""

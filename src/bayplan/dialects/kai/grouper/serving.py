@@ -1,4 +1,4 @@
-"""Groups of things that serve: LeaderWorkerSet with its segments, Deployment, and services of revisions."""
+"""PodGroups of serving workloads: LeaderWorkerSet with its segments, Deployment, and Knative services."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ MIN_SCALE = "autoscaling.knative.dev/min-scale"
 
 
 def deployment(view: View) -> PodGroup:
-    """A Deployment: each pod starts on its own."""
+    """A Deployment: each pod is a group of its own."""
     return one_pod(view, default_group(view, priority=INFERENCE))
 
 
 def inference(view: View) -> PodGroup:
-    """Something that serves, and has no rules of its own."""
+    """An inference workload without rules of its own."""
     return default_group(view, priority=INFERENCE)
 
 
@@ -47,10 +47,10 @@ def inference(view: View) -> PodGroup:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How the pods of one group of a LeaderWorkerSet are cut up."""
+    """How the pods of one group of a LeaderWorkerSet are split into segments."""
 
     size: int
-    with_leader: bool  # whether the leader counts as one of the first segment's pods
+    with_leader: bool  # whether the leader counts as a pod of the first segment
     apart: bool = False  # the leader is in no segment
     constraint: Constraint | None = None
     index_label: str = WORKER_INDEX
@@ -59,93 +59,102 @@ class Cut:
 def leader_worker_set(view: View) -> PodGroup:
     """One group of a LeaderWorkerSet."""
     group = default_group(view)
-    number = segments.whole_number(view.pod_labels.get(GROUP_INDEX, ""))
-    if number is not None:
-        group = replace(group, name=f"{group.name}-group-{number}")
+    group_index = segments.whole_number(view.pod_labels.get(GROUP_INDEX, ""))
+    if group_index is not None:
+        group = replace(group, name=f"{group.name}-group-{group_index}")
     size = _size(view)
     try:
-        made = leader_worker_sub_groups(view, size)
-    except WrongSegments as wrong:
-        return replace(group, minimum=size, flaw=str(wrong))
-    return replace(group, minimum=size, sub_groups=made)
+        sub_groups = leader_worker_sub_groups(view, size)
+    except WrongSegments as error:
+        return replace(group, minimum=size, flaw=str(error))
+    return replace(group, minimum=size, sub_groups=sub_groups)
 
 
 def leader_worker_sub_groups(view: View, size: int) -> tuple[SubGroup, ...]:
-    """Leader and workers; or segments, the leader within the first unless it is kept apart."""
+    """Leader and workers; or segments, with the leader in the first one unless it is excluded."""
     cut = _cut(view, size)
     pod = (meta_text(view.pod, "name"),)
-    leads = view.pod_labels.get(WORKER_INDEX) == "0"
+    is_leader = view.pod_labels.get(WORKER_INDEX) == "0"
     if cut is None or size <= LEADERS:
-        leader = SubGroup(LEADER, LEADERS, pods=pod if leads else ())
-        workers = SubGroup(WORKERS, size - LEADERS, pods=() if leads else pod)
+        leader = SubGroup(LEADER, LEADERS, pods=pod if is_leader else ())
+        workers = SubGroup(WORKERS, size - LEADERS, pods=() if is_leader else pod)
         return (leader, workers) if size > LEADERS else (leader,)
-    index = 0 if leads else segments.read_index(view.pod_labels, cut.index_label, view.pod_name)
+    index = 0 if is_leader else segments.read_index(view.pod_labels, cut.index_label, view.pod_name)
     counted = size if cut.with_leader else size - LEADERS
-    number = index if cut.with_leader else max(segments.normalised(index, LEADERS), 0)
-    mine = 0 if leads else segments.segment_of(number, cut.size)
-    found = [SubGroup(f"{SEGMENT}-{at}", s.minimum, "", cut.constraint) for at, s in _shares(counted, cut)]
-    if mine >= len(found):  # a pod beyond the size of its group holds nobody up
-        found.append(SubGroup(f"{SEGMENT}-{mine}", 0, "", cut.constraint))
+    pod_index = index if cut.with_leader else max(segments.normalised(index, LEADERS), 0)
+    own_segment = 0 if is_leader else segments.segment_of(pod_index, cut.size)
+    segment_groups = [
+        SubGroup(f"{SEGMENT}-{number}", segment.minimum, "", cut.constraint)
+        for number, segment in _shares(counted, cut)
+    ]
+    if own_segment >= len(segment_groups):  # a pod beyond the size of its group is optional
+        segment_groups.append(SubGroup(f"{SEGMENT}-{own_segment}", 0, "", cut.constraint))
     if cut.apart:
-        leader = SubGroup(LEADER, LEADERS, pods=pod if leads else ())
-        return (leader, *(found if leads else _with(found, f"{SEGMENT}-{mine}", pod)))
-    if mine and not leads:
-        found = _with(found, f"{SEGMENT}-{mine}", pod)
-    return (*_first_with_leader(found, cut), *_inside_first(found[0], cut, pod, leads, mine == 0))
+        leader = SubGroup(LEADER, LEADERS, pods=pod if is_leader else ())
+        return (
+            leader,
+            *(segment_groups if is_leader else _with_pod(segment_groups, f"{SEGMENT}-{own_segment}", pod)),
+        )
+    if own_segment and not is_leader:
+        segment_groups = _with_pod(segment_groups, f"{SEGMENT}-{own_segment}", pod)
+    return (
+        *_first_with_leader(segment_groups, cut),
+        *_inside_first(segment_groups[0], cut, pod, is_leader, own_segment == 0),
+    )
 
 
 def _shares(counted: int, cut: Cut) -> Sequence[tuple[int, segments.SegmentSize]]:
     return list(enumerate(segments.shares(counted, counted, cut.size)))
 
 
-def _first_with_leader(found: Sequence[SubGroup], cut: Cut) -> Sequence[SubGroup]:
+def _first_with_leader(segment_groups: Sequence[SubGroup], cut: Cut) -> Sequence[SubGroup]:
     if cut.with_leader:
-        return found
-    return [replace(found[0], minimum=found[0].minimum + LEADERS), *found[1:]]
+        return segment_groups
+    return [replace(segment_groups[0], minimum=segment_groups[0].minimum + LEADERS), *segment_groups[1:]]
 
 
 def _inside_first(
-    first: SubGroup, cut: Cut, pod: tuple[str, ...], leads: bool, here: bool
+    first: SubGroup, cut: Cut, pod: tuple[str, ...], is_leader: bool, is_own: bool
 ) -> tuple[SubGroup, ...]:
     workers = first.minimum - LEADERS if cut.with_leader else first.minimum
-    leader = SubGroup(LEADER, LEADERS, first.name, None, pod if leads else ())
+    leader = SubGroup(LEADER, LEADERS, first.name, None, pod if is_leader else ())
     if not workers:
         return (leader,)
-    return (leader, SubGroup(WORKERS, workers, first.name, None, pod if here and not leads else ()))
+    return (leader, SubGroup(WORKERS, workers, first.name, None, pod if is_own and not is_leader else ()))
 
 
-def _with(found: Sequence[SubGroup], name: str, pod: tuple[str, ...]) -> list[SubGroup]:
-    return [replace(one, pods=pod) if one.name == name else one for one in found]
+def _with_pod(sub_groups: Sequence[SubGroup], name: str, pod: tuple[str, ...]) -> list[SubGroup]:
+    return [replace(one, pods=pod) if one.name == name else one for one in sub_groups]
 
 
 def _size(view: View) -> int:
-    """How many pods a group waits for. One whose leader has to be ready first starts with the leader."""
+    """The minimum of a group: its size, or only the leader if workers are created after it is ready."""
     spec, where = (
         Field(view.top).at("spec"),
         f"LWS {meta_text(view.top, 'namespace')}/{meta_text(view.top, 'name')}",
     )
-    given = spec.at("leaderWorkerTemplate", "size")
+    size_field = spec.at("leaderWorkerTemplate", "size")
     if view.only_named:
         return LEADERS
-    if not given.present:
+    if not size_field.present:
         raise CannotGroup(f"leaderWorkerTemplate.size not found in {where}")
-    size = given.integer(minimum=1)
+    size = size_field.integer(minimum=1)
     if not size:
-        raise CannotGroup(f"invalid leaderWorkerTemplate.size {shorten(given.value)} in {where}")
+        raise CannotGroup(f"invalid leaderWorkerTemplate.size {shorten(size_field.value)} in {where}")
     policy = spec.at("startupPolicy").text(LEADER_CREATED)
     if policy not in (LEADER_CREATED, LEADER_READY):
         raise CannotGroup(f"unknown startupPolicy: {policy}")
     if policy == LEADER_CREATED:
         return size
-    leads = view.pod_labels.get(WORKER_INDEX) == "0"
-    if leads and _leads_alone(view):
+    is_leader = view.pod_labels.get(WORKER_INDEX) == "0"
+    if is_leader and _has_no_workers(view):
         return LEADERS
-    own = segments.whole_number(annotations_of(view.pod).get(GROUP_SIZE, ""))
-    return own if own is not None and 1 <= own <= INT32_MAX else size
+    annotated = segments.whole_number(annotations_of(view.pod).get(GROUP_SIZE, ""))
+    return annotated if annotated is not None and 1 <= annotated <= INT32_MAX else size
 
 
-def _leads_alone(view: View) -> bool:
-    """Whether a leader has no followers yet: they are made once it is ready, however long that takes."""
+def _has_no_workers(view: View) -> bool:
+    """Whether a leader has no workers yet: they are created once it is ready."""
     pod = Field(view.pod)
     if not pod.at("spec", "nodeName").text():
         return True
@@ -155,66 +164,72 @@ def _leads_alone(view: View) -> bool:
     )
     if ready or not pod.at("status", "phase").text():
         return False
-    mine = {key: view.pod_labels.get(key, "") for key in (SET_NAME, GROUP_INDEX)}
-    others = view.pods(meta_text(view.pod, "namespace"), mine)
+    group_labels = {key: view.pod_labels.get(key, "") for key in (SET_NAME, GROUP_INDEX)}
+    others = view.pods(meta_text(view.pod, "namespace"), group_labels)
     return all(labels_of(other).get(WORKER_INDEX) == "0" for other in others)
 
 
 def _cut(view: View, size: int) -> Cut | None:
-    """Its own sub-group policy comes first; then the annotations of this family."""
+    """The segments of a LeaderWorkerSet: of its own subGroupPolicy, else of the annotations."""
     policy = Field(view.top).at("spec", "leaderWorkerTemplate", "subGroupPolicy")
     template = Field(view.top).at("spec", "leaderWorkerTemplate", "workerTemplate", "metadata", "annotations")
-    notes = template.texts()
-    root = annotations_of(view.top)
-    notes = {key: root[key] for key in SEGMENT_NOTES if key in root} | notes
-    told = SegmentAnnotations(notes, root, annotations_of(view.pod), view.pod_name, "worker")
-    own = policy.at("subGroupSize").integer(default=0, minimum=1)
+    annotations = template.texts()
+    root_annotations = annotations_of(view.top)
+    annotations = {
+        key: root_annotations[key] for key in SEGMENT_NOTES if key in root_annotations
+    } | annotations
+    segment_annotations = SegmentAnnotations(
+        annotations, root_annotations, annotations_of(view.pod), view.pod_name, "worker"
+    )
+    policy_size = policy.at("subGroupSize").integer(default=0, minimum=1)
     apart = policy.at("subGroupPolicyType").text() == LEADER_EXCLUDED
-    if not own:
-        plan = segments.read_plan(told, "LeaderWorkerSet", view.warnings)
-        found = None if plan is None else Cut(plan.size, False, apart, plan.constraint, plan.index_label)
+    if not policy_size:
+        plan = segments.read_plan(segment_annotations, "LeaderWorkerSet", view.warnings)
+        cut = None if plan is None else Cut(plan.size, False, apart, plan.constraint, plan.index_label)
     else:
-        # The set numbers its sub-groups itself: the leader is one of the first, unless workers divide evenly.
-        even = (size - LEADERS) % own == 0
+        # As in LeaderWorkerSet: the leader is in the first sub-group, unless the workers divide evenly.
+        even = (size - LEADERS) % policy_size == 0
         if apart and not even and size > LEADERS:
             raise WrongSegments(
-                f"replicasSize {size} is not divisible by segmentSize {own}. LeaderExcluded policy is only "
-                "supported when replicasSize is divisible by segmentSize."
+                f"replicasSize {size} is not divisible by segmentSize {policy_size}. LeaderExcluded policy "
+                "is only supported when replicasSize is divisible by segmentSize."
             )
-        found = Cut(own, not even and not apart, apart, segments.segment_constraint(told))
-    counted = size if found is not None and found.with_leader else size - LEADERS
-    if found is not None and found.size > counted > 0:
-        what = "pods" if found.with_leader else "workers"
-        view.warnings.append(f"segments of {found.size} in a group of {counted} {what}: one segment")
-    return found
+        cut = Cut(
+            policy_size, not even and not apart, apart, segments.segment_constraint(segment_annotations)
+        )
+    counted = size if cut is not None and cut.with_leader else size - LEADERS
+    if cut is not None and cut.size > counted > 0:
+        what = "pods" if cut.with_leader else "workers"
+        view.warnings.append(f"segments of {cut.size} in a group of {counted} {what}: one segment")
+    return cut
 
 
-# ── revisions ──────────────────────────────────────────────────────────────────────────────────────
+# ── Knative ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def knative_service(view: View) -> PodGroup:
-    """A pod of a revision: the pods of a revision start together, unless earlier ones did not."""
+    """A pod of a Knative revision: its pods are one gang, unless existing pods have groups of their own."""
     name = view.pod_labels.get(REVISION)
     if not name:
         raise CannotGroup(f"revisionName not found for knative service pod {view.pod_name}")
-    found = view.find("Revision", meta_text(view.pod, "namespace"), name)
-    if not isinstance(found, dict):
+    revision = view.find("Revision", meta_text(view.pod, "namespace"), name)
+    if not isinstance(revision, dict):
         raise CannotGroup(f'revisions.serving.knative.dev "{name}" not found')
-    group = default_group(view, found, INFERENCE)
-    if not view.settings.knative_gangs or _start_apart(view, name):
+    group = default_group(view, revision, INFERENCE)
+    if not view.settings.knative_gangs or _have_own_groups(view, name):
         return one_pod(view, group)
-    least = segments.whole_number(annotations_of(found).get(MIN_SCALE, "")) or 1
-    return replace(group, name=group_name(found), minimum=least if 1 <= least <= INT32_MAX else 1)
+    minimum = segments.whole_number(annotations_of(revision).get(MIN_SCALE, "")) or 1
+    return replace(group, name=group_name(revision), minimum=minimum if 1 <= minimum <= INT32_MAX else 1)
 
 
-def _start_apart(view: View, revision: str) -> bool:
-    """Whether pods of the revision that are there have each a group of their own."""
+def _have_own_groups(view: View, revision: str) -> bool:
+    """Whether the existing pods of a revision each have a group of their own."""
     namespace = meta_text(view.pod, "namespace")
     groups: dict[str, None] = {}
     for other in view.pods(namespace, {REVISION: revision}):
         if name := annotations_of(other).get(POD_GROUP_NAME):
             if name in groups:
-                return False  # two in one group: they start together
+                return False  # two pods in one group: the revision is a gang
             groups[name] = None
     if len(groups) != 1:
         return bool(groups)

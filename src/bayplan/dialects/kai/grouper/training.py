@@ -1,4 +1,4 @@
-"""Groups of training jobs: replica types that start together, in segments where a template asks for them."""
+"""PodGroups of training jobs: replica types, with segments where a template requests them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ JOB_NAME = "training.kubeflow.org/job-name"
 JOB_ROLE = "training.kubeflow.org/job-role"
 LATE_LAUNCHER = "WaitForWorkersReady"
 ELASTIC = "worker"
-"""The replica type that a minimum below the sum of all is taken from."""
+"""The replica type that is elastic if the minimum is below the sum of all replicas."""
 
 Grouper = Callable[[View], PodGroup]
 
 
 def training(specs: str, *mandatory: str, always: bool = False, elastic: bool = False) -> Grouper:
-    """A job with a map of replica types; `always` has sub-groups also where no type has segments."""
+    """A grouper for jobs with a map of replica types; `always` creates sub-groups also without segments."""
 
     def group(view: View) -> PodGroup:
         parts = _parts(view, specs)
@@ -35,15 +35,15 @@ def training(specs: str, *mandatory: str, always: bool = False, elastic: bool = 
 
 
 def mpi_job(view: View) -> PodGroup:
-    """An MPIJob; a launcher that comes once all workers are ready is not waited for."""
+    """An MPIJob. A launcher that is created after the workers are ready does not count for the minimum."""
     parts = mpi_parts(Field(view.top), view.find)
     minimum = _minimum(view, MPI_SPECS, parts, ("Launcher", "Worker"))
     labels = view.pod_labels
     role = labels.get(REPLICA_TYPE) or labels.get(JOB_ROLE, "")
     if Field(view.top).at("spec", "launcherCreationPolicy").text() == LATE_LAUNCHER:
-        wanted = {JOB_NAME: meta_text(view.top, "name"), JOB_ROLE: LAUNCHER.lower()}
-        there = view.pods(meta_text(view.pod, "namespace"), wanted)
-        if role != LAUNCHER.lower() and all(meta_text(pod, "deletionTimestamp") for pod in there):
+        launcher_labels = {JOB_NAME: meta_text(view.top, "name"), JOB_ROLE: LAUNCHER.lower()}
+        launcher_pods = view.pods(meta_text(view.pod, "namespace"), launcher_labels)
+        if role != LAUNCHER.lower() and all(meta_text(pod, "deletionTimestamp") for pod in launcher_pods):
             launchers = [part for part in parts if part.name == LAUNCHER.lower()]
             minimum -= sum(part.count for part in launchers)
             parts = [part for part in parts if part not in launchers]
@@ -51,7 +51,7 @@ def mpi_job(view: View) -> PodGroup:
 
 
 def aml_job(view: View) -> PodGroup:
-    """An AmlJob says in its environment how many nodes it wants."""
+    """An AmlJob: its environment has the number of nodes."""
     count = Field(view.top).at("spec", "job", "options", "envs", "AZUREML_NODE_COUNT").value
     if count is None:
         raise CannotGroup("azureml envs count not found in spec")
@@ -65,9 +65,9 @@ def by_type(
     view: View, parts: Sequence[JobPart], minimum: int, mine: str, *, always: bool = False,
     flat: PodGroup | None = None,
 ) -> PodGroup:  # fmt: skip
-    """A group with a sub-group for each replica type, and segments below those that ask for them.
+    """A PodGroup with a sub-group for each replica type, and segments below those that request them.
 
-    Without segments the sub-groups say nothing that the minimum does not, and are left out unless wanted.
+    Without segments, sub-groups add nothing to the minimum and are left out, unless `always`.
     """
     group = default_group(view) if flat is None else flat
     mine = mine.lower()
@@ -75,15 +75,15 @@ def by_type(
         plans = {part.name: _plan(view, part, mine) for part in parts}
         if not always and not any(plans.values()):
             return replace(group, minimum=minimum)
-        made, rounded = _sub_groups(view, parts, plans, minimum, mine)
-    except WrongSegments as wrong:  # never placed in a way that was not asked for, never lost
+        sub_groups, rounded = _sub_groups(view, parts, plans, minimum, mine)
+    except WrongSegments as error:  # the flaw keeps the gang pending
         plain = _plain(view, parts, minimum, mine) if always else ()
-        return replace(group, minimum=minimum, sub_groups=plain, flaw=str(wrong))
-    return replace(group, minimum=minimum + rounded, sub_groups=made)
+        return replace(group, minimum=minimum, sub_groups=plain, flaw=str(error))
+    return replace(group, minimum=minimum + rounded, sub_groups=sub_groups)
 
 
 def types_minimum(parts: Sequence[JobPart], minimum: int) -> dict[str, int]:
-    """How many of each type cannot be done without: all, but for the elastic type, which has the rest."""
+    """The minimum of each type: all replicas, except for the elastic type, which has the rest."""
     elastic = next((part.name for part in parts if part.name == ELASTIC), parts[-1].name if parts else "")
     if len(parts) == 1 and elastic != ELASTIC:
         return {part.name: min(part.count, minimum) for part in parts}
@@ -94,60 +94,64 @@ def types_minimum(parts: Sequence[JobPart], minimum: int) -> dict[str, int]:
 def _plain(view: View, parts: Sequence[JobPart], minimum: int, mine: str) -> tuple[SubGroup, ...]:
     pods = (meta_text(view.pod, "name"),)
     return tuple(
-        SubGroup(name, least, pods=pods if name == mine else ())
-        for name, least in types_minimum(parts, minimum).items()
+        SubGroup(name, type_minimum, pods=pods if name == mine else ())
+        for name, type_minimum in types_minimum(parts, minimum).items()
     )
 
 
 def _sub_groups(
     view: View, parts: Sequence[JobPart], plans: dict[str, SegmentPlan | None], minimum: int, mine: str
 ) -> tuple[tuple[SubGroup, ...], int]:
-    """All sub-groups, and by how much segments that cannot be halved raise the minimum."""
-    least = types_minimum(parts, minimum)
-    found: list[SubGroup] = []
-    below: list[SubGroup] = []
+    """All sub-groups, and by how much rounding up to whole segments raises the minimum."""
+    minimums = types_minimum(parts, minimum)
+    type_groups: list[SubGroup] = []
+    segment_groups: list[SubGroup] = []
     rounded = 0
     for part in parts:
         plan = plans[part.name]
         if plan is None:
-            here = (meta_text(view.pod, "name"),) if part.name == mine else ()
-            found.append(SubGroup(part.name, least[part.name], pods=here))
+            own_pods = (meta_text(view.pod, "name"),) if part.name == mine else ()
+            type_groups.append(SubGroup(part.name, minimums[part.name], pods=own_pods))
             continue
-        asked = min(least[part.name], part.count)
-        cut = segments.sub_groups(part.name, part.count, asked, plan, view.warnings)
-        total = sum(one.minimum for one in cut)
-        rounded += total - asked
-        found.append(SubGroup(part.name, total))
-        below += joined(view, part, plan, cut) if part.name == mine else cut
-    return (*found, *below), rounded
+        type_minimum = min(minimums[part.name], part.count)
+        segments_of_type = segments.sub_groups(part.name, part.count, type_minimum, plan, view.warnings)
+        rounded_minimum = sum(one.minimum for one in segments_of_type)
+        rounded += rounded_minimum - type_minimum
+        type_groups.append(SubGroup(part.name, rounded_minimum))
+        segment_groups += (
+            joined(view, part, plan, segments_of_type) if part.name == mine else segments_of_type
+        )
+    return (*type_groups, *segment_groups), rounded
 
 
-def joined(view: View, part: JobPart, plan: SegmentPlan, cut: Sequence[SubGroup]) -> Sequence[SubGroup]:
-    """The segments of the pod's own type with the pod in one of them; beyond the last a new one opens."""
+def joined(
+    view: View, part: JobPart, plan: SegmentPlan, segment_groups: Sequence[SubGroup]
+) -> Sequence[SubGroup]:
+    """The segments of the pod's own type, with the pod in its segment; a high index adds a segment."""
     name = meta_text(view.pod, "name")
-    number = segments.read_index(view.pod_labels, plan.index_label, view.pod_name) - part.index_offset
-    at = segments.segment_of(max(number, 0), plan.size)
-    if at < len(cut):
-        return [replace(one, pods=(name,)) if i == at else one for i, one in enumerate(cut)]
-    return [*cut, SubGroup(f"{part.name}-{at}", 0, part.name, plan.constraint, (name,))]
+    index = segments.read_index(view.pod_labels, plan.index_label, view.pod_name) - part.index_offset
+    segment = segments.segment_of(max(index, 0), plan.size)
+    if segment < len(segment_groups):
+        return [replace(one, pods=(name,)) if i == segment else one for i, one in enumerate(segment_groups)]
+    return [*segment_groups, SubGroup(f"{part.name}-{segment}", 0, part.name, plan.constraint, (name,))]
 
 
 def _plan(view: View, part: JobPart, mine: str) -> SegmentPlan | None:
-    own = annotations_of(view.pod) if part.name == mine else {}
-    notes = SegmentAnnotations(
+    pod_annotations = annotations_of(view.pod) if part.name == mine else {}
+    annotations = SegmentAnnotations(
         part.metadata.at("annotations").texts(),
         annotations_of(view.top),
-        own,
+        pod_annotations,
         view.pod_name,
         part.name,
     )
     indexed = part.index_label is not None
-    return segments.read_plan(notes, view.kind, view.warnings, indexed=indexed)
+    return segments.read_plan(annotations, view.kind, view.warnings, indexed=indexed)
 
 
 def _parts(view: View, specs: str) -> list[JobPart]:
     owner = Field(view.top)
-    types = sorted(name for name, _ in owner.at("spec", specs).entries())  # the order of a map says nothing
+    types = sorted(name for name, _ in owner.at("spec", specs).entries())  # a map has no order
     return replica_parts(specs, *types)(owner, view.find)
 
 
@@ -173,7 +177,7 @@ def _minimum(
     if not parts:
         why = "Must be greater than 0, but got 0"
         raise CannotGroup(f"failed calculate number of pods for a distributed job {name}. {why}")
-    least = spec.at("elasticPolicy", "minReplicas")
-    if elastic and least.present:
-        return least.integer(minimum=1, default=1)
+    min_replicas = spec.at("elasticPolicy", "minReplicas")
+    if elastic and min_replicas.present:
+        return min_replicas.integer(minimum=1, default=1)
     return sum(part.count for part in parts)

@@ -1,4 +1,4 @@
-"""Why a group waits, in the sentences that users of this family know, and for what upstream only logs."""
+"""Why a PodGroup is pending: the upstream KAI messages, and our own for what KAI only logs."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ OVER_LIMIT = "OverLimit"
 NON_PREEMPTIBLE_OVER_QUOTA = "NonPreemptibleOverQuota"
 NO_QUEUE = "QueueDoesNotExist"
 NO_PARENT = "ParentQueueDoesNotExist"
-CIRCLE = "ParentQueuesInCircle"
+IN_CYCLE = "ParentQueuesInCircle"
 CONDITION = "UnschedulableOnNodePool"
 
 NOT_ENOUGH = "Not enough resources for the workload"
 UNABLE = "Unable to schedule podgroup"
-NOT_GROUPED = "it waits to be put into a pod group"
-NOT_DECIDED = "the search for a place ran out of time; one may exist all the same"
+NOT_GROUPED = "the pod is waiting for the pod grouper to create its pod group"
+NOT_DECIDED = "the search for a placement ran out of time; a placement may still exist"
 
 _RESOURCES = {"nvidia.com/gpu": "GPUs", "cpu": "CPU cores", "memory": "memory"}
-_SLICE = "nvidia.com/mig-"  # of a GPU
-_ALL_OF_IT = "root"
-_WAITS = "Until that is mended, its pod groups wait"
+_MIG_PROFILE = "nvidia.com/mig-"
+_ROOT = "root"
+_STAY_PENDING = "Until this is fixed, its pod groups stay pending"
 NO_PARENTS: Mapping[str, str] = MappingProxyType({})
-QUEUES_TOLD = 5
+QUEUES_SHOWN = 5
 
 
 _REASONS = {
@@ -57,7 +57,7 @@ _REASONS = {
 
 
 def reason(why: SchedulingRejection) -> str:
-    """The word for machines."""
+    """The condition reason."""
     return _REASONS.get(why.hindrance, SCHEDULING_ERRORS if why.hindrance.was_tried else UNSCHEDULABLE)
 
 
@@ -65,52 +65,54 @@ def told_of(
     why: SchedulingRejection, gang: Ref, group: PodGroup | None, tree: Group | None,
     parents: Mapping[str, str] = NO_PARENTS,
 ) -> str:  # fmt: skip
-    """What stands on a group and its pods; its object may be gone. Topologies are told by their names.
+    """The message on a PodGroup and its pods; the PodGroup may have been deleted.
 
-    `parents` has the queue above each queue that there is.
+    Topologies appear under the names of their objects. `parents` has the parent of each existing queue.
     """
     if gang.kind != POD_GROUP.kind and why.hindrance is RejectionReason.NO_CHARTER:
         return NOT_GROUPED
     group = group or PodGroup(gang.name, gang.namespace)
     if why.hindrance is RejectionReason.NO_QUEUE:
         return unusable_queue(group.queue or why.about, parents)
-    parts = {one.name: one for one in tree.pod_sets()} if tree is not None else {}
-    alone = why.misfit.pod_sets if why.misfit is not None and len(why.misfit.pod_sets) == 1 else ("",)
-    sub_group = why.part or alone[0]
+    pod_sets = {one.name: one for one in tree.pod_sets()} if tree is not None else {}
+    misfit_pod_set = (
+        why.misfit.pod_sets if why.misfit is not None and len(why.misfit.pod_sets) == 1 else ("",)
+    )
+    sub_group = why.part or misfit_pod_set[0]
     sub_group = "" if sub_group == DEFAULT else sub_group
-    if sub_group in parts and why.hindrance.was_tried:
-        why = replace(why, minimum=parts[sub_group].minimum)
+    if sub_group in pod_sets and why.hindrance.was_tried:
+        why = replace(why, minimum=pod_sets[sub_group].minimum)
     if why.misfit is not None:
         why = replace(why, misfit=replace(why.misfit, topology=shown_topology(why.misfit.topology)))
     return told(why, group, sub_group)
 
 
 def told(why: SchedulingRejection, group: PodGroup, sub_group: str = "") -> str:
-    """What stands on a group that waits; the sub-group is the one that has too few places, if it is one."""
+    """The message on a pending PodGroup; `sub_group` is the one that has too few nodes, if it is known."""
     match why.hindrance:
         case RejectionReason.NO_CHARTER:
             return f"{UNABLE}: pod group {group.namespace}/{group.name} does not exist"
         case RejectionReason.NO_GROUP:
             return f"{UNABLE}: it has no sub-group {why.about or sub_group}"
         case RejectionReason.TOO_FEW:
-            whose = f" of sub-group {sub_group}" if sub_group else ""
-            there = f"{why.there} pods{whose} are there while {why.minimum} are required"
-            return f"{UNABLE}: {there} for gang scheduling"
+            part = f" of sub-group {sub_group}" if sub_group else ""
+            counts = f"{why.there} pods{part} are there while {why.minimum} are required"
+            return f"{UNABLE}: {counts} for gang scheduling"
         case RejectionReason.GATED:
-            held = f", such as {why.pod}" if why.pod is not None else ""
-            return f"{UNABLE}: pods of it are held back by scheduling gates{held}"
+            example = f", such as {why.pod}" if why.pod is not None else ""
+            return f"{UNABLE}: some of its pods have scheduling gates{example}"
         case RejectionReason.FLAWED:
-            return why.about or f"{UNABLE}: what it asks for contradicts itself"
+            return why.about or f"{UNABLE}: its spec is contradictory"
         case RejectionReason.OVER_LIMIT | RejectionReason.OVER_QUOTA:
-            return _too_much(why, group)
+            return _over_limit_or_quota(why, group)
         case RejectionReason.MAKING_ROOM:
-            return f"{why.displaced} pods are on their way out to make room for it"
+            return f"{why.displaced} pods are terminating to make room for it"
         case RejectionReason.KEPT_FREE:
-            return f"{NOT_ENOUGH}: there is room, but it is kept free for one that has waited longer"
+            return f"{NOT_ENOUGH}: free capacity is reserved for a pod group that has been pending longer"
         case RejectionReason.TAKEN_BACK:
             return (
-                f"{why.fit} of {why.minimum} pods had a place, which is too few for gang scheduling: "
-                "they were taken back after the grace period"
+                f"{why.fit} of {why.minimum} pods were scheduled, which is too few for gang scheduling: "
+                "they were evicted after the grace period"
             )
         case RejectionReason.INTERNAL:
             return internal_error(f"pod group {group.namespace}/{group.name}", why.about)
@@ -122,10 +124,10 @@ def told(why: SchedulingRejection, group: PodGroup, sub_group: str = "") -> str:
             return _no_room(why, group, sub_group)
 
 
-def _too_much(why: SchedulingRejection, group: PodGroup) -> str:
+def _over_limit_or_quota(why: SchedulingRejection, group: PodGroup) -> str:
     excess = why.excess
     if excess is None:
-        return f"{UNABLE}: queue {group.queue} has all it may have"
+        return f"{UNABLE}: queue {group.queue} has reached its limit"
     numbers = (excess.bound, Fraction(excess.used), Fraction(excess.asked))
     bound, used, asked = (_number(excess.resource, number) for number in numbers)
     sentence = over_limit if why.hindrance is RejectionReason.OVER_LIMIT else over_quota
@@ -133,12 +135,13 @@ def _too_much(why: SchedulingRejection, group: PodGroup) -> str:
 
 
 def _no_room(why: SchedulingRejection, group: PodGroup, sub_group: str) -> str:
-    if why.misfit is not None and _is_told_by_domain(why.misfit):
-        return _in_no_domain(why.misfit, group, sub_group)
+    if why.misfit is not None and _every_domain_is_too_small(why.misfit):
+        return _by_domain(why.misfit, group, sub_group)
     if why.misfit is not None and why.misfit.lacking and not why.misfit.is_too_large:
-        return _in_none_of_many(why.misfit, group, sub_group)
+        return _by_shortage(why.misfit, group, sub_group)
     details = _details(why, group, sub_group)
-    enough = why.minimum <= 1 or (not sub_group and why.fit >= why.minimum)  # only one beyond has no place
+    # If the minimum fits, the message is about the pod beyond it.
+    enough = why.minimum <= 1 or (not sub_group and why.fit >= why.minimum)
     if why.pod is not None and enough:
         return f"Resources were not found for pod {why.pod} due to: {details}"
     if sub_group:
@@ -157,106 +160,113 @@ def _details(why: SchedulingRejection, group: PodGroup, sub_group: str) -> str:
     if why.misfit is not None:
         return misfit(why.misfit, group, sub_group)
     if why.unfit is not None:
-        others = why.unfit.bar is None and sum(why.unfit.counts.values()) < why.unfit.nodes
-        elsewhere = "The others are not where its group has to be." if others and group.topologies() else ""
-        return unavailable(why.unfit, elsewhere)
+        has_more_nodes = why.unfit.bar is None and sum(why.unfit.counts.values()) < why.unfit.nodes
+        outside = (
+            "The remaining nodes are outside the topology domain of its group."
+            if has_more_nodes and group.topologies()
+            else ""
+        )
+        return unavailable(why.unfit, outside)
     return NOT_ENOUGH
 
 
 # ── topology ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def misfit(found: Misfit, group: PodGroup, sub_group: str = "") -> str:
-    """Why there is no domain for a group or a sub-group."""
-    match found.code:
+def misfit(failure: Misfit, group: PodGroup, sub_group: str = "") -> str:
+    """Why no domain fits a PodGroup or sub-group."""
+    match failure.code:
         case Code.NO_ROOM:
-            return _no_domain(found, group, sub_group)
+            return _no_domain(failure, group, sub_group)
         case Code.NO_DOMAINS:
-            return _no_node_in(found, group, sub_group)
+            return _no_node_in(failure, group, sub_group)
         case Code.UNKNOWN_LEVEL | Code.UNKNOWN_SEGMENT_LEVEL | Code.UNKNOWN_INNER_LEVEL:
-            who = f"sub-group {sub_group}" if sub_group else f"workload {group.name}"
-            return unknown_level(found.topology, found.level, "required", who)
+            subject = f"sub-group {sub_group}" if sub_group else f"workload {group.name}"
+            return unknown_level(failure.topology, failure.level, "required", subject)
         case Code.SEGMENT_ABOVE_LOCALITY:
             return (
-                f"topology constraint error: segments within one '{found.level}' cannot stay within one "
-                f"'{found.other_level}', which is narrower"
+                f"topology constraint error: segments within one '{failure.level}' cannot stay within one "
+                f"'{failure.other_level}', which is narrower"
             )
         case Code.NOT_DECIDED:
             return f"{NOT_ENOUGH}: {NOT_DECIDED}"
         case _:
-            return f"{NOT_ENOUGH}: {found.code.value.replace('_', ' ')}"
+            return f"{NOT_ENOUGH}: {failure.code.value.replace('_', ' ')}"
 
 
-def _is_told_by_domain(found: Misfit) -> bool:
-    """Whether each domain is too small by itself, though not all of them together."""
-    asked = found.asked * found.unit
-    return bool(found.holds) and not found.is_too_large and all(one.fit < asked for one in found.holds)
+def _every_domain_is_too_small(failure: Misfit) -> bool:
+    """Whether each domain by itself is too small, though not the cluster as a whole."""
+    asked = failure.asked * failure.unit
+    return bool(failure.holds) and not failure.is_too_large and all(one.fit < asked for one in failure.holds)
 
 
-def _in_no_domain(found: Misfit, group: PodGroup, sub_group: str) -> str:
-    """What each domain holds or lacks, line by line."""
+def _by_domain(failure: Misfit, group: PodGroup, sub_group: str) -> str:
+    """The message with what each domain holds or lacks, line by line."""
     part = f"subgroup {sub_group}: " if sub_group else ""
-    asked = found.asked * found.unit
-    lines = [f"<{'.'.join(one.domain)}>: {part}{_too_small(one, asked)}." for one in found.holds]
+    asked = failure.asked * failure.unit
+    lines = [f"<{'.'.join(one.domain)}>: {part}{_too_small(one, asked)}." for one in failure.holds]
     job = f"{group.namespace}/{group.name}"
-    return "\n".join([f"{UNABLE}.", *lines, f"{unsatisfied(found.topology, found.level, job, sub_group)}."])
+    sentence = unsatisfied(failure.topology, failure.level, job, sub_group)
+    return "\n".join([f"{UNABLE}.", *lines, f"{sentence}."])
 
 
-def _in_none_of_many(found: Misfit, group: PodGroup, sub_group: str) -> str:
-    """How many domains lack what."""
-    lacks = {lacking_in_short(resource): count for resource, count in found.lacking}
-    sentence = unsatisfied(found.topology, found.level, f"{group.namespace}/{group.name}", sub_group)
+def _by_shortage(failure: Misfit, group: PodGroup, sub_group: str) -> str:
+    """The message with the number of domains that lack each resource."""
+    lacks = {lacking_in_short(resource): count for resource, count in failure.lacking}
+    sentence = unsatisfied(failure.topology, failure.level, f"{group.namespace}/{group.name}", sub_group)
     return f"{UNABLE}: {counted({**lacks, sentence: 1})}."
 
 
 def _too_small(one: DomainFit, asked: int) -> str:
-    """Pods are counted if they are alike. Else it is told what is too little for all of them in total."""
-    where = ".".join(one.domain)
-    return ", ".join(lacking(where, lack) for lack in one.lacks) or too_few(where, one.fit, asked)
+    """Why one domain is too small: resources missing in total, else the number of pods that fit."""
+    name = ".".join(one.domain)
+    return ", ".join(lacking(name, lack) for lack in one.lacks) or too_few(name, one.fit, asked)
 
 
-def _no_domain(found: Misfit, group: PodGroup, sub_group: str) -> str:
-    near = found.nearest
-    where = ".".join(near.domain) if near is not None and near.domain else ""
-    among = "" if found.is_too_large else where
-    sentence = unsatisfied(found.topology, found.level, f"{group.namespace}/{group.name}", sub_group, among)
-    if near is None or not where:
+def _no_domain(failure: Misfit, group: PodGroup, sub_group: str) -> str:
+    nearest = failure.nearest
+    name = ".".join(nearest.domain) if nearest is not None and nearest.domain else ""
+    domain = "" if failure.is_too_large else name
+    job = f"{group.namespace}/{group.name}"
+    sentence = unsatisfied(failure.topology, failure.level, job, sub_group, domain)
+    if nearest is None or not name:
         return sentence
-    return f"{sentence}. {_too_small(DomainFit(near.domain, near.fit, near.lacks), near.fit + near.short)}"
+    fit = DomainFit(nearest.domain, nearest.fit, nearest.lacks)
+    return f"{sentence}. {_too_small(fit, nearest.fit + nearest.short)}"
 
 
-def _no_node_in(found: Misfit, group: PodGroup, sub_group: str) -> str:
-    """Not one node is in the topology."""
-    sentence = unsatisfied(found.topology, found.level, f"{group.namespace}/{group.name}", sub_group)
-    if not found.unlabelled:
+def _no_node_in(failure: Misfit, group: PodGroup, sub_group: str) -> str:
+    """The message if no node belongs to the topology."""
+    sentence = unsatisfied(failure.topology, failure.level, f"{group.namespace}/{group.name}", sub_group)
+    if not failure.unlabelled:
         return (
-            f"{sentence}: no node has the labels of all levels of topology {found.topology} at once. "
+            f"{sentence}: no node has the labels of all levels of topology {failure.topology} at once. "
             "Label the nodes (kubectl label node), or name another topology"
         )
-    labels = f"{'labels' if len(found.unlabelled) > 1 else 'label'} {', '.join(found.unlabelled)}"
+    labels = f"{'labels' if len(failure.unlabelled) > 1 else 'label'} {', '.join(failure.unlabelled)}"
     return (
         f"{sentence}: no node has the {labels}, and only nodes with the labels of all levels are in topology "
-        f"{found.topology}. Label the nodes (kubectl label node), or name another topology"
+        f"{failure.topology}. Label the nodes (kubectl label node), or name another topology"
     )
 
 
 def unsatisfied(topology: str, level: str, job: str, sub_group: str = "", domain: str | None = None) -> str:
-    """No domain of a level holds what is asked; the one given came closest, empty for the cluster."""
+    """No domain of a level has enough resources; `domain` is the nearest one, empty for the cluster."""
     part = f", subgroup {sub_group}" if sub_group else ""
     sentence = f"topology {topology}, requirement {level} couldn't be satisfied for job <{job}>{part}"
     if domain is None:
         return sentence
-    where = domain if domain and domain != _ALL_OF_IT else "the cluster"
+    where = domain if domain and domain != _ROOT else "the cluster"
     return f"{sentence}: not enough resources in {where} to allocate the job"
 
 
 def too_few(domain: str, fit: int, asked: int) -> str:
-    """A domain that holds some of the pods."""
+    """A domain that holds only some of the pods."""
     return f"node-group {domain} can allocate only {fit} of {asked} required pods"
 
 
 def lacking(domain: str, lack: Lack) -> str:
-    """A domain that has too little of something."""
+    """A domain that has too little of one resource."""
     noun = "resources" if lack.resource in ("cpu", "memory") else "resource"
     asked, free = (_number(lack.resource, Fraction(amount)) for amount in (lack.asked, lack.free))
     what = _RESOURCES.get(lack.resource, lack.resource)
@@ -264,14 +274,14 @@ def lacking(domain: str, lack: Lack) -> str:
 
 
 def lacking_in_short(resource: str) -> str:
-    """The same for many domains."""
-    if resource.startswith(_SLICE):
+    """The same for a number of domains."""
+    if resource.startswith(_MIG_PROFILE):
         return f"node-group(s) didn't have enough of mig profile: {resource}"
     return f"node-group(s) didn't have enough resources: {_RESOURCES.get(resource, resource)}"
 
 
 def no_levels(sub_group: str, topology: str) -> str:
-    """A constraint that names a topology and nothing in it."""
+    """A constraint that names a topology but no level."""
     return f"no topology constraints were found for subgroup {sub_group}, with topology name {topology}"
 
 
@@ -279,45 +289,50 @@ def no_levels(sub_group: str, topology: str) -> str:
 
 
 def unusable_queue(name: str, parents: Mapping[str, str]) -> str:
-    """A queue that groups cannot be in: it is not there, or holds other queues, or leads to no top."""
+    """Why a queue cannot hold PodGroups: it does not exist, has child queues, or has no path to a root."""
     if name not in parents:
-        return f"Queue '{name}' does not exist: create it, or let spec.queue of the pod group name another"
-    inside = sorted(one for one, above in parents.items() if above == name and one != name)
+        return (
+            f"Queue '{name}' does not exist: create it, or set spec.queue of the pod group to another queue"
+        )
+    child_queues = sorted(one for one, above in parents.items() if above == name and one != name)
     fault = queue_fault(name, parents)
-    if fault is not None or not inside:
-        return fault[1] if fault is not None else f"Queue '{name}' was not there a moment ago"
-    named = ", ".join(inside[:QUEUES_TOLD]) + (", …" if len(inside) > QUEUES_TOLD else "")
+    if fault is not None or not child_queues:
+        return fault[1] if fault is not None else f"Queue '{name}' did not exist at the last attempt"
+    shown = ", ".join(child_queues[:QUEUES_SHOWN]) + (", …" if len(child_queues) > QUEUES_SHOWN else "")
     return (
-        f"Queue '{name}' takes no pod groups, because it holds other queues: let spec.queue of the pod group "
-        f"name one of those ({named})"
+        f"Queue '{name}' cannot hold pod groups, because it has child queues: set spec.queue of the pod "
+        f"group to one of them ({shown})"
     )
 
 
 def queue_fault(name: str, parents: Mapping[str, str]) -> tuple[str, str] | None:
-    """Why a queue has no place in the tree: a word for machines and a sentence; None if it has one."""
-    *way, last = way_up(name, parents)
-    if last in way:
-        circle = [*way[way.index(last) :], last]
-        whose, where = (
-            f"The parents of queue '{name}' go round in a circle: {' → '.join(circle)}",
+    """Why a queue is not part of the queue tree: reason and message; None if it is."""
+    *ancestors, last = way_up(name, parents)
+    if last in ancestors:
+        cycle = [*ancestors[ancestors.index(last) :], last]
+        problem, where = (
+            f"The parents of queue '{name}' form a cycle: {' → '.join(cycle)}",
             "one of these",
         )
-        if len(circle) == 2:
+        if len(cycle) == 2:
             below = f", and queue '{name}' is below it" if name != last else ""
-            whose, where = f"Queue '{last}' is its own parent{below}", f"'{last}'"
-        return CIRCLE, f"{whose}. {_WAITS}: take spec.parentQueue away from {where}, or name another there"
+            problem, where = f"Queue '{last}' is its own parent{below}", f"'{last}'"
+        return (
+            IN_CYCLE,
+            f"{problem}. {_STAY_PENDING}: remove spec.parentQueue of {where}, or set it to another queue",
+        )
     if last in parents:
         return None
-    below = way[-1]
-    whose = f"queue '{below}'" if below == name else f"queue '{below}', which '{name}' is below,"
+    below = ancestors[-1]
+    child = f"queue '{below}'" if below == name else f"queue '{below}', which '{name}' is below,"
     return NO_PARENT, (
-        f"The parent '{last}' of {whose} does not exist. {_WAITS}: create queue '{last}', or change "
+        f"The parent '{last}' of {child} does not exist. {_STAY_PENDING}: create queue '{last}', or change "
         f"spec.parentQueue of '{below}'"
     )
 
 
 def queue_details(why: SchedulingRejection) -> dict[str, Any]:
-    """The same facts for machines; nothing if no queue has too much."""
+    """The queue details of the condition; empty if no queue is over its limit or quota."""
     excess = why.excess
     if excess is None:
         return {}
@@ -331,12 +346,12 @@ def queue_details(why: SchedulingRejection) -> dict[str, Any]:
         if limited
         else ("queueDeservedResources", "queueAllocatedNonPreemptibleResources")
     )
-    found = {bound: amount(int(excess.bound)), used: amount(excess.used)}
-    return {"name": excess.queue, **found, "podGroupRequestedResources": amount(excess.asked)}
+    bounds = {bound: amount(int(excess.bound)), used: amount(excess.used)}
+    return {"name": excess.queue, **bounds, "podGroupRequestedResources": amount(excess.asked)}
 
 
 def over_limit(queue: str, resource: str, limit: str, used: str, asked: str) -> str:
-    """A queue that has all it may have."""
+    """The message for a queue that reached its limit."""
     what = _RESOURCES.get(resource, resource)
     return (
         f"{queue} quota has reached the allowable limit of {what}. Limit is {limit} {what}, currently "
@@ -345,7 +360,7 @@ def over_limit(queue: str, resource: str, limit: str, used: str, asked: str) -> 
 
 
 def over_quota(queue: str, resource: str, quota: str, used: str, asked: str) -> str:
-    """A group that nobody may displace, and which would therefore need quota."""
+    """The message for a non-preemptible group, which must stay within the quota."""
     what = _RESOURCES.get(resource, resource)
     return (
         f"Non-preemptible workload is over quota. Workload requested {asked} {what}, but {queue} quota is "
@@ -354,13 +369,13 @@ def over_quota(queue: str, resource: str, quota: str, used: str, asked: str) -> 
     )
 
 
-def counted(refusals: Mapping[str, int]) -> str:
-    """Short reasons with how many domains or nodes they hold for, if they hold for several."""
-    told = (f"{count} {reason}" if count > 1 else reason for reason, count in refusals.items())
-    return ". \n".join(sorted(told))
+def counted(reasons: Mapping[str, int]) -> str:
+    """Short reasons with the number of domains or nodes, if it is more than one."""
+    lines = (f"{count} {reason}" if count > 1 else reason for reason, count in reasons.items())
+    return ". \n".join(sorted(lines))
 
 
 def _number(resource: str, amount: Fraction) -> str:
-    """CPU is counted in thousandths and told in cores, memory in gigabytes."""
+    """An amount for people: CPU in cores, memory in gigabytes."""
     scale = {"cpu": 1000, "memory": 10**9}.get(resource, 1)
     return f"{float(amount / scale):.3f}".rstrip("0").rstrip(".")

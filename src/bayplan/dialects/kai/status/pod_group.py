@@ -1,4 +1,4 @@
-"""How PodGroups and Queues fare: what stands in their status, and how it is written."""
+"""The status of PodGroups and Queues, and the writes that update it."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ from bayplan.model.pod import Pod
 
 Object = dict[str, Any]
 NODE_POOL = "default"
-ACTIVE = "Active"  # of a queue: whether groups in it are served
-SOUND = ("Ready", "It has its place among the queues")
+ACTIVE = "Active"  # condition type of a Queue: whether its groups are scheduled
+READY = ("Ready", "The queue is part of the queue tree")
 PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Why a group waits, since when; the number grows with each change."""
+    """Why a PodGroup is pending, and since when; the transition number grows with each change."""
 
     reason: str
     message: str
     since: float = 0.0
     number: int = 1
-    queue: Mapping[str, Any] = field(default_factory=dict)  # the one in the way, and by how much
+    queue: Mapping[str, Any] = field(default_factory=dict)  # details of the queue over its limit
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceTotals:
-    """What pods hold and ask for together."""
+    """The resources that pods hold and request in total."""
 
     allocated: Mapping[str, int]
-    lasting: Mapping[str, int]  # of that, what nobody takes away
+    lasting: Mapping[str, int]  # the non-preemptible part of `allocated`
     requested: Mapping[str, int]
 
 
@@ -56,7 +56,7 @@ NOTHING = ResourceTotals({}, {}, {})
 
 
 def held_by(pods: Iterable[Pod], lasting: bool) -> ResourceTotals:
-    """What the pods of one group hold, and ask for."""
+    """The totals of the pods of one group."""
     allocated: dict[str, int] = {}
     requested: dict[str, int] = {}
     for pod in pods:
@@ -68,7 +68,7 @@ def held_by(pods: Iterable[Pod], lasting: bool) -> ResourceTotals:
 
 
 def summed(parts: Iterable[ResourceTotals]) -> ResourceTotals:
-    """What several hold together."""
+    """The sum of several totals."""
     allocated: dict[str, int] = {}
     lasting: dict[str, int] = {}
     requested: dict[str, int] = {}
@@ -80,55 +80,59 @@ def summed(parts: Iterable[ResourceTotals]) -> ResourceTotals:
 
 
 def group_status(
-    group: PodGroup, pods: Sequence[Pod], held: ResourceTotals, waits: Waits | None, known: PodGroupStatusWire
+    group: PodGroup,
+    pods: Sequence[Pod],
+    totals: ResourceTotals,
+    waits: Waits | None,
+    known: PodGroupStatusWire,
 ) -> Object | None:
-    """What has to be written so that the status is true; None if it is.
+    """The status update of a PodGroup; None if its status is up to date.
 
-    Why pods wait stays as it is while they do and nothing newer is known.
+    The reason why pods are pending stays until they are scheduled or a newer reason is known.
     """
     counts, before = _counts(pods), known.resources_status or ResourcesStatusWire()
-    found: Object = {"phase": _phase(group, counts), **counts, "resourcesStatus": _resources(held, before)}
+    status: Object = {"phase": _phase(group, counts), **counts, "resourcesStatus": _resources(totals, before)}
     same = (
-        known.phase == found["phase"]
+        known.phase == status["phase"]
         and (known.pending or 0, known.running or 0, known.succeeded or 0, known.failed or 0)
         == tuple(counts.values())
-        and _same_amounts(before, held)
+        and _same_amounts(before, totals)
     )
-    said = known.scheduling_conditions or []
-    if waits is not None and not _says(said, waits):
-        return found | {"schedulingConditions": [_condition(waits)]}
-    if waits is None and said and not any(_wants_a_node(pod) for pod in pods):
-        return found | {"schedulingConditions": None}
-    return None if same else found
+    conditions = known.scheduling_conditions or []
+    if waits is not None and not _is_current(conditions, waits):
+        return status | {"schedulingConditions": [_condition(waits)]}
+    if waits is None and conditions and not any(_wants_a_node(pod) for pod in pods):
+        return status | {"schedulingConditions": None}
+    return None if same else status
 
 
 def queue_status(
-    held: ResourceTotals,
+    totals: ResourceTotals,
     children: Sequence[str],
     fault: tuple[str, str] | None,
     known: QueueStatusWire,
     now: float,
 ) -> Object | None:
-    """The same for a queue; `fault`: a word and a sentence on why it has no place among the others."""
+    """The status update of a Queue; `fault` is the reason and message if it is not in the queue tree."""
     conditions = _queue_conditions(fault, known.conditions or (), now)
-    if (known.child_queues or []) == list(children) and _same_amounts(known, held) and conditions is None:
+    if (known.child_queues or []) == list(children) and _same_amounts(known, totals) and conditions is None:
         return None
-    found: Object = {"childQueues": list(children) or None, **_resources(held, known)}
-    return found if conditions is None else found | {"conditions": conditions}
+    status: Object = {"childQueues": list(children) or None, **_resources(totals, known)}
+    return status if conditions is None else status | {"conditions": conditions}
 
 
 def group_write(ref: Ref, uid: str, status: Object) -> Write:
-    """How the status of a group is written."""
+    """The write of a PodGroup status."""
     return _write(POD_GROUP, ref.namespace, ref.name, uid, status)
 
 
 def queue_write(name: str, uid: str, status: Object) -> Write:
-    """How that of a queue is."""
+    """The write of a Queue status."""
     return _write(QUEUE, "", name, uid, status)
 
 
 def about_group(ref: Ref, uid: str) -> Object:
-    """A group as an event names it."""
+    """A PodGroup as the object of an event."""
     about = {"apiVersion": POD_GROUP.api_version, "kind": POD_GROUP.kind}
     return about | {"namespace": ref.namespace, "name": ref.name, "uid": uid}
 
@@ -157,13 +161,13 @@ def _wants_a_node(pod: Pod) -> bool:
     return not (pod.node or pod.over or pod.leaving)
 
 
-def _says(said: Sequence[SchedulingConditionWire], waits: Waits) -> bool:
-    told = (CONDITION, waits.reason, waits.message)
-    return [(one.type, one.reason, one.message) for one in said] == [told]
+def _is_current(conditions: Sequence[SchedulingConditionWire], waits: Waits) -> bool:
+    expected = (CONDITION, waits.reason, waits.message)
+    return [(one.type, one.reason, one.message) for one in conditions] == [expected]
 
 
 def _condition(waits: Waits) -> Object:
-    told: Object = {"reason": waits.reason, "message": waits.message}
+    reason: Object = {"reason": waits.reason, "message": waits.message}
     details = {"details": {"queueDetails": dict(waits.queue)}} if waits.queue else {}
     return {
         "type": CONDITION,
@@ -171,7 +175,7 @@ def _condition(waits: Waits) -> Object:
         "status": "True",
         "reason": waits.reason,
         "message": waits.message,
-        "reasons": [told | details],
+        "reasons": [reason | details],
         "transitionID": str(waits.number),
         "lastTransitionTime": timestamp(waits.since),
     }
@@ -180,51 +184,51 @@ def _condition(waits: Waits) -> Object:
 def _queue_conditions(
     fault: tuple[str, str] | None, known: Sequence[QueueConditionWire], now: float
 ) -> list[Object] | None:
-    """All conditions of a queue, ours among them; None if they are true. That all is well needs no words."""
+    """All conditions of a Queue; None if they are current. A queue that was never at fault gets none."""
     before = next((one for one in known if one.type == ACTIVE), None)
     if before is None and fault is None:
         return None
-    status, (reason, message) = ("True", SOUND) if fault is None else ("False", fault)
+    status, (reason, message) = ("True", READY) if fault is None else ("False", fault)
     if before is not None and (before.status, before.reason, before.message) == (status, reason, message):
         return None
-    kept = before is not None and before.status == status and before.last_transition_time
-    since = kept or timestamp(now)
+    unchanged_since = before is not None and before.status == status and before.last_transition_time
+    since = unchanged_since or timestamp(now)
     ours: Object = {"type": ACTIVE, "status": status, "reason": reason, "message": message}
     others: list[Object] = [msgspec.to_builtins(one) for one in known if one.type != ACTIVE]
     return [*others, ours | {"lastTransitionTime": since}]
 
 
-def _resources(held: ResourceTotals, known: ResourcesStatusWire) -> Object:
-    """In a patch nothing takes away what was there before, unless it says so."""
+def _resources(totals: ResourceTotals, known: ResourcesStatusWire) -> Object:
+    """The amounts for a merge patch, in which resources that are gone must be null."""
     return {
-        "allocated": _spelled(held.allocated, known.allocated),
-        "allocatedNonPreemptible": _spelled(held.lasting, known.allocated_non_preemptible),
-        "requested": _spelled(held.requested, known.requested),
+        "allocated": _quantities(totals.allocated, known.allocated),
+        "allocatedNonPreemptible": _quantities(totals.lasting, known.allocated_non_preemptible),
+        "requested": _quantities(totals.requested, known.requested),
     }
 
 
-def _spelled(amounts: Mapping[str, int], known: Mapping[str, object] | None) -> Object:
-    found: Object = dict.fromkeys(known or ())
-    return found | {name: spelled(name, amounts[name]) for name in sorted(amounts) if amounts[name]}
+def _quantities(amounts: Mapping[str, int], known: Mapping[str, object] | None) -> Object:
+    removed: Object = dict.fromkeys(known or ())
+    return removed | {name: spelled(name, amounts[name]) for name in sorted(amounts) if amounts[name]}
 
 
-def _same_amounts(known: ResourcesStatusWire, held: ResourceTotals) -> bool:
+def _same_amounts(known: ResourcesStatusWire, totals: ResourceTotals) -> bool:
     pairs = (
-        (known.allocated, held.allocated),
-        (known.allocated_non_preemptible, held.lasting),
-        (known.requested, held.requested),
+        (known.allocated, totals.allocated),
+        (known.allocated_non_preemptible, totals.lasting),
+        (known.requested, totals.requested),
     )
-    return all(_read(said) == {n: a for n, a in amounts.items() if a} for said, amounts in pairs)
+    return all(_read(written) == {n: a for n, a in amounts.items() if a} for written, amounts in pairs)
 
 
 def _read(amounts: Mapping[str, Any] | None) -> dict[str, int]:
-    found = {}
+    read = {}
     for name, value in (amounts or {}).items():
         try:
-            found[name] = amount(name, value)
+            read[name] = amount(name, value)
         except ValueError:
-            return {"": -1}  # somebody else wrote it, and it is no amount
-    return {name: value for name, value in found.items() if value}
+            return {"": -1}  # another writer's invalid amount: rewrite it
+    return {name: value for name, value in read.items() if value}
 
 
 def _add(total: dict[str, int], more: Mapping[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets as the API server sends them, and how many pods they let go."""
+"""PodDisruptionBudgets as the API server sends them, and as values of the model."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from bayplan.model.gang import DisruptionBudget
 
 
 class BudgetSpec(Struct, frozen=True):
-    """Whom it protects."""
+    """The spec of a PodDisruptionBudget."""
 
     selector: LabelSelector | None = None
 
 
 class BudgetStatus(Struct, frozen=True):
-    """How many more may go, and who does already."""
+    """The status: disruptions still allowed, and pods being disrupted."""
 
     disruptions_allowed: int | None = None
     disrupted_pods: dict[str, Any] | None = None
@@ -35,7 +35,7 @@ BUDGETS = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", wi
 
 
 def budget_of(wire: BudgetWire) -> DisruptionBudget:
-    """A budget as a value."""
+    """A PodDisruptionBudget as a value."""
     return DisruptionBudget(
         wire.metadata.namespace or "default",
         wire.metadata.name,

@@ -1,4 +1,4 @@
-"""Node objects: labels, taints, what is allocatable, and whether pods may come."""
+"""Node objects: labels, taints, allocatable resources, readiness."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 def node(obj: Field) -> Node:
     """A Node object as a value."""
     status = obj.at("status")
-    # The API server fills in allocatable from capacity; manifests written by hand may lean on that.
-    room = status.at("allocatable") if status.at("allocatable").present else status.at("capacity")
+    # The API server sets allocatable from capacity, which manifests may rely on.
+    resources = status.at("allocatable") if status.at("allocatable").present else status.at("capacity")
     name = obj.at("metadata", "name")
     if not name.text():
         name.error("must be set")
     return Node(
         name=name.text(),
         labels=obj.at("metadata", "labels").texts(),
-        allocatable=amounts(room),
+        allocatable=amounts(resources),
         taints=tuple(taint(field) for field in obj.at("spec", "taints").items()),
         ready=is_ready(obj),
         schedulable=not obj.at("spec", "unschedulable").flag(),
@@ -29,7 +29,7 @@ def node(obj: Field) -> Node:
 
 
 def taint(field: Field) -> Taint:
-    """One taint of a node (or of a flavor of nodes)."""
+    """One taint of a node or flavor."""
     key, effect = field.at("key"), field.at("effect")
     if not key.text():
         key.error("must be set")
@@ -39,7 +39,7 @@ def taint(field: Field) -> Taint:
 
 
 def is_ready(obj: Field) -> bool:
-    """Whether the node says that it is ready; silence means no."""
+    """Whether the Ready condition of a node is true; a missing condition means no."""
     for condition in obj.at("status", "conditions").items():
         if condition.at("type").text() == "Ready":
             return condition.at("status").text() == "True"
@@ -47,22 +47,22 @@ def is_ready(obj: Field) -> bool:
 
 
 def amounts(field: Field) -> dict[str, int]:
-    """A resource list as whole numbers. None may be negative."""
-    found: dict[str, int] = {}
+    """A resource list as integers; negative amounts are errors."""
+    by_resource: dict[str, int] = {}
     for resource, entry in field.entries():
         try:
-            found[resource] = amount(resource, entry.value)
-        except ValueError as wrong:
-            entry.error(str(wrong))
+            by_resource[resource] = amount(resource, entry.value)
+        except ValueError as error:
+            entry.error(str(error))
             continue
-        if found[resource] < 0:
+        if by_resource[resource] < 0:
             entry.error("must not be negative")
-            found[resource] = 0
-    return found
+            by_resource[resource] = 0
+    return by_resource
 
 
-def carries(have: Node, labels: dict[str, str], levels: tuple[str, ...]) -> bool:
+def carries(node: Node, labels: dict[str, str], levels: tuple[str, ...]) -> bool:
     """Whether a node has these labels and some value for every level."""
-    return all(have.labels.get(key) == value for key, value in labels.items()) and all(
-        level in have.labels for level in levels
+    return all(node.labels.get(key) == value for key, value in labels.items()) and all(
+        level in node.labels for level in levels
     )

@@ -1,4 +1,4 @@
-"""What a pod spec says about nodes: node selector, node affinity and tolerations."""
+"""Node constraints in a pod spec: node selector, node affinity and tolerations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def node_rules(spec: Field) -> NodeRules:
-    """Everything a pod spec says about which nodes it accepts."""
+    """The node constraints of a pod spec."""
     affinity = spec.at("affinity", "nodeAffinity")
     return NodeRules(
         selector=tuple(sorted(spec.at("nodeSelector").texts().items())),
@@ -49,33 +49,33 @@ def _term(field: Field) -> NodeSelectorTerm:
 
 def _requirement(field: Field, *, on_field: bool) -> Requirement:
     key, operator, values = field.at("key"), field.at("operator"), field.at("values")
-    found = Requirement(
+    requirement = Requirement(
         key=key.text(),
         operator=operator.text(),
         values=tuple(value.text() for value in values.items()),
         field=on_field,
     )
-    if not found.key:
+    if not requirement.key:
         key.error("must be set")
-    elif on_field and found.key != _NODE_FIELD:
+    elif on_field and requirement.key != _NODE_FIELD:
         key.error(f"must be {_NODE_FIELD}, the only node field that can be matched")
-    _check_values(found, operator, values)
-    return found
+    _check_values(requirement, operator, values)
+    return requirement
 
 
-def _check_values(found: Requirement, operator: Field, values: Field) -> None:
-    match found.operator:
+def _check_values(requirement: Requirement, operator: Field, values: Field) -> None:
+    match requirement.operator:
         case "In" | "NotIn":
-            if not found.values:
-                values.error(f"must hold at least one value for operator {found.operator}")
-        case "Exists" | "DoesNotExist" if not found.field:
-            if found.values:
-                values.error(f"must be empty for operator {found.operator}")
-        case "Gt" | "Lt" if not found.field:
-            if len(found.values) != 1 or integer(found.values[0]) is None:
-                values.error(f"must hold one whole number for operator {found.operator}")
+            if not requirement.values:
+                values.error(f"must hold at least one value for operator {requirement.operator}")
+        case "Exists" | "DoesNotExist" if not requirement.field:
+            if requirement.values:
+                values.error(f"must be empty for operator {requirement.operator}")
+        case "Gt" | "Lt" if not requirement.field:
+            if len(requirement.values) != 1 or integer(requirement.values[0]) is None:
+                values.error(f"must hold one whole number for operator {requirement.operator}")
         case _:
-            allowed = "In or NotIn" if found.field else "In, NotIn, Exists, DoesNotExist, Gt or Lt"
+            allowed = "In or NotIn" if requirement.field else "In, NotIn, Exists, DoesNotExist, Gt or Lt"
             operator.error(f"must be {allowed}")
 
 

@@ -1,4 +1,4 @@
-"""Pod objects: what a pod asks for, and what it takes from the node it is bound to."""
+"""Pod objects: the requests of a pod, and its usage of the node it is bound to."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from bayplan.model.node import PODS
 
 Amounts = dict[str, int]
 
-_OVER = ("Succeeded", "Failed")
+_FINISHED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
 class PodUse:
-    """What one bound pod takes from its node, its own `pods` slot included."""
+    """The usage of a bound pod on its node, including its `pods` slot."""
 
     namespace: str
     name: str
@@ -26,7 +26,7 @@ class PodUse:
 
 
 def pod_use(pod: Field) -> PodUse | None:
-    """What the pod takes, or None if it takes nothing: not bound yet, or over."""
+    """The usage of a pod; None if it is not bound or has finished."""
     if not holds_capacity(pod):
         return None
     meta = pod.at("metadata")
@@ -39,7 +39,7 @@ def pod_use(pod: Field) -> PodUse | None:
 
 
 def usage_by_node(uses: Iterable[PodUse]) -> dict[str, Amounts]:
-    """The sum of what pods take, by node."""
+    """The total usage by node."""
     total: dict[str, Amounts] = {}
     for use in uses:
         _add(total.setdefault(use.node, {}), use.amounts)
@@ -47,53 +47,53 @@ def usage_by_node(uses: Iterable[PodUse]) -> dict[str, Amounts]:
 
 
 def node_name(pod: Field) -> str:
-    """The node a pod is bound to, or nothing."""
+    """The node that a pod is bound to; empty if none."""
     return pod.at("spec", "nodeName").text()
 
 
 def is_over(pod: Field) -> bool:
-    """Whether all containers have ended for good."""
-    return pod.at("status", "phase").text() in _OVER
+    """Whether the pod has finished."""
+    return pod.at("status", "phase").text() in _FINISHED
 
 
 def holds_capacity(pod: Field) -> bool:
-    """Whether the pod takes room on a node."""
+    """Whether the pod uses resources of a node."""
     return bool(node_name(pod)) and not is_over(pod)
 
 
 def pod_requests(spec: Field) -> Amounts:
-    """What one pod of this spec asks for at its most demanding moment. Zero amounts are left out.
+    """The effective requests of a pod spec, without zero amounts.
 
-    Containers run together; init containers run before them one by one, each beside the sidecars
-    (init containers that are restarted forever) that started earlier; sidecars stay.
+    Containers run together; init containers run one after the other before them, together with the sidecars
+    (restartable init containers) that started earlier; sidecars keep running.
     """
     running: Amounts = {}
     for container in spec.at("containers").items():
-        _add(running, _own(container.at("resources")))
+        _add(running, _container_requests(container.at("resources")))
     starting: Amounts = {}
     sidecars: Amounts = {}
     for container in spec.at("initContainers").items():
-        own = _own(container.at("resources"))
+        own = _container_requests(container.at("resources"))
         if container.at("restartPolicy").text() == "Always":
             _add(sidecars, own)
-            _raise_to(starting, sidecars)
+            _take_max(starting, sidecars)
         else:
             _add(own, sidecars)
-            _raise_to(starting, own)
+            _take_max(starting, own)
     _add(running, sidecars)
-    _raise_to(running, starting)
-    running |= _of_whole_pod(spec.at("resources"), running)
+    _take_max(running, starting)
+    running |= _pod_level_requests(spec.at("resources"), running)
     _add(running, amounts(spec.at("overhead")))
     return {resource: min(amount, REQUEST_MAX) for resource, amount in running.items() if amount}
 
 
-def _own(resources: Field) -> Amounts:
-    """A container's requests; a limit without a request is one too, as the API server has it."""
+def _container_requests(resources: Field) -> Amounts:
+    """A container's requests; a limit without a request is a request too, as in the API server."""
     return amounts(resources.at("limits")) | amounts(resources.at("requests"))
 
 
-def _of_whole_pod(resources: Field, containers: Amounts) -> Amounts:
-    """Requests stated for the pod as a whole, which stand above the sum of its containers."""
+def _pod_level_requests(resources: Field, containers: Amounts) -> Amounts:
+    """Pod-level requests, which override the sum of the containers."""
     limits = amounts(resources.at("limits"))
     defaults = {resource: amount for resource, amount in limits.items() if resource not in containers}
     stated = defaults | amounts(resources.at("requests"))
@@ -109,6 +109,6 @@ def _add(total: Amounts, more: Mapping[str, int]) -> None:
         total[resource] = total.get(resource, 0) + amount
 
 
-def _raise_to(total: Amounts, floor: Mapping[str, int]) -> None:
-    for resource, amount in floor.items():
+def _take_max(total: Amounts, other: Mapping[str, int]) -> None:
+    for resource, amount in other.items():
         total[resource] = max(total.get(resource, 0), amount)

@@ -1,4 +1,4 @@
-"""What a pod's spec asks of a node, read off the wire into one value that equal pods share."""
+"""The scheduling-relevant part of a pod spec, as values that equal pods share."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from bayplan.model.pod_spec import (
     TopologySpread,
 )
 
-CPU_UNSAID, MEMORY_UNSAID = "100m", str(200 << 20)
-"""What a container that does not say is taken to use, as far as nodes are ranked."""
+DEFAULT_CPU, DEFAULT_MEMORY = "100m", str(200 << 20)
+"""Requests that scoring assumes for containers without any, as kube-scheduler does."""
 
 
-def pod_wants(pod: PodWire, company: Selector | None = None) -> PodSpec:
-    """All that scheduling needs to know of a pod; `company` is whom its services and owner put it with."""
+def pod_spec(pod: PodWire, company: Selector | None = None) -> PodSpec:
+    """The pod spec as scheduling uses it; `company` selects the pods of its services and owner."""
     spec, status = pod.spec, pod.status
     return PodSpec(
         pod_shape(pod, company),
@@ -56,7 +56,7 @@ def pod_wants(pod: PodWire, company: Selector | None = None) -> PodSpec:
 
 
 def pod_shape(pod: PodWire, company: Selector | None = None) -> PodSignature:
-    """What decides where a pod fits."""
+    """The part of a pod spec that decides on which nodes the pod fits."""
     spec, meta = pod.spec, pod.metadata
     namespace, labels = meta.namespace or "default", meta.labels or {}
     amounts = pod_amounts(spec)
@@ -64,11 +64,11 @@ def pod_shape(pod: PodWire, company: Selector | None = None) -> PodSignature:
         namespace=namespace,
         labels=tuple(sorted(labels.items())),
         amounts=tuple(sorted((name, amount) for name, amount in amounts.items() if amount)),
-        weighs=_weighs(spec, amounts),
+        weighs=_scoring_requests(spec, amounts),
         rules=wire_rules(spec),
         node=spec.node_name or "",
         ports=tuple(dict.fromkeys(_ports(spec))),
-        neighbours=_neighbours(spec, namespace, labels),
+        neighbours=_pod_affinity(spec, namespace, labels),
         spread=tuple(_spread(one, labels) for one in spec.topology_spread_constraints or ()),
         company=company,
         images=tuple(image_name(one.image or "") for one in _containers(spec)),
@@ -79,30 +79,32 @@ def pod_shape(pod: PodWire, company: Selector | None = None) -> PodSignature:
 
 
 def selector(wire: LabelSelector | None) -> Selector:
-    """A label selector. Absent it selects nothing, empty it selects everything."""
+    """A label selector. A missing one selects nothing, an empty one everything."""
     if wire is None:
         return NOTHING
-    found = [Requirement(key, "In", (value,)) for key, value in sorted((wire.match_labels or {}).items())]
-    found += [_requirement(one) for one in wire.match_expressions or ()]
-    return Selector(tuple(found)) if found else EVERYTHING
+    requirements = [
+        Requirement(key, "In", (value,)) for key, value in sorted((wire.match_labels or {}).items())
+    ]
+    requirements += [_requirement(one) for one in wire.match_expressions or ()]
+    return Selector(tuple(requirements)) if requirements else EVERYTHING
 
 
 def company_of(
     labels: Mapping[str, str], services: Iterable[Mapping[str, str] | None], owner: Selector | None = None
 ) -> Selector | None:
-    """The pods that one belongs with: those its services select and its owner looks after."""
+    """The default spread selector of a pod: the pods that its services and its owner select; None if none."""
     merged: dict[str, str] = {}
-    for wanted in services:
-        if wanted is not None and wanted.items() <= labels.items():
-            merged |= wanted
-    found = Selector(tuple(Requirement(key, "In", (value,)) for key, value in sorted(merged.items())))
+    for service in services:
+        if service is not None and service.items() <= labels.items():
+            merged |= service
+    combined = Selector(tuple(Requirement(key, "In", (value,)) for key, value in sorted(merged.items())))
     if owner is not None and owner.requirements is not None:
-        found = found.narrowed(owner.requirements)
-    return found if found.requirements else None
+        combined = combined.narrowed(owner.requirements)
+    return combined if combined.requirements else None
 
 
 def wire_rules(spec: PodSpecWire) -> NodeRules:
-    """What a pod says about nodes."""
+    """The node constraints of a pod."""
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     required = affinity.required if affinity is not None else None
     preferred = affinity.preferred if affinity is not None else None
@@ -115,14 +117,14 @@ def wire_rules(spec: PodSpecWire) -> NodeRules:
 
 
 def node_term(wire: NodeTerm) -> NodeSelectorTerm:
-    """Requirements on one node."""
+    """A node selector term."""
     labels = [_requirement(one) for one in wire.match_expressions or ()]
     fields = [_requirement(one, on_field=True) for one in wire.match_fields or ()]
     return NodeSelectorTerm(tuple(labels + fields))
 
 
 def image_name(name: str) -> str:
-    """An image's name, with the tag that goes without saying."""
+    """An image name, with the default tag if it has none."""
     return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
 
 
@@ -140,71 +142,75 @@ def _containers(spec: PodSpecWire) -> Iterator[ContainerWire]:
 
 
 def _ports(spec: PodSpecWire) -> Iterator[HostPort]:
-    """Ports of the node that are held for as long as the pod runs: not those of passing init containers."""
-    lasting = [one for one in spec.init_containers or () if one.restart_policy == "Always"]
-    for container in (*lasting, *(spec.containers or ())):
+    """Host ports that are in use while the pod runs: those of containers and sidecars."""
+    sidecars = [one for one in spec.init_containers or () if one.restart_policy == "Always"]
+    for container in (*sidecars, *(spec.containers or ())):
         for port in container.ports or ():
             if port.host_port:
                 yield HostPort(port.host_port, port.protocol or "TCP", port.host_ip or ANY_ADDRESS)
 
 
-def _weighs(spec: PodSpecWire, amounts: Mapping[str, int]) -> tuple[int, int]:
-    silent = any(not _says_all(one) for one in _containers(spec))
-    if silent:
-        full = msgspec.structs.replace(
+def _scoring_requests(spec: PodSpecWire, amounts: Mapping[str, int]) -> tuple[int, int]:
+    incomplete = any(not _has_all_requests(one) for one in _containers(spec))
+    if incomplete:
+        completed = msgspec.structs.replace(
             spec,
-            containers=[_filled(one) for one in spec.containers or ()],
-            init_containers=[_filled(one) for one in spec.init_containers or ()],
+            containers=[_with_default_requests(one) for one in spec.containers or ()],
+            init_containers=[_with_default_requests(one) for one in spec.init_containers or ()],
         )
-        amounts = pod_amounts(full)
+        amounts = pod_amounts(completed)
     return amounts.get("cpu", 0), amounts.get("memory", 0)
 
 
-def _says_all(container: ContainerWire) -> bool:
+def _has_all_requests(container: ContainerWire) -> bool:
     resources = container.resources or ContainerResources()
-    said = (resources.limits or {}).keys() | (resources.requests or {}).keys()
-    return "cpu" in said and "memory" in said
+    names = (resources.limits or {}).keys() | (resources.requests or {}).keys()
+    return "cpu" in names and "memory" in names
 
 
-def _filled(container: ContainerWire) -> ContainerWire:
+def _with_default_requests(container: ContainerWire) -> ContainerWire:
     resources = container.resources or ContainerResources()
-    unsaid: dict[str, str | int | float] = {"cpu": CPU_UNSAID, "memory": MEMORY_UNSAID}
-    said = unsaid | (resources.limits or {}) | (resources.requests or {})
-    return msgspec.structs.replace(container, resources=ContainerResources(requests=said))
+    defaults: dict[str, str | int | float] = {"cpu": DEFAULT_CPU, "memory": DEFAULT_MEMORY}
+    requests = defaults | (resources.limits or {}) | (resources.requests or {})
+    return msgspec.structs.replace(container, resources=ContainerResources(requests=requests))
 
 
-def _neighbours(spec: PodSpecWire, namespace: str, labels: Mapping[str, str]) -> PodAffinity:
+def _pod_affinity(spec: PodSpecWire, namespace: str, labels: Mapping[str, str]) -> PodAffinity:
     if spec.affinity is None:
         return PodAffinity()
-    near = spec.affinity.pod_affinity or PodAffinityWire()
-    apart = spec.affinity.pod_anti_affinity or PodAffinityWire()
+    affinity = spec.affinity.pod_affinity or PodAffinityWire()
+    anti_affinity = spec.affinity.pod_anti_affinity or PodAffinityWire()
 
     def term(wire: PodTerm) -> PodAffinityTerm:
-        return _neighbour_term(wire, namespace, labels)
+        return _affinity_term(wire, namespace, labels)
 
     return PodAffinity(
-        near=tuple(term(one) for one in near.required or ()),
-        apart=tuple(term(one) for one in apart.required or ()),
-        rather_near=tuple((one.weight, term(one.pod_affinity_term)) for one in near.preferred or ()),
-        rather_apart=tuple((one.weight, term(one.pod_affinity_term)) for one in apart.preferred or ()),
+        near=tuple(term(one) for one in affinity.required or ()),
+        apart=tuple(term(one) for one in anti_affinity.required or ()),
+        rather_near=tuple((one.weight, term(one.pod_affinity_term)) for one in affinity.preferred or ()),
+        rather_apart=tuple(
+            (one.weight, term(one.pod_affinity_term)) for one in anti_affinity.preferred or ()
+        ),
     )
 
 
-def _neighbour_term(wire: PodTerm, namespace: str, labels: Mapping[str, str]) -> PodAffinityTerm:
+def _affinity_term(wire: PodTerm, namespace: str, labels: Mapping[str, str]) -> PodAffinityTerm:
     namespaces = tuple(sorted(wire.namespaces or ()))
     if not namespaces and wire.namespace_selector is None:
         namespaces = (namespace,)
-    wanted = selector(wire.label_selector).narrowed(
+    selected = selector(wire.label_selector).narrowed(
         (
-            *_as_own(wire.match_label_keys, labels, "In"),
-            *_as_own(wire.mismatch_label_keys, labels, "NotIn"),
+            *_own_label_values(wire.match_label_keys, labels, "In"),
+            *_own_label_values(wire.mismatch_label_keys, labels, "NotIn"),
         )
     )
-    return PodAffinityTerm(wire.topology_key, wanted, namespaces, selector(wire.namespace_selector))
+    return PodAffinityTerm(wire.topology_key, selected, namespaces, selector(wire.namespace_selector))
 
 
-def _as_own(keys: list[str] | None, labels: Mapping[str, str], operator: str) -> Iterator[Requirement]:
-    """The pod's own values of some labels, as requirements on others. Labels it lacks ask for nothing."""
+def _own_label_values(
+    keys: list[str] | None, labels: Mapping[str, str], operator: str
+) -> Iterator[Requirement]:
+    """The pod's own values of label keys, as requirements on other pods. Missing labels require nothing."""
     for key in keys or ():
         if key in labels:
             yield Requirement(key, operator, (labels[key],))
@@ -214,7 +220,9 @@ def _spread(wire: SpreadConstraint, labels: Mapping[str, str]) -> TopologySpread
     return TopologySpread(
         key=wire.topology_key,
         max_skew=wire.max_skew,
-        selector=selector(wire.label_selector).narrowed(_as_own(wire.match_label_keys, labels, "In")),
+        selector=selector(wire.label_selector).narrowed(
+            _own_label_values(wire.match_label_keys, labels, "In")
+        ),
         must=wire.when_unsatisfiable == "DoNotSchedule",
         min_domains=wire.min_domains or 1,
         heed_affinity=wire.node_affinity_policy != "Ignore",
@@ -243,7 +251,7 @@ def _disks(volume: VolumeWire) -> Iterator[Disk]:
 
 
 def _disk_names(kind: str, disk: InlineDisk) -> list[str]:
-    """What conflicts is one name: an image of one pool is the same disk through any monitor two share."""
+    """The names under which a disk conflicts: an RBD image is the same disk through any shared monitor."""
     match kind:
         case "gce":
             return [disk.pd_name]

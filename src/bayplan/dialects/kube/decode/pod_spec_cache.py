@@ -1,4 +1,4 @@
-"""Shapes of pods, worked out once for pods that are made alike: most pods of a cluster are."""
+"""A cache of pod signatures: most pods of a cluster are created from few templates."""
 
 from __future__ import annotations
 
@@ -11,61 +11,61 @@ from bayplan.dialects.kube.decode.pod_spec import pod_shape
 from bayplan.dialects.kube.decode.wire import PodWire, pod_amounts
 from bayplan.model.pod_spec import Labels, PodSignature, Selector
 
-REMEMBERED_MAX = 8192
+CACHED_MAX = 8192
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 @dataclass(slots=True)
 class PodSpecTemplate:
-    """What pods made alike have in common, and the shapes of it by labels, node selector and company."""
+    """What pods of one template share, and their signatures by labels, node selector and spread selector."""
 
-    shape: PodSignature
+    signature: PodSignature
     amounts: Mapping[str, int]
-    shapes: dict[tuple[Labels, Labels, Selector | None], PodSignature] = field(default_factory=dict)
+    signatures: dict[tuple[Labels, Labels, Selector | None], PodSignature] = field(default_factory=dict)
 
 
 class PodSpecCache:
-    """Remembers what was worked out, and begins anew when that gets too much."""
+    """Caches signatures by template; it is cleared when it grows too large."""
 
     def __init__(self) -> None:
         self.moulds: dict[bytes, PodSpecTemplate] = {}
         self.remembered = 0
 
     def of(self, pod: PodWire, company: Selector | None = None) -> tuple[PodSignature, Mapping[str, int]]:
-        """The shape and the amounts of a pod. Where it runs is no part of its shape."""
-        mould = self._mould(pod)
+        """The signature and the requests of a pod. The node it is bound to is not part of the signature."""
+        template = self._template(pod)
         labels = tuple(sorted((pod.metadata.labels or {}).items()))
-        chosen = tuple(sorted((pod.spec.node_selector or {}).items()))
-        shape = mould.shapes.get((labels, chosen, company))
-        if shape is None:
-            rules = replace(mould.shape.rules, selector=chosen)
-            shape = replace(mould.shape, labels=labels, rules=rules, company=company)
-            mould.shapes[labels, chosen, company] = shape
+        node_selector = tuple(sorted((pod.spec.node_selector or {}).items()))
+        signature = template.signatures.get((labels, node_selector, company))
+        if signature is None:
+            rules = replace(template.signature.rules, selector=node_selector)
+            signature = replace(template.signature, labels=labels, rules=rules, company=company)
+            template.signatures[labels, node_selector, company] = signature
             self._count()
-        return shape, mould.amounts
+        return signature, template.amounts
 
-    def _mould(self, pod: PodWire) -> PodSpecTemplate:
+    def _template(self, pod: PodWire) -> PodSpecTemplate:
         spec, meta = pod.spec, pod.metadata
-        telling: list[object] = [
+        fields: list[object] = [
             meta.namespace, spec.containers, spec.init_containers, spec.overhead, spec.resources,
             spec.affinity, spec.tolerations, spec.topology_spread_constraints, spec.volumes,
             pod.status.qos_class,
-        ]  # fmt: skip  # pods that were told their host differ in nothing but the node selector
+        ]  # fmt: skip  # pods that differ only in the node selector share a template
         if spec.affinity is not None or spec.topology_spread_constraints:
-            telling.append(meta.labels)  # its terms may speak of its own labels
+            fields.append(meta.labels)  # terms may refer to the pod's own labels
         if any(volume.ephemeral is not None for volume in spec.volumes or ()):
-            telling += [meta.name, meta.uid]  # its claims are its own
-        key = _encode(telling)
-        mould = self.moulds.get(key)
-        if mould is None:
-            anywhere = msgspec.structs.replace(spec, node_name=None, node_selector=None)
-            free = msgspec.structs.replace(pod, spec=anywhere)
-            mould = self.moulds[key] = PodSpecTemplate(pod_shape(free), pod_amounts(spec))
+            fields += [meta.name, meta.uid]  # ephemeral claims belong to one pod
+        key = _encode(fields)
+        template = self.moulds.get(key)
+        if template is None:
+            unbound_spec = msgspec.structs.replace(spec, node_name=None, node_selector=None)
+            unbound = msgspec.structs.replace(pod, spec=unbound_spec)
+            template = self.moulds[key] = PodSpecTemplate(pod_shape(unbound), pod_amounts(spec))
             self._count()
-        return mould
+        return template
 
     def _count(self) -> None:
         self.remembered += 1
-        if self.remembered > REMEMBERED_MAX:
+        if self.remembered > CACHED_MAX:
             self.moulds, self.remembered = {}, 0

@@ -1,4 +1,4 @@
-"""What a watch event on a node or pod means for scheduling, so that the rest can be passed over."""
+"""Which watch events of nodes and pods matter for scheduling; the others are ignored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bayplan.dialects.kube.fields.reader import Field
 
 
 class NodeChange(IntFlag):
-    """What differs between two states of a node. Nothing means: no reason to look again."""
+    """What differs between two states of a node. NOTHING: the update is irrelevant for scheduling."""
 
     NOTHING = 0
     ALLOCATABLE = 1
@@ -23,32 +23,32 @@ class NodeChange(IntFlag):
 
 
 def node_changes(old: Field, new: Field) -> NodeChange:
-    """What an update changed; heartbeats, images and versions do not count."""
-    found = NodeChange.NOTHING
-    for change, look in _LOOKS.items():
-        if look(old) != look(new):
-            found |= change
-    return found
+    """What an update changed; heartbeats, images and versions are ignored."""
+    changes = NodeChange.NOTHING
+    for change, read in _READERS.items():
+        if read(old) != read(new):
+            changes |= change
+    return changes
 
 
 def pod_arrival_counts(pod: Field) -> bool:
-    """Whether a pod seen for the first time takes room."""
+    """Whether a new pod uses resources."""
     return holds_capacity(pod)
 
 
 def pod_removal_counts(pod: Field) -> bool:
-    """Whether a removed pod may have freed room.
+    """Whether a removed pod may have freed resources.
 
-    Its phase says nothing: the update that reported its end may have been missed.
+    Its phase is ignored: the update that reported its end may have been missed.
     """
     return bool(node_name(pod))
 
 
 def pod_update_counts(old: Field, new: Field) -> bool:
-    """Whether an update changed what the pod takes, or from which node."""
-    held, holds = holds_capacity(old), holds_capacity(new)
-    if not (held and holds):
-        return held != holds
+    """Whether an update changed the usage of a pod, or its node."""
+    used, uses = holds_capacity(old), holds_capacity(new)
+    if not (used and uses):
+        return used != uses
     return node_name(old) != node_name(new) or pod_requests(old.at("spec")) != pod_requests(new.at("spec"))
 
 
@@ -57,7 +57,7 @@ def _condition_states(node: Field) -> dict[str, str]:
     return {condition.at("type").text(): condition.at("status").text() for condition in conditions}
 
 
-_LOOKS: dict[NodeChange, Callable[[Field], object]] = {
+_READERS: dict[NodeChange, Callable[[Field], object]] = {
     NodeChange.ALLOCATABLE: lambda node: amounts(node.at("status", "allocatable")),
     NodeChange.LABELS: lambda node: node.at("metadata", "labels").texts(),
     NodeChange.TAINTS: lambda node: node.at("spec", "taints").value or [],

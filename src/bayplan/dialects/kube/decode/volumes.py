@@ -1,4 +1,4 @@
-"""Claims, volumes, storage classes and what attaches to nodes, as the API server sends them and as values."""
+"""Claims, volumes, storage classes and CSI limits, as the API server sends them and as values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BLOCK = "Block"
 
 
 class ClaimSpec(Struct, frozen=True):
-    """What is claimed."""
+    """The spec of a PersistentVolumeClaim."""
 
     volume_name: str | None = None
     storage_class_name: str | None = None
@@ -39,7 +39,7 @@ class ClaimSpec(Struct, frozen=True):
 
 
 class Phase(Struct, frozen=True):
-    """How it fares."""
+    """The status of a claim or volume."""
 
     phase: str | None = None
 
@@ -53,27 +53,27 @@ class ClaimWire(Struct, frozen=True):
 
 
 class ClaimRef(Struct, frozen=True):
-    """Whom a volume is meant for."""
+    """The claim that a volume is bound to or reserved for."""
 
     namespace: str = ""
     name: str = ""
 
 
 class CsiSource(Struct, frozen=True):
-    """A driver's name for a volume."""
+    """The CSI driver and handle of a volume."""
 
     driver: str = ""
     volume_handle: str = ""
 
 
 class VolumeAffinity(Struct, frozen=True):
-    """Who reaches a volume."""
+    """The nodes that can access a volume."""
 
     required: NodeTerms | None = None
 
 
 class VolumeSpec(Struct, frozen=True):
-    """What a volume is."""
+    """The spec of a PersistentVolume."""
 
     capacity: dict[str, str | int | float] | None = None
     storage_class_name: str | None = None
@@ -94,7 +94,7 @@ class PersistentVolumeWire(Struct, frozen=True):
 
 
 class TopologyTerm(Struct, frozen=True):
-    """Nodes that a class may make volumes for."""
+    """Nodes for which a storage class may provision volumes."""
 
     match_label_expressions: list[RequirementWire] | None = None
 
@@ -109,26 +109,26 @@ class StorageClassWire(Struct, frozen=True):
 
 
 class DriverLimit(Struct, frozen=True):
-    """How many volumes attach."""
+    """The number of volumes that can be attached."""
 
     count: int | None = None
 
 
 class DriverWire(Struct, frozen=True):
-    """A driver that a node has."""
+    """A CSI driver on a node."""
 
     name: str = ""
     allocatable: DriverLimit | None = None
 
 
 class CsiNodeSpec(Struct, frozen=True):
-    """The drivers of a node."""
+    """The CSI drivers of a node."""
 
     drivers: list[DriverWire] | None = None
 
 
 class CsiNodeWire(Struct, frozen=True):
-    """A CSINode, named as its node."""
+    """A CSINode; it has the name of its node."""
 
     metadata: Metadata = Metadata()
     spec: CsiNodeSpec = CsiNodeSpec()
@@ -146,12 +146,12 @@ class StoreRoomWire(Struct, frozen=True):
 
 CLAIMS = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", wire=ClaimWire)
 VOLUMES = Kind("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False, wire=PersistentVolumeWire)
-GROUP = "storage.k8s.io"  # a cluster may do without
+GROUP = "storage.k8s.io"  # optional in a cluster
 CLASSES = Kind(
     GROUP, "v1", "StorageClass", "storageclasses", namespaced=False, wire=StorageClassWire, optional=True
 )
 CSI_NODES = Kind(GROUP, "v1", "CSINode", "csinodes", namespaced=False, wire=CsiNodeWire, optional=True)
-STORE_ROOMS = Kind(
+STORAGE_CAPACITIES = Kind(
     GROUP, "v1", "CSIStorageCapacity", "csistoragecapacities", wire=StoreRoomWire, optional=True
 )
 
@@ -159,21 +159,21 @@ STORE_ROOMS = Kind(
 def claim_of(wire: ClaimWire) -> VolumeClaim:
     """A claim as a value."""
     meta, spec = wire.metadata, wire.spec
-    notes = meta.annotations or {}
+    annotations = meta.annotations or {}
     owners = [owner.uid for owner in meta.owner_references or () if owner.kind == "Pod" and owner.controller]
     volume = spec.volume_name or ""
     return VolumeClaim(
         namespace=meta.namespace or "default",
         name=meta.name,
-        storage_class=notes.get(OLD_CLASS, spec.storage_class_name or ""),
+        storage_class=annotations.get(OLD_CLASS, spec.storage_class_name or ""),
         volume=volume,
-        bound=bool(volume) and BOUND in notes,
+        bound=bool(volume) and BOUND in annotations,
         size=_size((spec.resources or ContainerResources()).requests),
         modes=tuple(spec.access_modes or ()),
         block=spec.volume_mode == BLOCK,
         selector=selector(spec.selector) if spec.selector is not None else None,
         attributes=spec.volume_attributes_class_name or "",
-        selected_node=notes.get(SELECTED_NODE, ""),
+        selected_node=annotations.get(SELECTED_NODE, ""),
         lost=wire.status.phase == "Lost",
         leaving=meta.deletion_timestamp is not None,
         owner=owners[0] if owners else "",
@@ -213,7 +213,7 @@ def class_of(wire: StorageClassWire) -> StorageClass:
 
 
 def limits_of(wire: CsiNodeWire) -> Mapping[str, int]:
-    """How many volumes of each driver a node takes; drivers without a limit are left out."""
+    """The attach limit of each driver of a node; drivers without a limit are left out."""
     drivers: Iterable[DriverWire] = wire.spec.drivers or ()
     return {
         driver.name: driver.allocatable.count
@@ -223,7 +223,7 @@ def limits_of(wire: CsiNodeWire) -> Mapping[str, int]:
 
 
 def store_room_of(wire: StoreRoomWire) -> StorageCapacity:
-    """How much room a driver says there is."""
+    """A CSIStorageCapacity as a value."""
     largest = wire.maximum_volume_size if wire.maximum_volume_size is not None else wire.capacity
     return StorageCapacity(
         wire.storage_class_name,
@@ -233,16 +233,16 @@ def store_room_of(wire: StoreRoomWire) -> StorageCapacity:
 
 
 def claim_write(claim: ClaimKey, uid: str, node: str) -> Write:
-    """Tell a claim on which node its volume is needed, so that one is made there."""
+    """Set the selected node of a claim, so that its volume is provisioned there."""
     body = {"metadata": {"annotations": {SELECTED_NODE: node}}}
     return Write(Verb.MERGE_PATCH, CLAIMS, *claim, body, uid=uid)
 
 
 def volume_write(volume: str, version: str, claim: ClaimKey, uid: str) -> Write:
-    """Tell a volume which claim it is for, unless it changed since."""
+    """Bind a volume to a claim, unless the volume changed since."""
     namespace, name = claim
-    meant = {"apiVersion": "v1", "kind": CLAIMS.kind, "namespace": namespace, "name": name, "uid": uid}
-    body = {"metadata": {"annotations": {BOUND_BY_US: "yes"}}, "spec": {"claimRef": meant}}
+    claim_ref = {"apiVersion": "v1", "kind": CLAIMS.kind, "namespace": namespace, "name": name, "uid": uid}
+    body = {"metadata": {"annotations": {BOUND_BY_US: "yes"}}, "spec": {"claimRef": claim_ref}}
     return Write(Verb.MERGE_PATCH, VOLUMES, "", volume, body, version=version)
 
 
@@ -259,7 +259,7 @@ def _size(amounts: Mapping[str, str | int | float] | None) -> int:
 
 
 def _bytes(value: str | int | float) -> int:
-    """A size in bytes; one that cannot be read is larger than any volume."""
+    """A size in bytes; an invalid one is larger than any volume."""
     try:
         return max(0, amount(STORAGE, value))
     except ValueError:

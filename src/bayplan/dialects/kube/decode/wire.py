@@ -1,4 +1,4 @@
-"""Nodes and pods as the API server sends them: only the fields we read, decoded straight into structs."""
+"""Nodes and pods as the API server sends them: only the fields that we read, decoded into structs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 class Struct(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
-    """Plain data: never part of a cycle, so the garbage collector need not look."""
+    """Plain data: never part of a reference cycle, so that the garbage collector can ignore it."""
 
 
 class OwnerReference(Struct, frozen=True):
-    """Who made the object."""
+    """An owner of an object."""
 
     api_version: str = ""
     kind: str = ""
@@ -31,7 +31,7 @@ class OwnerReference(Struct, frozen=True):
 
 
 class Metadata(Struct, frozen=True):
-    """What every object says of itself."""
+    """The metadata of an object."""
 
     name: str = ""
     namespace: str | None = None
@@ -53,7 +53,7 @@ class TaintWire(Struct, frozen=True):
 
 
 class ConditionWire(Struct, frozen=True):
-    """The state of one aspect."""
+    """A condition of a node."""
 
     type: str = ""
     status: str = ""
@@ -61,21 +61,21 @@ class ConditionWire(Struct, frozen=True):
 
 
 class NodeSpecWire(Struct, frozen=True):
-    """What an administrator set."""
+    """The spec of a Node."""
 
     unschedulable: bool | None = None
     taints: list[TaintWire] | None = None
 
 
 class ImageWire(Struct, frozen=True):
-    """An image that a node has, by all its names."""
+    """A container image on a node, with all its names."""
 
     names: list[str] | None = None
     size_bytes: int | None = None
 
 
 class NodeStatusWire(Struct, frozen=True):
-    """What the node reports."""
+    """The status of a Node."""
 
     allocatable: dict[str, str | int | float] | None = None
     conditions: list[ConditionWire] | None = None
@@ -91,14 +91,14 @@ class NodeWire(Struct, frozen=True):
 
 
 class ContainerResources(Struct, frozen=True):
-    """What a container asks for."""
+    """Requests and limits of a container or pod."""
 
     requests: dict[str, str | int | float] | None = None
     limits: dict[str, str | int | float] | None = None
 
 
 class Port(Struct, frozen=True):
-    """A port of a container, and perhaps of its node."""
+    """A container port, and its host port if it has one."""
 
     host_port: int | None = None
     protocol: str | None = None
@@ -116,13 +116,13 @@ class ContainerWire(Struct, frozen=True):
 
 
 class SchedulingGate(Struct, frozen=True):
-    """A reason not to schedule the pod yet."""
+    """A scheduling gate of a pod."""
 
     name: str = ""
 
 
 class RequirementWire(Struct, frozen=True):
-    """A test of one label."""
+    """A label selector requirement."""
 
     key: str = ""
     operator: str = ""
@@ -130,41 +130,41 @@ class RequirementWire(Struct, frozen=True):
 
 
 class LabelSelector(Struct, frozen=True):
-    """Objects by their labels."""
+    """A label selector."""
 
     match_labels: dict[str, str] | None = None
     match_expressions: list[RequirementWire] | None = None
 
 
 class NodeTerm(Struct, frozen=True):
-    """Nodes by labels and fields."""
+    """A node selector term."""
 
     match_expressions: list[RequirementWire] | None = None
     match_fields: list[RequirementWire] | None = None
 
 
 class NodeTerms(Struct, frozen=True):
-    """Alternatives."""
+    """Node selector terms, of which one must match."""
 
     node_selector_terms: list[NodeTerm] | None = None
 
 
 class WeightedNodeTerm(Struct, frozen=True):
-    """Nodes that are liked."""
+    """A preferred node selector term."""
 
     weight: int = 0
     preference: NodeTerm = NodeTerm()
 
 
 class NodeAffinityWire(Struct, frozen=True):
-    """Nodes that are needed, and nodes that are liked."""
+    """Required and preferred node affinity."""
 
     required: NodeTerms | None = msgspec.field(default=None, name=REQUIRED)
     preferred: list[WeightedNodeTerm] | None = msgspec.field(default=None, name=PREFERRED)
 
 
 class PodTerm(Struct, frozen=True):
-    """Other pods, and how near is near."""
+    """A pod affinity term."""
 
     topology_key: str = ""
     label_selector: LabelSelector | None = None
@@ -175,21 +175,21 @@ class PodTerm(Struct, frozen=True):
 
 
 class WeightedPodTerm(Struct, frozen=True):
-    """Pods that are liked, or disliked."""
+    """A preferred pod affinity term."""
 
     weight: int = 0
     pod_affinity_term: PodTerm = PodTerm()
 
 
 class PodAffinityWire(Struct, frozen=True):
-    """Pods to be near to, or apart from."""
+    """Required and preferred pod affinity or anti-affinity."""
 
     required: list[PodTerm] | None = msgspec.field(default=None, name=REQUIRED)
     preferred: list[WeightedPodTerm] | None = msgspec.field(default=None, name=PREFERRED)
 
 
 class AffinityWire(Struct, frozen=True):
-    """Where a pod belongs."""
+    """Node and pod affinity of a pod."""
 
     node_affinity: NodeAffinityWire | None = None
     pod_affinity: PodAffinityWire | None = None
@@ -197,7 +197,7 @@ class AffinityWire(Struct, frozen=True):
 
 
 class TolerationWire(Struct, frozen=True):
-    """Consent to taints."""
+    """A toleration."""
 
     key: str | None = None
     operator: str | None = None
@@ -206,7 +206,7 @@ class TolerationWire(Struct, frozen=True):
 
 
 class SpreadConstraint(Struct, frozen=True):
-    """How evenly pods are to lie."""
+    """A topology spread constraint."""
 
     max_skew: int = 1
     topology_key: str = ""
@@ -219,13 +219,13 @@ class SpreadConstraint(Struct, frozen=True):
 
 
 class ClaimSource(Struct, frozen=True):
-    """A volume that was claimed."""
+    """A volume from a PersistentVolumeClaim."""
 
     claim_name: str = ""
 
 
 class InlineDisk(Struct, frozen=True):
-    """A disk named in the pod itself, of one of four makes."""
+    """A disk named in the pod itself: GCE, AWS, iSCSI or RBD."""
 
     pd_name: str = ""
     volume_id: str = msgspec.field(default="", name="volumeID")
@@ -237,7 +237,7 @@ class InlineDisk(Struct, frozen=True):
 
 
 class OwnVolume(Struct, frozen=True):
-    """A volume made for one pod; of what it is like nothing is read."""
+    """A generic ephemeral volume; its claim template is not read."""
 
 
 class VolumeWire(Struct, frozen=True):
@@ -253,7 +253,7 @@ class VolumeWire(Struct, frozen=True):
 
 
 class WorkloadRef(Struct, frozen=True):
-    """The gang of a pod in v1alpha1: a group of a Workload, in as many copies as there are keys."""
+    """The gang of a pod in v1alpha1: a group of a Workload, replicated by key."""
 
     name: str = ""
     pod_group: str = ""
@@ -267,7 +267,7 @@ class SchedulingGroup(Struct, frozen=True):
 
 
 class PodSpecWire(Struct, frozen=True):
-    """What a pod asks for."""
+    """The spec of a Pod."""
 
     node_name: str | None = None
     node_selector: dict[str, str] | None = None
@@ -289,7 +289,7 @@ class PodSpecWire(Struct, frozen=True):
 
 
 class PodConditionWire(Struct, frozen=True):
-    """The state of one aspect of a pod, and what was said about it."""
+    """A condition of a pod."""
 
     type: str = ""
     status: str = ""
@@ -298,7 +298,7 @@ class PodConditionWire(Struct, frozen=True):
 
 
 class PodStatusWire(Struct, frozen=True):
-    """How a pod fares."""
+    """The status of a Pod."""
 
     phase: str | None = None
     nominated_node_name: str | None = None
@@ -320,9 +320,9 @@ PODS_KIND = Kind("", "v1", "Pod", "pods", wire=PodWire)
 
 
 def amounts_of(resources: dict[str, str | int | float] | None) -> dict[str, int]:
-    """A resource list as whole numbers, none larger than what no machine has.
+    """A resource list as integers, bounded by an amount that no node has.
 
-    An amount that cannot be read is such a one, too: a pod that asks for it fits nowhere.
+    An invalid amount becomes that bound too: a pod that requests it fits on no node.
     """
     return {name: _bounded(name, value) for name, value in (resources or {}).items()}
 
@@ -340,34 +340,34 @@ def node_of(wire: NodeWire) -> Node:
     return Node(
         name=wire.metadata.name,
         labels=wire.metadata.labels or {},
-        allocatable=_offered(tuple((wire.status.allocatable or {}).items())),
+        allocatable=_allocatable(tuple((wire.status.allocatable or {}).items())),
         taints=tuple(Taint(t.key, t.value or "", t.effect) for t in wire.spec.taints or ()),
         ready=any(c.type == "Ready" and c.status == "True" for c in conditions),
         schedulable=not wire.spec.unschedulable,
     )
 
 
-@lru_cache(maxsize=256)  # machines of one model share the answer, which is then laid out once for all of them
-def _offered(resources: tuple[tuple[str, str | int | float], ...]) -> Mapping[str, int]:
-    """What a node has: less than the bound, so that a pod at the bound fits nowhere; unreadable: nothing."""
-    found: dict[str, int] = {}
+@lru_cache(maxsize=256)  # nodes of one model share the result
+def _allocatable(resources: tuple[tuple[str, str | int | float], ...]) -> Mapping[str, int]:
+    """The allocatable resources, below the bound: a pod at the bound never fits. Invalid amounts are 0."""
+    amounts: dict[str, int] = {}
     for name, value in resources:
         try:
-            found[name] = max(0, min(amount(name, value), ROOM_MAX - 1))
+            amounts[name] = max(0, min(amount(name, value), ROOM_MAX - 1))
         except ValueError:
-            found[name] = 0
-    return found
+            amounts[name] = 0
+    return amounts
 
 
 def pod_amounts(spec: PodSpecWire) -> dict[str, int]:
-    """What a pod takes at its most demanding moment, its own slot included."""
+    """The effective requests of a pod, including its `pods` slot."""
     running: dict[str, int] = {}
     for container in spec.containers or ():
-        _add(running, _asked(container))
+        _add(running, _requests(container))
     starting: dict[str, int] = {}
     sidecars: dict[str, int] = {}
     for container in spec.init_containers or ():
-        own = _asked(container)
+        own = _requests(container)
         if container.restart_policy == "Always":
             _add(sidecars, own)
             own = sidecars
@@ -385,7 +385,7 @@ def pod_amounts(spec: PodSpecWire) -> dict[str, int]:
     return {name: min(value, ROOM_MAX) for name, value in running.items()}
 
 
-def _asked(container: ContainerWire) -> dict[str, int]:
+def _requests(container: ContainerWire) -> dict[str, int]:
     if container.resources is None:
         return {}
     return amounts_of(container.resources.limits) | amounts_of(container.resources.requests)

@@ -1,4 +1,4 @@
-"""Binding a pod to a node, and telling people why a gang waits."""
+"""Bindings of pods to nodes, and Events."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ EVENTS = Kind("", "v1", "Event", "events")
 _NAME_LENGTH, _HASH_LENGTH = 200, 16
 
 
-def bind_write(action: Bind, notes: Mapping[str, str] | None = None) -> Write:
-    """The Binding that puts the pod on its node, if it is still the same pod; annotations go along."""
+def bind_write(action: Bind, annotations: Mapping[str, str] | None = None) -> Write:
+    """The Binding of a pod to its node, if the uid still matches; annotations are added to the pod."""
     key = action.pod.key
-    told = {"annotations": dict(notes)} if notes else {}
+    extra = {"annotations": dict(annotations)} if annotations else {}
     body = {
         "apiVersion": "v1",
         "kind": "Binding",
-        "metadata": {"name": key.name, "namespace": key.namespace, "uid": action.pod.uid, **told},
+        "metadata": {"name": key.name, "namespace": key.namespace, "uid": action.pod.uid, **extra},
         "target": {"apiVersion": "v1", "kind": "Node", "name": action.node},
     }
     return Write(Verb.CREATE, PODS_KIND, key.namespace, key.name, body, "binding", action.pod.uid, tag=action)
 
 
 def event_write(about: dict[str, Any], reason: str, message: str, kind: str, when: str) -> Write:
-    """An Event on an object, under a name the server completes."""
+    """An Event about an object; the server generates its name."""
     namespace = about.get("namespace") or "default"
     body = {
         "apiVersion": "v1",
@@ -49,9 +49,9 @@ def event_write(about: dict[str, Any], reason: str, message: str, kind: str, whe
 
 
 def event_once(about: dict[str, Any], reason: str, message: str, kind: str, when: str) -> Write:
-    """An Event whose name follows from what it says: whoever says it again finds that it was said."""
+    """An Event whose name is derived from its content, so that a repeated one already exists."""
     write = event_write(about, reason, message, kind, when)
-    said = "\n".join((about.get("uid", ""), reason, message))
-    name = f"{about['name'][:_NAME_LENGTH].rstrip('-.')}.{digest(said, _HASH_LENGTH)}"
+    content = "\n".join((about.get("uid", ""), reason, message))
+    name = f"{about['name'][:_NAME_LENGTH].rstrip('-.')}.{digest(content, _HASH_LENGTH)}"
     meta = {"name": name, "namespace": write.namespace}
     return replace(write, name=name, body={**write.body, "metadata": meta})

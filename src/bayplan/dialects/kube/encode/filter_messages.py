@@ -1,10 +1,10 @@
-"""Why a pod fits no node, in the words that Kubernetes users know."""
+"""Why a pod fits on no node, in the messages of kube-scheduler."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bayplan.dialects.kube.encode.numa_messages import sentence as of_zones
+from bayplan.dialects.kube.encode.numa_messages import sentence as numa_reason
 from bayplan.model.filter_failure import FilterFailure, FilterReason, Lack, PodError
 from bayplan.model.node import PODS
 from bayplan.model.numa import AlignmentTarget as ZoneCause
@@ -15,7 +15,7 @@ NO_HELP = "Preemption is not helpful for scheduling"
 NEVER_PREEMPTS = "not eligible due to preemptionPolicy=Never."
 NO_CLAIMS = "no new claims to deallocate"
 
-_CAUSES = {
+_REASONS = {
     FilterReason.OUTSIDE: "node(s) didn't satisfy plugin(s) [NodeAffinity]",
     FilterReason.CORDONED: "node(s) were unschedulable",
     FilterReason.OTHER_NODE: "node(s) didn't match the requested node name",
@@ -31,16 +31,18 @@ _CAUSES = {
     FilterReason.NO_STORE_ROOM: "node(s) did not have enough free storage",
     FilterReason.VOLUME_GONE: "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
     FilterReason.VOLUME_ZONE: "node(s) had no available volume zone",
-    FilterReason.SPREAD_LABEL: "node(s) didn't match pod topology spread constraints (missing required label)",
+    FilterReason.SPREAD_LABEL: "node(s) didn't match pod topology spread constraints"
+    " (missing required label)",
     FilterReason.SPREAD: "node(s) didn't match pod topology spread constraints",
     FilterReason.NOT_NEAR: "node(s) didn't match pod affinity rules",
     FilterReason.NOT_APART: "node(s) didn't match pod anti-affinity rules",
     FilterReason.UNWELCOME: "node(s) didn't satisfy existing pods anti-affinity rules",
 }
-_BARS = {
+_POD_ERRORS = {
     PodError.AFFINITY_CONFLICT: "pod affinity terms conflict",
     PodError.CLAIM_MISSING: 'persistentvolumeclaim "{}" not found',
-    PodError.CLAIM_AWAITED: 'waiting for ephemeral volume controller to create the persistentvolumeclaim "{}"',
+    PodError.CLAIM_AWAITED: "waiting for ephemeral volume controller to create the"
+    ' persistentvolumeclaim "{}"',
     PodError.CLAIM_LOST: 'persistentvolumeclaim "{}" bound to non-existent persistentvolume "{}"',
     PodError.CLAIM_LEAVING: 'persistentvolumeclaim "{}" is being deleted',
     PodError.CLAIM_UNBOUND: "pod has unbound immediate PersistentVolumeClaims",
@@ -50,36 +52,36 @@ _BARS = {
 
 
 def cause(lack: Lack) -> str:
-    """What one node lacks."""
-    found, resource = lack
-    if found is FilterReason.LACKING:
+    """Why one node does not fit."""
+    reason, resource = lack
+    if reason is FilterReason.LACKING:
         return "Too many pods" if resource == PODS else f"Insufficient {resource}"
-    if found is FilterReason.UNALIGNED:
-        return of_zones(ZoneCause(resource))
-    return _CAUSES[found]
+    if reason is FilterReason.UNALIGNED:
+        return numa_reason(ZoneCause(resource))
+    return _REASONS[reason]
 
 
 def bar(unfit: FilterFailure) -> str:
-    """What is wrong with the pod itself; nothing if nothing is."""
-    return _BARS[unfit.bar].format(*unfit.about) if unfit.bar is not None else ""
+    """What is wrong with the pod itself; empty if nothing is."""
+    return _POD_ERRORS[unfit.bar].format(*unfit.about) if unfit.bar is not None else ""
 
 
 def unavailable(unfit: FilterFailure, afterwards: str = "") -> str:
-    """How many nodes refuse a pod for what; `afterwards` says what became of making room."""
+    """How many nodes failed for which reason; `afterwards` is the result of preemption."""
     if not unfit.nodes:
         return NO_NODES
-    told = bar(unfit) or _counted({cause(lack): count for lack, count in unfit.counts.items()})
+    reasons = bar(unfit) or _counted({cause(lack): count for lack, count in unfit.counts.items()})
     sentence = f"0/{unfit.nodes} nodes are available:"
-    if told:
-        sentence += f" {told}."
+    if reasons:
+        sentence += f" {reasons}."
     return f"{sentence} {afterwards}" if afterwards else sentence
 
 
 def no_room_made(nodes: int, reasons: Mapping[str, int]) -> str:
-    """Why making others go would not help, by reason and number of nodes."""
+    """Why preemption does not help, by reason and number of nodes."""
     return f"preemption: 0/{nodes} nodes are available: {_counted(reasons)}."
 
 
 def _counted(reasons: Mapping[str, int]) -> str:
-    """Sorted as text, the numbers in front: that is how users know it."""
+    """Sorted as text with the numbers in front, as kube-scheduler does."""
     return ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))

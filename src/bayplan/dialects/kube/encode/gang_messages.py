@@ -1,4 +1,4 @@
-"""Why a gang or a pod waits, as sentences: first the words that Kubernetes users know, then what to do."""
+"""Why a gang or a pod is pending: kube-scheduler's messages first, then details and what to do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bayplan.dialects.kube.encode.filter_messages import (
     no_room_made,
     unavailable,
 )
-from bayplan.dialects.kube.encode.numa_messages import told as of_zones
+from bayplan.dialects.kube.encode.numa_messages import told as numa_details
 from bayplan.dialects.kube.gang.composite_groups import TOPOLOGIES
 from bayplan.dialects.kube.gang.objects import COMPOSITE, POD_GROUP, WORKLOAD
 from bayplan.model.assignment import Code, Misfit
@@ -26,71 +26,71 @@ from bayplan.model.gang import Ref
 from bayplan.model.scheduling_rejection import PreemptionSearchOutcome, RejectionReason, SchedulingRejection
 
 UNSCHEDULABLE, WAITING, ERROR = "Unschedulable", "WaitingForGang", "SchedulerError"
-UNSURE = (
-    "A place may exist all the same: not every combination was tried, because its pods differ or depend on "
-    "each other. Pods that are alike, without affinity or spread between them, are placed for certain."
+NOT_EXHAUSTIVE = (
+    "A placement may still exist: not all combinations were tried, because its pods differ or depend on "
+    "each other. For equal pods without affinity or spread constraints the search is exhaustive."
 )
 FAULTS = {RejectionReason.INTERNAL: INTERNAL_ERROR, RejectionReason.OUT_OF_TIME: OUT_OF_TIME}
-"""No node can help against these either."""
+"""Reasons of pods that no additional node can help."""
 Sentence = Callable[[Misfit], str]
 
 
 def reason(why: SchedulingRejection) -> str:
-    """The word for machines. Only pods that more nodes may help are unschedulable: autoscalers act on it."""
+    """The condition reason. Unschedulable only if more nodes may help: cluster autoscalers act on it."""
     if why.hindrance in FAULTS:
         return FAULTS[why.hindrance]
-    if why.hindrance is RejectionReason.FLAWED or _is_torn(why):
+    if why.hindrance is RejectionReason.FLAWED or _is_split(why):
         return ERROR
     return UNSCHEDULABLE if why.hindrance.was_tried else WAITING
 
 
-def _is_torn(why: SchedulingRejection) -> bool:
-    """Whether pods of it stand apart that had to be together: no node can mend that."""
+def _is_split(why: SchedulingRejection) -> bool:
+    """Whether bound pods are in different domains although one is required: no node can help."""
     return why.misfit is not None and why.misfit.code is Code.STALE_ASSIGNMENT
 
 
 def told(why: SchedulingRejection, gang: Ref, of_misfit: Sentence) -> str:
-    """What stands on a pod, and in its event."""
+    """The message in the condition of a pod and in its event."""
     match why.hindrance:
         case RejectionReason.NO_CHARTER:
-            return _no_charter(gang)
+            return _no_gang_spec(gang)
         case RejectionReason.NO_GROUP:
             name, group = (*gang.name.split("/"), "")[:2]
             return f'pod group "{why.about or group}" doesn\'t exist for a workload "{name}"'
         case RejectionReason.TOO_FEW:
             if gang.kind == COMPOSITE:
                 return _no_quorum(why, gang)
-            there = f"{why.there} of {why.minimum} are there"
-            return f"waiting for minCount pods from a gang to appear in scheduling queue: {there}"
+            counts = f"{why.there} of {why.minimum} are there"
+            return f"waiting for minCount pods from a gang to appear in scheduling queue: {counts}"
         case RejectionReason.GATED:
-            about = f", such as {why.pod.name}" if why.pod is not None else ""
-            return f"waiting for pods of its gang that are held back by scheduling gates{about}"
+            example = f", such as {why.pod.name}" if why.pod is not None else ""
+            return f"waiting for pods of its gang that have scheduling gates{example}"
         case RejectionReason.FLAWED:
-            return why.about or "what it asks for contradicts itself"
+            return why.about or "its spec is contradictory"
         case RejectionReason.MAKING_ROOM:
-            return _making_room(why, gang)
+            return _preempting(why, gang)
         case RejectionReason.KEPT_FREE:
-            named = f", {why.about}," if why.about else ""
-            return f"there is room, but it is kept free for one that has waited longer{named} and is larger"
+            reserved_for = f": {why.about}" if why.about else ""
+            return f"free capacity is reserved for a larger gang that has been pending longer{reserved_for}"
         case RejectionReason.TAKEN_BACK:
             return (
-                f"the gang could not be started whole: {why.fit} of {why.minimum} pods had a node, and were "
-                "taken back so that others can use the room; it is tried again"
+                f"the gang could not start completely: {why.fit} of {why.minimum} pods were bound, and were "
+                "evicted to free their capacity; the gang is retried"
             )
         case RejectionReason.INTERNAL:
-            return internal_error(_named(gang), why.about)
+            return internal_error(_title(gang), why.about)
         case RejectionReason.OUT_OF_TIME:
-            known = why.misfit is not None or why.unfit is not None
-            return out_of_time(_named(gang), why.about, _no_room(why, gang, of_misfit) if known else "")
+            has_details = why.misfit is not None or why.unfit is not None
+            return out_of_time(_title(gang), why.about, _no_room(why, gang, of_misfit) if has_details else "")
         case _:
             return _no_room(why, gang, of_misfit)
 
 
-def _named(gang: Ref) -> str:
+def _title(gang: Ref) -> str:
     return f"{gang.kind} {gang.namespace}/{gang.name}"
 
 
-def _no_charter(gang: Ref) -> str:
+def _no_gang_spec(gang: Ref) -> str:
     match gang.kind:
         case "Workload":
             name = gang.name.partition("/")[0]
@@ -100,82 +100,85 @@ def _no_charter(gang: Ref) -> str:
         case "CompositePodGroup":
             return f'waiting for composite pod group "{gang.name}" to appear in scheduling queue: create it'
         case _:
-            return f'waiting for {gang.kind} "{gang.name}", which is suspended, over or not there'
+            return f'waiting for {gang.kind} "{gang.name}", which is suspended, finished or missing'
 
 
 def _no_quorum(why: SchedulingRejection, gang: Ref) -> str:
     if "/" in why.part:
-        lack = f"{_part(why.part)} has too few groups"
+        shortage = f"{_part_title(why.part)} has too few groups"
     else:
-        lack = f"of {_part(why.part)}, {why.there} of {why.minimum} pods are there"
-    return f'waiting for composite pod group "{gang.name}" tree to meet quorum: {lack}'
+        shortage = f"of {_part_title(why.part)}, {why.there} of {why.minimum} pods are there"
+    return f'waiting for composite pod group "{gang.name}" tree to meet quorum: {shortage}'
 
 
-def _making_room(why: SchedulingRejection, gang: Ref) -> str:
-    going = "1 pod is" if why.displaced == 1 else f"{why.displaced or 'other'} pods are"
-    whose = "pod group is " if gang.kind in (POD_GROUP, COMPOSITE, WORKLOAD) else ""
-    return f"{whose}waiting for preemption to complete: {going} on the way out"
+def _preempting(why: SchedulingRejection, gang: Ref) -> str:
+    pods = "1 pod is" if why.displaced == 1 else f"{why.displaced or 'other'} pods are"
+    subject = "pod group is " if gang.kind in (POD_GROUP, COMPOSITE, WORKLOAD) else ""
+    return f"{subject}waiting for preemption to complete: {pods} terminating"
 
 
 def _no_room(why: SchedulingRejection, gang: Ref, of_misfit: Sentence) -> str:
-    if why.misfit is not None and why.misfit.level and _is_of_labels(why.misfit):
+    if why.misfit is not None and why.misfit.level and _is_by_node_label(why.misfit):
         parts = _no_domain(why, why.misfit)
     elif why.misfit is not None:
         parts = [of_misfit(why.misfit)]
     elif why.unfit is not None:
-        parts = [unavailable(why.unfit, _afterwards(why))]
+        parts = [unavailable(why.unfit, _preemption_result(why))]
     else:
-        parts = ["no node was found"]
-    named = f" (pod {why.pod.name})" if why.pod is not None else ""
+        parts = ["no node fits"]
+    pod_suffix = f" (pod {why.pod.name})" if why.pod is not None else ""
     if gang.kind == COMPOSITE and why.part and why.misfit is None:
-        parts = _no_place_for_part(why, named, parts)
+        parts = _no_place_for_part(why, pod_suffix, parts)
     elif why.minimum > 1 and why.misfit is None:
-        parts.insert(0, f"pod group is unschedulable: {why.fit} of {why.minimum} pods fit{named}:")
+        parts.insert(0, f"pod group is unschedulable: {why.fit} of {why.minimum} pods fit{pod_suffix}:")
     if why.unfit is not None and why.unfit.unaligned is not None:
         parts[-1] = parts[-1].removesuffix(".") + "."
-        parts.append(f"For example: {of_zones(why.unfit.unaligned)}.")
+        parts.append(f"For example: {numa_details(why.unfit.unaligned)}.")
     if why.unsure:
-        parts.append(UNSURE)
+        parts.append(NOT_EXHAUSTIVE)
     return " ".join(parts)
 
 
 def _no_place_for_part(why: SchedulingRejection, pod: str, parts: list[str]) -> list[str]:
-    """One of the groups in a tree has no place; or it was not looked for, since too little of it is there."""
+    """One of the groups of a tree does not fit, or has too few pods or groups to be tried."""
     if why.unfit is not None:
-        return [f"pod group is unschedulable: there is no place for {_part(why.part)}{pod}:", *parts]
+        return [
+            f"pod group is unschedulable: there is no placement for {_part_title(why.part)}{pod}:",
+            *parts,
+        ]
     what = "groups" if "/" in why.part else "pods"
-    lack = f"{_part(why.part)} needs {why.minimum} {what} at once, and fewer are there"
-    return [f"pod group is unschedulable: {lack}"]
+    shortage = f"{_part_title(why.part)} needs {why.minimum} {what} at once, and fewer are there"
+    return [f"pod group is unschedulable: {shortage}"]
 
 
-def _part(name: str) -> str:
-    """A group in a tree, in words."""
+def _part_title(name: str) -> str:
+    """A group of a tree for messages."""
     above, _, name = name.rpartition("/")
     return f'{"composite " if above else ""}pod group "{name}"'
 
 
-def _is_of_labels(misfit: Misfit) -> bool:
-    """Whether domains are values of node labels, and nobody has defined a topology of them."""
+def _is_by_node_label(misfit: Misfit) -> bool:
+    """Whether the domains are values of a node label, and not of a Topology object."""
     return not misfit.topology or misfit.topology.startswith(TOPOLOGIES)
 
 
 def _no_domain(why: SchedulingRejection, misfit: Misfit) -> list[str]:
-    """All pods are to share one value of a node label, and no value has room for them."""
+    """All pods must share one value of a node label, and no value has enough capacity."""
     if misfit.code is Code.NO_DOMAINS:
         return [f'pod group is unschedulable: no node that it may use has the label "{misfit.level}"']
     if misfit.code is Code.STALE_ASSIGNMENT:
-        apart = f'they do not share a value of node label "{misfit.level}"'
-        return [f"cannot determine domain for already scheduled pods: {apart}"]
+        problem = f'they do not share a value of node label "{misfit.level}"'
+        return [f"cannot determine domain for already scheduled pods: {problem}"]
     where = f", {misfit.nearest.domain[-1]}," if misfit.nearest is not None and misfit.nearest.domain else ""
     best = f'the best value of node label "{misfit.level}"{where} has room for'
-    told = [f"pod group is unschedulable: {best} {misfit.fit} of {misfit.asked} pods:"]
-    if why.unfit is None or not why.unfit.counts:  # each node would take one alone
-        return [told[0][:-1]]
-    return [*told, unavailable(why.unfit, _afterwards(why))]
+    message = [f"pod group is unschedulable: {best} {misfit.fit} of {misfit.asked} pods:"]
+    if why.unfit is None or not why.unfit.counts:  # each node fits a single pod
+        return [message[0][:-1]]
+    return [*message, unavailable(why.unfit, _preemption_result(why))]
 
 
-def _afterwards(why: SchedulingRejection) -> str:
-    """What came of looking for others who could go."""
+def _preemption_result(why: SchedulingRejection) -> str:
+    """The result of the search for preemption victims."""
     unfit = why.unfit
     if unfit is None or why.sought in (PreemptionSearchOutcome.NOTHING, PreemptionSearchOutcome.FOUND):
         return ""

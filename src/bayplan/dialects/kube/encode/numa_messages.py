@@ -1,4 +1,4 @@
-"""Why zones refuse a pod, in upstream's sentence first, then what exactly was missing where."""
+"""Why NUMA zones reject a pod: the upstream message, then the missing resources of each zone."""
 
 from __future__ import annotations
 
@@ -16,29 +16,30 @@ NO_EVICTION = "eviction simulation in NRT is not possible:"
 WHY_NOT = {
     EvictionUnknown.NOBODY: "no victims found, cannot process eviction simulation",
     EvictionUnknown.SEATS_UNKNOWN: "numa placement info not found, cannot process eviction simulation",
-    EvictionUnknown.SEATS_EMPTY: "no containers found in numa placement info, cannot process eviction simulation",
+    EvictionUnknown.SEATS_EMPTY: "no containers found in numa placement info,"
+    " cannot process eviction simulation",
     EvictionUnknown.NOTHING_FREED: "no resources to add, cannot process eviction simulation",
     EvictionUnknown.TOO_MUCH_FREED: "resource release request exceeds NUMA allocatable",
 }
 
 
 def sentence(cause: AlignmentTarget) -> str:
-    """What upstream would say: the same for all nodes, so that they can be counted."""
+    """The upstream message: the same for all nodes, so that nodes can be counted by it."""
     return SENTENCES[cause]
 
 
 def told(unaligned: Unaligned) -> str:
-    """The sentence, and who asked for what, and what each zone of the node lacks."""
+    """The upstream message, with the request and what each zone of the node lacks."""
     head = f"{sentence(unaligned.cause)}: node {unaligned.node}"
     if unaligned.cause is AlignmentTarget.STALE:
-        return f"{head} has not yet reported on the pods that were put there"
-    who = f"container {unaligned.container}" if unaligned.container else "the pod"
-    asks = f"{who} asks for {_amounts(unaligned.asked)}"
+        return f"{head} has not yet reported the pods that were bound to it"
+    subject = f"container {unaligned.container}" if unaligned.container else "the pod"
+    request = f"{subject} asks for {_amounts(unaligned.asked)}"
     if unaligned.missing:
-        return f"{head}: {asks}; the node has no {unaligned.missing}"
+        return f"{head}: {request}; the node has no {unaligned.missing}"
     if not unaligned.shortages:
-        return f"{head}: {asks}; the node reports no zone"
-    return f"{head}: {asks}; {', '.join(_shortage(one) for one in unaligned.shortages)}"
+        return f"{head}: {request}; the node reports no zone"
+    return f"{head}: {request}; {', '.join(_shortage(one) for one in unaligned.shortages)}"
 
 
 def _amounts(amounts: Amounts) -> str:
@@ -52,5 +53,5 @@ def _shortage(one: ZoneShortage) -> str:
 
 
 def no_eviction(why: EvictionUnknown) -> str:
-    """Why nobody can say what an eviction would bring."""
+    """Why the effect of an eviction is unknown."""
     return f"{NO_EVICTION}{WHY_NOT[why]}"

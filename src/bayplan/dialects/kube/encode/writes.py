@@ -1,4 +1,4 @@
-"""How decisions about gangs are carried out: bindings, nominations, pods sent away, conditions and events."""
+"""The writes of scheduling decisions: nominations, preemptions, conditions and events."""
 
 from __future__ import annotations
 
@@ -29,77 +29,83 @@ from bayplan.model.pod import Pod
 DISRUPTED = "DisruptionTarget"
 PREEMPTED = "PreemptionByScheduler"
 TAKEN_BACK = "GangNotStarted"
-FAMILY = ("kube", DIALECT)
-"""Pods by themselves and gangs of Kubernetes: only the more important ones make others go."""
+PREEMPT_BY_PRIORITY = ("kube", DIALECT)
+"""Single pods and gangs of Kubernetes, for which preemption is by priority."""
 Object = dict[str, Any]
 
 
 def nominate_write(action: Nominate) -> Write:
-    """Say on the pod where room is being made for it, or that none is any more."""
+    """Set or clear the nominated node of a pod."""
     body = {"status": {"nominatedNodeName": action.node or None}}
     return _pod_status(action.pod, body, action)
 
 
-def waits_write(pod: Pod, why: str, message: str, now: float) -> Write:
-    """Say on a pod why it waits."""
-    said = {
+def waits_write(pod: Pod, reason: str, message: str, now: float) -> Write:
+    """Set the PodScheduled condition of a pending pod."""
+    condition = {
         "type": SCHEDULED,
         "status": "False",
-        "reason": why,
+        "reason": reason,
         "message": message,
         "lastTransitionTime": timestamp(now),
     }
-    return _pod_status(pod, {"status": {"conditions": [said]}})
+    return _pod_status(pod, {"status": {"conditions": [condition]}})
 
 
 def displace_writes(action: PreemptPod, now: float) -> Iterator[Write]:
-    """Say on a pod why it has to go, tell its owner, and delete it if it is still the same."""
+    """Set the DisruptionTarget condition of a pod, delete it if its uid matches, and record an event."""
     pod, when = action.pod, timestamp(now)
-    why, told = _why_it_goes(action)
-    said = {"type": DISRUPTED, "status": "True", "reason": why, "message": told, "lastTransitionTime": when}
-    yield _pod_status(pod, {"status": {"conditions": [said]}})
+    reason, message = _preemption_reason(action)
+    condition = {
+        "type": DISRUPTED,
+        "status": "True",
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": when,
+    }
+    yield _pod_status(pod, {"status": {"conditions": [condition]}})
     yield Write(Verb.DELETE, PODS_KIND, pod.key.namespace, pod.key.name, uid=pod.uid, tag=action)
     if action.undoes:
-        yield event_write(about_pod(pod), TAKEN_BACK, told, "Warning", when)
+        yield event_write(about_pod(pod), TAKEN_BACK, message, "Warning", when)
     else:
         yield event_write(about_pod(pod), "Preempted", _preempted(action), "Normal", when)
 
 
 def failed_event(about: Object, message: str, now: float) -> Write:
-    """What people see in `kubectl describe`."""
+    """A FailedScheduling event."""
     return event_write(about, "FailedScheduling", message, "Warning", timestamp(now))
 
 
 def bound_event(action: Bind, now: float) -> Write:
-    """The same for good news."""
+    """A Scheduled event."""
     key = action.pod.key
     message = f"Successfully assigned {key} to {action.node}"
     return event_write(about_pod(action.pod), "Scheduled", message, "Normal", timestamp(now))
 
 
 def group_write(ref: Ref, uid: str, version: str, why: str, message: str, now: float) -> Write:
-    """How a PodGroup fares; `why` is Scheduled, Unschedulable or SchedulerError."""
-    good = why == "Scheduled"
-    said = {
+    """The scheduling condition of a PodGroup; `why` is Scheduled, Unschedulable or SchedulerError."""
+    scheduled = why == "Scheduled"
+    condition = {
         "type": CONDITIONS[version],
-        "status": "True" if good else "False",
+        "status": "True" if scheduled else "False",
         "reason": why,
         "message": message,
         "lastTransitionTime": timestamp(now),
     }
     return Write(
         Verb.STRATEGIC_PATCH, POD_GROUPS[version], ref.namespace, ref.name,
-        {"status": {"conditions": [said]}}, "status", uid=uid,
+        {"status": {"conditions": [condition]}}, "status", uid=uid,
     )  # fmt: skip
 
 
 def about_pod(pod: Pod) -> Object:
-    """A pod as an event names it."""
+    """A pod as the object of an event."""
     return _about("v1", "Pod", pod.key.namespace, pod.key.name, pod.uid)
 
 
 def about_gang(ref: Ref, uid: str, version: str) -> Object | None:
-    """A Workload or a group as an event names it."""
+    """A Workload or a group as the object of an event."""
     kind: Kind | None = None
     if ref.kind == WORKLOAD:
         kind = WORKLOADS
@@ -113,13 +119,13 @@ def about_gang(ref: Ref, uid: str, version: str) -> Object | None:
 
 
 def group_reason(why: str) -> str:
-    """What a PodGroup is told where its pods are told that they wait: it knows fewer words."""
+    """The reason on a PodGroup for the reason on its pods; PodGroups have fewer reasons."""
     return why if why in ("Scheduled", "SchedulerError", INTERNAL_ERROR, OUT_OF_TIME) else UNSCHEDULABLE
 
 
 def _about(version: str, kind: str, namespace: str, name: str, uid: str) -> Object:
-    found = {"apiVersion": version, "kind": kind, "namespace": namespace, "name": name}
-    return found | ({"uid": uid} if uid else {})
+    reference = {"apiVersion": version, "kind": kind, "namespace": namespace, "name": name}
+    return reference | ({"uid": uid} if uid else {})
 
 
 def _pod_status(pod: Pod, body: Object, tag: object = None) -> Write:
@@ -129,34 +135,34 @@ def _pod_status(pod: Pod, body: Object, tag: object = None) -> Write:
     )
 
 
-def _why_it_goes(action: PreemptPod) -> tuple[str, str]:
+def _preemption_reason(action: PreemptPod) -> tuple[str, str]:
     if action.undoes:
-        return TAKEN_BACK, "bayplan: its gang could not be started whole; what had started is taken back"
-    if action.by.dialect not in FAMILY:
-        return PREEMPTED, f"bayplan: {_for_whom(action)}"
-    return PREEMPTED, f"bayplan: preempting to accommodate a higher priority {_whose(action)}"
+        return TAKEN_BACK, "bayplan: its gang could not start completely; its bound pods are evicted"
+    if action.by.dialect not in PREEMPT_BY_PRIORITY:
+        return PREEMPTED, f"bayplan: {_purpose(action)}"
+    return PREEMPTED, f"bayplan: preempting to accommodate a higher priority {_preemptor_kind(action)}"
 
 
-def _whose(action: PreemptPod) -> str:
-    """What the room is for, in one word."""
+def _preemptor_kind(action: PreemptPod) -> str:
+    """The kind of the preemptor in one word."""
     if action.by.kind == COMPOSITE:
         return "compositepodgroup"
     return "podgroup" if action.whole else "pod"
 
 
-def _for_whom(action: PreemptPod) -> str:
-    """Other families also move pods, and take back what a queue has too much of: then no priority decides."""
-    whom = f"{action.by.kind} {action.by.namespace}/{action.by.name}"
+def _purpose(action: PreemptPod) -> str:
+    """What the preemption is for. Other dialects also move pods and reclaim over-quota resources."""
+    preemptor = f"{action.by.kind} {action.by.namespace}/{action.by.name}"
     if action.pod.gang == action.by:
-        whom = "the pods that its own gang cannot do without"
+        preemptor = "the minimum of its own gang"
     if action.to:
-        return f"moves to make room for {whom}; node {action.to} has room for whatever takes its place"
-    return f"makes room for {whom}"
+        return f"moves to make room for {preemptor}; node {action.to} has capacity for its replacement"
+    return f"makes room for {preemptor}"
 
 
 def _preempted(action: PreemptPod) -> str:
-    if action.by.dialect not in FAMILY:
-        return f"Preempted: it {_for_whom(action)}"
+    if action.by.dialect not in PREEMPT_BY_PRIORITY:
+        return f"Preempted: it {_purpose(action)}"
     if action.whole:
-        return f"Preempted by {_whose(action)} {action.by_uid} on node cluster"
+        return f"Preempted by {_preemptor_kind(action)} {action.by_uid} on node cluster"
     return f"Preempted by pod {action.by_uid} on node {action.pod.node}"

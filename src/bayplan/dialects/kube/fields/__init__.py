@@ -1,4 +1,4 @@
-"""Reading fields of any object with their path, quantities, times and names.
+"""Fields of API objects with their paths, quantities, times and names; bounded JSON and YAML.
 
 May import: dialects.api.
 """

@@ -1,4 +1,4 @@
-"""Reads JSON that others wrote: bounded in depth, so that nothing behind it meets the limit of recursion."""
+"""A JSON reader for untrusted input, bounded in depth so that later code never hits the recursion limit."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 _ALIKE = bytes.maketrans(b"{}", b"[]")
 _STEP = {ord("["): 1, ord("]"): -1}
-_CHUNK = 1 << 16  # brackets that are counted in one go, between which other threads may work
+_CHUNK = 1 << 16  # brackets counted at a time, so that other threads can run in between
 
 
 class UnreadableJSON(ValueError):
-    """A text that is not read; the message says why."""
+    """A text that cannot be read; the message says why."""
 
 
 def bounded_json(raw: bytes | bytearray, shape: Any = Any, *, depth: int = DEPTH_MAX) -> Any:
-    """The value, in the given shape. Raises UnreadableJSON, whatever is wrong with the bytes."""
+    """The decoded value, of the type `shape`. Raises UnreadableJSON for any invalid input."""
     if deeper_than(raw, depth):
         raise UnreadableJSON(f"is nested more than {depth} levels deep")
     try:
@@ -34,21 +34,21 @@ def bounded_json(raw: bytes | bytearray, shape: Any = Any, *, depth: int = DEPTH
 
 
 def deeper_than(raw: bytes | bytearray, depth: int) -> bool:
-    """Whether lists and objects are nested deeper than that; brackets in strings do not count."""
+    """Whether lists and objects are nested deeper than `depth`; brackets in strings are ignored."""
     if raw.count(b"[") + raw.count(b"{") <= depth:
         return False
-    left = _STRING.sub(b"", raw).translate(_ALIKE, _NO_BRACKETS)
-    while left:
-        shorter = left.replace(b"[]", b"")  # without the innermost, all that is left is one level less deep
-        if 2 * len(shorter) > len(left):
-            break  # a text of many levels: going on like this would take as many times its length
-        left, depth = shorter, depth - 1
+    remaining = _STRING.sub(b"", raw).translate(_ALIKE, _NO_BRACKETS)
+    while remaining:
+        shorter = remaining.replace(b"[]", b"")  # removes one level: the innermost brackets
+        if 2 * len(shorter) > len(remaining):
+            break  # many levels: one pass for each of them would be quadratic
+        remaining, depth = shorter, depth - 1
     else:
         return depth < 0
-    here = 0
-    for start in range(0, len(left), _CHUNK):
-        levels = list(accumulate(map(_STEP.__getitem__, left[start : start + _CHUNK]), initial=here))
+    current = 0
+    for start in range(0, len(remaining), _CHUNK):
+        levels = list(accumulate(map(_STEP.__getitem__, remaining[start : start + _CHUNK]), initial=current))
         if max(levels) > depth:
             return True
-        here = levels[-1]
+        current = levels[-1]
     return False

@@ -1,8 +1,8 @@
-"""Reads YAML that others wrote: bounded in depth, in what aliases make of it, and in the length of numbers.
+"""A YAML reader for untrusted input: bounded in depth, alias expansion, and length of numbers.
 
-The loader in C overflows its stack at some 30,000 nested brackets and takes the process down, merge keys can
-grow without bound, and a value may contain itself; each of these is refused before anything is constructed.
-Every YAML text that comes from outside is to be read here: files, kubeconfigs, settings, bodies of requests.
+The C loader overflows its stack at some 30,000 nested brackets and crashes the process, merge keys can grow
+without bound, and a value may contain itself; all of these are rejected before anything is constructed.
+All YAML from outside must be read here: files, kubeconfigs, settings, request bodies.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ DEPTH_MAX = 200  # API objects nest a few dozen levels
 VALUES_MAX = 5_000_000  # what aliases may expand a document to
 NUMBER_BITS_MAX = 4096  # Python refuses to print integers that are much longer
 
-# The loader in C is ten times faster; not every build of PyYAML has it.
+# The C loader is ten times faster; not every build of PyYAML has it.
 _LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAG = "tag:yaml.org,2002:"
-_NOT_JSON = ("binary", "omap", "pairs", "set", "timestamp")  # what no API object holds
+_NOT_JSON = ("binary", "omap", "pairs", "set", "timestamp")  # not used in API objects
 _ODD_SCALARS = (ValueError, ArithmeticError, LookupError, AttributeError, TypeError)  # as in `!!bool maybe`
 
 
 class UnreadableYAML(ValueError):
-    """A text that is not read: where it went wrong (line and column from 1; 0 if unknown), and why."""
+    """A text that cannot be read: line and column (from 1; 0 if unknown), and why."""
 
     def __init__(self, why: str, line: int = 0, column: int = 0) -> None:
         self.why = why
@@ -39,28 +39,28 @@ class UnreadableYAML(ValueError):
 
 def bounded_yaml(text: str | bytes) -> Any:
     """The value of the only document; None if there is none. Raises UnreadableYAML."""
-    found = bounded_documents(text)
-    if len(found) > 1:
-        raise UnreadableYAML("holds more than one document", found[1][0])
-    return found[0][1] if found else None
+    documents = bounded_documents(text)
+    if len(documents) > 1:
+        raise UnreadableYAML("holds more than one document", documents[1][0])
+    return documents[0][1] if documents else None
 
 
 def bounded_documents(text: str | bytes) -> list[tuple[int, Any]]:
-    """The line and the value of each document that is not empty. Raises UnreadableYAML."""
+    """The line and the value of each non-empty document. Raises UnreadableYAML."""
     if isinstance(text, bytes):
         text = _decoded(text)
-    found: list[tuple[int, Any]] = []
+    documents: list[tuple[int, Any]] = []
     try:
-        _refuse_depth(text)
+        _reject_depth(text)
         loader = _Loader(text)
         while loader.check_node():
             node = loader.get_node()
             line = node.start_mark.line + 1
             if "&" in text:
-                _refuse_expansion(node, line)
+                _reject_expansion(node, line)
             value = loader.construct_document(node)
             if value is not None:
-                found.append((line, value))
+                documents.append((line, value))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = (mark.line + 1, mark.column + 1) if mark else (0, 0)
@@ -71,7 +71,7 @@ def bounded_documents(text: str | bytes) -> list[tuple[int, Any]]:
         raise
     except _ODD_SCALARS as error:
         raise UnreadableYAML(f"holds a value that cannot be read: {error}") from None
-    return found
+    return documents
 
 
 def _decoded(raw: bytes) -> str:
@@ -82,8 +82,8 @@ def _decoded(raw: bytes) -> str:
         raise UnreadableYAML(why) from None
 
 
-def _refuse_depth(text: str) -> None:
-    """Looks at the events, which come one by one and without recursion, where such depth is possible."""
+def _reject_depth(text: str) -> None:
+    """Count the depth of events, which need no recursion, if the text may be nested too deeply."""
     deepest = max((len(line) - len(line.lstrip(" -?")) for line in text.splitlines()), default=0)
     if deepest + text.count("[") + text.count("{") <= DEPTH_MAX:
         return
@@ -98,23 +98,23 @@ def _refuse_depth(text: str) -> None:
             depth -= 1
 
 
-def _refuse_expansion(root: yaml.Node, line: int) -> None:
-    """Aliases may make a value contain itself, or expand it; looked at before merge keys copy anything."""
+def _reject_expansion(root: yaml.Node, line: int) -> None:
+    """Reject aliases that contain themselves or expand too far, before merge keys copy anything."""
     sizes: dict[int, int] = {}
     inside: set[int] = set()
     stack: list[tuple[yaml.Node, bool]] = [(root, False)]
     while stack:
-        node, left = stack.pop()
-        below = _children(node)
-        if left:
+        node, leaving = stack.pop()
+        children = _children(node)
+        if leaving:
             inside.discard(id(node))
-            sizes[id(node)] = 1 + sum(sizes.get(id(child), 1) for child in below)
+            sizes[id(node)] = 1 + sum(sizes.get(id(child), 1) for child in children)
         elif id(node) in inside:
             raise UnreadableYAML("holds an alias that contains itself", line)
-        elif below and id(node) not in sizes:
+        elif children and id(node) not in sizes:
             inside.add(id(node))
             stack.append((node, True))
-            stack.extend((child, False) for child in below)
+            stack.extend((child, False) for child in children)
     if sizes.get(id(root), 1) > VALUES_MAX:
         raise UnreadableYAML(f"aliases make more than {VALUES_MAX:,} values of it", line)
 
@@ -125,8 +125,8 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
-class _Loader(_LOADER):  # type: ignore[misc]  # which loader there is depends on the build
-    """A safe loader of what JSON can say: dates stay the text they are, and integers are bounded."""
+class _Loader(_LOADER):  # type: ignore[misc]  # the loader depends on the build
+    """A safe loader for JSON types: dates stay strings, and integers are bounded."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012  # PyYAML looks it up on the class
         first: [(tag, pattern) for tag, pattern in resolvers if tag != f"{_TAG}timestamp"]
@@ -135,7 +135,7 @@ class _Loader(_LOADER):  # type: ignore[misc]  # which loader there is depends o
 
     def bounded_integer(self, node: yaml.Node) -> int:
         value: int = self.construct_yaml_int(node)
-        if value.bit_length() > NUMBER_BITS_MAX:  # hexadecimal digits are read without a limit
+        if value.bit_length() > NUMBER_BITS_MAX:  # the length of hexadecimal numbers is not limited
             raise yaml.constructor.ConstructorError(
                 None, None, "holds a number that is too long", node.start_mark
             )

@@ -1,4 +1,4 @@
-"""Labels and annotations that look like ours and are not read: misspelt, or written in another place."""
+"""Warnings about labels and annotations that look like ours but are ignored: misspelt, or misplaced."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ HINTS_MAX = 10  # for one object
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of one family; all begin with its prefix and a slash."""
+    """The keys of one dialect; all begin with its prefix and a slash."""
 
     prefix: str
-    labels: Collection[str] = ()  # that people write as labels
-    notes: Collection[str] = ()  # that people write as annotations
-    others: Collection[str] = ()  # that are known, and that nobody need write
+    labels: Collection[str] = ()  # used as labels
+    notes: Collection[str] = ()  # used as annotations
+    others: Collection[str] = ()  # known, but not written by users
 
     def meant(self, key: str) -> str:
-        """The key that was meant by one that is not known; empty if it is known, or like none."""
+        """The suggestion for an unknown key; empty if it is known, or similar to none."""
         known = {*self.labels, *self.notes, *self.others}
         prefix, slash, name = key.rpartition("/")
         if key in known or not slash:
@@ -34,23 +34,25 @@ class Keys:
 
 
 def key_hints(metadata: Field, keys: Keys) -> Iterator[str]:
-    """What somebody may have meant by the keys of one object's labels and annotations."""
+    """Suggestions for the keys of the labels and annotations of one object."""
     written = {place: metadata.at(place).value for place in ("labels", "annotations")}
     for place, other, right, wrong in (
         ("labels", "annotations", keys.labels, keys.notes),
         ("annotations", "labels", keys.notes, keys.labels),
     ):
-        found, elsewhere = written[place], written[other]
-        for key in found if isinstance(found, dict) else ():
+        keys_here, keys_there = written[place], written[other]
+        for key in keys_here if isinstance(keys_here, dict) else ():
             if meant := keys.meant(str(key)):
                 yield f"{metadata.path}.{place}: {key} is not known and has no effect; did you mean {meant}?"
-            elif key in wrong and key not in right and not (isinstance(elsewhere, dict) and key in elsewhere):
+            elif (
+                key in wrong and key not in right and not (isinstance(keys_there, dict) and key in keys_there)
+            ):
                 meant = "an annotation" if other == "annotations" else "a label"
                 yield f"{metadata.path}.{place}: {key} has no effect here; did you mean {meant} of that name?"
 
 
 def level_hint(level: str, levels: Collection[str]) -> str:
-    """What to say of a topology level that no topology has."""
+    """The message for a topology level that no topology has."""
     if not levels:
         return f"{level} is no level of a topology: there is none"
     if meant := closest_key(level, levels):

@@ -1,4 +1,4 @@
-"""What labels, annotations, selectors, taints and conditions must satisfy; every breach is noted."""
+"""Validation of labels, annotations, selectors, taints and conditions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STATUSES = ("False", "True", "Unknown")
 
 
 def check_unchanged(new: Field, old: Field) -> None:
-    """A field that must stay as it is."""
+    """An immutable field."""
     if new.value != old.value:
         new.error(IMMUTABLE, FieldErrorType.INVALID)
 
@@ -30,7 +30,7 @@ def check_key(field: Field) -> None:
 
 
 def check_labels(labels: Field) -> None:
-    """A map of labels; complaints are about the map, and show the key or value that is wrong."""
+    """A map of labels; errors are on the map and show the invalid key or value."""
     for key, value in labels.texts().items():
         for problem in label_key_problems(key):
             labels.error(problem, FieldErrorType.INVALID, key)
@@ -39,7 +39,7 @@ def check_labels(labels: Field) -> None:
 
 
 def check_annotation_keys(annotations: Field) -> None:
-    """A map of annotations: keys like those of labels, in any case; values bounded together."""
+    """A map of annotations: keys as for labels, in any case; the total size is limited."""
     texts = annotations.texts()
     for key in texts:
         for problem in label_key_problems(key.lower()):
@@ -69,7 +69,7 @@ def check_selector(selector: Field) -> None:
 
 
 def check_toleration_keys(tolerations: Field) -> None:
-    """A list of tolerations; an empty key tolerates all."""
+    """A list of tolerations; an empty key tolerates all taints."""
     for toleration in tolerations.items():
         if toleration.at("key").text():
             check_key(toleration.at("key"))
@@ -115,7 +115,7 @@ def check_conditions(conditions: Field) -> None:
 
 
 def check_supported(field: Field, choices: tuple[str, ...] | list[str]) -> None:
-    """A word that must be one of a few."""
+    """A value that must be one of the choices."""
     if field.value not in choices:
         listed = ", ".join(f'"{choice}"' for choice in choices)
         field.error(f"supported values: {listed}", FieldErrorType.UNSUPPORTED)

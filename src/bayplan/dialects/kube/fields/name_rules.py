@@ -1,7 +1,4 @@
-"""How things are named in Kubernetes: what is wrong with a label key, a label value or a DNS name.
-
-Also what is put behind a name that has to differ.
-"""
+"""Naming rules of Kubernetes: label keys, label values and DNS names; and short hashes for name suffixes."""
 
 from __future__ import annotations
 
@@ -38,52 +35,52 @@ _LABEL_VALUE_IS = (
 )
 
 
-@lru_cache(maxsize=4096)  # a cluster has few keys, and many objects with them
+@lru_cache(maxsize=4096)  # few keys occur on many objects
 def label_key_problems(key: str) -> tuple[str, ...]:
-    """A label key: a name, with a DNS subdomain and a slash before it or not."""
+    """The errors of a label key: a name, optionally with a DNS subdomain and a slash before it."""
     prefix, slash, name = key.rpartition("/")
     if key.count("/") > 1:
         prefixed = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
         return (f"a valid label key {_NAME_IS} {prefixed}",)
-    found: list[str] = []
+    problems: list[str] = []
     if slash and not prefix:
-        found.append("prefix part must be non-empty")
+        problems.append("prefix part must be non-empty")
     elif slash:
-        found += [f"prefix part {problem}" for problem in subdomain_problems(prefix)]
+        problems += [f"prefix part {problem}" for problem in subdomain_problems(prefix)]
     if not name:
-        found.append("name part must be non-empty")
+        problems.append("name part must be non-empty")
     elif len(name) > LABEL_MAX:
-        found.append(f"name part must be no more than {LABEL_MAX} bytes")
+        problems.append(f"name part must be no more than {LABEL_MAX} bytes")
     if not re.fullmatch(_NAME, name):
-        found.append(f"name part {_NAME_IS}")
-    return tuple(found)
+        problems.append(f"name part {_NAME_IS}")
+    return tuple(problems)
 
 
 def label_value_problems(value: str) -> list[str]:
-    """A label value: a name or nothing."""
-    found = [f"must be no more than {LABEL_MAX} bytes"] if len(value) > LABEL_MAX else []
-    return found if re.fullmatch(_LABEL_VALUE, value) else [*found, _LABEL_VALUE_IS]
+    """The errors of a label value: a name, or empty."""
+    problems = [f"must be no more than {LABEL_MAX} bytes"] if len(value) > LABEL_MAX else []
+    return problems if re.fullmatch(_LABEL_VALUE, value) else [*problems, _LABEL_VALUE_IS]
 
 
 def subdomain_problems(name: str, unit: str = "bytes") -> list[str]:
-    """A DNS subdomain, as most objects are named; older checks count the same bytes as characters."""
-    found = [f"must be no more than {SUBDOMAIN_MAX} {unit}"] if len(name) > SUBDOMAIN_MAX else []
-    return found if re.fullmatch(_SUBDOMAIN, name) else [*found, _SUBDOMAIN_IS]
+    """The errors of a DNS subdomain, as most object names are; older checks say characters for bytes."""
+    problems = [f"must be no more than {SUBDOMAIN_MAX} {unit}"] if len(name) > SUBDOMAIN_MAX else []
+    return problems if re.fullmatch(_SUBDOMAIN, name) else [*problems, _SUBDOMAIN_IS]
 
 
 def dns_label_problems(name: str, unit: str = "bytes") -> list[str]:
-    """A DNS label, as parts of objects are named."""
-    found = [f"must be no more than {LABEL_MAX} {unit}"] if len(name) > LABEL_MAX else []
-    return found if re.fullmatch(_DNS_LABEL, name) else [*found, _DNS_LABEL_IS]
+    """The errors of a DNS label."""
+    problems = [f"must be no more than {LABEL_MAX} {unit}"] if len(name) > LABEL_MAX else []
+    return problems if re.fullmatch(_DNS_LABEL, name) else [*problems, _DNS_LABEL_IS]
 
 
 def path_segment_problems(name: str) -> list[str]:
-    """A name that can stand between two slashes of a URL."""
+    """The errors of a name that is a URL path segment."""
     if name in (".", ".."):
         return [f"may not be '{name}'"]
     return [f"may not contain '{sign}'" for sign in ("/", "%") if sign in name]
 
 
 def digest(text: str, length: int) -> str:
-    """Some letters and digits that follow from a text, and differ if it does."""
+    """A short hash of a text."""
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:length]

@@ -1,4 +1,4 @@
-"""Kubernetes quantities as whole numbers: milli-units of CPU, base units of everything else, rounded up."""
+"""Kubernetes quantities as integers: milli-units of CPU, base units of all other resources, rounded up."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from functools import lru_cache
 
 CPU = "cpu"
 AMOUNT_MAX = 2**63 - 1
-"""No quantity is larger: as in the API server, whatever says more says this."""
+"""The largest quantity; larger ones are clamped, as in the API server."""
 REQUEST_MAX = 2**62
-"""No pod asks for more: amounts are compared as int64, and this leaves room to subtract what is in use."""
+"""The largest request of a pod: amounts are int64, and this leaves room to subtract the usage."""
 
 _QUANTITY = re.compile(
     r"([+-]?)(?:(\d+)\.?(\d*)|\.(\d+))(?:[eE]([+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII
@@ -20,12 +20,12 @@ _DECIMAL_ABOVE_ONE = ("k", "M", "G", "T", "P", "E")
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _BYTES = ("memory", "ephemeral-storage")
 _LENGTH_MAX = 100_000  # longer than any annotation or label may be
-_DIGITS_MAX = 64  # of more digits only the first count, and whether there are others than zero
-_POWER_MAX = 64  # beyond it, a number is larger than the largest or smaller than the smallest
+_DIGITS_MAX = 64  # further digits only decide the rounding
+_POWER_MAX = 64  # beyond this, a number is clamped or rounds to the smallest
 
 
 def parse_quantity(value: object) -> Fraction:
-    """The exact number that a quantity spells. ValueError says what is wrong with it."""
+    """The exact value of a quantity. ValueError says what is wrong with it."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError("must be a quantity such as 500m, 2 or 64Gi")
     if isinstance(value, int):
@@ -41,13 +41,13 @@ def parse_quantity(value: object) -> Fraction:
 
 
 def amount(resource: str, value: object) -> int:
-    """A resource's quantity as Bayplan counts it; fractions round away from zero."""
-    is_short = isinstance(value, str) and len(value) <= _DIGITS_MAX  # what is remembered stays small
-    return _known_amount(resource, value) if is_short else _amount(resource, value)
+    """A quantity of a resource as Bayplan counts it; fractions round away from zero."""
+    is_short = isinstance(value, str) and len(value) <= _DIGITS_MAX  # keeps the cache small
+    return _cached_amount(resource, value) if is_short else _amount(resource, value)
 
 
 def spelled(resource: str, amount: int) -> str:
-    """An amount, as Bayplan counts it, in the one spelling that the API gives it: 500m, 2, 64Gi."""
+    """An amount, as Bayplan counts it, in the canonical form of the API: 500m, 2, 64Gi."""
     if (resource in _BYTES or resource.startswith("hugepages-")) and abs(amount) >= 1024:
         return _reduced(amount, 1024, ("", *_BINARY))
     if resource == CPU:
@@ -56,7 +56,7 @@ def spelled(resource: str, amount: int) -> str:
 
 
 def _reduced(number: int, base: int, suffixes: tuple[str, ...]) -> str:
-    """The number with the largest suffix that leaves it whole."""
+    """The number with the largest suffix that leaves it an integer."""
     if number == 0:
         return "0"
     power = 0
@@ -71,12 +71,12 @@ def _amount(resource: str, value: object) -> int:
     return whole if number >= 0 else -whole
 
 
-# A cluster writes the same few quantities on every node.
-_known_amount = lru_cache(maxsize=4096)(_amount)
+# Few quantities occur on all nodes.
+_cached_amount = lru_cache(maxsize=4096)(_amount)
 
 
 def _bounded(whole: str, below: str) -> tuple[int, int]:
-    """The digits as a number, and the power of ten it is to be taken with. Any length takes little time."""
+    """The digits as a number, and its power of ten. The time does not grow with the length."""
     digits = (whole + below).lstrip("0")
     point = -len(below)
     if len(digits) > _DIGITS_MAX:
@@ -87,7 +87,7 @@ def _bounded(whole: str, below: str) -> tuple[int, int]:
 
 
 def _scale(point: int, exponent: str | None, suffix: str) -> Fraction:
-    """What the digits are multiplied with."""
+    """The factor of the digits."""
     power = _exponent(exponent) if exponent else _DECIMAL.get(suffix, 0)
     power = max(-2 * _POWER_MAX, min(point + power, _POWER_MAX))
     return Fraction(10) ** power * (1 << _BINARY.get(suffix, 0))
@@ -100,7 +100,7 @@ def _exponent(text: str) -> int:
 
 
 def _hint(text: str) -> str:
-    """What the writer may have meant."""
+    """A suggestion for an invalid quantity."""
     if text != text.strip():
         return ", without blanks around it"
     if re.fullmatch(r"[\d.]+ ?([KMGTPE]B|[kmgtpe]b|[KMGTPE]iB|GB|K)", text):

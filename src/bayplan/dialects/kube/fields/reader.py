@@ -1,4 +1,4 @@
-"""Reading API objects: what is wrong with a field is noted with path, value and why, and reading goes on."""
+"""Reading API objects: errors are recorded with path, value and reason, and reading continues."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _QUOTED_MAX = 1000
 
 
 class FieldErrorType(StrEnum):
-    """What sort of wrong a field is, in the words of the API."""
+    """The type of a field error, as in the API."""
 
-    UNREADABLE = ""  # not what the schema promises
+    UNREADABLE = ""  # does not match the schema
     INVALID = "Invalid value"
     REQUIRED = "Required value"
     FORBIDDEN = "Forbidden"
@@ -31,7 +31,7 @@ _WITHOUT_VALUE = (FieldErrorType.REQUIRED, FieldErrorType.FORBIDDEN, FieldErrorT
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One thing wrong with an object: where, what stands there, and why that cannot be."""
+    """One error of an object: path, value and reason."""
 
     path: str
     value: object
@@ -47,29 +47,29 @@ class FieldError:
 
 Notes = dict[tuple[str, str], FieldError]
 Step = str | int | tuple[str]
-"""The name of a field, an index into a list, or (alone in its tuple) a key of a map."""
+"""The name of a field, a list index, or (as a tuple) the key of a map."""
 _HERE = object()
 
 
 class Field:
-    """A value somewhere inside an API object. Fields of one object share one list of errors.
+    """A value inside an API object. The fields of one object share a list of errors.
 
-    Reading never raises: what has the wrong type is noted, and the default is returned in its place.
+    Reading never raises: a wrong type is recorded, and the default is returned.
     """
 
-    __slots__ = ("_above", "_noted", "_step", "value")
+    __slots__ = ("_above", "_errors", "_step", "value")
 
     def __init__(
         self, value: object, path: Step = "", above: Field | None = None, noted: Notes | None = None
     ) -> None:
         self.value = value
         self._above = above
-        self._step = path  # the whole path, or what continues the path above
-        self._noted: Notes = {} if noted is None else noted
+        self._step = path  # the whole path, or the step from the field above
+        self._errors: Notes = {} if noted is None else noted
 
     @property
     def path(self) -> str:
-        """Where the field stands. Put together on demand: few fields are ever complained about."""
+        """The path of the field. Built on demand, since few fields have errors."""
         if not isinstance(self._step, str):
             step = self._step if isinstance(self._step, int) else self._step[0]
             return f"{self._above.path if self._above else ''}[{step}]"
@@ -77,44 +77,44 @@ class Field:
 
     @property
     def present(self) -> bool:
-        """Whether there is anything here. An explicit null is as good as nothing."""
+        """Whether the field has a value. An explicit null is no value."""
         return self.value is not None
 
     @property
     def errors(self) -> tuple[FieldError, ...]:
-        """Everything noted so far in the whole object, in the order of finding."""
-        return tuple(self._noted.values())
+        """All errors of the object so far, in the order in which they were found."""
+        return tuple(self._errors.values())
 
     def error(
         self, why: str, fault: FieldErrorType = FieldErrorType.UNREADABLE, value: object = _HERE
     ) -> None:
-        """Note that this field is wrong; the same complaint about it is kept once.
+        """Record an error of this field; an equal error is recorded once.
 
-        The value shown is the one that stands here, unless another says it better; None shows nothing.
+        `value` replaces the value shown; None shows no value.
         """
         shown = self.value if value is _HERE else value
-        self._noted.setdefault((self.path, why), FieldError(self.path, shown, why, fault))
+        self._errors.setdefault((self.path, why), FieldError(self.path, shown, why, fault))
 
     def adopt(self, errors: Iterable[FieldError], advice: str = "") -> None:
-        """Note what was found wrong elsewhere, each with the same advice added."""
+        """Record errors that were found elsewhere, each with the same advice appended."""
         for error in errors:
-            told = replace(error, why=error.why + advice)
-            self._noted.setdefault((told.path, told.why), told)
+            advised = replace(error, why=error.why + advice)
+            self._errors.setdefault((advised.path, advised.why), advised)
 
     def derived(self, value: object, path: str) -> Field:
-        """A field that stands nowhere in the object but was read out of it; it shares the list of errors."""
-        return Field(value, path, noted=self._noted)
+        """A field with a value derived from the object; it shares the list of errors."""
+        return Field(value, path, noted=self._errors)
 
     def at(self, *keys: str) -> Field:
-        """The field below, by the keys on the way to it."""
-        found = self
+        """The field at a path of keys below this one."""
+        field = self
         for key in keys:
-            found = Field(found._mapping().get(key), key, found, found._noted)
-        return found
+            field = Field(field._mapping().get(key), key, field, field._errors)
+        return field
 
     def key(self, name: str) -> Field:
         """The entry of a map; its path has the key in brackets."""
-        return Field(self._mapping().get(name), (name,), self, self._noted)
+        return Field(self._mapping().get(name), (name,), self, self._errors)
 
     def items(self) -> list[Field]:
         """The elements of a list."""
@@ -123,13 +123,13 @@ class Field:
         if not isinstance(self.value, list):
             self.error(f"must be a list, not {type_name(self.value)}")
             return []
-        return [Field(value, index, self, self._noted) for index, value in enumerate(self.value)]
+        return [Field(value, index, self, self._errors) for index, value in enumerate(self.value)]
 
     def entries(self) -> Iterator[tuple[str, Field]]:
-        """The keys of a mapping with the fields below them."""
+        """The keys of a mapping, with their fields."""
         for key, value in self._mapping().items():
             name = key if isinstance(key, str) else str(key)
-            field = Field(value, name, self, self._noted)
+            field = Field(value, name, self, self._errors)
             if not isinstance(key, str):
                 field.error(f"the key must be text, not {type_name(key)}: write it in quotes")
             yield name, field
@@ -145,7 +145,7 @@ class Field:
         return self.value
 
     def flag(self, *, default: bool = False) -> bool:
-        """A true or false."""
+        """A boolean."""
         if self.value is None:
             return default
         if not isinstance(self.value, bool):
@@ -154,7 +154,7 @@ class Field:
         return self.value
 
     def integer(self, default: int = 0, minimum: int = 0, maximum: int = INT32_MAX) -> int:
-        """A whole number within bounds."""
+        """An integer within bounds."""
         number = self.value
         if number is None:
             return default
@@ -184,40 +184,40 @@ class Field:
 
 
 def join(path: str, key: str) -> str:
-    """The path of a key below a path; keys that hold dots or slashes stand in brackets."""
+    """The path of a key below a path; keys with dots or slashes are put in brackets."""
     if not key or any(character in key for character in "./[] "):
         return f"{path}[{key}]"
     return f"{path}.{key}" if path else key
 
 
 def shorten(value: object) -> str:
-    """A value for people: quoted if text, cut if long, and only its size if it holds others."""
+    """A value for messages: strings are quoted and shortened, containers only have their size."""
     if isinstance(value, dict | list):
         return f"{type_name(value)} of {len(value)}"
     if isinstance(value, str):
         text = printable(value)
         return f'"{text[:_SHOWN_MAX]}…"' if len(text) > _SHOWN_MAX else f'"{text}"'
     if isinstance(value, int) and value.bit_length() > 4 * _SHOWN_MAX:
-        return f"a number of {value.bit_length()} bits"  # Python refuses to print very long ones
+        return f"a number of {value.bit_length()} bits"  # Python does not print very long integers
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
     return str(value)
 
 
 def quote(value: object) -> str:
-    """A value as the API quotes it back."""
+    """A value as the API quotes it."""
     return json.dumps(value[:_QUOTED_MAX], ensure_ascii=False) if isinstance(value, str) else shorten(value)
 
 
 def printable(text: str) -> str:
-    """The text with escapes for what does not print, so that no input can steer a terminal."""
+    """The text with escapes for unprintable characters, so that no input can control a terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def type_name(value: object) -> str:
-    """What people call the type of a value read from YAML or JSON."""
+    """The name of a YAML or JSON type for messages."""
     if value is None:
         return "nothing"
     names = {bool: "true or false", int: "a number", float: "a number", str: "text", list: "a list"}

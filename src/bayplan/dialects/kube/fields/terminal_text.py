@@ -1,7 +1,7 @@
-"""Text that others wrote, made harmless for a terminal: escapes in place of whatever could steer one.
+"""Untrusted text made safe for a terminal: control characters are escaped.
 
-Names, messages and annotations may hold escape sequences, carriage returns or marks that turn the direction
-of reading. A terminal shows them as what they are, and nothing else happens.
+Names, messages and annotations may contain escape sequences, carriage returns or bidirectional control
+characters, which are shown as escapes instead of being interpreted.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from bayplan.dialects.kube.fields.reader import printable
 
 
 def clean(text: str) -> str:
-    """The text, with its line breaks and without any other control character."""
+    """The text with its line breaks, and with all other control characters escaped."""
     if text.isprintable():
         return text
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
 def clean_json(text: str) -> str:
-    """The same for JSON that is written already: it stays JSON of the same value."""
+    """The same for JSON text, which stays JSON of the same value."""
     if text.isprintable():
         return text
     return "".join(one if one == "\n" or one.isprintable() else _escape(one) for one in text)

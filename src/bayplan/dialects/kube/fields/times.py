@@ -1,4 +1,4 @@
-"""Times as the API writes them, and as seconds since 1970."""
+"""Timestamps of the API, and seconds since 1970."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from functools import lru_cache
 from math import floor, isnan
 
 LATEST = 253_402_300_799.0
-"""The last second that can be written, that of the year 9999: what lies behind it has no date."""
+"""The last second of the year 9999, the latest timestamp that can be written."""
 
 _LENGTH_MAX = 40  # with fractions of a second and a zone
 
 
 def seconds(text: str) -> float:
-    """An API timestamp as seconds since 1970; 0 if there is none, or none that can be read."""
+    """An API timestamp as seconds since 1970; 0 if it is missing or invalid."""
     if not text or len(text) > _LENGTH_MAX:
         return 0.0
     try:
-        found = datetime.fromisoformat(text)
-        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+        parsed = datetime.fromisoformat(text)
+        return (parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return 0.0
 
 
 def timestamp(now: float) -> str:
-    """Seconds since 1970 as the API writes them, no earlier than 1970 and no later than the year 9999."""
-    return _written(0 if isnan(now) else floor(min(max(now, 0.0), LATEST)))
+    """Seconds since 1970 as an API timestamp, limited to the years 1970 to 9999."""
+    return _formatted(0 if isnan(now) else floor(min(max(now, 0.0), LATEST)))
 
 
 @lru_cache(maxsize=64)
-def _written(now: int) -> str:
+def _formatted(now: int) -> str:
     return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

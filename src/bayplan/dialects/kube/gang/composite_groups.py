@@ -1,7 +1,7 @@
-"""Groups of groups: PodGroups below CompositePodGroups, read together as one gang with a tree.
+"""PodGroups below CompositePodGroups, decoded together as one gang with a tree.
 
-The gang is named after the group on top. Its pods are known by the PodGroup that they name, so what a pod
-belongs to may change when a group above it becomes known. That is told once for all that happened at once.
+The gang is named after the root group. A pod names only its PodGroup, so that its gang may change when a
+group above becomes known. The changes are published once for each batch of events.
 """
 
 from __future__ import annotations
@@ -25,84 +25,84 @@ from bayplan.model.pod import Pod, PodKey
 
 CYCLE = "cycle detected in the hierarchy of composite pod groups"
 DEPTH_MAX = 4
-"""Levels of groups, those of pods included: as many as the templates of a Workload may have."""
+"""The most levels of groups, including PodGroups: as many as the templates of a Workload may have."""
 TOO_DEEP = f"maximum hierarchy depth of composite pod groups is {DEPTH_MAX}"
-ODD_PRIORITY = (
+PRIORITY_MISMATCH = (
     "all pods in a single pod group should have the same priority as the pod group's priority, got {} and {}"
 )
 TOPOLOGIES = f"{DIALECT}/"
-"""How the names of topologies begin that consist of the labels which a tree names, from the top down."""
+"""The name prefix of topologies that consist of the node labels in a tree, from the top down."""
 
 
 @dataclass(slots=True)
 class GroupNode:
-    """A PodGroup or CompositePodGroup. If its object is gone, who its parent was is remembered."""
+    """A PodGroup or CompositePodGroup. After its object is deleted, its parent is remembered."""
 
     parent: str = ""
-    charter: GangSpec | None = None  # of the object by itself; `minimum` counts pods, or groups
-    exact: bool = False  # all pods have to have the priority that it says
+    spec: GangSpec | None = None  # of this group alone; `minimum` counts pods, or groups
+    exact: bool = False  # all pods must have the priority of the group
     below: dict[Ref, None] = field(default_factory=dict)
     pods: dict[PodKey, Pod] = field(default_factory=dict)
 
 
 class CompositeGroups:
-    """All groups that have one above them, or below, and the pods of all PodGroups."""
+    """All groups that have a parent or children, and the pods of all PodGroups."""
 
     def __init__(self) -> None:
-        self.branches: dict[Ref, GroupNode] = {}
-        self.told: dict[Ref, GangSpec] = {}  # what was said of each gang, by the group on top
-        self.homes: dict[PodKey, Ref] = {}  # the PodGroup that a pod names
-        self.places: dict[PodKey, tuple[Ref, str]] = {}  # gang and pod set, as last told
-        self.odd: set[Ref] = set()  # PodGroups that stand alone, and have pods of another priority
+        self.nodes: dict[Ref, GroupNode] = {}
+        self.published: dict[Ref, GangSpec] = {}  # the last published spec of each gang, by root group
+        self.pod_groups: dict[PodKey, Ref] = {}  # the PodGroup that a pod names
+        self.positions: dict[PodKey, tuple[Ref, str]] = {}  # gang and pod set, as last published
+        self.mismatched: set[Ref] = set()  # PodGroups without parent that have pods of another priority
         self._dirty: dict[Ref, None] = {}
 
-    # ── what happens ───────────────────────────────────────────────────────────────────────────────
+    # ── changes ────────────────────────────────────────────────────────────────────────────────────
 
-    def seen(self, ref: Ref, parent: str, charter: GangSpec, *, exact: bool = True) -> None:
-        """A group is there, as it is now."""
-        branch = self._branch(ref)
-        branch.exact = exact
-        if branch.parent == parent and branch.charter == charter:
+    def seen(self, ref: Ref, parent: str, spec: GangSpec, *, exact: bool = True) -> None:
+        """A group was added or updated."""
+        node = self._node(ref)
+        node.exact = exact
+        if node.parent == parent and node.spec == spec:
             return
-        branch.charter = charter
+        node.spec = spec
         self._dirty[ref] = None
-        if branch.parent != parent:
+        if node.parent != parent:
             self._dirty[self.root_of(ref)] = None
-            before, branch.parent = branch.parent, parent
+            before, node.parent = node.parent, parent
             self._unlink(ref, before)
             if parent:
-                self._branch(_above(ref, parent)).below[ref] = None
+                self._node(_above(ref, parent)).below[ref] = None
 
     def lost(self, ref: Ref) -> None:
-        """A group is no more."""
-        if ref in self.branches:
-            self.branches[ref].charter = None
-            self._dirty |= {ref: None, self.root_of(ref): None}  # if its last pod goes too, it is forgotten
+        """A group was deleted."""
+        if ref in self.nodes:
+            self.nodes[ref].spec = None
+            self._dirty |= {ref: None, self.root_of(ref): None}  # without pods it is removed too
 
     def follow(self, changes: Iterable[Change]) -> Iterator[Change]:
-        """The same changes, with each pod in the gang that its PodGroup is a part of."""
+        """The same changes, with each pod in the gang of its PodGroup."""
         for change in changes:
             match change:
-                case PodSeen(pod) if pod.gang is not None and _is_ours(pod.gang):
-                    if self.homes.get(pod.key, pod.gang) != pod.gang:
-                        self._leave(pod.key)
-                    self.homes[pod.key] = pod.gang
-                    self._branch(pod.gang).pods[pod.key] = pod
-                    change = PodSeen(self._placed(pod))
-                    self._note_priority(change.pod)
+                case PodSeen(pod) if pod.gang is not None and _is_pod_group(pod.gang):
+                    if self.pod_groups.get(pod.key, pod.gang) != pod.gang:
+                        self._remove_pod(pod.key)
+                    self.pod_groups[pod.key] = pod.gang
+                    self._node(pod.gang).pods[pod.key] = pod
+                    change = PodSeen(self._positioned(pod))
+                    self._check_priority(change.pod)
                 case PodLost(key):
-                    self._leave(key)
+                    self._remove_pod(key)
             yield change
 
     def gathered(self) -> Iterator[Change]:
-        """What only all that happened says together.
+        """The changes of all affected gangs and pods. Called once after a batch of events.
 
-        After a failure, asked again, it goes on with the others.
+        After a failure, the next call continues with the remaining groups.
         """
         dirty, self._dirty = self._dirty, {}
         failing = None
         try:
-            for ref, change in self._gathered(dirty):
+            for ref, change in self._flush(dirty):
                 failing = ref
                 if change is not None:
                     yield change
@@ -110,238 +110,234 @@ class CompositeGroups:
         finally:
             self._dirty |= {ref: None for ref in dirty if failing not in (ref, self.root_of(ref))}
 
-    def _gathered(self, dirty: Mapping[Ref, None]) -> Iterator[tuple[Ref, Change | None]]:
-        """Each group before anything is made of it, and then the changes that it means."""
+    def _flush(self, dirty: Mapping[Ref, None]) -> Iterator[tuple[Ref, Change | None]]:
+        """Each group before it is processed, and then its changes."""
         known: dict[Ref, Ref] = {}
         roots = dict.fromkeys(self.root_of(ref, known) for ref in dirty) | {
-            ref: None for ref in dirty if ref in self.told
+            ref: None for ref in dirty if ref in self.published
         }
-        self.odd.difference_update(dirty.keys() - roots.keys())  # they stand alone no longer
+        self.mismatched.difference_update(dirty.keys() - roots.keys())  # they have a parent now
         for root in roots:
             yield root, None
-            for change in self._tell(root):
+            for change in self._publish(root):
                 yield root, change
         visited: dict[Ref, None] = {}
         for ref in dirty:
             yield ref, None
             for pod in self._pods_below(ref, visited):
-                if self.places.get(pod.key) != self._place(pod):
-                    yield ref, PodSeen(self._placed(pod))
+                if self.positions.get(pod.key) != self._position(pod):
+                    yield ref, PodSeen(self._positioned(pod))
         for ref in dirty:
-            self._tidy(ref)
+            self._prune(ref)
 
     # ── trees ──────────────────────────────────────────────────────────────────────────────────────
 
     def root_of(self, ref: Ref, known: dict[Ref, Ref] | None = None) -> Ref:
-        """The group on top; if there is a circle, the first by name of those that stand in it.
+        """The root group; in a cycle, the first by name of the groups in it.
 
-        `known` holds what was found before, and is added to: of a long chain each part is gone up once.
+        `known` caches results and is extended, so that each part of a long chain is visited once.
         """
-        found = {} if known is None else known
-        way = {ref: None}
-        while ref not in found and (branch := self.branches.get(ref)) is not None and branch.parent:
-            ref = _above(ref, branch.parent)
-            if ref in way:
-                circle = list(way)
-                ref = min(circle[circle.index(ref) :], key=lambda one: one.name)
+        cache = {} if known is None else known
+        path = {ref: None}
+        while ref not in cache and (node := self.nodes.get(ref)) is not None and node.parent:
+            ref = _above(ref, node.parent)
+            if ref in path:
+                cycle = list(path)
+                ref = min(cycle[cycle.index(ref) :], key=lambda one: one.name)
                 break
-            way[ref] = None
-        root = found.get(ref, ref)
-        found |= dict.fromkeys(way, root)
+            path[ref] = None
+        root = cache.get(ref, ref)
+        cache |= dict.fromkeys(path, root)
         return root
 
     def leaves(self, root: Ref) -> Iterator[GangSpec]:
-        """The PodGroups of a gang that are there."""
+        """The existing PodGroups of a gang."""
         for ref in self._below(root):
-            charter = self.branches[ref].charter
-            if ref.kind == POD_GROUP and charter is not None:
-                yield charter
+            spec = self.nodes[ref].spec
+            if ref.kind == POD_GROUP and spec is not None:
+                yield spec
 
     def _below(self, ref: Ref, visited: dict[Ref, None] | None = None) -> Iterator[Ref]:
-        """A group and all below it, each once; without those that were visited before."""
-        found = {} if visited is None else visited
-        line = [] if ref in found else [ref]
-        found[ref] = None
-        while line:
-            one = line.pop()
+        """A group and all groups below it, each once, except those visited before."""
+        seen = {} if visited is None else visited
+        stack = [] if ref in seen else [ref]
+        seen[ref] = None
+        while stack:
+            one = stack.pop()
             yield one
-            branch = self.branches.get(one)
-            for inner in branch.below if branch is not None else ():
-                if inner not in found:
-                    found[inner] = None
-                    line.append(inner)
+            node = self.nodes.get(one)
+            for child in node.below if node is not None else ():
+                if child not in seen:
+                    seen[child] = None
+                    stack.append(child)
 
-    def _tell(self, root: Ref) -> Iterator[Change]:
-        """The rules of one gang, if they are others than before."""
+    def _publish(self, root: Ref) -> Iterator[Change]:
+        """The spec of one gang, if it changed."""
         if root.kind != COMPOSITE:
-            yield from self._tell_alone(root)
+            yield from self._publish_single(root)
             return
-        before, now = self.told.get(root), self._charter(root)
+        before, now = self.published.get(root), self._gang_spec(root)
         if now == before:
             return
-        wanted, had = ("" if one is None else one.topology for one in (now, before))
-        if wanted and all(one.topology != wanted for one in self.told.values()):
+        new_topology, old_topology = ("" if one is None else one.topology for one in (now, before))
+        if new_topology and all(one.topology != new_topology for one in self.published.values()):
             assert now is not None and now.tree is not None
-            yield TopologySeen(Topology(wanted, tuple(_levels(now.tree))))
+            yield TopologySeen(Topology(new_topology, tuple(_levels(now.tree))))
         if now is None:
-            self.told.pop(root, None)
+            self.published.pop(root, None)
             yield GangSpecLost(root)
         else:
-            self.told[root] = now
+            self.published[root] = now
             yield GangSpecSeen(now)
-        if had and all(one.topology != had for one in self.told.values()):
-            yield TopologyLost(had)
+        if old_topology and all(one.topology != old_topology for one in self.published.values()):
+            yield TopologyLost(old_topology)
 
-    def _tell_alone(self, ref: Ref) -> Iterator[Change]:
-        """A PodGroup without one above it was told of when it was seen, but not of its pods."""
-        branch = self.branches.get(ref)
-        if branch is None or branch.charter is None:
-            self.odd.discard(ref)
+    def _publish_single(self, ref: Ref) -> Iterator[Change]:
+        """A PodGroup without parent was published when it was seen, but without its pods' priorities."""
+        node = self.nodes.get(ref)
+        if node is None or node.spec is None:
+            self.mismatched.discard(ref)
             return
-        flaw = self._odd_priority(ref)
-        if flaw or ref in self.odd:
-            yield GangSpecSeen(replace(branch.charter, flaw=flaw))
-        (self.odd.add if flaw else self.odd.discard)(ref)
+        flaw = self._priority_error(ref)
+        if flaw or ref in self.mismatched:
+            yield GangSpecSeen(replace(node.spec, flaw=flaw))
+        (self.mismatched.add if flaw else self.mismatched.discard)(ref)
 
-    def _charter(self, root: Ref) -> GangSpec | None:
-        branch = self.branches.get(root)
-        if branch is None or branch.charter is None:
+    def _gang_spec(self, root: Ref) -> GangSpec | None:
+        node = self.nodes.get(root)
+        if node is None or node.spec is None:
             return None
-        if branch.parent:
-            in_circle = self.root_of(root) == root
-            return replace(branch.charter, flaw=CYCLE) if in_circle else None
+        if node.parent:
+            in_cycle = self.root_of(root) == root
+            return replace(node.spec, flaw=CYCLE) if in_cycle else None
         if self._is_too_deep(root):
-            return replace(branch.charter, flaw=TOO_DEEP)
-        tree, mine = self._group(root, branch.charter), branch.charter
+            return replace(node.spec, flaw=TOO_DEEP)
+        tree, spec = self._group(root, node.spec), node.spec
         levels = _levels(tree)
         return GangSpec(
             source=root,
-            minimum=fewest_more(tree, {}) or mine.minimum,
-            priority=mine.priority,
-            preempts=mine.preempts,
+            minimum=fewest_more(tree, {}) or spec.minimum,
+            priority=spec.priority,
+            preempts=spec.preempts,
             tree=tree,
             topology=TOPOLOGIES + ",".join(levels) if levels else "",
-            created=mine.created,
-            uid=mine.uid,
-            flaw=self._odd_priority(root),
+            created=spec.created,
+            uid=spec.uid,
+            flaw=self._priority_error(root),
             quorum=True,
-            leave_together=dict(self._bundles(root, "")),
+            leave_together=dict(self._disruption_units(root, "")),
             started=any(leaf.started for leaf in self.leaves(root)),
         )
 
     def _is_too_deep(self, root: Ref) -> bool:
-        """Whether there are more levels than a tree may have; no deeper ones are looked at."""
+        """Whether the tree has more than DEPTH_MAX levels; deeper levels are not visited."""
         level = [root]
         for _ in range(DEPTH_MAX):
             level = [one for ref in level for one, _ in self._members(ref)]
         return bool(level)
 
     def _members(self, ref: Ref) -> list[tuple[Ref, GangSpec]]:
-        """The groups right below that are there."""
-        found = [
-            (one, charter)
-            for one in self.branches[ref].below
-            if (charter := self.branches[one].charter) is not None
-        ]
-        return sorted(found, key=lambda member: (member[1].created, member[0].name, member[0].kind))
+        """The existing groups directly below."""
+        members = [(one, spec) for one in self.nodes[ref].below if (spec := self.nodes[one].spec) is not None]
+        return sorted(members, key=lambda member: (member[1].created, member[0].name, member[0].kind))
 
-    def _group(self, ref: Ref, charter: GangSpec) -> Group:
+    def _group(self, ref: Ref, spec: GangSpec) -> Group:
         members = tuple(
-            self._group(one, inner) if one.kind == COMPOSITE else _pod_set(one, inner)
-            for one, inner in self._members(ref)
+            self._group(one, child) if one.kind == COMPOSITE else _pod_set(one, child)
+            for one, child in self._members(ref)
         )
-        return Group(part_name(ref), members, charter.minimum, charter.locality)
+        return Group(part_name(ref), members, spec.minimum, spec.locality)
 
-    def _bundles(self, ref: Ref, outer: str) -> Iterator[tuple[str, str]]:
-        """PodGroups of which no pod goes alone, and the highest part of the tree that then goes."""
-        charter = self.branches[ref].charter
-        mine = outer or (part_name(ref) if charter is not None and charter.leaves_whole else "")
-        if ref.kind == POD_GROUP and mine:
-            yield ref.name, mine
-        for inner, _ in self._members(ref):
-            yield from self._bundles(inner, mine)
+    def _disruption_units(self, ref: Ref, outer_unit: str) -> Iterator[tuple[str, str]]:
+        """PodGroups that are preempted as a whole, and the largest part of the tree that goes with each."""
+        spec = self.nodes[ref].spec
+        unit = outer_unit or (part_name(ref) if spec is not None and spec.leaves_whole else "")
+        if ref.kind == POD_GROUP and unit:
+            yield ref.name, unit
+        for child, _ in self._members(ref):
+            yield from self._disruption_units(child, unit)
 
     # ── pods ───────────────────────────────────────────────────────────────────────────────────────
 
-    def _place(self, pod: Pod) -> tuple[Ref, str]:
-        home = self.homes[pod.key]
-        root = self.root_of(home)
-        return root, home.name if root != home else ""
+    def _position(self, pod: Pod) -> tuple[Ref, str]:
+        pod_group = self.pod_groups[pod.key]
+        root = self.root_of(pod_group)
+        return root, pod_group.name if root != pod_group else ""
 
-    def _placed(self, pod: Pod) -> Pod:
-        gang, pod_set = self.places[pod.key] = self._place(pod)
+    def _positioned(self, pod: Pod) -> Pod:
+        gang, pod_set = self.positions[pod.key] = self._position(pod)
         return pod if gang == pod.gang else replace(pod, gang=gang, pod_set=pod_set)
 
     def _pods_below(self, ref: Ref, visited: dict[Ref, None] | None = None) -> Iterator[Pod]:
         for one in self._below(ref, visited):
-            if (branch := self.branches.get(one)) is not None:
-                yield from branch.pods.values()
+            if (node := self.nodes.get(one)) is not None:
+                yield from node.pods.values()
 
-    def _leave(self, key: PodKey) -> None:
-        home = self.homes.pop(key, None)
-        self.places.pop(key, None)
-        if home is not None:
-            root = self.root_of(home)
+    def _remove_pod(self, key: PodKey) -> None:
+        pod_group = self.pod_groups.pop(key, None)
+        self.positions.pop(key, None)
+        if pod_group is not None:
+            root = self.root_of(pod_group)
             if self._is_flawed(root):
                 self._dirty[root] = None
-            self.branches[home].pods.pop(key, None)
-            self._tidy(home)
+            self.nodes[pod_group].pods.pop(key, None)
+            self._prune(pod_group)
 
-    def _note_priority(self, pod: Pod) -> None:
-        """Look at its gang again if it brings another priority, or others did."""
+    def _check_priority(self, pod: Pod) -> None:
+        """Decode the gang of a pod again if its priority differs, or that of another pod did."""
         assert pod.gang is not None
-        root = self.branches.get(pod.gang)
-        if root is not None and (_is_odd(pod, root) or self._is_flawed(pod.gang)):
+        root = self.nodes.get(pod.gang)
+        if root is not None and (_has_other_priority(pod, root) or self._is_flawed(pod.gang)):
             self._dirty[pod.gang] = None
 
     def _is_flawed(self, root: Ref) -> bool:
-        return root in self.odd or (root in self.told and bool(self.told[root].flaw))
+        return root in self.mismatched or (root in self.published and bool(self.published[root].flaw))
 
-    def _odd_priority(self, root: Ref) -> str:
-        """What is wrong if a pod has another priority than the group on top."""
-        branch = self.branches[root]
-        odd = [pod for pod in self._pods_below(root) if _is_odd(pod, branch)]
-        if not odd or branch.charter is None:
+    def _priority_error(self, root: Ref) -> str:
+        """The error if a pod has another priority than the root group."""
+        node = self.nodes[root]
+        mismatches = [pod for pod in self._pods_below(root) if _has_other_priority(pod, node)]
+        if not mismatches or node.spec is None:
             return ""
-        first = min(odd, key=lambda pod: pod.key.name)
-        return ODD_PRIORITY.format(first.wants.priority, branch.charter.priority)
+        first = min(mismatches, key=lambda pod: pod.key.name)
+        return PRIORITY_MISMATCH.format(first.wants.priority, node.spec.priority)
 
-    # ── keeping ────────────────────────────────────────────────────────────────────────────────────
+    # ── nodes of the trees ─────────────────────────────────────────────────────────────────────────
 
-    def _branch(self, ref: Ref) -> GroupNode:
-        return self.branches.setdefault(ref, GroupNode())
+    def _node(self, ref: Ref) -> GroupNode:
+        return self.nodes.setdefault(ref, GroupNode())
 
     def _unlink(self, ref: Ref, parent: str) -> None:
         above = _above(ref, parent)
-        if parent and above in self.branches:
-            self.branches[above].below.pop(ref, None)
-            self._tidy(above)
+        if parent and above in self.nodes:
+            self.nodes[above].below.pop(ref, None)
+            self._prune(above)
 
-    def _tidy(self, ref: Ref) -> None:
-        """Forget what nobody names any more. Those that stood in a circle name only each other."""
-        known = self.branches
-        if ref not in known or any(known[one].charter or known[one].pods for one in self._below(ref)):
+    def _prune(self, ref: Ref) -> None:
+        """Remove groups without objects and pods; the groups of a cycle only refer to each other."""
+        nodes = self.nodes
+        if ref not in nodes or any(nodes[one].spec or nodes[one].pods for one in self._below(ref)):
             return
-        parents = {one: known[one].parent for one in self._below(ref)}
+        parents = {one: nodes[one].parent for one in self._below(ref)}
         for one in parents:
-            del known[one]
+            del nodes[one]
         for one, parent in parents.items():
             self._unlink(one, parent)
 
 
-def _is_ours(gang: Ref) -> bool:
+def _is_pod_group(gang: Ref) -> bool:
     return gang.dialect == DIALECT and gang.kind == POD_GROUP
 
 
-def _is_odd(pod: Pod, root: GroupNode) -> bool:
-    """Whether a pod has another priority than its group says; what is over or leaves does not count."""
-    if root.charter is None or root.charter.priority is None or not root.exact or pod.over or pod.leaving:
+def _has_other_priority(pod: Pod, root: GroupNode) -> bool:
+    """Whether a pod has another priority than its group; finished and terminating pods are ignored."""
+    if root.spec is None or root.spec.priority is None or not root.exact or pod.over or pod.leaving:
         return False
-    return pod.wants.priority != root.charter.priority
+    return pod.wants.priority != root.spec.priority
 
 
 def part_name(ref: Ref) -> str:
-    """What a group is called in the tree: a PodGroup may have the name of one that is above it."""
+    """The name of a group in the tree: a PodGroup may have the same name as a group above it."""
     return ref.name if ref.kind == POD_GROUP else f"{ref.kind}/{ref.name}"
 
 
@@ -349,25 +345,25 @@ def _above(ref: Ref, parent: str) -> Ref:
     return Ref(DIALECT, COMPOSITE, ref.namespace, parent)
 
 
-def _pod_set(ref: Ref, charter: GangSpec) -> PodSet:
-    """A group whose pods stand each for itself still counts only if one of them has a place."""
-    least = max(charter.minimum, 1)
-    return PodSet(ref.name, least, least, locality=charter.locality)
+def _pod_set(ref: Ref, spec: GangSpec) -> PodSet:
+    """A PodGroup as a pod set; a basic group counts once one of its pods is placed."""
+    minimum = max(spec.minimum, 1)
+    return PodSet(ref.name, minimum, minimum, locality=spec.locality)
 
 
 def _levels(tree: Group) -> list[str]:
-    """The labels that a tree names, outer ones before inner ones; they are taken to be nested like that."""
-    found: list[str] = []
+    """The node labels that a tree names, outer ones first; they are assumed to be nested in that order."""
+    levels: list[str] = []
 
     def gather(member: Group | PodSet, after: int) -> None:
         level = member.locality.required
         if level is not None:
-            if level not in found:
-                found.insert(after, level)
-            after = found.index(level) + 1
+            if level not in levels:
+                levels.insert(after, level)
+            after = levels.index(level) + 1
         if isinstance(member, Group):
-            for inner in member.members:
-                gather(inner, after)
+            for child in member.members:
+                gather(child, after)
 
     gather(tree, 0)
-    return sorted(found, key=lambda level: level == HOSTNAME)[: LEVELS_MAX - 1]
+    return sorted(levels, key=lambda level: level == HOSTNAME)[: LEVELS_MAX - 1]

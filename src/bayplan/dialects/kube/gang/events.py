@@ -1,4 +1,4 @@
-"""Everything a scheduler reads besides jobs: nodes, pods, gangs, budgets, volumes, services, namespaces."""
+"""Decoding of watch events for scheduling: nodes, pods, gangs, budgets, volumes, services, namespaces."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from bayplan.dialects.kube.gang.objects import (
     CompositeWire,
     PodGroupWire,
     WorkloadWire,
-    composite_charter,
+    composite_spec,
     gang_of,
-    group_charter,
-    workload_charter,
+    pod_group_spec,
+    workload_group_spec,
 )
 from bayplan.dialects.kube.gang_api.gates import THIRD, VERSIONS
 from bayplan.model.change import (
@@ -47,8 +47,8 @@ from bayplan.model.pod_spec import PodSpec, Selector
 from bayplan.model.storage import NodeVolumes
 
 SUCCEEDED = "Succeeded"
-OVER = (SUCCEEDED, "Failed")
-WAITING = (None, "", "Pending")
+FINISHED = (SUCCEEDED, "Failed")
+NOT_STARTED = (None, "", "Pending")
 SCHEDULED = "PodScheduled"
 Membership = tuple[Ref, str, int]
 """The gang, the pod set and the rank of a pod."""
@@ -57,7 +57,7 @@ Name = tuple[str, str]
 
 
 class ServiceSpec(Struct, frozen=True):
-    """Whom a service stands for."""
+    """The spec of a Service."""
 
     selector: dict[str, str] | None = None
 
@@ -77,70 +77,78 @@ class NamespaceWire(Struct, frozen=True):
 
 SERVICES = Kind("", "v1", "Service", "services", wire=ServiceWire)
 NAMESPACES = Kind("", "v1", "Namespace", "namespaces", namespaced=False, wire=NamespaceWire)
-STORAGE_KINDS = (volumes.CLAIMS, volumes.VOLUMES, volumes.CLASSES, volumes.CSI_NODES, volumes.STORE_ROOMS)
+STORAGE_KINDS = (
+    volumes.CLAIMS,
+    volumes.VOLUMES,
+    volumes.CLASSES,
+    volumes.CSI_NODES,
+    volumes.STORAGE_CAPACITIES,
+)
 KINDS = (NODES, PODS_KIND, *GANG_KINDS, BUDGETS, *STORAGE_KINDS, SERVICES, NAMESPACES)
 
 
 class SchedulingDecoder:
-    """Turns events into changes. Remembers what several objects say together: gangs, services.
+    """Turns watch events into changes; keeps the objects that depend on each other.
 
-    `names` are the schedulers that we are; `job_of` says which job a pod belongs to.
+    `names` are our scheduler names; `job_of` returns the job of a pod.
     """
 
     def __init__(self, names: Collection[str], job_of: Callable[[PodWire], Membership | None]) -> None:
         self.names, self.job_of = frozenset(names), job_of
         self.shapes = PodSpecCache()
-        self.pods: dict[PodKey, Pod] = {}  # as last told
-        self.waiting: dict[str, dict[PodKey, PodWire]] = {}  # ours without a node, by namespace
+        self.pods: dict[PodKey, Pod] = {}  # as last published
+        self.waiting: dict[str, dict[PodKey, PodWire]] = {}  # our pods without a node, by namespace
         self.services: dict[str, dict[str, Mapping[str, str] | None]] = {}  # by namespace
         self.workloads: dict[Name, WorkloadWire] = {}
-        self.copies: dict[Name, dict[Ref, set[PodKey]]] = {}  # of groups of a Workload, as pods name them
-        self.groups: dict[Ref, dict[str, GangSpec]] = {}  # by version: more than one may be served
+        self.copies: dict[
+            Name, dict[Ref, set[PodKey]]
+        ] = {}  # replicas of groups of a Workload, as pods name them
+        self.groups: dict[Ref, dict[str, GangSpec]] = {}  # by version: several may be served
         self.forest = CompositeGroups()
         self.claim_uids: dict[Name, str] = {}
         self.volume_versions: dict[str, str] = {}
-        self.images: dict[str, Mapping[str, int]] = {}  # by node, as last told
+        self.images: dict[str, Mapping[str, int]] = {}  # by node, as last published
 
     def decode(self, event: Event) -> Iterator[Change]:
-        """What an event means to us."""
+        """The changes that an event means."""
         return self.forest.follow(self._decode(event))
 
     def gathered(self) -> Iterator[Change]:
-        """What only all that happened says together. Asked once after many events."""
+        """The changes that depend on several objects. Called once after a batch of events."""
         return self.forest.gathered()
 
     def _decode(self, event: Event) -> Iterator[Change]:
         if event.happened is Happened.SYNCED:
             return
-        gone, found, meta = event.happened is Happened.GONE, event.object, event.object.metadata
+        gone, obj, meta = event.happened is Happened.GONE, event.object, event.object.metadata
         match event.kind.kind:
             case "Pod":
-                yield from self._pod_gone(found) if gone else self._pod(found)
+                yield from self._pod_gone(obj) if gone else self._pod(obj)
             case "Node":
-                yield from self._node(found, gone)
+                yield from self._node(obj, gone)
             case "Workload":
-                yield from self._workload(found, gone)
+                yield from self._workload(obj, gone)
             case "PodGroup":
-                yield from self._group(found, event.kind.version, gone)
+                yield from self._group(obj, event.kind.version, gone)
             case "CompositePodGroup":
-                self._composite(found, gone)
+                self._composite(obj, gone)
             case "PodDisruptionBudget":
-                budget = budget_of(found)
+                budget = budget_of(obj)
                 yield BudgetLost(budget.namespace, budget.name) if gone else BudgetSeen(budget)
             case "Service":
-                yield from self._service(found, gone)
+                yield from self._service(obj, gone)
             case "Namespace":
                 yield NamespaceLost(meta.name) if gone else NamespaceSeen(meta.name, meta.labels or {})
             case kind:
-                self._note(kind, meta, gone)
-                yield from _storage(kind, found, gone)
+                self._keep_for_writes(kind, meta, gone)
+                yield from _storage(kind, obj, gone)
 
     def newest(self, ref: Ref) -> str:
-        """The newest version in which a PodGroup is served; empty if it is in none."""
+        """The newest version in which a PodGroup is served; empty if there is none."""
         return max(self.groups.get(ref, ()), key=VERSIONS.index, default="")
 
-    def _note(self, kind: str, meta: Metadata, gone: bool) -> None:
-        """What is needed to write to claims and volumes."""
+    def _keep_for_writes(self, kind: str, meta: Metadata, gone: bool) -> None:
+        """Keep what is needed to write to claims and volumes."""
         if kind == volumes.CLAIMS.kind:
             self.claim_uids[meta.namespace or "default", meta.name] = meta.uid
             if gone:
@@ -164,50 +172,50 @@ class SchedulingDecoder:
 
     def _pod(self, wire: PodWire) -> Iterator[Change]:
         key = _key(wire)
-        pod, before = self._read(key, wire), self.pods.get(key)
+        pod, before = self._decode_pod(key, wire), self.pods.get(key)
         if before == pod:
             return
         if before is not None and before.uid != pod.uid:
             yield from self._pod_gone(wire)
         elif before is not None and before.gang != pod.gang:
-            yield from self._copy_left(before)
+            yield from self._leave_replica(before)
         self.pods[key] = pod
         if pod.waits:
             self.waiting.setdefault(key.namespace, {})[key] = wire
         else:
-            self._waits_no_more(key)
+            self._not_pending(key)
         if pod.gang is not None and pod.gang.kind == WORKLOAD:
-            yield from self._copy(pod.gang, key)
+            yield from self._join_replica(pod.gang, key)
         yield PodSeen(pod)
 
     def _pod_gone(self, wire: PodWire) -> Iterator[Change]:
         key = _key(wire)
-        self._waits_no_more(key)
+        self._not_pending(key)
         pod = self.pods.pop(key, None)
         yield PodLost(key)
         if pod is not None:
-            yield from self._copy_left(pod)
+            yield from self._leave_replica(pod)
 
-    def _waits_no_more(self, key: PodKey) -> None:
-        there = self.waiting.get(key.namespace, {})
-        there.pop(key, None)
-        if not there:
+    def _not_pending(self, key: PodKey) -> None:
+        pending = self.waiting.get(key.namespace, {})
+        pending.pop(key, None)
+        if not pending:
             self.waiting.pop(key.namespace, None)
 
-    def _copy_left(self, pod: Pod) -> Iterator[Change]:
-        """A pod names its copy of a group no more; the last one to do so takes the rules with it."""
+    def _leave_replica(self, pod: Pod) -> Iterator[Change]:
+        """A pod no longer names its replica of a group; the spec goes with the last pod."""
         if pod.gang is None or pod.gang.kind != WORKLOAD:
             return
         name = _workload_name(pod.gang)
-        copies = self.copies.get(name, {})
-        pods = copies.get(pod.gang, set())
+        replicas = self.copies.get(name, {})
+        pods = replicas.get(pod.gang, set())
         pods.discard(pod.key)
-        if not pods and copies.pop(pod.gang, None) is not None:
-            if not copies:
+        if not pods and replicas.pop(pod.gang, None) is not None:
+            if not replicas:
                 del self.copies[name]
             yield GangSpecLost(pod.gang)
 
-    def _read(self, key: PodKey, wire: PodWire) -> Pod:
+    def _decode_pod(self, key: PodKey, wire: PodWire) -> Pod:
         meta, spec, status = wire.metadata, wire.spec, wire.status
         ours, node, phase = spec.scheduler_name in self.names, spec.node_name or "", status.phase
         gang, pod_set, rank = gang_of(wire), "", 0
@@ -227,7 +235,7 @@ class SchedulingDecoder:
             uid=meta.uid,
             amounts=amounts,
             node=node,
-            over=phase in OVER,
+            over=phase in FINISHED,
             succeeded=phase == SUCCEEDED,
             leaving=meta.deletion_timestamp is not None,
             gang=gang,
@@ -237,8 +245,8 @@ class SchedulingDecoder:
             ours=ours,
             created=seconds(meta.creation_timestamp or ""),
             started=seconds(status.start_time or ""),
-            told=_told(wire) if ours and not node else "",
-            up=bool(node) and phase not in WAITING,
+            told=_message_of(wire) if ours and not node else "",
+            up=bool(node) and phase not in NOT_STARTED,
             scheduler=spec.scheduler_name or "" if ours else "",
         )
 
@@ -248,13 +256,13 @@ class SchedulingDecoder:
             return None
         return company_of(wire.metadata.labels or {}, services.values())
 
-    def _copy(self, ref: Ref, key: PodKey) -> Iterator[Change]:
-        """A pod names a copy of a group; the first one to do so brings its rules to light."""
+    def _join_replica(self, ref: Ref, key: PodKey) -> Iterator[Change]:
+        """A pod names a replica of a group; the first pod publishes its spec."""
         name = _workload_name(ref)
-        copies = self.copies.setdefault(name, {})
-        if ref not in copies and name in self.workloads:
-            yield GangSpecSeen(workload_charter(self.workloads[name], ref))
-        copies.setdefault(ref, set()).add(key)
+        replicas = self.copies.setdefault(name, {})
+        if ref not in replicas and name in self.workloads:
+            yield GangSpecSeen(workload_group_spec(self.workloads[name], ref))
+        replicas.setdefault(ref, set()).add(key)
 
     def _workload(self, wire: WorkloadWire, gone: bool) -> Iterator[Change]:
         name = (wire.metadata.namespace or "default", wire.metadata.name)
@@ -263,17 +271,17 @@ class SchedulingDecoder:
         else:
             self.workloads[name] = wire
         for ref in self.copies.get(name, ()):
-            yield GangSpecLost(ref) if gone else GangSpecSeen(workload_charter(wire, ref))
+            yield GangSpecLost(ref) if gone else GangSpecSeen(workload_group_spec(wire, ref))
 
     def _group(self, wire: PodGroupWire, version: str, gone: bool) -> Iterator[Change]:
-        charter = group_charter(wire)
-        ref = charter.source
-        before, known = self._charter(ref), self.groups.setdefault(ref, {})
+        spec = pod_group_spec(wire)
+        ref = spec.source
+        before, known = self._newest_spec(ref), self.groups.setdefault(ref, {})
         if gone:
             known.pop(version, None)
         else:
-            known[version] = charter
-        now, parent = self._charter(ref), wire.spec.parent_composite_pod_group_name or ""
+            known[version] = spec
+        now, parent = self._newest_spec(ref), wire.spec.parent_composite_pod_group_name or ""
         if now is None:
             del self.groups[ref]
             self.forest.lost(ref)
@@ -282,22 +290,22 @@ class SchedulingDecoder:
         if version == self.newest(ref):
             self.forest.seen(ref, parent, now, exact=version == THIRD)
         if self.forest.root_of(ref) != ref:
-            yield GangSpecLost(ref)  # it is a part of another gang
+            yield GangSpecLost(ref)  # it is part of another gang
         elif now != before:
             yield GangSpecSeen(now)
 
     def _composite(self, wire: CompositeWire, gone: bool) -> None:
-        charter = composite_charter(wire)
+        spec = composite_spec(wire)
         if gone:
-            self.forest.lost(charter.source)
+            self.forest.lost(spec.source)
         else:
-            self.forest.seen(charter.source, wire.spec.parent_composite_pod_group_name or "", charter)
+            self.forest.seen(spec.source, wire.spec.parent_composite_pod_group_name or "", spec)
 
-    def _charter(self, ref: Ref) -> GangSpec | None:
+    def _newest_spec(self, ref: Ref) -> GangSpec | None:
         return self.groups.get(ref, {}).get(self.newest(ref))
 
     def _service(self, wire: ServiceWire, gone: bool) -> Iterator[Change]:
-        """Whom a service puts together may change for every pod that still waits there."""
+        """The default spread selector of pending pods may change with a service."""
         namespace = wire.metadata.namespace or "default"
         services = self.services.setdefault(namespace, {})
         if gone:
@@ -306,8 +314,8 @@ class SchedulingDecoder:
             services[wire.metadata.name] = wire.spec.selector
         else:
             return
-        for waiting in list(self.waiting.get(namespace, {}).values()):
-            yield from self._pod(waiting)
+        for pod in list(self.waiting.get(namespace, {}).values()):
+            yield from self._pod(pod)
 
 
 def _key(wire: PodWire) -> PodKey:
@@ -318,7 +326,7 @@ def _workload_name(ref: Ref) -> Name:
     return ref.namespace, ref.name.partition("/")[0]
 
 
-def _told(wire: PodWire) -> str:
+def _message_of(wire: PodWire) -> str:
     for one in wire.status.conditions or ():
         if one.type == SCHEDULED and one.status == "False":
             return one.message or ""
@@ -339,5 +347,5 @@ def _storage(kind: str, wire: Any, gone: bool) -> Iterator[Change]:
             limits = NodeVolumes(name, volumes.limits_of(wire))
             yield StorageLost("NodeVolumes", name) if gone else StorageSeen(limits)
         case "CSIStorageCapacity":
-            room = volumes.store_room_of(wire)
-            yield StorageLost("StoreRoom", own) if gone else StorageSeen(room, own)
+            capacity = volumes.store_room_of(wire)
+            yield StorageLost("StoreRoom", own) if gone else StorageSeen(capacity, own)

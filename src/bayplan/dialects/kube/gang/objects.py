@@ -1,4 +1,4 @@
-"""Workloads and PodGroups of the gang API, in every version a cluster may have, as the rules of gangs."""
+"""Workloads and PodGroups of the gang scheduling API, in all versions, as gang specs."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ DIALECT = "gang"
 WORKLOAD, POD_GROUP, COMPOSITE = "Workload", "PodGroup", "CompositePodGroup"
 DESIRED = "bayplan.dev/desired-count"
 TOPOLOGY = "bayplan.dev/required-topology"
-"""What no released version has a field for may be written on the object."""
+"""Annotations for what no released version has a field for."""
 CONDITIONS = {SECOND: "PodGroupScheduled", THIRD: "PodGroupInitiallyScheduled"}
 
 
 class BasicPolicy(Struct, frozen=True):
-    """Each pod stands for itself."""
+    """Pods are scheduled one by one."""
 
     desired_count: int | None = None
 
 
 class GangPolicy(Struct, frozen=True):
-    """So many together, or none."""
+    """At least minCount pods are scheduled together."""
 
     min_count: int | None = None
 
 
 class GroupPolicyWire(Struct, frozen=True):
-    """One of the two."""
+    """The scheduling policy of a group: basic or gang."""
 
     basic: BasicPolicy | None = None
     gang: GangPolicy | None = None
@@ -47,43 +47,43 @@ class WorkloadGroup(Struct, frozen=True):
 
 
 class WorkloadSpec(Struct, frozen=True):
-    """What a Workload consists of."""
+    """The spec of a Workload."""
 
     pod_groups: list[WorkloadGroup] | None = None
 
 
 class WorkloadWire(Struct, frozen=True):
-    """A Workload of v1alpha1; later ones only hold templates, and nobody schedules by them."""
+    """A Workload of v1alpha1; later versions only contain templates, which do not affect scheduling."""
 
     metadata: Metadata = Metadata()
     spec: WorkloadSpec = WorkloadSpec()
 
 
 class TopologyKey(Struct, frozen=True):
-    """A node label of which all pods share one value."""
+    """A node label; all pods must share one value of it."""
 
     key: str = ""
 
 
 class Constraints(Struct, frozen=True):
-    """Where a group may be."""
+    """The scheduling constraints of a group."""
 
     topology: list[TopologyKey] | None = None
 
 
 class PodGroupSpec(Struct, frozen=True):
-    """What a group asks for."""
+    """The spec of a PodGroup."""
 
     parent_composite_pod_group_name: str | None = None
     scheduling_policy: GroupPolicyWire = GroupPolicyWire()
     scheduling_constraints: Constraints | None = None
-    disruption_mode: str | dict[str, Any] | None = None  # a word in v1alpha2, a choice since
+    disruption_mode: str | dict[str, Any] | None = None  # a string in v1alpha2, a union since v1beta1
     priority: int | None = None
     preemption_policy: str | None = None
 
 
 class PodGroupStatus(Struct, frozen=True):
-    """How a group fares."""
+    """The status of a PodGroup."""
 
     conditions: list[PodConditionWire] | None = None
 
@@ -97,19 +97,19 @@ class PodGroupWire(Struct, frozen=True):
 
 
 class CompositeGangPolicy(Struct, frozen=True):
-    """So many groups, or none."""
+    """At least minGroupCount groups are scheduled together."""
 
     min_group_count: int | None = None
 
 
 class CompositePolicy(Struct, frozen=True):
-    """What is not a gang does with one group."""
+    """The scheduling policy of a CompositePodGroup; basic needs one group."""
 
     gang: CompositeGangPolicy | None = None
 
 
 class CompositeSpec(Struct, frozen=True):
-    """What a group of groups asks for."""
+    """The spec of a CompositePodGroup."""
 
     parent_composite_pod_group_name: str | None = None
     scheduling_policy: CompositePolicy = CompositePolicy()
@@ -136,7 +136,7 @@ GANG_KINDS = (WORKLOADS, *POD_GROUPS.values(), COMPOSITES)
 
 
 def gang_of(pod: PodWire) -> Ref | None:
-    """The gang that a pod names, if it names one. Copies of a group are gangs of their own."""
+    """The gang that a pod names; None if it names none. Each replica of a group is a gang."""
     spec, namespace = pod.spec, pod.metadata.namespace or "default"
     if spec.scheduling_group is not None and spec.scheduling_group.pod_group_name:
         return Ref(DIALECT, POD_GROUP, namespace, spec.scheduling_group.pod_group_name)
@@ -151,26 +151,26 @@ def gang_of(pod: PodWire) -> Ref | None:
     return None
 
 
-def group_charter(wire: PodGroupWire) -> GangSpec:
-    """The rules of a PodGroup."""
+def pod_group_spec(wire: PodGroupWire) -> GangSpec:
+    """The gang spec of a PodGroup."""
     meta, spec = wire.metadata, wire.spec
-    said = wire.status.conditions or ()
+    conditions = wire.status.conditions or ()
     return GangSpec(
         source=Ref(DIALECT, POD_GROUP, meta.namespace or "default", meta.name),
         minimum=_minimum(spec.scheduling_policy),
         desired=_desired(spec.scheduling_policy, meta.annotations or {}),
         priority=spec.priority,
         preempts=None if spec.preemption_policy is None else spec.preemption_policy != "Never",
-        leaves_whole=spec.disruption_mode == POD_GROUP or _all_go(spec.disruption_mode),
+        leaves_whole=spec.disruption_mode == POD_GROUP or _disrupts_all(spec.disruption_mode),
         locality=_locality(spec.scheduling_constraints, meta.annotations or {}),
         created=seconds(meta.creation_timestamp or ""),
         uid=meta.uid,
-        started=any(one.type in CONDITIONS.values() and one.status == "True" for one in said),
+        started=any(one.type in CONDITIONS.values() and one.status == "True" for one in conditions),
     )
 
 
-def composite_charter(wire: CompositeWire) -> GangSpec:
-    """The rules of a CompositePodGroup by itself; its minimum counts groups."""
+def composite_spec(wire: CompositeWire) -> GangSpec:
+    """The gang spec of a CompositePodGroup alone; its minimum counts groups."""
     meta, spec = wire.metadata, wire.spec
     gang = spec.scheduling_policy.gang
     return GangSpec(
@@ -178,21 +178,21 @@ def composite_charter(wire: CompositeWire) -> GangSpec:
         minimum=gang.min_group_count or 1 if gang is not None else 1,
         priority=spec.priority,
         preempts=None if spec.preemption_policy is None else spec.preemption_policy != "Never",
-        leaves_whole=_all_go(spec.disruption_mode),
+        leaves_whole=_disrupts_all(spec.disruption_mode),
         locality=_locality(spec.scheduling_constraints, {}),
         created=seconds(meta.creation_timestamp or ""),
         uid=meta.uid,
     )
 
 
-def workload_charter(wire: WorkloadWire, ref: Ref) -> GangSpec:
-    """The rules of one copy of one group of a Workload; a group that it lacks is a flaw."""
+def workload_group_spec(wire: WorkloadWire, ref: Ref) -> GangSpec:
+    """The gang spec of one replica of a group of a Workload; a missing group is a flaw."""
     meta = wire.metadata
-    name, wanted, _ = ref.name.split("/")
-    group = next((one for one in wire.spec.pod_groups or () if one.name == wanted), None)
+    name, group_name, _ = ref.name.split("/")
+    group = next((one for one in wire.spec.pod_groups or () if one.name == group_name), None)
     flaw = ""
     if group is None:
-        group, flaw = WorkloadGroup(), f'pod group "{wanted}" doesn\'t exist for a workload "{name}"'
+        group, flaw = WorkloadGroup(), f'pod group "{group_name}" doesn\'t exist for a workload "{name}"'
     return GangSpec(
         source=ref,
         minimum=_minimum(group.policy),
@@ -204,7 +204,7 @@ def workload_charter(wire: WorkloadWire, ref: Ref) -> GangSpec:
     )
 
 
-def _all_go(mode: object) -> bool:
+def _disrupts_all(mode: object) -> bool:
     return isinstance(mode, Mapping) and "all" in mode
 
 
@@ -212,14 +212,14 @@ def _minimum(policy: GroupPolicyWire) -> int:
     return policy.gang.min_count or 1 if policy.gang is not None else 0
 
 
-def _desired(policy: GroupPolicyWire, notes: Mapping[str, str]) -> int:
+def _desired(policy: GroupPolicyWire, annotations: Mapping[str, str]) -> int:
     if policy.gang is not None:
         return 0
     if policy.basic is not None and policy.basic.desired_count is not None:
         return policy.basic.desired_count
-    return whole_number(notes.get(DESIRED), INT32_MAX) or 0
+    return whole_number(annotations.get(DESIRED), INT32_MAX) or 0
 
 
-def _locality(constraints: Constraints | None, notes: Mapping[str, str]) -> Locality:
+def _locality(constraints: Constraints | None, annotations: Mapping[str, str]) -> Locality:
     keys = [one.key for one in (constraints.topology or () if constraints is not None else ())]
-    return Locality(required=keys[0] if keys else notes.get(TOPOLOGY) or None)
+    return Locality(required=keys[0] if keys else annotations.get(TOPOLOGY) or None)

@@ -1,4 +1,4 @@
-"""Validation, defaulting and conversion of the gang scheduling API, version by version.
+"""The gang scheduling API: validation, defaulting and conversion of each version.
 
 May import: model, fields, decode.
 """

@@ -1,4 +1,4 @@
-"""What else must hold before a PodGroup is kept: the template it comes from exists."""
+"""Admission of PodGroups: the template that a PodGroup names must exist."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FindWorkload = Callable[[str], Object | None]  # by name, in the namespace of th
 
 
 def missing_template(pod_group: Object, find: FindWorkload) -> str:
-    """Why a PodGroup of v1alpha2 cannot come from the Workload that it names, or nothing."""
+    """Why the template that a PodGroup of v1alpha2 names does not exist; empty if it does."""
     reference = ((pod_group.get("spec") or {}).get("podGroupTemplateRef") or {}).get("workload")
     if reference is None:
         return ""

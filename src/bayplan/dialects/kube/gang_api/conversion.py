@@ -1,6 +1,6 @@
-"""Workload and PodGroup from one version of the API to the next and back, where several are served at once.
+"""Conversion of Workloads and PodGroups between API versions that are served together.
 
-What a version has no word for is lost on the way down: writing through an old version drops it.
+Fields that an older version does not have are lost: a write through that version drops them.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from bayplan.dialects.kube.gang_api.gates import FIRST, GROUP, SECOND, THIRD, VE
 
 Object = dict[str, Any]
 
-_LATER = ("preemptionPolicy",)  # fields of templates that v1alpha2 does not have
+_LATER = ("preemptionPolicy",)  # template fields that v1alpha2 does not have
 _MODES = {"Pod": "single", "PodGroup": "all"}
 
 
 def converter(kind: str, start: str, end: str) -> Callable[[Object], Object]:
-    """The function that takes an object of one version to another."""
+    """The function that converts an object from one version to another."""
     here, there = VERSIONS.index(start), VERSIONS.index(end)
     steps = [(kind, one, one + 1) for one in range(here, there)]
     steps += [(kind, one, one - 1) for one in range(here, there, -1)]
@@ -56,22 +56,22 @@ def _templates_down(spec: Object) -> Object:
 
 def _group_up(spec: Object) -> Object:
     reference = (spec.get("podGroupTemplateRef") or {}).get("workload")
-    same = _without(spec, "podGroupTemplateRef")
+    converted = _without(spec, "podGroupTemplateRef")
     if reference is not None:
         names = reference.get("workloadName", ""), reference.get("podGroupTemplateName", "")
-        same["workloadRef"] = {"workloadName": names[0], "templateName": names[1]}
-    return _mode_up(same)
+        converted["workloadRef"] = {"workloadName": names[0], "templateName": names[1]}
+    return _mode_up(converted)
 
 
 def _group_down(spec: Object) -> Object:
-    same = _without(spec, "workloadRef", "parentCompositePodGroupName", *_LATER)
+    converted = _without(spec, "workloadRef", "parentCompositePodGroupName", *_LATER)
     reference = spec.get("workloadRef")
     if reference is not None:
         names = reference.get("workloadName", ""), reference.get("templateName", "")
-        same["podGroupTemplateRef"] = {
+        converted["podGroupTemplateRef"] = {
             "workload": {"workloadName": names[0], "podGroupTemplateName": names[1]}
         }
-    return _mode_down(same)
+    return _mode_down(converted)
 
 
 def _mode_up(spec: Object) -> Object:

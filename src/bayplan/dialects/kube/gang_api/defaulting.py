@@ -1,54 +1,56 @@
-"""What a group gets when it says nothing, and what is left out where its feature is off."""
+"""Defaults of groups, and removal of fields whose feature gate is disabled."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from bayplan.dialects.kube.gang_api.declared import Rule, Structure, found
+from bayplan.dialects.kube.gang_api.declared import Rule, Structure, value_of
 from bayplan.dialects.kube.gang_api.gates import POLICY, SECOND, Gates
-from bayplan.dialects.kube.gang_api.rules import SHAPES
+from bayplan.dialects.kube.gang_api.rules import STRUCTURES
 
 Object = dict[str, Any]
 _GROUPS = ("PodGroup", "CompositePodGroup")
 
 
 def set_defaults(item: Object) -> None:
-    """Fill in how a group is disrupted; a Workload has no defaults."""
+    """Set the disruption mode of a group; a Workload has no defaults."""
     if item.get("kind") in _GROUPS:
         mode: Any = "Pod" if _version(item) == SECOND else {"single": {}}
         item["spec"].setdefault("disruptionMode", mode)
 
 
 def set_preemption_policy(item: Object, gates: Gates) -> None:
-    """Fill in what a group may do to others; apart, since its priority class has the first word."""
+    """Set the preemption policy of a group; done separately, since its priority class has precedence."""
     if item.get("kind") in _GROUPS and _version(item) != SECOND and POLICY in gates:
         item["spec"].setdefault("preemptionPolicy", "PreemptLowerPriority")
 
 
 def defaulted(item: Object) -> Object:
-    """The same object with its defaults, as it is read from where it is kept."""
+    """The object with its defaults, as it is read from storage."""
     copy = {**item, "spec": dict(item["spec"])}
     set_defaults(copy)
     return copy
 
 
 def drop_disabled(item: Object, old: Object | None, gates: Gates) -> None:
-    """Leave out what the cluster does not serve, unless it stood there before."""
-    shape = SHAPES.get((_version(item), item["kind"]))
-    if shape is not None:
-        _drop(shape, item["spec"], None if old is None else old["spec"], gates)
+    """Remove fields that are disabled, unless they were set before."""
+    structure = STRUCTURES.get((_version(item), item["kind"]))
+    if structure is not None:
+        _drop(structure, item["spec"], None if old is None else old["spec"], gates)
 
 
 def drop_disabled_status(item: Object, gates: Gates) -> None:
-    """The same for the status of a PodGroup: without claims, nothing is said about them."""
-    claims = next(rule for rule in SHAPES[_version(item), "PodGroup"].rules if rule.key == "resourceClaims")
-    if claims.dropped not in gates and found(claims, item["spec"]) is None:
+    """The same for the status of a PodGroup: without claims, it has no claim statuses."""
+    claims = next(
+        rule for rule in STRUCTURES[_version(item), "PodGroup"].rules if rule.key == "resourceClaims"
+    )
+    if claims.dropped not in gates and value_of(claims, item["spec"]) is None:
         item.get("status", {}).pop("resourceClaimStatuses", None)
 
 
-def _drop(shape: Structure, item: Object, old: Object | None, gates: Gates) -> None:
-    for rule in shape.rules:
-        before = None if old is None else found(rule, old)
+def _drop(structure: Structure, item: Object, old: Object | None, gates: Gates) -> None:
+    for rule in structure.rules:
+        before = None if old is None else value_of(rule, old)
         gate = rule.gate or rule.dropped
         if gate and gate not in gates and before is None:
             item.pop(rule.key, None)

@@ -1,4 +1,4 @@
-"""What holds for a Workload of v1alpha1, the first, whose rules were written by hand upstream."""
+"""Validation of Workloads of v1alpha1, whose rules are hand-written upstream."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bayplan.dialects.kube.fields.name_rules import (
     subdomain_problems,
 )
 from bayplan.dialects.kube.fields.reader import FieldError, FieldErrorType
-from bayplan.dialects.kube.gang_api.shapes import TEMPLATES_MOST
+from bayplan.dialects.kube.gang_api.shapes import TEMPLATES_MAX
 
 Object = Mapping[str, Any]
 
@@ -20,7 +20,7 @@ _EITHER = "exactly one of `basic`, `gang` is required"
 
 
 def check_first_workload(new: Object, old: Object | None) -> Iterator[FieldError]:
-    """Everything wrong with a Workload, or with the change of one."""
+    """All errors of a Workload, or of its update."""
     spec = new.get("spec") or {}
     yield from _check_controller(spec.get("controllerRef"))
     yield from _check_groups(spec.get("podGroups") or [])
@@ -29,7 +29,7 @@ def check_first_workload(new: Object, old: Object | None) -> Iterator[FieldError
 
 
 def check_workload_reference(reference: Object, path: str) -> Iterator[FieldError]:
-    """The field of a pod that names its group in a Workload; an empty name is no name."""
+    """The field of a pod that names its group in a Workload; an empty name is an error."""
     yield from _domain(f"{path}.name", reference.get("name", ""))
     yield from _label(f"{path}.podGroup", reference.get("podGroup", ""))
     if reference.get("podGroupReplicaKey"):
@@ -37,7 +37,7 @@ def check_workload_reference(reference: Object, path: str) -> Iterator[FieldErro
 
 
 def check_scheduling_group(group: Object, path: str) -> Iterator[FieldError]:
-    """The field of a pod that names its PodGroup, from v1alpha2 on."""
+    """The field of a pod that names its PodGroup, since v1alpha2."""
     name, place = group.get("podGroupName"), f"{path}.podGroupName"
     if name is None:
         yield FieldError(place, None, "must specify one of: `podGroupName`", FieldErrorType.INVALID)
@@ -62,8 +62,8 @@ def _check_controller(controller: Object | None) -> Iterator[FieldError]:
 def _check_groups(groups: Sequence[Object]) -> Iterator[FieldError]:
     if not groups:
         yield FieldError("spec.podGroups", None, "must have at least one item", FieldErrorType.REQUIRED)
-    elif len(groups) > TEMPLATES_MOST:
-        why = f"must have at most {TEMPLATES_MOST} items"
+    elif len(groups) > TEMPLATES_MAX:
+        why = f"must have at most {TEMPLATES_MAX} items"
         yield FieldError("spec.podGroups", len(groups), why, FieldErrorType.TOO_MANY)
         return
     seen: set[str] = set()
@@ -77,17 +77,17 @@ def _check_groups(groups: Sequence[Object]) -> Iterator[FieldError]:
 
 
 def _check_policy(policy: Object, path: str) -> Iterator[FieldError]:
-    given = [f"`{key}`" for key in ("basic", "gang") if policy.get(key) is not None]
-    if not given:
+    set_fields = [f"`{key}`" for key in ("basic", "gang") if policy.get(key) is not None]
+    if not set_fields:
         yield FieldError(path, None, _EITHER, FieldErrorType.REQUIRED)
-    elif len(given) > 1:
+    elif len(set_fields) > 1:
         why = f"{_EITHER}, but multiple fields are set"
-        yield FieldError(path, f"{{{', '.join(given)}}}", why, FieldErrorType.INVALID)
+        yield FieldError(path, f"{{{', '.join(set_fields)}}}", why, FieldErrorType.INVALID)
     elif policy.get("gang") is not None:
-        least = policy["gang"].get("minCount", 0)
-        if least <= 0:
+        minimum = policy["gang"].get("minCount", 0)
+        if minimum <= 0:
             yield FieldError(
-                f"{path}.gang.minCount", least, "must be greater than zero", FieldErrorType.INVALID
+                f"{path}.gang.minCount", minimum, "must be greater than zero", FieldErrorType.INVALID
             )
     elif policy["basic"].get("desiredCount", 0) < 0:
         yield FieldError(
@@ -96,7 +96,7 @@ def _check_policy(policy: Object, path: str) -> Iterator[FieldError]:
 
 
 def _check_change(spec: Object, old: Object) -> Iterator[FieldError]:
-    """A controller may come later, once; groups stay. The paths lack `spec.` upstream, too."""
+    """The controller may be set once; groups are immutable. As upstream, the paths lack `spec.`."""
     before, now = old.get("controllerRef"), spec.get("controllerRef")
     if before is not None and now != before:
         yield FieldError("controllerRef", _go_controller(now), IMMUTABLE, FieldErrorType.INVALID)
@@ -107,7 +107,7 @@ def _check_change(spec: Object, old: Object) -> Iterator[FieldError]:
 
 
 def _go_controller(controller: Object | None) -> dict[str, Any] | None:
-    """As the message shows it: under the names that the fields have inside the API server."""
+    """The controller as the error shows it: with the field names of the API server's Go types."""
     if controller is None:
         return None
     names = {"APIGroup": "apiGroup", "Kind": "kind", "Name": "name"}

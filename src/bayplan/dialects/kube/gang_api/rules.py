@@ -1,4 +1,4 @@
-"""Everything wrong with a Workload or a PodGroup, whatever its version, in upstream's words."""
+"""Validation of Workloads and PodGroups of all versions, with the upstream messages."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from bayplan.dialects.kube.gang_api.gates import FIRST, OF_COMPOSITES, SECOND, T
 
 Object = Mapping[str, Any]
 
-SHAPES: Mapping[tuple[str, str], Structure] = {
+STRUCTURES: Mapping[tuple[str, str], Structure] = {
     (SECOND, "Workload"): shapes.WORKLOAD_2,
     (SECOND, "PodGroup"): shapes.POD_GROUP_2,
     (THIRD, "Workload"): shapes.WORKLOAD_3,
     (THIRD, "PodGroup"): shapes.POD_GROUP_3,
     (OF_COMPOSITES, "CompositePodGroup"): shapes.COMPOSITE_3,
 }
-"""What a specification looks like, by version and kind."""
+"""The structure of specs by version and kind."""
 
-_DEPTH_MOST = 3  # levels of groups of groups; the groups of pods below them are the fourth
+_DEPTH_MAX = 3  # levels of composite groups; the PodGroups below are the fourth
 _REASON = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
 _REASON_IS = (
     "a condition reason must start with alphabetic character, optionally followed by a string of "
@@ -37,33 +37,37 @@ _STATUSES = ("False", "True", "Unknown")
 
 
 def errors(new: Object, old: Object | None = None, gates: Gates = USUAL_GATES) -> list[FieldError]:
-    """What is wrong with the specification, or with the change of it. Metadata is checked elsewhere."""
+    """The errors of a spec, or of its update. Metadata is checked elsewhere."""
     version, kind = str(new.get("apiVersion", "")).rpartition("/")[2], str(new.get("kind", ""))
     if (version, kind) == (FIRST, "Workload"):
         return list(check_first_workload(new, old))
     spec, before = new.get("spec") or {}, None if old is None else old.get("spec") or {}
-    found: list[FieldError] = []
+    field_errors: list[FieldError] = []
     if (version, kind) == (THIRD, "Workload"):
-        found += _check_tree(spec)
+        field_errors += _check_tree(spec)
     elif (version, kind) == (THIRD, "PodGroup") and old is None:
-        found += _check_parent(spec)
-    found += check(SHAPES[version, kind], spec, before, CheckLocation("spec", gates, old is not None))
-    return found
+        field_errors += _check_parent(spec)
+    field_errors += check(
+        STRUCTURES[version, kind], spec, before, CheckLocation("spec", gates, old is not None)
+    )
+    return field_errors
 
 
 def status_errors(new: Object, old: Object | None, gates: Gates = USUAL_GATES) -> list[FieldError]:
-    """What is wrong with the status of a PodGroup."""
+    """The errors of the status of a PodGroup."""
     status = new.get("status") or {}
-    found = list(_check_conditions(status.get("conditions") or []))
+    field_errors = list(_check_conditions(status.get("conditions") or []))
     claims = {claim.get("name") for claim in (new.get("spec") or {}).get("resourceClaims") or ()}
     for place, claim in enumerate(status.get("resourceClaimStatuses") or ()):
         if claim.get("name", "") not in claims:
             path, why = f"status.resourceClaimStatuses[{place}].name", "must match the name of an entry in "
-            found.append(
+            field_errors.append(
                 FieldError(path, claim.get("name", ""), f"{why}`spec.resourceClaims`", FieldErrorType.INVALID)
             )
     before = None if old is None else old.get("status") or {}
-    return found + list(check(shapes.STATUS, status, before, CheckLocation("status", gates, old is not None)))
+    return field_errors + list(
+        check(shapes.STATUS, status, before, CheckLocation("status", gates, old is not None))
+    )
 
 
 def _check_conditions(conditions: Sequence[Object]) -> Iterator[FieldError]:
@@ -94,10 +98,10 @@ def _check_texts(reason: str, message: str, path: str) -> Iterator[FieldError]:
         yield FieldError(f"{path}.reason", None, "", FieldErrorType.REQUIRED)
     elif not re.fullmatch(_REASON, reason):
         yield FieldError(f"{path}.reason", reason, _REASON_IS, FieldErrorType.INVALID)
-    for key, text, most in (("reason", reason, _REASON_MAX), ("message", message, _MESSAGE_MAX)):
-        if len(text.encode()) > most:
+    for key, text, limit in (("reason", reason, _REASON_MAX), ("message", message, _MESSAGE_MAX)):
+        if len(text.encode()) > limit:
             yield FieldError(
-                f"{path}.{key}", None, f"may not be more than {most} bytes", FieldErrorType.TOO_LONG
+                f"{path}.{key}", None, f"may not be more than {limit} bytes", FieldErrorType.TOO_LONG
             )
 
 
@@ -107,7 +111,7 @@ def _check_parent(spec: Object) -> Iterator[FieldError]:
         yield FieldError("spec.workloadRef", None, why, FieldErrorType.REQUIRED)
 
 
-# ── what holds for all templates of a Workload together, from v1beta1 on ──
+# ── all templates of a Workload, since v1beta1 ──
 
 
 def _check_tree(spec: Object) -> Iterator[FieldError]:
@@ -117,8 +121,8 @@ def _check_tree(spec: Object) -> Iterator[FieldError]:
         (f"spec.compositePodGroupTemplates[{place}]", one) for place, one in enumerate(_composites(spec))
     ]
     for path, root in roots:
-        if _depth(root) > _DEPTH_MOST:
-            why = f"maximum template hierarchy depth is {_DEPTH_MOST + 1}"
+        if _depth(root) > _DEPTH_MAX:
+            why = f"maximum template hierarchy depth is {_DEPTH_MAX + 1}"
             yield FieldError(path, root.get("compositePodGroupTemplates"), why, FieldErrorType.INVALID)
     yield from _check_priorities(spec)
     for path, root in roots:
@@ -126,25 +130,25 @@ def _check_tree(spec: Object) -> Iterator[FieldError]:
 
 
 def _check_names(node: Object, path: str, names: set[str]) -> Iterator[FieldError]:
-    """No two templates anywhere in the tree have one name; of one list, the list itself sees to that."""
-    below = list(_composites(node))
-    for place, child in enumerate(below):
+    """Template names are unique in the whole tree; within one list, the rule of the list checks that."""
+    children = list(_composites(node))
+    for place, child in enumerate(children):
         if child.get("name", "") in names:
             at = f"{path}.compositePodGroupTemplates[{place}].name"
             yield FieldError(at, child.get("name", ""), "", FieldErrorType.DUPLICATE)
-    names |= {child.get("name", "") for child in below}
-    for place, child in enumerate(below):
+    names |= {child.get("name", "") for child in children}
+    for place, child in enumerate(children):
         at = f"{path}.compositePodGroupTemplates[{place}]"
         for index, template in enumerate(_templates(child)):
             if template.get("name", "") in names:
-                found = f"{at}.podGroupTemplates[{index}].name"
-                yield FieldError(found, template.get("name", ""), "", FieldErrorType.DUPLICATE)
+                template_path = f"{at}.podGroupTemplates[{index}].name"
+                yield FieldError(template_path, template.get("name", ""), "", FieldErrorType.DUPLICATE)
         names |= {template.get("name", "") for template in _templates(child)}
         yield from _check_names(child, at, names)
 
 
 def _check_priorities(spec: Object) -> Iterator[FieldError]:
-    """All templates have one priority."""
+    """All templates have the same priority."""
     flat = {_priority(template) for template in _templates(spec)}
     if len(flat) > 1:
         why = "detected multiple priority configurations"

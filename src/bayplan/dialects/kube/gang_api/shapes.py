@@ -1,4 +1,4 @@
-"""The tables of Workload and of groups in v1alpha2 and since: every field, and what it must satisfy."""
+"""The structures of Workloads and groups since v1alpha2: the rules of every field."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from bayplan.dialects.kube.fields.name_rules import (
 from bayplan.dialects.kube.gang_api.declared import NEVER_CLEARED, NEVER_SET, Rule, Structure
 from bayplan.dialects.kube.gang_api.gates import CLAIMS, COMPOSITE, POLICY, PREEMPTION, TOPOLOGY
 
-TEMPLATES_MOST = 8
-CLAIMS_MOST = 4
-PRIORITY_HIGHEST = 1_000_000_000
+TEMPLATES_MAX = 8
+CLAIMS_MAX = 4
+PRIORITY_MAX = 1_000_000_000
 
 _NAME = Rule("name", required=True, problems=dns_label_problems)
 _EMPTY = Structure(())
@@ -30,13 +30,13 @@ _CONTROLLER = Structure(
 )
 _CONTROLLER_RULE = Rule("controllerRef", lambda: _CONTROLLER, immutable=True)
 
-# `desiredCount` is ours: what a basic group hopes for, of which no release knows yet.
-_BASIC = Structure((Rule("desiredCount", pointer=True, least=0),))
-_GANG = Structure((Rule("minCount", required=True, least=1),))
+# `desiredCount`, the desired size of a basic group, is ours: no release has it yet.
+_BASIC = Structure((Rule("desiredCount", pointer=True, minimum=0),))
+_GANG = Structure((Rule("minCount", required=True, minimum=1),))
 _POLICY = Structure((Rule("basic", lambda: _BASIC), Rule("gang", lambda: _GANG)), one_of=("basic", "gang"))
 
 _TOPOLOGY = Structure((Rule("key", required=True, problems=label_key_problems),))
-_CONSTRAINTS = Structure((Rule("topology", lambda: _TOPOLOGY, listed=True, most=1),))
+_CONSTRAINTS = Structure((Rule("topology", lambda: _TOPOLOGY, listed=True, max_items=1),))
 
 _CLAIM = Structure(
     (
@@ -51,7 +51,7 @@ _CLAIMS_RULE = Rule(
     lambda: _CLAIM,
     listed=True,
     name_key="name",
-    most=CLAIMS_MOST,
+    max_items=CLAIMS_MAX,
     immutable=True,
     dropped=CLAIMS,
 )
@@ -59,14 +59,18 @@ _CLAIM_STATUS = Structure(
     (Rule("name"), Rule("resourceClaimName", pointer=True, problems=subdomain_problems))
 )
 STATUS = Structure(
-    (Rule("resourceClaimStatuses", lambda: _CLAIM_STATUS, listed=True, name_key="name", most=CLAIMS_MOST),)
+    (
+        Rule(
+            "resourceClaimStatuses", lambda: _CLAIM_STATUS, listed=True, name_key="name", max_items=CLAIMS_MAX
+        ),
+    )
 )
 
 # ── v1alpha2 ──
 
 _MODE_2 = Rule("disruptionMode", pointer=True, gate=PREEMPTION, choices=("Pod", "PodGroup"))
 _CLASS_2 = Rule("priorityClassName", gate=PREEMPTION, problems=subdomain_problems)
-_PRIORITY_2 = Rule("priority", pointer=True, gate=PREEMPTION, highest=PRIORITY_HIGHEST)
+_PRIORITY_2 = Rule("priority", pointer=True, gate=PREEMPTION, maximum=PRIORITY_MAX)
 _CONSTRAINTS_2 = Rule("schedulingConstraints", lambda: _CONSTRAINTS, gate=TOPOLOGY)
 
 _TEMPLATE_2 = Structure(
@@ -89,7 +93,7 @@ WORKLOAD_2 = Structure(
             lambda: _TEMPLATE_2,
             listed=True,
             name_key="name",
-            most=TEMPLATES_MOST,
+            max_items=TEMPLATES_MAX,
             required=True,
             immutable=True,
         ),
@@ -114,7 +118,7 @@ POD_GROUP_2 = Structure(
     )
 )
 
-# ── v1beta1: the size of a gang may change, its kind may not ──
+# ── v1beta1: the size of a gang may change, its policy may not ──
 
 _BASIC_3 = Rule("basic", lambda: _BASIC, kept=(IMMUTABLE, IMMUTABLE))
 _POLICY_3 = Structure(
@@ -124,7 +128,7 @@ _MODE = Structure((Rule("single", lambda: _EMPTY), Rule("all", lambda: _EMPTY)),
 _CONSTRAINTS_3 = Rule("schedulingConstraints", lambda: _CONSTRAINTS, immutable=True)
 _MODE_3 = Rule("disruptionMode", lambda: _MODE, immutable=True)
 _CLASS_3 = Rule("priorityClassName", immutable=True, problems=subdomain_problems)
-_PRIORITY_3 = Rule("priority", pointer=True, immutable=True, highest=PRIORITY_HIGHEST)
+_PRIORITY_3 = Rule("priority", pointer=True, immutable=True, maximum=PRIORITY_MAX)
 _PREEMPTION_3 = Rule(
     "preemptionPolicy",
     pointer=True,
@@ -147,9 +151,14 @@ _TEMPLATE_3 = Structure(
     nulls=("schedulingConstraints",),
 )
 _TEMPLATES_3 = Rule(
-    "podGroupTemplates", lambda: _TEMPLATE_3, listed=True, name_key="name", most=TEMPLATES_MOST, whole=True
+    "podGroupTemplates",
+    lambda: _TEMPLATE_3,
+    listed=True,
+    name_key="name",
+    max_items=TEMPLATES_MAX,
+    whole=True,
 )
-_COMPOSITE_GANG = Structure((Rule("minGroupCount", required=True, least=1),))
+_COMPOSITE_GANG = Structure((Rule("minGroupCount", required=True, minimum=1),))
 _COMPOSITE_POLICY = Structure(
     (
         Rule("basic", lambda: _EMPTY, kept=(IMMUTABLE, IMMUTABLE)),
@@ -168,7 +177,7 @@ _COMPOSITES_3 = Rule(
     _composite_template,
     listed=True,
     name_key="name",
-    most=TEMPLATES_MOST,
+    max_items=TEMPLATES_MAX,
     whole=True,
 )
 _COMPOSITE_TEMPLATE: Structure = Structure(

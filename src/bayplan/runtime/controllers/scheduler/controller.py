@@ -88,13 +88,11 @@ class SchedulerController:
         self.zones = zones.NumaReportDecoder()
         self.volumes = VolumeBinding(self.state, self.reading.claim_uids, self.reading.volume_versions)
         self.publisher = PodEventPublisher()
-        self.bindings_in_flight = 0  # bindings in flight
+        self.bindings_in_flight = 0
         self.unwritten: list[Action] = []
-        self.starts: dict[
-            Ref, tuple[MarkStarted, set[PodKey]]
-        ] = {}  # to be recorded once these pods are bound
-        # writes that timed out, and when they are made again
-        self.repeats: deque[tuple[float, Write]] = deque()
+        # to be recorded once these pods are bound
+        self.starts: dict[Ref, tuple[MarkStarted, set[PodKey]]] = {}
+        self.repeats: deque[tuple[float, Write]] = deque()  # writes that timed out, by time of repeat
         self.unrecorded_starts: dict[Ref, tuple[MarkStarted, float]] = {}  # records to write again, and when
 
     def decode(self, event: Event) -> Iterator[Change]:
@@ -298,9 +296,7 @@ class SchedulerController:
                     self.starts.pop(ref, None)
                     self.unrecorded_starts.pop(ref, None)
                 case GangSpecSeen(spec) if spec.source.kind == COMPOSITE:
-                    if (
-                        spec.source not in self.state.store.charters
-                    ):  # its groups may have started before this process
+                    if spec.source not in self.state.store.charters:  # its groups may have started before
                         self.unrecorded_starts[spec.source] = MarkStarted(spec.source, spec.uid), 0.0
             yield change
 
@@ -338,19 +334,19 @@ class SchedulerController:
         ]
 
     def _reject(self, action: ReportUnschedulable, now: float, started: set[Ref]) -> None:
-        text, rejection = self.told(action.gang, action.why), reason(action.why)
+        text, code = self.told(action.gang, action.why), reason(action.why)
         hindrance = action.why.hindrance
-        at_once = hindrance.was_tried or hindrance.backs_off or rejection == ERROR
+        at_once = hindrance.was_tried or hindrance.backs_off or code == ERROR
         for pod in action.pods:
             if pod.gated or pod.told == text or (pod.told and not action.news):
                 continue
-            self.publisher.publish(pod.key, text, partial(_publish_pod, pod, rejection, text), now, at_once)
+            self.publisher.publish(pod.key, text, partial(_publish_pod, pod, code, text), now, at_once)
         if action.news and action.gang.kind != "Pod":
             if action.gang.dialect == KAI and action.gang not in self.statuses.pending_reasons:
                 self.publisher.drop(action.gang)  # its earlier condition no longer exists
             ends = action.gang in started
             self.publisher.publish(
-                action.gang, text, partial(self._publish_gang, action, rejection, text, ends), now, at_once
+                action.gang, text, partial(self._publish_gang, action, code, text, ends), now, at_once
             )
 
     def told(self, gang: Ref, rejection: SchedulingRejection) -> str:
@@ -363,7 +359,7 @@ class SchedulerController:
         return of_groups.told_of(rejection, gang, group, tree, self.groups.parents)
 
     def _publish_gang(
-        self, action: ReportUnschedulable, rejection: str, text: str, begun: bool, now: float
+        self, action: ReportUnschedulable, code: str, text: str, begun: bool, now: float
     ) -> Iterator[Write]:
         gang, version = action.gang, self.reading.newest(action.gang)
         if gang.dialect == KAI:
@@ -384,8 +380,8 @@ class SchedulerController:
         yield gang_writes.failed_event(named, text, now)
         spec = self.state.charter_of(gang)
         started = begun or (spec is not None and spec.started)
-        told_by_condition = action.why.hindrance.was_tried or rejection in (ERROR, *FAULTS.values())
-        known = gang_writes.group_reason(rejection)
+        told_by_condition = action.why.hindrance.was_tried or code in (ERROR, *FAULTS.values())
+        known = gang_writes.group_reason(code)
         if gang.kind == POD_GROUP and told_by_condition and not started:
             yield gang_writes.group_write(gang, action.uid, version, known, text, now)
         elif gang.kind == COMPOSITE and told_by_condition:
@@ -398,6 +394,6 @@ class SchedulerController:
                     yield gang_writes.group_write(ref, leaf.uid, version, known, text, now)
 
 
-def _publish_pod(pod: Pod, rejection: str, text: str, now: float) -> Iterator[Write]:
-    yield gang_writes.waits_write(pod, rejection, text, now)
+def _publish_pod(pod: Pod, code: str, text: str, now: float) -> Iterator[Write]:
+    yield gang_writes.waits_write(pod, code, text, now)
     yield gang_writes.failed_event(gang_writes.about_pod(pod), text, now)

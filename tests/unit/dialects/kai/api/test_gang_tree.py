@@ -1,4 +1,4 @@
-"""Pod groups as gangs: trees, wishes at every node, segments that are those of every family, and flaws."""
+"""PodGroups as gangs: trees, constraints at every node, segments as in the other dialects, and flaws."""
 
 from __future__ import annotations
 
@@ -86,16 +86,14 @@ def slices(count: int, size: int, *, minimum: int | None = None, required: str =
     ],
     ids=["even", "within a zone", "the last is smaller", "elastic", "one"],
 )
-def test_segments_of_this_family_are_slices_of_the_other(
-    group: PodGroup, counts: list[int], same: Group
-) -> None:
+def test_segments_are_equal_to_the_slices_of_kueue(group: PodGroup, counts: list[int], same: Group) -> None:
     found = decode(group, known({f"worker-{at}": count for at, count in enumerate(counts)}))
     assert found.root.members == same.members
     assert found.root.minimum == same.minimum
     assert found.home("worker-1") in (TreePosition("worker", 4), TreePosition("default"))
 
 
-def test_what_is_no_equal_share_stays_a_tree() -> None:
+def test_unequal_sub_groups_stay_a_tree() -> None:
     uneven = segmented(4, 3, 4)
     assert isinstance(only(decode(uneven)), Group)
     preferred = segmented(4, 4, of=Constraint("hall", "zone", "rack"))
@@ -112,7 +110,7 @@ def test_what_is_no_equal_share_stays_a_tree() -> None:
     assert only(late) == PodSet("worker", 4, 4, GPU, segments=(Segment(4, "rack"),), zones=ZONES)
 
 
-def test_an_elastic_sub_group_is_never_waited_for() -> None:
+def test_an_elastic_sub_group_does_not_count_for_the_minimum() -> None:
     found = decode(PodGroup("g", sub_groups=(SubGroup("a", 2), SubGroup("b", 0))))
     assert [(one.name, one.count, one.minimum) for one in found.root.pod_sets()] == [("a", 2, 2), ("b", 0, 0)]
     assert found.minimum == 2
@@ -130,7 +128,7 @@ def test_no_pod_is_lost() -> None:
     assert [(one.count, one.minimum) for one in plain.root.pod_sets()] == [(5, 3)]
 
 
-def test_wishes_at_every_level() -> None:
+def test_constraints_at_every_level() -> None:
     group = PodGroup(
         "g",
         constraint=Constraint("hall", "zone", "row"),
@@ -152,12 +150,14 @@ def test_wishes_at_every_level() -> None:
         ((SubGroup("a", parent="b"), SubGroup("b", parent="a")), "cycle"),
     ],
 )
-def test_what_makes_no_tree_says_so(sub_groups: tuple[SubGroup, ...], why: str) -> None:
+def test_sub_groups_that_form_no_tree_are_rejected_with_a_reason(
+    sub_groups: tuple[SubGroup, ...], why: str
+) -> None:
     with pytest.raises(BadTree, match=why):
         decode(PodGroup("g", sub_groups=sub_groups))
 
 
-def test_a_deep_tree_is_no_trouble() -> None:
+def test_a_deep_tree_is_rejected_without_recursion() -> None:
     chain = tuple(SubGroup(f"s{at}", 1, f"s{at - 1}" if at else "") for at in range(4000))
     assert decode(PodGroup("g", sub_groups=chain[:DEPTH_MAX])).minimum == 1
     with pytest.raises(BadTree, match="deep"):
@@ -165,10 +165,10 @@ def test_a_deep_tree_is_no_trouble() -> None:
     assert sub_group_problems(chain[::-1]) == [TOO_DEEP]
 
 
-# ── charters ───────────────────────────────────────────────────────────────────────────────────────
+# ── gang specs ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_rules_of_a_gang_and_what_is_wrong_with_it() -> None:
+def test_the_spec_of_a_gang_and_its_flaws() -> None:
     group = segmented(4, 4)
     fine = charter(group, decode(group), 7, topologies={"hall": ["zone", "rack"]})
     assert (fine.minimum, fine.priority, fine.flaw) == (8, 7, "")
@@ -179,7 +179,7 @@ def test_the_rules_of_a_gang_and_what_is_wrong_with_it() -> None:
     assert "sub-group worker-0 specified 'rack' as the required topology" in unknown.flaw
     assert charter(group, None).flaw
     two = PodGroup("g", sub_groups=(SubGroup("a", 1, "", RACK), SubGroup("b", 1, "", Constraint("x", "y"))))
-    assert "several topologies" in charter(two, decode(two)).flaw
+    assert "more than one topology" in charter(two, decode(two)).flaw
 
 
 def test_levels_are_tried_from_the_narrowest() -> None:
@@ -190,10 +190,10 @@ def test_levels_are_tried_from_the_narrowest() -> None:
     assert "wider" in wrong_levels(upside_down, {"t": levels})[0]
 
 
-# ── the wire ───────────────────────────────────────────────────────────────────────────────────────
+# ── decoding ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_both_ways_of_reading_a_group_agree() -> None:
+def test_the_webhook_and_the_watch_decode_a_group_alike() -> None:
     group = PodGroup(
         "g", "ns", "q", "train", "preemptible", 3, ZONE, (SubGroup("a", 0, "", RACK), SubGroup("b", 3, "a")),
         {"l": "1"}, {"n": "2"}, flaw="oh",
@@ -206,7 +206,7 @@ def test_both_ways_of_reading_a_group_agree() -> None:
     assert pod_group(KaiPodGroupWire()).minimum == 1
 
 
-def test_who_belongs_where() -> None:
+def test_the_group_and_sub_group_of_a_pod() -> None:
     text = {"metadata": {"name": "p", "namespace": "ns", "annotations": {"pod-group-name": "g"}}}
     text["metadata"]["labels"] = {"kai.scheduler/subgroup-name": "a"}
     pod = msgspec.convert(text, PodWire)
@@ -214,7 +214,7 @@ def test_who_belongs_where() -> None:
     assert group_of(PodWire()) is None
 
 
-def test_who_may_be_made_to_go() -> None:
+def test_which_groups_are_preemptible() -> None:
     assert PodGroup("g").is_preemptible(99) and not PodGroup("g").is_preemptible(100)
     assert PodGroup("g", preemptibility="preemptible").is_preemptible(1000)
     assert not PodGroup("g", preemptibility="non-preemptible").is_preemptible(0)
@@ -255,7 +255,7 @@ def test_queues() -> None:
     assert queue(QueueWire()).entitlements["cpu"] == Entitlement(Fraction(0), Fraction(0))
 
 
-def test_what_is_asked_of_the_whole_is_asked_of_its_only_pod_set() -> None:
+def test_the_constraint_of_a_group_moves_to_its_only_pod_set() -> None:
     one = decode(PodGroup("g", minimum=2, constraint=ZONE)).root
     assert one == Group("g", (PodSet("default", 2, 2, locality=Locality("zone")),), 1)
     both = decode(PodGroup("g", minimum=2, constraint=Constraint("hall", "zone", "rack"))).root
@@ -267,7 +267,7 @@ def test_what_is_asked_of_the_whole_is_asked_of_its_only_pod_set() -> None:
     assert found.root.members == slices(8, 4, required="zone").members
 
 
-def test_pods_have_their_place_in_the_tree() -> None:
+def test_pods_have_a_pod_set_and_a_rank_in_the_tree() -> None:
     def pod(name: str, rank: int, gpus: int = 1) -> Pod:
         return Pod(PodKey("ns", name), name, {"nvidia.com/gpu": gpus, "pods": 1}, rank=rank)
 
@@ -283,7 +283,7 @@ def test_pods_have_their_place_in_the_tree() -> None:
     assert {placed[PodKey("ns", "s")], placed[PodKey("ns", "t")]} == {("default", 0), ("default", 1)}
 
 
-def test_siblings_that_only_look_like_shares_stay_a_tree() -> None:
+def test_siblings_that_only_look_equal_stay_a_tree() -> None:
     named = (SubGroup("worker", 8), SubGroup("left", 4, "worker", RACK), SubGroup("right", 4, "worker", RACK))
     assert isinstance(only(decode(PodGroup("g", sub_groups=named))), Group)
     late = decode(segmented(0, 4), known({"worker-0": 4, "worker-1": 4}))
@@ -292,7 +292,7 @@ def test_siblings_that_only_look_like_shares_stay_a_tree() -> None:
     assert isinstance(only(decode(segmented(4, 4), other)), Group), "they ask for different things"
 
 
-def test_pods_bring_what_they_ask_of_zones() -> None:
+def test_sub_groups_take_the_numa_request_of_their_pods() -> None:
     wants = PodSpec(PodSignature(zones=ZONES))
     pods = [Pod(PodKey("ns", f"p{at}"), "", {"nvidia.com/gpu": 1, "pods": 1}, wants=wants) for at in (0, 1)]
     found = decode(segmented(1, 1), known_pods({"worker-0": pods[:1], "worker-1": pods[1:]}))

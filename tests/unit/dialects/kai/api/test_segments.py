@@ -1,4 +1,4 @@
-"""Segments of every kind: how replica types are cut up, whose pods are where, and what is said when not."""
+"""Segments of every kind: how replica types are split, the segment of each pod, and errors and warnings."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_the_table_above_has_every_kind_that_numbers_its_pods() -> None:
     assert set(INDEX_LABELS) <= {kind for _, kind in KINDS}
 
 
-def test_those_beyond_the_minimum_are_elastic_and_an_odd_minimum_is_rounded_up() -> None:
+def test_segments_beyond_the_minimum_are_elastic_and_the_minimum_is_rounded_up() -> None:
     found = group_pod(worker(0), [pytorch(20, elasticPolicy={"minReplicas": 11})])  # a master, ten workers
     assert cut(found) == [("worker-0", 4), ("worker-1", 4), ("worker-2", 4), ("worker-3", 0), ("worker-4", 0)]
     assert found.group is not None and found.group.minimum == 13
@@ -121,7 +121,7 @@ def test_a_size_beyond_the_replica_type_is_one_segment_and_a_warning() -> None:
     assert found.warnings == (f"{SEGMENT_SIZE}: 100 is more than the 4 pods of worker: one segment",)
 
 
-def test_without_a_topology_annotations_are_passed_over_and_that_is_said_once() -> None:
+def test_segment_annotations_without_a_topology_are_ignored_with_one_warning() -> None:
     notes = {SEGMENT_SIZE: "4", SEGMENT_REQUIRED: "rack"}
     found = group_pod(worker(3), [pytorch(4, notes)])
     assert found.sub_group == "worker" and found.error == ""
@@ -141,7 +141,7 @@ def test_the_topology_of_the_template_wins() -> None:
 
 @pytest.mark.parametrize("size", ["0", "-2", "four", "", "4.5", "9" * 30, "٤"])
 @pytest.mark.parametrize("where", ["template", "pod"])
-def test_a_size_that_is_none_is_told_on_the_group_and_no_pod_is_lost(size: str, where: str) -> None:
+def test_an_invalid_size_is_a_flaw_of_the_group_and_every_pod_is_grouped(size: str, where: str) -> None:
     notes = NOTES | {SEGMENT_SIZE: size}
     pod, job = worker(0), pytorch(4, notes if where == "template" else NOTES)
     if where == "pod":
@@ -155,7 +155,7 @@ def test_a_size_that_is_none_is_told_on_the_group_and_no_pod_is_lost(size: str, 
 
 @pytest.mark.parametrize("kind", range(len(OF_EVERY_KIND)))
 @pytest.mark.parametrize("index", [None, "", "x", "-1", "9" * 20])
-def test_a_pod_without_a_number_is_told_so(kind: int, index: str | None) -> None:
+def test_a_pod_without_an_index_is_an_error(kind: int, index: str | None) -> None:
     top, labels, _ = OF_EVERY_KIND[kind]
     numbered = next(name for name in labels if "index" in name)
     wrong = {name: text for name, text in labels.items() if name != numbered or index is not None}
@@ -164,7 +164,7 @@ def test_a_pod_without_a_number_is_told_so(kind: int, index: str | None) -> None
     assert membership(found)[1] == {POD_GROUP_NAME: found.group.name}
 
 
-def test_two_pods_of_one_number_are_told_so() -> None:
+def test_two_pods_with_the_same_index_are_an_error() -> None:
     def other(name: str, **status: str) -> Object:
         pod = worker(5, **{SUB_GROUP_NAME: "worker-1"})
         pod["metadata"] |= {"name": name, "annotations": {POD_GROUP_NAME: "pg-job-u"}}
@@ -176,7 +176,7 @@ def test_two_pods_of_one_number_are_told_so() -> None:
         assert group_pod(worker(5), [pytorch()], siblings=lambda *seat, one=fine: [one]).error == ""
 
 
-def test_kinds_without_numbers_need_a_label_or_are_left_alone() -> None:
+def test_kinds_without_an_index_need_an_index_label() -> None:
     spec = {"replicas": 8, "template": template()}
     plain = group_pod(made_pod({}, NOTES), [owner("StatefulSet", "apps/v1", spec)])
     assert plain.group is not None and plain.group.sub_groups == () and plain.error == ""
@@ -189,7 +189,7 @@ def test_kinds_without_numbers_need_a_label_or_are_left_alone() -> None:
     assert POD_INDEX_LABEL in group_pod(made_pod({}), [loose]).warnings[0]
 
 
-def test_where_nobody_says_how_many_pods_there_are_the_first_segment_starts_whole() -> None:
+def test_with_an_unknown_number_of_pods_the_first_segment_is_mandatory() -> None:
     notes = NOTES | {POD_INDEX_LABEL: "order"}
     for spec in (None, {}, {"replicas": None}):
         top = owner("Trainer", "example.com/v1", spec)
@@ -198,7 +198,7 @@ def test_where_nobody_says_how_many_pods_there_are_the_first_segment_starts_whol
         assert cut(found[0]) == [("main-0", 4)] and cut(found[3]) == [("main-0", 4), ("main-1", 0)]
         assert found[0].group is not None and found[0].group.minimum == 4
         (words,) = found[0].warnings
-        assert "how many pods a Trainer has cannot be read" in words and "all 4" in words
+        assert "the number of pods of a Trainer is unknown" in words and "all 4" in words
     told = group_pod(made_pod({"order": "0"}, notes), [owner("Trainer", "example.com/v1", {"replicas": 3})])
     assert cut(told) == [("main-0", 3)] and "more than the 3 pods" in told.warnings[0]
     silent = group_pod(made_pod({"order": "0"}, notes), [owner("StatefulSet", "apps/v1", {"a": 1})])
@@ -207,7 +207,7 @@ def test_where_nobody_says_how_many_pods_there_are_the_first_segment_starts_whol
     assert "invalid segment size -4" in bad.error and len(bad.warnings) == 0
 
 
-def test_segments_of_a_set_of_leaders_and_workers_by_annotation() -> None:
+def test_segments_of_a_leader_worker_set_by_annotation() -> None:
     def sub_groups(size: int, index: int) -> tuple[str, list[tuple[str, int, str]]]:
         spec = {"leaderWorkerTemplate": {"size": size, "workerTemplate": template()}}
         top = owner("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", spec)
@@ -223,7 +223,7 @@ def test_segments_of_a_set_of_leaders_and_workers_by_annotation() -> None:
     assert sub_groups(1, 0) == ("leader", [("leader", 1, "")])
 
 
-def test_workers_of_a_set_are_numbered_by_the_label_that_is_named() -> None:
+def test_workers_of_a_set_are_numbered_by_the_index_label_annotation() -> None:
     notes = NOTES | {POD_INDEX_LABEL: "order"}
     spec = {"leaderWorkerTemplate": {"size": 9, "workerTemplate": template(notes)}}
     top = owner("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", spec)
@@ -250,10 +250,10 @@ def test_nothing_a_user_may_write_is_a_crash() -> None:
             assert found.group is not None or found.error
 
 
-# ── the segment's number in the pod ────────────────────────────────────────────────────────────────
+# ── the segment index in the pod ───────────────────────────────────────────────────────────────────
 
 
-def test_a_pod_is_told_its_segment_and_keeps_what_it_has() -> None:
+def test_a_pod_gets_its_segment_index_and_keeps_existing_values() -> None:
     pod = worker(9)
     pod["spec"] = {
         "initContainers": [{"name": "a", "env": [{"name": "KAI_SEGMENT_INDEX", "value": "7"}]}],
@@ -270,7 +270,7 @@ def test_a_pod_is_told_its_segment_and_keeps_what_it_has() -> None:
     assert with_segment_index(told, found) == told
 
 
-def test_a_pod_in_no_segment_is_left_alone() -> None:
+def test_a_pod_in_no_segment_is_unchanged() -> None:
     pod = made_pod({REPLICA_TYPE: "master", REPLICA_INDEX: "0"})
     assert with_segment_index(pod, group_pod(pod, [pytorch()])) is pod
     broken = worker("x")
@@ -282,7 +282,7 @@ def test_a_pod_in_no_segment_is_left_alone() -> None:
     assert segment_index(by_hand, "b-1") is None
 
 
-def test_what_stands_on_the_pod_itself_counts_first() -> None:
+def test_annotations_of_the_pod_win() -> None:
     pod = worker(0)
     pod["metadata"]["annotations"] = NOTES | {SEGMENT_REQUIRED: "row", SEGMENT_SIZE: "2"}
     group = group_pod(pod, [pytorch(4)]).group
@@ -290,7 +290,7 @@ def test_what_stands_on_the_pod_itself_counts_first() -> None:
     assert [one.constraint for one in group.sub_groups if one.parent] == [Constraint("hall", "row")] * 2
 
 
-def test_a_launcher_that_works_too_is_the_first_of_all_numbers() -> None:
+def test_a_launcher_that_runs_as_worker_has_index_0() -> None:
     job = training("MPIJob", "mpiReplicaSpecs", 8, runLauncherAsWorker=True)
     homes = [group_pod(worker(index), [job]).sub_group for index in (1, 4, 5, 8)]
     assert homes == ["worker-0", "worker-0", "worker-1", "worker-1"]

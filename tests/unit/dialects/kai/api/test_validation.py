@@ -1,4 +1,4 @@
-"""What the API server and the webhook say about pod groups, queues and topologies, and users are told."""
+"""Validation of PodGroups, Queues and Topologies, and the messages of pending PodGroups."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def sub_groups(*given: Object, minimum: int = 1) -> Field:
     return Field(obj(POD_GROUP, {"minMember": minimum, "subGroups": list(given)}))
 
 
-# ── definitions ────────────────────────────────────────────────────────────────────────────────────
+# ── CRDs ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_api_is_complete_and_every_field_is_explained() -> None:
@@ -58,7 +58,7 @@ def test_the_api_is_complete_and_every_field_is_explained() -> None:
         assert described(version["schema"]["openAPIV3Schema"]) == []
 
 
-def test_what_is_left_out_has_a_default(store: Store) -> None:
+def test_missing_fields_have_defaults(store: Store) -> None:
     made = store.create(
         POD_GROUP, obj(POD_GROUP, {"subGroups": [{"name": "a"}, {"name": "b", "minMember": 0}]})
     )
@@ -74,7 +74,7 @@ def test_the_schema_refuses(store: Store, kind: Kind, spec: Object, why: str) ->
     assert why in str(refused.value)
 
 
-def test_a_topology_stays_as_it_is(store: Store) -> None:
+def test_a_topology_is_immutable(store: Store) -> None:
     made = store.create(TOPOLOGY, obj(TOPOLOGY, {"levels": [{"nodeLabel": "zone"}]}))
     changed = {**made, "spec": {"levels": [{"nodeLabel": "rack"}]}}
     with pytest.raises(StatusError, match="immutable"):
@@ -84,7 +84,7 @@ def test_a_topology_stays_as_it_is(store: Store) -> None:
     assert [error.why for error in field.errors] == ["field is immutable"]
 
 
-def test_columns_tell_what_people_look_for(store: Store) -> None:
+def test_printer_columns(store: Store) -> None:
     made = store.create(POD_GROUP, obj(POD_GROUP, {"queue": "q", "minMember": 4}))
     resource = store.resources.of(POD_GROUP)
     shown = table(resource, [made], store.now(), "None", True)
@@ -118,14 +118,14 @@ def test_columns_tell_what_people_look_for(store: Store) -> None:
         ([{"name": ""}], None),
     ],
 )
-def test_sub_groups_that_cannot_be(given: list[Object], told: list[str] | None) -> None:
+def test_invalid_sub_groups_are_rejected(given: list[Object], told: list[str] | None) -> None:
     field = sub_groups(*given)
     assert check_pod_group(field) == []
     found = [error.why for error in field.errors]
     assert found == told if told is not None else found
 
 
-def test_sums_that_differ_are_told_and_do_no_harm() -> None:
+def test_a_minimum_that_differs_from_the_sub_groups_is_a_warning() -> None:
     odd = sub_groups({"name": "a", "minMember": 2}, {"name": "b", "minMember": 0}, minimum=3)
     assert check_pod_group(odd) == [
         "minMember is 3, but its sub-groups need 2 pods: what the sub-groups say counts"
@@ -134,7 +134,7 @@ def test_sums_that_differ_are_told_and_do_no_harm() -> None:
     assert check_pod_group(sub_groups({"name": "a", "minMember": 2}, minimum=2)) == []
 
 
-def test_queues_and_topologies_that_cannot_be() -> None:
+def test_invalid_queues_and_topologies_are_rejected() -> None:
     queue = Field(obj(QUEUE, {"parentQueue": "x", "resources": {"gpu": {"quota": 4, "limit": 2}}}))
     check_queue(queue)
     assert [error.path for error in queue.errors] == ["spec.parentQueue", "spec.resources.gpu.limit"]
@@ -151,10 +151,10 @@ def test_queues_and_topologies_that_cannot_be() -> None:
     assert len(topology.errors) >= 2
 
 
-# ── sentences ──────────────────────────────────────────────────────────────────────────────────────
+# ── messages ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_why_a_group_waits() -> None:
+def test_messages_for_pending_groups() -> None:
     unfit = FilterFailure(3, {(FilterReason.LACKING, "nvidia.com/gpu"): 3})
     lacks = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
     few = SchedulingRejection(RejectionReason.NO_ROOM, minimum=4, fit=2, unfit=unfit)
@@ -173,7 +173,7 @@ def test_why_a_group_waits() -> None:
         assert messages.told(SchedulingRejection(hindrance), GROUP)
 
 
-def test_domains_that_are_each_too_small_are_told_one_by_one() -> None:
+def test_domains_that_are_each_too_small_are_listed() -> None:
     near = NearMiss(("r1",), "rack", fit=3, short=1)
     found = Misfit(Code.NO_ROOM, ("a",), "hall", "rack", fit=3, asked=4, nearest=near, in_all=4)
     found = replace(found, holds=(DomainFit(("r1",), 3), DomainFit(("r2",), 1)))
@@ -197,7 +197,7 @@ def test_domains_that_are_each_too_small_are_told_one_by_one() -> None:
     assert said.startswith("Resources were found for 3 pods while 4 are required")
 
 
-def test_why_there_is_no_domain() -> None:
+def test_messages_for_groups_without_a_domain() -> None:
     near = NearMiss(("z1", "r1"), "rack", fit=1, short=3)
     found = Misfit(Code.NO_ROOM, ("a",), "hall", "rack", fit=1, asked=4, nearest=near)
     assert messages.misfit(found, GROUP, "a") == (
@@ -235,7 +235,7 @@ def test_what_a_domain_lacks(lack: Lack, told: str) -> None:
     assert messages.lacking("z1", lack) == f"z1 didn't have enough {told}"
 
 
-def test_of_many_domains_it_is_told_how_many_lack_what() -> None:
+def test_many_domains_are_counted_by_missing_resource() -> None:
     lacks = (("nvidia.com/gpu", 12), ("cpu", 1), ("nvidia.com/mig-1g.5gb", 3))
     found = Misfit(Code.NO_ROOM, ("a",), "hall", "rack", fit=3, asked=4, in_all=4, lacking=lacks)
     assert messages.told(

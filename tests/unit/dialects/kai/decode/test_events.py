@@ -1,4 +1,4 @@
-"""Pod groups, queues and topologies as the scheduler reads them, and what it tells them."""
+"""PodGroups, Queues and Topologies as the scheduler decodes them, and their status."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_group_starts_when_its_pods_are_there_and_its_status_follows() -> None
     assert status["resourcesStatus"] == {"allocated": {}, "allocatedNonPreemptible": {}, "requested": {}}
 
 
-def test_segments_are_each_in_one_rack_and_a_replacement_goes_where_the_others_are() -> None:
+def test_each_segment_is_in_one_rack_and_a_replacement_pod_joins_it() -> None:
     site = Site((2, 2, 2, 2))
     site.topology()
     two_segments(site)
@@ -83,7 +83,7 @@ def test_segments_are_each_in_one_rack_and_a_replacement_goes_where_the_others_a
     assert site.on("w1b") == [gone]
 
 
-def test_optional_pods_that_come_one_by_one_go_where_their_whole_segment_has_room() -> None:
+def test_optional_pods_that_arrive_one_by_one_go_to_a_domain_for_the_whole_segment() -> None:
     site = Site((3, 3, 3))
     site.topology(levels=(RACK,))
     last = {"name": "worker-2", "minMember": 0, "parent": "worker", "topologyConstraint": IN_RACK}
@@ -95,7 +95,7 @@ def test_optional_pods_that_come_one_by_one_go_where_their_whole_segment_has_roo
     assert all(racks) and len(set(racks[8:])) == 1 and len(set(racks)) == 3
 
 
-def test_nothing_starts_in_part_and_the_group_says_which_sub_group_lacks_room() -> None:
+def test_no_gang_starts_partially_and_its_status_names_the_sub_group_that_does_not_fit() -> None:
     site = Site((2, 1))
     site.topology()
     two_segments(site)
@@ -105,7 +105,7 @@ def test_nothing_starts_in_part_and_the_group_says_which_sub_group_lacks_room() 
     assert reason == "PodSchedulingErrors" and "topology hall" in words and "worker" in words
 
 
-def test_pods_beyond_the_minimum_hear_why_they_wait_and_do_not_count_for_it() -> None:
+def test_pending_pods_beyond_the_minimum_have_a_reason_and_do_not_count_for_it() -> None:
     """Racks of three nodes hold a segment and half of one that is optional."""
     site = Site((3, 3))
     site.topology()
@@ -120,7 +120,7 @@ def test_pods_beyond_the_minimum_hear_why_they_wait_and_do_not_count_for_it() ->
     assert sum(map(bool, site.on(*(f"w{number}" for number in range(16))))) == 12
     assert site.waits("g")[1] == (
         f"Resources were not found for pod default/{left} due to: 0/7 nodes are available: 6 Insufficient "
-        "cpu. The others are not where its group has to be."
+        "cpu. The remaining nodes are outside the topology domain of its group."
     )
     for name in [f"w{number}" for number in range(8)]:
         site.phase(name, "Running")
@@ -132,10 +132,10 @@ def test_pods_beyond_the_minimum_hear_why_they_wait_and_do_not_count_for_it() ->
     site.run(8)
     assert site.waits("g")[1].startswith("Resources were found for 7 pods from all sub-groups while ")
     site.run(90)
-    assert any("7 of 8 pods had a place, which is too few" in words for _, words in site.events("g"))
+    assert any("7 of 8 pods were scheduled, which is too few" in words for _, words in site.events("g"))
 
 
-def test_what_is_wrong_stands_on_the_group_until_it_is_mended() -> None:
+def test_a_flaw_is_in_the_status_of_the_group_until_it_is_fixed() -> None:
     site = Site()
     two_segments(site)
     site.run(4)
@@ -150,7 +150,7 @@ def test_what_is_wrong_stands_on_the_group_until_it_is_mended() -> None:
     assert all(site.on(*WORKERS)) and site.waits("g") == ("", "")
 
 
-def test_a_tree_that_is_none_is_told_and_waits() -> None:
+def test_a_group_whose_sub_groups_form_no_tree_stays_pending_with_a_reason() -> None:
     site = Site()
     site.group("g", subGroups=[{"name": "a", "parent": "b"}, {"name": "b", "parent": "a"}])
     site.pod("p", "g", "a")
@@ -159,7 +159,7 @@ def test_a_tree_that_is_none_is_told_and_waits() -> None:
     assert site.on("p") == [""]
 
 
-def test_priorities_come_from_classes_and_say_who_stays() -> None:
+def test_priorities_come_from_classes_and_decide_preemptibility() -> None:
     site = Site()
     site.group("g", priorityClassName="urgent", minMember=2)
     site.group("h", priorityClassName="build")
@@ -176,7 +176,7 @@ def test_priorities_come_from_classes_and_say_who_stays() -> None:
     assert (charter(site, "j").priority, charter(site, "j").lasting) == (75, False)
 
 
-def test_topologies_of_two_families_with_one_name_stay_apart() -> None:
+def test_topologies_of_two_dialects_with_one_name_are_distinct() -> None:
     site = Site()
     site.topology("hall", (ZONE, RACK))
     levels = [{"nodeLabel": "kubernetes.io/hostname"}]
@@ -189,7 +189,7 @@ def test_topologies_of_two_families_with_one_name_stay_apart() -> None:
     assert "hall" in site.role.state.store.nodes.clusters and charter(site, "g").flaw
 
 
-def test_gangs_of_another_family_are_not_placed_by_our_topologies() -> None:
+def test_gangs_of_another_dialect_are_not_placed_by_kai_topologies() -> None:
     site = Site()
     site.topology("hall", (ZONE, RACK))
     levels = [{"nodeLabel": RACK}, {"nodeLabel": "kubernetes.io/hostname"}]
@@ -217,7 +217,7 @@ def test_gangs_of_another_family_are_not_placed_by_our_topologies() -> None:
     assert told is not None and told.misfit is not None and told.misfit.topology == "z-last"
 
 
-def test_groups_work_as_soon_as_their_definitions_are_there_and_wait_once_they_are_gone() -> None:
+def test_groups_are_scheduled_once_their_crds_exist_and_stay_pending_once_they_are_deleted() -> None:
     site = Site(defined=False)
     site.pod("a", "g")
     site.pod("alone")
@@ -234,7 +234,7 @@ def test_groups_work_as_soon_as_their_definitions_are_there_and_wait_once_they_a
     assert site.on("b") == [""] and "does not exist" in site.said("b")
 
 
-def test_getting_a_node_is_no_reason_to_read_a_group_again() -> None:
+def test_binding_a_pod_does_not_decode_its_group_again() -> None:
     site = Site()
     site.topology()
     two_segments(site)
@@ -247,7 +247,7 @@ def test_getting_a_node_is_no_reason_to_read_a_group_again() -> None:
     assert sum(isinstance(change, GangSpecSeen) for change in changes) == 1
 
 
-def test_a_pod_that_could_not_be_grouped_waits_even_where_nobody_groups() -> None:
+def test_a_pod_that_could_not_be_grouped_stays_pending_even_without_a_grouper() -> None:
     site = Site()
     site.pod("p", notes={"bayplan.dev/flaw": "its job has no workers"})
     site.run(4)
@@ -257,7 +257,7 @@ def test_a_pod_that_could_not_be_grouped_waits_even_where_nobody_groups() -> Non
     assert site.on("p")[0]
 
 
-def test_a_pod_may_leave_its_group_for_another() -> None:
+def test_a_pod_may_move_to_another_group() -> None:
     site = Site()
     site.group("g", minMember=2)
     site.group("h")
@@ -269,7 +269,7 @@ def test_a_pod_may_leave_its_group_for_another() -> None:
     assert site.on("a")[0] and site.status("g")["pending"] == 0
 
 
-def test_queues_say_what_is_held_and_asked_for_in_them() -> None:
+def test_queue_status_has_allocated_and_requested_resources() -> None:
     site = Site()
     unlimited = {name: {"quota": -1, "limit": -1} for name in ("cpu", "memory", "gpu")}
     site.queue("top", resources=unlimited)
@@ -291,7 +291,7 @@ def test_queues_say_what_is_held_and_asked_for_in_them() -> None:
     assert site.store.get(QUEUE, "", "top")["status"]["requested"] == {"cpu": "1"}
 
 
-def test_who_has_no_queue_or_too_small_a_one_hears_so() -> None:
+def test_a_group_without_a_queue_or_over_its_limit_has_a_reason() -> None:
     site = Site()
     site.queue("small", resources={"cpu": {"quota": 1000, "limit": 1000}})
     site.group("g", minMember=2, queue="small")
@@ -317,7 +317,7 @@ def test_who_has_no_queue_or_too_small_a_one_hears_so() -> None:
 
 
 def test_a_limit_below_the_quota_is_a_limit_and_one_of_0_is_the_quota() -> None:
-    """Our webhook refuses the first; it need not be there."""
+    """The webhook, which is optional, rejects the first."""
     for quota, limit, bound in (
         (8, 6, 6),
         (8, 0, 8),

@@ -1,4 +1,4 @@
-"""What the webhooks make of pod groups, queues, topologies, and of pods that are in a segment."""
+"""The webhooks for PodGroups, Queues, Topologies, and for pods in segments."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def made(labels: Mapping[str, str], notes: Mapping[str, str] = NOTES, kind: str 
     return {"metadata": {**meta, "ownerReferences": [ref]}, "spec": {"containers": [container]}}
 
 
-def test_a_cluster_in_memory_asks_the_same_functions() -> None:
+def test_the_in_memory_cluster_uses_the_same_webhooks() -> None:
     site = Site(grouper=PodGrouperController())
     ask_our_functions(site.store)
     with pytest.raises(StatusError, match="cycle detected in subgroups"):
@@ -65,7 +65,7 @@ def test_a_cluster_in_memory_asks_the_same_functions() -> None:
         ({INDEX: "9"}, {}, None),
     ],
 )
-def test_an_owner_that_is_not_known_yet_is_not_needed(
+def test_a_pod_gets_its_segment_index_while_its_owner_is_unknown(
     labels: dict[str, str], notes: dict[str, str], segment: str | None
 ) -> None:
     pod = made(labels, notes)
@@ -75,7 +75,7 @@ def test_an_owner_that_is_not_known_yet_is_not_needed(
     assert tell_segment(pod, pod) is pod, "only new pods are told"
 
 
-def test_pods_of_the_jobs_of_a_cron_job_are_told_their_segment() -> None:
+def test_pods_of_the_jobs_of_a_cron_job_get_their_segment_index() -> None:
     ref = {"apiVersion": "batch/v1", "controller": True}
     notes = {SEGMENT_SIZE: "2", SEGMENT_REQUIRED: RACK}
     pod = made({"batch.kubernetes.io/job-completion-index": "3"}, notes)
@@ -92,12 +92,12 @@ def test_pods_of_the_jobs_of_a_cron_job_are_told_their_segment() -> None:
     assert variables(tell_segment(pod, None, owner))["KAI_SEGMENT_INDEX"] == "1"
 
 
-def test_a_pod_of_a_set_that_is_not_known_yet_is_let_through() -> None:
+def test_a_pod_of_an_unknown_set_is_accepted() -> None:
     pod = made({"leaderworkerset.sigs.k8s.io/name": "serve", WORKER_INDEX: "3"}, {}, "LeaderWorkerSet")
     assert "KAI_SEGMENT_INDEX" not in variables(tell_segment(pod, None))
 
 
-def test_what_was_wrong_before_may_be_changed_otherwise() -> None:
+def test_existing_errors_do_not_prevent_updates() -> None:
     def group(*names: str, parent: str = "") -> Object:
         parts = [{"name": name, "parent": parent} for name in names]
         return {"kind": "PodGroup", "metadata": {"name": "g"}, "spec": {"subGroups": parts}}
@@ -109,7 +109,7 @@ def test_what_was_wrong_before_may_be_changed_otherwise() -> None:
     assert validate(group("a", "a"), group("a"))
 
 
-def test_a_topology_stays_as_it_is() -> None:
+def test_a_topology_is_immutable() -> None:
     old, new = (
         {"kind": "Topology", "metadata": {"name": "t"}, "spec": {"levels": [{"nodeLabel": label}]}}
         for label in ("zone", "rack")
@@ -117,7 +117,7 @@ def test_a_topology_stays_as_it_is() -> None:
     assert "immutable" in str(validate(new, old)[0])
 
 
-def test_a_group_that_asks_for_another_number_than_its_sub_groups_is_accepted_with_a_warning() -> None:
+def test_a_minimum_that_differs_from_the_sub_groups_is_accepted_with_a_warning() -> None:
     def answer(minimum: int) -> Object:
         spec = {"minMember": minimum, "subGroups": [{"name": "a", "minMember": 2}]}
         group = {"kind": "PodGroup", "metadata": {"name": "g"}, "spec": spec}

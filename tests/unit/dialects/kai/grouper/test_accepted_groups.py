@@ -1,4 +1,4 @@
-"""Groups that the grouper makes are such that the API takes them; what cannot be is said on them instead."""
+"""PodGroups that the grouper generates are valid; what the API would reject becomes a flaw."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pytorch(**types: Object) -> Object:
         (("Worker", "W" * 64), "must be no more than 63 bytes"),
     ],
 )
-def test_replica_types_that_are_no_sub_groups_are_told_and_left_out(
+def test_replica_types_that_are_invalid_sub_groups_are_a_flaw_and_left_out(
     types: tuple[str, ...], words: str
 ) -> None:
     found = made(pod({TYPE: "worker"}), pytorch(**{name: {"replicas": 2} for name in types}))
@@ -32,7 +32,7 @@ def test_replica_types_that_are_no_sub_groups_are_told_and_left_out(
     assert found.group.sub_groups == () and found.sub_group == ""
 
 
-def test_more_sub_groups_than_an_object_takes_are_told_and_left_out() -> None:
+def test_too_many_sub_groups_are_a_flaw_and_left_out() -> None:
     notes = {SEGMENT_SIZE: "1", TOPOLOGY_NAME: "hall"}
     job = pytorch(Worker={"replicas": 4096, "template": {"metadata": {"annotations": notes}}})
     found = made(pod({TYPE: "worker", INDEX: "0"}), job)
@@ -40,21 +40,21 @@ def test_more_sub_groups_than_an_object_takes_are_told_and_left_out() -> None:
     assert found.group.sub_groups == ()
 
 
-def test_two_worker_groups_of_one_name_are_told() -> None:
+def test_two_worker_groups_of_one_name_are_a_flaw() -> None:
     workers = {"groupName": "w", "replicas": 1}
     ray = thing("ray.io/v1", "RayCluster", {"headGroupSpec": {}, "workerGroupSpecs": [workers, workers]})
     assert made(pod({"ray.io/group": "w"}), ray).error == "duplicate subgroup name w"
 
 
 @pytest.mark.parametrize("level", [REQUIRED, PREFERRED])
-def test_a_level_of_no_topology_is_told_and_not_asked_for(level: str) -> None:
+def test_a_level_without_a_topology_is_a_flaw_and_left_out(level: str) -> None:
     found = made(pod(), thing("apps/v1", "StatefulSet", {"replicas": 1}, notes={level: "rack"}))
     assert found.group is not None and found.group.constraint is None
     why = f"topology annotation ({TOPOLOGY_NAME}) is required when topology placement annotations are set"
     assert found.error == why
 
 
-def test_a_group_of_nobody_is_one_of_one_pod() -> None:
+def test_a_group_without_pods_has_a_minimum_of_one() -> None:
     gang = thing("scheduler.grove.io/v1alpha1", "PodGang", {"podgroups": []}, name="gang")
     owner = thing("grove.io/v1alpha1", "PodCliqueSet")
     assert group(pod({"grove.io/podgang": "gang"}), owner, around=(gang,)).minimum == 1
@@ -64,7 +64,7 @@ def test_a_spark_pod_without_a_selector_has_a_group_of_its_own() -> None:
     assert group(pod({"spark-app-name": "a", "spark-app-selector": ""})).name == "pg-pod-u-pod"
 
 
-def test_sub_groups_that_pods_open_are_in_the_same_order_whichever_pod_comes_first() -> None:
+def test_sub_groups_that_pods_add_have_the_same_order_whichever_pod_comes_first() -> None:
     def by(*opened: str) -> PodGroup:
         optional = tuple(SubGroup(name, 0, name.rpartition("-")[0]) for name in opened)
         a, b = (tuple(one for one in optional if one.parent == parent) for parent in ("a", "b"))

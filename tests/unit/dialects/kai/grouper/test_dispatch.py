@@ -1,4 +1,4 @@
-"""The pod grouper's odd corners: who has a say, what is handed down, and numbers that cannot be."""
+"""The pod grouper: priority, inherited labels and annotations, and invalid numbers."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def defaults(*entries: Object) -> Object:
     return {**cm, "data": {"types": json.dumps(entries)}}
 
 
-# ── who says how urgent it is ──────────────────────────────────────────────────────────────────────
+# ── priority ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_of_a_chain_of_unknown_owners_the_nearest_says_first_how_urgent_the_pod_is() -> None:
+def test_of_several_unknown_owners_the_nearest_one_decides_the_priority() -> None:
     near = thing(
         "a.io/v1", "Near", labels={PRIORITY_LABEL: "low", PREEMPTIBILITY: "preemptible"}, name="near"
     )
@@ -41,7 +41,7 @@ def test_of_a_chain_of_unknown_owners_the_nearest_says_first_how_urgent_the_pod_
     assert found.name == "pg-own-u-own"
 
 
-def test_a_near_owner_without_a_word_leaves_it_to_the_pod_then_to_the_far_one() -> None:
+def test_without_a_priority_of_the_nearest_owner_the_pod_decides_then_the_next_owner() -> None:
     near, far = (
         thing("a.io/v1", "Near", name="near"),
         thing("b.io/v1", "Far", labels={PRIORITY_LABEL: "high"}),
@@ -50,7 +50,7 @@ def test_a_near_owner_without_a_word_leaves_it_to_the_pod_then_to_the_far_one() 
     assert group(pod({PRIORITY_LABEL: "low"}), near, far).priority_class == "low"
 
 
-def test_an_owner_that_names_a_class_that_is_not_there_gets_the_default_of_its_kind() -> None:
+def test_an_owner_with_an_unknown_priority_class_gets_the_default_of_its_kind() -> None:
     owner = thing("a.io/v1", "Thing", labels={PRIORITY_LABEL: "missing"})
     assert group(pod({PRIORITY_LABEL: "low"}), owner).priority_class == "train"
     cm = defaults({"typeName": "Thing", "group": "a.io", "priorityName": "high"})
@@ -79,25 +79,25 @@ def test_defaults_by_kind_are_read_as_administrators_write_them(
     assert (found.priority_class, found.preemptibility) == wanted
 
 
-def test_the_user_noted_on_the_pod_is_noted_on_the_group_unless_the_owner_knows_better() -> None:
+def test_the_group_takes_the_user_label_of_its_owner_else_of_the_pod() -> None:
     one = pod(notes={USER_LABEL: "ann"})
     assert group(one, thing("a.io/v1", "Thing")).annotations == {USER_LABEL: "ann"}
     assert group(one, thing("a.io/v1", "Thing", notes={USER_LABEL: "bob"})).annotations == {USER_LABEL: "bob"}
 
 
-# ── what is handed down ────────────────────────────────────────────────────────────────────────────
+# ── inherited labels and annotations ───────────────────────────────────────────────────────────────
 
 HALL = {TOPOLOGY_NAME: "hall", REQUIRED: "rack"}
 
 
-def test_a_skipped_owner_hands_its_annotations_down_but_never_over_those_below() -> None:
+def test_annotations_of_a_skipped_owner_are_inherited_and_never_override() -> None:
     workflow = thing("argoproj.io/v1alpha1", "Workflow", notes=HALL, name="flow")
     assert group(pod(), workflow).constraint == Constraint("hall", "rack")
     below = thing("a.io/v1", "Thing", notes={TOPOLOGY_NAME: "attic"})
     assert group(pod(), below, workflow).constraint == Constraint("attic", "rack")
 
 
-def test_where_the_jobs_of_a_cron_job_belong_may_be_written_on_either() -> None:
+def test_the_topology_of_a_cron_job_may_be_on_the_job_or_the_cron_job() -> None:
     refs = [{"apiVersion": "batch/v1", "kind": "Job", "name": "run", "uid": "u-run", "controller": True}]
     one = pod(ownerReferences=refs)
     cron = thing("batch/v1", "CronJob", labels={"a": "b"}, notes={**HALL, "other": "x"}, name="cron")
@@ -110,13 +110,13 @@ def test_where_the_jobs_of_a_cron_job_belong_may_be_written_on_either() -> None:
 
 
 @pytest.mark.parametrize("meta", [5, "x", [], True, None])
-def test_metadata_that_are_none_are_no_reason_to_fall_over(meta: object) -> None:
+def test_invalid_metadata_is_no_error(meta: object) -> None:
     workflow = thing("argoproj.io/v1alpha1", "Workflow", notes=HALL, name="flow")
     below: Object = {"apiVersion": "a.io/v1", "kind": "Thing", "metadata": meta}
     assert group(pod(), below, workflow).constraint == Constraint("hall", "rack")
 
 
-# ── names of groups that are there already ─────────────────────────────────────────────────────────
+# ── names of existing groups ───────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def replicas(**counts: int) -> Object:
     return {name: {"replicas": count, "template": {}} for name, count in counts.items()}
 
 
-def test_sub_groups_stand_in_the_same_order_whichever_type_is_written_first() -> None:
+def test_the_order_of_sub_groups_does_not_depend_on_the_order_of_types() -> None:
     spec = {"pytorchReplicaSpecs": replicas(Worker=3, Master=1)}
     found = group(pod(), thing("kubeflow.org/v1", "PyTorchJob", spec))
     assert [one.name for one in found.sub_groups] == ["master", "worker"]
@@ -162,12 +162,10 @@ def test_sub_groups_stand_in_the_same_order_whichever_type_is_written_first() ->
             {"pytorchReplicaSpecs": replicas(Worker=0), "elasticPolicy": {"minReplicas": 2}},
             "doesn't allow for 0 Worker pods",
         ),
-        ("TFJob", {"tfReplicaSpecs": replicas(PS=9, Worker=2**31 - 1)}, "more than a group can have"),
+        ("TFJob", {"tfReplicaSpecs": replicas(PS=9, Worker=2**31 - 1)}, "more than a pod group can have"),
     ],
 )
-def test_a_job_of_no_pods_or_of_far_too_many_is_refused_in_words(
-    kind: str, spec: Object, wanted: str
-) -> None:
+def test_a_job_of_no_pods_or_too_many_is_rejected_with_a_reason(kind: str, spec: Object, wanted: str) -> None:
     found = made(pod(), thing("kubeflow.org/v1", kind, spec))
     assert found.group is None and wanted in found.error
 
@@ -181,12 +179,12 @@ def test_a_job_of_no_pods_or_of_far_too_many_is_refused_in_words(
         ("jobset.x-k8s.io/v1alpha2", "JobSet"),
     ],
 )
-def test_a_pod_of_an_owner_of_which_only_the_name_is_known_is_not_lost(api: str, kind: str) -> None:
+def test_a_pod_is_grouped_if_only_the_name_of_its_owner_is_known(api: str, kind: str) -> None:
     found = group(pod({REPLICATED_JOB: "a"}), named(api, kind))
     assert found.name.startswith("pg-own-u-own") and found.minimum == 1
 
 
-def test_a_launcher_that_is_going_away_is_no_launcher() -> None:
+def test_a_terminating_launcher_does_not_count() -> None:
     spec = {
         "mpiReplicaSpecs": replicas(Launcher=1, Worker=4),
         "launcherCreationPolicy": "WaitForWorkersReady",
@@ -199,20 +197,20 @@ def test_a_launcher_that_is_going_away_is_no_launcher() -> None:
 
 
 @pytest.mark.parametrize("count", ["9" * 5000, "", "x", True, 1.5, [], 0, -1, 2**31])
-def test_a_number_of_nodes_that_is_none_is_told(count: object) -> None:
+def test_an_invalid_number_of_nodes_is_an_error(count: object) -> None:
     spec = {"job": {"options": {"envs": {"AZUREML_NODE_COUNT": count}}}}
     found = made(pod(), thing("amlarc.azureml.com/v1alpha1", "AmlJob", spec))
     assert found.group is None and "AZUREML_NODE_COUNT must be a whole number" in found.error
 
 
-def test_a_job_set_of_more_pods_than_can_be_counted_is_refused() -> None:
+def test_a_job_set_of_too_many_pods_is_rejected() -> None:
     jobs = [{"name": "a", "replicas": 2**20, "template": {"spec": {"parallelism": 2**20}}}]
     owner = thing("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": jobs})
     found = made(pod({REPLICATED_JOB: "a"}), owner)
     assert found.group is None and "exceeds int32 max value" in found.error
 
 
-# ── things that serve ──────────────────────────────────────────────────────────────────────────────
+# ── serving workloads ──────────────────────────────────────────────────────────────────────────────
 
 
 def lws(**spec: Any) -> Object:
@@ -230,18 +228,20 @@ SIZE_4 = {"leaderWorkerTemplate": {"size": 4}}
         ({**SIZE_4, "startupPolicy": "Whenever"}, "unknown startupPolicy: Whenever"),
     ],
 )
-def test_a_set_of_groups_that_cannot_be_is_told(spec: Object, wanted: str) -> None:
+def test_an_invalid_leader_worker_set_is_an_error(spec: Object, wanted: str) -> None:
     found = made(pod({f"{LWS}/worker-index": "1"}), lws(**spec))
     assert found.group is None and found.error == wanted
 
 
 @pytest.mark.parametrize(("text", "name"), [("007", "pg-own-u-own-group-7"), ("x", "pg-own-u-own")])
-def test_only_a_number_tells_groups_apart(text: str, name: str) -> None:
+def test_only_a_numeric_group_index_is_part_of_the_name(text: str, name: str) -> None:
     assert group(pod({f"{LWS}/group-index": text}), lws(**SIZE_4)).name == name
 
 
 @pytest.mark.parametrize(("policy", "minimum"), [("LeaderReady", 6), ("LeaderCreated", 4)])
-def test_a_pod_knows_the_size_of_its_group_if_the_leader_came_first(policy: str, minimum: int) -> None:
+def test_the_size_annotation_of_a_worker_is_the_minimum_if_the_leader_starts_first(
+    policy: str, minimum: int
+) -> None:
     one = pod({f"{LWS}/worker-index": "1"}, {f"{LWS}/size": "6"})
     assert group(one, lws(**SIZE_4, startupPolicy=policy)).minimum == minimum
 
@@ -255,14 +255,14 @@ SERVICE = thing("serving.knative.dev/v1", "Service")
 
 
 @pytest.mark.parametrize(("scale", "minimum"), [("3", 3), ("+3", 3), ("0", 1), ("x", 1), ("9" * 5000, 1)])
-def test_a_scale_that_cannot_be_is_one_pod(scale: str, minimum: int) -> None:
+def test_an_invalid_min_scale_is_one_pod(scale: str, minimum: int) -> None:
     assert group(pod({REVISION: "rev"}), SERVICE, around=(revision(scale),)).minimum == minimum
 
 
 @pytest.mark.parametrize(
     ("groups", "together"), [("ab", False), ("aab", True), ("aa", True), ("a", False), ("", True)]
 )
-def test_a_revision_goes_on_as_its_pods_began(groups: str, together: bool) -> None:
+def test_a_revision_is_grouped_like_its_existing_pods(groups: str, together: bool) -> None:
     others = tuple(
         pod({REVISION: "rev"}, {"pod-group-name": f"pg-{name}"}, name=f"o{at}")
         for at, name in enumerate(groups)
@@ -278,6 +278,6 @@ def test_a_pod_that_has_a_group_of_its_own_keeps_it() -> None:
     assert group(mine, SERVICE, around=(revision(), alone, mine)).owner.kind == "Pod"
 
 
-def test_an_empty_queue_label_is_as_good_as_none() -> None:
+def test_an_empty_queue_label_is_ignored() -> None:
     owner = thing("a.io/v1", "Thing", labels={QUEUE_LABEL: ""})
     assert group(pod({QUEUE_LABEL: "q"}), owner).queue == "q"

@@ -1,4 +1,4 @@
-"""What seeds found in pod groups and queues, told again in a few steps."""
+"""Errors that simulation seeds found in PodGroups and Queues, reproduced in a few steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.kai_site import Site
 from tests.support.pod_site import PODS
 
 
-def test_a_topology_that_is_only_named_may_come_after_the_group() -> None:
+def test_a_topology_without_a_level_may_be_created_after_the_group() -> None:
     site = Site()
     site.group("g", minMember=1, topologyConstraint={"topology": "hall"})
     site.pod("a", "g")
@@ -26,7 +26,7 @@ def test_a_topology_that_is_only_named_may_come_after_the_group() -> None:
     assert all(site.on("a"))
 
 
-def test_a_group_of_the_same_name_hears_and_says_anew_how_it_fares() -> None:
+def test_a_recreated_group_gets_its_status_and_events_again() -> None:
     site = Site()
     site.group("g", minMember=3)
     site.pod("a", "g")
@@ -38,7 +38,7 @@ def test_a_group_of_the_same_name_hears_and_says_anew_how_it_fares() -> None:
     assert site.waits("g") == words and site.status("g")["pending"] == 1
 
 
-def test_a_group_that_runs_says_why_others_of_it_wait_and_says_it_again_later() -> None:
+def test_a_running_group_reports_why_further_pods_are_pending_each_time() -> None:
     site = Site()
     site.queue("team", resources={"cpu": {"quota": 1000, "limit": 1000}})
     site.group("g", minMember=1, queue="team")
@@ -55,7 +55,7 @@ def test_a_group_that_runs_says_why_others_of_it_wait_and_says_it_again_later() 
     assert site.waits("g") == (reason, words)
 
 
-def test_an_optional_pod_that_is_held_back_holds_nobody_up() -> None:
+def test_a_gated_optional_pod_does_not_delay_its_gang() -> None:
     site = Site()
     site.group("g", minMember=1)
     site.pod("a", "g", schedulingGates=[{"name": "example.com/wait"}])
@@ -64,7 +64,7 @@ def test_an_optional_pod_that_is_held_back_holds_nobody_up() -> None:
     assert site.on("a", "b")[0] == "" and site.on("b") != [""]
 
 
-def test_strays_have_the_same_places_in_whatever_order_they_came() -> None:
+def test_pods_without_a_sub_group_have_ranks_independent_of_their_order() -> None:
     def places(*names: str) -> dict[str, int]:
         site = Site((4, 4))
         site.group("g", minMember=1, subGroups=[{"name": "w", "minMember": 1}])
@@ -76,9 +76,9 @@ def test_strays_have_the_same_places_in_whatever_order_they_came() -> None:
     assert places("w0", "x0", "y0") == places("y0", "w0", "x0")
 
 
-def test_nothing_starts_before_it_is_known_which_queues_there_are() -> None:
+def test_no_gang_starts_before_queues_are_listed() -> None:
     class Late(EmbeddedBackend):
-        """Hears of queues a moment after everything else."""
+        """Delivers the events of queues after all others."""
 
         held: tuple[Event, ...] | None = None
 
@@ -99,9 +99,9 @@ def test_nothing_starts_before_it_is_known_which_queues_there_are() -> None:
     assert site.on("a") == [""]
 
 
-def test_a_status_that_somebody_got_ahead_of_is_written_again() -> None:
+def test_a_status_write_with_a_conflict_is_retried() -> None:
     class Busy(EmbeddedBackend):
-        """The first writes about pod groups meet those of others."""
+        """The first writes to PodGroups have a conflict."""
 
         met = 0
 

@@ -1,4 +1,4 @@
-"""The pod grouper on Ray clusters and on Grove's gangs: what counts, and what cannot be."""
+"""The pod grouper on Ray clusters and Grove PodGangs, and its errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLIQUE = pod({"grove.io/podgang": "gang"})
 SET = thing("grove.io/v1alpha1", "PodCliqueSet", name="set")
 
 
-def test_what_is_written_on_a_set_of_cliques_counts_for_its_gangs() -> None:
+def test_pod_gangs_inherit_from_their_pod_clique_set() -> None:
     labels = {PRIORITY_LABEL: "high", PREEMPTIBILITY: "preemptible", "team": "x", "kept": "far"}
     owner = thing("grove.io/v1alpha1", "PodCliqueSet", labels=labels, notes=HALL)
     found = group(CLIQUE, owner, around=(gang({"priorityClassName": "low"}, labels={"kept": "near"}),))
@@ -31,12 +31,12 @@ def test_what_is_written_on_a_set_of_cliques_counts_for_its_gangs() -> None:
     assert (found.constraint, found.minimum) == (Constraint("hall", "rack"), 2)
 
 
-def test_what_is_written_on_a_deployment_of_graphs_counts_for_its_gangs_too() -> None:
+def test_pod_gangs_inherit_from_their_dynamo_graph_deployment() -> None:
     graph = thing("nvidia.com/v1alpha1", "DynamoGraphDeployment", labels={PREEMPTIBILITY: "preemptible"})
     assert group(CLIQUE, SET, graph, around=(gang(),)).preemptibility == "preemptible"
 
 
-def test_the_levels_of_a_gang_may_be_of_the_topology_of_this_family() -> None:
+def test_a_pod_gang_may_name_a_kai_topology() -> None:
     packed = {"topologyConstraint": {"packConstraint": {"preferred": "host"}}}
     found = group(CLIQUE, SET, around=(gang(packed, notes={TOPOLOGY_NAME: "hall"}),))
     assert found.constraint == Constraint("hall", "", "host")
@@ -59,7 +59,7 @@ PART: Object = {"name": "a", "minReplicas": 1, "podReferences": []}
         ({"topologyConstraint": {"packConstraint": {"required": "rack"}}}, "topology name cannot be empty"),
     ],
 )
-def test_a_part_of_a_gang_that_cannot_be_is_told_with_its_number(part: Object, wanted: str) -> None:
+def test_an_invalid_part_of_a_pod_gang_is_an_error_with_its_index(part: Object, wanted: str) -> None:
     found = made(CLIQUE, SET, around=(gang({"podgroups": [PART, {**PART, **part}]}),))
     assert found.group is None and wanted in found.error
     assert found.error.startswith("failed to parse spec.podgroups[1] from PodGang ns/gang. Err: ")
@@ -74,13 +74,13 @@ def ray(*workers: Object) -> Object:
     )
 
 
-def test_workers_of_which_there_are_none_yet_are_not_waited_for() -> None:
+def test_worker_groups_without_replicas_do_not_count_for_the_minimum() -> None:
     found = group(pod(), ray({"groupName": "a"}, {"groupName": "b", "replicas": 0}, {"replicas": 2}))
     assert [(one.name, one.minimum) for one in found.sub_groups] == [("headgroup", 1), ("worker-group-2", 2)]
     assert found.minimum == 3
 
 
-def test_a_level_of_no_topology_is_told_on_the_group() -> None:
+def test_a_level_without_a_topology_is_a_flaw() -> None:
     workers = {
         "groupName": "a",
         "replicas": 1,
@@ -100,7 +100,7 @@ def test_the_active_cluster_of_a_service_comes_before_the_pending_one() -> None:
 
 
 @pytest.mark.parametrize("kind", ["RayJob", "RayService"])
-def test_a_job_without_any_cluster_is_told(kind: str) -> None:
+def test_a_ray_job_without_a_cluster_is_an_error(kind: str) -> None:
     found = made(pod(), thing("ray.io/v1", kind, {"suspend": False}))
     assert found.group is None and found.error.startswith(
         f"failed to extract rayClusterName for ns/own of kind {kind}."

@@ -1,4 +1,4 @@
-"""What people are told to do for a group that waits."""
+"""Advice for people whose PodGroup is pending."""
 
 from __future__ import annotations
 
@@ -19,20 +19,32 @@ FOUR_PER_RACK = Misfit(Code.NO_ROOM, ("a",), "hall", "rack", asked=2, unit=4)
 @pytest.mark.parametrize(
     ("why", "words"),
     [
-        (SchedulingRejection(RejectionReason.OVER_LIMIT, excess=NOT_ENOUGH_LEFT), "others in queue team end, or raise spec"),
-        (SchedulingRejection(RejectionReason.OVER_QUOTA, excess=NOT_ENOUGH_LEFT), "spec.resources.gpu.quota of queue team"),
-        (SchedulingRejection(RejectionReason.NO_ROOM, misfit=FOUR_PER_RACK), "each segment finds one rack with room for 4"),
+        (
+            SchedulingRejection(RejectionReason.OVER_LIMIT, excess=NOT_ENOUGH_LEFT),
+            "groups in queue team finish, or raise spec",
+        ),
+        (
+            SchedulingRejection(RejectionReason.OVER_QUOTA, excess=NOT_ENOUGH_LEFT),
+            "spec.resources.gpu.quota of queue team",
+        ),
+        (
+            SchedulingRejection(RejectionReason.NO_ROOM, misfit=FOUR_PER_RACK),
+            "each segment has one rack with capacity for 4",
+        ),
         (SchedulingRejection(RejectionReason.NO_ROOM), "add nodes"),
-        (SchedulingRejection(RejectionReason.FLAWED, about="cycle detected"), "correct that in the PodGroup; it is look"),
+        (
+            SchedulingRejection(RejectionReason.FLAWED, about="cycle detected"),
+            "correct that in the PodGroup; the group is",
+        ),
         (SchedulingRejection(RejectionReason.TOO_FEW), "minMember"),
         (SchedulingRejection(RejectionReason.MAKING_ROOM), "nothing"),
     ],
-)  # fmt: skip
-def test_what_to_do(why: SchedulingRejection, words: str) -> None:
+)
+def test_advice_for_a_reason(why: SchedulingRejection, words: str) -> None:
     assert words in advice(why, GROUP)
 
 
-def test_everything_in_the_way_has_advice_but_for_what_says_it_itself() -> None:
+def test_every_reason_has_advice_unless_its_message_is_sufficient() -> None:
     silent = [
         one for one in RejectionReason if not advice(SchedulingRejection(one, excess=NOT_ENOUGH_LEFT), None)
     ]
@@ -40,8 +52,8 @@ def test_everything_in_the_way_has_advice_but_for_what_says_it_itself() -> None:
     assert not advice(SchedulingRejection(RejectionReason.NO_ROOM, misfit=Misfit(Code.NO_DOMAINS, ())), GROUP)
 
 
-def test_who_had_a_group_made_is_named() -> None:
+def test_the_owner_of_a_group_is_named() -> None:
     made = PodGroup("g", "ns", owner=Owner("batch/v1", "Job", "train", "u"))
-    assert "in Job ns/train, which the group was made for" in advice(
+    assert "in Job ns/train, which the group was created for" in advice(
         SchedulingRejection(RejectionReason.FLAWED), made
     )

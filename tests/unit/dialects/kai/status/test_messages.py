@@ -1,4 +1,4 @@
-"""What groups and pods of the KAI family hear while they wait, and when they go."""
+"""Messages on pending PodGroups and their pods, and on preempted pods."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.pod_site import NODES
         (("a/b", "a/c"), "no node has the labels a/b, a/c, and only nodes"),
     ],
 )
-def test_who_requires_a_topology_that_no_node_is_in_hears_which_labels_are_missing(
+def test_a_topology_without_nodes_is_reported_with_the_missing_labels(
     levels: tuple[str, ...], told: str
 ) -> None:
     site = Site()
@@ -29,7 +29,7 @@ def test_who_requires_a_topology_that_no_node_is_in_hears_which_labels_are_missi
     assert site.said("p") == site.waits("g")[1]
 
 
-def test_labels_that_no_node_has_all_of_are_told() -> None:
+def test_labels_that_no_node_has_at_once_are_reported() -> None:
     site = Site((0,))
     site.node("n", "r0", "z0")
     site.store.patch(NODES, "", "n", {"metadata": {"labels": {ZONE: None}}})
@@ -55,7 +55,7 @@ def gpu(site: Site, *nodes: str, each: int = 1) -> None:
 
 
 def mixed(site: Site, gpus: int, helpers: int, each: int = 1, cpu: int = 1) -> None:
-    """A group of some who ask for a GPU and others who do not, in one rack; nodes have some GPUs each."""
+    """A group in one rack with pods that request a GPU and pods that do not; nodes have some GPUs each."""
     gpu(site, *(node["metadata"]["name"] for node in site.store.list(NODES).items), each=each)
     site.topology()
     within = {"topology": "hall", "requiredTopologyLevel": RACK}
@@ -68,7 +68,7 @@ def mixed(site: Site, gpus: int, helpers: int, each: int = 1, cpu: int = 1) -> N
     site.run(4)
 
 
-def test_domains_hear_what_they_lack_if_pods_ask_for_different_resources() -> None:
+def test_domains_are_listed_with_what_they_lack_if_pods_request_different_resources() -> None:
     site = Site((2, 3))
     mixed(site, gpus=4, helpers=1)
     assert site.waits("g") == (
@@ -86,15 +86,15 @@ def test_domains_hear_what_they_lack_if_pods_ask_for_different_resources() -> No
     assert set(site.racks("p0", "p1", "p2", "p3", "h0")) == {"r1", "more"}
 
 
-def test_what_each_kind_has_room_for_is_not_enough_for_all_of_them() -> None:
-    """Each node has two CPUs: 4 for those with a GPU or 4 for the others."""
+def test_each_kind_of_pod_fits_alone_but_not_all_together() -> None:
+    """Each node has two CPUs: 4 for the pods with a GPU or 4 for the others."""
     site = Site((2, 2))
     mixed(site, gpus=3, helpers=3, each=2)
     lack = "didn't have enough resources: CPU cores, requested: 6, available: 4"
     assert f"<z0.r0>: z0.r0 {lack}.\n<z0.r1>: z0.r1 {lack}.\n" in site.waits("g")[1]
 
 
-def test_pods_without_a_place_are_counted_if_there_is_enough_in_total() -> None:
+def test_pods_are_counted_if_the_total_resources_are_sufficient() -> None:
     site = Site((2,))
     mixed(site, gpus=1, helpers=1, cpu=3)
     assert (
@@ -108,7 +108,7 @@ def test_pods_without_a_place_are_counted_if_there_is_enough_in_total() -> None:
     ]
 
 
-def test_of_many_domains_it_is_told_how_many_lack_what() -> None:
+def test_many_domains_are_counted_by_missing_resource() -> None:
     site = Site((1,) * 12)
     mixed(site, gpus=2, helpers=1)
     assert site.waits("g")[1] == (
@@ -118,7 +118,7 @@ def test_of_many_domains_it_is_told_how_many_lack_what() -> None:
     )
 
 
-def test_what_the_whole_cluster_lacks_is_told_of_the_closest_domain() -> None:
+def test_a_shortage_of_the_whole_cluster_is_reported_for_the_nearest_domain() -> None:
     site = Site((2, 2))
     mixed(site, gpus=5, helpers=1)
     told = site.waits("g")[1]
@@ -126,7 +126,7 @@ def test_what_the_whole_cluster_lacks_is_told_of_the_closest_domain() -> None:
     assert "resource: GPUs, requested: 5, available: 2" in told
 
 
-def test_a_queue_that_holds_others_is_not_said_to_be_missing() -> None:
+def test_a_queue_with_child_queues_is_not_reported_as_missing() -> None:
     site = Site()
     site.queue("top")
     site.queue("team", parentQueue="top")
@@ -137,11 +137,11 @@ def test_a_queue_that_holds_others_is_not_said_to_be_missing() -> None:
         site.pod(queue, f"in-{queue}")
     site.run(4)
     reason, words = site.waits("in-top")
-    assert reason == "QueueDoesNotExist" and "because it holds other queues" in words
-    assert "go round in a circle" in site.waits("in-hen")[1]
+    assert reason == "QueueDoesNotExist" and "because it has child queues" in words
+    assert "form a cycle" in site.waits("in-hen")[1]
 
 
-def test_who_makes_room_hears_for_whom() -> None:
+def test_a_preempted_pod_has_an_event_that_names_the_preemptor() -> None:
     site = Site((1,))
     amounts = {"quota": 1000, "limit": -1, "overQuotaWeight": 1}
     free = {"quota": -1, "limit": -1}

@@ -1,4 +1,4 @@
-"""Queues that have no place in the tree of queues: they say so themselves, and so do the groups in them."""
+"""Queues that are not part of the queue tree: conditions on the queues, and messages on their groups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def conditions(site: Site, name: str) -> list[Object]:
 
 
 def active(site: Site, name: str) -> tuple[str, str, str]:
-    """What a queue says about itself; nothing if it never had to."""
+    """The Active condition of a queue; empty if it never had one."""
     ours = next((one for one in conditions(site, name) if one["type"] == "Active"), {})
     return ours.get("status", ""), ours.get("reason", ""), ours.get("message", "")
 
@@ -39,7 +39,7 @@ def put_below(site: Site, name: str, parent: str | None) -> None:
         ({}, ["a"]),
     ],
 )
-def test_the_way_up_ends_at_the_top_at_a_gap_or_where_it_began(
+def test_the_ancestors_end_at_a_root_a_missing_parent_or_a_cycle(
     parents: dict[str, str], way: list[str]
 ) -> None:
     assert way_up("a", parents) == way
@@ -50,30 +50,30 @@ def test_the_way_up_ends_at_the_top_at_a_gap_or_where_it_began(
     [
         ({"a": "b"}, "ParentQueueDoesNotExist", ("parent 'b' of queue 'a' does not", "create queue 'b'")),
         ({"a": "m", "m": "b"}, "ParentQueueDoesNotExist", ("queue 'm', which 'a' is below", "Queue of 'm'")),
-        ({"a": "a"}, "ParentQueuesInCircle", ("Queue 'a' is its own parent. ", "away from 'a'")),
-        ({"a": "b", "b": "b"}, "ParentQueuesInCircle", ("its own parent, and queue 'a'", "from 'b'")),
-        ({"a": "b", "b": "a"}, "ParentQueuesInCircle", ("circle: a → b → a", "one of these")),
-        ({"a": "b", "b": "c", "c": "b"}, "ParentQueuesInCircle", ("of queue 'a' go", ": b → c → b")),
+        ({"a": "a"}, "ParentQueuesInCircle", ("Queue 'a' is its own parent. ", "Queue of 'a'")),
+        ({"a": "b", "b": "b"}, "ParentQueuesInCircle", ("its own parent, and queue 'a'", "Queue of 'b'")),
+        ({"a": "b", "b": "a"}, "ParentQueuesInCircle", ("cycle: a → b → a", "one of these")),
+        ({"a": "b", "b": "c", "c": "b"}, "ParentQueuesInCircle", ("of queue 'a' form", ": b → c → b")),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_with_what_to_do(
+def test_faults_are_reported_with_a_remedy(
     parents: dict[str, str], reason: str, words: tuple[str, ...]
 ) -> None:
     found = queue_fault("a", parents)
     assert found is not None and found[0] == reason
-    assert all(word in found[1] for word in (*words, "its pod groups wait", "spec.parentQueue")), found[1]
+    assert all(word in found[1] for word in (*words, "its pod groups stay pending", "spec.parentQueue")), (
+        found[1]
+    )
 
 
-def test_a_queue_with_a_place_has_no_fault_and_one_that_holds_others_takes_no_groups() -> None:
+def test_a_queue_in_the_tree_has_no_fault_and_one_with_child_queues_holds_no_groups() -> None:
     parents = {"top": "", "team": "top"}
     assert queue_fault("team", parents) is None and queue_fault("top", parents) is None
-    assert "holds other queues" in unusable_queue("top", parents) and "(team)" in unusable_queue(
-        "top", parents
-    )
+    assert "has child queues" in unusable_queue("top", parents) and "(team)" in unusable_queue("top", parents)
     assert unusable_queue("nowhere", parents).startswith("Queue 'nowhere' does not exist: create it")
 
 
-def test_a_queue_says_that_its_parent_is_not_there_until_it_is() -> None:
+def test_a_queue_reports_its_missing_parent_until_it_exists() -> None:
     site = Site()
     site.queue("team", parentQueue="top", resources=AMPLE)
     site.queue("part", parentQueue="team", resources=AMPLE)
@@ -90,7 +90,7 @@ def test_a_queue_says_that_its_parent_is_not_there_until_it_is() -> None:
     assert site.on("p") != [""]
 
 
-def test_a_circle_is_told_on_every_queue_that_it_holds_up_and_on_their_groups() -> None:
+def test_a_cycle_is_reported_on_every_affected_queue_and_its_groups() -> None:
     site = Site()
     for name, parent in (("top", None), ("mid", "top"), ("leaf", "mid"), ("other", None)):
         site.queue(name, resources=AMPLE, **({"parentQueue": parent} if parent else {}))
@@ -109,7 +109,7 @@ def test_a_circle_is_told_on_every_queue_that_it_holds_up_and_on_their_groups() 
     assert site.on("p") != [""]
 
 
-def test_a_gap_that_becomes_a_circle_is_told_anew() -> None:
+def test_a_missing_parent_that_becomes_a_cycle_is_reported_again() -> None:
     site = Site()
     site.queue("leaf", parentQueue="b", resources=AMPLE)
     site.group("g", queue="leaf")
@@ -122,7 +122,7 @@ def test_a_gap_that_becomes_a_circle_is_told_anew() -> None:
     assert site.waits("g")[1] == active(site, "leaf")[2]
 
 
-def test_what_others_say_about_a_queue_is_kept() -> None:
+def test_conditions_of_other_writers_are_kept() -> None:
     site = Site()
     site.queue("team", parentQueue="top")
     theirs = {"type": "Audited", "status": "True", "reason": "Yes", "observedGeneration": 1}
@@ -135,7 +135,7 @@ def test_what_others_say_about_a_queue_is_kept() -> None:
     assert site.store.get(QUEUE, "", "team")["metadata"]["resourceVersion"] == version, "it is told once"
 
 
-def test_those_above_tell_which_queues_are_below_them() -> None:
+def test_parents_list_their_child_queues() -> None:
     site = Site()
     for name in ("one", "two"):
         site.queue(name)
@@ -146,7 +146,7 @@ def test_those_above_tell_which_queues_are_below_them() -> None:
     assert said == [None, ["team"]]
 
 
-def test_those_far_above_lose_what_is_moved_elsewhere() -> None:
+def test_resources_leave_the_ancestors_of_a_moved_queue() -> None:
     site = Site()
     for name, parent in (("left", None), ("right", None), ("inner", "left"), ("other", "right")):
         site.queue(name, resources=AMPLE, **({"parentQueue": parent} if parent else {}))

@@ -1,4 +1,4 @@
-"""What is read off a pod's spec."""
+"""The scheduling-relevant part of a pod spec."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bayplan.dialects.kube.decode.pod_spec import company_of, image_name, pod_shape, pod_wants, selector
+from bayplan.dialects.kube.decode.pod_spec import company_of, image_name, pod_shape, pod_spec, selector
 from bayplan.dialects.kube.decode.wire import LabelSelector, PodWire
 from bayplan.model.node_rules import Requirement
 from bayplan.model.pod_spec import EVERYTHING, NOTHING, ClaimUse, Disk, HostPort, PodSignature, Selector
@@ -27,7 +27,7 @@ def test_a_selector_that_is_absent_selects_nothing_and_an_empty_one_everything()
     assert EVERYTHING.accepts({"any": "thing"})
 
 
-def test_the_same_asks_make_the_same_shape_in_any_order() -> None:
+def test_equal_specs_have_the_same_signature_in_any_order() -> None:
     one = shape({"nodeSelector": {"a": "1", "b": "2"}}, labels={"x": "1", "y": "2"})
     other = shape({"nodeSelector": {"b": "2", "a": "1"}}, labels={"y": "2", "x": "1"})
     assert one == other
@@ -35,11 +35,11 @@ def test_the_same_asks_make_the_same_shape_in_any_order() -> None:
     assert len({one: 1, other: 2}) == 1
 
 
-def test_a_shape_differs_by_what_it_asks() -> None:
+def test_different_specs_have_different_signatures() -> None:
     assert shape({"nodeSelector": {"a": "1"}}) != shape({"nodeSelector": {"a": "2"}})
 
 
-def test_labels_that_nobody_looks_at_are_left_out_of_a_signature() -> None:
+def test_labels_that_no_selector_uses_are_left_out_of_a_signature() -> None:
     near = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}}
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}
     found = shape({"affinity": affinity}, labels={"app": "web", "index": "7", "version": "v1"})
@@ -48,7 +48,7 @@ def test_labels_that_nobody_looks_at_are_left_out_of_a_signature() -> None:
     assert found.signature({"app", "index", "version"}) is found
 
 
-def test_terms_take_over_the_pods_own_labels() -> None:
+def test_match_label_keys_take_the_values_of_the_pod() -> None:
     term = {
         "topologyKey": "zone",
         "labelSelector": {"matchLabels": {"app": "web"}},
@@ -73,7 +73,7 @@ def test_a_term_for_all_namespaces_is_not_for_the_pods_own_alone() -> None:
     assert found.means("elsewhere", {}, {})
 
 
-def test_ports_are_those_of_containers_that_stay() -> None:
+def test_host_ports_are_those_of_containers_and_sidecars() -> None:
     port = {"containerPort": 80, "hostPort": 80}
     spec = {
         "initContainers": [
@@ -85,7 +85,7 @@ def test_ports_are_those_of_containers_that_stay() -> None:
     assert shape(spec).ports == (HostPort(2), HostPort(80, "UDP", "10.0.0.1"))
 
 
-def test_a_container_that_does_not_say_counts_for_a_little_when_nodes_are_ranked() -> None:
+def test_a_container_without_requests_has_default_requests_for_scoring() -> None:
     spec = {
         "containers": [
             {"resources": {"requests": {"cpu": "1"}}},
@@ -97,7 +97,7 @@ def test_a_container_that_does_not_say_counts_for_a_little_when_nodes_are_ranked
     assert found.amounts == (("cpu", 1000), ("memory", MIB), ("pods", 1))
 
 
-def test_claims_and_disks_are_told_apart() -> None:
+def test_claims_and_inline_disks() -> None:
     spec = {
         "volumes": [
             {"name": "a", "persistentVolumeClaim": {"claimName": "data"}},
@@ -120,13 +120,13 @@ def test_claims_and_disks_are_told_apart() -> None:
     )
 
 
-def test_how_a_pod_stands_against_others() -> None:
+def test_priority_preemption_policy_nomination_and_gates() -> None:
     obj = {
         "metadata": {"name": "p"},
         "spec": {"priority": 7, "preemptionPolicy": "Never", "schedulingGates": [{"name": "g"}]},
         "status": {"nominatedNodeName": "n1"},
     }
-    found = pod_wants(msgspec.convert(obj, PodWire))
+    found = pod_spec(msgspec.convert(obj, PodWire))
     assert (found.priority, found.preempts, found.nominated, found.gates) == (7, False, "n1", ("g",))
     assert found.shape.namespace == "default"
 
@@ -144,7 +144,7 @@ def test_an_image_has_a_tag(name: str, full: str) -> None:
     assert image_name(name) == full
 
 
-def test_company_is_who_shares_services_and_owner() -> None:
+def test_the_default_spread_selector_is_that_of_services_and_owner() -> None:
     labels = {"app": "web", "tier": "a"}
     services = [{"app": "web"}, {"app": "db"}, None, {"tier": "a"}]
     owner = Selector((Requirement("hash", "In", ("1",)),))

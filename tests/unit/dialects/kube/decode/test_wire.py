@@ -1,4 +1,4 @@
-"""Nodes, pods, quantities and node rules read from API objects."""
+"""Decoding of nodes, pods, quantities and node constraints."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_quantities_become_whole_numbers_rounded_up(resource: str, text: object,
         (float("nan"), "must be a quantity such as"),
     ],
 )
-def test_what_is_no_quantity_is_refused_with_the_reason(text: object, why: str) -> None:
+def test_an_invalid_quantity_is_rejected_with_a_reason(text: object, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         amount("memory", text)
 
@@ -116,7 +116,7 @@ def test_long_spellings_of_a_quantity_are_read_exactly(text: str, want: int) -> 
     assert amount("memory", text) == want
 
 
-def test_a_pod_asks_for_at_most_an_amount_that_no_node_has() -> None:
+def test_requests_are_limited_to_an_amount_that_no_node_has() -> None:
     huge = {"resources": {"requests": {"memory": "7Ei", "cpu": "10P"}}}
     spec = {"containers": [huge, huge, huge], "overhead": {"memory": "1e308"}}
     field = Field(spec)
@@ -159,7 +159,7 @@ def test_a_node_with_everything() -> None:
     assert found.taints == (Taint("gpu", "y", "NoSchedule"),)
 
 
-def test_a_silent_node_is_not_ready_and_capacity_stands_in_for_allocatable() -> None:
+def test_a_node_without_conditions_is_not_ready_and_capacity_replaces_allocatable() -> None:
     found = node(Field({"metadata": {"name": "x1"}, "status": {"capacity": {"cpu": "5"}}}))
     assert not found.ready
     assert found.schedulable
@@ -236,7 +236,7 @@ def container(**requests: Any) -> dict[str, Any]:
         ({"containers": [container(cpu="0")]}, {}),
     ],
 )
-def test_what_a_pod_asks_for(spec: dict[str, Any], want: dict[str, int]) -> None:
+def test_the_effective_requests_of_a_pod(spec: dict[str, Any], want: dict[str, int]) -> None:
     assert pod_requests(Field(spec)) == want
 
 
@@ -248,7 +248,7 @@ def bound(node_name: str = "x1", phase: str = "Running", cpu: str = "1") -> dict
     }
 
 
-def test_bound_pods_take_room_and_a_slot_until_they_are_over() -> None:
+def test_bound_pods_use_resources_and_a_slot_until_they_finish() -> None:
     use = pod_use(Field(bound()))
     assert use is not None
     assert usage_by_node([use, use]) == {"x1": {"cpu": 2000, "pods": 2}}
@@ -257,7 +257,7 @@ def test_bound_pods_take_room_and_a_slot_until_they_are_over() -> None:
     assert pod_use(Field(bound(phase="Failed"))) is None
 
 
-def test_pod_updates_count_when_room_changes() -> None:
+def test_pod_updates_matter_if_the_usage_changes() -> None:
     assert pod_update_counts(Field(bound()), Field(bound(cpu="2")))
     assert pod_update_counts(Field(bound()), Field(bound(node_name="x2")))
     assert pod_update_counts(Field(bound()), Field(bound(phase="Failed")))

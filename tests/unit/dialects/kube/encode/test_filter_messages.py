@@ -1,4 +1,4 @@
-"""The sentences about pods that fit nowhere."""
+"""Messages about pods that fit on no node."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_reasons_are_sorted_as_text_with_their_numbers() -> None:
     )
 
 
-def test_what_became_of_making_room_comes_last() -> None:
+def test_the_result_of_preemption_comes_last() -> None:
     afterwards = f"{NO_CLAIMS}, {no_room_made(1, {NO_VICTIMS: 1})}"
     assert unavailable(FilterFailure(1, {(FilterReason.LACKING, "cpu"): 1}), afterwards) == (
         "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, "
@@ -61,11 +61,11 @@ def test_a_cluster_without_nodes() -> None:
         (PodError.CLAIM_FOREIGN, ("a/c", "a/p"), "PVC a/c was not created for pod a/p (pod is not owner)"),
     ],
 )
-def test_what_is_wrong_with_the_pod_itself(bar: PodError, about: tuple[str, ...], told: str) -> None:
+def test_errors_of_the_pod_itself(bar: PodError, about: tuple[str, ...], told: str) -> None:
     assert unavailable(FilterFailure(4, {}, bar, about)) == f"0/4 nodes are available: {told}."
 
 
-def test_there_is_a_sentence_for_every_cause_and_bar() -> None:
+def test_there_is_a_message_for_every_reason_and_pod_error() -> None:
     assert all(cause((found, "cpu")) for found in FilterReason if found is not FilterReason.UNALIGNED)
     assert all(cause((FilterReason.UNALIGNED, part.value)) for part in ZoneCause)
     assert all(unavailable(FilterFailure(1, {}, bar, ("a", "b"))) for bar in PodError)

@@ -1,10 +1,10 @@
-"""Why gangs and pods wait: the words that users know first, and what they can do."""
+"""Messages on pending gangs and pods: kube-scheduler's messages first, then what to do."""
 
 from __future__ import annotations
 
 import pytest
 
-from bayplan.dialects.kube.encode.gang_messages import UNSURE, reason, told
+from bayplan.dialects.kube.encode.gang_messages import NOT_EXHAUSTIVE, reason, told
 from bayplan.dialects.kueue.status.misfit_messages import sentence
 from bayplan.model.assignment import Code, Misfit, NearMiss
 from bayplan.model.filter_failure import FilterFailure, FilterReason
@@ -31,11 +31,11 @@ def said(gang: Ref, hindrance: RejectionReason, **facts: object) -> str:
         (JOB, 'waiting for Job "j"'),
     ],
 )
-def test_rules_that_are_not_there_are_named(gang: Ref, words: str) -> None:
+def test_a_missing_gang_spec_is_named(gang: Ref, words: str) -> None:
     assert said(gang, RejectionReason.NO_CHARTER).startswith(words)
 
 
-def test_a_gang_that_is_not_complete_is_counted() -> None:
+def test_the_pods_of_an_incomplete_gang_are_counted() -> None:
     assert said(GROUP, RejectionReason.TOO_FEW, minimum=5, there=3) == (
         "waiting for minCount pods from a gang to appear in scheduling queue: 3 of 5 are there"
     )
@@ -65,26 +65,26 @@ def test_a_gang_that_is_not_complete_is_counted() -> None:
         (PreemptionSearchOutcome.NOTHING, ""),
     ],
 )
-def test_a_lone_pod_hears_what_it_always_heard(sought: PreemptionSearchOutcome, tail: str) -> None:
+def test_a_single_pod_has_the_messages_of_kube_scheduler(sought: PreemptionSearchOutcome, tail: str) -> None:
     assert said(POD, RejectionReason.NO_ROOM, minimum=1, unfit=FULL, sought=sought) == (
         f"0/5 nodes are available: 2 node(s) were unschedulable, 3 Insufficient cpu.{tail}"
     )
 
 
-def test_a_gang_hears_how_many_fit_and_which_pod_does_not() -> None:
+def test_a_gang_message_has_the_number_of_pods_that_fit_and_the_pod_that_does_not() -> None:
     facts = {"minimum": 8, "fit": 6, "unfit": FULL, "pod": PodKey("ns", "w-6")}
     text = said(GROUP, RejectionReason.NO_ROOM, **facts)
     assert text.startswith("pod group is unschedulable: 6 of 8 pods fit (pod w-6): 0/5 nodes are available: ")
-    assert UNSURE not in text
-    assert said(GROUP, RejectionReason.NO_ROOM, **facts, unsure=True).endswith(UNSURE)
+    assert NOT_EXHAUSTIVE not in text
+    assert said(GROUP, RejectionReason.NO_ROOM, **facts, unsure=True).endswith(NOT_EXHAUSTIVE)
 
 
-def test_a_job_hears_the_sentence_of_its_topology() -> None:
+def test_a_job_has_the_message_of_its_topology() -> None:
     misfit = Misfit(Code.NO_ROOM, ("main",), "dc", fit=1, asked=2)
     assert said(JOB, RejectionReason.NO_ROOM, minimum=2, misfit=misfit, unfit=FULL) == sentence(misfit)
 
 
-def test_a_gang_that_is_to_share_a_label_hears_which_value_comes_closest() -> None:
+def test_a_gang_that_requires_one_label_value_has_the_nearest_value_in_its_message() -> None:
     nearest = NearMiss(("r2",), "rack", fit=2, short=1)
     misfit = Misfit(Code.NO_ROOM, (), level="rack", fit=2, asked=3, nearest=nearest)
     assert said(GROUP, RejectionReason.NO_ROOM, minimum=3, misfit=misfit, unfit=FULL).startswith(
@@ -97,19 +97,19 @@ def test_a_gang_that_is_to_share_a_label_hears_which_value_comes_closest() -> No
     )
 
 
-def test_room_that_is_made_or_kept() -> None:
-    assert said(POD, RejectionReason.MAKING_ROOM).endswith("other pods are on the way out")
+def test_messages_for_preemption_and_reserved_capacity() -> None:
+    assert said(POD, RejectionReason.MAKING_ROOM).endswith("other pods are terminating")
     assert said(GROUP, RejectionReason.MAKING_ROOM, displaced=2) == (
-        "pod group is waiting for preemption to complete: 2 pods are on the way out"
+        "pod group is waiting for preemption to complete: 2 pods are terminating"
     )
     assert said(POD, RejectionReason.MAKING_ROOM, displaced=1).startswith(
         "waiting for preemption to complete: 1 pod"
     )
-    assert "kept free" in said(POD, RejectionReason.KEPT_FREE)
-    assert "taken back" in said(GROUP, RejectionReason.TAKEN_BACK, minimum=3, fit=2)
+    assert "capacity is reserved" in said(POD, RejectionReason.KEPT_FREE)
+    assert "evicted" in said(GROUP, RejectionReason.TAKEN_BACK, minimum=3, fit=2)
 
 
-def test_only_who_more_nodes_may_help_is_unschedulable() -> None:
+def test_only_pods_that_more_nodes_may_help_are_unschedulable() -> None:
     reasons = {hindrance: reason(SchedulingRejection(hindrance)) for hindrance in RejectionReason}
     assert {found for found, word in reasons.items() if word == "Unschedulable"} == {
         RejectionReason.NO_ROOM,
@@ -122,5 +122,5 @@ def test_only_who_more_nodes_may_help_is_unschedulable() -> None:
 
 @pytest.mark.parametrize("hindrance", RejectionReason)
 @pytest.mark.parametrize("gang", [GROUP, WORKLOAD, JOB, POD])
-def test_every_hindrance_has_words(gang: Ref, hindrance: RejectionReason) -> None:
+def test_every_reason_has_a_message(gang: Ref, hindrance: RejectionReason) -> None:
     assert said(gang, hindrance)

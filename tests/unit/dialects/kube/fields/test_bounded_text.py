@@ -1,4 +1,4 @@
-"""YAML and JSON from outside is read within bounds, or refused with a reason; no text ends the process."""
+"""YAML and JSON from outside are read within bounds or rejected; no text crashes the process."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_yaml_text_that_could_do_harm_is_refused_with_a_reason(name: str) -> None:
+def test_a_harmful_yaml_text_is_rejected_with_a_reason(name: str) -> None:
     text, why = REFUSED[name]
     with pytest.raises(UnreadableYAML) as refused:
         bounded_yaml(text)
     assert why in str(refused.value)
 
 
-def test_the_loader_itself_does_not_survive_what_is_refused() -> None:
-    """Why there is a guard at all; should this fail, the library has learnt to bound itself."""
+def test_the_loader_itself_crashes_on_rejected_texts() -> None:
+    """The reason for the bounds; if this fails, the library has bounds of its own now."""
     program = "import yaml; yaml.load('[' * 300_000, yaml.CSafeLoader)"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert ended.returncode != 0
@@ -82,7 +82,7 @@ def test_ordinary_yaml_is_read_as_kubernetes_reads_it() -> None:
     assert bounded_yaml("[" * DEPTH_MAX + "]" * DEPTH_MAX) is not None
 
 
-def test_json_that_could_do_harm_is_refused_with_a_reason() -> None:
+def test_harmful_json_is_rejected_with_a_reason() -> None:
     for raw, why in (
         (b"[" * 100_000 + b"]" * 100_000, "nested more than 200 levels"),
         (b"[" * 100_000, "nested more than 200 levels"),
@@ -123,13 +123,13 @@ def test_depth_is_measured_as_it_is(value: Any, limit: int) -> None:
 
 
 @given(st.binary(max_size=200) | st.text(alphabet="[]{}:,-?&*! |>'\"\n ab1<", max_size=200))
-def test_any_bytes_are_read_or_refused(raw: bytes | str) -> None:
+def test_any_bytes_are_read_or_rejected(raw: bytes | str) -> None:
     for read, refusal in ((bounded_yaml, UnreadableYAML), (bounded_json, UnreadableJSON)):
         with suppress(refusal):
             read(raw if isinstance(raw, bytes) else raw.encode())
 
 
-def test_whatever_reads_yaml_has_it_bounded_first() -> None:
+def test_all_yaml_is_read_by_the_bounded_reader() -> None:
     reading = re.compile(r"yaml\.(safe_|full_|unsafe_)?(load|compose|parse)\w*")
     for path in sorted((Path(__file__).parents[5] / "src").rglob("*.py")):
         text = path.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Times that have no date, and texts that are no time."""
+"""Timestamps beyond the range of dates, and invalid ones."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from bayplan.dialects.kube.fields.times import LATEST, seconds, timestamp
 
 
 @pytest.mark.parametrize("now", [LATEST + 1, 2.0**53, 1e308, math.inf])
-def test_a_moment_behind_the_last_date_is_written_as_the_last_date(now: float) -> None:
+def test_a_time_after_the_last_date_is_written_as_the_last_date(now: float) -> None:
     assert timestamp(now) == "9999-12-31T23:59:59Z"
     assert moment(now) == "9999-12-31 23:59:59 UTC"
 
 
 @pytest.mark.parametrize("now", [-1.0, -math.inf, math.nan])
-def test_a_moment_before_all_others_is_written_as_the_first_one(now: float) -> None:
+def test_a_time_before_1970_is_written_as_1970(now: float) -> None:
     assert timestamp(now) == "1970-01-01T00:00:00Z"
 
 
 @pytest.mark.parametrize("text", ["", "soon", "99999-01-01T00:00:00Z", "2026-02-31T00:00:00Z", "1" * 5000])
-def test_a_text_that_is_no_time_is_no_time(text: str) -> None:
+def test_an_invalid_timestamp_is_0(text: str) -> None:
     assert seconds(text) == 0.0
 
 

@@ -1,4 +1,4 @@
-"""What the reading of pods remembers of gangs and namespaces goes with the pods."""
+"""What the decoder keeps about gangs and namespaces is removed with their pods."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ from bayplan.dialects.kube.gang.events import SchedulingDecoder
 from bayplan.model.change import Change, GangSpecLost
 
 
-def heard(reading: SchedulingDecoder, happened: Happened, namespace: str = "ns", **spec: Any) -> list[Change]:
+def decoded(
+    decoder: SchedulingDecoder, happened: Happened, namespace: str = "ns", **spec: Any
+) -> list[Change]:
     meta = {"name": "p", "namespace": namespace, "uid": f"uid-{namespace}"}
     pod = {"metadata": meta, "spec": {"schedulerName": "ours", "containers": [], **spec}, "status": {}}
-    return list(reading.decode(Event(happened, PODS_KIND, msgspec.convert(pod, PodWire), "1")))
+    return list(decoder.decode(Event(happened, PODS_KIND, msgspec.convert(pod, PodWire), "1")))
 
 
 @pytest.fixture
-def reading() -> SchedulingDecoder:
+def decoder() -> SchedulingDecoder:
     return SchedulingDecoder(("ours",), lambda _: None)
 
 
-def test_the_copies_of_a_group_go_with_their_pods(reading: SchedulingDecoder) -> None:
+def test_the_replicas_of_a_group_are_removed_with_their_pods(decoder: SchedulingDecoder) -> None:
     for name in ("a", "b", "c"):
-        heard(reading, Happened.SEEN, name, workloadRef={"name": name, "podGroup": "g"})
-    assert len(reading.copies) == 3
+        decoded(decoder, Happened.SEEN, name, workloadRef={"name": name, "podGroup": "g"})
+    assert len(decoder.copies) == 3
     for name in ("a", "b", "c"):
-        lost = heard(reading, Happened.GONE, name, workloadRef={"name": name, "podGroup": "g"})
+        lost = decoded(decoder, Happened.GONE, name, workloadRef={"name": name, "podGroup": "g"})
         assert any(isinstance(change, GangSpecLost) for change in lost)
-    assert reading.copies == {} and reading.waiting == {}
+    assert decoder.copies == {} and decoder.waiting == {}
 
 
-def test_a_pod_that_names_another_gang_leaves_the_copy_it_named(reading: SchedulingDecoder) -> None:
-    heard(reading, Happened.SEEN, workloadRef={"name": "a", "podGroup": "g"})
-    moved = heard(reading, Happened.SEEN, workloadRef={"name": "b", "podGroup": "g"})
+def test_a_pod_that_names_another_gang_leaves_its_replica(decoder: SchedulingDecoder) -> None:
+    decoded(decoder, Happened.SEEN, workloadRef={"name": "a", "podGroup": "g"})
+    moved = decoded(decoder, Happened.SEEN, workloadRef={"name": "b", "podGroup": "g"})
     assert [change.ref.name.split("/")[0] for change in moved if isinstance(change, GangSpecLost)] == ["a"]
-    assert list(reading.copies) == [("ns", "b")]
+    assert list(decoder.copies) == [("ns", "b")]

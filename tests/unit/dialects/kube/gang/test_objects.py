@@ -1,4 +1,4 @@
-"""What a scheduler reads: gangs of every version of the API, their pods, budgets, volumes, services."""
+"""Decoding for scheduling: gangs of every version of the API, pods, budgets, volumes, services."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Tape:
     def pod(
         self, name: str, metadata: Object | None = None, status: Object | None = None, **spec: Any
     ) -> Pod:
-        """The pod as told; it must be told of."""
+        """The published pod; there must be one."""
         meta = {"namespace": "ns", "name": name, "uid": f"u-{name}", **(metadata or {})}
         spec = {"schedulerName": "bayplan", "containers": [{"name": "c"}], **spec}
         changes = self.seen(PODS_KIND, name, metadata=meta, spec=spec, status=status or {})
@@ -95,7 +95,7 @@ def named(text: str) -> Ref:
 # ── v1alpha1 ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_copies_of_a_group_are_gangs_of_their_own_once_pods_name_them(tape: Tape) -> None:
+def test_replicas_of_a_group_are_gangs_once_pods_name_them(tape: Tape) -> None:
     assert tape.seen(WORKLOADS, "train", metadata={"uid": "w"}, spec=workload(GANG, BASIC)) == []
     changes = tape.seen(
         PODS_KIND, "a", spec={"schedulerName": "bayplan", "workloadRef": to("train", "workers", "0")}
@@ -113,7 +113,7 @@ def test_copies_of_a_group_are_gangs_of_their_own_once_pods_name_them(tape: Tape
     ]
 
 
-def test_a_workload_that_comes_later_or_goes_says_so_for_every_gang_of_it(tape: Tape) -> None:
+def test_a_workload_that_is_created_or_deleted_changes_all_its_gangs(tape: Tape) -> None:
     tape.pod("a", workloadRef=to("train", "workers"))
     (seen,) = tape.seen(WORKLOADS, "train", spec=workload(GANG))
     assert isinstance(seen, GangSpecSeen)
@@ -139,7 +139,7 @@ def test_a_group_that_the_workload_lacks_is_a_flaw(tape: Tape) -> None:
         ({}, {"basic": {}}, 0),
     ],
 )
-def test_how_many_pods_a_group_hopes_for(tape: Tape, notes: Object, policy: Object, desired: int) -> None:
+def test_the_desired_count_of_a_group(tape: Tape, notes: Object, policy: Object, desired: int) -> None:
     tape.pod("a", workloadRef=to("train", "g"))
     groups = workload({"name": "g", "policy": policy})
     (seen,) = tape.seen(WORKLOADS, "train", metadata={"annotations": notes}, spec=groups)
@@ -185,15 +185,13 @@ def test_a_pod_group_is_a_gang_with_or_without_pods(tape: Tape) -> None:
         ({}, [{"type": "PodGroupInitiallyScheduled", "status": "False"}], {"started": False}),
     ],
 )
-def test_what_the_third_version_says(
-    tape: Tape, spec: Object, conditions: list[Object], expected: Object
-) -> None:
+def test_the_fields_of_v1beta1(tape: Tape, spec: Object, conditions: list[Object], expected: Object) -> None:
     (seen,) = tape.seen(THIRD, "pg", spec=spec, status={"conditions": conditions})
     assert isinstance(seen, GangSpecSeen)
     assert {key: getattr(seen.charter, key) for key in expected} == expected
 
 
-def test_of_two_versions_the_newer_counts_and_the_same_is_told_once(tape: Tape) -> None:
+def test_of_two_versions_the_newer_wins_and_equal_specs_are_published_once(tape: Tape) -> None:
     spec = {"schedulingPolicy": {"gang": {"minCount": 2}}}
     assert len(tape.seen(SECOND, "pg", spec=spec)) == 1
     assert tape.seen(THIRD, "pg", spec=spec) == []
@@ -228,7 +226,7 @@ def test_a_pod_with_everything(tape: Tape) -> None:
     assert pod.amounts == {"cpu": 2000, "pods": 1}
 
 
-def test_pods_of_others_are_known_too_but_not_ours(tape: Tape) -> None:
+def test_pods_of_other_schedulers_are_decoded_but_not_ours(tape: Tape) -> None:
     pod = tape.pod(
         "a", status={"phase": "Running", "startTime": BORN}, schedulerName="other", nodeName="n1",
         workloadRef=to("train", "workers"),
@@ -250,7 +248,7 @@ def test_the_gang_api_wins_over_the_job_that_made_a_pod(tape: Tape) -> None:
     assert tape.pod("c").gang is None
 
 
-def test_pods_made_alike_share_one_shape_wherever_they_run(tape: Tape) -> None:
+def test_equal_pods_share_one_signature_on_all_nodes(tape: Tape) -> None:
     one = tape.pod("a", {"labels": {"app": "x"}}, nodeName="n1")
     other = tape.pod("b", {"labels": {"app": "x"}})
     assert one.wants.shape is other.wants.shape
@@ -259,7 +257,7 @@ def test_pods_made_alike_share_one_shape_wherever_they_run(tape: Tape) -> None:
     assert third.wants.shape.labels == (("app", "y"),)
 
 
-def test_terms_that_speak_of_the_pod_s_own_labels_are_not_shared(tape: Tape) -> None:
+def test_signatures_with_terms_on_own_labels_are_not_shared(tape: Tape) -> None:
     term = {"topologyKey": "zone", "labelSelector": {}, "matchLabelKeys": ["app"]}
     spread = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     shapes = [tape.pod(app, {"labels": {"app": app}}, affinity=spread).wants.shape for app in "xy"]
@@ -267,13 +265,13 @@ def test_terms_that_speak_of_the_pod_s_own_labels_are_not_shared(tape: Tape) -> 
     assert wanted == [(Requirement("app", "In", ("x",)),), (Requirement("app", "In", ("y",)),)]
 
 
-def test_claims_made_for_one_pod_are_not_shared(tape: Tape) -> None:
+def test_ephemeral_claims_are_not_shared(tape: Tape) -> None:
     volume = [{"name": "scratch", "ephemeral": {}}]
     shapes = [tape.pod(name, volumes=volume).wants.shape for name in "ab"]
     assert [shape.claims[0].name for shape in shapes] == ["a-scratch", "b-scratch"]
 
 
-def test_an_update_that_changes_nothing_for_us_is_not_told(tape: Tape) -> None:
+def test_an_irrelevant_update_is_not_published(tape: Tape) -> None:
     tape.pod("a", nodeName="n1")
     again = {"metadata": {"namespace": "ns", "uid": "u-a"}, "spec": {"schedulerName": "bayplan",
              "containers": [{"name": "c"}], "nodeName": "n1"}}  # fmt: skip
@@ -289,10 +287,10 @@ def test_another_pod_of_the_same_name_is_another_pod(tape: Tape) -> None:
     assert isinstance(changes[1], PodSeen)
 
 
-# ── what pods are held against ─────────────────────────────────────────────────────────────────────
+# ── other objects ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_services_put_waiting_pods_together(tape: Tape) -> None:
+def test_services_set_the_default_spread_selector_of_pending_pods(tape: Tape) -> None:
     assert tape.pod("a", {"labels": {"app": "x"}}).wants.shape.company is None
     tape.pod("b", {"labels": {"app": "y"}})
     tape.pod("c", {"labels": {"app": "x"}}, nodeName="n1")
@@ -333,6 +331,6 @@ def test_namespaces_and_storage(tape: Tape) -> None:
     assert tape.seen(volumes.CSI_NODES, "n1", spec={"drivers": drivers}) == [
         StorageSeen(NodeVolumes("n1", {"d": 3}))
     ]
-    (room,) = tape.seen(volumes.STORE_ROOMS, "r", storageClassName="fast", capacity="1Ki")
+    (room,) = tape.seen(volumes.STORAGE_CAPACITIES, "r", storageClassName="fast", capacity="1Ki")
     assert room == StorageSeen(StorageCapacity("fast", 1024, NOTHING), "ns/r")
-    assert tape.gone(volumes.STORE_ROOMS, "r") == [StorageLost("StoreRoom", "ns/r")]
+    assert tape.gone(volumes.STORAGE_CAPACITIES, "r") == [StorageLost("StoreRoom", "ns/r")]

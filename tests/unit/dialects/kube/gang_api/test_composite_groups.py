@@ -1,4 +1,4 @@
-"""CompositePodGroup on the cluster in memory: where it is served, what is filled in, and what is refused."""
+"""CompositePodGroup on the in-memory cluster: versions, defaults, and validation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from bayplan.backends.embedded.api.status import StatusError
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.gang_api.gates import EVERY_GATE, GROUP, SECOND, THIRD
-from tests.unit.dialects.kube.gang_api.test_gang_api import CLASSES, Object, refusal, store_of
+from tests.unit.dialects.kube.gang_api.test_gang_api import CLASSES, Object, rejection, store_of
 
 COMPOSITES = Kind(GROUP, "v1alpha3", "CompositePodGroup", "compositepodgroups")
 FROM = {"workloadName": "w", "templateName": "t"}
@@ -20,20 +20,20 @@ def composite(**spec: Any) -> Object:
     return {"metadata": {"name": "c"}, "spec": {"schedulingPolicy": policy, "workloadRef": FROM, **spec}}
 
 
-def test_a_group_of_groups_is_served_beside_the_third_version() -> None:
+def test_composite_groups_are_served_together_with_v1beta1() -> None:
     store = store_of(THIRD)
     store.create(CLASSES, {"metadata": {"name": "high"}, "value": 7, "preemptionPolicy": "Never"})
     made = store.create(COMPOSITES, {**composite(priorityClassName="high"), "status": {"x": 1}}, "default")
     assert (made["spec"]["priority"], made["spec"]["preemptionPolicy"]) == (7, "Never")
     assert (made["spec"]["disruptionMode"], made["status"]) == ({"single": {}}, {})
-    told = refusal(store, COMPOSITES, composite(priority=8))
+    told = rejection(store, COMPOSITES, composite(priority=8))
     assert "priority set in the composite pod group (8) must match the priority computed (0)" in told
-    assert "spec.workloadRef: Required value" in refusal(store, COMPOSITES, composite(workloadRef=None))
-    none_of_two = refusal(store, COMPOSITES, composite(schedulingPolicy={"gang": {"minGroupCount": 0}}))
+    assert "spec.workloadRef: Required value" in rejection(store, COMPOSITES, composite(workloadRef=None))
+    none_of_two = rejection(store, COMPOSITES, composite(schedulingPolicy={"gang": {"minGroupCount": 0}}))
     assert "spec.schedulingPolicy.gang.minGroupCount: Required value" in none_of_two
 
 
-def test_nothing_of_a_group_of_groups_may_change() -> None:
+def test_composite_groups_are_immutable() -> None:
     store = store_of(THIRD)
     made = store.create(COMPOSITES, composite(), "default")
     made = {**made, "spec": {**made["spec"], "schedulingPolicy": {"gang": {"minGroupCount": 3}}}}
@@ -43,6 +43,8 @@ def test_nothing_of_a_group_of_groups_may_change() -> None:
 
 
 @pytest.mark.parametrize("settings", [((SECOND,), EVERY_GATE), ((THIRD,), frozenset())])
-def test_a_group_of_groups_is_not_known_elsewhere(settings: tuple[tuple[str, ...], frozenset[str]]) -> None:
+def test_composite_groups_are_not_served_with_other_versions(
+    settings: tuple[tuple[str, ...], frozenset[str]],
+) -> None:
     store = store_of(*settings[0], gates=settings[1])
     assert not any(one.plural == COMPOSITES.plural for one in store.resources.by_place.values())

@@ -1,4 +1,4 @@
-"""Workload and PodGroup on the cluster in memory: versions, what is filled in, and what is refused."""
+"""Workload and PodGroup on the in-memory cluster: versions, defaults, and validation."""
 
 from __future__ import annotations
 
@@ -54,27 +54,27 @@ def pod(**spec: Any) -> Object:
     return {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
 
 
-def refusal(store: Store, kind: Kind, item: Object) -> str:
+def rejection(store: Store, kind: Kind, item: Object) -> str:
     with pytest.raises(StatusError) as caught:
         store.create(kind, item, "default")
     return str(caught.value.message)
 
 
 def changed(store: Store, version: str, **spec: Any) -> Object:
-    """The group as it is kept, but for these fields; what the server filled in must be sent back as it is."""
+    """The stored group with other values of these fields; defaults must be sent back unchanged."""
     kept = store.get(GROUPS[version], "default", "g")
     return {**kept, "spec": {**kept["spec"], **spec}}
 
 
 def replaced(store: Store, kind: Kind, item: Object, subresource: str = "") -> Object:
-    """An update of the object as it is now."""
+    """An update of the stored object."""
     name = item["metadata"]["name"]
     version = store.get(kind, "default", name)["metadata"]["resourceVersion"]
     whole = {**item, "metadata": {**item["metadata"], "resourceVersion": version}}
     return store.update(kind, "default", name, whole, subresource)
 
 
-def change_refused(store: Store, kind: Kind, item: Object, subresource: str = "") -> str:
+def change_rejected(store: Store, kind: Kind, item: Object, subresource: str = "") -> str:
     with pytest.raises(StatusError) as caught:
         replaced(store, kind, item, subresource)
     return str(caught.value.message).partition(" is invalid: ")[2]
@@ -88,7 +88,7 @@ def test_a_cluster_has_the_version_it_was_made_with(version: str) -> None:
     store = store_of(version)
     listed = discovery.group(store.resources, GROUP)
     assert listed is not None
-    beside = {"v1alpha3"} if version == THIRD else set()  # of groups of groups
+    beside = {"v1alpha3"} if version == THIRD else set()  # of composite groups
     assert {one["version"] for one in listed["versions"]} == {"v1", version} | beside
     groups = [served for served in GROUPS if store.resources.serves(GROUPS[served])]
     assert groups == ([] if version == FIRST else [version])
@@ -129,7 +129,7 @@ def test_a_group_is_seen_in_both_versions() -> None:
     assert (back["podGroupTemplateRef"], back["disruptionMode"]) == (reference, "PodGroup")
 
 
-def test_a_watch_of_an_old_version_tells_of_what_is_made_in_a_new_one() -> None:
+def test_a_watch_of_an_old_version_includes_objects_of_a_new_one() -> None:
     store = store_of()
     watch = store.watch(WORKLOADS[FIRST])
     store.create(WORKLOADS[THIRD], workload("a"), "default")
@@ -159,10 +159,10 @@ def test_a_pod_names_its_gang_as_its_cluster_does(version: str, known: Object, s
         store.create(JOBS, job, "default", strict)
 
 
-# ── what is filled in ──
+# ── defaults ──
 
 
-def test_a_group_says_how_it_is_disrupted_and_how_much_it_matters() -> None:
+def test_defaults_of_disruption_mode_and_priority() -> None:
     store = store_of()
     store.create(CLASSES, {"metadata": {"name": "high"}, "value": 7, "preemptionPolicy": "Never"})
     spec = store.create(GROUPS[SECOND], group(priorityClassName="high"), "default")["spec"]
@@ -178,19 +178,19 @@ def test_a_group_says_how_it_is_disrupted_and_how_much_it_matters() -> None:
     assert (plain["priority"], plain["preemptionPolicy"]) == (0, "PreemptLowerPriority")
 
 
-def test_a_priority_that_its_class_does_not_give_is_refused() -> None:
+def test_a_priority_other_than_that_of_its_class_is_rejected() -> None:
     store = store_of()
     store.create(CLASSES, {"metadata": {"name": "high"}, "value": 7})
-    told = refusal(store, GROUPS[THIRD], group(priorityClassName="high", priority=8))
+    told = rejection(store, GROUPS[THIRD], group(priorityClassName="high", priority=8))
     assert "priority set in the pod group (8) must match the priority computed (7)" in told
-    assert "no PriorityClass with name none was found" in refusal(
+    assert "no PriorityClass with name none was found" in rejection(
         store, GROUPS[SECOND], group(priorityClassName="none")
     )
-    told = refusal(store, GROUPS[THIRD], group(preemptionPolicy="Never"))
+    told = rejection(store, GROUPS[THIRD], group(preemptionPolicy="Never"))
     assert "the string value of PreemptionPolicy (Never) must not be provided in pod group spec" in told
 
 
-def test_what_a_switch_turns_off_is_left_out() -> None:
+def test_fields_of_disabled_features_are_dropped() -> None:
     store = store_of(THIRD, gates=frozenset())
     extra: Object = {
         "schedulingConstraints": {"topology": [{"key": "rack"}]},
@@ -204,7 +204,7 @@ def test_what_a_switch_turns_off_is_left_out() -> None:
     assert not made["spec"]["podGroupTemplates"][0].keys() & extra
 
 
-def test_a_status_is_the_business_of_its_own_path() -> None:
+def test_a_status_is_only_changed_through_its_subresource() -> None:
     store = store_of()
     condition = {
         "type": "PodGroupInitiallyScheduled",
@@ -224,17 +224,17 @@ def test_a_status_is_the_business_of_its_own_path() -> None:
     assert row["cells"] == ["g", "Gang", "<none>", "Scheduled", "5s"]
 
 
-# ── what is refused ──
+# ── validation ──
 
 
-def test_the_first_version_tells_all_that_is_wrong_at_once() -> None:
+def test_v1alpha1_reports_all_errors_at_once() -> None:
     store = store_of(FIRST)
     item = first_workload("a", "a", controllerRef={"kind": "", "name": "x%y"})
     item["spec"]["podGroups"] += [{"name": "B", "policy": {}}]
     item["spec"]["podGroups"] += [{"name": "c", "policy": {"gang": {"minCount": -1}}}]
     item["spec"]["podGroups"] += [{"name": "d", "policy": {"gang": {"minCount": 1}, "basic": {}}}]
     item["spec"]["podGroups"] += [{"name": "e" * 64, "policy": {"basic": {"desiredCount": -2}}}]
-    told = refusal(store, WORKLOADS[FIRST], item)
+    told = rejection(store, WORKLOADS[FIRST], item)
     assert told.startswith('Workload.scheduling.k8s.io "w" is invalid: [')
     for sentence in (
         "spec.controllerRef.kind: Required value, ",
@@ -250,64 +250,64 @@ def test_the_first_version_tells_all_that_is_wrong_at_once() -> None:
     ):
         assert sentence in told, sentence
     many = first_workload(*"abcdefghi")
-    assert refusal(store, WORKLOADS[FIRST], many).endswith(
+    assert rejection(store, WORKLOADS[FIRST], many).endswith(
         "spec.podGroups: Too many: 9: must have at most 8 items"
     )
-    assert refusal(store, WORKLOADS[FIRST], first_workload()).endswith(
+    assert rejection(store, WORKLOADS[FIRST], first_workload()).endswith(
         "spec.podGroups: Required value: must have at least one item"
     )
 
 
-def test_a_workload_of_the_first_version_stays_as_it_is() -> None:
+def test_a_workload_of_v1alpha1_is_immutable() -> None:
     store = store_of(FIRST)
     store.create(WORKLOADS[FIRST], first_workload("a"), "default")
-    told = change_refused(store, WORKLOADS[FIRST], first_workload("b"))
+    told = change_rejected(store, WORKLOADS[FIRST], first_workload("b"))
     shown = '[{"Name":"b","Policy":{"Basic":null,"Gang":{"MinCount":2}}}]'
     assert told == f"podGroups: Invalid value: {shown}: field is immutable"
     controlled = first_workload("a", controllerRef={"apiGroup": "batch", "kind": "Job", "name": "j"})
-    store.update(WORKLOADS[FIRST], "default", "w", controlled)  # it may come later, once
-    told = change_refused(
+    store.update(WORKLOADS[FIRST], "default", "w", controlled)  # it may be set later, once
+    told = change_rejected(
         store, WORKLOADS[FIRST], first_workload("a", controllerRef={"kind": "Job", "name": "k"})
     )
     shown = '{"APIGroup":"","Kind":"Job","Name":"k"}'
     assert told == f"controllerRef: Invalid value: {shown}: field is immutable"
 
 
-def test_the_second_version_never_changes() -> None:
+def test_v1alpha2_objects_are_immutable() -> None:
     store = store_of(SECOND)
     store.create(WORKLOADS[SECOND], workload("a"), "default")
-    told = change_refused(store, WORKLOADS[SECOND], workload(*"abcdefghi"))
+    told = change_rejected(store, WORKLOADS[SECOND], workload(*"abcdefghi"))
     assert told == (
         "[spec.podGroupTemplates: Invalid value: null: field is immutable, "
         "spec.podGroupTemplates: Too many: 9: must have at most 8 items]"
     )
     store.create(GROUPS[SECOND], group(), "default")
-    told = change_refused(store, GROUPS[SECOND], changed(store, SECOND, schedulingPolicy=LARGER))
+    told = change_rejected(store, GROUPS[SECOND], changed(store, SECOND, schedulingPolicy=LARGER))
     assert told == "spec.schedulingPolicy: Invalid value: null: field is immutable"
-    twice = refusal(store, WORKLOADS[SECOND], workload("b", "b"))
+    twice = rejection(store, WORKLOADS[SECOND], workload("b", "b"))
     shown = '{"name":"b","schedulingPolicy":{"gang":{"minCount":2}},"schedulingConstraints":null}'
     assert twice.endswith(f"spec.podGroupTemplates[1]: Duplicate value: {shown}")
 
 
-def test_in_the_third_version_a_gang_changes_its_size_and_not_its_kind() -> None:
+def test_in_v1beta1_the_size_of_a_gang_may_change_and_its_policy_may_not() -> None:
     store = store_of(THIRD)
     store.create(GROUPS[THIRD], group(), "default")
     replaced(store, GROUPS[THIRD], changed(store, THIRD, schedulingPolicy=LARGER))
     assert store.get(GROUPS[THIRD], "default", "g")["spec"]["schedulingPolicy"] == LARGER
-    told = change_refused(store, GROUPS[THIRD], changed(store, THIRD, schedulingPolicy={"basic": {}}))
+    told = change_rejected(store, GROUPS[THIRD], changed(store, THIRD, schedulingPolicy={"basic": {}}))
     assert told == (
         "[spec.schedulingPolicy.basic: Invalid value: null: field is immutable, "
         "spec.schedulingPolicy.gang: Invalid value: null: field cannot be cleared once set]"
     )
     store.create(WORKLOADS[THIRD], workload("a", "b"), "default")
-    told = change_refused(store, WORKLOADS[THIRD], workload("a", "c"))
+    told = change_rejected(store, WORKLOADS[THIRD], workload("a", "c"))
     assert told == (
         "[spec.podGroupTemplates[1]: Forbidden: item may not be added, "
         "spec.podGroupTemplates: Forbidden: item may not be removed]"
     )
 
 
-def test_an_update_in_the_third_version_says_of_which_state() -> None:
+def test_an_update_in_v1beta1_needs_a_resource_version() -> None:
     store = store_of()
     store.create(GROUPS[THIRD], group(), "default")
     with pytest.raises(StatusError, match=r"metadata.resourceVersion: Invalid value: 0: must be specified"):
@@ -315,18 +315,18 @@ def test_an_update_in_the_third_version_says_of_which_state() -> None:
     store.update(GROUPS[SECOND], "default", "g", group(priority=0))
 
 
-def test_how_many_a_basic_group_hopes_for_may_change_in_the_third_version() -> None:
+def test_the_desired_count_of_a_basic_group_may_change_in_v1beta1() -> None:
     store = store_of(THIRD)
     store.create(GROUPS[THIRD], group(schedulingPolicy={"basic": {"desiredCount": 0}}), "default")
     more = {"basic": {"desiredCount": 4}}
     made = replaced(store, GROUPS[THIRD], changed(store, THIRD, schedulingPolicy=more))
     assert made["spec"]["schedulingPolicy"] == more
     fewer = changed(store, THIRD, schedulingPolicy={"basic": {"desiredCount": -1}})
-    told = change_refused(store, GROUPS[THIRD], fewer)
+    told = change_rejected(store, GROUPS[THIRD], fewer)
     assert told.endswith("basic.desiredCount: Invalid value: -1: must be greater than or equal to 0")
 
 
-def test_what_was_wrong_before_and_did_not_change_is_let_be() -> None:
+def test_unchanged_errors_do_not_prevent_updates() -> None:
     api = {"gates": EVERY_GATE}
     store = store_of(THIRD, **api)
     constraints = {"topology": [{"key": "rack"}]}
@@ -337,33 +337,33 @@ def test_what_was_wrong_before_and_did_not_change_is_let_be() -> None:
     same["metadata"]["labels"] = {"a": "b"}
     assert replaced(off, GROUPS[THIRD], same)["spec"]["schedulingConstraints"] == constraints
     same["spec"]["schedulingConstraints"] = {"topology": [{"key": "block"}]}
-    assert change_refused(off, GROUPS[THIRD], same) == "spec.schedulingConstraints: Forbidden"
+    assert change_rejected(off, GROUPS[THIRD], same) == "spec.schedulingConstraints: Forbidden"
 
 
-def test_a_group_of_the_second_version_comes_from_a_template_that_exists() -> None:
+def test_a_group_of_v1alpha2_needs_an_existing_template() -> None:
     store = store_of(SECOND)
     reference = {"workload": {"workloadName": "w", "podGroupTemplateName": "t"}}
-    told = refusal(store, GROUPS[SECOND], group(podGroupTemplateRef=reference))
+    told = rejection(store, GROUPS[SECOND], group(podGroupTemplateRef=reference))
     start = 'podgroups.scheduling.k8s.io "g" is forbidden: PodGroup rejected: '
     assert told == f'{start}Workload "w" not found'
     held = workload("other")
     held["metadata"]["finalizers"] = ["example.com/held"]
     store.create(WORKLOADS[SECOND], held, "default")
-    told = refusal(store, GROUPS[SECOND], group(podGroupTemplateRef=reference))
+    told = rejection(store, GROUPS[SECOND], group(podGroupTemplateRef=reference))
     assert told == f'{start}PodGroupTemplate "t" not found in Workload "w"'
     store.delete(WORKLOADS[SECOND], "default", "w")
-    told = refusal(store, GROUPS[SECOND], group(podGroupTemplateRef=reference))
+    told = rejection(store, GROUPS[SECOND], group(podGroupTemplateRef=reference))
     assert told == f'{start}Workload "w" is being deleted'
 
 
-def test_a_pod_that_names_no_gang_properly_is_refused() -> None:
+def test_a_pod_with_an_invalid_gang_reference_is_rejected() -> None:
     store = store_of()
-    told = refusal(
+    told = rejection(
         store, PODS, pod(workloadRef={"name": "", "podGroup": "A", "podGroupReplicaKey": "r" * 64})
     )
     for place in ('name: Invalid value: ""', 'podGroup: Invalid value: "A"', "podGroupReplicaKey: Invalid"):
         assert f"spec.workloadRef.{place}" in told
-    assert refusal(store, PODS, pod(schedulingGroup={})).endswith(
+    assert rejection(store, PODS, pod(schedulingGroup={})).endswith(
         "spec.schedulingGroup.podGroupName: Invalid value: null: must specify one of: `podGroupName`"
     )
     store.create(PODS, pod(schedulingGroup={"podGroupName": "g"}), "default")
@@ -376,7 +376,7 @@ def test_the_conditions_of_a_group_are_well_formed() -> None:
     store.create(GROUPS[SECOND], group(), "default")
     conditions = [{"type": "A", "status": "Maybe", "reason": "no good", "message": "m"}] * 2
     item = {**group(), "status": {"conditions": conditions}}
-    told = change_refused(store, GROUPS[SECOND], item, "status")
+    told = change_rejected(store, GROUPS[SECOND], item, "status")
     for sentence in (
         'status.conditions[1].type: Duplicate value: "A"',
         'status.conditions[0].status: Unsupported value: "Maybe": supported values: "False", "True", ',

@@ -218,7 +218,7 @@ def test_running_segments_stay_when_no_pod_asks_for_segments_any_more() -> None:
     site.run(3)
     assert site.sub_groups("w0", "w3") == ["worker-0", "worker-1"] and all(site.on("w3"))
     told = [message for _, message in site.events(f"pg-train-{owner['uid']}")]
-    assert any(f"that {SEGMENT_SIZE} is taken away counts once" in message for message in told)
+    assert any(f"removal of {SEGMENT_SIZE} takes effect" in message for message in told)
 
 
 def test_what_was_said_of_a_group_is_forgotten_with_it() -> None:

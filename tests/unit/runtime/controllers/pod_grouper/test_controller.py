@@ -104,7 +104,8 @@ def test_another_size_counts_once_the_job_is_started_anew() -> None:
     assert site.get("w5")["metadata"]["labels"][SUB_GROUP_NAME] == "worker-1"
     (told,) = site.events(site.name)
     words = (
-        "kai.scheduler/segment-size: 2 counts once the job is started anew, because pods run in segments of 4"
+        "kai.scheduler/segment-size: 2 takes effect when the job is restarted, "
+        "because pods run in segments of 4"
     )
     assert told == ("SegmentsAdjusted", words)
     for name in WORKERS:
