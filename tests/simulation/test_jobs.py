@@ -158,7 +158,9 @@ def test_survivors_that_are_moved_are_caught(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.long
 def test_a_job_that_is_not_restored_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bayplan.dialects.kueue.jobs.start_stop._as_before", lambda job, pod_sets, find: job)
+    monkeypatch.setattr(
+        "bayplan.dialects.kueue.jobs.start_stop._with_original_templates", lambda job, pod_sets, find: job
+    )
     assert "differs from what was submitted" in first_violation("differs from what was submitted")
 
 

@@ -86,7 +86,7 @@ def test_a_scheduler_that_starts_gangs_in_part_is_caught(monkeypatch: pytest.Mon
 
 @pytest.mark.long
 def test_a_port_that_two_want_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    free = "bayplan.placement.filters.pipeline._port_taken"
+    free = "bayplan.placement.filters.pipeline._port_conflicts"
     monkeypatch.setattr(free, lambda nodes, index, ports: np.zeros(len(nodes), dtype=bool))
     assert "want the same port" in first_violation("want the same port")
 
@@ -97,7 +97,7 @@ def test_neighbours_that_must_be_apart_are_caught(monkeypatch: pytest.MonkeyPatc
         good = np.ones(len(nodes), dtype=bool)
         return PodAffinityFit(good, good, good)
 
-    monkeypatch.setattr("bayplan.placement.filters.pipeline.neighbour_fit", anywhere)
+    monkeypatch.setattr("bayplan.placement.filters.pipeline.pod_affinity_fit", anywhere)
     assert "must not be in one" in first_violation("must not be in one")
 
 

@@ -121,7 +121,7 @@ def test_a_scheduler_that_never_requeues_is_caught(monkeypatch: pytest.MonkeyPat
 def test_a_scheduler_that_misses_new_preemption_candidates_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bayplan.state.scheduling.store.yields_more", lambda before, after: False)
+    monkeypatch.setattr("bayplan.state.scheduling.store.more_preemptible", lambda before, after: False)
     assert "preempted but is pending" in first_violation("preempted but is pending", 13)
 
 

@@ -35,12 +35,12 @@ _GANG: Names = lambda arguments: arguments[0].gang.name  # noqa: E731
 _KEY: Names = lambda arguments: str(arguments[0][-1])  # noqa: E731
 
 SEAMS: dict[type[Any], tuple[tuple[str, str, Names], ...]] = {
-    AdmissionController: ((ENCODE, "_shown", _GANG), (RECONCILE, "_looked_after", _KEY)),
-    PodGrouperController: ((RECONCILE, "_looked_at", lambda arguments: str(arguments[0].name)),),
-    JobsController: ((RECONCILE, "_kept", _KEY),),
+    AdmissionController: ((ENCODE, "_show", _GANG), (RECONCILE, "_reconcile", _KEY)),
+    PodGrouperController: ((RECONCILE, "_evaluate", lambda arguments: str(arguments[0].name)),),
+    JobsController: ((RECONCILE, "_reconcile", _KEY),),
     NodeHealthController: ((RECONCILE, "_list", _KEY),),
     ProvisioningController: ((RECONCILE, "_writes", _KEY),),
-    SchedulerController: ((ENCODE, "_encoded", _GANG), (RECONCILE, "_begin", _GANG)),
+    SchedulerController: ((ENCODE, "_encoded", _GANG), (RECONCILE, "_start_writes", _GANG)),
     UngatingController: ((RECONCILE, "_round", _KEY),),
 }
 """By controller: the methods that begin one unit of work, and the name of the object it is about."""
