@@ -67,7 +67,7 @@ class World:
             "leave",
             "go",
             "charter",
-            "no_charter",
+            "no_spec",
             "queue",
         ]
         getattr(self, f"_{self.rng.choice(names)}")()

@@ -109,8 +109,8 @@ class AdmissionRemark(StrEnum):
     QUEUE_INACTIVE = "queue_closed"
     QUEUE_MISSING = "queue_missing"
     NAMESPACE = "namespace"
-    NAMESPACE_QUEUE_MISSING = "entrance_missing"
-    NAMESPACE_QUEUE_STOPPED = "entrance_closed"
+    NAMESPACE_QUEUE_MISSING = "namespace_queue_missing"
+    NAMESPACE_QUEUE_STOPPED = "namespace_queue_stopped"
     OTHERS_STARTING = "others_starting"
     RESERVED = "reserved"  # the capacity is reserved for a gang that is pending longer
     EQUIVALENT = "alike"  # a gang of the same shape was rejected in this cycle

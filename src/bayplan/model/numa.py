@@ -216,7 +216,7 @@ class Unaligned:
 class EvictionUnknown(StrEnum):
     """Why an eviction cannot be simulated."""
 
-    NO_VICTIMS = "nobody"
+    NO_VICTIMS = "no_victims"
     SEATS_UNKNOWN = "seats_unknown"
     SEATS_EMPTY = "seats_empty"
     NOTHING_FREED = "nothing_freed"

@@ -14,7 +14,7 @@ from bayplan.model.pod import PodKey
 class RejectionReason(StrEnum):
     """Why a gang is pending."""
 
-    NO_SPEC = "no_charter"  # the gang spec that its pods name does not exist
+    NO_SPEC = "no_spec"  # the gang spec that its pods name does not exist
     NO_GROUP = "no_group"  # it exists, but has no part of that name
     TOO_FEW = "too_few"  # fewer pods exist than its minimum
     GATED = "gated"  # a pod has scheduling gates
@@ -45,7 +45,7 @@ class PreemptionSearchOutcome(StrEnum):
 
     NOT_SEARCHED = "nothing"  # not searched
     NOT_ALLOWED = "never"  # it may not preempt
-    NO_CANDIDATES = "nobody"  # no pod has lower priority
+    NO_CANDIDATES = "no_candidates"  # no pod has lower priority
     INSUFFICIENT = "no_help"  # it does not fit even without all of them
     FOUND = "found"
 

@@ -15,7 +15,7 @@ from bayplan.backends.remote.kubeconfig_user import no_such_program
 from bayplan.dialects.errors import Misconfigured, Unauthorised
 
 SECONDS_MAX = 60.0  # a plugin without a person in front of it that takes longer hangs
-TERMINAL_SECONDS_MAX = 600.0  # somebody may be typing a password
+TERMINAL_SECONDS_MAX = 600.0  # the user may be typing a password
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,7 @@ class Connection(asyncio.Protocol):
         self._fail(ConnectionError(str(exc) if exc else "the server closed the connection"))
 
     def data_received(self, data: bytes) -> None:
-        if self._answer is None:  # nobody asked: whatever it is, it is not the next answer
+        if self._answer is None:  # unsolicited: it is not the answer to the next request
             self.drop()
             return
         try:

@@ -76,7 +76,7 @@ class Writer:
         self._behind.clear()
 
     def _begin(self, write: Write) -> None:
-        if write.name:  # a name still to be generated cannot be in anybody's way
+        if write.name:  # a name still to be generated cannot conflict with another write
             self._behind[_key(write)] = deque()
         self._ready.append(write)
 
@@ -114,7 +114,7 @@ class Writer:
             return WriteOutcome(write, Ended.REFUSED, message=str(trouble))
         except ApiError as trouble:
             return WriteOutcome(write, Ended.TIMED_OUT, message=str(trouble))
-        except Exception as bug:  # nobody would hear of this write, and none to that object be made any more
+        except Exception as bug:  # without an outcome, later writes to the object would wait forever
             return WriteOutcome(write, Ended.TIMED_OUT, message=f"the answer is not known: {bug!r}")
         return outcome_of(write, answer, self._decoder(write.kind.wire), self._client.access)
 

@@ -25,7 +25,7 @@ from bayplan.dialects.kueue.jobs.pod_group import group_size, group_workload
 from bayplan.dialects.kueue.jobs.pod_sets import pod_sets
 from bayplan.dialects.kueue.names.annotations import FAST_ADMISSION, PRIORITY_CLASS, QUEUE, has_queue
 from bayplan.dialects.kueue.names.api_kinds import GROUP, LOCAL_QUEUES, VERSION
-from bayplan.dialects.kueue.names.feature_switches import RULES as RULEBOOK
+from bayplan.dialects.kueue.names.feature_switches import RULES as SWITCHES
 from bayplan.model.queued_gang import QueuedGang
 from bayplan.runtime.webhooks.admission_review import Registry
 
@@ -182,7 +182,7 @@ class SubmissionReader:
         kind = KINDS[job["kind"]]
         notes = self.rules.advice((kind.group, kind.plural, "CREATE"), job)
         if has_queue(field):
-            group = group_name(field, RULEBOOK).text() if job["kind"] == "Pod" else ""
+            group = group_name(field, SWITCHES).text() if job["kind"] == "Pod" else ""
             if group:
                 self.groups.setdefault((job["metadata"]["namespace"], group), []).append((order, job))
                 return

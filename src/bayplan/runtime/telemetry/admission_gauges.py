@@ -117,7 +117,7 @@ def samples(summaries: Summaries) -> Samples:
     }
     shown_ways = busiest(ways)
     for key, namespace_queue in summaries.namespace_queues.items():
-        _entrance(put, namespace_queue, key in shown_ways, namespace_queue.queue in shown)
+        _namespace_queue(put, namespace_queue, key in shown_ways, namespace_queue.queue in shown)
     _shared(put, summaries)
     return {name: bounded(values, GAUGES[name].adds) for name, values in found.items()}
 
@@ -207,7 +207,9 @@ def _queue(put: Put, queue: QueueSummary, shown: bool) -> None:
         put("cluster_queue_weighted_share", (name, parent), nan if isinf(queue.share) else queue.share)
 
 
-def _entrance(put: Put, namespace_queue: NamespaceQueueSummary, shown: bool, queue_shown: bool) -> None:
+def _namespace_queue(
+    put: Put, namespace_queue: NamespaceQueueSummary, shown: bool, queue_shown: bool
+) -> None:
     name, namespace = (namespace_queue.name, namespace_queue.namespace) if shown else (OTHER, OTHER)
     queue, counts = namespace_queue.queue if queue_shown else OTHER, namespace_queue.counts
     put("local_queue_pending_workloads", (name, namespace, "active"), counts.ready)

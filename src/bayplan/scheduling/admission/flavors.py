@@ -245,11 +245,11 @@ class _Search:
     def _suits(self, flavor: str) -> bool:
         """Whether the pods could run on nodes of the flavor at all: taints, affinity and topology."""
         for member in self.group:
-            hindrance = _unsuitable(self.query, member, flavor, self.covering)
-            if hindrance is not None:
-                self.obstacles.append(hindrance)
+            detail = _unsuitable(self.query, member, flavor, self.covering)
+            if detail is not None:
+                self.obstacles.append(detail)
                 self.attempts.append(
-                    FlavorAttempt(flavor, FlavorMode.NONE, 0, (hindrance,), AdmissionReason.NO_FLAVOR)
+                    FlavorAttempt(flavor, FlavorMode.NONE, 0, (detail,), AdmissionReason.NO_FLAVOR)
                 )
                 return False
         return True
@@ -259,24 +259,24 @@ class _Search:
         rules = self.query.queue.fungibility
         worst: tuple[FlavorMode, int] = (FlavorMode.FIT, 0)
         choices: dict[str, FlavorChoice] = {}
-        hindrances: list[RejectionDetail] = []
+        details: list[RejectionDetail] = []
         reason: AdmissionReason | None = None
         limit = 0
         for name, amount in self.requests.items():
-            chance, borrow, hindrance, says = self._fit((flavor, name), amount - self._held(name))
+            chance, borrow, detail, says = self._fit((flavor, name), amount - self._held(name))
             limit = max(limit, borrow)
-            if hindrance is not None:
-                hindrances.append(hindrance)
+            if detail is not None:
+                details.append(detail)
                 reason = more_severe(reason, says)
             if _is_better(worst, (chance, borrow), rules):
                 worst = (chance, borrow)
             if worst[0] is not FlavorMode.NONE:
                 choices[name] = FlavorChoice(flavor, mode_of(chance), borrow)
-        self.obstacles += hindrances
+        self.obstacles += details
         possible = (
             worst[0] if worst[0] in (FlavorMode.NO_VICTIMS, FlavorMode.PREEMPT, FlavorMode.RECLAIM) else None
         )
-        self.attempts.append(FlavorAttempt(flavor, worst[0], limit, tuple(hindrances), reason, possible))
+        self.attempts.append(FlavorAttempt(flavor, worst[0], limit, tuple(details), reason, possible))
         return choices, worst
 
     def _elsewhere_before(self, flavor: str, resource: str) -> Obstacle | None:
@@ -305,8 +305,8 @@ class _Search:
         limit = account.maximum(cell)
         if needs > limit:
             facts = (before, amount, limit)
-            hindrance = Obstacle(ObstacleKind.TOO_MUCH, *cell, amounts=facts)
-            return FlavorMode.NONE, 0, hindrance, AdmissionReason.NEVER_ENOUGH_QUOTA
+            detail = Obstacle(ObstacleKind.TOO_MUCH, *cell, amounts=facts)
+            return FlavorMode.NONE, 0, detail, AdmissionReason.NEVER_ENOUGH_QUOTA
         borrow, within = lowest_fit(account, cell, needs)
         available = account.available(cell)
         if needs <= available:

@@ -15,8 +15,8 @@ class Chances:
     """The probability of each fault, each time it could happen."""
 
     conflict: float = 0.06
-    timeout_done: float = 0.05  # it happened, but nobody heard
-    timeout_lost: float = 0.05  # it did not happen, and nobody heard
+    timeout_done: float = 0.05  # it was done, but the outcome was lost
+    timeout_lost: float = 0.05  # it was not done, and the outcome was lost
     delay_events: float = 0.2  # a kind's events wait for a later step
     duplicate: float = 0.1
     relist: float = 0.02

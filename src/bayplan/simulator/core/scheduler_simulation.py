@@ -48,7 +48,7 @@ class SchedulerSimulation(SimulationRun):
             or state.gangs.partial
             or any(not self._is_expected(name) for name in busy)
         ):
-            return False  # something is under way, or nobody knows whether it is
+            return False  # writes are in flight, or may be
         self.checked_at = self.now
         return True
 

@@ -115,7 +115,7 @@ class ErrorInjection:
             self.throw(DECODE, title(event.object))
             return decode(event)
 
-        setattr(controller, "decode", raising)  # noqa: B010 - a method, which nobody else replaces
+        setattr(controller, "decode", raising)  # noqa: B010 - replaces a method of one controller only
 
     def _deciding(self, controller: Controller) -> None:
         decide = controller.decide
@@ -124,7 +124,7 @@ class ErrorInjection:
             for gang in controller.candidates(view):
                 if self.occurs(DECIDE, gang.name):
                     if watchdog is not None and self.rng.random() < 0.5:
-                        watchdog.turn(gang)  # else nobody knows whose turn it was
+                        watchdog.turn(gang)  # so that the error is attributed to this gang
                     raise Thrown(f"deciding on {gang.name}")
             return decide(view, now, watchdog)
 

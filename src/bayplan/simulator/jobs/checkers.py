@@ -99,7 +99,7 @@ class JobGangChecker:
                     yield f"{count} pods of {name} use {table.slots[place]} slots on {place[-1]}"
         unranked = {
             pod_set_of(pod) for pod in pods if _rank(pod, period) is None
-        }  # then nobody's rank counts
+        }  # then ranks are not checked
         for pod in fresh:
             table = period.tables.get(pod_set_of(pod))
             if table is not None:
@@ -218,7 +218,7 @@ def _check_end(job: Object, workload: Object | None) -> Iterator[str]:
     name, conditions = job["metadata"]["name"], conditions_of(workload or {})
     job_conditions = (job.get("status") or {}).get("conditions") or ()
     if is_finished(job) or any(c["type"] == "Completed" and c["status"] == "True" for c in job_conditions):
-        if workload is not None and not conditions.get("Finished"):  # somebody may have deleted it
+        if workload is not None and not conditions.get("Finished"):  # it may have been deleted
             yield f"job {name} is finished and its workload is not"
     elif workload is None:
         yield f"job {name} has no workload"

@@ -25,7 +25,7 @@ T = TypeVar("T")
 NEVER = float("inf")
 BACKGROUND = Deletion.from_body({"propagationPolicy": "Background"})
 SLOW = "example.com/slow"  # a finalizer: the pod takes its time to go
-RECREATED_MAX = 6  # so many pods of a gang that are gone come back, where somebody looks after it
+RECREATED_MAX = 6  # so many pods of a gang that are gone come back, where a controller owns it
 
 
 class InitialObjects(Protocol):
@@ -56,7 +56,7 @@ class PodActors:
         self.count = 0
         self.injected: Counter[str] = Counter()
         self.disturbed: dict[str, None] = {}  # gangs whose pods others than we have taken away
-        self.disturbed_at = start  # when somebody did something that nobody could foresee
+        self.disturbed_at = start  # when an actor last changed something unforeseeable
         self.recreated: Counter[str] = Counter()
         self.handled: set[str] = set()  # uids of pods that had to go
         self.slow_until: dict[str, float] = {}  # by uid: when a slow pod is let go
@@ -197,7 +197,7 @@ class PodActors:
         self._count_fault(fault, pod)
         self.store.delete(PLAIN_PODS, NAMESPACE, pod["metadata"]["name"])
 
-    # ── whoever looks after pods ──
+    # ── controllers of pods ──
 
     def _finish_termination(self) -> None:
         for pod in self.store.list(PLAIN_PODS).items:

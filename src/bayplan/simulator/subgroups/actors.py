@@ -33,7 +33,7 @@ class SubgroupActors(PodActors):
     ) -> None:
         super().__init__(store, rng, world, names.POD_GROUP, start, fault_seconds)
         self.rng_changes = rng_changes  # that people change, also when the storm is over
-        self.changed_at = -NEVER  # when rules that everybody counts by were changed last
+        self.changed_at = -NEVER  # when queues or priority classes last changed
         for _ in range(rng_changes.choice((0, 0, 1, 3))):
             action = rng_changes.choice((self._change_priority, self._change_priority, self._change_queue))
             self.plan(start + rng_changes.uniform(0, fault_seconds + CHANGE_SECONDS), action)

@@ -42,7 +42,7 @@ class _Layout:
 
     nodes: NDArray[np.object_]
     names: list[str]
-    lodgers: dict[int, dict[Key, PendingPods]]
+    pending_pods: dict[int, dict[Key, PendingPods]]
     stock: NumaStock
 
 
@@ -144,46 +144,46 @@ class NumaUsage:
         rows = {node.labels.get(HOSTNAME, node.name): row for row, node in enumerate(nodes)}
         rows |= {name: row for row, name in enumerate(names)}
         if before is None or not before.stock.reported.rows:
-            lodgers: dict[int, dict[Key, PendingPods]] = {}
-            now = self._told(nodes, range(len(nodes)), lodgers)
+            pending_pods: dict[int, dict[Key, PendingPods]] = {}
+            now = self._told(nodes, range(len(nodes)), pending_pods)
             told = {node.name: found for _, node, found, _ in now if found is not None}
             stale = [node.name for _, node, _, good in now if not good]
             columns = zone_columns(nodes.tolist(), told, stale)
         else:
-            columns, lodgers, new = before.stock.reported, before.lodgers.copy(), set[int]()
+            columns, pending_pods, new = before.stock.reported, before.pending_pods.copy(), set[int]()
             if before.nodes is not nodes and names != before.names:
                 known = {name: row for row, name in enumerate(before.names)}
                 was = np.array([known.get(name, 0) for name in names], dtype=np.int64)
                 columns = narrowed(columns, was)
                 moved = {known[name]: row for row, name in enumerate(names) if name in known}
-                lodgers = {moved[row]: here for row, here in lodgers.items() if row in moved}
+                pending_pods = {moved[row]: here for row, here in pending_pods.items() if row in moved}
                 new = {row for row, name in enumerate(names) if name not in known}
             changed = sorted(new | {rows[name] for name in touched if name in rows})
-            now = self._told(nodes, changed, lodgers)
+            now = self._told(nodes, changed, pending_pods)
             columns = changed_rows(columns, now) if now else columns
-        totals = NumaStock(columns, lambda: self._whole(nodes), names, lodgers, self.cache.seats)
-        return _Layout(nodes, names, lodgers, totals)
+        totals = NumaStock(columns, lambda: self._whole(nodes), names, pending_pods, self.cache.seats)
+        return _Layout(nodes, names, pending_pods, totals)
 
     def _told(
-        self, nodes: NDArray[np.object_], rows: Iterable[int], lodgers: dict[int, dict[Key, PendingPods]]
+        self, nodes: NDArray[np.object_], rows: Iterable[int], pending_pods: dict[int, dict[Key, PendingPods]]
     ) -> list[tuple[int, Node, NodeZones | None, bool]]:
         """Per node: row, node, zones, and whether they are up to date. Updates the pending pods."""
         found = []
         for row in rows:
             node: Node = nodes[row]
             view = self.cache.views.get(node.name, reports.EMPTY_VIEW)
-            here, settled = self._lodging(node, view)
+            here, settled = self._pending_on(node, view)
             if here:
-                lodgers[row] = here
+                pending_pods[row] = here
             else:
-                lodgers.pop(row, None)
+                pending_pods.pop(row, None)
             if settled:
                 left = {name: what for name, what in view.reserved.items() if name not in settled}
                 view = replace(view, reserved=left)
             found.append((row, node, *reports.current_zones(view, self.cache.policy)))
         return found
 
-    def _lodging(self, node: Node, view: NumaView) -> tuple[dict[Key, PendingPods], set[Name]]:
+    def _pending_on(self, node: Node, view: NumaView) -> tuple[dict[Key, PendingPods], set[Name]]:
         """The pending pods of gangs on a node, and which pods are theirs."""
         guests = self.host_pods.get(node.labels.get(HOSTNAME, node.name), {})
         pods = self.cache.pods.get(node.name, {}).values() if guests else ()

@@ -67,10 +67,10 @@ class FairUsage:
         self._grown: set[str] = set()  # queues with more usage; "": shares of all queues shrank
         self.active = False
 
-    def start_tracking(self, charters: Mapping[Ref, GangSpec], pods: Iterable[Pod]) -> None:
+    def start_tracking(self, specs: Mapping[Ref, GangSpec], pods: Iterable[Pod]) -> None:
         """Track all existing gangs and pods: the first queue was created. Nodes are tracked already."""
         self.active = True
-        for ref, spec in charters.items():
+        for ref, spec in specs.items():
             self.set_spec(ref, spec)
         for pod in pods:
             self.set_pod(pod, usage_kind(pod))

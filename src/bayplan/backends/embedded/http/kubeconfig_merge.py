@@ -1,6 +1,6 @@
 """Merge the context of a local cluster into the user's kubeconfig, and remove only that again.
 
-The file is changed as a tree of YAML nodes, so that everything else keeps its text. Nobody sees half a file:
+The file is changed as a tree of YAML nodes, so that everything else keeps its text. No reader sees half of it:
 a new one takes its place. Other programs that change kubeconfigs (kubectl, kind) are kept out by the lock
 file that they all use. An entry of ours carries the process that made it: one that was killed leaves a
 context behind, and the next one replaces it.
@@ -143,7 +143,7 @@ def _write(path: Path, content: bytes, mode: int) -> None:
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-            with suppress(OSError):  # of somebody else, whom we may not give files
+            with suppress(OSError):  # another user owns it, and we may not give files away
                 known = path.stat()
                 os.fchown(file.fileno(), known.st_uid, known.st_gid)
             os.fchmod(file.fileno(), mode)
@@ -214,7 +214,7 @@ def _without(path: Path, content: bytes, token: str) -> bytes:
     root = _tree(path, content)
     users = _list(path, root, "users").value
     if not any(_named(one) == CONTEXT and _token(one) == token for one in users):
-        return content  # another one took our place, or somebody removed us
+        return content  # another context took our place, or ours was removed
     previous = ""
     for name in _LISTS:
         items = _list(path, root, name)

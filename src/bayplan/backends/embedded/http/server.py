@@ -29,7 +29,7 @@ from bayplan.dialects.errors import Misconfigured
 
 BODY_MAX = 3 * 1024 * 1024  # as upstream
 PORTS = range(20000, 32000)
-USER = "kubernetes-admin"  # whoever has the token
+USER = "kubernetes-admin"  # the holder of the token
 _LOG = logging.getLogger(__name__)
 _OPEN = {"/healthz", "/livez", "/readyz"}
 _START_SECONDS = 10.0

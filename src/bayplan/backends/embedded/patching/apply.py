@@ -65,7 +65,7 @@ def applied(
 ) -> Object:
     """The object after a field manager changed its applied configuration from `before` to `wanted`.
 
-    What it wants no more is removed, unless another applier wants it or somebody gave it another value.
+    What it wants no more is removed, unless another applier wants it or its value was changed since.
     """
     for other in others:
         before = _unclaimed(before, other, resource.type)

@@ -55,8 +55,8 @@ def _origin(group: PodGroup | None) -> str:
     return f"{owner}, which the group was created for, or recreate that"
 
 
-def _over_quota(excess: QuotaExcess, hindrance: RejectionReason) -> str:
-    what = "limit" if hindrance is RejectionReason.OVER_LIMIT else "quota"
+def _over_quota(excess: QuotaExcess, reason: RejectionReason) -> str:
+    what = "limit" if reason is RejectionReason.OVER_LIMIT else "quota"
     field = f"spec.resources.{_FIELDS.get(excess.resource, excess.resource)}.{what} of queue {excess.queue}"
     if excess.asked > excess.bound:
         return f"raise {field}, or request less: the request is larger than the whole {what}"

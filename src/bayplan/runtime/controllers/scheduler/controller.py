@@ -325,9 +325,9 @@ class SchedulerController:
 
     def _started_groups(self, gang: Ref, *, bound: bool = False) -> list[GangSpec]:
         """The started groups of a composite gang (`bound`: confirmed) that have no record yet."""
-        crew, standing = self.state.store.gang_states.get(gang), Counter[str]()
+        gang_state, standing = self.state.store.gang_states.get(gang), Counter[str]()
         for pod in self.state.bound(gang):
-            standing[pod.pod_set] += not (bound and crew is not None and pod.key in crew.binding)
+            standing[pod.pod_set] += not (bound and gang_state is not None and pod.key in gang_state.binding)
         leaves = self.decoder.composites.leaves(gang)
         return [
             leaf for leaf in leaves if not leaf.started and standing[leaf.source.name] >= max(leaf.minimum, 1)
@@ -335,8 +335,8 @@ class SchedulerController:
 
     def _reject(self, action: ReportUnschedulable, now: float, started: set[Ref]) -> None:
         text, code = self.message_for(action.gang, action.rejection), reason(action.rejection)
-        hindrance = action.rejection.reason
-        at_once = hindrance.was_tried or hindrance.backs_off or code == ERROR
+        why = action.rejection.reason
+        at_once = why.was_tried or why.backs_off or code == ERROR
         for pod in action.pods:
             if pod.gated or pod.message == text or (pod.message and not action.changed):
                 continue
