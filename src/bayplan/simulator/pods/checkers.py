@@ -26,7 +26,7 @@ from bayplan.simulator.pods.gang_view import (
     priority_of,
 )
 
-GRACE_SECONDS = 60.0  # writes that nobody answers, backoff, pods that take their time to go
+GRACE_SECONDS = 60.0  # writes without an answer, backoff, pods that terminate slowly
 KnownNode = Callable[[Object], str]
 """The node of a pod as of the last event; empty if unbound or unknown."""
 Labels = Mapping[str, Mapping[str, str]]
@@ -94,7 +94,7 @@ class PodChecker:
         standing, key = len(view.bound_pods()), (view.name, view.uid)
         if view.known and standing >= view.minimum:
             self.had_minimum[key] = None
-        holds = bool(pods_on_nodes(view.bound_pods()))  # those that did their part are in nobody's way
+        holds = bool(pods_on_nodes(view.bound_pods()))  # finished pods hold no capacity
         partial = holds and standing < view.minimum and view.pending_pods() and key not in self.had_minimum
         if not partial or not view.known or view.name in disturbed or view.name in self.preempted_gangs:
             self.partial_since.pop(view.name, None)

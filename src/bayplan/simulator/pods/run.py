@@ -28,7 +28,7 @@ from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.state import SchedulingState
 
 ARRIVAL_SECONDS = 130.0  # some still come when the storm is over
-UNCERTAIN_SECONDS = 40.0  # so long it may take until we know what became of a write that nobody answered
+UNCERTAIN_SECONDS = 40.0  # until the outcome of a write without an answer is known
 ROUGH = Chances(missed=0.01, torn=0.002, crash=0.02)
 WITHOUT_LOST_WRITES = replace(ROUGH, conflict=0.0, timeout_done=0.0, timeout_lost=0.0)
 CHANCES_BY_SEED = (ROUGH, ROUGH, replace(ROUGH, crash=0.002, torn=0.0), WITHOUT_LOST_WRITES, NONE)

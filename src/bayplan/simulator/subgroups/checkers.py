@@ -28,7 +28,7 @@ from bayplan.simulator.subgroups.group_view import (
 from bayplan.simulator.subgroups.queue_view import CPU, QueueUsageView, amounts_of_pod
 from bayplan.state.scheduling.state import SchedulingState
 
-GRACE_SECONDS = 60.0  # writes that nobody answers, backoff, pods that take their time to go
+GRACE_SECONDS = 60.0  # writes without an answer, backoff, pods that terminate slowly
 
 
 @dataclass(frozen=True, slots=True)
