@@ -1,9 +1,9 @@
 """Merge the context of a local cluster into the user's kubeconfig, and remove only that again.
 
 The file is changed as a tree of YAML nodes, so that everything else keeps its text. It is replaced as a
-whole, so no reader sees half of it. Other programs that change kubeconfigs (kubectl, kind) are kept out by the lock
-file that they all use. An entry of ours carries the process that made it: one that was killed leaves a
-context behind, and the next one replaces it.
+whole, so no reader sees half of it. Other programs that change kubeconfigs (kubectl, kind) are kept out by
+the lock file that they all use. An entry of ours carries the process that made it: one that was killed
+leaves a context behind, and the next one replaces it.
 """
 
 from __future__ import annotations
