@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from bayplan.backends.fake_controllers.definitions import schemaless_crd
+from bayplan.backends.fake_controllers.definitions import of_anything
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
 from tests.end_to_end.objects import Object, namespace
@@ -84,7 +84,7 @@ class Tenant:
 
 def definitions() -> list[Object]:
     """Kinds of jobs whose schemas keep unknown fields, as those of many operators do."""
-    found = [schemaless_crd(_kind(name)) for name in FOREIGN]
+    found = [of_anything(_kind(name)) for name in FOREIGN]
     for one in found:  # some groups have a name that the API server protects
         one["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, for a test"}
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from bayplan.cli.commands.run import controllers_for
+from bayplan.cli.commands.run import roles_to_play
 from bayplan.runtime.core.loop import Loop
 from tests.fuzz.gatekeeper import Gatekeeper
 from tests.fuzz.lax_api import Key, LaxApi, key_of
@@ -119,7 +119,7 @@ class RolesTarget:
     def reset(self) -> None:
         """A cluster with a node, queues, flavors and topologies."""
         self.api, self.now = LaxApi(), START
-        self.roles = controllers_for(frozenset({"admission", "scheduler", "grouper"}))
+        self.roles = roles_to_play(frozenset({"admission", "scheduler", "grouper"}))
         self.loop = Loop(self.api, self.roles, Silent())
         for one in self.fixed.values():
             self.api.put(copied(one))

@@ -62,7 +62,7 @@ def demand(
         entrance,
         admission=admission if given else None,
         admitted=admitted,
-        check_statuses=verdicts,
+        verdicts=verdicts,
         shape=f"{cpu}",
         **more,
     )

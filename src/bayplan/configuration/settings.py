@@ -30,7 +30,7 @@ from bayplan.dialects.kube.fields.bounded_yaml import bounded_documents
 from bayplan.dialects.kube.fields.name_rules import subdomain_problems
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
-from bayplan.dialects.kueue.decode.workloads import NO_TRANSFORMATIONS, Counting
+from bayplan.dialects.kueue.decode.workloads import PLAIN, Counting
 from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
 from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 from bayplan.dialects.kueue.pods.node_health import HealthRules
@@ -45,7 +45,7 @@ from bayplan.model.profile import (
     Strategy,
 )
 from bayplan.runtime.controllers.ungating import BATCH_SECONDS
-from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
+from bayplan.state.cluster.numa_state import USUAL_CARE
 
 VERSION = "bayplan.dev/v1"
 KIND = "Configuration"
@@ -79,14 +79,14 @@ class Settings:
     """All settings, with their defaults."""
 
     scheduling: Profile = field(default_factory=Profile)
-    resources: Counting = NO_TRANSFORMATIONS
+    resources: Counting = PLAIN
     nodes: HealthRules = field(default_factory=HealthRules)
     ungating: UngatingSettings = field(default_factory=UngatingSettings)
     jobs: JobSettings = field(default_factory=JobSettings)
-    pods_ready: PodsReadyPolicy = field(default_factory=PodsReadyPolicy)
+    patience: PodsReadyPolicy = field(default_factory=PodsReadyPolicy)
     names: SchedulerNames = field(default_factory=SchedulerNames)
     zones: ZoneRules = field(default_factory=ZoneRules)
-    numa_staleness: NumaStalenessPolicy = DEFAULT_NUMA_POLICY
+    zone_care: NumaStalenessPolicy = USUAL_CARE
     grouper: GrouperSettings = field(default_factory=GrouperSettings)
 
     @property
@@ -100,14 +100,14 @@ class Settings:
         return {name: replace(self.profile, **values) for name, values in self.names.schedulers.items()}
 
     @property
-    def pods_ready_policy(self) -> PodsReadyPolicy | None:
+    def patience_with_pods(self) -> PodsReadyPolicy | None:
         """The waitForPodsReady policy; None if it is disabled."""
-        return self.pods_ready if self.jobs.await_pods else None
+        return self.patience if self.jobs.await_pods else None
 
     @property
-    def feature_switches(self) -> FeatureSwitches:
+    def rulebook(self) -> FeatureSwitches:
         """The feature switches for jobs."""
-        return replace(RULES, selector_without_gate=self.scheduling.by_selector_alone)
+        return replace(RULES, selector_alone=self.scheduling.by_selector_alone)
 
 
 DEFAULTS = Settings()

@@ -60,7 +60,7 @@ class PodLost:
 class GangSpecSeen:
     """The spec of a gang was added or changed."""
 
-    spec: GangSpec
+    charter: GangSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class QueueLost:
 class NamespaceQueueSeen:
     """A namespace queue was added or changed."""
 
-    queue: NamespaceQueue
+    entrance: NamespaceQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ class NamespaceLost:
 class QueuedGangSeen:
     """A queued gang was added or changed."""
 
-    queued_gang: QueuedGang
+    demand: QueuedGang
 
 
 @dataclass(frozen=True, slots=True)

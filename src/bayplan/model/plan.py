@@ -40,9 +40,9 @@ class PreemptPod:
     pod: Pod
     by: Ref
     by_uid: str = ""
-    with_gang: bool = False  # as part of a gang preemption: not one pod for one pod
+    whole: bool = False  # as part of a gang preemption: not one pod for one pod
     undoes: bool = False  # the gang is its own: its partial start is undone
-    moves_to: str = ""  # the pod only moves: this node has capacity for its replacement
+    to: str = ""  # the pod only moves: this node has capacity for its replacement
 
     @property
     def gang(self) -> Ref:
@@ -55,11 +55,11 @@ class ReportUnschedulable:
     """The gang, or some pods of it, are unschedulable."""
 
     gang: Ref
-    rejection: SchedulingRejection
+    why: SchedulingRejection
     pods: tuple[Pod, ...] = ()  # the pods without a node
-    changed: bool = True  # the reason changed since the last report
+    news: bool = True  # the reason changed since the last report
     uid: str = ""  # of the gang
-    reserved_nodes: tuple[str, ...] = ()  # nodes that are reserved for it from now on
+    keeps: tuple[str, ...] = ()  # nodes that are reserved for it from now on
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +74,14 @@ class MarkStarted:
 class Admit:
     """Admit the gang with this quota and placement (only the placement, if it already has quota)."""
 
-    queued_gang: QueuedGang
+    demand: QueuedGang
     admission: Admission
     checks: tuple[str, ...] = ()  # checks that have to pass before it starts
     tried: tuple[PodSetAttempts, ...] = ()
 
     @property
     def gang(self) -> Ref:
-        return self.queued_gang.gang.source
+        return self.demand.gang.source
 
 
 class EvictionReason(StrEnum):
@@ -99,47 +99,47 @@ class EvictionReason(StrEnum):
 class EvictGang:
     """Evict the gang, for another gang or because its nodes failed."""
 
-    queued_gang: QueuedGang
-    reason: EvictionReason
+    demand: QueuedGang
+    why: EvictionReason
     by: QueuedGang | None = None
     path: tuple[str, ...] = ()  # of its queue, from the root of the quota tree
     by_path: tuple[str, ...] = ()
 
     @property
     def gang(self) -> Ref:
-        return self.queued_gang.gang.source
+        return self.demand.gang.source
 
 
 class Requeue(StrEnum):
     """When a gang that was not admitted is tried again."""
 
     AT_ONCE = "at_once"
-    ON_EVENT = "when_it_may_help"  # after an event that could change the answer
-    AFTER_DELAY = "after_a_while"
+    WHEN_IT_MAY_HELP = "when_it_may_help"  # after an event that could change the answer
+    AFTER_A_WHILE = "after_a_while"
 
 
 @dataclass(frozen=True, slots=True)
 class ReportNotAdmitted:
     """The gang is not admitted now."""
 
-    queued_gang: QueuedGang
-    rejection: AdmissionRejection
-    requeue: Requeue = Requeue.ON_EVENT
+    demand: QueuedGang
+    refusal: AdmissionRejection
+    again: Requeue = Requeue.WHEN_IT_MAY_HELP
     progress: tuple[Mapping[str, int], ...] = ()  # where the search for flavors continues
-    delay: float = 0.0  # the delay
+    seconds: float = 0.0  # the delay
     reserves: tuple[str, Path] | None = None  # a topology and its domain to be reserved for the gang
-    contended: bool = False  # capacity that other pending gangs wait for may be the only obstacle
-    overtaken: bool = False  # gangs admitted in the same cycle took its capacity, and it may preempt them
+    crowded: bool = False  # capacity that other pending gangs wait for may be the only obstacle
+    outrun: bool = False  # gangs admitted in the same cycle took its capacity, and it may preempt them
 
     @property
     def gang(self) -> Ref:
-        return self.queued_gang.gang.source
+        return self.demand.gang.source
 
 
 def reservation_of(action: object) -> tuple[QueuedGang, tuple[str, Path]] | None:
     """The gang that an action reserves a domain for, and the topology and domain."""
     if isinstance(action, ReportNotAdmitted) and action.reserves is not None:
-        return action.queued_gang, action.reserves
+        return action.demand, action.reserves
     return None
 
 
@@ -153,4 +153,4 @@ class Plan:
     """The actions of one decision, in order."""
 
     actions: tuple[Action, ...] = ()
-    undecided: tuple[Ref, ...] = ()  # gangs that were not decided on for lack of time
+    left: tuple[Ref, ...] = ()  # gangs that were not decided on for lack of time

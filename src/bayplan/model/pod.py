@@ -28,35 +28,35 @@ class Pod:
     uid: str
     amounts: Mapping[str, int]
     node: str = ""
-    finished: bool = False  # succeeded or failed: it uses no capacity any more
+    over: bool = False  # succeeded or failed: it uses no capacity any more
     succeeded: bool = False  # finished, and will not be replaced
-    terminating: bool = False  # terminating
+    leaving: bool = False  # terminating
     gang: Ref | None = None  # the gang it belongs to, whatever its scheduler
     pod_set: str = ""
     rank: int = 0
-    spec: PodSpec = EMPTY_SPEC
+    wants: PodSpec = EMPTY_SPEC
     ours: bool = False  # we are its scheduler
     created: float = 0.0
     started: float = 0.0  # when its node started it; 0: not yet
-    message: str = ""  # the message of its PodScheduled condition
-    was_started: bool = False  # its node has started it at some time
+    told: str = ""  # the message of its PodScheduled condition
+    up: bool = False  # its node has started it at some time
     scheduler: str = ""  # the scheduler name, if it is ours
 
     @property
-    def uses_capacity(self) -> bool:
-        return bool(self.node) and not self.finished
+    def takes_room(self) -> bool:
+        return bool(self.node) and not self.over
 
     @property
-    def done(self) -> bool:
+    def did_its_part(self) -> bool:
         """Whether it succeeded on its node: the rest of its gang belongs where it was."""
-        return bool(self.node) and self.succeeded and not self.terminating
+        return bool(self.node) and self.succeeded and not self.leaving
 
     @property
-    def pending(self) -> bool:
+    def waits(self) -> bool:
         """Whether it is ours and pending, gated or not."""
-        return self.ours and not (self.node or self.finished or self.terminating)
+        return self.ours and not (self.node or self.over or self.leaving)
 
     @property
     def gated(self) -> bool:
         """Whether it has scheduling gates."""
-        return bool(self.spec.gates)
+        return bool(self.wants.gates)

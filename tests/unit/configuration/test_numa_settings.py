@@ -25,8 +25,8 @@ def test_zones_are_configured_for_every_scheduler() -> None:
         assert profile.zones.fit is FitRule.PLAIN
         assert profile.zones.weight("example.com/gpu") == 5
         assert profile.zone_hints
-    assert (found.numa_staleness.over_reserve, found.numa_staleness.period) == (OverReserve.SKIP, 3.0)
-    assert found.numa_staleness.foreign_pods is Whose.EXCLUSIVE and found.numa_staleness.simulate_evictions
+    assert (found.zone_care.caution, found.zone_care.period) == (OverReserve.SKIP, 3.0)
+    assert found.zone_care.strangers is Whose.EXCLUSIVE and found.zone_care.make_room
 
 
 def test_words_that_zones_do_not_know() -> None:

@@ -28,7 +28,7 @@ def place(
     return Placement(assignments, misfit)
 
 
-def gang_fits(
+def has_place(
     snapshot: CapacitySnapshot, gang: Gang, profile: Profile, check: Callable[[], None] = lambda: None
 ) -> bool:
     """Whether the whole gang fits; cheaper than `place`."""

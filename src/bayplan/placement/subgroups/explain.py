@@ -113,9 +113,9 @@ def _misfit(
         asked=-(-asked // unit),
         unit=unit,
         nearest=near,
-        domains=holds,
+        holds=holds,
         lacking=lacking,
-        total_fit=int(_held(capacity, constraint, EVERYWHERE[0])[0]),
+        in_all=int(_held(capacity, constraint, EVERYWHERE[0])[0]),
     )
 
 

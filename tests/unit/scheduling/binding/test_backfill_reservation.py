@@ -15,7 +15,7 @@ from bayplan.scheduling.preemption.search import PreemptionSearch
 from tests.support.gang_snapshots import charter, gang, look, node, pod, shape
 
 OTHERS = Selector((Requirement("app", "In", ("nobody",)),))
-ALOOF = PodAffinity(required_anti=(PodAffinityTerm("zone", OTHERS, ("ns",)),))
+ALOOF = PodAffinity(apart=(PodAffinityTerm("zone", OTHERS, ("ns",)),))
 
 
 @pytest.mark.parametrize("neighbours", [PodAffinity(), ALOOF])
@@ -25,7 +25,7 @@ def test_the_emptiest_nodes_are_reserved(neighbours: PodAffinity) -> None:
     like = shape(2, neighbours=neighbours)
     waits = gang(charter("g", 2), [pod(f"g-{at}", gang="g", like=like) for at in range(2)])
     seen = look([node("a", 4), node("b", 4)], running, waits)
-    with NodeOverlay(seen.filter_input) as floor:
+    with NodeOverlay(seen.scene) as floor:
         assert nodes_to_reserve(
             PreemptionSearch(PreemptionContext(seen, Profile(), floor)), request_for(waits), 0
         ) == ("b",)

@@ -30,14 +30,14 @@ def test_a_gang_preempts_no_more_than_it_needs() -> None:
     assert found.displaced == ("low-1",)
     assert sorted(found.nominates.values()) == ["a", "a", "b"]
     assert not found.binds
-    why = found.refused["g"].rejection
-    assert (why.reason, why.preemption, why.victims, why.fit) == (
-        RejectionReason.PREEMPTING, PreemptionSearchOutcome.FOUND, 1, 3,
+    why = found.refused["g"].why
+    assert (why.hindrance, why.sought, why.displaced, why.fit) == (
+        RejectionReason.MAKING_ROOM, PreemptionSearchOutcome.FOUND, 1, 3,
     )  # fmt: skip
     (action,) = sent(found)
     assert action.by.name == "g"
     assert action.by_uid == "uid-g"
-    assert action.with_gang
+    assert action.whole
 
 
 def test_no_pod_is_preempted_if_the_gang_would_not_fit_even_then() -> None:
@@ -45,14 +45,14 @@ def test_no_pod_is_preempted_if_the_gang_would_not_fit_even_then() -> None:
     found = decide(look([node("a", 3)], running, gang(charter("g", 3, 100), pods("p", 3, gang="g"))))
     assert not found.displaced
     assert not found.nominates
-    assert found.refused["g"].rejection.preemption is PreemptionSearchOutcome.INSUFFICIENT
+    assert found.refused["g"].why.sought is PreemptionSearchOutcome.NO_HELP
 
 
 def test_equal_priority_is_never_preempted() -> None:
     running = [pod("same", on="a", priority=100)]
     found = decide(look([node("a", 1)], running, gang(charter("g", 1, 100), pods("p", 1, gang="g"))))
     assert not found.displaced
-    assert found.refused["g"].rejection.preemption is PreemptionSearchOutcome.NO_CANDIDATES
+    assert found.refused["g"].why.sought is PreemptionSearchOutcome.NO_CANDIDATES
 
 
 def test_the_lowest_priority_is_preempted_first() -> None:
@@ -92,7 +92,7 @@ def test_a_gang_that_cannot_run_below_its_minimum_is_preempted_as_a_whole() -> N
     single = lone(pod("p", priority=100))
     found = decide(look(nodes, victims, single, charters=[whole]))
     assert found.displaced == ("v-0", "v-1", "v-2")
-    assert all(action.with_gang for action in sent(found))
+    assert all(action.whole for action in sent(found))
     assert decide(look(nodes, victims, single, charters=[charter("v", 3, 10)])).displaced == ("v-1",)
 
 
@@ -120,7 +120,7 @@ def test_a_strict_gang_has_the_priority_of_its_spec_and_its_minimum_is_preempted
 def test_a_gang_that_can_no_longer_be_tried_loses_its_nominations() -> None:
     waiting = pods("p", 1, gang="g")
     held = gang(charter("g", 2, 9), waiting, nominated={waiting[0].key: "a"})
-    held = replace(held, blocker=SchedulingRejection(RejectionReason.TOO_FEW, 2, 1))
+    held = replace(held, hindrance=SchedulingRejection(RejectionReason.TOO_FEW, 2, 1))
     assert decide(look([node("a", 2)], [], held)).nominates == {"p-0": ""}
 
 
@@ -154,7 +154,7 @@ def test_victims_for_a_single_pod_are_chosen_by_node() -> None:
     assert found.displaced == ("b",)
     assert found.nominates == {"p": "b"}
     (action,) = sent(found)
-    assert not action.with_gang
+    assert not action.whole
 
 
 def test_single_pods_each_preempt_their_own_victims() -> None:
@@ -164,9 +164,9 @@ def test_single_pods_each_preempt_their_own_victims() -> None:
     found = decide(look(nodes, running, *waiting))
     assert found.displaced == ("a", "b")
     assert sorted(found.nominates.values()) == ["a", "b"]
-    assert found.refused["p-2"].rejection.preemption in (
+    assert found.refused["p-2"].why.sought in (
         PreemptionSearchOutcome.NO_CANDIDATES,
-        PreemptionSearchOutcome.INSUFFICIENT,
+        PreemptionSearchOutcome.NO_HELP,
     )
 
 
@@ -184,7 +184,7 @@ def test_two_gangs_share_neither_victims_nor_their_capacity() -> None:
     assert found.displaced == ("a", "b")
     assert len({found.nominates["f-0"], found.nominates["g-0"]}) == 2
     assert len(sent(found)) == 2
-    assert found.refused["h"].rejection.reason is RejectionReason.NO_CAPACITY
+    assert found.refused["h"].why.hindrance is RejectionReason.NO_ROOM
 
 
 def test_terminating_pods_are_waited_for() -> None:
@@ -194,7 +194,7 @@ def test_terminating_pods_are_waited_for() -> None:
     )
     assert not found.displaced
     assert set(found.nominates.values()) == {"a"}
-    assert found.refused["g"].rejection.reason is RejectionReason.PREEMPTING
+    assert found.refused["g"].why.hindrance is RejectionReason.MAKING_ROOM
 
 
 def test_while_victims_terminate_no_other_pod_is_preempted() -> None:
@@ -211,9 +211,9 @@ def test_while_victims_terminate_no_other_pod_is_preempted() -> None:
     found = decide(look(nodes, running, group))
     assert not found.displaced
     assert not found.nominates
-    why = found.refused["g"].rejection
-    assert (why.reason, why.victims) == (RejectionReason.PREEMPTING, 1)
-    assert not decide(look(nodes, running, replace(group, reported=why))).refused["g"].changed
+    why = found.refused["g"].why
+    assert (why.hindrance, why.displaced) == (RejectionReason.MAKING_ROOM, 1)
+    assert not decide(look(nodes, running, replace(group, refused=why))).refused["g"].news
     found = decide(look(nodes, [victim], group))  # capacity was freed elsewhere
     assert set(found.binds.values()) == {"b"}
     found = decide(look(nodes, [victim, pod("new", 1, priority=50, on="a"), pod("other", 2, on="b")], group))
@@ -227,7 +227,7 @@ def test_nominations_that_no_longer_fit_are_cleared() -> None:
         look([node("a", 2)], [pod("r", 1, on="a", priority=9)], lone(one, nominated={one.key: "a"}))
     )
     assert found.nominates == {"p": ""}
-    assert found.refused["p"].rejection.reason is RejectionReason.NO_CAPACITY
+    assert found.refused["p"].why.hindrance is RejectionReason.NO_ROOM
 
 
 def test_the_remaining_pods_preempt_for_themselves() -> None:
@@ -267,7 +267,7 @@ def test_of_domains_of_equal_cost_the_fullest_is_chosen() -> None:
 
 def test_pods_with_pod_affinity_preempt() -> None:
     apart = PodAffinity(
-        required_anti=(PodAffinityTerm(HOSTNAME, Selector((Requirement("app", "Exists"),)), ("ns",)),)
+        apart=(PodAffinityTerm(HOSTNAME, Selector((Requirement("app", "Exists"),)), ("ns",)),)
     )
     like = shape(1.5, neighbours=apart)
     running = [pod("initial", 0.25, on="a", priority=10, like=shape(0.25, (("app", "initial"),)))]
@@ -303,7 +303,7 @@ def test_gangs_of_several_signatures_preempt_too() -> None:
 def test_gangs_with_subgroups_preempt_too() -> None:
     tree = Group("", (PodSet("main", 2, 2, {"cpu": 2000}, Locality(required=HOSTNAME)),), 1)
     waiting = [replace(one, pod_set="main") for one in pods("p", 2, 2, gang="g")]
-    rules = replace(charter("g", 2, 100), tree=tree, disrupt_together=True)
+    rules = replace(charter("g", 2, 100), tree=tree, leaves_whole=True)
     running = [pod(f"r-{n}", 1, on="ab"[n // 4], priority=n) for n in range(8)]
     found = decide(look([node("a", 4), node("b", 4)], running, gang(rules, waiting)))
     assert found.displaced == ("r-0", "r-1", "r-2", "r-3")
@@ -312,7 +312,7 @@ def test_gangs_with_subgroups_preempt_too() -> None:
 
 def test_no_pod_is_preempted_where_preemption_is_disabled() -> None:
     found = decide(
-        look([node("a", 1)], [pod("r", on="a")], lone(pod("p", priority=9))), Profile(preemption=False)
+        look([node("a", 1)], [pod("r", on="a")], lone(pod("p", priority=9))), Profile(displace=False)
     )
     assert not found.displaced
-    assert found.refused["p"].rejection.preemption is PreemptionSearchOutcome.NOT_ALLOWED
+    assert found.refused["p"].why.sought is PreemptionSearchOutcome.NEVER

@@ -38,7 +38,7 @@ def test_the_last_surplus_pod_is_preempted(kind: Any) -> None:
     found = board(*segmented(kind, 2, 2, 6), node("n1"), *stand("n1", "", "n1", "n1", "n1", ""))
     plan = step(found)
     assert displaced(plan) == {"g-4": ""} and nominated(plan) == {"g-1": "n1"} and not binds(plan)
-    assert not binds(step(found, NOW + 1.0)) and place_of(found, "g") is EntryState.PREEMPTING
+    assert not binds(step(found, NOW + 1.0)) and place_of(found, "g") is EntryState.MAKING_ROOM
 
 
 @everywhere

@@ -46,7 +46,7 @@ def tight(*changes: Change) -> SchedulingState:
         *changes,
     )
     step(state)
-    assert place_of(state, "b") is EntryState.UNSCHEDULABLE
+    assert place_of(state, "b") is EntryState.PARKED
     return state
 
 
@@ -162,7 +162,7 @@ def test_a_gang_that_needs_fewer_pods_may_lose_some() -> None:
     rests = queue("a", 4, reclaim_after=1000.0)
     state = board(rests, queue("b", 4), node("n1"), node("n2"), whole, *there, *waits("b", "b", 4))
     step(state)
-    assert place_of(state, "b") is EntryState.UNSCHEDULABLE
+    assert place_of(state, "b") is EntryState.PARKED
     state.apply(gang("a", 1, queue="a", tree=Group("", (replace(main, minimum=1),), 1)))
     assert set(displaced(tried(state, NOW))) < {"a-0", "a-1", "a-2"}
 
@@ -178,7 +178,7 @@ def test_it_is_the_same_without_queues(changed: Change) -> None:
         gang("b", 1, priority=5), pod("b", 0, gpus=4),
     )  # fmt: skip
     step(state)
-    assert place_of(state, "b") is EntryState.UNSCHEDULABLE
+    assert place_of(state, "b") is EntryState.PARKED
     state.apply(changed)
     assert list(displaced(tried(state, NOW))) == ["a-0"]
 
@@ -220,14 +220,12 @@ def test_a_gang_bound_to_its_nominated_nodes_may_be_preempted_by_higher_priority
     state = board(queue("q"), node("n1"), *runs("x", "q", 4), *waits("low", "q", 4, priority=1))
     assert nominated(step(state)) == {"low-0": "n1"}
     state.apply_all(waits("b", "q", 4, priority=2))
-    assert why(step(state))["b"] is RejectionReason.NO_CAPACITY, "the room is promised to the other"
+    assert why(step(state))["b"] is RejectionReason.NO_ROOM, "the room is promised to the other"
     state.apply(PodLost(PodKey("ns", "x-0")))
     state.heads(NOW)
-    plan = decide_gangs(
-        state.snapshot([ref("b")], NOW), Profile(), NOW
-    )  # the other has its turn a moment later
+    plan = decide_gangs(state.look([ref("b")], NOW), Profile(), NOW)  # the other has its turn a moment later
     state.assume(plan, NOW)
-    assert why(plan)["b"] is RejectionReason.NO_CAPACITY
+    assert why(plan)["b"] is RejectionReason.NO_ROOM
     comes(state)
     assert state.store.pods[PodKey("ns", "low-0")].node == "n1"
     assert list(displaced(tried(state))) == ["low-0"]
@@ -258,7 +256,7 @@ def test_victims_that_have_not_started_yet_do_not_delay_the_retry_for_ever() -> 
     rests = queue("q", preempt_after=60.0)
     state = board(rests, node("n1"), *runs("x", "q", 4), *waits("b", "q", 4, priority=5))
     state.apply(PodSeen(replace(state.store.pods[PodKey("ns", "x-0")], started=0.0)))
-    assert why(step(state)) == {"b": RejectionReason.NO_CAPACITY}
+    assert why(step(state)) == {"b": RejectionReason.NO_ROOM}
     state.apply(PodSeen(replace(state.store.pods[PodKey("ns", "x-0")], started=NOW + 1)))
     assert not displaced(tried(state, NOW + 60)), "a second is missing"
     assert list(displaced(tried(state, NOW + 61))) == ["x-0"]

@@ -156,19 +156,19 @@ def test_of_a_kind_that_is_due_only_the_first_is_tried() -> None:
 def test_a_large_gang_that_was_just_tried_rests_first() -> None:
     queue = SchedulingQueue()
     entry = put(queue, "large", size=5000)
-    entry.not_before = NOW + 5
+    entry.rest = NOW + 5
     park(queue, entry)
     queue.wake(ROOM, NOW + 1)
-    assert names(queue) == [] and entry.state is EntryState.BACKOFF and queue.next_due(NOW + 1) == NOW + 5
+    assert names(queue) == [] and entry.place is EntryState.BACKOFF and queue.next_due(NOW + 1) == NOW + 5
 
 
 def test_a_preempting_entry_is_retried_soon_but_not_for_every_pod() -> None:
     queue = SchedulingQueue()
     entry = put(queue, "gang")
-    queue.mark_preempting(entry, ROOM, NOW + 60)
+    queue.make_room(entry, ROOM, NOW + 60)
     for later in (0.0, 0.5):
         queue.wake(ROOM, NOW + later)
-    assert entry.state is EntryState.PREEMPTING and queue.next_due(NOW) == NOW + 1
+    assert entry.place is EntryState.MAKING_ROOM and queue.next_due(NOW) == NOW + 1
 
 
 def test_equivalent_entries_wait_for_the_events_of_the_one_that_was_tried() -> None:
@@ -195,7 +195,7 @@ def test_what_moved_leaves_nothing_behind() -> None:
     for _ in range(1000):
         park(queue, entry)
         queue.move(entry, EntryState.READY)
-    kinds = sum(len(kind.entries) for kind in queue.classes.values())
+    kinds = sum(len(kind.parked) for kind in queue.kinds.values())
     assert max(sum(map(len, queue._ready.values())), len(queue._due), kinds) <= SPARE + 2
 
 
@@ -205,28 +205,27 @@ def test_hints_follow_from_the_reason() -> None:
     ) -> frozenset[WakeupEvent]:
         unfit = FilterFailure(3, {(cause, ""): 1 for cause in causes}, bar)
         return wakeups_for(
-            SchedulingRejection(RejectionReason.NO_CAPACITY, filter_failure=unfit, pod=PodKey("ns", "p")),
-            lone,
+            SchedulingRejection(RejectionReason.NO_ROOM, unfit=unfit, pod=PodKey("ns", "p")), lone
         )
 
     always = {
         WakeupEvent.NODE_CHANGED,
         WakeupEvent.RESERVATION_ENDED,
     }  # it may have been rejected on some of the nodes only
-    assert hints(FilterReason.INSUFFICIENT) == always | {WakeupEvent.CAPACITY_FREED}
+    assert hints(FilterReason.LACKING) == always | {WakeupEvent.CAPACITY_FREED}
     assert hints(FilterReason.TAINT, FilterReason.AFFINITY) == always
     assert hints(FilterReason.TAINT, lone=False) == always | {
         WakeupEvent.CAPACITY_FREED,
         WakeupEvent.NUMA_CHANGED,
     }
-    assert hints(FilterReason.POD_AFFINITY) == always | {WakeupEvent.CAPACITY_FREED, WakeupEvent.POD_BOUND}
+    assert hints(FilterReason.NOT_NEAR) == always | {WakeupEvent.CAPACITY_FREED, WakeupEvent.POD_BOUND}
     assert hints(FilterReason.NO_VOLUME) == always | {WakeupEvent.CAPACITY_FREED, WakeupEvent.STORAGE_CHANGED}
     assert hints(bar=PodError.CLAIM_MISSING) == always | {WakeupEvent.STORAGE_CHANGED}
     assert hints() == always | {WakeupEvent.CAPACITY_FREED}  # no node was eligible
     assert WakeupEvent.RESERVATION_ENDED in wakeups_for(
-        SchedulingRejection(RejectionReason.RESERVED), lone=True
+        SchedulingRejection(RejectionReason.KEPT_FREE), lone=True
     )
-    assert wakeups_for(SchedulingRejection(RejectionReason.INVALID), lone=True) == frozenset()
+    assert wakeups_for(SchedulingRejection(RejectionReason.FLAWED), lone=True) == frozenset()
 
 
 def test_what_helps_few_wakes_the_most_important_first_and_so_many_a_second() -> None:
@@ -272,31 +271,30 @@ def test_a_gang_unschedulable_again_for_the_same_reason_is_woken_again() -> None
 
 def test_wakeup_events_of_gangs_that_preemption_may_help() -> None:
     def hints(**facts: Any) -> frozenset[WakeupEvent]:
-        unfit = FilterFailure(1, {(FilterReason.INSUFFICIENT, ""): 1})
+        unfit = FilterFailure(1, {(FilterReason.LACKING, ""): 1})
         return wakeups_for(
-            SchedulingRejection(**{"hindrance": RejectionReason.NO_CAPACITY, "unfit": unfit, **facts}),
-            lone=False,
+            SchedulingRejection(**{"hindrance": RejectionReason.NO_ROOM, "unfit": unfit, **facts}), lone=False
         )
 
-    never = hints(sought=PreemptionSearchOutcome.NOT_ALLOWED)
+    never = hints(sought=PreemptionSearchOutcome.NEVER)
     assert not never & {WakeupEvent.SPEC_CHANGED, WakeupEvent.USAGE_GROWN, WakeupEvent.VICTIMS_ADDED}
     assert (
         hints(sought=PreemptionSearchOutcome.NO_CANDIDATES)
-        == hints(sought=PreemptionSearchOutcome.INSUFFICIENT)
+        == hints(sought=PreemptionSearchOutcome.NO_HELP)
         == never | {WakeupEvent.SPEC_CHANGED}
     )
-    queued = frozenset({FairShareWakeup.VICTIMS, FairShareWakeup.EXCESS})
-    assert hints(sought=PreemptionSearchOutcome.INSUFFICIENT, hopes=queued) == never | {
+    queued = frozenset({FairShareWakeup.OTHERS, FairShareWakeup.EXCESS})
+    assert hints(sought=PreemptionSearchOutcome.NO_HELP, hopes=queued) == never | {
         WakeupEvent.SPEC_CHANGED,
         WakeupEvent.VICTIMS_ADDED,
         WakeupEvent.USAGE_GROWN,
     }
     full = {"hindrance": RejectionReason.OVER_LIMIT, "unfit": None}
     assert hints(**full) == frozenset()
-    assert hints(**full, hopes=frozenset({FairShareWakeup.VICTIMS})) == {
+    assert hints(**full, hopes=frozenset({FairShareWakeup.OTHERS})) == {
         WakeupEvent.SPEC_CHANGED,
         WakeupEvent.VICTIMS_ADDED,
     }
     assert {WakeupEvent.CAPACITY_FREED, WakeupEvent.NODE_CHANGED} <= hints(
-        **full, hopes=frozenset({FairShareWakeup.VICTIMS, FairShareWakeup.NODES})
+        **full, hopes=frozenset({FairShareWakeup.OTHERS, FairShareWakeup.PLACE})
     )

@@ -56,7 +56,7 @@ def test_what_was_decided_is_taken_before_the_api_shows_it() -> None:
     plan = step(state)
     assert binds(plan) == {"one-0": "a", "one-1": "a"}
     assert [refusal.gang for refusal in refusals(plan)] == [ref("two")]
-    assert place_of(state, "two") is EntryState.UNSCHEDULABLE
+    assert place_of(state, "two") is EntryState.PARKED
 
 
 def test_the_more_important_gang_goes_first_then_the_older() -> None:
@@ -217,7 +217,7 @@ def test_everything_can_go_away_again() -> None:
         state.store.members,
         state.store.pods,
         state.store.placed,
-        state.store.gang_states,
+        state.store.crews,
         state.store.nodes.ledger.claims,
         state.store.index.pods,
     ):
@@ -225,8 +225,8 @@ def test_everything_can_go_away_again() -> None:
     assert not (
         state.store.assumed
         or state.store.nominations
-        or state.store.preempting
-        or state.store.specs
+        or state.store.displaced
+        or state.store.charters
         or state.gangs.partial
     )
 
@@ -258,7 +258,7 @@ def test_a_gang_without_its_spec_is_pending_and_reported_once() -> None:
     state = board(node("a"), *pods("job", 2))
     assert step(state) == Plan()  # the spec may arrive later
     (told,) = refusals(step(state, state.next_due(NOW)))
-    assert told.rejection.reason is RejectionReason.NO_SPEC
+    assert told.why.hindrance is RejectionReason.NO_CHARTER
     assert step(state, NOW + 1000) == Plan() and state.next_due(NOW + 1000) == NEVER
     state.apply(gang("job", 2))
     assert binds(step(state, NOW + 1001)) == {"job-0": "a", "job-1": "a"}
@@ -280,15 +280,11 @@ def test_too_few_pods_are_reported_once_the_number_has_settled() -> None:
         state.apply(pod("job", rank))
         assert step(state, NOW + rank / 10) == Plan()
     (told,) = refusals(step(state, NOW + 5))
-    assert (told.rejection.reason, told.rejection.minimum, told.rejection.existing) == (
-        RejectionReason.TOO_FEW,
-        4,
-        3,
-    )
+    assert (told.why.hindrance, told.why.minimum, told.why.there) == (RejectionReason.TOO_FEW, 4, 3)
     state.apply(PodLost(PodKey("ns", "job-0")))
     assert step(state, NOW + 6) == Plan()  # not again at once
     (told,) = refusals(step(state, state.next_due(NOW + 6)))
-    assert told.rejection.existing == 2
+    assert told.why.there == 2
 
 
 def test_facts_that_change_and_change_back_are_not_reported_again() -> None:
@@ -309,7 +305,7 @@ def test_a_pod_that_replaces_another_gets_the_report_too() -> None:
     state.apply(pod("job", 0))
     assert step(state, NOW + 6) == Plan()
     (told,) = refusals(step(state, NOW + 60))
-    assert PodKey("ns", "job-0") in {one.key for one in told.pods} and not told.changed
+    assert PodKey("ns", "job-0") in {one.key for one in told.pods} and not told.news
 
 
 def test_a_lower_minimum_lets_it_go_and_a_higher_one_holds_it_back() -> None:
@@ -339,7 +335,7 @@ def test_pods_that_come_while_others_are_bound_have_their_turn_afterwards() -> N
     state = board(node("a", gpus=8), gang("job", 2), *pods("job", 2))
     plan = step(state)
     state.apply(pod("job", 2))
-    assert place_of(state, "job") is EntryState.BINDING
+    assert place_of(state, "job") is EntryState.COMMITTED
     ends(state, plan)
     assert binds(step(state, NOW + 1)) == {"job-2": "a"}
 
@@ -349,7 +345,7 @@ def test_remaining_pods_wait_for_capacity_once_the_others_are_bound() -> None:
     plan = step(state)
     assert len(binds(plan)) == 2 and len(refusals(plan)) == 1
     ends(state, plan)
-    assert place_of(state, "job") is EntryState.UNSCHEDULABLE and state.heads(NOW) == []
+    assert place_of(state, "job") is EntryState.PARKED and state.heads(NOW) == []
     state.apply(node("b", gpus=8))
     assert list(binds(step(state, NOW + 1)).values()) == ["b"]
 
@@ -359,7 +355,7 @@ def test_a_pod_that_is_held_back_holds_back_its_gang() -> None:
     state = board(node("a", gpus=8), gang("job", 2), *pods("job", 2), held)
     step(state)
     (told,) = refusals(step(state, NOW + 5))
-    assert told.rejection.reason is RejectionReason.GATED and told.rejection.pod == held.pod.key
+    assert told.why.hindrance is RejectionReason.GATED and told.why.pod == held.pod.key
     assert {each.key.name for each in told.pods} == {"job-0", "job-1", "job-2"}
     state.apply(pod("job", 2))
     assert len(binds(step(state, NOW + 6))) == 3
@@ -379,7 +375,7 @@ def test_an_invalid_gang_is_reported_and_never_tried() -> None:
     state = board(node("a"), gang("job", 1, flaw="priorities differ"), pod("job", 0))
     step(state)
     (told,) = refusals(step(state, NOW + 5))
-    assert told.rejection.reason is RejectionReason.INVALID and told.rejection.about == "priorities differ"
+    assert told.why.hindrance is RejectionReason.FLAWED and told.why.about == "priorities differ"
 
 
 def test_that_a_gang_has_begun_is_put_on_record_even_after_a_restart() -> None:

@@ -16,7 +16,7 @@ _FINISHED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
-class PodUsage:
+class PodUse:
     """The usage of a bound pod on its node, including its `pods` slot."""
 
     namespace: str
@@ -25,12 +25,12 @@ class PodUsage:
     amounts: Mapping[str, int]
 
 
-def usage_of(pod: Field) -> PodUsage | None:
+def pod_use(pod: Field) -> PodUse | None:
     """The usage of a pod; None if it is not bound or has finished."""
     if not holds_capacity(pod):
         return None
     meta = pod.at("metadata")
-    return PodUsage(
+    return PodUse(
         namespace=meta.at("namespace").text("default"),
         name=meta.at("name").text(),
         node=node_name(pod),
@@ -38,7 +38,7 @@ def usage_of(pod: Field) -> PodUsage | None:
     )
 
 
-def usage_by_node(uses: Iterable[PodUsage]) -> dict[str, Amounts]:
+def usage_by_node(uses: Iterable[PodUse]) -> dict[str, Amounts]:
     """The total usage by node."""
     total: dict[str, Amounts] = {}
     for use in uses:
@@ -51,14 +51,14 @@ def node_name(pod: Field) -> str:
     return pod.at("spec", "nodeName").text()
 
 
-def is_finished(pod: Field) -> bool:
+def is_over(pod: Field) -> bool:
     """Whether the pod has finished."""
     return pod.at("status", "phase").text() in _FINISHED
 
 
 def holds_capacity(pod: Field) -> bool:
     """Whether the pod uses resources of a node."""
-    return bool(node_name(pod)) and not is_finished(pod)
+    return bool(node_name(pod)) and not is_over(pod)
 
 
 def pod_requests(spec: Field) -> Amounts:

@@ -20,7 +20,7 @@ _ESCAPES = {
 }
 
 
-def misfit_message(misfit: Misfit) -> str:
+def sentence(misfit: Misfit) -> str:
     """Why a pod set cannot be placed."""
     return _SENTENCES[misfit.code](misfit)
 
