@@ -70,9 +70,9 @@ def test_no_retired_word() -> None:
 
 def test_a_retired_word_is_found_in_prose_and_in_names() -> None:
     assert retired_words("Nobody has to leave.") == ["nobody: write no pod, no gang"]
-    assert retired_words("self._crews.take(CharterSeen)") == [
-        "charter: write gang spec",
-        "crew: write gang state",
+    assert retired_words("self._knots.take(TerrainSeen)") == [
+        "knot: write constraint node",
+        "terrain: write topology capacity",
     ]
     assert retired_words("def knots_of(x):") == ["knot: write constraint node"]
-    assert retired_words("a screw, an indeed, a chartered flight") == []
+    assert retired_words("a knotted rope, an indeed, a trooper") == []
