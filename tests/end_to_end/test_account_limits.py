@@ -295,12 +295,12 @@ def refused(writer: Writer, kind: str, change: Change) -> None:
     change(after)
     assert after != before
     told = writer.told(before, after)
-    assert f"bayplan may change only what holds a {kind} back" in told
+    assert f"bayplan may change only the suspend flag of a {kind}" in told
 
 
 def test_our_account_can_let_a_job_begin_anew_but_not_end_it(writer: Writer) -> None:
     before = writer.get("Job", "stays")
     status = before.get("status") or {}
     ended = {**before, "status": {**status, "failed": 3}}
-    assert "bayplan may change only when a Job started" in writer.told(before, ended, "status")
+    assert "bayplan may change only startTime in the status of a Job" in writer.told(before, ended, "status")
     assert not writer.told(before, {**before, "status": {**status, "startTime": None}}, "status")

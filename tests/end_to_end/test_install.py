@@ -142,7 +142,7 @@ def test_replicas_are_admitted_under_the_restricted_standard(installed: Cluster)
 def test_a_definition_of_somebody_else_is_left_alone(installed: Cluster) -> None:
     installed.kubectl("label", "crd", TOPOLOGY, "app.kubernetes.io/part-of=somebody-else", "--overwrite")
     answer = install(installed)
-    assert answer.returncode == 0 and f"{TOPOLOGY} is there already and not ours" in answer.stdout
+    assert answer.returncode == 0 and f"{TOPOLOGY} exists without the labels of Bayplan" in answer.stdout
     labels = installed.get("crd", TOPOLOGY)["metadata"]["labels"]
     assert labels["app.kubernetes.io/part-of"] == "somebody-else"
 

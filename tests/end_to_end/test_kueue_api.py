@@ -274,7 +274,7 @@ def test_columns_and_short_names(there: Server, asked: tuple[str, ...], words: l
     [
         (
             "clusterqueue.spec.preemption",
-            "Which admitted workloads may be evicted to make room for a waiting one.",
+            "Which admitted workloads may be preempted for a pending one.",
         ),
         ("kwl.spec.podSets.topologyRequest", "How close together the pods must be."),
         ("resourceflavor.spec.topologyName", "The Topology that places pods within this flavor"),

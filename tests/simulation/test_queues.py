@@ -92,7 +92,7 @@ def test_an_admission_that_is_forgotten_before_it_is_seen_is_caught(monkeypatch:
         self._release(action.gang)
 
     monkeypatch.setattr(AdmissionState, "_assume_admitted", forget)
-    assert "its quota is not accounted for" in first_violation("its quota is not")
+    assert "its quota is not counted accordingly" in first_violation("its quota is not")
 
 
 @pytest.mark.long

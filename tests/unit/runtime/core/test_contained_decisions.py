@@ -218,7 +218,7 @@ def test_replay_says_that_an_error_does_not_come_out_again(
         failing_on("bad", broken)
         _, identity = recorded(tmp_path)
     outcome = CliRunner().invoke(replay, [str(tmp_path), "--quiet"])
-    assert outcome.exit_code == 0 and "errors do not come out again" in outcome.output
+    assert outcome.exit_code == 0 and "errors are not reproduced" in outcome.output
     outcome = CliRunner().invoke(replay, [str(tmp_path), "--only", identity])
     assert outcome.exit_code == 1 and "does not fail" in outcome.output
     assert "an unexpected error" in outcome.output and "bad: 1 pods on" in outcome.output
@@ -232,7 +232,7 @@ def test_replay_of_one_error_brings_it_out_with_its_traceback(
     outcome = CliRunner().invoke(replay, [str(tmp_path), "--only", identity])
     assert outcome.exit_code == 0, outcome.output
     assert "deciding on Pod default/bad failed: ZeroDivisionError: an unexpected error" in outcome.output
-    assert "the same error comes out:\nTraceback" in outcome.output
+    assert "the same error occurs:\nTraceback" in outcome.output
 
 
 def test_replay_names_the_errors_there_are_if_one_is_not(
