@@ -39,5 +39,5 @@ def test_kubectl_runs_it_as_a_plugin(program: str, tmp_path: Path) -> None:
             ).stdout  # fmt: skip
 
         assert "fits; expected in the next scheduling cycle" in kubectl("list", "gangs", "-A")
-        assert "Workload ml/first: waiting" in kubectl("explain", "first", "-n", "ml")
+        assert "Workload ml/first: pending" in kubectl("explain", "first", "-n", "ml")
         assert kubectl("list", "--help").startswith("Usage: kubectl bayplan list")

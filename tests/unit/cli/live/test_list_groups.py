@@ -145,7 +145,9 @@ def test_an_explanation_says_what_was_requested_what_was_found_and_what_to_do(tm
     assert told["bad"][0] == "PodGroup default/bad: invalid"
     assert "reason: Queue 'nowhere' does not exist: create it, or set spec.queue" in " ".join(told["lost"])
     todo = {name: next((one for one in lines if one.startswith("what")), "") for name, lines in told.items()}
-    assert todo["large"].startswith(f"what to do: wait until there is one {RACK} with room for 3 pods, or ")
+    assert todo["large"].startswith(
+        f"what to do: wait until there is one {RACK} with capacity for 3 pods, or "
+    )
     assert todo["costly"].startswith(
         "what to do: raise spec.resources.cpu.limit of queue small, or ask for le"
     )

@@ -252,7 +252,7 @@ def test_replay_of_a_gang_that_is_not_there_fails(tmp_path: Path) -> None:
     site.journal.close()
     assert CliRunner().invoke(replay, [str(tmp_path), "--gang", "good"]).exit_code == 0
     outcome = CliRunner().invoke(replay, [str(tmp_path), "--gang", "nosuch"])
-    assert outcome.exit_code == 1 and "nothing about a gang nosuch" in outcome.output
+    assert outcome.exit_code == 1 and "no entry about a gang nosuch" in outcome.output
 
 
 UNKNOWN = {

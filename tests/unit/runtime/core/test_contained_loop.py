@@ -328,7 +328,9 @@ def test_nodes_that_cannot_be_read_are_left_out_and_the_others_used(site: Contai
 
 
 @pytest.mark.parametrize(
-    ("part", "where"), [(SnapshotBuilder, "_candidate"), (GangStateMachine, "_stand")], ids=["look", "state"]
+    ("part", "where"),
+    [(SnapshotBuilder, "_candidate"), (GangStateMachine, "_recompute")],
+    ids=["look", "state"],
 )
 def test_a_gang_that_cannot_be_looked_at_keeps_no_other_from_its_turn(
     site: ContainedSite, monkeypatch: pytest.MonkeyPatch, part: type, where: str

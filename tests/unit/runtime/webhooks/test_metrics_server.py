@@ -182,7 +182,7 @@ def test_a_certificate_of_our_own_is_renewed_in_time() -> None:
         (("--metrics-listen", "nowhere"), "an address is written host:port"),
         (
             ("--metrics-listen", ":1", "--metrics-cert-file", "/none", "--metrics-key-file", "/none"),
-            "/none and /none are no certificate and key: No such file or directory",
+            "/none and /none are not a certificate and its key: No such file or directory",
         ),
     ],
 )

@@ -146,7 +146,7 @@ def test_a_pod_preempted_for_its_own_gang_has_that_message() -> None:
     site.pod("a1", "g", "a", cpu=2)
     site.run(4)
     told = [words for reason, words in site.events("b0") if reason == "Preempted"]
-    assert told == ["Preempted: it makes room for the pods that its own gang cannot do without"]
+    assert told == ["Preempted: it makes room for the minimum of its own gang"]
 
 
 def plan_moves(plan: Any) -> list[PreemptPod]:

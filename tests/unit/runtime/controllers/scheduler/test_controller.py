@@ -361,4 +361,4 @@ def test_a_journal_with_gangs_and_preemption_is_decided_alike_again(tmp_path: Pa
     result = CliRunner().invoke(replay, [str(tmp_path / "journal")])
     assert result.exit_code == 0, result.output
     assert "0 plans differ" in result.output
-    assert "has to go" in result.output
+    assert "preempts pod" in result.output
