@@ -149,7 +149,7 @@ def test_an_explanation_says_what_was_requested_what_was_found_and_what_to_do(tm
         f"what to do: wait until there is one {RACK} with capacity for 3 pods, or "
     )
     assert todo["costly"].startswith(
-        "what to do: raise spec.resources.cpu.limit of queue small, or ask for le"
+        "what to do: raise spec.resources.cpu.limit of queue small, or request le"
     )
     assert todo["bad"].startswith(
         "what to do: set kai.scheduler/segment-size to a whole number above 0 in the "
