@@ -105,7 +105,7 @@ def test_gangs_without_a_queue_need_no_queue_api(cluster: Cluster) -> None:
         ]
         assert (found["kind"], found["state"], found["pods"]) == ("Job", "pending", 2)
         told = run(cluster, "explain", "default/plain").stdout
-        assert told.startswith("Job default/plain: waits\n  needs 2 pods at once\n")
+        assert told.startswith("Job default/plain: pending\n  needs 2 pods at once\n")
         assert run(cluster, "explain", f"default/{created_pods(cluster, 'plain')[0]}").stdout == told
         planned = run(cluster, "plan", "-f", "-", stdin=yaml.safe_dump(plain_job("other", 2)))
         assert planned.stdout.startswith("Job default/other: would "), planned.output
