@@ -108,9 +108,9 @@ fuzz: $(STAMP) ## Run changed inputs through decoders, roles, webhooks, HTTP API
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED)
 
 LONG_INPUTS = 1000000
-SLICE_INPUTS = 2000
-SLICE_SEEDS = 8
-SLICE = 10
+SLICE_INPUTS = 1000
+SLICE_SEEDS = 4
+SLICE = 20
 
 test-long: $(STAMP) ## A million fuzzed inputs, SEEDS simulations, storms, checkers that have to catch what is broken
 	@$(BIN)/python -m tests.fuzz --inputs $(LONG_INPUTS) --seed $(SEED) --processes 2
