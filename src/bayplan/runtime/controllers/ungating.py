@@ -104,6 +104,7 @@ class UngatingController(Reconciler):
         self.removed = removed or (lambda queue, is_group, seconds: None)
         self.gangs: dict[Key, GatedGang] = {}
         self.gang_of: dict[Key, Key] = {}  # pod → its gang
+        self.gang_of_workload: dict[Key, Key] = {}  # Workload → the gang it admits
         self.changed: dict[Key, bool] = {}  # changed since the last step; value: whether to reconcile at once
         self.with_gated_pods: set[Key] = set()  # those of them with a gated pod
         self.due: dict[Key, float] = {}
@@ -209,14 +210,19 @@ class UngatingController(Reconciler):
 
     def _note_workload(self, workload: Object, gone: bool) -> None:
         key, name = ungating.gang_of_workload(workload), workload["metadata"]["name"]
-        gang = self.gangs.setdefault(key, GatedGang())
-        gang.placements.pop(name, None)
+        which = key[0], name
+        before = self.gang_of_workload.pop(which, None)
+        if before is not None and (gone or before != key):  # its annotations name another gang now
+            old = self.gangs[before]
+            old.placements.pop(name, None)
+            old.workloads.pop(name, None)
+            self._remove_if_empty(before, old)
         if gone:
-            gang.workloads.pop(name, None)
-            self._remove_if_empty(key, gang)
-        else:
-            gang.workloads[name] = workload
-            self.changed[key] = True
+            return
+        gang, self.gang_of_workload[which] = self.gangs.setdefault(key, GatedGang()), key
+        gang.placements.pop(name, None)
+        gang.workloads[name] = workload
+        self.changed[key] = True
 
     def _is_complete(self, key: Key) -> bool:
         """Whether all pods exist and some are gated: then there is nothing to wait for."""

@@ -19,7 +19,7 @@ from bayplan.dialects.kube.decode.wire import PODS_KIND, PodWire
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.assignment_decode import decode_assignment
 from bayplan.dialects.kueue.names import api_kinds
-from bayplan.dialects.kueue.names.annotations import TOPOLOGY_GATE
+from bayplan.dialects.kueue.names.annotations import SLICE_NAME, TOPOLOGY_GATE
 from bayplan.model.node import HOSTNAME
 from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.controllers.ungating import BATCH_SECONDS, RETRY_SECONDS, UngatingController
@@ -313,3 +313,15 @@ def _seen(pod: PodWire) -> Event:
 
 def _lives(pod: Object) -> bool:
     return pod.get("status", {}).get("phase") != "Failed" and "deletionTimestamp" not in pod["metadata"]
+
+
+def test_a_workload_whose_slice_name_changes_leaves_its_former_gang() -> None:
+    role = UngatingController()
+    obj = gang(("n1", 2))
+    renamed = obj | {"metadata": obj["metadata"] | {"annotations": {SLICE_NAME: "another"}}}
+    for happened, seen in ((Happened.SEEN, obj), (Happened.SEEN, renamed)):
+        role.decode(Event(happened, api_kinds.WORKLOADS, seen))
+    assert list(role.gangs) == [(obj["metadata"]["namespace"], "another")]
+    role.decode(Event(Happened.GONE, api_kinds.WORKLOADS, renamed))
+    assert not role.gangs
+    assert not role.gang_of_workload

@@ -156,10 +156,8 @@ class ProvisioningController(Reconciler):
             self._served(event.kind, event.version)
             return
         key = check.owner_of(event.object)
-        if key is None:
-            return
         if event.happened is Happened.GONE:
-            self.owned[event.kind].drop(key, event.object)
+            self.owned[event.kind].drop(event.object)
             if key in self.in_flight:
                 self.in_flight[key].gone.add(event.object["metadata"].get("uid", ""))
         else:
@@ -256,7 +254,7 @@ class ProvisioningController(Reconciler):
             made = check.notice(writes_in_flight.before, "ProvisioningRequestCreated", message)
             yield notice_write(made, now)
         elif step.deleted is not None and (done or outcome.ended is Ended.GONE):
-            self.owned[outcome.write.kind].drop(step.key, step.deleted)
+            self.owned[outcome.write.kind].drop(step.deleted)
         else:
             writes_in_flight.failed = True
             yield from self._refused(step, writes_in_flight, outcome, now)

@@ -41,22 +41,36 @@ class Owned:
 
     def __init__(self) -> None:
         self.by_owner: dict[Key, dict[str, Object]] = {}
+        self.owners: dict[Key, Key] = {}  # by namespace and name of the object
 
-    def put(self, key: Key, obj: Object) -> None:
-        """An object was added or changed."""
-        self.by_owner.setdefault(key, {})[obj["metadata"]["name"]] = obj
+    def put(self, key: Key | None, obj: Object) -> None:
+        """An object was added or changed; without a key no Workload owns it."""
+        self._forget(obj)
+        if key is not None:
+            self.by_owner.setdefault(key, {})[obj["metadata"]["name"]] = obj
+            self.owners[_key_of(obj)] = key
 
-    def drop(self, key: Key, obj: Object) -> None:
+    def drop(self, obj: Object) -> None:
         """An object was deleted; another one of its name may exist."""
-        there, name = self.by_owner.get(key, {}), obj["metadata"]["name"]
-        if name in there and there[name]["metadata"].get("uid") == obj["metadata"].get("uid"):
-            del there[name]
-        if not there:
-            self.by_owner.pop(key, None)
+        there = self.by_owner.get(self.owners.get(_key_of(obj), ("", "")), {})
+        known = there.get(obj["metadata"]["name"])
+        if known is not None and known["metadata"].get("uid") == obj["metadata"].get("uid"):
+            self._forget(obj)
+
+    def _forget(self, obj: Object) -> None:
+        owner = self.owners.pop(_key_of(obj), None)
+        if owner is not None:
+            del self.by_owner[owner][obj["metadata"]["name"]]
+            if not self.by_owner[owner]:
+                del self.by_owner[owner]
 
     def of(self, key: Key) -> list[Object]:
         """The objects of one Workload."""
         return list(self.by_owner.get(key, {}).values())
+
+
+def _key_of(obj: Object) -> Key:
+    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
 def version_of(workload: Object) -> int:
