@@ -191,7 +191,7 @@ def _queue(text: str) -> Change:
     forced = next((word for word in words if word.split("=")[0] == "forced"), "")
     fungibility = Fungibility(
         FlavorSearchPolicy(said.get("when_borrowing", "stop")),
-        FlavorSearchPolicy(said.get("when_preempting", "go_on")),
+        FlavorSearchPolicy(said.get("when_preempting", "continue")),
         FlavorPreference(said.get("rather", "borrow")),
     )
     within, reclaim = (VICTIMS[said.get(key, "never")] for key in ("within", "reclaim"))

@@ -171,9 +171,7 @@ def _left(state: AdmissionState, plan: Plan, case: Case) -> list[str]:
     refused = {name: line.rejected for name, line in state.pending.queues.items()}
     got: dict[str, dict[str, set[str]]] = {"wantLeft": {}, "wantInadmissibleLeft": {}}
     parked = {
-        _key(a)
-        for a in plan.actions
-        if isinstance(a, ReportNotAdmitted) and a.requeue.value == "when_it_may_help"
+        _key(a) for a in plan.actions if isinstance(a, ReportNotAdmitted) and a.requeue.value == "on_event"
     }
     for name, line in state.pending.queues.items():
         for standing in line.pending():

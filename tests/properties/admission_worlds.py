@@ -17,7 +17,7 @@ CELL = ("f", "cpu")
 POLICIES = (
     *("", "within=lower", "within=newer", "reclaim=any", "reclaim=lower", "within=lower reclaim=any"),
     *("within=newer reclaim=any forced", "within=lower reclaim=lower forced=0", "reclaim=newer"),
-    *("within=lower when_preempting=stop", "reclaim=any when_borrowing=go_on", "rather=preempt"),
+    *("within=lower when_preempting=stop", "reclaim=any when_borrowing=continue", "rather=preempt"),
 )
 
 

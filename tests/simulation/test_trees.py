@@ -242,4 +242,4 @@ def test_a_scheduler_that_never_gives_back_is_caught(monkeypatch: pytest.MonkeyP
 @pytest.mark.long
 def test_shares_that_are_never_given_back_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FairUsage, "remove_pod", lambda self, key: False)
-    assert "what each queue has" in first_violation("what each queue has")
+    assert "usage of the queues" in first_violation("usage of the queues")

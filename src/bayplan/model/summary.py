@@ -18,9 +18,7 @@ class Flaw(StrEnum):
     FLAVOR_MISSING = "flavor_missing"  # names: of missing flavors
     CHECK_MISSING = "check_missing"  # names: of missing checks
     CHECK_INACTIVE = "check_inactive"
-    SEVERAL_MULTI_CLUSTER = (
-        "several_multi_cluster"  # names: of checks that each dispatch gangs to other clusters
-    )
+    SEVERAL_MULTI_CLUSTER = "several_multi_cluster"  # names: of checks of that kind
     MULTI_CLUSTER_PER_FLAVOR = "multi_cluster_per_flavor"
     MULTI_CLUSTER_AND_PROVISIONING = "multi_cluster_and_provisioning"
     TOPOLOGY_MISSING = "topology_missing"  # names: of a flavor, and of its missing topology

@@ -197,10 +197,10 @@ def check_same_queue_usage(own_state: SchedulingState, fresh_state: SchedulingSt
         yield f"queues are known to one scheduler only: {own_pods} and {fresh}"
     if own_pods is None or fresh is None:
         return
-    for field in ("has", "lasting", "wants"):
+    for field in ("usage", "non_preemptible", "requested"):
         one, other = _amounts(getattr(own_pods, field)), _amounts(getattr(fresh, field))
         if one != other:
-            yield f"what each queue {field} is not what a fresh list gives: {one}, not {other}"
+            yield f"{field} of the queues is not what a fresh list gives: {one}, not {other}"
     if _some(own_pods.capacity) != _some(fresh.capacity) or own_pods.queues != fresh.queues:
         yield f"capacity or queues are not what a fresh list gives: {own_pods}, not {fresh}"
 

@@ -176,8 +176,8 @@ def important(*names: str, priority: int = 5, **more: Any) -> Iterable[Change]:
 @pytest.mark.parametrize("changed", [gang("a", 1, priority=1), GangSpecLost(ref("a"))], ids=["lower", "lost"])
 def test_it_is_the_same_without_queues(changed: Change) -> None:
     state = board(
-        node("n1"), gang("a", 1, priority=5, disrupt_together=True), pod("a", 0, on="n1", gpus=4, started=1.0),
-        gang("b", 1, priority=5), pod("b", 0, gpus=4),
+        node("n1"), gang("a", 1, priority=5, disrupt_together=True),
+        pod("a", 0, on="n1", gpus=4, started=1.0), gang("b", 1, priority=5), pod("b", 0, gpus=4),
     )  # fmt: skip
     step(state)
     assert place_of(state, "b") is EntryState.UNSCHEDULABLE
