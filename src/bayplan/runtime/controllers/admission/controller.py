@@ -130,6 +130,10 @@ class AdmissionController:
             self.work_queue.put_all(self.queue_changes.concerns(event, self.workloads))
         return events.decode(event, self.counting, protects=self.protects)
 
+    def decode_usage(self, event: Event) -> Iterable[Change]:
+        """An admitted Workload holds its quota, also if the rest of it cannot be decoded."""
+        return events.decode_usage(event)
+
     def flush(self) -> Iterable[Change]:
         return ()
 

@@ -110,6 +110,9 @@ class SchedulerController:
             return None
         return self.groups.membership(pod) or scheduled_jobs.membership(pod)
 
+    def decode_usage(self, event: Event) -> Iterable[Change]:
+        return ()
+
     def flush(self) -> Iterator[Change]:
         yield from self.groups.position_pods(self.decoder.flush())
         yield from self.groups.flush()
