@@ -62,7 +62,7 @@ class DecisionFault:
 
 
 class Controller(Protocol):
-    """One controller of Bayplan. `look` takes the snapshot that `decide` reads; the rest surrounds it."""
+    """One controller of Bayplan. `decide` reads what `snapshot` took; the rest surrounds it."""
 
     name: str
     kinds: tuple[Kind, ...]

@@ -14,6 +14,7 @@ from bayplan.dialects.api import Event
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kube.gang_api.gates import V1ALPHA1
 from bayplan.dialects.kueue.decode import events as kueue_events
+from bayplan.dialects.kueue.decode.workloads import decode_workload
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.model.change import Change
 from bayplan.model.plan import Action, Plan
@@ -378,7 +379,7 @@ def test_a_workload_that_cannot_be_looked_at_keeps_no_other_from_its_turn(
 def test_an_admitted_workload_that_cannot_be_read_after_a_restart_holds_its_quota(
     monkeypatch: pytest.MonkeyPatch, broken: str, queue: str, pods: int
 ) -> None:
-    world, decode = World(), kueue_events.decode_workload
+    world = World()
     world.submit(workload("first", pods, 4, queue))
     assert world.says("first", "Admitted") == ("True", "Admitted")
 
@@ -387,7 +388,7 @@ def test_an_admitted_workload_that_cannot_be_read_after_a_restart_holds_its_quot
             if broken == "error":
                 raise Bug("decode")
             field.at("spec").error("is wrong")
-        return decode(field, *rest)
+        return decode_workload(field, *rest)
 
     monkeypatch.setattr(kueue_events, "decode_workload", unreadable)
     backend = EmbeddedBackend(world.cluster.store)

@@ -328,7 +328,7 @@ def _counted(requests: Mapping[str, int], counting: Counting) -> dict[str, int]:
 
 
 def _multiplier(rule: Transformation, requests: Mapping[str, int]) -> Fraction:
-    """The multiplier of the outputs: the request for the resource `times`, in whole units."""
+    """The multiplier of the outputs: the request for the resource `multiply_by`, in whole units."""
     if rule.multiply_by not in requests:
         return Fraction(1)
     return Fraction(requests[rule.multiply_by], 1000 if rule.multiply_by == CPU else 1)
