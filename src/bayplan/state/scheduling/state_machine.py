@@ -99,7 +99,7 @@ class GangStateMachine:
         self._flush(self._now)
         yield from self.queue.entries.values()
 
-    # ── standing in line ───────────────────────────────────────────────────────────────────────────
+    # ── queue entries ───────────────────────────────────────────────────────────────────────────
 
     def _flush(self, now: float) -> None:
         """Recompute the touched gangs, and wake gangs that the noted events may help."""

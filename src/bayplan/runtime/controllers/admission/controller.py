@@ -97,10 +97,10 @@ class AdmissionController:
     def __init__(
         self, profile: Profile | None = None, counting: Counting = NO_TRANSFORMATIONS,
         watch: Watcher | None = None,
-        zone_care: NumaStalenessPolicy = DEFAULT_NUMA_POLICY, *, tells: bool = False, shadow: bool = False,
+        numa_policy: NumaStalenessPolicy = DEFAULT_NUMA_POLICY, *, tells: bool = False, shadow: bool = False,
     ) -> None:  # fmt: skip
         self.profile, self.counting = profile or Profile(), counting
-        self.state = AdmissionState(zone_care)
+        self.state = AdmissionState(numa_policy)
         self.zones, self.tells = (
             zones.NumaReportDecoder(),
             tells,
