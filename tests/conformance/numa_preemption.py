@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bayplan.dialects.kube.encode.numa_messages import WHY_NOT, no_eviction, sentence
-from bayplan.dialects.nrt.seating import HEAD, METADATA, VECTOR, encoded_vector
+from bayplan.dialects.nrt.numa_placement import HEAD, METADATA, VECTOR, encoded_vector
 from bayplan.dialects.nrt.settings import PREEMPTION_MODES, numa_settings
 from bayplan.model.node import Node
 from bayplan.model.numa import EvictionUnknown, NumaStalenessPolicy, OverReserve

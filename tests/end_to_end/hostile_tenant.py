@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from bayplan.backends.fake_controllers.definitions import schemaless_crd
+from bayplan.backends.fake_controllers.crds import schemaless_crd
 from bayplan.dialects.api import Kind
-from bayplan.dialects.jobs.running import resource
+from bayplan.dialects.jobs.start_stop import resource
 from tests.end_to_end.objects import Object, namespace
 from tools.controlplane.plan import Trouble
 

@@ -18,7 +18,7 @@ from bayplan.dialects.kube.encode.filter_messages import (
 )
 from bayplan.placement.filters.pipeline import FilterResult, run_filters
 from bayplan.placement.filters.score import best, score_nodes
-from tests.properties.fit_scenes import scene_of, shape_of
+from tests.properties.filter_inputs import scene_of, shape_of
 
 Obj = dict[str, Any]
 RANKED_ALIKE = "1.35."

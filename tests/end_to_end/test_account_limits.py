@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bayplan.backends.fake_controllers.definitions import schemaless_crd
+from bayplan.backends.fake_controllers.crds import schemaless_crd
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
 from bayplan.dialects.api import Ended, WriteOutcome
+from bayplan.dialects.jobs.injection import Injected
 from bayplan.dialects.jobs.kinds import KINDS, parts
-from bayplan.dialects.jobs.running import is_suspended, resource, restored, started, suspended
-from bayplan.dialects.jobs.starting import Injected
+from bayplan.dialects.jobs.start_stop import is_suspended, resource, restored, started, suspended
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.jobs.writes import patch_object
 from bayplan.runtime.controllers.jobs.cache import FLAGGED

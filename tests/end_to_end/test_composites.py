@@ -11,7 +11,7 @@ from tests.conformance.gang_steps import dialect_of
 from tests.conformance.gang_steps_objects import COMPOSITES, Dialect
 from tests.end_to_end.gang_stage import Real, served
 from tests.end_to_end.objects import eventually
-from tests.gangs.composite_scene import Scene, two_groups_start_together_or_not_at_all
+from tests.gangs.composite_world import Scene, two_groups_start_together_or_not_at_all
 from tools.controlplane.plan import DEFAULT_KUBE
 
 if TYPE_CHECKING:

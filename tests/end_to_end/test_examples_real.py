@@ -17,7 +17,7 @@ import pytest
 
 from bayplan.backends.fake_controllers.binding import Binder
 from bayplan.backends.fake_controllers.controller_manager import OPERATORS, FakeControllerManager
-from bayplan.backends.fake_controllers.definitions import operator_crds, provisioning_requests
+from bayplan.backends.fake_controllers.crds import operator_crds, provisioning_requests
 from bayplan.backends.remote.backend import connect
 from tests.end_to_end.admission_site import Site, admitting, installed
 from tests.end_to_end.objects import PATIENCE

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bayplan.backends.definitions import definitions, is_of_groups
+from bayplan.backends.crds import definitions, is_of_groups
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.api.names import QUEUE, TOPOLOGY
 from bayplan.dialects.kai.api.pod_group import pod_group_object, read_pod_group

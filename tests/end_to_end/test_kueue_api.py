@@ -22,7 +22,7 @@ from bayplan.assembly.crds import converted
 from bayplan.assembly.in_process_webhooks import hooks
 from bayplan.assembly.manifests import InstallSettings, manifests
 from bayplan.assembly.webhooks import SECRET_NAME, registry
-from bayplan.backends.definitions import define
+from bayplan.backends.crds import define
 from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http.server import ApiServer
 from bayplan.backends.embedded.schema import cel

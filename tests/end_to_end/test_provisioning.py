@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bayplan.backends.fake_controllers.definitions import provisioning_requests
+from bayplan.backends.fake_controllers.crds import provisioning_requests
 from tests.end_to_end.admission_site import (
     GPU,
     POOL,

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from bayplan.backends.definitions import definitions
+from bayplan.backends.crds import definitions
 from bayplan.cli.commands.main import main
 from tests.end_to_end.objects import eventually
 from tests.support.queued_cluster import GPU, RACK, admitted, furniture, job, workload

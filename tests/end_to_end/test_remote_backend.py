@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import Struct
 
-from bayplan.backends.definitions import DEFINITIONS
+from bayplan.backends.crds import DEFINITIONS
 from bayplan.backends.remote.access import Access, InlineOrFile
 from bayplan.backends.remote.backend import RemoteBackend, connect
 from bayplan.backends.remote.kubeconfig import load

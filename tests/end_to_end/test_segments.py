@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bayplan.backends.fake_controllers.definitions import schemaless_crd
+from bayplan.backends.fake_controllers.crds import schemaless_crd
 from bayplan.configuration.settings import EMPTY
 from bayplan.dialects.kai.api.names import POD_GROUP, QUEUE, TOPOLOGY
 from bayplan.dialects.kai.grouper.owner_kinds import BY_NAME

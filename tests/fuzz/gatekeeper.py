@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from bayplan.backends.definitions import define
+from bayplan.backends.crds import define
 from bayplan.backends.embedded.api.options import Options
 from bayplan.backends.embedded.api.resource import Resource
 from bayplan.backends.embedded.api.status import StatusError

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from bayplan.assembly.in_process_webhooks import register_webhooks
-from bayplan.backends.definitions import define
+from bayplan.backends.crds import define
 from bayplan.backends.embedded.api.status import StatusError
 from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http import documents

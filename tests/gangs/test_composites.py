@@ -9,7 +9,7 @@ import pytest
 from bayplan.dialects.kube.gang_api.gates import ALL_GATES, V1BETA1
 from tests.conformance.gang_steps_objects import COMPOSITES, PODS, Dialect
 from tests.conformance.gang_steps_stage import Embedded
-from tests.gangs.composite_scene import Scene, two_groups_start_together_or_not_at_all
+from tests.gangs.composite_world import Scene, two_groups_start_together_or_not_at_all
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bayplan.dialects.kube.gang_api.gates import ALL_GATES, V1ALPHA2, V1BETA1
 from tests.conformance.gang_steps_objects import PODS, Dialect
 from tests.conformance.gang_steps_stage import Embedded
-from tests.gangs.composite_scene import Scene
+from tests.gangs.composite_world import Scene
 
 WORDS = (
     "all pods in a single pod group should have the same priority as the pod group's priority, got {} and {}"

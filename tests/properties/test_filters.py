@@ -12,8 +12,8 @@ from bayplan.dialects.kube.encode.filter_messages import node_reason, pod_error,
 from bayplan.placement.filters.pipeline import run_filters
 from bayplan.placement.filters.score import best, score_nodes
 from tests.properties import fit_oracle
+from tests.properties.filter_inputs import index_of, key_of, put, scene_of, shape_of
 from tests.properties.fit_oracle_scores import oracle_scores
-from tests.properties.fit_scenes import index_of, key_of, put, scene_of, shape_of
 from tests.properties.fit_world_volumes import Obj
 from tests.properties.fit_worlds import pod, world
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bayplan.dialects.jobs.injection import Injected, InjectionConflict, add
 from bayplan.dialects.jobs.kinds import KINDS, parts
-from bayplan.dialects.jobs.running import is_suspended, restored, started, suspended
-from bayplan.dialects.jobs.starting import Injected, InjectionConflict, add
+from bayplan.dialects.jobs.start_stop import is_suspended, restored, started, suspended
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.jobs.pod_sets import pod_sets
 from bayplan.dialects.kueue.jobs.writes import difference

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayplan.backends.conversion import convert
-from bayplan.backends.definitions import definitions
+from bayplan.backends.crds import definitions
 from bayplan.backends.embedded.schema.structural import walker
 from bayplan.dialects.kueue.conversion.versions import CONVERSIONS
 from tests.properties.structural_objects import values

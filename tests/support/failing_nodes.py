@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bayplan.backends.definitions import define
+from bayplan.backends.crds import define
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kube.fields.times import timestamp

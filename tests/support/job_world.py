@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from bayplan.assembly.in_process_webhooks import register_webhooks
-from bayplan.backends.definitions import DEFINITIONS, define
+from bayplan.backends.crds import DEFINITIONS, define
 from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.fake_controllers.controller_manager import (
@@ -15,10 +15,10 @@ from bayplan.backends.fake_controllers.controller_manager import (
     FakeController,
     FakeControllerManager,
 )
-from bayplan.backends.fake_controllers.definitions import foreign_crds, schemaless_crd
+from bayplan.backends.fake_controllers.crds import foreign_crds, schemaless_crd
 from bayplan.backends.fake_controllers.manifests import GPU, RACK, node, topology
 from bayplan.dialects.api import Kind
-from bayplan.dialects.jobs.running import resource
+from bayplan.dialects.jobs.start_stop import resource
 from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.model.node import HOSTNAME

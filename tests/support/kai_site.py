@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bayplan.backends.definitions import DEFINITIONS, define
+from bayplan.backends.crds import DEFINITIONS, define
 from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
-from bayplan.backends.fake_controllers.definitions import schemaless_crd
+from bayplan.backends.fake_controllers.crds import schemaless_crd
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.api.names import POD_GROUP, POD_GROUP_NAME, QUEUE, SUB_GROUP_NAME, TOPOLOGY
 from bayplan.dialects.kai.grouper.owner_kinds import OWNER_KINDS

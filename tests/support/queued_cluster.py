@@ -16,7 +16,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from bayplan.backends.definitions import define
+from bayplan.backends.crds import define
 from bayplan.backends.embedded.http.server import ApiServer
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.cli.commands.main import main

@@ -19,7 +19,7 @@ from bayplan.backends.fake_controllers.objects import (
     phase_of,
 )
 from bayplan.dialects.api import Write
-from bayplan.dialects.jobs.running import resource
+from bayplan.dialects.jobs.start_stop import resource
 from bayplan.dialects.kai.grouper.ray_and_grove import HEAD_GROUP
 from tests.support.job_world import LABELS, pod_template
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from bayplan.assembly.in_process_webhooks import register_webhooks
-from bayplan.backends.definitions import DEFINITIONS, definitions, is_of_groups
+from bayplan.backends.crds import DEFINITIONS, definitions, is_of_groups
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.fake_controllers.controller_manager import (
@@ -18,7 +18,7 @@ from bayplan.backends.fake_controllers.controller_manager import (
     FakeControllerManager,
     Reconcile,
 )
-from bayplan.backends.fake_controllers.definitions import schemaless_crd
+from bayplan.backends.fake_controllers.crds import schemaless_crd
 from bayplan.backends.fake_controllers.objects import (
     annotations_of,
     create,

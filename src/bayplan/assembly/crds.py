@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from bayplan.assembly.webhooks import SERVICE, registry
-from bayplan.backends.definitions import definitions
+from bayplan.backends.crds import definitions
 
 Object = dict[str, Any]
 

@@ -16,7 +16,7 @@ from bayplan import __version__
 from bayplan.assembly import manifests
 from bayplan.assembly.crds import converted
 from bayplan.assembly.install_settings import ALL_ROLES, DEFAULTS_ROLE, IMAGE, SERVED_ROLES, InstallSettings
-from bayplan.backends.definitions import is_of_groups
+from bayplan.backends.crds import is_of_groups
 from bayplan.configuration.settings import EMPTY
 
 PLACEHOLDERS = InstallSettings(

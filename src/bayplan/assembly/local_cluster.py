@@ -13,13 +13,13 @@ from typing import Any
 
 from bayplan.assembly.in_process_webhooks import register_webhooks
 from bayplan.assembly.install_settings import NAME, NAMESPACE
-from bayplan.backends.definitions import DEFINITIONS, define
+from bayplan.backends.crds import DEFINITIONS, define
 from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.embedded.http.kubeconfig_merge import Merged
 from bayplan.backends.embedded.http.server import ApiServer
 from bayplan.backends.fake_controllers.controller_manager import FakeControllerManager
-from bayplan.backends.fake_controllers.definitions import foreign_crds
+from bayplan.backends.fake_controllers.crds import foreign_crds
 from bayplan.backends.fake_controllers.manifests import Object, node, topology
 from bayplan.configuration.settings import DEFAULTS, Settings
 from bayplan.dialects.errors import ApiError

@@ -37,7 +37,7 @@ from bayplan.assembly.rbac import (
 from bayplan.assembly.replicas import account_objects, selector, service
 from bayplan.assembly.webhook_configurations import CONDITIONS, configurations
 from bayplan.assembly.webhooks import AUTHORITY_NAME, SECRET_NAME, SERVICE
-from bayplan.backends.definitions import definitions, is_of_groups
+from bayplan.backends.crds import definitions, is_of_groups
 from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
 
 __all__ = [

@@ -26,7 +26,7 @@ from bayplan.assembly.helm_chart import (
 )
 from bayplan.assembly.install_settings import DEFAULTS_ROLE, InstallSettings
 from bayplan.assembly.rbac import ROLES
-from bayplan.backends.definitions import is_of_groups
+from bayplan.backends.crds import is_of_groups
 from bayplan.configuration.settings import EMPTY
 from tests.support.missing_parts import lacking
 from tools.controlplane.build import build, find

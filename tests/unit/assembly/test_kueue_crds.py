@@ -8,7 +8,7 @@ import pytest
 
 from bayplan.assembly.in_process_webhooks import hooks
 from bayplan.assembly.webhooks import registry
-from bayplan.backends.definitions import define, definitions
+from bayplan.backends.crds import define, definitions
 from bayplan.backends.embedded.api.options import Options
 from bayplan.backends.embedded.api.status import StatusError
 from bayplan.backends.embedded.schema import cel

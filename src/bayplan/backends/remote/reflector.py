@@ -23,8 +23,8 @@ from bayplan.backends.remote.decoding import (
     line,
     version_of,
 )
-from bayplan.backends.remote.known import WatchCache, newer
 from bayplan.backends.remote.request import collection
+from bayplan.backends.remote.watch_cache import WatchCache, newer
 from bayplan.dialects.api import Event, Kind
 from bayplan.dialects.errors import (
     ApiError,

@@ -30,7 +30,7 @@ from bayplan.dialects.kueue.conversion.versions import CONVERSIONS
 from bayplan.dialects.kueue.decode import events
 from bayplan.dialects.kueue.fields.pod_sets import source
 from bayplan.dialects.kueue.names import api_kinds
-from bayplan.dialects.nrt import reading as zones
+from bayplan.dialects.nrt import decoder as zones
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref
 from bayplan.runtime.core.clock import Clock, SystemClock

@@ -8,6 +8,7 @@ from typing import Any
 
 from bayplan.dialects.jobs import status as job_status
 from bayplan.dialects.jobs.batch_jobs import job_parts, job_set_parts, train_job_parts
+from bayplan.dialects.jobs.injection import Injected
 from bayplan.dialects.jobs.part import COMPLETION_INDEX, JOB_INDEX, MAIN_POD_SET, Find, JobPart, find_nothing
 from bayplan.dialects.jobs.ray_jobs import (
     inject_ray_job,
@@ -25,7 +26,6 @@ from bayplan.dialects.jobs.serving_jobs import (
     stateful_set_parts,
 )
 from bayplan.dialects.jobs.spark_jobs import inject_spark, restore_spark, spark_parts
-from bayplan.dialects.jobs.starting import Injected
 from bayplan.dialects.jobs.train_runtime import inject_train_job, restore_train_job
 from bayplan.dialects.jobs.training_jobs import MPI_SPECS, mpi_parts, replica_parts
 from bayplan.dialects.jobs.wrapped_jobs import parts_by_component, set_pod_set_infos, wrapped_parts

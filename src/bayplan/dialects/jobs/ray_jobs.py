@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from bayplan.dialects.jobs.injection import Injected, InjectionConflict, add, restore
 from bayplan.dialects.jobs.part import HEAD, SUBMITTER, Find, JobPart
-from bayplan.dialects.jobs.starting import Injected, InjectionConflict, add, restore
 from bayplan.dialects.kube.fields.reader import INT32_MAX, Field
 
 SUBMIT_BY_JOB = "K8sJobMode"

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from bayplan.dialects.jobs.injection import Injected, InjectionConflict, add
 from bayplan.dialects.jobs.part import Find, JobPart
-from bayplan.dialects.jobs.starting import Injected, InjectionConflict, add
 from bayplan.dialects.kube.fields.reader import Field
 
 DRIVER, EXECUTOR = "driver", "executor"

@@ -6,8 +6,8 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
+from bayplan.dialects.jobs.injection import Injected
 from bayplan.dialects.jobs.part import Find
-from bayplan.dialects.jobs.starting import Injected
 from bayplan.dialects.kube.fields.reader import Field
 
 ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"

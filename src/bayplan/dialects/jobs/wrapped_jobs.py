@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from bayplan.dialects.jobs.injection import Injected, InjectionConflict
 from bayplan.dialects.jobs.part import JobPart
-from bayplan.dialects.jobs.starting import Injected, InjectionConflict
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.model.whole_numbers import INT32_MAX, whole_number
 

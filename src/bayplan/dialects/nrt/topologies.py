@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from bayplan.dialects.kube.fields.quantity import amount
 from bayplan.dialects.nrt import fingerprint as prints
-from bayplan.dialects.nrt.seating import METADATA, vector_of, zone_assignment
+from bayplan.dialects.nrt.numa_placement import METADATA, vector_of, zone_assignment
 from bayplan.dialects.nrt.wire import Attribute, NodeTopologyWire, Quantity, ZoneResourceWire, ZoneWire
 from bayplan.model.node import ROOM_MAX
 from bayplan.model.numa import (

@@ -8,7 +8,7 @@ from random import Random
 
 from bayplan.backends.fake_controllers.manifests import NAMESPACE, Object
 from bayplan.dialects.api import Kind
-from bayplan.dialects.jobs.running import resource
+from bayplan.dialects.jobs.start_stop import resource
 from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
 
 Generate = Callable[[str, float], None]

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from bayplan.backends.definitions import DEFINITIONS, define
+from bayplan.backends.crds import DEFINITIONS, define
 from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.kinds.gangs import FULL_GANG_API, GangApi
 from bayplan.backends.embedded.storage.store import Store
-from bayplan.backends.fake_controllers.definitions import foreign_crds
+from bayplan.backends.fake_controllers.crds import foreign_crds
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND
 from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.dialects.kueue.names import api_kinds

@@ -13,7 +13,7 @@ from bayplan.backends.embedded.storage.store import Store
 from bayplan.backends.fake_controllers.manifests import NAMESPACE, Object
 from bayplan.backends.fake_controllers.objects import OVER, is_terminating, phase_of
 from bayplan.dialects.api import Kind
-from bayplan.dialects.jobs.running import resource
+from bayplan.dialects.jobs.start_stop import resource
 from bayplan.dialects.kube.fields.times import timestamp
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.status.conditions import FINISHED, is_true

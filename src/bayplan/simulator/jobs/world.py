@@ -8,7 +8,7 @@ from typing import Any
 
 from bayplan.backends.fake_controllers.manifests import BLOCK, GPU, NAMESPACE, RACK, Object, node
 from bayplan.dialects.api import Kind
-from bayplan.dialects.jobs.running import resource
+from bayplan.dialects.jobs.start_stop import resource
 from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.names.annotations import (

@@ -15,7 +15,7 @@ from bayplan.backends.embedded.storage.store import Store
 from bayplan.backends.fake_controllers.manifests import NAMESPACE, Object
 from bayplan.backends.fake_controllers.objects import OVER, is_terminating, phase_of
 from bayplan.dialects.api import Kind
-from bayplan.dialects.jobs.running import resource
+from bayplan.dialects.jobs.start_stop import resource
 from bayplan.simulator.core.arrivals import TimedObject
 from bayplan.simulator.core.checkers import pods_on_nodes, use_of, used_by
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS

@@ -9,7 +9,7 @@ from typing import Any
 
 from bayplan.backends.embedded.kinds.gangs import GangApi
 from bayplan.dialects.api import Kind
-from bayplan.dialects.jobs.running import resource
+from bayplan.dialects.jobs.start_stop import resource
 from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.model.plan import Bind, Plan
 from bayplan.model.pod import Pod

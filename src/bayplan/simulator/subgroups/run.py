@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from bayplan.backends.fake_controllers.manifests import NAMESPACE
-from bayplan.dialects.jobs.running import resource
+from bayplan.dialects.jobs.start_stop import resource
 from bayplan.dialects.kai.api import names, wire
 from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.model.gang import Ref

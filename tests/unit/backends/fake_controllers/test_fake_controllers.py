@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from bayplan.backends.definitions import DEFINITIONS
+from bayplan.backends.crds import DEFINITIONS
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.fake_controllers.controller_manager import OPERATORS, FakeControllerManager
-from bayplan.backends.fake_controllers.definitions import foreign_crds
+from bayplan.backends.fake_controllers.crds import foreign_crds
 from bayplan.backends.fake_controllers.manifests import job, node
 from bayplan.backends.fake_controllers.objects import (
     JOB_SETS,

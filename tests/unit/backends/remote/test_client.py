@@ -213,7 +213,7 @@ def test_reading_pauses_while_events_are_not_consumed(
 
 def test_a_bug_in_a_reflector_is_not_swallowed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     server.watches = [stream(added(thing("a", 2)))]
-    monkeypatch.setattr("bayplan.backends.remote.known.WatchCache.seen", lambda *_: 1 / 0)
+    monkeypatch.setattr("bayplan.backends.remote.watch_cache.WatchCache.seen", lambda *_: 1 / 0)
     with watching(server, THINGS) as seen, pytest.raises(ZeroDivisionError):
         seen.until(lambda: False)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bayplan.assembly.gang_api import gang_api_words, gang_versions
-from bayplan.backends.definitions import DEFINITIONS
+from bayplan.backends.crds import DEFINITIONS
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.gang_api.gates import GROUP, V1ALPHA1, V1ALPHA2, V1ALPHA3, V1BETA1
 from bayplan.dialects.nrt.wire import TOPOLOGIES

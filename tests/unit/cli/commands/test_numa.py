@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from bayplan.backends.definitions import DEFINITIONS
+from bayplan.backends.crds import DEFINITIONS
 from bayplan.backends.fake_controllers.manifests import job
 from bayplan.cli.commands.main import main
 from bayplan.dialects.nrt.wire import TOPOLOGIES

@@ -8,7 +8,7 @@ import pytest
 
 from bayplan.dialects.api import Verb
 from bayplan.dialects.jobs.kinds import parts
-from bayplan.dialects.jobs.running import status_reader
+from bayplan.dialects.jobs.start_stop import status_reader
 from bayplan.dialects.jobs.status import JobEnd
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.jobs.reconcile_job import JobContext, reconcile_job

@@ -11,7 +11,7 @@ from bayplan.dialects.kube.decode.numa_request import numa_request, qos_class_of
 from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.nrt.fingerprint import fingerprint_with, hash_of
 from bayplan.dialects.nrt.hints import ASSUMED_ZONES, hinted_zones, zone_hint
-from bayplan.dialects.nrt.seating import decoded_vector, encoded_vector, zone_assignment
+from bayplan.dialects.nrt.numa_placement import decoded_vector, encoded_vector, zone_assignment
 from bayplan.dialects.nrt.settings import numa_settings
 from bayplan.dialects.nrt.topologies import new_problems, node_zones
 from bayplan.dialects.nrt.wire import OLDER_TOPOLOGIES, TOPOLOGIES

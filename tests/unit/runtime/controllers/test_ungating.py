@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from bayplan.backends.definitions import DEFINITIONS, define
+from bayplan.backends.crds import DEFINITIONS, define
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.fake_controllers.controller_manager import FakeControllerManager
-from bayplan.backends.fake_controllers.definitions import foreign_crds
+from bayplan.backends.fake_controllers.crds import foreign_crds
 from bayplan.dialects.api import Ended, Event, Happened, Write, WriteOutcome
 from bayplan.dialects.kube.decode.wire import PODS_KIND, PodWire
 from bayplan.dialects.kube.fields.reader import Field

@@ -10,7 +10,7 @@ import pytest
 from bayplan.backends.embedded.api.status import StatusError
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.dialects.api import Kind
-from bayplan.dialects.jobs.running import resource
+from bayplan.dialects.jobs.start_stop import resource
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.runtime.webhooks.default_queues import DefaultQueues
 from tests.end_to_end.objects import eventually

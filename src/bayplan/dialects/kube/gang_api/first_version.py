@@ -12,7 +12,7 @@ from bayplan.dialects.kube.fields.name_rules import (
     subdomain_problems,
 )
 from bayplan.dialects.kube.fields.reader import FieldError, FieldErrorType
-from bayplan.dialects.kube.gang_api.shapes import TEMPLATES_MAX
+from bayplan.dialects.kube.gang_api.structures import TEMPLATES_MAX
 
 Object = Mapping[str, Any]
 

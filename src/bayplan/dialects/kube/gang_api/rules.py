@@ -8,7 +8,7 @@ from typing import Any
 
 from bayplan.dialects.kube.fields.name_rules import label_key_problems
 from bayplan.dialects.kube.fields.reader import FieldError, FieldErrorType
-from bayplan.dialects.kube.gang_api import shapes
+from bayplan.dialects.kube.gang_api import structures
 from bayplan.dialects.kube.gang_api.declared import CheckLocation, Structure, check
 from bayplan.dialects.kube.gang_api.first_version import check_first_workload
 from bayplan.dialects.kube.gang_api.gates import DEFAULT_GATES, V1ALPHA1, V1ALPHA2, V1ALPHA3, V1BETA1, Gates
@@ -16,11 +16,11 @@ from bayplan.dialects.kube.gang_api.gates import DEFAULT_GATES, V1ALPHA1, V1ALPH
 Object = Mapping[str, Any]
 
 STRUCTURES: Mapping[tuple[str, str], Structure] = {
-    (V1ALPHA2, "Workload"): shapes.WORKLOAD_2,
-    (V1ALPHA2, "PodGroup"): shapes.POD_GROUP_2,
-    (V1BETA1, "Workload"): shapes.WORKLOAD_3,
-    (V1BETA1, "PodGroup"): shapes.POD_GROUP_3,
-    (V1ALPHA3, "CompositePodGroup"): shapes.COMPOSITE_3,
+    (V1ALPHA2, "Workload"): structures.WORKLOAD_2,
+    (V1ALPHA2, "PodGroup"): structures.POD_GROUP_2,
+    (V1BETA1, "Workload"): structures.WORKLOAD_3,
+    (V1BETA1, "PodGroup"): structures.POD_GROUP_3,
+    (V1ALPHA3, "CompositePodGroup"): structures.COMPOSITE_3,
 }
 """The structure of specs by version and kind."""
 
@@ -66,7 +66,7 @@ def status_errors(new: Object, old: Object | None, gates: Gates = DEFAULT_GATES)
             )
     before = None if old is None else old.get("status") or {}
     return field_errors + list(
-        check(shapes.STATUS, status, before, CheckLocation("status", gates, old is not None))
+        check(structures.STATUS, status, before, CheckLocation("status", gates, old is not None))
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from bayplan.dialects.jobs.kinds import Find, parts
 from bayplan.dialects.jobs.ray_jobs import own_cluster
-from bayplan.dialects.jobs.running import status_reader
+from bayplan.dialects.jobs.start_stop import status_reader
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.jobs import status as job_statuses
 from bayplan.dialects.kueue.jobs.matching import matches

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayplan.dialects.api import Write
-from bayplan.dialects.jobs.soundness import flaws
+from bayplan.dialects.jobs.validation import flaws
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.job_rules import prebuilt_name
 from bayplan.dialects.kueue.jobs.pod_group import group_workload

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bayplan.dialects.jobs.starting import Injected, InjectionConflict
+from bayplan.dialects.jobs.injection import Injected, InjectionConflict
 from bayplan.dialects.kube.fields.name_rules import label_value_problems
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.assignment_decode import decode_assignment

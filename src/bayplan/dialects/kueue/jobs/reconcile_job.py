@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bayplan.dialects.jobs.injection import InjectionConflict
 from bayplan.dialects.jobs.kinds import Find, parts
 from bayplan.dialects.jobs.part import find_nothing
-from bayplan.dialects.jobs.running import is_suspendable, resource, status_reader, suspended
-from bayplan.dialects.jobs.soundness import flaws
-from bayplan.dialects.jobs.starting import InjectionConflict
+from bayplan.dialects.jobs.start_stop import is_suspendable, resource, status_reader, suspended
+from bayplan.dialects.jobs.validation import flaws
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.job_rules import prebuilt_name
 from bayplan.dialects.kueue.jobs import status as job_statuses

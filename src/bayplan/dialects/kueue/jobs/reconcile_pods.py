@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayplan.dialects.api import Kind
-from bayplan.dialects.jobs.starting import Injected, InjectionConflict, add
+from bayplan.dialects.jobs.injection import Injected, InjectionConflict, add
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kube.fields.times import seconds, timestamp
 from bayplan.dialects.kueue.fields.job_rules import SCHEDULING_GATE, prebuilt_name

@@ -9,7 +9,7 @@ from typing import Any
 from bayplan.dialects.api import Verb, Write
 from bayplan.dialects.jobs.kinds import copies
 from bayplan.dialects.jobs.serving_jobs import GROUPS_MAX
-from bayplan.dialects.jobs.soundness import flaws
+from bayplan.dialects.jobs.validation import flaws
 from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.jobs import status as job_statuses

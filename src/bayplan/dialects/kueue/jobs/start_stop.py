@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from bayplan.dialects.jobs.kinds import Find
-from bayplan.dialects.jobs.running import (
+from bayplan.dialects.jobs.start_stop import (
     is_suspendable,
     is_suspended,
     prepared,

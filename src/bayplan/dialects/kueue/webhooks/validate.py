@@ -8,7 +8,7 @@ from typing import Any
 
 from bayplan.dialects.jobs.kinds import KINDS, Find, is_known
 from bayplan.dialects.jobs.part import find_nothing
-from bayplan.dialects.jobs.soundness import note_flaws
+from bayplan.dialects.jobs.validation import note_flaws
 from bayplan.dialects.kube.fields.reader import Field, FieldError
 from bayplan.dialects.kueue.fields.job_gang import job_gang
 from bayplan.dialects.kueue.fields.job_rules import check_job, check_job_update

@@ -16,7 +16,7 @@ from bayplan.dialects.kueue.status import decisions
 from bayplan.dialects.kueue.status import events as notices
 from bayplan.dialects.kueue.status.conditions import QUOTA_RESERVED, condition_of, is_true
 from bayplan.dialects.kueue.status.reconcile import requeue_at, should_deactivate
-from bayplan.dialects.nrt import reading as zones
+from bayplan.dialects.nrt import decoder as zones
 from bayplan.model.admission_rejection import AdmissionReason
 from bayplan.model.assignment import Path
 from bayplan.model.change import Change
@@ -42,8 +42,8 @@ from bayplan.state.admission.queues import BACKOFF_FIRST, BACKOFF_MAX, NEVER, Qu
 from bayplan.state.admission.snapshot import AdmissionSnapshot
 from bayplan.state.admission.state import AdmissionState
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
+from bayplan.state.reports.in_flight import admissions_in_flight
 from bayplan.state.reports.queries import holders
-from bayplan.state.reports.under_way import admissions_in_flight
 
 Key = tuple[str, str]
 Object = dict[str, Any]

@@ -8,7 +8,7 @@ from typing import Any
 
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.jobs.kinds import KINDS
-from bayplan.dialects.jobs.running import resource
+from bayplan.dialects.jobs.start_stop import resource
 from bayplan.dialects.kube.decode.wire import PODS_KIND, PodWire
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.job_rules import prebuilt_name

@@ -20,7 +20,7 @@ from bayplan.dialects.kube.gang.objects import COMPOSITE, POD_GROUP
 from bayplan.dialects.kube.gang.objects import DIALECT as GANG
 from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.dialects.kueue.status.misfit_messages import misfit_message
-from bayplan.dialects.nrt import reading as zones
+from bayplan.dialects.nrt import decoder as zones
 from bayplan.model.change import Change, GangSpecLost, GangSpecSeen, PodLost, PodSeen
 from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.numa import NumaStalenessPolicy
@@ -42,7 +42,7 @@ from bayplan.runtime.core.containment import UNCONTAINED, Containment
 from bayplan.runtime.core.controller import NOTHING_UNREAD, DecisionFault, Settled, UnreadObjects
 from bayplan.scheduling.binding.cycle import decide_gangs
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
-from bayplan.state.reports.under_way import scheduling_in_flight
+from bayplan.state.reports.in_flight import scheduling_in_flight
 from bayplan.state.scheduling.snapshot import SchedulingSnapshot
 from bayplan.state.scheduling.state import SchedulingState
 

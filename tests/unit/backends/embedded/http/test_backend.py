@@ -8,7 +8,7 @@ import time
 import pytest
 from msgspec import Struct
 
-from bayplan.backends.definitions import DEFINITIONS
+from bayplan.backends.crds import DEFINITIONS
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write

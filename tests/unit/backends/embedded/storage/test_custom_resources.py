@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.backends.definitions import DEFINITIONS
+from bayplan.backends.crds import DEFINITIONS
 from bayplan.backends.embedded.api.admission_hooks import DELETE, Hook, HookResponse, Review
 from bayplan.backends.embedded.api.options import Options
 from bayplan.backends.embedded.schema import cel

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.backends.definitions import define, definitions
+from bayplan.backends.crds import define, definitions
 from bayplan.backends.embedded.api.status import StatusError
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.backends.embedded.tables.rendering import table

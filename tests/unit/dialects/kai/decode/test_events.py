@@ -6,7 +6,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from bayplan.backends.definitions import define
+from bayplan.backends.crds import define
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.cli.commands.replay import replay
 from bayplan.dialects.kai.api import queues, wire

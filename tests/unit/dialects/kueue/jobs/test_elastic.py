@@ -10,7 +10,7 @@ import pytest
 
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.fake_controllers.manifests import GPU
-from bayplan.dialects.jobs.running import resource
+from bayplan.dialects.jobs.start_stop import resource
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.state.admission.usage import usage_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.dialects.jobs.running import resource
+from bayplan.dialects.jobs.start_stop import resource
 from bayplan.dialects.kueue.names import api_kinds
 from tests.support.job_world import JobWorld, Object, job, phases, running
 from tests.support.ray_controllers import OPERATORS, ray_cluster, ray_job

@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from bayplan.backends.definitions import define
+from bayplan.backends.crds import define
 from bayplan.backends.embedded.api.options import Options
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.dialects.kube.fields.reader import Field

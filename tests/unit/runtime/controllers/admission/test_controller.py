@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bayplan.backends.definitions import define
+from bayplan.backends.crds import define
 from bayplan.backends.embedded.api.status import StatusError
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.dialects.api import Ended, Kind, Write, WriteOutcome

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bayplan.backends.definitions import DEFINITIONS, define
+from bayplan.backends.crds import DEFINITIONS, define
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.dialects.kube.fields.reader import Field

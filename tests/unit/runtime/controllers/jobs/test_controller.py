@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from bayplan.backends.definitions import DEFINITIONS
+from bayplan.backends.crds import DEFINITIONS
 from bayplan.backends.embedded.api.options import Deletion
-from bayplan.backends.fake_controllers.definitions import schemaless_crd as definition
+from bayplan.backends.fake_controllers.crds import schemaless_crd as definition
 from bayplan.dialects.api import Ended, Write, WriteOutcome
-from bayplan.dialects.jobs.running import resource
+from bayplan.dialects.jobs.start_stop import resource
 from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.runtime.controllers.jobs.controller import JobWriteTag

@@ -10,7 +10,7 @@ from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.api.status import StatusError
 from bayplan.backends.fake_controllers.manifests import GPU
 from bayplan.dialects.api import Event, Happened
-from bayplan.dialects.jobs.running import resource
+from bayplan.dialects.jobs.start_stop import resource
 from bayplan.dialects.kube.decode.wire import PODS_KIND, Metadata, PodWire
 from bayplan.dialects.kueue.jobs.events import invalid_job_event
 from bayplan.dialects.kueue.jobs.reconcile_job import JobContext

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from bayplan.backends.definitions import DEFINITIONS
+from bayplan.backends.crds import DEFINITIONS
 from bayplan.backends.embedded.api.options import Deletion
-from bayplan.backends.fake_controllers.definitions import schemaless_crd
+from bayplan.backends.fake_controllers.crds import schemaless_crd
 from bayplan.dialects.api import Ended, Event, Happened, WriteOutcome
 from bayplan.dialects.kai.api.names import (
     POD_GROUP,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bayplan.backends.definitions import DEFINITIONS
+from bayplan.backends.crds import DEFINITIONS
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
-from bayplan.backends.fake_controllers.definitions import schemaless_crd
+from bayplan.backends.fake_controllers.crds import schemaless_crd
 from bayplan.dialects.api import Event, Happened, Kind, Verb
 from bayplan.dialects.kai.api.names import (
     POD_GROUP,

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from bayplan.backends.definitions import DEFINITIONS
+from bayplan.backends.crds import DEFINITIONS
 from bayplan.backends.embedded.api.options import Deletion
-from bayplan.backends.fake_controllers.definitions import provisioning_requests
+from bayplan.backends.fake_controllers.crds import provisioning_requests
 from bayplan.dialects.api import Ended, Kind, WriteOutcome
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.assignment_decode import decode_assignment

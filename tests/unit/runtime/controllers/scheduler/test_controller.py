@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from bayplan.backends.definitions import define
+from bayplan.backends.crds import define
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http.backend import EmbeddedBackend

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.backends.definitions import DEFINITIONS, define
+from bayplan.backends.crds import DEFINITIONS, define
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.fake_controllers.controller_manager import FakeControllerManager
@@ -14,7 +14,7 @@ from bayplan.backends.fake_controllers.manifests import job
 from bayplan.dialects.kube.gang_api.gates import V1ALPHA2
 from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.dialects.nrt.fingerprint import ATTRIBUTE, fingerprint_with
-from bayplan.dialects.nrt.seating import HEAD, METADATA, VECTOR, encoded_vector
+from bayplan.dialects.nrt.numa_placement import HEAD, METADATA, VECTOR, encoded_vector
 from bayplan.dialects.nrt.wire import OLDER_TOPOLOGIES, TOPOLOGIES
 from bayplan.model.numa import NumaStalenessPolicy, OverReserve
 from bayplan.model.profile import NodeChoice, Profile

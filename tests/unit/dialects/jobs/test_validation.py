@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from bayplan.backends.definitions import DEFINITIONS, define
+from bayplan.backends.crds import DEFINITIONS, define
 from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
-from bayplan.backends.fake_controllers.definitions import schemaless_crd
+from bayplan.backends.fake_controllers.crds import schemaless_crd
 from bayplan.dialects.jobs.kinds import KINDS
-from bayplan.dialects.jobs.running import resource
-from bayplan.dialects.jobs.soundness import DEPTH_MAX, flaws
+from bayplan.dialects.jobs.start_stop import resource
+from bayplan.dialects.jobs.validation import DEPTH_MAX, flaws
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.webhooks.validate import errors
 from bayplan.runtime.controllers.jobs.controller import JobsController

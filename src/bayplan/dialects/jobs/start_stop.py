@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from bayplan.dialects.api import Kind
+from bayplan.dialects.jobs.injection import Injected, InjectionConflict, add, restore
 from bayplan.dialects.jobs.kinds import KINDS, Find, JobPart, parts
 from bayplan.dialects.jobs.part import find_nothing
-from bayplan.dialects.jobs.starting import Injected, InjectionConflict, add, restore
 from bayplan.dialects.jobs.status import JobStatusReader
 from bayplan.dialects.kube.fields.reader import Field
 

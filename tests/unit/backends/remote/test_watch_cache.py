@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw, Struct
 
-from bayplan.backends.remote import known as known_module
+from bayplan.backends.remote import watch_cache as known_module
 from bayplan.backends.remote.decoding import TOO_DEEP, LineReader, Wire, key_of, line, version_of
-from bayplan.backends.remote.known import WatchCache, newer
+from bayplan.backends.remote.watch_cache import WatchCache, newer
 from bayplan.dialects.api import Event, Happened, Kind
 from tests.support.remote_server import DICTS, THINGS, Thing, thing
 
