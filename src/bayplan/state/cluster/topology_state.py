@@ -206,6 +206,11 @@ class TopologyState:
             self._held = None if self._held is None else self._held.copy()
             self._shared = False
 
+    def own_rows(self) -> None:
+        """After this state was copied: an array of nodes of its own, as `upsert` changes it in place."""
+        nodes = self._tree.nodes.copy()
+        self._tree, self._table = replace(self._tree, nodes=nodes), replace(self._table, nodes=nodes)
+
     def path_of(self, node: Node | None) -> Path | None:
         """The domain path of a node, or None if it lacks a level."""
         if node is None:
