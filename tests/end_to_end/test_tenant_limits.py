@@ -183,9 +183,9 @@ def test_a_status_cannot_be_written_by_way_of_a_conversion(site: Site) -> None:
     when = {"reason": "x", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     admitted = [{"type": kind, "status": "True", **when} for kind in ("QuotaReserved", "Admitted")]
     note = [
-        {"path": ["status", "conditions"], "was": admitted},
-        {"path": ["spec", "preemptionGates"], "was": 7},
-        {"path": ["spec", "active"], "was": "text"},
+        {"path": ["status", "conditions"], "original": admitted},
+        {"path": ["spec", "preemptionGates"], "original": 7},
+        {"path": ["spec", "active"], "original": "text"},
     ]
     forged = space(
         "kueue.x-k8s.io/v1beta1", "Workload", "forged", spec={"podSets": [part], "queueName": "default"}

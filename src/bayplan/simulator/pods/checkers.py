@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bayplan.backends.embedded.api.selectors import selector_matcher
-from bayplan.backends.fake_controllers.objects import is_leaving
+from bayplan.backends.fake_controllers.objects import is_terminating
 from bayplan.model.plan import Plan, PreemptPod
 from bayplan.simulator.core.checkers import check_localities, over_committed, pods_on_nodes
 from bayplan.simulator.pods.gang_view import (
@@ -136,7 +136,7 @@ class PodChecker:
                 yield f"{victim_gang.name} is preempted as a whole, but {remaining} would stay without {name}"
 
     def _remains(self, pod: Object) -> bool:
-        return not is_leaving(pod) and pod["metadata"]["uid"] not in self.preempted
+        return not is_terminating(pod) and pod["metadata"]["uid"] not in self.preempted
 
     def check_useful_preemptions(self, partial_since: float) -> Iterator[str]:
         """Preemptions after that time whose preemptor got no node.

@@ -5,6 +5,7 @@ Frozen values are shared: they never change. Everything else is copied: containe
 
 from __future__ import annotations
 
+from collections import deque
 from enum import Enum
 from types import MethodType
 from typing import Any
@@ -16,12 +17,12 @@ from bayplan.state.admission.state import AdmissionState
 
 def fork(state: AdmissionState) -> AdmissionState:
     """The copy of a state. An object that occurs several times in it is one object in the copy."""
-    for cluster in state.holdings.clusters.values():
+    for cluster in state.usage.topologies.values():
         cluster.settle()  # once for both
     copied: AdmissionState = _Copies().of(state)
-    for cluster in copied.holdings.clusters.values():
+    for cluster in copied.usage.topologies.values():
         cluster.own_rows()
-    copied.zones.layouts.clear()  # they read reports in the original
+    copied.numa.layouts.clear()  # they read reports in the original
     return copied
 
 
@@ -45,6 +46,7 @@ class _Copies:
 
     def _copy(self, value: Any) -> None:
         """Register the copy before its parts: they may refer to it."""
+        made: Any
         match value:
             case tuple():
                 parts = tuple(map(self.of, value))
@@ -58,18 +60,18 @@ class _Copies:
                 made = self._made[id(value)] = value.copy()
                 for key, part in value.items():
                     made[key] = self.of(part)
-            case list():
-                self._made[id(value)] = made = []
+            case list() | deque():
+                made = self._made[id(value)] = type(value)()
                 made.extend(map(self.of, value))
             case _:
-                self._made[id(value)] = made = object.__new__(type(value))
+                made = self._made[id(value)] = object.__new__(type(value))
                 for name in _attributes(value):
                     object.__setattr__(made, name, self.of(getattr(value, name)))
 
 
 def _is_shared(kind: type) -> bool:
     """Frozen values, and whatever is neither a container nor an object of ours: numbers, text, functions."""
-    if issubclass(kind, tuple | dict | list | set | np.ndarray | MethodType):
+    if issubclass(kind, tuple | dict | list | deque | set | np.ndarray | MethodType):
         return hasattr(kind, "_fields")
     parameters = getattr(kind, "__dataclass_params__", None)
     ours = kind.__module__.startswith("bayplan.")

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from bayplan.dialects.api import Event, Happened
-from bayplan.dialects.kube.decode.numa_request import pod_zone_wants
+from bayplan.dialects.kube.decode.numa_request import pod_numa_request
 from bayplan.dialects.kube.decode.wire import NodeWire, PodWire, node_of, pod_amounts
 from bayplan.dialects.kube.fields.reader import Field
-from bayplan.dialects.kueue.decode.workloads import PLAIN, Counting, demand, is_finished
+from bayplan.dialects.kueue.decode.workloads import NO_TRANSFORMATIONS, Counting, decode_workload, is_finished
 from bayplan.dialects.kueue.fields import queues
 from bayplan.dialects.kueue.fields.pod_sets import source
 from bayplan.dialects.kueue.fields.topology_and_flavor import flavor, topology
@@ -55,7 +55,9 @@ WAITING = (None, "", "Pending")
 POD_SPECS_MAX = 1024  # cache entries
 
 
-def decode(event: Event, counting: Counting = PLAIN, *, protects: bool = False) -> Iterator[Change]:
+def decode(
+    event: Event, counting: Counting = NO_TRANSFORMATIONS, *, protects: bool = False
+) -> Iterator[Change]:
     """The changes of the admission state that an event causes. An invalid object causes none.
 
     With `protects`, ClusterQueues that still lack the finalizer are marked as unprotected.
@@ -94,11 +96,11 @@ def _pod(wire: PodWire, gone: bool) -> Iterator[Change]:
                 uid=meta.uid,
                 amounts=pod_amounts(wire.spec),
                 node=node,
-                over=wire.status.phase in OVER,
+                finished=wire.status.phase in OVER,
                 gang=Ref("kueue", KIND, key.namespace, named) if named else None,
                 pod_set=(meta.labels or {}).get(POD_SET, "") if named else "",
-                wants=_pod_spec(pod_zone_wants(wire.spec, wire.status.qos_class)),
-                up=bool(wire.spec.node_name) and wire.status.phase not in WAITING,
+                spec=_pod_spec(pod_numa_request(wire.spec, wire.status.qos_class)),
+                was_started=bool(wire.spec.node_name) and wire.status.phase not in WAITING,
             )
         )
 
@@ -119,7 +121,7 @@ def _workload(workload: Field, gone: bool, counting: Counting) -> Iterator[Chang
     if gone or is_finished(workload):
         yield QueuedGangLost(source(workload, "Workload"))
         return
-    queued_gang = demand(workload, counting)
+    queued_gang = decode_workload(workload, counting)
     if not workload.errors:
         yield QueuedGangSeen(queued_gang)
 
