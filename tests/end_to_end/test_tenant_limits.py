@@ -271,7 +271,7 @@ def test_our_account_cannot_change_what_a_job_runs(site: Site, spec: Object) -> 
     if refusal(site, "get", "job", "steady", "-n", SPACE):
         create(site, job("steady"))
     told = tried(site, ACCOUNT, "steady", {"spec": spec}, "job")
-    assert "bayplan may change only what holds a Job back" in told or "field is immutable" in told
+    assert "bayplan may change only the suspend flag of a Job" in told or "field is immutable" in told
 
 
 def test_our_account_can_start_a_job(site: Site) -> None:

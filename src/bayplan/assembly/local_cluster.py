@@ -133,7 +133,7 @@ class LocalCluster:
             one_by_one={DEFAULT_SCHEDULER} - settings.profiles.keys(),
         )
         self.admission = AdmissionController(
-            settings.profile, settings.resources, zone_care=settings.numa_staleness
+            settings.profile, settings.resources, numa_policy=settings.numa_staleness
         )
         jobs = JobsController(settings.pods_ready_policy, settings.feature_switches)
         ungating = UngatingController(settings.ungating.batch_seconds)

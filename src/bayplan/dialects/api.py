@@ -79,7 +79,7 @@ class Verb(StrEnum):
 class Write:
     """A change of one object, with its preconditions.
 
-    Writes to one object, or with the same `line`, are made in the order submitted; all others concurrently.
+    Writes to one object, or with the same `order_key`, are made in the order submitted; others concurrently.
     """
 
     verb: Verb

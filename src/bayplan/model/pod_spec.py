@@ -126,8 +126,8 @@ class ClaimUse:
 class PodSignature:
     """All that decides on which nodes a pod fits, and their scores. Equal signatures share one result.
 
-    `amounts` is the effective request, its own slot included; `weighs` is CPU and memory for scoring, where
-    a container without requests counts with a small default.
+    `amounts` is the effective request, its own slot included; `score_requests` is CPU and memory for
+    scoring, where a container without requests counts with a small default.
     """
 
     namespace: str = ""

@@ -95,7 +95,7 @@ class QuotaRequest:
 
 @dataclass(frozen=True, slots=True)
 class QueuedGang:
-    """A gang in a queue with its admission status. `asks` are in the order of the gang's pod sets."""
+    """A gang in a queue with its admission status. `requests` are in the order of the gang's pod sets."""
 
     gang: Gang
     requests: tuple[QuotaRequest, ...]

@@ -53,8 +53,8 @@ class Replaying:
 
     def __init__(self, settings: Settings) -> None:
         controllers: tuple[Controller, ...] = (
-            SchedulerController(profiles=settings.profiles, zone_care=settings.numa_staleness),
-            AdmissionController(settings.profile, zone_care=settings.numa_staleness),
+            SchedulerController(profiles=settings.profiles, numa_policy=settings.numa_staleness),
+            AdmissionController(settings.profile, numa_policy=settings.numa_staleness),
             ProvisioningController(),
             UngatingController(),
             JobsController(),

@@ -75,7 +75,7 @@ class Scheduled:
 def read_scheduled(live: Live) -> Scheduled:
     """List everything that the scheduler watches and apply it. Kinds that the cluster lacks are skipped."""
     scheduled = Scheduled(
-        SchedulerController(profiles=live.settings.profiles, zone_care=live.settings.numa_staleness)
+        SchedulerController(profiles=live.settings.profiles, numa_policy=live.settings.numa_staleness)
     )
     scheduled.controller.apply(_changes(live, scheduled))  # in one batch: nodes are indexed together
     return scheduled

@@ -44,7 +44,7 @@ def resource_score(node_snapshot: NodeSnapshot, weight: Ints, shape: PodSignatur
 
 
 def remaining_score(filter_input: FilterInput, shape: PodSignature, fitting: Bools) -> Ints:
-    """The part of the score that is not in `room_worth`."""
+    """The part of the score that is not in `resource_score`."""
     return weighted_sum(remaining_scores(filter_input, shape, fitting), len(fitting))
 
 

@@ -156,7 +156,7 @@ class NodeOverlay:
                 )
 
     def checkpoint(self) -> int:
-        """A checkpoint for `undo`."""
+        """A checkpoint for `rollback`."""
         return len(self.steps)
 
     def rollback(self, mark: int) -> None:

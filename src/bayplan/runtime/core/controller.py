@@ -62,7 +62,7 @@ class DecisionFault:
 
 
 class Controller(Protocol):
-    """One controller of Bayplan. `look` takes the snapshot that `decide` reads; the rest surrounds it."""
+    """One controller of Bayplan. `decide` reads what `snapshot` took; the rest surrounds it."""
 
     name: str
     kinds: tuple[Kind, ...]
@@ -72,6 +72,9 @@ class Controller(Protocol):
 
     def decode(self, event: Event) -> Iterator[Change]:
         """The changes that an event means for this controller."""
+
+    def decode_usage(self, event: Event) -> Iterable[Change]:
+        """What an object uses in any case, if it could not be decoded as a whole."""
 
     def flush(self) -> Iterable[Change]:
         """Changes that follow from all events since the last call together."""
@@ -134,6 +137,9 @@ class Reconciler:
     has_state = False
     containment: Containment = UNCONTAINED
     unread: UnreadObjects = NOTHING_UNREAD
+
+    def decode_usage(self, event: Event) -> Iterable[Change]:
+        return ()
 
     def flush(self) -> Iterable[Change]:
         return ()

@@ -63,11 +63,17 @@ class EventIntake:
             self.quarantine.release(event)
 
     def _decode_usage(self, event: Event, changes: list[Change]) -> None:
-        if self.controller.has_state and isinstance(event.object, PodWire):
-            known = self.latest.get(("Pod", _pod_key(event)))
-            with self.containment.unit("decode", event.kind.kind, title(event.object)):
+        """What the object uses counts, unless more is known of it from before."""
+        if not self.controller.has_state:
+            return
+        with self.containment.unit("decode", event.kind.kind, title(event.object)):
+            if isinstance(event.object, PodWire):
+                known = self.latest.get(("Pod", _pod_key(event)))
                 least = usage_change(event, known if isinstance(known, PodSeen) else None)
                 changes += (least,) if least is not None else ()
+            else:
+                found = self.controller.decode_usage(event)
+                changes += [change for change in found if subject_of(change) not in self.latest]
 
     def _decode_loss(self, event: Event, now: float, changes: list[Change]) -> None:
         """A deleted object must not count any longer, even if it cannot be decoded."""

@@ -63,13 +63,13 @@ def is_single_pod(candidate: SchedulingCandidate) -> bool:
 
 def request_for(candidate: SchedulingCandidate) -> AttemptRequest:
     """A request for all pending pods that succeeds with as many as the minimum lacks."""
-    standing, spec = len(candidate.bound), candidate.spec
-    missing = spec.minimum - standing
+    bound, spec = len(candidate.bound), candidate.spec
+    missing = spec.minimum - bound
     if spec.has_minima and spec.tree is not None:
         missing = missing_in_gang(spec.tree, candidate.pending, candidate.bound)
         if spec.quorum:
             missing = pods_to_minimum(spec.tree, Counter(pod.pod_set for pod in candidate.bound)) or 0
-    return AttemptRequest(candidate, candidate.pending, standing, max(missing, 1))
+    return AttemptRequest(candidate, candidate.pending, bound, max(missing, 1))
 
 
 def request_for_rest(

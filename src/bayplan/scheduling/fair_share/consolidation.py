@@ -119,12 +119,12 @@ class Consolidation:
         """Rows for all of these pods of a gang, consistent with its pods that stay."""
         keys = {pod.key for pod in pods} | self.context.terminating.keys
         mine = (self.snapshot.pods.get(key) for key in self.snapshot.members.get(gang, ()) if key not in keys)
-        standing = tuple(pod for pod in mine if pod is not None and not pod.terminating)
+        bound = tuple(pod for pod in mine if pod is not None and not pod.terminating)
         waiting = tuple(
             replace(pod, node="") for pod in sorted(pods, key=lambda pod: (pod.pod_set, pod.rank))
         )
         spec = self.snapshot.specs[gang]
-        candidate = SchedulingCandidate(spec, waiting, standing, topology=spec.topology)
+        candidate = SchedulingCandidate(spec, waiting, bound, topology=spec.topology)
         checkpoint = self.overlay.checkpoint()
         request = replace(request_for(candidate), need=len(waiting))
         found = attempt(self.snapshot, self.overlay, request, self.context.profile)

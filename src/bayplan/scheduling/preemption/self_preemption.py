@@ -48,12 +48,12 @@ def surplus_pods(candidate: SchedulingCandidate, removed: Collection[PodKey]) ->
     return [pod for pod in found if pod.uses_capacity and not pod.terminating]
 
 
-def _surplus(pod_set: PodSet, standing: Sequence[Pod]) -> list[Pod]:
+def _surplus(pod_set: PodSet, bound: Sequence[Pod]) -> list[Pod]:
     """The pods of the highest ranks; pods in mandatory segments are never surplus."""
-    ordered = sorted(standing, key=lambda pod: (pod.rank, pod.created, pod.key.namespace, pod.key.name))
+    ordered = sorted(bound, key=lambda pod: (pod.rank, pod.created, pod.key.namespace, pod.key.name))
     if pod_set.segments:
-        bound = mandatory_ranks(pod_set)
-        return [pod for pod in ordered if pod.rank >= bound]
+        mandatory = mandatory_ranks(pod_set)
+        return [pod for pod in ordered if pod.rank >= mandatory]
     return ordered[pod_set.minimum :]
 
 

@@ -91,16 +91,16 @@ class PodChecker:
         Unless another actor deleted pods of it, or pods of it were preempted: then it is unknown whether it
         ever had its minimum.
         """
-        standing, key = len(view.bound_pods()), (view.name, view.uid)
-        if view.known and standing >= view.minimum:
+        bound, key = len(view.bound_pods()), (view.name, view.uid)
+        if view.known and bound >= view.minimum:
             self.had_minimum[key] = None
         holds = bool(pods_on_nodes(view.bound_pods()))  # finished pods hold no capacity
-        partial = holds and standing < view.minimum and view.pending_pods() and key not in self.had_minimum
+        partial = holds and bound < view.minimum and view.pending_pods() and key not in self.had_minimum
         if not partial or not view.known or view.name in disturbed or view.name in self.preempted_gangs:
             self.partial_since.pop(view.name, None)
         elif now - self.partial_since.setdefault(view.name, now) > self.heal_seconds + GRACE_SECONDS:
             seconds = now - self.partial_since[view.name]
-            yield f"{view.name} holds {standing} of {view.minimum} pods for {seconds:.0f} s"
+            yield f"{view.name} holds {bound} of {view.minimum} pods for {seconds:.0f} s"
 
     def restarted(self) -> None:
         """Forget since when gangs are partially bound, as the scheduler does when it restarts."""

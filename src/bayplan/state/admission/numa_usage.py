@@ -161,7 +161,9 @@ class NumaUsage:
             changed = sorted(new | {rows[name] for name in touched if name in rows})
             now = self._told(nodes, changed, pending_pods)
             columns = changed_rows(columns, now) if now else columns
-        totals = NumaStock(columns, lambda: self._whole(nodes), names, pending_pods, self.cache.seats)
+        totals = NumaStock(
+            columns, lambda: self._whole(nodes), names, pending_pods, self.cache.container_zones
+        )
         return _Layout(nodes, names, pending_pods, totals)
 
     def _told(

@@ -270,7 +270,7 @@ class NumaCache:
             columns,
             policy=self.policy,
             reports=self._zones,
-            container_zones=self.seats,
+            container_zones=self.container_zones,
             releases=self._releases,
         )
 
@@ -290,7 +290,7 @@ class NumaCache:
         self.touched.update(name for name in names if name not in known)
         return narrowed(columns, np.array([known.get(name, 0) for name in names], dtype=np.int64))
 
-    def seats(self, node: str) -> ContainerZones | None:
+    def container_zones(self, node: str) -> ContainerZones | None:
         """The zone of every pinned container of a node, if its report contains them."""
         if node not in self._seats:
             report = self.views.get(node, reports.EMPTY_VIEW).report

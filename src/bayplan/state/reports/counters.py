@@ -52,14 +52,14 @@ class QueueTotals:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Waiting:
+class _PendingCount:
     """How a pending gang was counted. It holds the entry, so that its identity stays unique."""
 
-    standing: QueueEntry
+    entry: QueueEntry
     queue: str
-    demand: QueuedGang
+    queued_gang: QueuedGang
     later: bool
-    told: Hashable
+    reason: Hashable
     shape: Hashable
 
 
@@ -74,7 +74,7 @@ class QueueCounters:
         self.queues: dict[str, QueueTotals] = {}
         self.namespace_queues: dict[tuple[str, str], QueueTotals] = {}
         self._holders: dict[int, GangUsage] = {}
-        self._waiting: dict[int, _Waiting] = {}
+        self._waiting: dict[int, _PendingCount] = {}
 
     def count(self, state: AdmissionState) -> None:
         """Update the totals."""
@@ -94,7 +94,7 @@ class QueueCounters:
             for name, pending in state.pending.queues.items()
             if pending.rejected and not pending.strict
         }
-        before, now = self._waiting, dict[int, _Waiting]()
+        before, now = self._waiting, dict[int, _PendingCount]()
         for queue_entry in state.pending.entries.values():
             place, queued, queue = queue_entry.state, queue_entry.queued_gang, queue_entry.queue
             later = place is QueueEntryState.BACKOFF
@@ -108,7 +108,9 @@ class QueueCounters:
             if entry is None or not _is_same(entry, queue_entry, later):
                 if entry is not None:
                     self._wait(entry, -1)
-                entry = _Waiting(queue_entry, queue, queued, later, queue_entry.reason, queue_entry.shape)
+                entry = _PendingCount(
+                    queue_entry, queue, queued, later, queue_entry.reason, queue_entry.shape
+                )
                 self._wait(entry, 1)
             now[id(queue_entry)] = entry
         for gone in before.values():
@@ -121,8 +123,8 @@ class QueueCounters:
         for totals in self._stocks(usage.queue, usage.queued_gang):
             _add_holder(totals, usage.queued_gang, usage.quota, sign)
 
-    def _wait(self, entry: _Waiting, sign: int) -> None:
-        for totals in self._stocks(entry.queue, entry.demand):
+    def _wait(self, entry: _PendingCount, sign: int) -> None:
+        for totals in self._stocks(entry.queue, entry.queued_gang):
             _add_waiting(totals, entry, sign)
 
     def _stocks(self, queue: str, queued: QueuedGang) -> tuple[QueueTotals, QueueTotals]:
@@ -143,11 +145,11 @@ def _sort_all(all_totals: dict[K, QueueTotals], refused: Mapping[str, Container[
             totals.split(refused)
 
 
-def _is_same(before: _Waiting, entry: QueueEntry, later: bool) -> bool:
+def _is_same(before: _PendingCount, entry: QueueEntry, later: bool) -> bool:
     return (
-        before.demand is entry.queued_gang
+        before.queued_gang is entry.queued_gang
         and before.later is later
-        and before.told is entry.reason
+        and before.reason is entry.reason
         and before.shape is entry.shape
         and before.queue == entry.queue
     )
@@ -167,11 +169,11 @@ def _add_holder(totals: QueueTotals, queued: QueuedGang, quota: Mapping[Cell, in
         totals.unplaced += sign
 
 
-def _add_waiting(totals: QueueTotals, entry: _Waiting, sign: int) -> None:
-    told = entry.told if isinstance(entry.told, AdmissionReason) else AdmissionReason.TO_BE_EVALUATED
-    _sum(totals.rejected, ((told, 1),), sign)
+def _add_waiting(totals: QueueTotals, entry: _PendingCount, sign: int) -> None:
+    reason = entry.reason if isinstance(entry.reason, AdmissionReason) else AdmissionReason.TO_BE_EVALUATED
+    _sum(totals.rejected, ((reason, 1),), sign)
     _sum(totals.pending, (((entry.queue, entry.later, entry.shape), 1),), sign)
-    for ask in entry.demand.requests:
+    for ask in entry.queued_gang.requests:
         _sum(totals.wanted, ((name, each * ask.count) for name, each in ask.per_pod.items()), sign)
 
 

@@ -31,7 +31,7 @@ REPORT_AGAIN_SECONDS = 10.0  # minimum interval between reports of changing numb
 class GangStateMachine:
     """Computes the state of each gang in the scheduling queue for the gangs that changes touched.
 
-    One gang at a time may have a backfill reservation of nodes (`kept`).
+    One gang at a time may have a backfill reservation of nodes (`reserved`).
     """
 
     def __init__(self, store: SchedulingStore, heal_seconds: float = 60.0) -> None:
@@ -99,7 +99,7 @@ class GangStateMachine:
         self._flush(self._now)
         yield from self.queue.entries.values()
 
-    # ── standing in line ───────────────────────────────────────────────────────────────────────────
+    # ── queue entries ───────────────────────────────────────────────────────────────────────────
 
     def _flush(self, now: float) -> None:
         """Recompute the touched gangs, and wake gangs that the noted events may help."""

@@ -51,11 +51,11 @@ class SchedulingStore:
     Nothing here reads a clock or does I/O. Snapshots share these dicts: no other part writes to them.
     """
 
-    def __init__(self, zone_care: NumaStalenessPolicy = DEFAULT_NUMA_POLICY) -> None:
+    def __init__(self, numa_policy: NumaStalenessPolicy = DEFAULT_NUMA_POLICY) -> None:
         self.index = PodIndex()
         self.nodes = NodeStore(self.index.slots)
         self.volumes = VolumeState()
-        self.numa = NumaCache(zone_care)
+        self.numa = NumaCache(numa_policy)
         self.fair = FairUsage()
         self.pods: dict[PodKey, Pod] = {}  # as in the API
         self.placed: dict[PodKey, Pod] = {}  # pods that use capacity, including assumed binds

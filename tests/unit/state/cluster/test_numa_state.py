@@ -170,7 +170,7 @@ def test_container_zones_are_recomputed_after_any_change() -> None:
         ground = result.snapshot(nodes)
         assert ground is not None
         number = ground.release_number("n", key, PINNED)
-        return result.seats("n"), list(ground.releases.numbers)[number]
+        return result.container_zones("n"), list(ground.releases.numbers)[number]
 
     seats, first = gift()
     assert seats == {("space", "a", "main"): 1}

@@ -9,7 +9,14 @@ from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.kube.decode.numa_request import pod_numa_request
 from bayplan.dialects.kube.decode.wire import NodeWire, PodWire, node_of, pod_amounts
 from bayplan.dialects.kube.fields.reader import Field
-from bayplan.dialects.kueue.decode.workloads import NO_TRANSFORMATIONS, Counting, decode_workload, is_finished
+from bayplan.dialects.kueue.decode.workloads import (
+    NO_TRANSFORMATIONS,
+    Counting,
+    admitted_gang,
+    decode_workload,
+    has_quota,
+    is_finished,
+)
 from bayplan.dialects.kueue.fields import queues
 from bayplan.dialects.kueue.fields.pod_sets import source
 from bayplan.dialects.kueue.fields.topology_and_flavor import flavor, topology
@@ -76,6 +83,14 @@ def decode(
             yield from _other_object(kind, Field(event.object), gone, protects)
 
 
+def decode_usage(event: Event) -> Iterator[Change]:
+    """The quota and the nodes that an admitted Workload holds, if nothing else of it can be decoded."""
+    if event.kind.kind == "Workload" and event.happened is Happened.SEEN:
+        queued_gang = admitted_gang(Field(event.object))
+        if queued_gang is not None:
+            yield QueuedGangSeen(queued_gang)
+
+
 def _node(node: NodeWire, gone: bool) -> Change:
     return NodeLost(node.metadata.name) if gone else NodeSeen(node_of(node))
 
@@ -124,6 +139,8 @@ def _workload(workload: Field, gone: bool, counting: Counting) -> Iterator[Chang
     queued_gang = decode_workload(workload, counting)
     if not workload.errors:
         yield QueuedGangSeen(queued_gang)
+    elif has_quota(workload):  # it must not count as absent
+        raise ValueError(f"a Workload with quota is invalid: {workload.errors[0]}")
 
 
 def _namespace(obj: Field) -> Change:

@@ -159,6 +159,36 @@ def is_finished(workload: Field) -> bool:
     return _is(_conditions(workload.at("status")).get("Finished"))
 
 
+def has_quota(workload: Field) -> bool:
+    """Whether quota is reserved for a Workload."""
+    return _is(_conditions(workload.at("status")).get("QuotaReserved"))
+
+
+def admitted_gang(workload: Field) -> QueuedGang | None:
+    """A Workload with quota by its admission alone: the least that is to be counted. None without quota."""
+    status = workload.at("status")
+    admission = _admission(status.at("admission"), Group("", (), 0)) if has_quota(workload) else None
+    if admission is None or is_finished(workload):
+        return None
+    requests = [
+        QuotaRequest(part.name, part.count, {each: part.usage[each] // part.count for each in part.usage})
+        for part in admission.pod_sets
+        if part.count > 0
+    ]
+    pod_sets = [PodSet(one.name, one.count, one.count, one.per_pod) for one in requests]
+    name, conditions = source(workload, KIND), _conditions(status)
+    queue, uid = Field(workload.value).at("spec", "queueName").text(), workload.at("metadata", "uid").text()
+    return QueuedGang(
+        gang=Gang(name, Group("", tuple(pod_sets), len(pod_sets)), queue, uid=uid),
+        requests=tuple(requests),
+        namespace_queue=(name.namespace, queue),
+        admission=admission,
+        reserved=_since(conditions.get("QuotaReserved")),
+        admitted=_is(conditions.get("Admitted")),
+        evicted=_is(conditions.get("Evicted")),
+    )
+
+
 def pod_sets_text(spec: Field) -> str:
     """The JSON text of the pod sets, equal for Workloads with equal requests."""
     value: Any = spec.at("podSets").value
@@ -298,7 +328,7 @@ def _counted(requests: Mapping[str, int], counting: Counting) -> dict[str, int]:
 
 
 def _multiplier(rule: Transformation, requests: Mapping[str, int]) -> Fraction:
-    """The multiplier of the outputs: the request for the resource `times`, in whole units."""
+    """The multiplier of the outputs: the request for the resource `multiply_by`, in whole units."""
     if rule.multiply_by not in requests:
         return Fraction(1)
     return Fraction(requests[rule.multiply_by], 1000 if rule.multiply_by == CPU else 1)

@@ -97,10 +97,10 @@ class AdmissionController:
     def __init__(
         self, profile: Profile | None = None, counting: Counting = NO_TRANSFORMATIONS,
         watch: Watcher | None = None,
-        zone_care: NumaStalenessPolicy = DEFAULT_NUMA_POLICY, *, tells: bool = False, shadow: bool = False,
+        numa_policy: NumaStalenessPolicy = DEFAULT_NUMA_POLICY, *, tells: bool = False, shadow: bool = False,
     ) -> None:  # fmt: skip
         self.profile, self.counting = profile or Profile(), counting
-        self.state = AdmissionState(zone_care)
+        self.state = AdmissionState(numa_policy)
         self.zones, self.tells = (
             zones.NumaReportDecoder(),
             tells,
@@ -129,6 +129,10 @@ class AdmissionController:
             self.queue_status.note(event)
             self.work_queue.put_all(self.queue_changes.concerns(event, self.workloads))
         return events.decode(event, self.counting, protects=self.protects)
+
+    def decode_usage(self, event: Event) -> Iterable[Change]:
+        """An admitted Workload holds its quota, also if the rest of it cannot be decoded."""
+        return events.decode_usage(event)
 
     def flush(self) -> Iterable[Change]:
         return ()

@@ -73,7 +73,7 @@ class SchedulerController:
         self,
         profile: Profile | None = None,
         profiles: Mapping[str, Profile] | None = None,
-        zone_care: NumaStalenessPolicy = DEFAULT_NUMA_POLICY,
+        numa_policy: NumaStalenessPolicy = DEFAULT_NUMA_POLICY,
         awaits_grouper: bool = False,
         one_by_one: Collection[str] = (),
     ) -> None:
@@ -81,7 +81,7 @@ class SchedulerController:
         self.one_by_one = frozenset(one_by_one)
         self.profiles = dict(profiles or {scheduled_jobs.SCHEDULER: profile or Profile()})
         heal_seconds = max(profile.heal_seconds for profile in self.profiles.values())
-        self.state = SchedulingState(heal_seconds, zone_care)
+        self.state = SchedulingState(heal_seconds, numa_policy)
         self.groups = groups.GroupDecoder(awaits_grouper)
         self.decoder = events.SchedulingDecoder(self.profiles, self.membership)
         self.statuses = GroupStatuses(self.groups)
@@ -109,6 +109,9 @@ class SchedulerController:
         if pod.spec.scheduler_name in self.one_by_one:
             return None
         return self.groups.membership(pod) or scheduled_jobs.membership(pod)
+
+    def decode_usage(self, event: Event) -> Iterable[Change]:
+        return ()
 
     def flush(self) -> Iterator[Change]:
         yield from self.groups.position_pods(self.decoder.flush())
@@ -325,12 +328,16 @@ class SchedulerController:
 
     def _started_groups(self, gang: Ref, *, bound: bool = False) -> list[GangSpec]:
         """The started groups of a composite gang (`bound`: confirmed) that have no record yet."""
-        gang_state, standing = self.state.store.gang_states.get(gang), Counter[str]()
+        gang_state, bound_pods = self.state.store.gang_states.get(gang), Counter[str]()
         for pod in self.state.bound(gang):
-            standing[pod.pod_set] += not (bound and gang_state is not None and pod.key in gang_state.binding)
+            bound_pods[pod.pod_set] += not (
+                bound and gang_state is not None and pod.key in gang_state.binding
+            )
         leaves = self.decoder.composites.leaves(gang)
         return [
-            leaf for leaf in leaves if not leaf.started and standing[leaf.source.name] >= max(leaf.minimum, 1)
+            leaf
+            for leaf in leaves
+            if not leaf.started and bound_pods[leaf.source.name] >= max(leaf.minimum, 1)
         ]
 
     def _reject(self, action: ReportUnschedulable, now: float, started: set[Ref]) -> None:

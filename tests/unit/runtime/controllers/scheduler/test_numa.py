@@ -194,7 +194,7 @@ def test_a_report_without_a_fingerprint_counts_when_it_changes() -> None:
 
 
 def test_who_takes_no_care_trusts_the_last_report() -> None:
-    site = Zoned(1, SchedulerController(zone_care=NumaStalenessPolicy(OverReserve.NONE)))
+    site = Zoned(1, SchedulerController(numa_policy=NumaStalenessPolicy(OverReserve.NONE)))
     site.tells("n0")
     site.guaranteed("a", 3, 2)
     site.run(2)
@@ -286,7 +286,7 @@ def test_a_job_with_topology_annotations_counts_aligned_pods() -> None:
 def test_who_has_to_go_is_found_by_zones(thought_through: bool) -> None:
     """The node has enough capacity as it is; only one of the two can free a zone."""
     care = NumaStalenessPolicy(OverReserve.RESERVE, simulate_evictions=thought_through)
-    site = Zoned(1, SchedulerController(zone_care=care))
+    site = Zoned(1, SchedulerController(numa_policy=care))
     for name in ("near", "far"):
         site.guaranteed(name, 1, 1, priority=0)
     site.run(1)
