@@ -26,7 +26,7 @@ from tests.benchmarks.cli_server import POOL
 
 ROOT = Path(__file__).resolve().parents[2]
 NODES_COUNT, JOBS_COUNT, JOB_PODS = 10_000, 8, 300
-WALL_SECONDS, HELP_CPU_SECONDS = 2.0, 0.3
+WALL_SECONDS, CPU_SECONDS, HELP_CPU_SECONDS = 2.0, 2.0, 0.3
 START_SECONDS = 300.0
 BLOCK = "topology.bayplan.dev/block"
 QUEUE = "team"
@@ -168,9 +168,9 @@ def _measured(kubeconfig: Path, rounds: int) -> int:
         wall, cpu = min(one.wall for one in runs), min(one.cpu for one in runs)
         line = f"{title:32} clock {wall:6.2f}  CPU {cpu:6.2f}  × {cpu / least:4.1f}"
         if title != BARE:
-            met = cpu <= HELP_CPU_SECONDS if title == HELP else wall <= WALL_SECONDS
-            limit = f"CPU ≤ {HELP_CPU_SECONDS:g}" if title == HELP else f"clock ≤ {WALL_SECONDS:g}"
-            line += f"  {limit} {'met' if met else 'MISSED'}"
+            cpu_limit = HELP_CPU_SECONDS if title == HELP else CPU_SECONDS
+            met = cpu <= cpu_limit and wall <= WALL_SECONDS
+            line += f"  clock ≤ {WALL_SECONDS:g}, CPU ≤ {cpu_limit:g} {'met' if met else 'MISSED'}"
             good &= met
         print(line)
     return 0 if good else 1

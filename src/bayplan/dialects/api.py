@@ -23,6 +23,10 @@ class Kind:
     label_selector: str = ""
     only_namespace: str = ""  # restricts the watch to one namespace; empty: all namespaces
 
+    def __hash__(self) -> int:
+        """Of the fields that tell most kinds apart: kinds are looked up for every event."""
+        return hash((self.group, self.plural))
+
     @property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import ssl
-import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
-from typing import Any, NamedTuple
+from contextlib import asynccontextmanager
+from typing import NamedTuple
 from urllib.parse import urlsplit
-
-import aiohttp
-from multidict import CIMultiDict
-from yarl import URL
 
 from bayplan.backends.remote.access import Access
 from bayplan.backends.remote.credentials import Credentials, RequestCredentials
-from bayplan.backends.remote.pool import CLOSING_ROUNDS, NoConnection, Pool
+from bayplan.backends.remote.general_client import GeneralClient, NoProxy
+from bayplan.backends.remote.pool import NoConnection, Pool
 from bayplan.backends.remote.proxies import is_loopback, proxy_for
 from bayplan.dialects.errors import ApiError, Misconfigured, Unreachable
 
 AGENT = "bayplan"
-CONNECTIONS_MAX = 256
 CONNECT_SECONDS = 10.0
-READ_BUFFER = 1 << 20
 TRIES_MAX = 10
 BUSY = (429, 500, 503)  # with Retry-After these say: not done, ask again
 
@@ -55,45 +48,29 @@ class Client:
     ) -> None:
         self.access, self.seconds, self._sleep = access, seconds, sleep
         self._credentials = credentials or Credentials(access, log)
-        self._address = urlsplit(access.server)[:3]
-        self._headers: dict[str, CIMultiDict[str]] = {}
+        self._headers: dict[str, tuple[tuple[str, str], ...]] = {}
         self._headers_of: RequestCredentials | None = None
-        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-        self._fixed: dict[str, Any] = {"allow_redirects": False}
-        if proxy := access.proxy or proxy_for(access.server, os.environ):
-            self._fixed["proxy"] = proxy
-        if access.server_name:
-            self._fixed["server_hostname"] = access.server_name
-        self._pool = None if "proxy" in self._fixed else Pool(access.server, access.server_name)
+        self._proxy = access.proxy or proxy_for(access.server, os.environ)
+        self._pool = None if self._proxy else Pool(access.server, access.server_name)
+        self._general: GeneralClient | None = None
         self._heads: dict[str, bytes] = {}
         for warning in _warnings(access):
             log(warning)
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX, socket_factory=self._socket),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            read_bufsize=READ_BUFFER,
-            skip_auto_headers=("User-Agent", "Accept-Encoding"),
-        )
 
     async def close(self) -> None:
-        """Close every connection, also those that still wait for the server to close."""
+        """Close every connection."""
         if self._pool is not None:
             await self._pool.close()
-        await self._session.close()
-        for connection in [*self._sockets]:
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-        for _ in range(CLOSING_ROUNDS):
-            if all(connection.fileno() < 0 for connection in [*self._sockets]):
-                break
-            await asyncio.sleep(0.001)
+        if self._general is not None:
+            await self._general.close()
 
-    def _socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
-        family, sort, protocol, _, _ = address
-        made = socket.socket(family, sort, protocol)
-        self._sockets.add(made)
-        return made
+    def _general_client(self) -> GeneralClient:
+        """Imported when it is needed: that takes longer than the lists of a command."""
+        if self._general is None:
+            from bayplan.backends.remote.session import Session  # noqa: PLC0415
+
+            self._general = Session(self.access, self._proxy)
+        return self._general
 
     async def request(
         self, method: str, path: str, body: bytes = b"", content_type: str = "", seconds: float | None = None
@@ -112,7 +89,7 @@ class Client:
             left = end - clock()
             if left <= 0:  # credentials, a pause or a process put to sleep took all of it
                 raise Unsent(f"{self.access.server} could not be asked {method} {path} within {limit:.0f} s")
-            answer = await self._ask(method, path, body, content_type, presented, _deadline(left))
+            answer = await self._ask(method, path, body, content_type, presented, left)
             left = end - clock()
             if answer.status == 401 and not renewed:
                 renewed = True
@@ -135,16 +112,18 @@ class Client:
         """
         presented = await self._credentials.current()
         for retry in (True, False):
-            timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence)
+            headers = self._prepared(presented, "")
             try:
-                response = await self._send("GET", path, b"", "", presented, timeout)
+                opened = await self._general_client().open(
+                    path, headers, presented.tls, silence, CONNECT_SECONDS
+                )
             except Exception as problem:
                 raise self._trouble(problem, "GET", path, silence) from None
-            async with response:
-                if response.status == 200:
-                    yield ApiResponse(200, b""), _chunks(response)
+            answer = ApiResponse(opened.status, opened.body)
+            async with opened.connection:
+                if answer.status == 200:
+                    yield answer, opened.chunks
                     return
-                answer = await self._read(response, path, silence)
             other = await self._credentials.renewed(presented) if answer.status == 401 and retry else None
             if other is None:
                 break
@@ -158,99 +137,68 @@ class Client:
         body: bytes,
         content_type: str,
         presented: RequestCredentials,
-        timeout: aiohttp.ClientTimeout,
+        seconds: float,
     ) -> ApiResponse:
         try:
-            if self._pool is not None and method != "GET":
+            if self._pool is not None:
                 head = self._head(self._pool, presented, content_type)
                 heard = await self._pool.ask(
-                    method, path, head, body, presented.tls, timeout.total or self.seconds, CONNECT_SECONDS
+                    method, path, head, body, presented.tls, seconds, CONNECT_SECONDS
                 )
-                after = heard.retry_after if heard.status in BUSY else None
-                return ApiResponse(heard.status, heard.body, _seconds(after))
-            async with await self._send(method, path, body, content_type, presented, timeout) as response:
-                text = await response.read()
-                after = response.headers.get("Retry-After") if response.status in BUSY else None
-                return ApiResponse(response.status, text, _seconds(after))
+            else:
+                headers = self._prepared(presented, content_type)
+                heard = await self._general_client().ask(
+                    method, path, headers, body, presented.tls, seconds, CONNECT_SECONDS
+                )
         except Exception as problem:
-            raise self._trouble(problem, method, path, timeout.total) from None
-
-    async def _read(self, response: aiohttp.ClientResponse, path: str, seconds: float) -> ApiResponse:
-        try:
-            return ApiResponse(response.status, await response.read())
-        except Exception as problem:
-            raise self._trouble(problem, "GET", path, seconds) from None
-
-    def _send(
-        self,
-        method: str,
-        path: str,
-        body: bytes,
-        content_type: str,
-        presented: RequestCredentials,
-        timeout: aiohttp.ClientTimeout,
-    ) -> Awaitable[aiohttp.ClientResponse]:
-        path, _, query = path.partition("?")
-        scheme, authority, prefix = self._address
-        url = URL.build(
-            scheme=scheme, authority=authority, path=prefix + path, query_string=query, encoded=True
-        )
-        tls = presented.tls if presented.tls is not None else True
-        return self._session.request(
-            method,
-            url,
-            data=body or None,
-            headers=self._prepared(presented, content_type),
-            timeout=timeout,
-            ssl=tls,
-            **self._fixed,
-        )
+            raise self._trouble(problem, method, path, seconds) from None
+        after = heard.retry_after if heard.status in BUSY else None
+        return ApiResponse(heard.status, heard.body, _seconds(after))
 
     def _head(self, pool: Pool, presented: RequestCredentials, content_type: str) -> bytes:
         headers = self._prepared(presented, content_type)
         if content_type not in self._heads:
-            self._heads[content_type] = pool.head(headers.items())
+            self._heads[content_type] = pool.head(headers)
         return self._heads[content_type]
 
-    def _prepared(self, presented: RequestCredentials, content_type: str) -> CIMultiDict[str]:
+    def _prepared(self, presented: RequestCredentials, content_type: str) -> tuple[tuple[str, str], ...]:
         """Headers are made once for each content type and credential."""
         if self._headers_of is not presented:
             self._headers, self._heads, self._headers_of = {}, {}, presented
         found = self._headers.get(content_type)
         if found is None:
-            found = CIMultiDict((*presented.headers, ("Accept", "application/json"), ("User-Agent", AGENT)))
+            found = (*presented.headers, ("Accept", "application/json"), ("User-Agent", AGENT))
             if content_type:
-                found.add("Content-Type", content_type)
+                found = (*found, ("Content-Type", content_type))
             self._headers[content_type] = found
         return found
 
-    def _trouble(self, problem: Exception, method: str, path: str, seconds: float | None) -> ApiError:
+    def _trouble(self, problem: Exception, method: str, path: str, seconds: float) -> ApiError:
         """The error for a failed request, with one sentence."""
         access = self.access
         asked = f"{method} {path.partition('?')[0]}"
         match problem:
             case ApiError():
                 return problem
-            case aiohttp.ClientConnectorCertificateError() | ssl.SSLCertVerificationError():
-                failed = getattr(problem, "certificate_error", problem)
-                reason = getattr(failed, "verify_message", "") or failed
+            case ssl.CertificateError():
+                reason = getattr(problem, "verify_message", "") or problem
                 return Misconfigured(
                     f"{access.origin}: the certificate of {access.server} cannot be trusted ({reason});"
                     " correct certificate-authority or tls-server-name of the cluster"
                 )
-            case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
+            case NoProxy():
                 return Unsent(
-                    f"{access.origin}: the proxy {self._fixed.get('proxy')} leads nowhere ({_why(problem)});"
+                    f"{access.origin}: the proxy {self._proxy} leads nowhere ({_why(problem)});"
                     " check proxy-url, HTTPS_PROXY and NO_PROXY"
                 )
-            case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError() | NoConnection():
+            case NoConnection():
                 return Unsent(
                     f"{access.origin}: no connection to {access.server} ({_why(problem)}); check that the"
                     " server runs and that the address is right"
                 )
             case TimeoutError():
                 return Unreachable(f"{access.server} did not answer {asked} within {seconds:.0f} s")
-            case aiohttp.ClientError() | OSError():
+            case OSError():
                 return Unreachable(f"{access.server} broke off in the middle of {asked} ({_why(problem)})")
         raise problem
 
@@ -264,10 +212,6 @@ def _warnings(access: Access) -> Iterator[str]:
         yield f"{access.origin}: {access.server} is not https; the credentials can be read in transit"
 
 
-def _deadline(seconds: float) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=seconds, sock_connect=min(CONNECT_SECONDS, seconds))
-
-
 def _seconds(header: str | None) -> float | None:
     """Retry-After in seconds; as a date it is not used by Kubernetes and means: soon."""
     if header is None:
@@ -275,17 +219,8 @@ def _seconds(header: str | None) -> float | None:
     return float(header) if header.isdecimal() else 1.0
 
 
-def _why(problem: BaseException) -> str:
-    system = getattr(problem, "os_error", None) or problem
-    return str(getattr(system, "strerror", "") or system or type(problem).__name__).strip()
-
-
-async def _chunks(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    try:
-        async for chunk in response.content.iter_any():
-            yield chunk
-    except (aiohttp.ClientError, TimeoutError, OSError):
-        return  # cut off or silent: for the caller both are the end
+def _why(problem: OSError) -> str:
+    return str(problem.strerror or problem or type(problem).__name__).strip()
 
 
 async def _nothing() -> AsyncIterator[bytes]:

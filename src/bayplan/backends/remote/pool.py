@@ -1,7 +1,7 @@
-"""A pool of keep-alive connections for many small requests, one request at a time on each.
+"""A pool of keep-alive connections for single requests, one request at a time on each.
 
 Writes are most of the cost of a scheduler itself. A general client spends several times as long on one as the
-connection and the parser need; lists and watches are few and large and use the general client.
+connection and the parser need, and as long on its import as a command may take for its lists.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import httptools
 
 PORTS = {"http": 80, "https": 443}
 CLOSING_ROUNDS = 1000
+NEXT_ADDRESS_SECONDS = 0.25  # until the next address of a host is tried as well
 
 
 class NoConnection(ConnectionError):
@@ -53,14 +54,27 @@ class Pool:
         self, method: str, path: str, head: bytes, body: bytes, tls: ssl.SSLContext | None, seconds: float,
         connect_seconds: float,
     ) -> RawResponse:  # fmt: skip
-        """Send once. NoConnection: it was not sent; TimeoutError and ConnectionError: it may have been."""
+        """Send once. NoConnection: it was not sent; TimeoutError and ConnectionError: it may have been.
+
+        A GET is sent again if an idle connection breaks: the server may have closed it at that moment.
+        """
         clock = asyncio.get_running_loop().time
         end = clock() + seconds
-        connection = self._idle(tls) or await self._connected(tls, min(seconds, connect_seconds))
         line = f"{method} {self._prefix}{path} HTTP/1.1\r\n".encode("ascii")
-        length = b"Content-Length: %d\r\n\r\n" % len(body)
+        question = b"".join((line, head, b"Content-Length: %d\r\n\r\n" % len(body), body))
+        idle = self._idle(tls)
+        if idle is not None:
+            try:
+                return await self._once(idle, question, end - clock())
+            except ConnectionError:
+                if method != "GET":
+                    raise
+        fresh = await self._connected(tls, min(end - clock(), connect_seconds))
+        return await self._once(fresh, question, end - clock())
+
+    async def _once(self, connection: Connection, question: bytes, seconds: float) -> RawResponse:
         try:
-            heard = await connection.ask(b"".join((line, head, length, body)), end - clock())
+            heard = await connection.ask(question, seconds)
         except BaseException:
             connection.drop()
             raise
@@ -98,8 +112,9 @@ class Pool:
         try:
             async with asyncio.timeout(seconds):
                 _, made = await asyncio.get_running_loop().create_connection(
-                    lambda: Connection(self._open), self.host, self.port, ssl=context, server_hostname=name
-                )
+                    lambda: Connection(self._open), self.host, self.port, ssl=context, server_hostname=name,
+                    happy_eyeballs_delay=NEXT_ADDRESS_SECONDS,
+                )  # fmt: skip
         except ssl.SSLCertVerificationError:
             raise
         except TimeoutError:
@@ -120,6 +135,7 @@ class Connection(asyncio.Protocol):
         self._body: list[bytes] = []
         self._retry_after: str | None = None
         self._keeps = True
+        self._has_length = self._ends_with_connection = False
 
     @property
     def reusable(self) -> bool:
@@ -134,6 +150,7 @@ class Connection(asyncio.Protocol):
         timer = loop.call_later(seconds, self._fail, TimeoutError())
         answer.add_done_callback(lambda _: timer.cancel())
         self._body, self._retry_after = [], None
+        self._has_length = self._ends_with_connection = False
         self._transport.write(question)
         return answer
 
@@ -152,6 +169,10 @@ class Connection(asyncio.Protocol):
         self._known.discard(self)
         self._fail(ConnectionError(str(exc) if exc else "the server closed the connection"))
 
+    def eof_received(self) -> None:
+        if self._ends_with_connection:
+            self.on_message_complete()
+
     def data_received(self, data: bytes) -> None:
         if self._answer is None:  # unsolicited: it is not the answer to the next request
             self.drop()
@@ -163,8 +184,14 @@ class Connection(asyncio.Protocol):
             self.drop()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if name.lower() == b"retry-after":
-            self._retry_after = value.decode("latin-1")
+        match name.lower():
+            case b"retry-after":
+                self._retry_after = value.decode("latin-1")
+            case b"content-length" | b"transfer-encoding":
+                self._has_length = True
+
+    def on_headers_complete(self) -> None:
+        self._ends_with_connection = not self._has_length
 
     def on_body(self, body: bytes) -> None:
         self._body.append(body)

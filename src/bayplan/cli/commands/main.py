@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 from importlib import import_module
 from io import TextIOWrapper
@@ -37,6 +39,9 @@ SUMMARIES = {
 }
 MARGIN = 6
 """The columns that click leaves empty around a command's name and summary."""
+
+
+atexit.register(gc.freeze)  # the process ends: do not search everything it has imported for cycles
 
 
 class LazyGroup(click.Group):

@@ -34,6 +34,7 @@ from bayplan.dialects.nrt import decoder as zones
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref
 from bayplan.runtime.core.clock import Clock, SystemClock
+from bayplan.state.admission.fork import fork
 from bayplan.state.admission.state import AdmissionState
 
 PAGE = 500
@@ -56,7 +57,6 @@ class Live:
     now: float
     namespace: str  # the default namespace
     settings: Settings = DEFAULTS
-    changes: list[Change] = field(default_factory=list)  # from all listed objects
     workloads: dict[Ref, Object] = field(default_factory=dict)  # including finished ones
     state: AdmissionState = field(default_factory=AdmissionState)
     no_queues: str = ""  # the error message if the cluster does not serve the queue API
@@ -69,9 +69,7 @@ class Live:
 
     def copy(self) -> Live:
         """The same cluster with its own admission state, for simulations."""
-        state = AdmissionState(self.settings.numa_staleness)
-        state.apply_all(self.changes)
-        return replace(self, state=state)
+        return replace(self, state=fork(self.state))
 
     def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """Read one object from the cluster; None if it does not exist."""
@@ -154,6 +152,7 @@ def read(live: Live) -> None:
 
     A cluster that does not serve the queue API may have gangs of other APIs: the rest is read.
     """
+    changes: list[Change] = []
     live.ahead.begin((NODES, PODS_KIND, api_kinds.WORKLOADS, *RULES, *zones.KINDS))  # long lists first
     try:
         workloads = _listed(live, api_kinds.WORKLOADS)
@@ -165,12 +164,12 @@ def read(live: Live) -> None:
             continue
         objects = workloads if kind is api_kinds.WORKLOADS else _listed(live, kind)
         for one in objects:
-            live.changes += events.decode(Event(Happened.SEEN, kind, one), live.settings.resources)
+            changes += events.decode(Event(Happened.SEEN, kind, one), live.settings.resources)
     decoder = zones.NumaReportDecoder()
     for kind in zones.KINDS:
         for one in _listed_if_served(live, kind):
-            live.changes += decoder.decode(Event(Happened.SEEN, kind, one))
-    live.state.apply_all(live.changes)
+            changes += decoder.decode(Event(Happened.SEEN, kind, one))
+    live.state.apply_all(changes)
 
 
 def checked_namespace(live: Live, name: str) -> str:

@@ -206,6 +206,11 @@ class TopologyState:
             self._held = None if self._held is None else self._held.copy()
             self._shared = False
 
+    def own_rows(self) -> None:
+        """After this state was copied: an array of nodes of its own, as `upsert` changes it in place."""
+        nodes = self._tree.nodes.copy()
+        self._tree, self._table = replace(self._tree, nodes=nodes), replace(self._table, nodes=nodes)
+
     def path_of(self, node: Node | None) -> Path | None:
         """The domain path of a node, or None if it lacks a level."""
         if node is None:
@@ -303,14 +308,13 @@ class TopologyState:
         self.hosts = Directory(by_host)
         self._free = allocatable_of(self._table, self.resources)
         self._held = np.zeros_like(self._free) if self.topology.ends_at_host and self.held else None
-        if self.used or self._held is not None:
-            for row, node in enumerate(rows):
-                gangs = self._gangs_on(node)
-                if gangs or node.name in self.used:
-                    self._free[:, row] = self._free_of(node)
-                if gangs and self._held is not None:
-                    self._held[:, row] = self._held_on(node)
         self._shared = False
+        for row, node in enumerate(rows) if self.used or self._held is not None else ():
+            used, gangs = self.used.get(node.name, ()), self._gangs_on(node)
+            if used or gangs:
+                self._update_free(row, {*used, *gangs})
+            if gangs:
+                self._update_held(row, gangs)
         self._rebuild_claimed()
 
     def _rebuild_claimed(self) -> None:

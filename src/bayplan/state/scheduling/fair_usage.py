@@ -137,10 +137,12 @@ class FairUsage:
     def set_node(self, name: str, node: Node | None) -> None:
         """A node was added, changed, or removed (None)."""
         before, now = self._nodes.pop(name, {}), node.allocatable if node is not None and node.ready else None
-        _add(self._capacity, before, -1)
         if now is not None:
             self._nodes[name] = now
             _add(self._capacity, now, 1)
+        if not before:
+            return
+        _add(self._capacity, before, -1)
         if any(amount > (now or {}).get(resource, 0) for resource, amount in before.items()):
             self._grown.add("")  # there is less to share
 

@@ -193,6 +193,7 @@ def test_a_server_that_comes_up_later_is_found() -> None:
         assert all("no connection to" in line and "next try in" in line for line in seen.log)
         with serving(server, address=address):
             seen.synced()
+            seen.until(lambda: any("watch" in asked.query for asked in server.asked))
 
 
 def test_reading_pauses_while_events_are_not_consumed(

@@ -47,9 +47,9 @@ class Site:
         finally:
             writer.close()
 
-    async def ask(self, body: bytes = b"{}", seconds: float = 5.0) -> RawResponse:
+    async def ask(self, body: bytes = b"{}", seconds: float = 5.0, method: str = "POST") -> RawResponse:
         head = self.pool.head((("Content-Type", "application/json"),))
-        return await self.pool.ask("POST", "/pods?x=1", head, body, None, seconds, 5.0)
+        return await self.pool.ask(method, "/pods?x=1", head, body, None, seconds, 5.0)
 
 
 def says(*parts: bytes) -> Speak:
@@ -114,6 +114,54 @@ def test_data_without_a_request_is_no_response() -> None:
         async with Site(says(OK, b"", OK)) as site:
             await site.ask()
             await asyncio.sleep(0.05)
+            assert await site.ask() == RawResponse(200, b"hi", None)
+            assert site.connections == 2
+
+    asyncio.run(play())
+
+
+async def hangs_up(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
+    raise ConnectionError
+
+
+def test_a_get_is_sent_again_if_the_server_closes_the_idle_connection() -> None:
+    async def play() -> None:
+        async with Site(says(OK)) as site:
+            await site.ask()
+            site.speak = hangs_up
+            asked = asyncio.create_task(site.ask(b"", method="GET"))
+            while len(site.heard) < 2:
+                await asyncio.sleep(0)
+            site.speak = says(OK)
+            assert await asked == RawResponse(200, b"hi", None)
+            assert site.connections == 2
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(("method", "idle"), [("POST", True), ("GET", False)])
+def test_a_write_is_not_sent_again_and_a_get_not_twice(method: str, idle: bool) -> None:
+    async def play() -> None:
+        async with Site(says(OK)) as site:
+            if idle:
+                await site.ask()
+            site.speak = hangs_up
+            with pytest.raises(ConnectionError):
+                await site.ask(method=method)
+            assert len(site.heard) == 1 + idle
+
+    asyncio.run(play())
+
+
+def test_a_body_without_a_length_ends_with_the_connection() -> None:
+    async def speak(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.0 200 OK\r\n\r\nhi")
+        await writer.drain()
+        raise ConnectionError
+
+    async def play() -> None:
+        async with Site(speak) as site:
+            assert await site.ask() == RawResponse(200, b"hi", None)
             assert await site.ask() == RawResponse(200, b"hi", None)
             assert site.connections == 2
 

@@ -78,3 +78,12 @@ def test_the_list_of_commands_is_shown_without_importing_any_of_them() -> None:
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert all(f"\n  {name} " in ran.stdout for name in COMMANDS)
     assert set(HEAVY).isdisjoint(ran.stderr.split())
+
+
+@pytest.mark.parametrize("name", ["explain", "list"])
+def test_a_command_that_only_lists_does_not_import_the_client_of_watches(name: str) -> None:
+    module = COMMANDS[name].partition(":")[0]
+    script = f"import sys, {module}\nprint(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "bayplan.backends.remote.pool" in ran.stdout.split()
+    assert "aiohttp" not in ran.stdout.split()
