@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Exempt modules and collected tests from garbage collection: they stay, and each collection would visit them."""
+    """Exempt modules and collected tests from garbage collection, which would visit them each time."""
     gc.collect()
     gc.freeze()
 

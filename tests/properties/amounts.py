@@ -6,5 +6,5 @@ import os
 
 
 def seeds(few: int, many: int) -> int:
-    """Few for every change; many where HYPOTHESIS_PROFILE asks for a longer look, as `make test-long` does."""
+    """Few for every change; many with HYPOTHESIS_PROFILE=thorough, as `make test-long` has it."""
     return many if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else few
