@@ -17,7 +17,7 @@ from bayplan.placement.subgroups.minimums import minima_seats
 from tests.properties.amounts import seeds
 from tests.properties.minima_worlds import Judge, World, needed, open_overlay, pods_of, world
 
-SEEDS, CHUNK = seeds(600, 1200), 100
+SEEDS, CHUNK = seeds(400, 1200), 100
 FOUND = (6591, 7716, 11975, 16690, 17417)  # each broke something once
 
 
