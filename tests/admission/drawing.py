@@ -79,10 +79,10 @@ def drawn(text: str) -> Iterator[Change]:
             continue
         change = read(line)
         if isinstance(change, NamespaceQueueSeen):
-            doors.add((change.entrance.namespace, change.entrance.name))
-        if isinstance(change, QueuedGangSeen) and change.demand.entrance not in doors:
-            doors.add(change.demand.entrance)
-            namespace, name = change.demand.entrance
+            doors.add((change.queue.namespace, change.queue.name))
+        if isinstance(change, QueuedGangSeen) and change.queued_gang.namespace_queue not in doors:
+            doors.add(change.queued_gang.namespace_queue)
+            namespace, name = change.queued_gang.namespace_queue
             if name:
                 yield NamespaceQueueSeen(NamespaceQueue(namespace, name, name))
         yield change
@@ -191,7 +191,7 @@ def _queue(text: str) -> Change:
     forced = next((word for word in words if word.split("=")[0] == "forced"), "")
     fungibility = Fungibility(
         FlavorSearchPolicy(said.get("when_borrowing", "stop")),
-        FlavorSearchPolicy(said.get("when_preempting", "go_on")),
+        FlavorSearchPolicy(said.get("when_preempting", "continue")),
         FlavorPreference(said.get("rather", "borrow")),
     )
     within, reclaim = (VICTIMS[said.get(key, "never")] for key in ("within", "reclaim"))
@@ -263,8 +263,8 @@ def demand(text: str) -> QueuedGang:
             int(said.get("prio", "0")),
             said.get("uid", ""),
         ),
-        asks=tuple(ask for _, ask, _, _ in parts),
-        entrance=namespace_queue,
+        requests=tuple(ask for _, ask, _, _ in parts),
+        namespace_queue=namespace_queue,
         created=created,
         queued=created,
         active="inactive" not in words,
@@ -272,7 +272,7 @@ def demand(text: str) -> QueuedGang:
         reserved=_time(said.get("since", "0")) if by else 0.0,
         admitted=bool(by),
         evicted="evicted" in words,
-        verdicts=tuple(CheckStatus(check, CheckState(state)) for check, state in verdicts),
+        check_statuses=tuple(CheckStatus(check, CheckState(state)) for check, state in verdicts),
         failed_nodes=tuple(said["failed"].split(",")) if "failed" in said else (),
         replaces=said.get("replaces", ""),
         elastic="elastic" in words,
@@ -351,7 +351,7 @@ def _given(ask: QuotaRequest, text: str) -> PodSetAdmission:
     bare = [word for word in words if "=" not in word and not word[1:].isdigit()]
     flavors = {key: value.partition(":")[0] for key, value in said.items()}
     usage = {key: amount(key, value.partition(":")[2]) for key, value in said.items()}
-    for key, each in ask.each.items() if bare else ():
+    for key, each in ask.per_pod.items() if bare else ():
         flavors.setdefault(key, bare[0])
         usage.setdefault(key, each * count)
     return PodSetAdmission(ask.name, count, flavors, usage, place_of(where) if where else None)

@@ -20,7 +20,7 @@ from bayplan.scheduling.admission.candidates import PreemptionRequest
 from bayplan.scheduling.admission.cycle import decide_admissions
 from bayplan.scheduling.admission.flavors import FlavorQuery, quota_offer
 from bayplan.scheduling.admission.offer import Offer
-from bayplan.scheduling.admission.places import wanted_places
+from bayplan.scheduling.admission.places import placement_needs
 from bayplan.scheduling.admission.preemption import find_victims
 from bayplan.scheduling.admission.simulation import AdmissionSimulation
 from bayplan.state.admission.state import AdmissionState
@@ -92,12 +92,20 @@ def round_of(state: AdmissionState, profile: Profile) -> AdmissionSimulation:
     seen = state.snapshot(())
     rooms = TopologyOverlay(seen.supplies, seen.flavors)
     return AdmissionSimulation(
-        seen.books, rooms, seen.queues, seen.flavors, seen.checks, seen.admitted, profile, NOW, seen.closed
+        seen.quota_tree,
+        rooms,
+        seen.queues,
+        seen.flavors,
+        seen.checks,
+        seen.admitted,
+        profile,
+        NOW,
+        seen.inactive_queues,
     )
 
 
 def demand_of(state: AdmissionState, name: str) -> QueuedGang:
-    return next(s.demand for s in state.lines.standings.values() if named(s.demand) == name)
+    return next(s.queued_gang for s in state.pending.entries.values() if named(s.queued_gang) == name)
 
 
 def named(queued: QueuedGang) -> str:
@@ -119,21 +127,21 @@ def who_yields(case: Case) -> list[str]:
         cell = (flavor.removesuffix("!"), resource)
         if flavor.endswith("!"):
             cells.add(cell)
-        asks = [ask for ask in queued.asks if ask.name == only or not only]
-        quota[cell] = quota.get(cell, 0) + sum(ask.each.get(resource, 0) * ask.count for ask in asks)
+        asks = [ask for ask in queued.requests if ask.name == only or not only]
+        quota[cell] = quota.get(cell, 0) + sum(ask.per_pod.get(resource, 0) * ask.count for ask in asks)
     round_ = round_of(state, profile)
-    queue = round_.queues[state.rules.entrances[queued.entrance].queue]
+    queue = round_.queues[state.config.namespace_queues[queued.namespace_queue].queue]
     need = PreemptionRequest(
         queued, queue, frozenset(cells), {c: q for c, q in quota.items() if q}, lambda: (), lambda: True
     )
     before = _books(round_)
     victims = find_victims(round_, need)
     assert _books(round_) == before, "looking for victims changed the books"
-    return sorted(f"leave {named(v.demand)} {v.why}" for v in victims)
+    return sorted(f"leave {named(v.queued_gang)} {v.reason}" for v in victims)
 
 
 def _books(round_: AdmissionSimulation) -> list[tuple[str, dict[Cell, int]]]:
-    accounts = [*round_.books.queues.values(), *round_.books.shared.values()]
+    accounts = [*round_.quota_tree.queues.values(), *round_.quota_tree.shared.values()]
     return [(account.name, {c: u for c, u in account.usage.items() if u}) for account in accounts]
 
 
@@ -156,13 +164,13 @@ def what_is_offered(case: Case, patch: pytest.MonkeyPatch) -> list[str]:
         queue, *amounts = line.split()
         for cell, _, value in (word.partition("=") for word in amounts):
             flavor, _, resource = cell.partition("/")
-            round_.books.use(queue, {(flavor, resource): amount(resource, value)})
+            round_.quota_tree.use(queue, {(flavor, resource): amount(resource, value)})
     queued = demand_of(state, case.question.split()[1])
-    queue_of = round_.queues[state.rules.entrances[queued.entrance].queue]
+    queue_of = round_.queues[state.config.namespace_queues[queued.namespace_queue].queue]
     before = next((d for d in round_.gangs_of(queue_of.name) if d.gang.source.name == queued.replaces), None)
     offer = quota_offer(FlavorQuery(round_, queued, queue_of, {}, {}, (), before))
     if offer.mode:
-        wanted_places(FlavorQuery(round_, queued, queue_of, {}, {}, (), before), offer)
+        placement_needs(FlavorQuery(round_, queued, queue_of, {}, {}, (), before), offer)
     return list(_shown(offer))
 
 
@@ -183,7 +191,7 @@ def _chance(line: str) -> tuple[Cell, tuple[FlavorMode, int]]:
 
 
 def _shown(offer: Offer) -> Iterator[str]:
-    token = f" {offer.token}" if offer.token else ""
+    token = f" {offer.reason}" if offer.reason else ""
     yield f"{offer.mode.name.lower()} borrow={offer.borrow}{token}"
     for part in offer.parts:
         words = [
@@ -209,12 +217,12 @@ def _actions(plan: Plan) -> Iterator[str]:
     for action in plan.actions:
         match action:
             case Admit(queued, admission):
-                given = " ; ".join(given_words(admission.given))
+                given = " ; ".join(given_words(admission.pod_sets))
                 yield f"admit {named(queued)} by {admission.queue} : {given}"
             case EvictGang(queued, why):
                 yield f"leave {named(queued)} {why}"
             case ReportNotAdmitted(queued, refusal):
-                yield f"tell {named(queued)} {refusal.token}"
+                yield f"tell {named(queued)} {refusal.reason}"
 
 
 def given_words(given: object) -> Iterator[str]:
@@ -227,9 +235,11 @@ def _waiting(state: AdmissionState, plan: Plan) -> Iterator[str]:
     parked = {
         action.gang
         for action in plan.actions
-        if isinstance(action, ReportNotAdmitted) and action.again is Requeue.WHEN_IT_MAY_HELP
+        if isinstance(action, ReportNotAdmitted) and action.requeue is Requeue.ON_EVENT
     }
-    for line in state.lines.lines.values():
-        for entry in line.waiting():
-            is_parked = entry.demand.gang.source in parked and (not line.strict or entry.shape in line.barred)
-            yield f"{'parked' if is_parked else 'left'} {named(entry.demand)}"
+    for line in state.pending.queues.values():
+        for entry in line.pending():
+            is_parked = entry.queued_gang.gang.source in parked and (
+                not line.strict or entry.shape in line.ineligible
+            )
+            yield f"{'parked' if is_parked else 'left'} {named(entry.queued_gang)}"

@@ -82,7 +82,7 @@ def test_a_replacement_does_not_take_a_node_that_was_taken_in_the_same_round_146
     world.see(NodeLost("n1"))
     world.see(NodeLost("n2"))
     plan = world.round()
-    placed = [a.admission.given[0].place for a in plan.actions if isinstance(a, Admit)]
+    placed = [a.admission.pod_sets[0].assignment for a in plan.actions if isinstance(a, Admit)]
     assert [place.shares[0].values for place in placed if place is not None] == [("n3",)]
     assert [a.gang.name for a in plan.actions if isinstance(a, EvictGang)] == ["b"]
 
@@ -159,7 +159,7 @@ def test_what_is_used_does_not_leak_when_the_queue_goes_before_the_gang_12733() 
     world.draw("queue q : f/cpu=2\ngang next in q : x2 cpu=1 required=host")
     world.settle()
     assert world.running() == {"next"}
-    assert world.state.holdings.books().queues["q"].usage == {("f", "cpu"): 2000}
+    assert world.state.usage.quota_tree().queues["q"].usage == {("f", "cpu"): 2000}
 
 
 def test_pods_that_fill_no_whole_slice_are_placed_too_15640() -> None:
@@ -325,11 +325,11 @@ class TestNothingWaitsForAnUnrelatedEvent:
 def test_finished_pods_use_no_capacity_and_terminating_ones_do_10076() -> None:
     world = World("topology t rack host\nflavor f topology=t\nnode n1 rack=r : cpu=2\nqueue q : f/cpu=9")
     pod = Pod(PodKey("a", "p"), "u", {"cpu": 1000, "pods": 1}, "n1")
-    world.see(PodSeen(replace(pod, leaving=True)))
+    world.see(PodSeen(replace(pod, terminating=True)))
     world.draw("gang g in q : cpu=2")
     world.settle()
     assert world.waiting() == {"g"}
-    world.see(PodSeen(replace(pod, over=True)))
+    world.see(PodSeen(replace(pod, finished=True)))
     world.settle()
     assert world.running() == {"g"}
 

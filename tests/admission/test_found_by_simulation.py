@@ -12,19 +12,21 @@ from tests.support.admission_worlds import demand
 def test_a_search_for_flavors_that_goes_in_a_circle_ends_there() -> None:
     lines = PendingQueues()
     waiting = QueueEntry(demand("two-pod-sets"), "q", "shape")
-    lines.move(waiting, QueueEntryState.WAITING)
+    lines.move(waiting, QueueEntryState.PENDING)
     ends = (
         ({"cpu": 1}, {"cpu": -1}),
         ({"cpu": -1}, {"cpu": 1}),
     )  # each pod set starts over when the other advances
     refusal = AdmissionRejection(AdmissionReason.NO_PLACE)
     for turn in (0, 1):
-        lines.requeue(waiting, ReportNotAdmitted(waiting.demand, refusal, Requeue.AT_ONCE, ends[turn]), 0.0)
-        assert lines.line("q").is_ready()
-    lines.requeue(waiting, ReportNotAdmitted(waiting.demand, refusal, Requeue.AT_ONCE, ends[0]), 0.0)
-    assert not lines.line("q").is_ready()
+        lines.requeue(
+            waiting, ReportNotAdmitted(waiting.queued_gang, refusal, Requeue.AT_ONCE, ends[turn]), 0.0
+        )
+        assert lines.queue("q").is_ready()
+    lines.requeue(waiting, ReportNotAdmitted(waiting.queued_gang, refusal, Requeue.AT_ONCE, ends[0]), 0.0)
+    assert not lines.queue("q").is_ready()
     lines.wake("q")
-    assert lines.line("q").is_ready()
+    assert lines.queue("q").is_ready()
 
 
 def test_pod_sets_of_one_gang_that_meet_on_a_host_fit_there_together_or_not_at_all() -> None:

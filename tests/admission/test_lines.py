@@ -110,7 +110,7 @@ def test_no_gang_is_reported_twice_in_a_cycle() -> None:
     for active in (False, True):
         world.see(QueuedGangSeen(replace(world.demand("b"), active=active)))
     told = [
-        action.demand.gang.source.name
+        action.queued_gang.gang.source.name
         for action in world.round().actions
         if isinstance(action, ReportNotAdmitted)
     ]

@@ -59,7 +59,7 @@ def test_no_gang_is_preempted_for_a_gang_that_no_rack_could_hold() -> None:
     world.settle()
     assert world.evicted() == []
     told = world.told("huge")
-    assert told is not None and told.token is AdmissionReason.NO_PLACE
+    assert told is not None and told.reason is AdmissionReason.NO_PLACE
 
 
 def test_no_gang_is_preempted_while_another_flavor_is_free() -> None:
@@ -121,7 +121,7 @@ def test_victims_of_a_reclaiming_queue(policy: str, priority: int, leaves: bool)
     plan = world.round()
     assert world.evicted() == (["guest"] if leaves else [])
     assert all(
-        action.why is EvictionReason.RECLAIM for action in plan.actions if isinstance(action, EvictGang)
+        action.reason is EvictionReason.RECLAIM for action in plan.actions if isinstance(action, EvictGang)
     )
 
 
@@ -139,7 +139,7 @@ def test_victims_of_a_borrowing_queue(threshold: str, leaves: bool) -> None:
     plan = world.round()
     assert [action.gang.name for action in plan.actions if isinstance(action, EvictGang)] == ["low"] * leaves
     assert all(
-        a.why is EvictionReason.RECLAIM_WHILE_BORROWING for a in plan.actions if isinstance(a, EvictGang)
+        a.reason is EvictionReason.RECLAIM_WHILE_BORROWING for a in plan.actions if isinstance(a, EvictGang)
     )
 
 
@@ -147,7 +147,7 @@ def test_as_many_pods_as_fit_are_admitted_if_the_gang_agrees() -> None:
     world = World("flavor f\nqueue q : f/cpu=5\ngang g in q : x9 min=2 cpu=1")
     world.settle()
     admission = world.demand("g").admission
-    assert admission is not None and admission.given[0].count == 5
+    assert admission is not None and admission.pod_sets[0].count == 5
 
 
 def test_fewer_pods_rather_than_victims_is_not_the_choice_of_a_gang_that_may_preempt() -> None:
@@ -156,7 +156,7 @@ def test_fewer_pods_rather_than_victims_is_not_the_choice_of_a_gang_that_may_pre
     world.settle()
     assert world.evicted() == ["low"]
     admission = world.demand("g").admission
-    assert admission is not None and admission.given[0].count == 4
+    assert admission is not None and admission.pod_sets[0].count == 4
 
 
 def test_fewer_pods_find_a_place_where_all_of_them_do_not() -> None:
@@ -179,7 +179,7 @@ def test_a_stopped_queue_admits_no_gang_and_lends_its_quota(stop: str) -> None:
     world.settle()
     assert world.running() == {"theirs"}
     told = world.told("mine")
-    assert told is not None and told.token is AdmissionReason.CLOSED
+    assert told is not None and told.reason is AdmissionReason.CLOSED
 
 
 def test_two_preemptors_share_no_victim_and_both_get_in() -> None:

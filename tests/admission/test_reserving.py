@@ -131,4 +131,4 @@ def test_resources_without_quota_are_refused_or_left_out_of_account() -> None:
     lax.settle()
     assert strict.demand("one").admission is None
     given = lax.demand("one").admission
-    assert given is not None and given.given[0].flavors == {"cpu": "f"}
+    assert given is not None and given.pod_sets[0].flavors == {"cpu": "f"}

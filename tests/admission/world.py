@@ -74,10 +74,10 @@ class World:
     def demand(self, name: str) -> QueuedGang:
         found = self.objects[QueuedGangSeen, self._ref(name)]
         assert isinstance(found, QueuedGangSeen)
-        return found.demand
+        return found.queued_gang
 
     def demands(self) -> list[QueuedGang]:
-        return [change.demand for change in self.objects.values() if isinstance(change, QueuedGangSeen)]
+        return [change.queued_gang for change in self.objects.values() if isinstance(change, QueuedGangSeen)]
 
     def finish(self, name: str) -> None:
         """A gang finishes."""
@@ -107,7 +107,7 @@ class World:
                     self.going.setdefault(action.gang, self.now + LEAVING_SECONDS)
                     known = self.objects[QueuedGangSeen, action.gang]
                     assert isinstance(known, QueuedGangSeen)
-                    self.see(QueuedGangSeen(replace(known.demand, evicted=True)))
+                    self.see(QueuedGangSeen(replace(known.queued_gang, evicted=True)))
         return plan
 
     def refuses(self, action: Action) -> bool:
@@ -136,7 +136,9 @@ class World:
             del self.going[ref]
             known = self.objects[QueuedGangSeen, ref]
             assert isinstance(known, QueuedGangSeen)
-            self.see(QueuedGangSeen(replace(known.demand, admission=None, evicted=False, admitted=False)))
+            self.see(
+                QueuedGangSeen(replace(known.queued_gang, admission=None, evicted=False, admitted=False))
+            )
 
     # ── looking ───────────────────────────────────────────────────────────────────────────────────
 
@@ -149,21 +151,21 @@ class World:
 
     def evicted(self) -> list[str]:
         """All evicted gangs, in order."""
-        return [named(a.demand) for plan in self.plans for a in plan.actions if isinstance(a, EvictGang)]
+        return [named(a.queued_gang) for plan in self.plans for a in plan.actions if isinstance(a, EvictGang)]
 
     def told(self, name: str) -> AdmissionRejection | None:
         """The reason reported last for a gang."""
         for plan in reversed(self.plans):
             for action in plan.actions:
-                if isinstance(action, ReportNotAdmitted) and named(action.demand) == name:
-                    return action.refusal
+                if isinstance(action, ReportNotAdmitted) and named(action.queued_gang) == name:
+                    return action.rejection
         return None
 
     def hosts(self, name: str) -> dict[str, int]:
         """Pods by domain, all pod sets together."""
         admission, found = self.demand(name).admission, dict[str, int]()
-        for given in admission.given if admission is not None else ():
-            for share in given.place.shares if given.place is not None else ():
+        for given in admission.pod_sets if admission is not None else ():
+            for share in given.assignment.shares if given.assignment is not None else ():
                 found["/".join(share.values)] = found.get("/".join(share.values), 0) + share.count
         return found
 
@@ -183,7 +185,7 @@ class World:
             if not heads:
                 break
             plan = decide_admissions(state.snapshot(heads), self.profile, self.now)
-            helped += [named(a.demand) for a in plan.actions if isinstance(a, Admit | EvictGang)]
+            helped += [named(a.queued_gang) for a in plan.actions if isinstance(a, Admit | EvictGang)]
             if helped:
                 break
             state.assume(plan, self.now)

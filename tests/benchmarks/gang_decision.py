@@ -51,7 +51,7 @@ def _once(board: SchedulingState, pods: int, gpus: int, number: int) -> float:
     gang = Ref(GANG.dialect, GANG.kind, GANG.namespace, f"{GANG.name}-{number}")
     board.apply(GangSpecSeen(GangSpec(gang, minimum=pods, uid=gang.name)))
     amounts = {"cpu": 1000, "memory": 1 << 30, "gpu": gpus, "pods": 1}
-    shape = PodSignature("default", amounts=tuple(sorted(amounts.items())), weighs=(1000, 1 << 30))
+    shape = PodSignature("default", amounts=tuple(sorted(amounts.items())), score_requests=(1000, 1 << 30))
     board.apply_all(
         PodSeen(
             Pod(
@@ -59,14 +59,14 @@ def _once(board: SchedulingState, pods: int, gpus: int, number: int) -> float:
                 f"{at}",
                 amounts,
                 gang=gang,
-                wants=PodSpec(shape),
+                spec=PodSpec(shape),
                 ours=True,
             )
         )
         for at in range(pods)
     )
     start = time.process_time()
-    plan = decide_gangs(board.look([gang], float(number)), Profile(), float(number))
+    plan = decide_gangs(board.snapshot([gang], float(number)), Profile(), float(number))
     spent = time.process_time() - start
     _check(plan, pods, gpus)
     return spent

@@ -75,7 +75,7 @@ def scheduler_turns(
             PodSeen(
                 Pod(
                     PodKey("default", f"{gang.name}-{at}"), f"{at}", dict(shape.amounts),
-                    gang=gang, wants=PodSpec(shape), ours=True,
+                    gang=gang, spec=PodSpec(shape), ours=True,
                 )
             )
             for at, shape in zip(range(pods), cycle(shapes), strict=False)
@@ -85,14 +85,14 @@ def scheduler_turns(
 
 def decided(board: SchedulingState, gang: Ref, profile: Profile) -> Plan:
     """The plan for one gang."""
-    return decide_gangs(board.look([gang], 1.0), profile, 1.0)
+    return decide_gangs(board.snapshot([gang], 1.0), profile, 1.0)
 
 
 def shape_of(wants: NumaRequest) -> PodSignature:
     """Pods that ask for nothing else."""
     amounts = {**dict(whole_pod(wants, sidecars_stay=True)), "pods": 1}
     return PodSignature(
-        "default", amounts=tuple(sorted(amounts.items())), weighs=(4000, 8 << 30), zones=wants
+        "default", amounts=tuple(sorted(amounts.items())), score_requests=(4000, 8 << 30), zones=wants
     )
 
 

@@ -26,7 +26,7 @@ from bayplan.model.plan import PreemptPod
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.pod_spec import PodSpec
 from bayplan.model.profile import Profile
-from bayplan.placement.numa.fingerprint import sign_of_container, sign_of_pods
+from bayplan.placement.numa.fingerprint import container_fingerprint, pods_fingerprint
 from bayplan.state.scheduling.state import SchedulingState
 from tests.benchmarks.numa_decision import decided, labelled, shape_of, timed
 
@@ -51,7 +51,7 @@ def _wants(cpus: int, gpus: int, priority: int) -> PodSpec:
 def full_board(nodes: int, zones: int, pods: int) -> SchedulingState:
     """Every zone is in use by so many pods of little importance, and reports say who sits where."""
     chance = random.Random(SEED)
-    board = SchedulingState(zone_care=NumaStalenessPolicy(OverReserve.RESERVE, make_room=True))
+    board = SchedulingState(numa_policy=NumaStalenessPolicy(OverReserve.RESERVE, simulate_evictions=True))
     whole = {name: zones * amount for name, amount in FULL.items()} | {"pods": 110}
     for node in labelled([Node(f"node-{at:05}", {}, whole) for at in range(nodes)]):
         board.apply(NodeSeen(node))
@@ -63,12 +63,12 @@ def full_board(nodes: int, zones: int, pods: int) -> SchedulingState:
             seats[name] = zone
             for resource, amount in asking_of(wants).items():
                 left[zone][resource] -= amount
-            amounts = dict(wants.shape.amounts)
+            amounts = dict(wants.signature.amounts)
             board.apply(
                 PodSeen(
                     Pod(
                         PodKey("default", name), name, amounts, node.name,
-                        wants=wants, ours=True, up=True, started=1.0,
+                        spec=wants, ours=True, was_started=True, started=1.0,
                     )
                 )
             )  # fmt: skip
@@ -78,11 +78,11 @@ def full_board(nodes: int, zones: int, pods: int) -> SchedulingState:
 
 def asking_of(wants: PodSpec) -> dict[str, int]:
     """What a pod takes of its zone."""
-    return {name: amount for name, amount in wants.shape.amounts if name in FULL}
+    return {name: amount for name, amount in wants.signature.amounts if name in FULL}
 
 
 def _report(node: str, left: list[dict[str, int]], seats: dict[str, int]) -> NodeZones:
-    order = sorted(seats, key=lambda name: sign_of_container("default", name, "main"))
+    order = sorted(seats, key=lambda name: container_fingerprint("default", name, "main"))
     places = {
         zone: tuple(at for at, name in enumerate(order) if seats[name] == zone)
         for zone in range(1, len(left))
@@ -91,8 +91,8 @@ def _report(node: str, left: list[dict[str, int]], seats: dict[str, int]) -> Nod
         node,
         tuple(Zone(number, available, FULL) for number, available in enumerate(left)),
         Alignment(TopologyManagerPolicy.SINGLE_ZONE, TopologyManagerScope.CONTAINER),
-        sign=sign_of_pods(("default", name) for name in seats),
-        seating=ZoneAssignment(len(seats), 0, places),
+        fingerprint=pods_fingerprint(("default", name) for name in seats),
+        assignment=ZoneAssignment(len(seats), 0, places),
     )
 
 
@@ -108,8 +108,8 @@ def displacing_turns(board: SchedulingState, pods: int, required: str | None = N
         board.apply_all(
             PodSeen(
                 Pod(
-                    PodKey("default", f"{gang.name}-{at}"), f"{at}", dict(wants.shape.amounts),
-                    gang=gang, wants=wants, ours=True,
+                    PodKey("default", f"{gang.name}-{at}"), f"{at}", dict(wants.signature.amounts),
+                    gang=gang, spec=wants, ours=True,
                 )
             )
             for at in range(pods)

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from bayplan.dialects.kai.api.gang_tree import charter, decode
-from bayplan.dialects.kai.api.members import known_pods, seats
+from bayplan.dialects.kai.api.gang_tree import decode, gang_spec
+from bayplan.dialects.kai.api.members import known_pods, pod_positions
 from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, SubGroup
 from bayplan.model.change import FairQueueSeen, GangSpecSeen, NodeSeen, PodSeen, TopologySeen
 from bayplan.model.gang import GangSpec, Ref
@@ -108,7 +108,9 @@ def _running(case: Case) -> Iterator[GangSpecSeen | PodSeen]:
     for at in range(case.nodes):
         if case.taken(at % HOSTS):
             ref = Ref("bench", "Gang", "ns", f"r{at}")
-            yield GangSpecSeen(GangSpec(ref, 1, priority=0, queue=QUEUE, lasting=case.lasting, strict=True))
+            yield GangSpecSeen(
+                GangSpec(ref, 1, priority=0, queue=QUEUE, non_preemptible=case.lasting, strict=True)
+            )
             made = _pod(f"r{at}", ref, "", 0, {**WORKER, "gpu": 8})
             yield PodSeen(replace(made, node=f"n{at:05d}"))
 
@@ -118,7 +120,7 @@ def _pod(name: str, gang: Ref, of: str, rank: int, amounts: dict[str, int]) -> P
         "ns", (("index", name),), tuple(sorted(amounts.items())), (amounts["cpu"], amounts["memory"])
     )
     key = PodKey("ns", name)
-    return Pod(key, name, amounts, gang=gang, pod_set=of, rank=rank, wants=PodSpec(shape), ours=True)
+    return Pod(key, name, amounts, gang=gang, pod_set=of, rank=rank, spec=PodSpec(shape), ours=True)
 
 
 def arrive(board: SchedulingState, case: Case, number: int) -> Ref:
@@ -139,9 +141,9 @@ def arrive(board: SchedulingState, case: Case, number: int) -> Ref:
         for at in range(count)
     }
     found = decode(group, known_pods(pods))
-    made = charter(group, found, 0, topologies={"hall": LEVELS})
+    made = gang_spec(group, found, 0, topologies={"hall": LEVELS})
     board.apply(GangSpecSeen(replace(made, queue=QUEUE, topology="hall", uid=group.name)))
-    given = seats(found, pods)
+    given = pod_positions(found, pods)
     for members in pods.values():
         for pod in members:
             pod_set, rank = given[pod.key]
@@ -153,7 +155,7 @@ def once(board: SchedulingState, case: Case, number: int) -> float:
     """Milliseconds of CPU time from the look at the gang to its plan; nothing of it is carried out."""
     ref = arrive(board, case, number)
     start = time.process_time()
-    plan = decide_gangs(board.look([ref], float(number)), Profile(), float(number))
+    plan = decide_gangs(board.snapshot([ref], float(number)), Profile(), float(number))
     spent = 1000 * (time.process_time() - start)
     _check(plan, case)
     return spent

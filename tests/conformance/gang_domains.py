@@ -10,8 +10,8 @@ from bayplan.model.gang import GangSpec, Locality, Ref
 from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.pod import Pod, PodKey
 from bayplan.placement.overlay.node_overlay import NodeOverlay
-from bayplan.placement.pods.one_domain import domains
-from bayplan.scheduling.attempt.gang import rows_it_holds
+from bayplan.placement.pods.one_domain import candidate_domains
+from bayplan.scheduling.attempt.gang import bound_rows
 from bayplan.state.scheduling.snapshot import SchedulingCandidate
 from tests.support.gang_snapshots import look
 
@@ -33,12 +33,12 @@ def check(case: Obj) -> list[str]:
         for name, where in (case.get("scheduledPodGroupPods") or {}).items()
     )
     candidate = SchedulingCandidate(GangSpec(gang, locality=Locality(required=key)), (), standing)
-    with NodeOverlay(look([*usable, *others]).scene) as floor:
-        rows = rows_it_holds(floor, candidate, key)
+    with NodeOverlay(look([*usable, *others]).filter_input) as floor:
+        rows = bound_rows(floor, candidate, key)
         if rows is None or case["wantStatus"]:
             return [] if rows is None and case["wantStatus"] else [f"want {case['wantStatus']}, got {rows}"]
-        within = floor.only(one.name for one in usable)
-        found = domains(floor, (), key, rows, need=0, within=within)
+        within = floor.mask_of(one.name for one in usable)
+        found = candidate_domains(floor, (), key, rows, need=0, allowed_nodes=within)
         got = {area.value: [one.name for one in usable if area.nodes[floor.row(one.name)]] for area in found}
     return [] if got == want else [f"want {want}, got {got}"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bayplan.dialects.kube.gang_api.gates import FIRST
+from bayplan.dialects.kube.gang_api.gates import V1ALPHA1
 from bayplan.model.pod import PodKey
 from tests.conformance.gang_steps import dialect_of
 from tests.conformance.gang_steps_objects import NAMESPACES, PODS, SCHEDULER, Dialect, Object
@@ -40,12 +40,12 @@ def _is_concerned(dialect: Dialect, case: Object) -> bool:
     new: Any = case.get("newWorkload") or case["newPodGroup"]
     metadata, spec = new["metadata"], {**new["spec"]}
     spec.pop("podGroupTemplateRef", None)  # whether its template is there is not asked here
-    kind = dialect.workloads if dialect.version == FIRST else dialect.groups
+    kind = dialect.workloads if dialect.version == V1ALPHA1 else dialect.groups
     _place(
         stage, kind, {**new, "apiVersion": kind.api_version, "spec": spec}, metadata.get("namespace", HOME)
     )
     stage.pass_time()
-    return gang in stage.role.state.store.charters
+    return gang in stage.role.state.store.specs
 
 
 def _put(stage: Embedded, pod: Object, name: str) -> PodKey:

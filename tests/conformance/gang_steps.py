@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from bayplan.backends.fake_controllers.objects import is_leaving
-from bayplan.dialects.kube.gang_api.gates import COMPOSITE, FIRST, POLICY
+from bayplan.backends.fake_controllers.objects import is_terminating
+from bayplan.dialects.kube.gang_api.gates import COMPOSITE, POLICY, V1ALPHA1
 from tests.conformance.gang_steps_objects import (
     BUDGETS,
     COMPOSITES,
@@ -35,8 +35,8 @@ def check_case(case: Object) -> list[str]:
     for gates in feature_sets(case):
         if problems := Play(Embedded(dialect, gates), case).run():
             return problems
-    older = None if dialect.version == FIRST else on_the_first(case)
-    if older is not None and (problems := Play(Embedded(Dialect(FIRST), ()), older).run()):
+    older = None if dialect.version == V1ALPHA1 else on_the_first(case)
+    if older is not None and (problems := Play(Embedded(Dialect(V1ALPHA1), ()), older).run()):
         return ["with the first version of the API", *problems]
     return []
 
@@ -253,7 +253,7 @@ class Play:
 
     def _has_to_go(self, name: str) -> bool:
         pod = self.stage.pod(name)
-        return pod is None or is_leaving(pod) or bool(conditions(pod, "DisruptionTarget")[0])
+        return pod is None or is_terminating(pod) or bool(conditions(pod, "DisruptionTarget")[0])
 
     # ── what is expected of the whole case ──
 

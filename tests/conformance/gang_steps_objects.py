@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayplan.dialects.api import Kind
-from bayplan.dialects.kube.gang_api.gates import FIRST, GROUP, OF_COMPOSITES, SECOND, THIRD
+from bayplan.dialects.kube.gang_api.gates import GROUP, V1ALPHA1, V1ALPHA2, V1ALPHA3, V1BETA1
 
 Object = dict[str, Any]
 
@@ -19,11 +19,11 @@ NAMESPACES = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
 BUDGETS = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
 CLASSES = Kind(GROUP, "v1", "PriorityClass", "priorityclasses", namespaced=False)
 
-COMPOSITES = Kind(GROUP, OF_COMPOSITES, "CompositePodGroup", "compositepodgroups")
+COMPOSITES = Kind(GROUP, V1ALPHA3, "CompositePodGroup", "compositepodgroups")
 
 SCHEDULER = "bayplan"
-VERSIONS = {"v1.35": FIRST, "v1.36": SECOND, "v1.37": THIRD}
-CONDITIONS = {SECOND: "PodGroupScheduled", THIRD: "PodGroupInitiallyScheduled"}
+VERSIONS = {"v1.35": V1ALPHA1, "v1.36": V1ALPHA2, "v1.37": V1BETA1}
+CONDITIONS = {V1ALPHA2: "PodGroupScheduled", V1BETA1: "PodGroupInitiallyScheduled"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,9 @@ class Dialect:
     @property
     def groups(self) -> Kind:
         """What the rules of a gang are kept in."""
-        return self.workloads if self.version == FIRST else Kind(GROUP, self.version, "PodGroup", "podgroups")
+        return (
+            self.workloads if self.version == V1ALPHA1 else Kind(GROUP, self.version, "PodGroup", "podgroups")
+        )
 
     @property
     def condition(self) -> str:
@@ -52,7 +54,7 @@ class Dialect:
     def group(self, said: Object) -> Object:
         """A group; in the first version a Workload with one group of the same name."""
         name = said["name"]
-        if self.version == FIRST:
+        if self.version == V1ALPHA1:
             return self._made(self.groups, name, {"podGroups": [{"name": name, "policy": said["policy"]}]})
         return self._made(self.groups, name, _group_spec(said))
 
@@ -83,7 +85,7 @@ class Dialect:
         return _object(PODS, pod["metadata"]["name"], {"spec": spec | self._membership(group)})
 
     def _membership(self, group: str) -> Object:
-        if self.version == FIRST:
+        if self.version == V1ALPHA1:
             return {"workloadRef": {"name": group, "podGroup": group}}
         return {"schedulingGroup": {"podGroupName": group}}
 

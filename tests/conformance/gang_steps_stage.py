@@ -12,7 +12,7 @@ from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.embedded.kinds.gangs import GangApi
 from bayplan.backends.fake_controllers.controller_manager import FakeControllerManager
 from bayplan.dialects.api import Backend, Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
-from bayplan.dialects.kube.gang_api.gates import EVERY_GATE
+from bayplan.dialects.kube.gang_api.gates import ALL_GATES
 from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.core.journal import MemoryJournal
 from bayplan.runtime.core.loop import Loop
@@ -225,7 +225,7 @@ class Embedded(Stage):
         self.now = EPOCH
         self.make_role = role
         numbers = itertools.count(1)
-        api = GangApi((dialect.version,), frozenset(gates) & EVERY_GATE)
+        api = GangApi((dialect.version,), frozenset(gates) & ALL_GATES)
         self.store = new_store(
             lambda: self.now, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}", gang_api=api
         )

@@ -20,14 +20,14 @@ from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.gang_api.admission import missing_template
 from bayplan.dialects.kube.gang_api.defaulting import defaulted
 from bayplan.dialects.kube.gang_api.gates import (
+    ALL_GATES,
     CLAIMS,
-    EVERY_GATE,
-    FIRST,
     GROUP,
     PREEMPTION,
-    SECOND,
-    THIRD,
     TOPOLOGY,
+    V1ALPHA1,
+    V1ALPHA2,
+    V1BETA1,
     Gates,
 )
 from bayplan.dialects.kube.gang_api.rules import errors, status_errors
@@ -36,7 +36,7 @@ from tests.conformance.registry import Check, ForFile, NothingToRun
 Object = dict[str, Any]
 
 PLURALS = {"Workload": "workloads", "PodGroup": "podgroups", "Pod": "pods"}
-VERSIONS = {"v1.35": FIRST, "v1.36": SECOND, "v1.37": THIRD}
+VERSIONS = {"v1.35": V1ALPHA1, "v1.36": V1ALPHA2, "v1.37": V1BETA1}
 GATES = {"TopologyAwareScheduling": TOPOLOGY}  # the tables' names where they are not the real ones
 
 
@@ -88,7 +88,7 @@ def check_admission(case: Object) -> list[str]:
 
 def check_admission_whole(case: Object) -> list[str]:
     """The same on a whole cluster. The groups are functions upstream; what they make is in the names."""
-    store = _store(GangApi((SECOND,)))
+    store = _store(GangApi((V1ALPHA2,)))
     names = ("worker", "test-workload")
     if "non-existent Workload" in case["name"]:
         names = ("worker", "non-existent-workload")
@@ -102,7 +102,12 @@ def check_admission_whole(case: Object) -> list[str]:
         store.create(_kind(case["workload"]), case["workload"], "ns")
         if case["deleteWorkload"]:
             store.delete(_kind(case["workload"]), "ns", case["workload"]["metadata"]["name"])
-    group = {"apiVersion": f"{GROUP}/{SECOND}", "kind": "PodGroup", "metadata": {"name": "pg1"}, "spec": spec}
+    group = {
+        "apiVersion": f"{GROUP}/{V1ALPHA2}",
+        "kind": "PodGroup",
+        "metadata": {"name": "pg1"},
+        "spec": spec,
+    }
     try:
         store.create(_kind(group), group, "ns")
     except StatusError as refusal:
@@ -131,7 +136,7 @@ def _says(problem: FieldProblem, error: Object) -> bool:
 
 def _gates(said: Mapping[str, bool] | None) -> Gates:
     if said is None:
-        return EVERY_GATE
+        return ALL_GATES
     return frozenset(GATES.get(name, name) for name, on in said.items() if on)
 
 

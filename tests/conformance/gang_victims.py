@@ -50,7 +50,7 @@ def _victims(case: Obj) -> list[str]:
         GangSpec(
             _ref(group["metadata"]["name"]),
             priority=group["spec"].get("priority"),
-            leaves_whole=group["spec"].get("disruptionMode") == "PodGroup",
+            disrupt_together=group["spec"].get("disruptionMode") == "PodGroup",
         )
         for group in case.get("initPodGroups") or []
     ]
@@ -108,7 +108,7 @@ def _pod(given: Obj, taken: dict[str, Any], on: str = "", gang: str = "") -> Pod
         dict(amounts),
         on,
         gang=_ref(group) if group else None,
-        wants=PodSpec(PodSignature("", labels, tuple(amounts)), spec.get("priority", 0)),
+        spec=PodSpec(PodSignature("", labels, tuple(amounts)), spec.get("priority", 0)),
         started=seconds(started) + 1 if started else 0.0,  # nought would be: not yet
     )
 

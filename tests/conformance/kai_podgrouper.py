@@ -63,7 +63,7 @@ def _found(case: Object, view: View) -> Grouped:
         way = training(settings["replicaSpecName"], *(settings.get("mandatorySpecNames") or ()))
     assert way is not None, case["grouper"]
     if case["test"] == "TestSkipTopOwnerGrouper":  # its table of kinds is empty
-        below = dispatch.below(view)
+        below = dispatch.without_top_owner(view)
         return grouped(view, lambda: batch.default(below))
     return grouped(view, lambda: way(view))
 

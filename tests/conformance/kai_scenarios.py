@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bayplan.dialects.kai.status.messages import reason, told_of
+from bayplan.dialects.kai.status.messages import message_for, reason
 from bayplan.model.plan import Bind, Nominate, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.profile import NodeChoice, PreemptionMeans, Profile
 from bayplan.scheduling.binding.cycle import decide_gangs
@@ -80,8 +80,8 @@ def _round(case: Case, before: Standings) -> tuple[Standings, dict[str, str]]:
     board = SchedulingState(heal_seconds=NEVER)
     board.apply_all(changes_of(case, before))
     means = tuple(MEANS[action] for action in actions if action in MEANS)
-    profile = replace(_profile(case), fair_means=means, displace=bool(means), keep_after_seconds=0.0)
-    plan = decide_gangs(board.look(board.heads(NOW), NOW), profile, NOW)
+    profile = replace(_profile(case), preemption_means=means, preemption=bool(means), keep_after_seconds=0.0)
+    plan = decide_gangs(board.snapshot(board.heads(NOW), NOW), profile, NOW)
     after = _after(case, before, plan) if actions != [STALE] else before
     return _without_stale(case, after) if STALE in actions else after, _told(board, plan)
 
@@ -102,7 +102,7 @@ def _without_stale(case: Case, before: Standings) -> Standings:
     board = SchedulingState(heal_seconds=0.0 if len(case["actions"]) > 1 else GRACE)
     board.apply_all(changes_of(case, before))
     board.heads(NOW - max((seconds or 0 for seconds in waited), default=0))
-    plan = decide_gangs(board.look(board.heads(NOW), NOW), Profile(displace=False), NOW)
+    plan = decide_gangs(board.snapshot(board.heads(NOW), NOW), Profile(preemption=False), NOW)
     taken = [action for action in plan.actions if isinstance(action, PreemptPod) and action.undoes]
     return _after(case, before, Plan(tuple(taken)))
 
@@ -116,7 +116,11 @@ def _after(case: Case, before: Standings, plan: Plan) -> Standings:
             case Nominate(_, pod, node) if node:
                 now[names[pod.key]] = Standing("Pipelined", node, node)
             case PreemptPod(pod):
-                new = Standing("Pipelined", action.to) if action.to else Standing("Releasing", pod.node)
+                new = (
+                    Standing("Pipelined", action.moves_to)
+                    if action.moves_to
+                    else Standing("Releasing", pod.node)
+                )
                 now[names[pod.key]] = new
     return now
 
@@ -144,10 +148,10 @@ def _told(board: SchedulingState, plan: Plan) -> dict[str, str]:
     refused = [action for action in plan.actions if isinstance(action, ReportUnschedulable)]
     found: dict[str, str] = {}
     for action in refused:
-        charter = board.store.charters.get(action.gang)
+        charter = board.store.specs.get(action.gang)
         tree = charter.tree if charter is not None else None
-        sentence = told_of(action.why, action.gang, None, tree)
-        found[action.gang.name] = f"{reason(action.why)}: {sentence}"
+        sentence = message_for(action.rejection, action.gang, None, tree)
+        found[action.gang.name] = f"{reason(action.rejection)}: {sentence}"
     return found
 
 

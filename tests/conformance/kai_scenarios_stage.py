@@ -11,7 +11,7 @@ import msgspec
 from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.kai.api import wire
 from bayplan.dialects.kai.api.gang_tree import DEFAULT
-from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, SubGroup, written
+from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, SubGroup, pod_group_object
 from bayplan.dialects.kai.api.queues import CPU, GPU, MEMORY
 from bayplan.dialects.kai.decode.events import PRIORITY_CLASSES, GroupDecoder, PriorityClassWire
 from bayplan.dialects.kube.decode.wire import Metadata
@@ -80,13 +80,13 @@ def changes_of(case: Case, now: Standings) -> Iterator[Change]:
         known = PriorityClassWire(Metadata(name=f"p{priority}"), value=priority)
         yield from reading.decode(Event(Happened.SEEN, PRIORITY_CLASSES, known))
     for at, job in enumerate(jobs):
-        group = msgspec.convert(written(_group(job)), wire.KaiPodGroupWire)
+        group = msgspec.convert(pod_group_object(_group(job)), wire.KaiPodGroupWire)
         yield from reading.decode(Event(Happened.SEEN, wire.POD_GROUPS, group))
         age = job.get("jobAgeInMinutes") or len(jobs) - at
         known_group = reading.groups[_group(job).ref]
         known_group.created = NOW - age * MINUTE
-        yield from reading.follow(PodSeen(pod) for pod in _pods(job, now, known_group.created))
-    yield from reading.gathered()
+        yield from reading.position_pods(PodSeen(pod) for pod in _pods(job, now, known_group.created))
+    yield from reading.flush()
 
 
 # ── nodes and queues ───────────────────────────────────────────────────────────────────────────────
@@ -176,7 +176,7 @@ def _pods(job: Mapping[str, Any], now: Standings, created: float) -> Iterator[Po
             tuple(sorted((task.get("podAffinityLabels") or {}).items())),
             tuple(amounts.items()),
             rules=_rules(task.get("nodeAffinityNames") or ()),
-            neighbours=_neighbours(_namespace(job), task),
+            affinity=_neighbours(_namespace(job), task),
         )
         name = _pod_name(job, at)
         pod = Pod(
@@ -186,15 +186,15 @@ def _pods(job: Mapping[str, Any], now: Standings, created: float) -> Iterator[Po
             gang=Ref("kai", "PodGroup", _namespace(job), job["name"]),
             pod_set=task.get("subGroupName", ""),
             rank=at - 1000 * (task.get("priority") or 0),
-            wants=PodSpec(shape, job["priority"], nominated=stands.promised),
+            spec=PodSpec(shape, job["priority"], nominated=stands.promised),
             ours=True,
             created=created,
         )
         if stands.status in RUNS:
             gone = stands.status == "Releasing"
-            pod = replace(pod, node=stands.node, started=NOW - MINUTE, leaving=gone, up=True)
+            pod = replace(pod, node=stands.node, started=NOW - MINUTE, terminating=gone, was_started=True)
         elif stands.status == "Failed":
-            pod = replace(pod, node=stands.node, started=NOW - MINUTE, over=True, up=True)
+            pod = replace(pod, node=stands.node, started=NOW - MINUTE, finished=True, was_started=True)
         yield pod
 
 
@@ -229,6 +229,6 @@ def _neighbours(namespace: str, task: Mapping[str, Any]) -> PodAffinity:
     selector = Selector(tuple(Requirement(key, "In", (value,)) for key, value in sorted(labels.items())))
     near, apart = task.get("podAffinityTopologyKey"), task.get("podAntiAffinityTopologyKey")
     return PodAffinity(
-        near=(PodAffinityTerm(near, selector, (namespace,)),) if near else (),
-        apart=(PodAffinityTerm(apart, selector, (namespace,)),) if apart else (),
+        required=(PodAffinityTerm(near, selector, (namespace,)),) if near else (),
+        required_anti=(PodAffinityTerm(apart, selector, (namespace,)),) if apart else (),
     )

@@ -123,7 +123,7 @@ def _leaders(given: Object, wanted: Object) -> list[str]:
     (label,) = given["label"].items()
     if label[0] != INDEX_LABELS[given["kind"]]:
         return [f"the label is {INDEX_LABELS[given['kind']]}"]
-    number = segments.normalised(int(label[1]), given["leaderCount"])
+    number = segments.worker_number(int(label[1]), given["leaderCount"])
     return _same(
         wanted,
         {"normalizedIndex": number, "segmentId": segments.segment_of(number, given["segmentSize"])},
@@ -132,7 +132,7 @@ def _leaders(given: Object, wanted: Object) -> list[str]:
 
 def _minimums(given: Object, wanted: Object) -> list[str]:
     size = given["segmentSize"]
-    found = segments.shares(given["replicas"], given["minMember"], size)
+    found = segments.segment_sizes(given["replicas"], given["minMember"], size)
     got = [(share.size, share.minimum) for share in found]
     expected = [(_pods(one), one["minMember"]) for one in wanted["segments"]]
     return [] if got == expected else [f"want {expected}, got {got}"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bayplan.dialects.kai.api.gang_tree import Pods, charter, decode, levels_tried, wrong_levels
+from bayplan.dialects.kai.api.gang_tree import Pods, constraint_errors, decode, gang_spec, levels_to_try
 from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, SubGroup
 from bayplan.dialects.kai.status import messages
 from bayplan.model.assignment import Code, DomainFit, Lack, Misfit
@@ -49,15 +49,15 @@ def _relevant(case: Object) -> list[str]:
     told = _complaint(constraint, case["subGroup"], given)
     if told or wanted.get("error"):
         return same(wanted.get("error"), told)
-    return same(wanted["levels"], levels_tried(constraint, given["levels"]))
+    return same(wanted["levels"], levels_to_try(constraint, given["levels"]))
 
 
 def _complaint(constraint: Constraint, sub_group: str, given: Object) -> str:
-    if not constraint.is_placed:
+    if not constraint.has_level:
         return messages.no_levels(sub_group, given["name"])
     named = Constraint(given["name"], constraint.required, constraint.preferred)
     group = PodGroup("g", sub_groups=(SubGroup(sub_group, 1, "", named),))
-    return next(iter(wrong_levels(group, {given["name"]: given["levels"] or []})), "")
+    return next(iter(constraint_errors(group, {given["name"]: given["levels"] or []})), "")
 
 
 # ── counts ─────────────────────────────────────────────────────────────────────────────────────────
@@ -91,7 +91,7 @@ def _job_domains(case: Object) -> list[str]:
         return same(wanted["error"], told)
     if not wanted["fitErrors"]:
         return _candidates(case)
-    told = messages.told(_standstill(case), PodGroup(case["jobName"], case["jobNamespace"]), "test")
+    told = messages.group_message(_standstill(case), PodGroup(case["jobName"], case["jobNamespace"]), "test")
     *details, sentence = [one["detailed"] for one in wanted["fitErrors"]]
     lines = [*details, sentence.removeprefix("subgroup test: ")]  # the part is named in it already
     return same("\n".join(["Unable to schedule podgroup.", *(f"{line}." for line in lines)]), told)
@@ -110,9 +110,9 @@ def _standstill(case: Object) -> SchedulingRejection:
             lacks = tuple(lack for lack in short if lack.free < lack.asked)
         holds.append(DomainFit(tuple(domain["id"].split(".")), fit, lacks))
     count = case["tasksCount"]
-    found = Misfit(Code.NO_ROOM, ("test",), case["topology"]["name"], level, asked=count, in_all=count)
+    found = Misfit(Code.NO_ROOM, ("test",), case["topology"]["name"], level, asked=count, total_fit=count)
     return SchedulingRejection(
-        RejectionReason.NO_ROOM, minimum=count, misfit=replace(found, holds=tuple(holds))
+        RejectionReason.NO_CAPACITY, minimum=count, misfit=replace(found, domains=tuple(holds))
     )
 
 
@@ -137,7 +137,7 @@ def _candidates(case: Object) -> list[str]:
     pods = [pod for one in case["podSets"].values() for pod in one["pods"].values()]
     there = {pod["nodeName"] for pod in pods if pod["nodeName"]}
     found = []
-    for level in levels_tried(constraint, given["levels"]):
+    for level in levels_to_try(constraint, given["levels"]):
         if level in levels:
             counts = _pods_by_domain(cluster.snapshot(), levels.index(level), case["tasksCount"])
             found += [
@@ -202,7 +202,7 @@ def _subset(case: Object) -> list[str]:
     pods = _pods(job)
     given = case["topology"]
     found = decode(group, {"": pods} if pods else None)
-    flaw = charter(group, found, topologies={given["name"]: given["levels"] or []}).flaw
+    flaw = gang_spec(group, found, topologies={given["name"]: given["levels"] or []}).flaw
     refused = wanted.get("error") or (wanted.get("jobFitError") if "does not exist" in flaw else "")
     if flaw or refused:  # a root has no name upstream, and is told as a sub-group
         return same(refused, flaw.replace(f"workload {group.name} ", "sub-group  "))

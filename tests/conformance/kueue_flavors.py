@@ -9,10 +9,10 @@ from typing import Any
 
 from bayplan.dialects.kube.fields.quantity import amount
 from bayplan.dialects.kube.fields.reader import Field
-from bayplan.dialects.kueue.decode.workloads import demand
+from bayplan.dialects.kueue.decode.workloads import decode_workload
 from bayplan.dialects.kueue.fields.assignment_decode import decode_assignment
 from bayplan.dialects.kueue.fields.queues import queue
-from bayplan.dialects.kueue.status.rejection_messages import flavors_considered, reason, tried_in_vain
+from bayplan.dialects.kueue.status.rejection_messages import attempts_message, flavors_considered, reason
 from bayplan.model.admission_rejection import FlavorAttempt, FlavorMode, PodSetAttempts
 from bayplan.model.assignment import Assignment, DomainAssignment
 from bayplan.model.change import FlavorSeen, QueueSeen, TopologySeen
@@ -23,7 +23,7 @@ from bayplan.model.quota import Flavor, Queue, QuotaNode, ResourceGroup
 from bayplan.placement.overlay.topology_overlay import TopologyOverlay
 from bayplan.scheduling.admission.flavors import FlavorQuery, quota_offer
 from bayplan.scheduling.admission.offer import FlavorChoice, Mode, Offer, PodSetOffer, net_load
-from bayplan.scheduling.admission.places import wanted_places
+from bayplan.scheduling.admission.places import placement_needs
 from bayplan.scheduling.admission.simulation import AdmissionSimulation
 from bayplan.state.admission.state import AdmissionState
 
@@ -65,7 +65,7 @@ def _with_leader(case: Case) -> list[str]:
 def _net_usage(case: Case) -> list[str]:
     asked = _demand(case["wl"]["Obj"]["spec"]["podSets"])
     before = [
-        PodSetAdmission(part["name"], 0, place=decode_assignment(Field(part["topologyAssignment"])))
+        PodSetAdmission(part["name"], 0, assignment=decode_assignment(Field(part["topologyAssignment"])))
         for part in (case.get("prevAdmission") or {}).get("podSetAssignments") or []
     ]
     asked = replace(asked, admission=Admission("", tuple(before)) if before else None)
@@ -73,7 +73,7 @@ def _net_usage(case: Case) -> list[str]:
     inquiry = _inquiry(asked, _queue_of(offer, case["cq"]["TASFlavors"]))
     shapes = {pod_set.name: pod_set for pod_set in asked.gang.root.pod_sets()}
     got: dict[str, list[Case]] = {}
-    for spot in net_load(offer, asked, shapes, inquiry.round).spots:
+    for spot in net_load(offer, asked, shapes, inquiry.simulation).placed:
         for share in spot.place.shares:
             entry = {"Count": share.count, "SinglePodRequests": spot.requests, "Values": list(share.values)}
             got.setdefault(spot.flavor, []).append(entry)
@@ -82,9 +82,9 @@ def _net_usage(case: Case) -> list[str]:
 
 def _requests(case: Case) -> list[str]:
     """What has to be placed, or why that cannot even be asked."""
-    asked = demand(Field({"metadata": {"name": "w"}} | case["workload"]["Obj"]))
+    asked = decode_workload(Field({"metadata": {"name": "w"}} | case["workload"]["Obj"]))
     offer = _given_offer(case["assignment"]["PodSets"])
-    found = wanted_places(_inquiry(asked, _queue_of(offer, case["cq"]["TASFlavors"])), offer)
+    found = placement_needs(_inquiry(asked, _queue_of(offer, case["cq"]["TASFlavors"])), offer)
     errors = [_error(part) for part in offer.parts if part.fatal is not None]
     wanted = [case["wantErr"]["error"]] if case.get("wantErr") else []
     problems = _differ("errors", errors, wanted)
@@ -97,7 +97,7 @@ def _requests(case: Case) -> list[str]:
 def _without_the_finished(case: Case) -> list[str]:
     offer = _given_offer(case["podSets"])
     inquiry = _inquiry(_demand(case["wlPodSets"]), _queue_of(offer, {"tas": {}}))
-    found = wanted_places(inquiry, offer)
+    found = placement_needs(inquiry, offer)
     names = [pod_set.name for want in found for pod_set in want.gang.root.pod_sets()]
     return _differ("asked for", names, case.get("wantTASPodSets") or [])
 
@@ -113,8 +113,10 @@ CHECKS = {
 
 
 def _demand(pod_sets: list[Case]) -> QueuedGang:
-    found = demand(Field({"kind": "Workload", "metadata": {"name": "w"}, "spec": {"podSets": pod_sets}}))
-    return replace(found, entrance=("default", "q"))
+    found = decode_workload(
+        Field({"kind": "Workload", "metadata": {"name": "w"}, "spec": {"podSets": pod_sets}})
+    )
+    return replace(found, namespace_queue=("default", "q"))
 
 
 def _inquiry(asked: QueuedGang, where: Queue) -> FlavorQuery:
@@ -131,7 +133,15 @@ def _inquiry(asked: QueuedGang, where: Queue) -> FlavorQuery:
     seen = state.snapshot(())
     rooms = TopologyOverlay(seen.supplies, seen.flavors)
     round_ = AdmissionSimulation(
-        seen.books, rooms, seen.queues, seen.flavors, seen.checks, seen.admitted, Profile(), 0.0, seen.closed
+        seen.quota_tree,
+        rooms,
+        seen.queues,
+        seen.flavors,
+        seen.checks,
+        seen.admitted,
+        Profile(),
+        0.0,
+        seen.inactive_queues,
     )
     return FlavorQuery(round_, asked, where, {}, {}, ())
 
@@ -139,7 +149,7 @@ def _inquiry(asked: QueuedGang, where: Queue) -> FlavorQuery:
 def _offered(inquiry: FlavorQuery) -> Offer:
     offer = quota_offer(inquiry)
     if offer.mode is not Mode.NO_FIT:
-        wanted_places(inquiry, offer)
+        placement_needs(inquiry, offer)
     return offer
 
 
@@ -171,7 +181,7 @@ def _given_part(part: Case) -> PodSetOffer:
 
 
 def _error(part: PodSetOffer) -> str:
-    told = tried_in_vain([PodSetAttempts(part.name, fatal=part.fatal)])
+    told = attempts_message([PodSetAttempts(part.name, fatal=part.fatal)])
     return told.removeprefix(f"failed to assign flavors to pod set {part.name}: ")
 
 
@@ -190,10 +200,10 @@ def _wanted_choices(flavors: Case) -> Case:
 
 
 def _shown_part(part: PodSetOffer) -> Any:
-    told = tried_in_vain([PodSetAttempts(part.name, tuple(part.obstacles))])
+    told = attempts_message([PodSetAttempts(part.name, tuple(part.obstacles))])
     reasons = told.removeprefix(f"couldn't assign flavors to pod set {part.name}: ")
     error = _error(part) if part.fatal is not None else ""
-    return (part.name, part.count, part.asked, _choices(part), reasons, error)
+    return (part.name, part.count, part.requests, _choices(part), reasons, error)
 
 
 def _attempts(part: PodSetOffer, expected: list[Case]) -> list[str]:
@@ -208,8 +218,8 @@ def _attempts(part: PodSetOffer, expected: list[Case]) -> list[str]:
 
 def _shown_attempt(attempt: FlavorAttempt) -> Any:
     told = flavors_considered([PodSetAttempts("p", attempts=(attempt,))])
-    fits = attempt.chance is FlavorMode.FIT
-    token = reason(attempt.token) if attempt.token is not None else ""
+    fits = attempt.mode is FlavorMode.FIT
+    token = reason(attempt.reason) if attempt.reason is not None else ""
     return (attempt.flavor, fits, attempt.borrow, token, told.removeprefix("p: "))
 
 

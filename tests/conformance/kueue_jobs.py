@@ -9,11 +9,11 @@ from bayplan.dialects.jobs.kinds import Find
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.decode.second_pass import asks_for_topology, needs_second_pass
 from bayplan.dialects.kueue.fields.pod_rules import group_name
-from bayplan.dialects.kueue.jobs.injection import injected
-from bayplan.dialects.kueue.jobs.pod_adoption import adopted
+from bayplan.dialects.kueue.jobs.injection import injection_for
+from bayplan.dialects.kueue.jobs.pod_adoption import with_workload_metadata
 from bayplan.dialects.kueue.jobs.pod_group import excess_pods, group_workload
 from bayplan.dialects.kueue.jobs.pod_sets import pod_sets
-from bayplan.dialects.kueue.jobs.workload import Copied, job_workload, refreshed
+from bayplan.dialects.kueue.jobs.workload import Copied, job_workload, updated_workload
 from bayplan.dialects.kueue.names.annotations import SERVING
 from bayplan.dialects.kueue.names.feature_switches import FeatureSwitches
 from bayplan.dialects.kueue.webhooks.job_defaults import JobSurroundings, default_job
@@ -90,7 +90,7 @@ def _check_created(case: Object) -> list[str]:
         got = job_workload(Field(pods[0] if pods else _object(case)), 0, _classes(given), rules, copied)
     for present in given.get("workloads") or ():
         serving = bool(pods) and SERVING in pods[0]["metadata"].get("annotations", {})
-        got = refreshed(present, got, serving=serving) or present
+        got = updated_workload(present, got, serving=serving) or present
     if "reconcilerOptions" in given and not pods:  # only these parts are compared in such tests
         want, got = (_essence(one) for one in (want, got))
     want, got = (_without_empty(one) for one in (want, got))
@@ -119,7 +119,7 @@ def _check_injected(case: Object) -> list[str]:
     given, want = case["case"], case["case"]["wantInfo"]
     flavors = {one["metadata"]["name"]: one for one in given["flavors"]}
     pod_set = Field({"count": given["defaultCount"]})
-    got = injected(Field(given["assignment"]), pod_set, flavors, _rules(case))
+    got = injection_for(Field(given["assignment"]), pod_set, flavors, _rules(case))
     told = {
         "Name": got.name,
         "Count": got.count,
@@ -147,7 +147,7 @@ def _check_adopted(case: Object, given: Object, pods: list[Object]) -> list[str]
     """Pods that another controller made, as they join the Workload of their owner."""
     owner = next(given[key] for key in (*OBJECTS, "sts") if key in given and key != "pod")
     name = next((one["metadata"]["name"] for one in given.get("workloads") or ()), "")
-    got = [adopted(pod, owner, name, _rules(case)) for pod in pods]
+    got = [with_workload_metadata(pod, owner, name, _rules(case)) for pod in pods]
     return [] if got == given["wantPods"] else [f"want {given['wantPods']}", f"got  {got}"]
 
 
@@ -223,10 +223,10 @@ def _restore(job: Object, want: Object) -> None:
 def _rules(case: Object) -> FeatureSwitches:
     gates = {**(case.get("gates") or {}), **(case["case"].get("featureGates") or {})}
     return FeatureSwitches(
-        forgiving=False,
+        lenient=False,
         topology=gates.get("TopologyAwareScheduling", True),
         identifiers=gates.get("WorkloadIdentifierAnnotations", True),
-        every_job=bool(case["case"].get("manageJobsWithoutQueueName")),
+        jobs_without_queue=bool(case["case"].get("manageJobsWithoutQueueName")),
     )
 
 

@@ -61,10 +61,10 @@ def _furnished(case: Case, objects: list[Case], seconds_left: float = 30.0) -> N
         by_time=gates.get("TASReplaceNodeDueToNotReadyOverFixedTime", False) or not by_pods,
         by_pods=by_pods,
         by_taints=gates.get("TASReplaceNodeOnNodeTaints", True),
-        together=False,
-        at_once=True,
-        on_lost=False,
-        stray_seconds=0.0,
+        replace_together=False,
+        fail_pods_at_once=True,
+        fail_pods_of_lost_nodes=False,
+        unbindable_seconds=0.0,
     )
     role = NodeHealthController(rules)
     flavor = [case["resourceFlavor"]] if case.get("resourceFlavor") else []
@@ -86,9 +86,9 @@ class _Done:
         self.pods: dict[str, Case] = {}
         self.events: list[tuple[str, str, str, str]] = []
         for _ in range(10):
-            for host in set(role.agenda) - hosts:
-                role.agenda.drop(host)
-            writes = list(role.keep(now))
+            for host in set(role.work_queue) - hosts:
+                role.work_queue.drop(host)
+            writes = list(role.reconcile(now))
             if not writes:
                 break
             for write in writes:
@@ -106,7 +106,7 @@ class _Done:
             about, body = write.body["involvedObject"], write.body
             self.events.append((about["name"], body["type"], body["reason"], body["message"]))
             return
-        for more in role.follow_up(WriteOutcome(write, Ended.DONE, 200, "", answer), now):
+        for more in role.on_outcome(WriteOutcome(write, Ended.DONE, 200, "", answer), now):
             self._do(role, more, now)
         if write.kind == PODS_KIND:
             role.failing.add(write.uid)  # the watch would tell that it is over

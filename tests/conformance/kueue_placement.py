@@ -7,7 +7,7 @@ from typing import Any
 from bayplan.dialects.kube.decode.node_rule_fields import node_rules
 from bayplan.dialects.kube.fields.quantity import amount
 from bayplan.dialects.kube.fields.reader import Field
-from bayplan.dialects.kueue.status.misfit_messages import sentence
+from bayplan.dialects.kueue.status.misfit_messages import misfit_message
 from bayplan.model.assignment import Assignment, DomainAssignment, Placement
 from bayplan.model.gang import Gang, Group, Locality, PodSet, Ref, Segment
 from bayplan.model.node import PODS, Node, Topology
@@ -29,7 +29,7 @@ def check(case: Case) -> list[str]:
         name: (_shown(found), "") for name, found in answer.assignments.items()
     }
     if answer.misfit is not None:
-        got |= {name: (None, sentence(answer.misfit)) for name in answer.misfit.pod_sets}
+        got |= {name: (None, misfit_message(answer.misfit)) for name in answer.misfit.pod_sets}
     want = {name: (_wanted(entry["assignment"]), entry["reason"]) for name, entry in case["want"].items()}
     return [
         f"pod set {name!r}: want {want.get(name)}, got {got.get(name)}"

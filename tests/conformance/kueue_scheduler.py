@@ -16,7 +16,12 @@ from bayplan.dialects.kube.fields.quantity import parse_quantity
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kube.fields.times import seconds
 from bayplan.dialects.kueue.decode import events
-from bayplan.dialects.kueue.decode.workloads import PLAIN, Counting, Transformation, demand
+from bayplan.dialects.kueue.decode.workloads import (
+    NO_TRANSFORMATIONS,
+    Counting,
+    Transformation,
+    decode_workload,
+)
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.status import events as notices
 from bayplan.model.assignment import Assignment
@@ -93,7 +98,7 @@ def _counting(case: Case) -> Counting:
         )
         for rule in case.get("resourceTransformations") or []
     )
-    return Counting(found) if found else PLAIN
+    return Counting(found) if found else NO_TRANSFORMATIONS
 
 
 def _put(state: AdmissionState, kind: Kind, obj: Case, counting: Counting) -> None:
@@ -112,9 +117,9 @@ def _node(entry: Case) -> Any:
 def _admissions(plan: Plan, want: Case) -> list[str]:
     got = {_key(a): _shown(a.admission) for a in plan.actions if isinstance(a, Admit)}
     held = {
-        _key(a): _shown(a.demand.admission)
+        _key(a): _shown(a.queued_gang.admission)
         for a in plan.actions
-        if isinstance(a, ReportNotAdmitted | EvictGang) and a.demand.admission is not None
+        if isinstance(a, ReportNotAdmitted | EvictGang) and a.queued_gang.admission is not None
     }
     wanted = {name: _wanted(found) for name, found in (want.get("wantNewAssignments") or {}).items()}
     problems = [f"{name}: not admitted: {_why(plan, name)}" for name in wanted if name not in got | held]
@@ -127,7 +132,7 @@ def _admissions(plan: Plan, want: Case) -> list[str]:
 
 
 def _why(plan: Plan, name: str) -> str:
-    return "; ".join(str(getattr(a, "refusal", a)) for a in plan.actions if _key(a) == name) or "not tried"
+    return "; ".join(str(getattr(a, "rejection", a)) for a in plan.actions if _key(a) == name) or "not tried"
 
 
 def _key(action: Any) -> str:
@@ -136,8 +141,14 @@ def _key(action: Any) -> str:
 
 def _shown(admission: Admission) -> Any:
     return {
-        given.name: (given.count, dict(given.flavors), dict(given.usage), _place(given.place), given.delayed)
-        for given in admission.given
+        given.name: (
+            given.count,
+            dict(given.flavors),
+            dict(given.usage),
+            _place(given.assignment),
+            given.delayed,
+        )
+        for given in admission.pod_sets
     }
 
 
@@ -150,23 +161,21 @@ def _place(found: Assignment | None) -> Any:
 def _wanted(admission: Case) -> Any:
     change = {"kind": "Workload", "metadata": {"name": "w"}, "spec": {"podSets": [{"name": "main"}]}}
     status = {"admission": admission, "conditions": [{"type": "QuotaReserved", "status": "True"}]}
-    found = demand(Field(change | {"status": status})).admission
+    found = decode_workload(Field(change | {"status": status})).admission
     assert found is not None
     return _shown(found)
 
 
 def _left(state: AdmissionState, plan: Plan, case: Case) -> list[str]:
     problems = []
-    refused = {name: line.refused for name, line in state.lines.lines.items()}
+    refused = {name: line.rejected for name, line in state.pending.queues.items()}
     got: dict[str, dict[str, set[str]]] = {"wantLeft": {}, "wantInadmissibleLeft": {}}
     parked = {
-        _key(a)
-        for a in plan.actions
-        if isinstance(a, ReportNotAdmitted) and a.again.value == "when_it_may_help"
+        _key(a) for a in plan.actions if isinstance(a, ReportNotAdmitted) and a.requeue.value == "on_event"
     }
-    for name, line in state.lines.lines.items():
-        for standing in line.waiting():
-            source = standing.demand.gang.source
+    for name, line in state.pending.queues.items():
+        for standing in line.pending():
+            source = standing.queued_gang.gang.source
             key = f"{source.namespace}/{source.name}"
             strict = line.strict
             where = "wantInadmissibleLeft" if key in parked and not strict else "wantLeft"

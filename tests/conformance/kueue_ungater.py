@@ -13,9 +13,9 @@ from bayplan.dialects.kube.fields.times import seconds
 from bayplan.dialects.kueue.names.api_kinds import WORKLOADS
 from bayplan.dialects.kueue.pods.ungating import (
     PodUngating,
+    admitted_placement,
     gang_of_pod,
     gang_of_workload,
-    placed,
     ungating_write,
     ungatings,
 )
@@ -42,14 +42,14 @@ def check(case: dict[str, Any]) -> list[str]:
 
 
 def _ungated(workload: Object, given: Object) -> tuple[tuple[PodUngating, ...], str]:
-    gang = placed(workload)
+    gang = admitted_placement(workload)
     if gang is None:
         return (), ""
     pods = [_wire(pod) for pod in given["pods"]]
     mine = [pod for pod in pods if gang_of_pod(pod) == gang_of_workload(workload)]
     expected: dict[str, Path | None] = dict.fromkeys(given.get("expectUIDs") or ())  # to places unknown
     answer = ungatings(gang, mine, expected)
-    return answer.pods, answer.trouble
+    return answer.pods, answer.error
 
 
 def _wire(pod: Object) -> PodWire:
@@ -95,8 +95,8 @@ def _metric(given: Object) -> list[str]:
         now = seconds(admitted["lastTransitionTime"]) + METRIC_DELAY
     for pod in given["pods"]:
         list(role.decode(Event(Happened.SEEN, PODS_KIND, _wire(pod))))
-    for write in list(role.keep(now)):
-        list(role.follow_up(WriteOutcome(write, Ended.DONE), now))
+    for write in list(role.reconcile(now)):
+        list(role.on_outcome(WriteOutcome(write, Ended.DONE), now))
     want = [("cq", given["isGroup"])] * given["wantMetricsCount"], given["wantMetricsSeconds"]
     got = [told[:2] for told in seen], sum(told[2] for told in seen)
     return [] if want == got else [f"want metric {want}, got {got}"]

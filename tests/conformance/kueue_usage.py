@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from bayplan.dialects.kube.decode.node_fields import carries, node
-from bayplan.dialects.kube.decode.pod_fields import PodUse, pod_use, usage_by_node
-from bayplan.dialects.kube.decode.relevance import node_changes, pod_arrival_counts, pod_removal_counts
+from bayplan.dialects.kube.decode.node_fields import has_labels, node
+from bayplan.dialects.kube.decode.pod_fields import PodUsage, usage_by_node, usage_of
+from bayplan.dialects.kube.decode.relevance import node_changes, pod_arrival_matters, pod_removal_matters
 from bayplan.dialects.kube.fields.reader import Field
-from bayplan.dialects.kueue.fields.pods import counts_as_other, is_placed_by_topology, update_counts
+from bayplan.dialects.kueue.fields.pods import is_outside_assignments, is_placed_by_topology, update_counts
 from bayplan.model.node import Node, Topology
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.state.cluster.topology_state import TopologyState
@@ -46,9 +46,9 @@ def _node_update(given: Given) -> list[str]:
 
 
 def _usage(given: Given) -> list[str]:
-    uses: dict[tuple[str, str], PodUse] = {}
+    uses: dict[tuple[str, str], PodUsage] = {}
     for pod in [*given.get("initialPods", ()), *given.get("podsUpdate", ())]:
-        use = pod_use(Field(pod))
+        use = usage_of(Field(pod))
         key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
         uses.pop(key, None)
         if use is not None:
@@ -70,7 +70,7 @@ FIND_NODES = {
 def _find(given: Given) -> list[str]:
     known = [Node(name, labels, {}) for name, labels in FIND_NODES.items()]
     labels, levels = given.get("nodeLabels") or {}, tuple(given.get("levels") or ())
-    found = [each.name for each in known if carries(each, labels, levels)]
+    found = [each.name for each in known if has_labels(each, labels, levels)]
     return _same(sorted(each["metadata"]["name"] for each in given.get("wantNodes") or ()), found)
 
 
@@ -125,9 +125,9 @@ def _identity(supply: CapacitySnapshot, level: int, path: tuple[str, ...]) -> di
 
 TABLES: dict[str, Callable[[Given], list[str]]] = {
     "TestIsTAS": _pod_table(is_placed_by_topology),
-    "TestBelongsToNonTASCache": _pod_table(counts_as_other),
-    "TestPodUsageReconcilerCreate": _pod_table(pod_arrival_counts),
-    "TestPodUsageReconcilerDelete": _pod_table(pod_removal_counts),
+    "TestBelongsToNonTASCache": _pod_table(is_outside_assignments),
+    "TestPodUsageReconcilerCreate": _pod_table(pod_arrival_matters),
+    "TestPodUsageReconcilerDelete": _pod_table(pod_removal_matters),
     "TestPodUsageReconcilerUpdatePredicate": _pod_update,
     "TestNodeHandler_Update": _node_update,
     "TestNonTasUsageCacheIncrementalUpdates": _usage,

@@ -47,7 +47,7 @@ def check_case(case: Object) -> list[str]:
 
 def check_oracle(case: Object) -> list[str]:
     """Annotations: every error word for word; or the request they make, and sizes that are too large."""
-    rules = FeatureSwitches(forgiving=False)
+    rules = FeatureSwitches(lenient=False)
     metadata = Field({"annotations": case["annotations"]}, case["path"])
     check_annotations(metadata, rules=rules)
     wrong = _compare(_exact(case.get("errors")), _ours(metadata.errors))
@@ -75,12 +75,12 @@ def _check_annotations(case: Object, given: Object, rules: FeatureSwitches) -> l
 def _rules(gates: dict[str, bool], given: Object) -> FeatureSwitches:
     said = {**gates, **(given.get("featureGates") or {})}
     return FeatureSwitches(
-        forgiving=False,
+        lenient=False,
         layers=said.get("TASMultiLayerTopology", True),
         segment_sizes=said.get("TASValidateWorkloadSliceSize", True),
         elastic=said.get("ElasticJobsViaWorkloadSlices", True),
         identifiers=said.get("WorkloadIdentifierAnnotations", True),
-        every_job=bool(given.get("manageAll")),
+        jobs_without_queue=bool(given.get("manageAll")),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bayplan.dialects.nrt.fingerprint import fingerprint_of
-from bayplan.dialects.nrt.settings import COUNTED, HEED, STARTING
+from bayplan.dialects.nrt.settings import INFORMER_MODES, RESYNC_METHODS, RESYNC_SCOPES
 from bayplan.model.node import Node
 from bayplan.model.numa import (
     NodeZones,
@@ -24,8 +24,8 @@ from bayplan.placement.numa import reports
 from bayplan.placement.numa.alignment import aligned
 from bayplan.placement.numa.capacity import with_copies
 from bayplan.placement.numa.columns import NumaColumns, zone_columns
-from bayplan.placement.numa.fingerprint import sign_of_pods
-from bayplan.placement.numa.reports import NOTHING_KNOWN, NumaView, RunningPod
+from bayplan.placement.numa.fingerprint import pods_fingerprint
+from bayplan.placement.numa.reports import EMPTY_VIEW, NumaView, RunningPod
 from bayplan.placement.numa.resources import pinned_containers
 from bayplan.placement.numa.score import zone_scores
 from tests.conformance.numa_objects import SCORES, USUAL, Object, pod_of, topology_of, wants_of, zones_of
@@ -37,7 +37,7 @@ CAUTIONS = {
     "DiscardReserved": OverReserve.SKIP,
     "Passthrough": OverReserve.NONE,
 }
-PEER_CARE = NumaStalenessPolicy(OverReserve.RESERVE, eager=False)
+PEER_CARE = NumaStalenessPolicy(OverReserve.RESERVE, accept_early=False)
 """The peer looks at nodes only after they refused somebody."""
 
 
@@ -50,7 +50,7 @@ class Cache:
     generation: int = 0
 
     def of(self, node: str) -> NumaView:
-        return self.beliefs.get(node, NOTHING_KNOWN)
+        return self.beliefs.get(node, EMPTY_VIEW)
 
     def put(self, report: NodeZones) -> None:
         self.beliefs[report.node] = replace(self.of(report.node), report=report)
@@ -61,7 +61,7 @@ class Cache:
 
     def desynced(self) -> Object:
         in_doubt = [name for name, one in self.beliefs.items() if reports.in_doubt(one, self.care)]
-        resettled = [name for name, one in self.beliefs.items() if one.resettled]
+        resettled = [name for name, one in self.beliefs.items() if one.settings_changed]
         return {"configChanged": resettled, "generation": self.generation, "maybeOverReserved": in_doubt}
 
 
@@ -100,7 +100,9 @@ def _same(got: Object, want: Object) -> bool:
 
 def _start(cache: Cache, args: Object) -> Object:
     cache.care = replace(
-        PEER_CARE, counted=COUNTED[args["resyncMethod"]], heed_settings=HEED[args["resyncScope"]]
+        PEER_CARE,
+        counted=RESYNC_METHODS[args["resyncMethod"]],
+        follow_settings=RESYNC_SCOPES[args["resyncScope"]],
     )
     for wire in args["nodeResourceTopologies"]:
         cache.put(zones_of(wire))
@@ -109,19 +111,21 @@ def _start(cache: Cache, args: Object) -> Object:
 
 def _reserve(cache: Cache, args: Object) -> Object:
     name = args["nodeName"]
-    cache.beliefs[name] = reports.reserving(
+    cache.beliefs[name] = reports.with_reservation(
         cache.of(name), _name(args["pod"]), wants_of(args["pod"]), cache.care
     )
     return {}
 
 
 def _release(cache: Cache, args: Object) -> Object:
-    cache.beliefs[args["nodeName"]] = reports.releasing(cache.of(args["nodeName"]), _name(args["pod"]))
+    cache.beliefs[args["nodeName"]] = reports.without_reservation(
+        cache.of(args["nodeName"]), _name(args["pod"])
+    )
     return {}
 
 
 def _read(cache: Cache, args: Object) -> Object:
-    zones, fresh = reports.believed(cache.of(args["nodeName"]), cache.care)
+    zones, fresh = reports.current_zones(cache.of(args["nodeName"]), cache.care)
     return {"zones": zones, "fresh": fresh, "generation": cache.generation}
 
 
@@ -132,7 +136,7 @@ def _resync(cache: Cache, args: Object) -> Object:
 
 def _caught_up(cache: Cache, args: Object) -> dict[str, NumaView]:
     latest = [zones_of(wire) for wire in args["apiNodeResourceTopologies"]]
-    return reports.resynced(
+    return reports.accept_reports(
         cache.beliefs, {one.node: one for one in latest}, _running(args["pods"], cache.care), cache.care
     )
 
@@ -161,8 +165,8 @@ OPERATIONS: dict[str, Callable[[Cache, Object], Object]] = {
     "UpdateNRT": _put,
     "ReserveNodeResources": _reserve,
     "UnreserveNodeResources": _release,
-    "NodeMaybeOverReserved": _mark(reports.refused),
-    "NodeHasForeignPods": _mark(reports.visited),
+    "NodeMaybeOverReserved": _mark(reports.with_rejection),
+    "NodeHasForeignPods": _mark(reports.with_foreign_pod),
     "GetCachedNRTCopy": _read,
     "GetDesyncedNodes": lambda cache, _: cache.desynced(),
     "MakeNRTUpdatesForNodes": lambda cache, args: {"updatedNodes": list(_caught_up(cache, args))},
@@ -182,7 +186,7 @@ def _running(pods: Iterable[Object] | None, care: NumaStalenessPolicy) -> dict[s
     for wire in pods or ():
         pod = pod_of(wire)
         node, phase = pod.spec.node_name or "", pod.status.phase or ""
-        if reports.counts(care, node=node, phase=phase):
+        if reports.is_counted(care, node=node, phase=phase):
             found.setdefault(node, []).append(RunningPod(_name(wire), wants_of(wire)))
     return found
 
@@ -211,16 +215,16 @@ def _watched(cache: Cache, case: Object) -> Object:
         if cache.of(wire["metadata"]["name"]).report is None:
             cache.put(zones_of(wire))
     report = zones_of(case["eventObject"])
-    cache.beliefs[report.node] = reports.heard(cache.of(report.node), report, cache.care)
+    cache.beliefs[report.node] = reports.report_received(cache.of(report.node), report, cache.care)
     return {"nodesWithAttrUpdate": cache.desynced()["configChanged"]}
 
 
 def _cached(case: Object) -> Object:
-    cache = Cache(replace(PEER_CARE, caution=CAUTIONS[case["cache"]]))
+    cache = Cache(replace(PEER_CARE, over_reserve=CAUTIONS[case["cache"]]))
     for wire in case["nodeResourceTopologies"] or ():
         cache.put(zones_of(wire))
     if case["hasForeignPods"]:
-        cache.beliefs[case["nodeName"]] = reports.visited(cache.of(case["nodeName"]))
+        cache.beliefs[case["nodeName"]] = reports.with_foreign_pod(cache.of(case["nodeName"]))
     got = _read(cache, case)
     expected: Object = case["expected"]
     return expected if _same(got, expected) else got
@@ -229,16 +233,16 @@ def _cached(case: Object) -> Object:
 def _stranger(case: Object) -> bool:
     spec = case["pod"]["spec"]
     ours = not spec.get("nodeName") or spec.get("schedulerName") in (case["schedulerProfileNames"] or ())
-    care = replace(PEER_CARE, strangers=Whose.EXCLUSIVE if case["exclusiveOnly"] else Whose.ALL)
-    return reports.is_stranger(wants_of(case["pod"]), case["nrtResources"], care, ours=ours)
+    care = replace(PEER_CARE, foreign_pods=Whose.EXCLUSIVE if case["exclusiveOnly"] else Whose.ALL)
+    return reports.is_foreign_pod(wants_of(case["pod"]), case["nrtResources"], care, ours=ours)
 
 
 def _pod_data(case: Object) -> Object:
     """The peer remembers pinned containers only if evictions are imagined; ours always knows them."""
-    found = _running(case["pods"], replace(PEER_CARE, starting=STARTING[case["informer"]]))
+    found = _running(case["pods"], replace(PEER_CARE, count_starting=INFORMER_MODES[case["informer"]]))
     expected: dict[str, list[Object]] = case["expected"]
     for node, pods in expected.items():
-        ours = {pod.name: pinned_containers(pod.wants, ()) for pod in found.get(node, ())}
+        ours = {pod.name: pinned_containers(pod.request, ()) for pod in found.get(node, ())}
         for pod in pods:
             pinned = ours.pop((pod["Namespace"], pod["Name"]), None)
             exclusive = pod["ExclusiveResources"] == 2 or bool(pod["PinnedContainers"])
@@ -255,13 +259,13 @@ def _fingerprint(case: Object) -> Object:
     wire = case["nodeResourceTopology"]
     if "fingerprint" in case["expected"]:
         return {"fingerprint": fingerprint_of(topology_of(wire))[0]}
-    care = replace(PEER_CARE, counted=COUNTED[case["resyncMethod"]])
+    care = replace(PEER_CARE, counted=RESYNC_METHODS[case["resyncMethod"]])
     return {"onlyExclusiveResources": reports.counts_exclusive_only(zones_of(wire), care)}
 
 
 def _checked(case: Object) -> Object:
     pods = [(pod["Namespace"], pod["Name"]) for pod in case["pods"] or ()]
-    return {"error": compared(case["fingerprint"], sign_of_pods(pods))}
+    return {"error": compared(case["fingerprint"], pods_fingerprint(pods))}
 
 
 TABLES: dict[str, Callable[[Object], Any]] = {
@@ -286,7 +290,7 @@ def check_story(case: Object) -> list[str]:
     for step in case["steps"]:
         if step["op"] != "create":
             continue  # a pod that ended: only the next report tells what it leaves behind
-        cache.care = replace(cache.care, caution=CAUTIONS[step["cache"]])
+        cache.care = replace(cache.care, over_reserve=CAUTIONS[step["cache"]])
         placed = _schedule(cache, step["pod"], rules, running)
         if placed == "" and case["test"] != "TestTopologyCachePluginWithoutUpdates":
             _report_again(cache, case["test"], running, rules)
@@ -300,19 +304,19 @@ def check_story(case: Object) -> list[str]:
 def _schedule(cache: Cache, wire: Object, rules: ZoneRules, running: dict[str, list[RunningPod]]) -> str:
     """Put a pod on the best node that can align it, if there is one."""
     wants, nodes = wants_of(wire), [_node(belief.report) for belief in cache.beliefs.values()]
-    seen = {name: reports.believed(belief, cache.care) for name, belief in cache.beliefs.items()}
+    seen = {name: reports.current_zones(belief, cache.care) for name, belief in cache.beliefs.items()}
     stale = [name for name, (_, fresh) in seen.items() if not fresh]
     columns = zone_columns(nodes, {name: zones for name, (zones, _) in seen.items() if zones}, stale)
     good, scores = aligned(columns, wants, rules).good, zone_scores(columns, wants, rules)
     for row, node in enumerate(nodes):
         if not good[row]:
-            cache.beliefs[node.name] = reports.refused(cache.of(node.name))
+            cache.beliefs[node.name] = reports.with_rejection(cache.of(node.name))
     if not good.any():
         return ""
     best = max((row for row in range(len(nodes)) if good[row]), key=lambda row: (scores[row], -row))
     name = nodes[best].name
-    cache.beliefs[name] = reports.reserving(cache.of(name), _name(wire), wants, cache.care, uid="u")
-    cache.beliefs[name] = reports.bound(cache.of(name), "u")
+    cache.beliefs[name] = reports.with_reservation(cache.of(name), _name(wire), wants, cache.care, uid="u")
+    cache.beliefs[name] = reports.with_bound_pod(cache.of(name), "u")
     running.setdefault(name, []).append(RunningPod(_name(wire), wants))
     return name
 
@@ -335,19 +339,19 @@ def _report_again(cache: Cache, test: str, running: dict[str, list[RunningPod]],
             )
         else:
             latest[name] = _with_pods(report, running.get(name, []), rules)
-        cache.beliefs[name] = reports.heard(belief, latest[name], cache.care)
-    cache.flush(reports.resynced(cache.beliefs, latest, running, cache.care))
+        cache.beliefs[name] = reports.report_received(belief, latest[name], cache.care)
+    cache.flush(reports.accept_reports(cache.beliefs, latest, running, cache.care))
 
 
 def _with_pods(report: NodeZones, pods: list[RunningPod], rules: ZoneRules) -> NodeZones:
     columns = zone_columns([_node(report)], {report.node: report})
     for pod in pods:
-        columns = with_copies(columns, np.zeros(1, np.int64), np.ones(1, np.int64), pod.wants, rules)
+        columns = with_copies(columns, np.zeros(1, np.int64), np.ones(1, np.int64), pod.request, rules)
     zones = tuple(
         replace(zone, available={name: _left(columns, name, place) for name in zone.available})
         for place, zone in enumerate(report.zones)
     )
-    return replace(report, zones=zones, sign=sign_of_pods(pod.name for pod in pods))
+    return replace(report, zones=zones, fingerprint=pods_fingerprint(pod.name for pod in pods))
 
 
 def _left(columns: NumaColumns, name: str, place: int) -> int:

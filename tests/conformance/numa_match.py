@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bayplan.dialects.kube.encode.numa_messages import sentence, told
+from bayplan.dialects.kube.encode.numa_messages import message_for, sentence
 from bayplan.model.numa import FitRule, ZoneRules
 from bayplan.placement.numa.alignment import aligned, why_unaligned
 from bayplan.placement.numa.columns import NumaColumns
@@ -59,8 +59,8 @@ def check_oracle(case: Object) -> list[str]:
     columns = columns_of(nodes, case["nodeResourceTopologies"])
     wants = wants_of(case["pod"])
     wrong: list[str] = []
-    if wants.service.replace("_", "") != case["qos"].lower():
-        wrong.append(f"service: want {case['qos']}, got {wants.service}")
+    if wants.qos.replace("_", "") != case["qos"].lower():
+        wrong.append(f"service: want {case['qos']}, got {wants.qos}")
     weights = tuple(case["weights"].items())
     scores = {
         name: zone_scores(columns, wants, replace(rules_for(wants), score=score, weights=weights))
@@ -148,7 +148,7 @@ def _verdict(columns: NumaColumns, row: int, name: str, pod: Object) -> Object:
     assert good is (why is None), "the reason and the verdict must agree"
     if why is None:
         return {"code": "Success", "reasons": []}
-    assert told(why).startswith(sentence(why.cause))
+    assert message_for(why).startswith(sentence(why.cause))
     return {"code": "Unschedulable", "reasons": [sentence(why.cause)]}
 
 

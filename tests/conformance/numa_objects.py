@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from bayplan.dialects.kube.decode.numa_request import zone_wants
+from bayplan.dialects.kube.decode.numa_request import numa_request
 from bayplan.dialects.kube.decode.wire import NodeWire, PodWire, node_of
 from bayplan.dialects.nrt.topologies import node_zones
 from bayplan.dialects.nrt.wire import NodeTopologyWire
@@ -25,7 +25,7 @@ def rules_for(wants: NumaRequest) -> ZoneRules:
 
     The peer checks sidecars, and then forgets what they took.
     """
-    return FORGETFUL if any(one.role is ContainerType.SIDECAR for one in wants.containers) else USUAL
+    return FORGETFUL if any(one.type is ContainerType.SIDECAR for one in wants.containers) else USUAL
 
 
 SCORES = {
@@ -42,7 +42,7 @@ def pod_of(case: Object) -> PodWire:
 
 def wants_of(case: Object) -> NumaRequest:
     pod = pod_of(case)
-    return zone_wants(pod.spec, pod.status.qos_class)
+    return numa_request(pod.spec, pod.status.qos_class)
 
 
 def nodes_of(cases: Iterable[Object]) -> list[Node]:

@@ -11,16 +11,23 @@ import numpy as np
 
 from bayplan.dialects.kube.decode.numa_request import CLASSES
 from bayplan.dialects.kube.decode.wire import amounts_of
-from bayplan.dialects.nrt.fingerprint import sign_of, spelled
-from bayplan.dialects.nrt.settings import COUNTED, MODES, STRANGERS, zone_settings
+from bayplan.dialects.nrt.fingerprint import fingerprint_with, hash_of
+from bayplan.dialects.nrt.settings import FOREIGN_PODS, PREEMPTION_MODES, RESYNC_METHODS, numa_settings
 from bayplan.dialects.nrt.topologies import POLICIES, SCOPES, alignment
 from bayplan.model.node import Node
 from bayplan.model.numa import Alignment, ContainerRequest, FitRule, NodeZones, QosClass, Zone
 from bayplan.placement.numa.columns import FAR, NumaColumns, zone_columns
-from bayplan.placement.numa.fingerprint import sign_of_pods
+from bayplan.placement.numa.fingerprint import pods_fingerprint
 from bayplan.placement.numa.resources import asks_for_devices, is_host_wide, is_pinned, pinned_containers
-from bayplan.placement.numa.smallest_set import lengths_of, lists_any, needed, score_of, spread, zone_sets
-from bayplan.placement.numa.workspace import laid_out, take
+from bayplan.placement.numa.smallest_set import (
+    nodes_listing_any,
+    score_of,
+    set_distances,
+    smallest_zone_sets,
+    subtract_from_zones,
+    zone_sets,
+)
+from bayplan.placement.numa.workspace import take, workspace_for
 from tests.conformance.numa_objects import Object, topology_of, wants_of
 from tests.conformance.registry import Check, ForFile
 
@@ -52,7 +59,9 @@ def _rooms(columns: NumaColumns, names: Any) -> dict[str, Any]:
 
 def _required(case: Object) -> Object:
     columns, asked = _columns(case), amounts_of(case["podResources"])
-    sets, near = needed(columns, ROWS, _rooms(columns, asked), tuple(asked.items()), np.ones(1, dtype=bool))
+    sets, near = smallest_zone_sets(
+        columns, ROWS, _rooms(columns, asked), tuple(asked.items()), np.ones(1, dtype=bool)
+    )
     numbers = sorted(int(number) for number in columns.numbers[sets])
     return {"isMinDistance": bool(near[0]), "numaIDs": numbers or None}
 
@@ -64,7 +73,7 @@ def _normalized(case: Object) -> int:
 
 def _least_distance(case: Object) -> float:
     columns, size = _columns(case), len(case["combinations"][0])
-    lengths, _ = lengths_of(columns.layouts, columns.places, size)
+    lengths, _ = set_distances(columns.layouts, columns.places, size)
     sets = [tuple(one) for one in zone_sets(columns.places, size).tolist()]
     least = min(lengths[sets.index(tuple(one)), columns.layout[0]] for one in case["combinations"])
     return round(min(float(least) / size**2, FAR), 6)
@@ -73,20 +82,20 @@ def _least_distance(case: Object) -> float:
 def _taken(case: Object) -> Object:
     columns, asked = _columns(case), tuple(amounts_of(case["containerResources"]).items())
     service: QosClass = CLASSES[case["qos"]]
-    desk = laid_out(columns, ROWS, [ContainerRequest("", asked)], service, FitRule.STRICT)
+    desk = workspace_for(columns, ROWS, [ContainerRequest("", asked)], service, FitRule.STRICT)
     place = np.flatnonzero(columns.numbers[:, 0] == case["numaID"])
     if len(place):
         try:
             take(desk, asked, place, np.ones(1, dtype=bool))
         except AssertionError:
             return case["expected"] if case["expected"]["error"] else {"error": "taken where there is less"}
-    return {"error": None, "numaNodes": _left(case, desk.rooms)}
+    return {"error": None, "numaNodes": _left(case, desk.free)}
 
 
 def _spread(case: Object) -> Object:
     columns, asked = _columns(case), tuple(amounts_of(case["resources"]).items())
     rooms = _rooms(columns, dict(asked))
-    spread(columns.numbers, rooms, asked, np.isin(columns.numbers, case["nodes"]))
+    subtract_from_zones(columns.numbers, rooms, asked, np.isin(columns.numbers, case["nodes"]))
     return {"numaNodes": _left(case, rooms)}
 
 
@@ -107,7 +116,7 @@ def _left(case: Object, rooms: dict[str, Any]) -> list[Object]:
 def _only_others(case: Object) -> bool:
     columns = _columns(case)
     rooms = _rooms(columns, case["resources"])
-    return not lists_any(rooms, tuple(amounts_of(case["resources"]).items()), 1)[0]
+    return not nodes_listing_any(rooms, tuple(amounts_of(case["resources"]).items()), 1)[0]
 
 
 def _raw(of: Object) -> Alignment:
@@ -168,9 +177,11 @@ PARTS: dict[str, Callable[[Object], Any]] = {
     "TopologyManagerFromNodeResourceTopology": _aligned_whole,
     "IncludeNonNative": lambda case: asks_for_devices(wants_of(case["pod"])),
     "AreExclusiveForPod": lambda case: bool(pinned_containers(wants_of(case["pod"]), case["nrtResources"])),
-    "getForeignPodsDetectMode": lambda case: _word(STRANGERS, zone_settings(_args(case))[1].strangers),
-    "getCacheResyncMethod": lambda case: _word(COUNTED, zone_settings(_args(case))[1].counted),
-    "getPreemptionMode": lambda case: _word(MODES, zone_settings(_args(case))[1].make_room),
+    "getForeignPodsDetectMode": lambda case: _word(FOREIGN_PODS, numa_settings(_args(case))[1].foreign_pods),
+    "getCacheResyncMethod": lambda case: _word(RESYNC_METHODS, numa_settings(_args(case))[1].counted),
+    "getPreemptionMode": lambda case: _word(
+        PREEMPTION_MODES, numa_settings(_args(case))[1].simulate_evictions
+    ),
 }
 
 
@@ -180,9 +191,9 @@ def fingerprint_check(path: Path) -> Check:
 
     def check(case: Object) -> list[str]:
         pods = [(namespace, name) for namespace, name in case["pods"]]
-        sign = sign_of_pods(pods)
-        wrong = [] if spelled(sign) == case["expected"] else [f"got {spelled(sign)}"]
-        if sign_of_pods(reversed(pods)) != sign:
+        sign = pods_fingerprint(pods)
+        wrong = [] if fingerprint_with(sign) == case["expected"] else [f"got {fingerprint_with(sign)}"]
+        if pods_fingerprint(reversed(pods)) != sign:
             wrong.append("the order of pods matters")
         if case["name"] != whole["cases"][-1]["name"]:
             return wrong
@@ -198,7 +209,7 @@ def fingerprint_check(path: Path) -> Check:
 def compared(fingerprint: str, sign: int) -> str:
     """What is wrong with a fingerprint, beside the sign of the pods that are there."""
     try:
-        return "" if sign_of(fingerprint) == sign else "fingerprint mismatch"
+        return "" if hash_of(fingerprint) == sign else "fingerprint mismatch"
     except ValueError as wrong:
         return str(wrong)
 

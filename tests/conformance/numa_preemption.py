@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from bayplan.dialects.kube.encode.numa_messages import WHY_NOT, no_eviction, sentence
-from bayplan.dialects.nrt.seating import HEAD, METADATA, VECTOR, encoded
-from bayplan.dialects.nrt.settings import MODES, zone_settings
+from bayplan.dialects.nrt.seating import HEAD, METADATA, VECTOR, encoded_vector
+from bayplan.dialects.nrt.settings import PREEMPTION_MODES, numa_settings
 from bayplan.model.node import Node
 from bayplan.model.numa import EvictionUnknown, NumaStalenessPolicy, OverReserve
 from bayplan.placement.numa.alignment import why_unaligned
 from bayplan.placement.numa.columns import zone_columns
-from bayplan.placement.numa.evictions import imagined, without
-from bayplan.placement.numa.reports import RunningPod, seats
+from bayplan.placement.numa.evictions import zones_after_eviction, zones_without
+from bayplan.placement.numa.reports import RunningPod, container_zones_of
 from tests.conformance.numa_objects import USUAL, Object, nodes_of, wants_of, zones_of
 from tests.conformance.registry import Check
 
@@ -20,7 +20,7 @@ from tests.conformance.registry import Check
 def check_simulation(case: Object) -> list[str]:
     """The zones afterwards, or why there are none."""
     report = zones_of(_typed(case["nodeResourceTopology"]))
-    found = without(report, _pods(case["victims"]), _seats(case["numaPlacement"]))
+    found = zones_without(report, _pods(case["victims"]), _seats(case["numaPlacement"]))
     error = case["expected"]["error"] or ""
     if isinstance(found, EvictionUnknown):
         return [] if WHY_NOT[found] == error else [f"want {error!r}, got {WHY_NOT[found]!r}"]
@@ -31,9 +31,11 @@ def check_simulation(case: Object) -> list[str]:
 def check_filter(case: Object) -> list[str]:
     """The verdict in a dry run, and whether the node is remembered as one that refused."""
     nodes, victims = nodes_of([case["node"]]), _pods(case["victims"])
-    care = NumaStalenessPolicy(OverReserve.RESERVE, make_room=MODES[case["preemptionMode"]])
+    care = NumaStalenessPolicy(
+        OverReserve.RESERVE, simulate_evictions=PREEMPTION_MODES[case["preemptionMode"]]
+    )
     report = zones_of(case["nodeResourceTopology"])
-    found = imagined(report, victims, _seats(case["numaPlacement"]), care)
+    found = zones_after_eviction(report, victims, _seats(case["numaPlacement"]), care)
     reasons: list[str] = []
     if isinstance(found, EvictionUnknown):
         reasons = [no_eviction(found)]
@@ -43,7 +45,7 @@ def check_filter(case: Object) -> list[str]:
         reasons = [] if why is None else [sentence(why.cause)]
     got = {"code": "Unschedulable" if reasons else "Success", "reasons": reasons}
     wrong = [] if got == case["expected"] else [f"want {case['expected']}, got {got}"]
-    dry_run = care.thinks_ahead and victims
+    dry_run = care.simulates_evictions and victims
     marked = [nodes[0].name] if reasons and not dry_run else []
     if marked != (case["observedMaybeOverReserved"] or []):
         wrong.append(f"refusals: want {case['observedMaybeOverReserved']}, got {marked}")
@@ -52,13 +54,15 @@ def check_filter(case: Object) -> list[str]:
 
 def check_story(case: Object) -> list[str]:
     """A pod that fills a zone yields to one of higher priority, if it is known where it sits."""
-    _, care, problems = zone_settings(case)
+    _, care, problems = numa_settings(case)
     assert not problems
     zones = case["node"]["zones"]
     victim = RunningPod(("default", "victim"), wants_of(_guaranteed(case["victim"])))
     report = zones_of(_reported(case, zones))
     may_yield = case["preFilterEnabled"] and case["victimPriority"] < case["preemptorPriority"]
-    found = imagined(report, [victim] if may_yield else [], seats(report, [victim]), care)
+    found = zones_after_eviction(
+        report, [victim] if may_yield else [], container_zones_of(report, [victim]), care
+    )
     assert not isinstance(found, EvictionUnknown), found
     columns = zone_columns([Node("n", {}, {"cpu": 6000, "memory": 6 << 30})], {"n": found})
     good = why_unaligned(columns, 0, "n", wants_of(_guaranteed(case["preemptor"])), USUAL) is None
@@ -80,7 +84,9 @@ def _reported(case: Object, zones: list[Object]) -> Object:
             {
                 "name": f"node-{number}",
                 "type": "Node",
-                "attributes": [{"name": VECTOR, "value": encoded([0])}] if placed and number == busy else [],
+                "attributes": [{"name": VECTOR, "value": encoded_vector([0])}]
+                if placed and number == busy
+                else [],
                 "resources": [
                     {
                         "name": name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from bayplan.backends.fake_controllers.definitions import of_anything
+from bayplan.backends.fake_controllers.definitions import schemaless_crd
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
 from tests.end_to_end.objects import Object, namespace
@@ -84,7 +84,7 @@ class Tenant:
 
 def definitions() -> list[Object]:
     """Kinds of jobs whose schemas keep unknown fields, as those of many operators do."""
-    found = [of_anything(_kind(name)) for name in FOREIGN]
+    found = [schemaless_crd(_kind(name)) for name in FOREIGN]
     for one in found:  # some groups have a name that the API server protects
         one["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, for a test"}
     return found
@@ -248,10 +248,10 @@ def admitted_by_annotation() -> Object:
         for kind in ("QuotaReserved", "Admitted")
     ]
     kept = [
-        {"path": ["status", "admission"], "was": admission},
-        {"path": ["status", "conditions"], "was": conditions},
-        {"path": ["spec", "preemptionGates"], "was": 7},
-        {"path": ["spec", "podSets"], "was": "text"},
+        {"path": ["status", "admission"], "original": admission},
+        {"path": ["status", "conditions"], "original": conditions},
+        {"path": ["spec", "preemptionGates"], "original": 7},
+        {"path": ["spec", "podSets"], "original": "text"},
     ]
     container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": "100"}}}
     template = {"spec": {"restartPolicy": "Never", "containers": [container]}}

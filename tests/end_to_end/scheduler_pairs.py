@@ -13,11 +13,11 @@ from bayplan.dialects.kube.encode.filter_messages import (
     NO_CLAIMS,
     NO_HELP,
     NO_VICTIMS,
-    no_room_made,
+    preemption_message,
     unavailable,
 )
-from bayplan.placement.filters.pipeline import FilterResult, judge
-from bayplan.placement.filters.score import best, rank
+from bayplan.placement.filters.pipeline import FilterResult, run_filters
+from bayplan.placement.filters.score import best, score_nodes
 from tests.properties.fit_scenes import scene_of, shape_of
 
 Obj = dict[str, Any]
@@ -38,14 +38,14 @@ class Pair:
 def disagreement(pair: Pair) -> str:
     """In what our answer differs from theirs; nothing if it does not."""
     scene, shape = scene_of(pair.world), shape_of(pair.world, pair.pod)
-    verdict = judge(scene, shape)
+    verdict = run_filters(scene, shape)
     names = [node["metadata"]["name"] for node in pair.world["nodes"]]
     ours = [name for name, fits in zip(names, verdict.fits, strict=True) if fits]
     if pair.node:
         if pair.node not in ours:
             reasons = verdict.reasons(names.index(pair.node))
-            return f"it went to {pair.node}; ours says {verdict.why.bar or reasons}"
-        worth = rank(scene, shape, verdict.fits)
+            return f"it went to {pair.node}; ours says {verdict.why.error or reasons}"
+        worth = score_nodes(scene, shape, verdict.fits)
         if not best(worth, verdict.fits)[names.index(pair.node)] and not _ranked_otherwise(pair):
             return f"it went to {pair.node}; ours ranks {dict(zip(names, worth.tolist(), strict=True))}"
         return ""
@@ -61,11 +61,11 @@ def _afterwards(verdict: FilterResult) -> str:
 
     If a pod is refused before any node is looked at, theirs trips over notes that it never took.
     """
-    if verdict.why.bar is not None:
+    if verdict.why.error is not None:
         return "not found"
-    curable, nodes = int(verdict.curable.sum()), verdict.why.nodes
+    curable, nodes = int(verdict.resolvable.sum()), verdict.why.nodes
     reasons = {NO_VICTIMS: curable, NO_HELP: nodes - curable}
-    return no_room_made(nodes, {reason: count for reason, count in reasons.items() if count})
+    return preemption_message(nodes, {reason: count for reason, count in reasons.items() if count})
 
 
 def _ranked_otherwise(pair: Pair) -> bool:

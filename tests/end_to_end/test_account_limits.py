@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bayplan.backends.fake_controllers.definitions import of_anything
+from bayplan.backends.fake_controllers.definitions import schemaless_crd
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
 from bayplan.dialects.api import Ended, WriteOutcome
@@ -17,7 +17,7 @@ from bayplan.dialects.jobs.kinds import KINDS, parts
 from bayplan.dialects.jobs.running import is_suspended, resource, restored, started, suspended
 from bayplan.dialects.jobs.starting import Injected
 from bayplan.dialects.kube.fields.reader import Field
-from bayplan.dialects.kueue.jobs.writes import changed
+from bayplan.dialects.kueue.jobs.writes import patch_object
 from bayplan.runtime.controllers.jobs.cache import FLAGGED
 from tests.end_to_end.admission_site import Site, installed
 from tests.end_to_end.objects import Object, eventually, namespace
@@ -103,7 +103,7 @@ class Writer:
 
     def told(self, before: Object, after: Object, subresource: str = "") -> str:
         """What the account is told that changes a job; nothing if it was changed."""
-        write = changed(resource(before["kind"]), before, after, subresource=subresource).write
+        write = patch_object(resource(before["kind"]), before, after, subresource=subresource).write
         self.backend.submit([write])
         found: list[WriteOutcome] = []
 
@@ -118,7 +118,7 @@ class Writer:
 @pytest.fixture(scope="module")
 def writer(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Writer]:
     """Jobs of all kinds in a namespace, and our account."""
-    definitions = [of_anything(resource(kind)) for kind in FLAGGED if kind not in BUILT_IN]
+    definitions = [schemaless_crd(resource(kind)) for kind in FLAGGED if kind not in BUILT_IN]
     for one in definitions:
         one["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, for a test"}
     names = [one["metadata"]["name"] for one in definitions]

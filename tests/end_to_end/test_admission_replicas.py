@@ -158,7 +158,7 @@ def test_in_the_shadow_nothing_is_written(site: Site, tmp_path: Path) -> None:
 
     def decided() -> bool:
         entries = "".join(file.read_text() for file in (tmp_path / "journal").glob("*.jsonl"))
-        return '"is":"Admit"' in entries and '"is":"Decline"' in entries
+        return '"is":"Admit"' in entries and '"is":"ReportNotAdmitted"' in entries
 
     with admitting(site, tmp_path, "--shadow"):
         eventually(decided, "decisions are noted")

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bayplan.dialects.kube.gang_api.gates import THIRD
+from bayplan.dialects.kube.gang_api.gates import V1BETA1
 from tests.conformance.gang_steps import dialect_of
 from tests.conformance.gang_steps_objects import COMPOSITES, Dialect
 from tests.end_to_end.gang_stage import Real, served
@@ -27,7 +27,7 @@ def test_two_groups_start_together_or_the_api_is_waited_for_quietly(cluster: Clu
         return [line for line in log.read_text().splitlines() if COMPOSITES.plural in line]
 
     with served(cluster, tmp_path):
-        if DIALECT.version != THIRD:
+        if DIALECT.version != V1BETA1:
             eventually(lambda: bool(about()), "it is said what is not served")
             assert len(about()) == 1, about()
             return

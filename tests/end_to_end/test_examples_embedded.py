@@ -105,8 +105,8 @@ def walk(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wal
     clock = VirtualClock(wall=time.time())
     home = LocalCluster(ClusterShape(blocks=1, racks=1, hosts=2), clock, grouper=True)
     kubeconfig = tmp_path_factory.mktemp("examples") / "kubeconfig"
-    home.face.start()
-    home.face.write_kubeconfig(kubeconfig)
+    home.api_server.start()
+    home.api_server.write_kubeconfig(kubeconfig)
     found = Walk(InMemory(home, clock, Path(program), kubeconfig))
     found.run("kubectl apply -f cluster/nodes.yaml -f cluster/queues.yaml")
     others = kubeconfig.with_name("others.yaml")
@@ -114,7 +114,7 @@ def walk(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wal
     found.run(f"kubectl apply -f {others}")
     found.until(lambda: found.run(RUNNING).split() == ["Running"] * 6, "the bystanders run")
     yield found
-    home.face.stop()
+    home.api_server.stop()
 
 
 def test_the_store_lists_what_kubectl_gets(walk: Walk) -> None:

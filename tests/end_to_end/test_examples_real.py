@@ -17,7 +17,7 @@ import pytest
 
 from bayplan.backends.fake_controllers.binding import Binder
 from bayplan.backends.fake_controllers.controller_manager import OPERATORS, FakeControllerManager
-from bayplan.backends.fake_controllers.definitions import operated, provisioning_requests
+from bayplan.backends.fake_controllers.definitions import operator_crds, provisioning_requests
 from bayplan.backends.remote.backend import connect
 from tests.end_to_end.admission_site import Site, admitting, installed
 from tests.end_to_end.objects import PATIENCE
@@ -72,7 +72,7 @@ def played(site: Site) -> Iterator[Real]:
 @pytest.fixture(scope="module")
 def walk(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
     folder = tmp_path_factory.mktemp("examples")
-    kinds = [*operated(), provisioning_requests()]
+    kinds = [*operator_crds(), provisioning_requests()]
     names = [kind["metadata"]["name"] for kind in kinds]
     roles = ("admission", "scheduler", "grouper", "webhooks")
     with installed(cluster, "examples-test", folder, roles=roles) as site, played(site) as stage:

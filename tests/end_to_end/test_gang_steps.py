@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bayplan.dialects.kube.gang_api.gates import FIRST
+from bayplan.dialects.kube.gang_api.gates import V1ALPHA1
 from tests.conformance.__main__ import CASES
 from tests.conformance.case_files import Malformed, find_case_files, read_cases
 from tests.conformance.gang_steps import Play, dialect_of, refuse_what_cannot_run
@@ -71,7 +71,7 @@ def _can_run(case: Object) -> bool:
 
 
 def _is_first() -> bool:
-    return DIALECT.version == FIRST
+    return DIALECT.version == V1ALPHA1
 
 
 @pytest.fixture(scope="module")

@@ -194,9 +194,9 @@ def each(rights: list[RbacRule]) -> list[tuple[str, str, str, str]]:
 
 def test_every_right_in_the_table_is_granted(installed: Cluster) -> None:
     rights = [COMMON_RULES, *(ROLES[role] for role in INSTALLED)]
-    for verb, resource, group, name in each([right for one in rights for right in one.everywhere]):
+    for verb, resource, group, name in each([right for one in rights for right in one.clusterwide]):
         assert may(installed, verb, resource, group, name, "default"), (verb, resource)
-    for verb, resource, group, name in each([right for one in rights for right in one.at_home]):
+    for verb, resource, group, name in each([right for one in rights for right in one.namespaced]):
         assert may(installed, verb, resource, group, name, HOME), (verb, resource)
 
 

@@ -72,13 +72,13 @@ def of_table(*rights: RbacRule) -> Granted:
 def test_it_may_do_everywhere_what_the_table_says_and_nothing_else(installed: Cluster) -> None:
     anybody = granted(installed, "default", "default")
     ours = granted(installed, "bayplan", "default")
-    assert ours - anybody == of_table(*COMMON_RULES.everywhere, *ROLES[ROLE].everywhere)
+    assert ours - anybody == of_table(*COMMON_RULES.clusterwide, *ROLES[ROLE].clusterwide)
     assert anybody <= ours
 
 
 def test_at_home_it_may_have_its_lease_besides(installed: Cluster) -> None:
     there = granted(installed, "bayplan", HOME) - granted(installed, "bayplan", "default")
-    assert there == of_table(*COMMON_RULES.at_home, *ROLES[ROLE].at_home)
+    assert there == of_table(*COMMON_RULES.namespaced, *ROLES[ROLE].namespaced)
 
 
 def may(cluster: Cluster, verb: str, resource: str, group: str) -> bool:

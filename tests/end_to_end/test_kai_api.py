@@ -11,7 +11,7 @@ import pytest
 from bayplan.backends.definitions import definitions, is_of_groups
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.api.names import QUEUE, TOPOLOGY
-from bayplan.dialects.kai.api.pod_group import read_pod_group, written
+from bayplan.dialects.kai.api.pod_group import pod_group_object, read_pod_group
 from bayplan.dialects.kai.grouper.dispatch import group_pod
 from bayplan.dialects.kai.grouper.training import REPLICA_TYPE
 from bayplan.dialects.kube.fields.reader import Field
@@ -58,7 +58,7 @@ def test_a_group_that_was_made_for_a_pod_is_read_as_it_was_written(cluster: Clus
     pod = {"metadata": {"name": "train-worker-9", "namespace": "default", "labels": labels}}
     made = group_pod(pod, [owner]).group
     assert made is not None and len(made.sub_groups) == 257
-    orphan = written(made)
+    orphan = pod_group_object(made)
     del orphan["metadata"]["ownerReferences"]  # it is not there, and the garbage collector would notice
     cluster.apply(orphan)
     kept = read_pod_group(Field(cluster.get("podgroups.scheduling.run.ai", "-n", "default", made.name)))

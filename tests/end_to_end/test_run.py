@@ -45,8 +45,8 @@ def data_centre(cluster: Cluster) -> Iterator[Cluster]:
 def rights() -> list[Object]:
     """All that the scheduler's user may do: the rules that `bayplan install` gives its role."""
     return [
-        *_granted("Cluster", rules(ROLES["scheduler"].everywhere)),
-        *_granted("", rules(COMMON_RULES.at_home + ROLES["scheduler"].at_home)),
+        *_granted("Cluster", rules(ROLES["scheduler"].clusterwide)),
+        *_granted("", rules(COMMON_RULES.namespaced + ROLES["scheduler"].namespaced)),
     ]
 
 

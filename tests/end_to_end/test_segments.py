@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bayplan.backends.fake_controllers.definitions import of_anything
+from bayplan.backends.fake_controllers.definitions import schemaless_crd
 from bayplan.configuration.settings import EMPTY
 from bayplan.dialects.kai.api.names import POD_GROUP, QUEUE, TOPOLOGY
 from bayplan.dialects.kai.grouper.owner_kinds import BY_NAME
@@ -47,7 +47,7 @@ def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     config = folder / "configuration.yaml"
     config.write_text(f"{EMPTY}grouper: {{defaults: {CHOSEN}/by-kind}}\n")
     cluster.apply(
-        of_anything(TRAINING), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": CHOSEN}}
+        schemaless_crd(TRAINING), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": CHOSEN}}
     )
     roles = ("scheduler", "grouper", "webhooks")
     with installed(cluster, "segments-test", folder, roles=roles, config=config) as found:

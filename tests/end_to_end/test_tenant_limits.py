@@ -183,9 +183,9 @@ def test_a_status_cannot_be_written_by_way_of_a_conversion(site: Site) -> None:
     when = {"reason": "x", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     admitted = [{"type": kind, "status": "True", **when} for kind in ("QuotaReserved", "Admitted")]
     note = [
-        {"path": ["status", "conditions"], "was": admitted},
-        {"path": ["spec", "preemptionGates"], "was": 7},
-        {"path": ["spec", "active"], "was": "text"},
+        {"path": ["status", "conditions"], "original": admitted},
+        {"path": ["spec", "preemptionGates"], "original": 7},
+        {"path": ["spec", "active"], "original": "text"},
     ]
     forged = space(
         "kueue.x-k8s.io/v1beta1", "Workload", "forged", spec={"podSets": [part], "queueName": "default"}
@@ -271,7 +271,7 @@ def test_our_account_cannot_change_what_a_job_runs(site: Site, spec: Object) -> 
     if refusal(site, "get", "job", "steady", "-n", SPACE):
         create(site, job("steady"))
     told = tried(site, ACCOUNT, "steady", {"spec": spec}, "job")
-    assert "bayplan may change only what holds a Job back" in told or "field is immutable" in told
+    assert "bayplan may change only the suspend flag of a Job" in told or "field is immutable" in told
 
 
 def test_our_account_can_start_a_job(site: Site) -> None:

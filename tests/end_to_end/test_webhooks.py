@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bayplan.assembly.manifests import InstallSettings, common, custom_resources, namespace, of_role
+from bayplan.assembly.manifests import (
+    InstallSettings,
+    common_objects,
+    custom_resources,
+    namespace,
+    role_objects,
+)
 from bayplan.assembly.webhooks import SECRET_NAME, WebhookEndpoint, Webhooks
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
@@ -52,9 +58,9 @@ def asked(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     address = free_address()
     objects = [
         pointed(one, f"https://{address}") if "webhooks" in one else one
-        for one in of_role("webhooks", settings)
+        for one in role_objects("webhooks", settings)
     ]
-    account = [one for one in common(settings) if one["kind"] == "ServiceAccount"]
+    account = [one for one in common_objects(settings) if one["kind"] == "ServiceAccount"]
     everything = [*account, workload_definition(settings, f"https://{address}"), *objects]
     cluster.apply(namespace(settings))
     cluster.apply(*everything)

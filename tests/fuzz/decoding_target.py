@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from bayplan.cli.commands.run import roles_to_play
+from bayplan.cli.commands.run import controllers_for
 from bayplan.dialects.api import Event, Happened
 from tests.fuzz.lax_api import LaxApi
 from tests.fuzz.mutator import copied
@@ -28,7 +28,7 @@ class DecodingTarget:
     def reset(self) -> None:
         """Roles that know nothing."""
         self.api, self.now = LaxApi(), LATER
-        self.roles = roles_to_play(NAMES)
+        self.roles = controllers_for(NAMES)
         self.watching = {
             kind: [role for role in self.roles if kind in role.kinds]
             for kind in {kind for role in self.roles for kind in role.kinds}
@@ -51,8 +51,8 @@ class DecodingTarget:
         for _ in range(3):  # what was put off is done, and roles forget what is gone when they look
             self.now += 1000.0
             for role in self.roles:
-                role.look(self.now)
-                list(role.keep(self.now))
+                role.snapshot(self.now)
+                list(role.reconcile(self.now))
                 role.next_due(self.now)
         return kept_by({role.name: role for role in self.roles})
 
@@ -61,5 +61,5 @@ class DecodingTarget:
             for role in self.watching[event.kind]:
                 changes = list(role.decode(event))
                 if event.happened is not Happened.SYNCED:
-                    changes += role.gathered()
-                role.fold(changes)
+                    changes += role.flush()
+                role.apply(changes)

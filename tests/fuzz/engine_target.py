@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from bayplan.model.profile import Profile, Remainder, Strategy
-from bayplan.placement.gang.place import has_place, place
+from bayplan.placement.gang.place import gang_fits, place
 from tests.fuzz.target import Broken, Case
 from tests.properties import oracle
 from tests.properties.worlds import (
@@ -72,7 +72,7 @@ class EngineTarget:
         answer = place(supply, gang, profile)
         if answer.ok == (answer.misfit is not None):
             raise Broken("an answer is a place or a refusal")
-        if has_place(supply, gang, profile) is not answer.ok:
+        if gang_fits(supply, gang, profile) is not answer.ok:
             raise Broken("whether there is a place depends on who asks")
         done = [
             (ask, placed_leaves(world, answer.assignments[ask["name"]].shares))

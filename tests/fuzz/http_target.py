@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from bayplan.assembly.in_process_webhooks import ask_our_functions
+from bayplan.assembly.in_process_webhooks import register_webhooks
 from bayplan.backends.definitions import define
 from bayplan.backends.embedded.api.status import StatusError
 from bayplan.backends.embedded.cluster import new_store
@@ -87,7 +87,7 @@ class HttpTarget:
         """An empty cluster."""
         numbers = count(1)
         self.store = new_store(lambda: START, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}")
-        ask_our_functions(self.store)
+        register_webhooks(self.store)
         define(self.store)
         self.resources = sorted(self.store.resources.by_place)
         self.kinds = {

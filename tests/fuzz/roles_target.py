@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from bayplan.cli.commands.run import roles_to_play
+from bayplan.cli.commands.run import controllers_for
 from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.core.loop import Loop
 from tests.fuzz.gatekeeper import Gatekeeper
@@ -120,7 +120,7 @@ class RolesTarget:
     def reset(self) -> None:
         """A cluster with a node, queues, flavors and topologies."""
         self.api, self.now = LaxApi(), START
-        self.roles = roles_to_play(frozenset({"admission", "scheduler", "grouper"}))
+        self.roles = controllers_for(frozenset({"admission", "scheduler", "grouper"}))
         self.loop = Loop(self.api, self.roles, Silent())
         for one in self.fixed.values():
             self.api.put(copied(one))
@@ -164,7 +164,7 @@ class RolesTarget:
         self._drain()
         for role in self.roles:
             if isinstance(role, SchedulerController):  # rows of nodes are built when a gang first needs them
-                for cluster in role.state.store.nodes.clusters.values():
+                for cluster in role.state.store.nodes.topologies.values():
                     cluster.snapshot()
         return kept_by({role.name: role for role in self.roles})
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bayplan.backends.fake_controllers.objects import JOBS, is_leaving, labels_of, uid_of
-from bayplan.dialects.kube.gang_api.gates import FIRST
+from bayplan.backends.fake_controllers.objects import JOBS, is_terminating, labels_of, uid_of
+from bayplan.dialects.kube.gang_api.gates import V1ALPHA1
 from bayplan.model.change import Change, GangSpecSeen, PodSeen
 from bayplan.model.profile import Profile
 from bayplan.runtime.controllers.scheduler.controller import SchedulerController
@@ -147,7 +147,7 @@ def no_victims_in_vain(_: Dialect) -> list[Step]:
 
 def victims_go_whole(dialect: Dialect) -> list[Step]:
     """6. Of pods that only run together none is preempted alone."""
-    if dialect.version == FIRST:  # it has no disruption field, but Jobs are preempted as a whole
+    if dialect.version == V1ALPHA1:  # it has no disruption field, but Jobs are preempted as a whole
         return [
             nodes(a=3),
             step("create_job", job="low", count=3, priority=10),
@@ -215,8 +215,8 @@ class Lacking(SchedulerController):
         super().__init__(profile or Profile(heal_seconds=HEAL_SECONDS))
         self.reword = reword
 
-    def fold(self, changes: Iterable[Change]) -> None:
-        super().fold(self.reword(change) for change in changes)
+    def apply(self, changes: Iterable[Change]) -> None:
+        super().apply(self.reword(change) for change in changes)
 
 
 def without_minimum() -> SchedulerController:
@@ -240,14 +240,12 @@ def without_healing() -> SchedulerController:
 
 def without_wholeness() -> SchedulerController:
     """A single pod of any gang may be preempted."""
-    return Lacking(_with_charter(leaves_whole=False))
+    return Lacking(_with_charter(disrupt_together=False))
 
 
 def _with_charter(**changed: Any) -> Callable[[Change], Change]:
     def reword(change: Change) -> Change:
-        return (
-            GangSpecSeen(replace(change.charter, **changed)) if isinstance(change, GangSpecSeen) else change
-        )
+        return GangSpecSeen(replace(change.spec, **changed)) if isinstance(change, GangSpecSeen) else change
 
     return reword
 
@@ -323,7 +321,7 @@ class Scene(Play):
             found = {
                 uid_of(pod): pod["metadata"]["name"]
                 for pod in self._pods_of(step["job"])
-                if not is_leaving(pod)
+                if not is_terminating(pod)
             }
             return [found[uid] for uid in self.case["first"] & set(found)]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bayplan.dialects.kube.gang_api.gates import EVERY_GATE, THIRD
+from bayplan.dialects.kube.gang_api.gates import ALL_GATES, V1BETA1
 from tests.conformance.gang_steps_objects import COMPOSITES, PODS, Dialect
 from tests.conformance.gang_steps_stage import Embedded
 from tests.gangs.composite_scene import Scene, two_groups_start_together_or_not_at_all
@@ -14,7 +14,7 @@ from tests.gangs.composite_scene import Scene, two_groups_start_together_or_not_
 
 @pytest.fixture
 def scene() -> Scene:
-    return Scene(Embedded(Dialect(THIRD), EVERY_GATE))
+    return Scene(Embedded(Dialect(V1BETA1), ALL_GATES))
 
 
 def test_two_groups_start_together_or_not_at_all(scene: Scene) -> None:

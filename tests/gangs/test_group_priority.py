@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bayplan.dialects.kube.gang_api.gates import EVERY_GATE, SECOND, THIRD
+from bayplan.dialects.kube.gang_api.gates import ALL_GATES, V1ALPHA2, V1BETA1
 from tests.conformance.gang_steps_objects import PODS, Dialect
 from tests.conformance.gang_steps_stage import Embedded
 from tests.gangs.composite_scene import Scene
@@ -13,13 +13,13 @@ WORDS = (
 
 
 def scene_of(version: str) -> Scene:
-    scene = Scene(Embedded(Dialect(version), EVERY_GATE))
+    scene = Scene(Embedded(Dialect(version), ALL_GATES))
     scene.nodes(4, "n1")
     return scene
 
 
 def test_another_priority_is_an_error_until_the_pod_is_gone() -> None:
-    scene = scene_of(THIRD)
+    scene = scene_of(V1BETA1)
     scene.group("g", 2, priority=100)
     scene.pods("g", 1, priority=100)
     scene.pods("g", 1, start=1, priority=7)
@@ -33,7 +33,7 @@ def test_another_priority_is_an_error_until_the_pod_is_gone() -> None:
 
 
 def test_in_a_tree_the_priority_of_the_group_on_top_counts() -> None:
-    scene = scene_of(THIRD)
+    scene = scene_of(V1BETA1)
     scene.composite("top", priority=100)
     scene.group("g", 1, above="top", priority=7)
     scene.pods("g", 1, priority=7)
@@ -44,7 +44,7 @@ def test_in_a_tree_the_priority_of_the_group_on_top_counts() -> None:
 
 
 def test_before_that_version_the_priority_does_not_matter() -> None:
-    scene = scene_of(SECOND)
+    scene = scene_of(V1ALPHA2)
     scene.group("g", 1, priority=100)
     scene.pods("g", 1, priority=7)
     scene.bound("g-0")

@@ -90,4 +90,4 @@ def test_the_tree_of_a_job_counts_only_until_admission_has_placed_it(placed: boo
         found["spec"]["template"]["metadata"]["annotations"]["kueue.x-k8s.io/workload"] = "job-one"
     (change,) = decode(Event(Happened.SEEN, JOBS, found))
     assert isinstance(change, GangSpecSeen)
-    assert (change.charter.tree is None, change.charter.minimum) == (placed, 4)
+    assert (change.spec.tree is None, change.spec.minimum) == (placed, 4)

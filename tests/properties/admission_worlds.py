@@ -17,7 +17,7 @@ CELL = ("f", "cpu")
 POLICIES = (
     *("", "within=lower", "within=newer", "reclaim=any", "reclaim=lower", "within=lower reclaim=any"),
     *("within=newer reclaim=any forced", "within=lower reclaim=lower forced=0", "reclaim=newer"),
-    *("within=lower when_preempting=stop", "reclaim=any when_borrowing=go_on", "rather=preempt"),
+    *("within=lower when_preempting=stop", "reclaim=any when_borrowing=continue", "rather=preempt"),
 )
 
 
@@ -151,8 +151,8 @@ def crowded_nodes(world: World) -> list[str]:
     for demand in holders(world):
         shapes = {pod_set.name: pod_set for pod_set in demand.gang.root.pod_sets()}
         assert demand.admission is not None
-        for given in demand.admission.given:
-            for share in given.place.shares if given.place is not None else ():
+        for given in demand.admission.pod_sets:
+            for share in given.assignment.shares if given.assignment is not None else ():
                 room[share.values[-1]] = (
                     room.get(share.values[-1], 0) - share.count * shapes[given.name].requests["cpu"]
                 )
@@ -161,26 +161,26 @@ def crowded_nodes(world: World) -> list[str]:
 
 def ledger(state: AdmissionState) -> dict[str, object]:
     """Everything that is counted, in a form that two states can be compared by."""
-    books = state.holdings.books()
+    books = state.usage.quota_tree()
     found: dict[str, object] = {}
     for kind, accounts in (("queue", books.queues), ("shared", books.shared)):
         for name, account in accounts.items():
             found[f"{kind} {name}"] = {cell: used for cell, used in account.usage.items() if used}
-    for name, supply in state.holdings.supplies().items():
+    for name, supply in state.usage.supplies().items():
         rows = [node.name for node in supply.tree.nodes]
         for resource, at in supply.resources.items():
             found[f"{name} {resource} free"] = dict(zip(rows, supply.free[at].tolist(), strict=True))
             if supply.claimed is not None and supply.claimed[at].any():
                 found[f"{name} {resource} claimed"] = supply.claimed[at].tolist()
-            if supply.held is not None:
+            if supply.gang_usage is not None:
                 found[f"{name} {resource} held"] = {
-                    row: held for row, held in zip(rows, supply.held[at].tolist(), strict=True) if held
+                    row: held for row, held in zip(rows, supply.gang_usage[at].tolist(), strict=True) if held
                 }
     return {what: counted for what, counted in found.items() if counted}
 
 
 def victims_of(plan: Plan) -> list[str]:
-    return [named(action.demand) for action in plan.actions if isinstance(action, EvictGang)]
+    return [named(action.queued_gang) for action in plan.actions if isinstance(action, EvictGang)]
 
 
 def usage_by_queue(world: World) -> dict[str, int]:

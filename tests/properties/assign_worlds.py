@@ -16,7 +16,7 @@ from bayplan.model.pod_spec import (
     Selector,
     TopologySpread,
 )
-from bayplan.placement.cluster.node_index import NodeSnapshot, allocatable_of, land_of
+from bayplan.placement.cluster.node_index import NodeSnapshot, allocatable_of, node_index_of
 from bayplan.placement.cluster.node_table import table_of
 from bayplan.placement.cluster.pod_index import PodIndex
 from bayplan.placement.cluster.topology_tree import Bools, objects
@@ -40,8 +40,8 @@ def filter_input(random: Random) -> FilterInput:
     index = PodIndex()
     table = table_of(objects(nodes))
     room = allocatable_of(table, RESOURCES)
-    free, node_index = room.copy(), land_of(table, index.slots)
-    index.name_space("ns", {"team": "a"})
+    free, node_index = room.copy(), node_index_of(table, index.slots)
+    index.set_namespace("ns", {"team": "a"})
     for number in range(random.randint(0, 3)):
         running = shape(random, interacting=random.random() < 0.5)
         at = random.randrange(-1, len(nodes)) if number == 2 else random.randrange(len(nodes))
@@ -71,19 +71,19 @@ def shape(random: Random, *, interacting: bool) -> PodSignature:
     made = {
         "namespace": "ns", "labels": labels, "rules": rules,
         "amounts": tuple(sorted((name, amount) for name, amount in amounts.items() if amount)),
-        "weighs": (amounts["cpu"], 1),
+        "score_requests": (amounts["cpu"], 1),
     }  # fmt: skip
     kinds = random.sample(("apart", "near", "ports", "spread", "rather"), random.randint(1, 2))
     term = PodAffinityTerm(random.choice(KEYS), _selector(random), ("ns",))
     if interacting:
         made["ports"] = (HostPort(random.choice((80, 81))),) if "ports" in kinds else ()
         made["spread"] = (_spread(random),) if "spread" in kinds else ()
-        made["neighbours"] = PodAffinity(
-            near=(term,) if "near" in kinds else (),
-            apart=(PodAffinityTerm(random.choice(KEYS), _selector(random), ("ns",)),)
+        made["affinity"] = PodAffinity(
+            required=(term,) if "near" in kinds else (),
+            required_anti=(PodAffinityTerm(random.choice(KEYS), _selector(random), ("ns",)),)
             if "apart" in kinds
             else (),
-            rather_near=((5, term),) if "rather" in kinds else (),
+            preferred=((5, term),) if "rather" in kinds else (),
         )
     return PodSignature(**made)  # type: ignore[arg-type]
 
@@ -94,7 +94,7 @@ def _selector(random: Random) -> Selector:
 
 def _spread(random: Random) -> TopologySpread:
     return TopologySpread(
-        random.choice(KEYS), random.choice((1, 2)), _selector(random), must=random.random() < 0.8
+        random.choice(KEYS), random.choice((1, 2)), _selector(random), required=random.random() < 0.8
     )
 
 
@@ -116,7 +116,10 @@ def batches(random: Random, *, interacting: bool, most: int = 6) -> list[PodBatc
 def faults(overlay: NodeOverlay, gang: Sequence[PodBatch], assigned: dict[PodKey, int]) -> list[str]:
     """The violated constraints of the assigned pods, checked pod by pod and pair by pair."""
     found = []
-    nodes, free = overlay.scene.ground.land.table.nodes, overlay.scene.ground.free
+    nodes, free = (
+        overlay.filter_input.node_snapshot.node_index.table.nodes,
+        overlay.filter_input.node_snapshot.free,
+    )
     newcomers = {one: batch.shape for batch in gang for one in batch.keys if one in assigned}
     for one, mine in newcomers.items():
         node = nodes[assigned[one]]
@@ -124,8 +127,12 @@ def faults(overlay: NodeOverlay, gang: Sequence[PodBatch], assigned: dict[PodKey
             found.append(f"{node.name} is too full for {one}")
         if any(node.labels.get(label) != value for label, value in mine.rules.selector):
             found.append(f"{one} does not want {node.name}")
-        for other, running in overlay.scene.index.pods.items():
-            row = int(overlay.scene.ground.land.rows()[running.node]) if running.node < len(nodes) else -1
+        for other, running in overlay.filter_input.index.pods.items():
+            row = (
+                int(overlay.filter_input.node_snapshot.node_index.rows()[running.node])
+                if running.node < len(nodes)
+                else -1
+            )
             if other != one and row >= 0:
                 found += _conflicts(one, mine, node, other, running.shape, nodes[row])
     return found
@@ -138,9 +145,9 @@ def _conflicts(
     if here is there and any(conflict(a, b) for a in mine.ports for b in theirs.ports):
         found.append(f"{one} and {other} want the same port of {here.name}")
     for a, b in ((mine, theirs), (theirs, mine)):
-        for term in a.neighbours.apart:
+        for term in a.affinity.required_anti:
             same = term.key in here.labels and here.labels.get(term.key) == there.labels.get(term.key)
-            if same and term.means("ns", {"team": "a"}, dict(b.labels)):
+            if same and term.selects("ns", {"team": "a"}, dict(b.labels)):
                 found.append(f"{one} and {other} are not apart")
     return found
 
@@ -158,15 +165,15 @@ def most_assignable(overlay: NodeOverlay, gang: Sequence[PodBatch], allowed_node
         best = sum(map(sum, counts))
         for which, batch in enumerate(gang):
             sitting = sum(counts[which])
-            fits = overlay.judge(batch.shape).fits if sitting < len(batch.keys) else ()
+            fits = overlay.run_filters(batch.shape).fits if sitting < len(batch.keys) else ()
             for row, good in enumerate(fits):
                 if good and (allowed_nodes is None or allowed_nodes[row]):
-                    checkpoint = overlay.mark()
-                    overlay.seat(batch.keys[sitting], batch.shape, row)
+                    checkpoint = overlay.checkpoint()
+                    overlay.add_pod(batch.keys[sitting], batch.shape, row)
                     counts[which][row] += 1
                     best = max(best, deeper())
                     counts[which][row] -= 1
-                    overlay.undo(checkpoint)
+                    overlay.rollback(checkpoint)
         return best
 
     return deeper()

@@ -42,16 +42,16 @@ class World:
         """One decision on all there is."""
         board = SchedulingState(heal_seconds=1e9)
         board.apply_all(self.changes())
-        return decide_gangs(board.look(board.heads(NOW), NOW), PROFILE, NOW)
+        return decide_gangs(board.snapshot(board.heads(NOW), NOW), PROFILE, NOW)
 
     def carry_out(self, plan: Plan) -> None:
         """Who is bound runs; who has to go comes back as another pod; what is promised is written down."""
         for action in plan.actions:
             match action:
                 case Bind(_, pod, node):
-                    self._see(replace(pod, node=node, started=NOW, wants=replace(pod.wants, nominated="")))
+                    self._see(replace(pod, node=node, started=NOW, spec=replace(pod.spec, nominated="")))
                 case Nominate(_, pod, node):
-                    self._see(replace(self.pods[pod.key], wants=replace(pod.wants, nominated=node)))
+                    self._see(replace(self.pods[pod.key], spec=replace(pod.spec, nominated=node)))
                 case PreemptPod(pod):
                     self.born += 1
                     self._see(replace(pod, uid=f"again-{self.born}", node="", started=0.0))
@@ -100,13 +100,19 @@ def _gang(rng: Random, found: World, at: int, queue: str) -> None:
     gpus, priority = rng.randrange(1, 4), rng.choice((1, 1, 2, 3))
     tree = Group("", (PodSet("main", count, least, {"gpu": gpus}),), 1) if rng.random() < 0.5 else None
     found.charters[ref] = GangSpec(
-        ref, least, priority=priority, queue=queue, lasting=rng.random() < 0.2, created=float(at), tree=tree
+        ref,
+        least,
+        priority=priority,
+        queue=queue,
+        non_preemptible=rng.random() < 0.2,
+        created=float(at),
+        tree=tree,
     )
     amounts = {"gpu": gpus, PODS: 1}
     wants = PodSpec(PodSignature("ns", amounts=tuple(amounts.items())), priority)
     for rank in range(count):
         key = PodKey("ns", f"g{at}-{rank}")
         found.pods[key] = Pod(
-            key, f"uid-{key.name}", amounts, gang=ref, pod_set="main", rank=rank, wants=wants, ours=True,
+            key, f"uid-{key.name}", amounts, gang=ref, pod_set="main", rank=rank, spec=wants, ours=True,
             created=1.0,
         )  # fmt: skip

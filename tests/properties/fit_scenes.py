@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from bayplan.dialects.kube.decode.pod_spec import company_of, pod_shape
+from bayplan.dialects.kube.decode.pod_spec import default_spread_selector, pod_signature
 from bayplan.dialects.kube.decode.volumes import (
     ClaimWire,
     CsiNodeWire,
@@ -24,7 +24,7 @@ from bayplan.model.node import Node
 from bayplan.model.pod_spec import PodSignature
 from bayplan.model.storage import Storage
 from bayplan.placement.cluster.images import ImageIndex
-from bayplan.placement.cluster.node_index import NodeSnapshot, allocatable_of, land_of
+from bayplan.placement.cluster.node_index import NodeSnapshot, allocatable_of, node_index_of
 from bayplan.placement.cluster.node_table import table_of
 from bayplan.placement.cluster.pod_index import PodIndex
 from bayplan.placement.cluster.topology_tree import Ints
@@ -42,7 +42,7 @@ def shape_of(world: Obj, pod: Obj) -> PodSignature:
         for service in world["services"]
         if service["metadata"]["namespace"] == pod["metadata"]["namespace"]
     ]
-    return pod_shape(wire, company_of(wire.metadata.labels or {}, selectors))
+    return pod_signature(wire, default_spread_selector(wire.metadata.labels or {}, selectors))
 
 
 def key_of(pod: Obj) -> tuple[str, str]:
@@ -52,7 +52,7 @@ def key_of(pod: Obj) -> tuple[str, str]:
 def index_of(world: Obj, pods: Iterable[Obj] | None = None) -> PodIndex:
     index = PodIndex()
     for name, labels in world["namespaces"].items():
-        index.name_space(name, labels)
+        index.set_namespace(name, labels)
     for pod in world["pods"] if pods is None else pods:
         put(index, world, pod)
     return index
@@ -89,7 +89,10 @@ def node_snapshot_of(world: Obj, index: PodIndex) -> NodeSnapshot:
     resources = {name: at for at, name in enumerate(sorted(names))}
     allocatable = allocatable_of(table, resources)
     return NodeSnapshot(
-        land_of(table, index.slots), resources, allocatable - used(nodes, resources, shapes), allocatable
+        node_index_of(table, index.slots),
+        resources,
+        allocatable - used(nodes, resources, shapes),
+        allocatable,
     )
 
 

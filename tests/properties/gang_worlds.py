@@ -50,7 +50,7 @@ def world(seed: int, most: int = 3) -> World:
             f"v{at}",
             random.choice((0, 2)),
             random.choice((None, 0, 1, 2)),
-            leaves_whole=random.random() < 0.7,
+            disrupt_together=random.random() < 0.7,
         )
         for at in range(2)
     )
@@ -64,10 +64,10 @@ def world(seed: int, most: int = 3) -> World:
                 room[where][name] -= amount
             gone, gang = random.random() < 0.1, random.choice(("", "", "v0", "v1"))
             priority, started = random.randint(0, 3), float(random.randint(0, 3))
-            one = pod(f"r{at}", 0, priority, where, gang, like=like, started=started, leaving=gone)
+            one = pod(f"r{at}", 0, priority, where, gang, like=like, started=started, terminating=gone)
             running.append(one)
     candidates = [_candidate(random, f"c{at}", picky) for at in range(random.randint(1, most))]
-    candidates.sort(key=lambda one: -(one.charter.priority or 0))
+    candidates.sort(key=lambda one: -(one.spec.priority or 0))
     budgets = (DisruptionBudget("ns", "b", APP, random.randint(0, 1)),) if random.random() < 0.3 else ()
     return World(nodes, tuple(running), tuple(candidates), whole, budgets)
 
@@ -80,7 +80,7 @@ def _shape(random: Random, picky: bool) -> PodSignature:
     if random.random() < 0.5:
         return shape(cpu, labels, ports=(HostPort(random.choice((80, 81))),))
     key = random.choice((HOSTNAME, "zone"))
-    return shape(cpu, labels, neighbours=PodAffinity(apart=(PodAffinityTerm(key, APP, ("ns",)),)))
+    return shape(cpu, labels, affinity=PodAffinity(required_anti=(PodAffinityTerm(key, APP, ("ns",)),)))
 
 
 def _candidate(random: Random, name: str, picky: bool) -> SchedulingCandidate:
@@ -123,7 +123,7 @@ def crowded(
         used: Counter[str] = Counter()
         for one, where in everybody:
             if where == name:
-                used.update(dict(one.wants.shape.amounts))
+                used.update(dict(one.spec.signature.amounts))
         told += [f"{name} lacks {r}" for r, n in used.items() if n > by_name[name].allocatable.get(r, 0)]
     for at, (one, where) in enumerate(everybody):
         for other, elsewhere in everybody[at + 1 :]:
@@ -134,11 +134,11 @@ def crowded(
 
 def _quarrels(nodes: Mapping[str, Node], one: Pod, where: str, other: Pod, elsewhere: str) -> list[str]:
     told = []
-    if where == elsewhere and set(one.wants.shape.ports) & set(other.wants.shape.ports):
+    if where == elsewhere and set(one.spec.signature.ports) & set(other.spec.signature.ports):
         told.append(f"{one.key} and {other.key} share a port")
     for first, second in ((one, other), (other, one)):
-        for term in first.wants.shape.neighbours.apart:
+        for term in first.spec.signature.affinity.required_anti:
             here, there = nodes[where].labels.get(term.key), nodes[elsewhere].labels.get(term.key)
-            if here == there is not None and term.selector.accepts(dict(second.wants.shape.labels)):
+            if here == there is not None and term.selector.accepts(dict(second.spec.signature.labels)):
                 told.append(f"{first.key} is near {second.key}")
     return told

@@ -10,7 +10,7 @@ from bayplan.model.gang import Group, Locality, PodSet, Segment
 from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.pod_spec import PodSignature, PodSpec
-from bayplan.placement.cluster.node_index import NodeSnapshot, allocatable_of, land_of
+from bayplan.placement.cluster.node_index import NodeSnapshot, allocatable_of, node_index_of
 from bayplan.placement.cluster.node_table import table_of
 from bayplan.placement.cluster.pod_index import PodIndex
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
@@ -103,7 +103,7 @@ def _pods(pod_set: PodSet) -> list[Pod]:
     amounts = {**pod_set.requests, "pods": 1}
     wants = PodSpec(PodSignature(amounts=tuple(sorted(amounts.items()))))
     return [
-        Pod(PodKey("ns", f"{pod_set.name}{rank}"), "", amounts, pod_set=pod_set.name, rank=rank, wants=wants)
+        Pod(PodKey("ns", f"{pod_set.name}{rank}"), "", amounts, pod_set=pod_set.name, rank=rank, spec=wants)
         for rank in range(pod_set.count)
     ]
 
@@ -114,11 +114,11 @@ def open_overlay(found: World) -> tuple[NodeOverlay, CapacitySnapshot]:
     index = PodIndex()
     room = allocatable_of(table, RESOURCES)
     overlay = NodeOverlay(
-        FilterInput(NodeSnapshot(land_of(table, index.slots), RESOURCES, room.copy(), room), index)
+        FilterInput(NodeSnapshot(node_index_of(table, index.slots), RESOURCES, room.copy(), room), index)
     )
     for pod in found.pods:
         if pod.key in found.bound:
-            overlay.seat(pod.key, pod.wants.shape, overlay.row(found.bound[pod.key]))
+            overlay.add_pod(pod.key, pod.spec.signature, overlay.row(found.bound[pod.key]))
     cluster = TopologyState(HALL)
     cluster.load(found.nodes)
     return overlay, cluster.snapshot()

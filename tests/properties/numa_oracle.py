@@ -73,12 +73,12 @@ def total(request: NumaRequest, *, sidecars_stay: bool) -> dict[str, int]:
     moments: list[list[ContainerRequest]] = []
     running: list[ContainerRequest] = []
     for one in request.containers:
-        if one.role is ContainerType.APP:
+        if one.type is ContainerType.APP:
             continue
         moments.append([*running, one])
-        if one.role is ContainerType.SIDECAR and sidecars_stay:
+        if one.type is ContainerType.SIDECAR and sidecars_stay:
             running.append(one)
-    moments.append(running + [one for one in request.containers if one.role is ContainerType.APP])
+    moments.append(running + [one for one in request.containers if one.type is ContainerType.APP])
     sums = [_sum(moment) for moment in moments]
     peak = {name: max(one.get(name, 0) for one in sums) for one in sums for name in one}
     for name, amount in request.overhead:
@@ -96,7 +96,7 @@ def _sum(containers: list[ContainerRequest]) -> dict[str, int]:
 
 def relevant(request: NumaRequest, report: NodeZones | None) -> bool:
     names = [name for one in request.containers for name, _ in one.requests]
-    if request.service is QosClass.BEST_EFFORT and not any(map(is_device, names)):
+    if request.qos is QosClass.BEST_EFFORT and not any(map(is_device, names)):
         return False
     return report is not None and report.alignment.policy is TopologyManagerPolicy.SINGLE_ZONE
 
@@ -113,13 +113,13 @@ def first_fit(
     chosen = []
     for one in containers:
         requests = dict(one.requests)
-        fitting = [zone for zone in sorted(free) if holds(free, zone, requests, request.service, node)]
+        fitting = [zone for zone in sorted(free) if holds(free, zone, requests, request.qos, node)]
         if not fitting and not needs_no_zone(free, requests, node):
             return None
         if fitting:
             chosen.append(fitting[0])
-            if one.role is ContainerType.APP or (one.role is ContainerType.SIDECAR and sidecars_stay):
-                assign(free, fitting[0], requests, request.service)
+            if one.type is ContainerType.APP or (one.type is ContainerType.SIDECAR and sidecars_stay):
+                assign(free, fitting[0], requests, request.qos)
     return chosen
 
 
@@ -133,16 +133,16 @@ def copies(request: NumaRequest, report: NodeZones, node: Node, limit: int, *, s
 
 def any_assignment(request: NumaRequest, report: NodeZones, node: Node) -> bool:
     """Whether any assignment of the app containers to zones fits."""
-    apps = [dict(one.requests) for one in request.containers if one.role is ContainerType.APP]
+    apps = [dict(one.requests) for one in request.containers if one.type is ContainerType.APP]
     numbers = [zone.number for zone in report.zones] or [0]
     for zones in product(numbers, repeat=len(apps)):
         free = free_of(report)
         for requests, zone in zip(apps, zones, strict=True):
             if needs_no_zone(free, requests, node):
                 continue
-            if not holds(free, zone, requests, request.service, node):
+            if not holds(free, zone, requests, request.qos, node):
                 break
-            assign(free, zone, requests, request.service)
+            assign(free, zone, requests, request.qos)
         else:
             return True
     return False

@@ -30,7 +30,7 @@ from bayplan.model.plan import Plan
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.pod_spec import PodSignature, PodSpec, Selector
 from bayplan.model.profile import NodeChoice, Profile
-from bayplan.placement.numa.fingerprint import sign_of_container, sign_of_pods
+from bayplan.placement.numa.fingerprint import container_fingerprint, pods_fingerprint
 from bayplan.placement.numa.resources import pinned_containers, whole_pod
 from bayplan.scheduling.binding.cycle import decide_gangs
 from bayplan.state.scheduling.state import SchedulingState
@@ -50,20 +50,20 @@ class SchedulingProblem:
     profile: Profile
 
     def plan(self) -> Plan:
-        return decide_gangs(self.state.look(self.gangs, 1.0), self.profile, 1000.0)
+        return decide_gangs(self.state.snapshot(self.gangs, 1.0), self.profile, 1000.0)
 
 
 def problem(seed: int) -> SchedulingProblem:
     """A random problem, deterministic by seed."""
     random = Random(seed)
     state = SchedulingState(
-        zone_care=NumaStalenessPolicy(OverReserve.RESERVE, make_room=random.random() < 0.95)
+        numa_policy=NumaStalenessPolicy(OverReserve.RESERVE, simulate_evictions=random.random() < 0.95)
     )
     for at in range(random.randint(2, 5)):
         _add_node(state, random, f"n{random.randrange(10)}{at}")
     for name in ("v0", "v1"):
         spec = GangSpec(
-            Ref("g", "Gang", "ns", name), random.choice((0, 2)), leaves_whole=random.random() < 0.6
+            Ref("g", "Gang", "ns", name), random.choice((0, 2)), disrupt_together=random.random() < 0.6
         )
         state.apply(GangSpecSeen(replace(spec, priority=random.choice((None, 0, 1)), uid=name)))
     if random.random() < 0.3:
@@ -112,8 +112,8 @@ def _running(random: Random, name: str, node: str, request: NumaRequest) -> Pod:
     return Pod(
         PodKey("ns", name), name, dict(shape.amounts), node,
         gang=None if gang is None else Ref("g", "Gang", "ns", gang),
-        leaving=random.random() < 0.05,
-        wants=PodSpec(shape, random.choice((0,) * 9 + (1,) * 9 + (200, 200))), ours=True, up=True,
+        terminating=random.random() < 0.05,
+        spec=PodSpec(shape, random.choice((0,) * 9 + (1,) * 9 + (200, 200))), ours=True, was_started=True,
         started=float(random.randrange(3)) + 1,
     )  # fmt: skip
 
@@ -128,7 +128,7 @@ def _report(
         can = {resource: amount - random.choice((0,) * 9 + (1,)) for resource, amount in FULL.items()}
         listed = [resource for resource in FULL if resource != GPU or random.random() < 0.95]
         zones.append(Zone(number, {one: available[one] for one in listed}, can))
-    order = sorted(container_zones, key=lambda container: sign_of_container("ns", *container))
+    order = sorted(container_zones, key=lambda container: container_fingerprint("ns", *container))
     places = {
         numbers[zone]: tuple(at for at, container in enumerate(order) if container_zones[container] == zone)
         for zone in range(1, len(numbers))
@@ -141,8 +141,8 @@ def _report(
             random.choice((TopologyManagerPolicy.SINGLE_ZONE,) * 8 + (TopologyManagerPolicy.NONE,)),
             random.choice(list(TopologyManagerScope)),
         ),
-        sign=sign_of_pods(("ns", pod) for pod in pods),
-        seating=assignment if random.random() < 0.9 else None,
+        fingerprint=pods_fingerprint(("ns", pod) for pod in pods),
+        assignment=assignment if random.random() < 0.9 else None,
     )
 
 
@@ -196,7 +196,7 @@ def _gang(state: SchedulingState, random: Random, name: str, requests: list[Numa
         )
         pod = Pod(
             PodKey("ns", f"{name}-{at}"), f"{name}-{at}", dict(shape.amounts), gang=ref,
-            wants=PodSpec(shape, 100), ours=True,
+            spec=PodSpec(shape, 100), ours=True,
         )  # fmt: skip
         state.apply(PodSeen(pod))
     return ref

@@ -32,7 +32,7 @@ from bayplan.state.scheduling.state import SchedulingState
 RACKS = Topology("racks", ("rack", HOSTNAME))
 QUEUES = ("blue", "green")
 GANGS = ("a", "b", "c")
-CAUSES = (FilterReason.LACKING, FilterReason.TAINT, FilterReason.NOT_NEAR, FilterReason.NO_VOLUME)
+CAUSES = (FilterReason.INSUFFICIENT, FilterReason.TAINT, FilterReason.POD_AFFINITY, FilterReason.NO_VOLUME)
 
 
 class World:
@@ -110,20 +110,20 @@ class World:
         node = self.rng.choice(sorted(self.nodes)) if self.nodes and self.rng.random() < 0.2 else ""
         ours, created = self.rng.random() < 0.9, float(self.made)
         self._see(
-            Pod(key, f"uid-{self.made}", amounts, node, gang=gang, wants=wants, ours=ours, created=created)
+            Pod(key, f"uid-{self.made}", amounts, node, gang=gang, spec=wants, ours=ours, created=created)
         )
 
     def _end(self) -> None:
-        if placed := [pod for pod in self._in_order() if pod.takes_room]:
-            self._see(replace(self.rng.choice(placed), over=True, succeeded=self.rng.random() < 0.5))
+        if placed := [pod for pod in self._in_order() if pod.uses_capacity]:
+            self._see(replace(self.rng.choice(placed), finished=True, succeeded=self.rng.random() < 0.5))
 
     def _leave(self) -> None:
         """It is told something, let go, or being deleted."""
         if self.pods:
             pod = self.rng.choice(self._in_order())
-            free = replace(pod, wants=replace(pod.wants, gates=()))
-            told = replace(pod, told=f"words {self.made}")
-            self._see(self.rng.choice([free, told, replace(pod, leaving=True)]))
+            free = replace(pod, spec=replace(pod.spec, gates=()))
+            told = replace(pod, message=f"words {self.made}")
+            self._see(self.rng.choice([free, told, replace(pod, terminating=True)]))
 
     def _go(self) -> None:
         if self.pods and self.rng.random() < 0.6:
@@ -133,7 +133,7 @@ class World:
         ref = Ref("test", "Gang", "ns", self.rng.choice(GANGS))
         minimum, desired = self.rng.randrange(4), self.rng.choice((0, 0, 0, 3))
         queue, lasting = self.rng.choice(("", "", *QUEUES)), self.rng.random() < 0.3
-        self.charters[ref] = GangSpec(ref, minimum, desired=desired, queue=queue, lasting=lasting)
+        self.charters[ref] = GangSpec(ref, minimum, desired=desired, queue=queue, non_preemptible=lasting)
         self.events.append(GangSpecSeen(self.charters[ref]))
 
     def _no_charter(self) -> None:
@@ -170,7 +170,7 @@ class World:
         """A turn in which anything is decided that could be."""
         heads = self.board.heads(self.now)
         if heads:
-            plan = self.plan(self.board.look(heads, self.now))
+            plan = self.plan(self.board.snapshot(heads, self.now))
             self.board.assume(plan, self.now)
             self.writes.extend(plan.actions)
 
@@ -181,36 +181,36 @@ class World:
         return Plan(tuple(actions))
 
     def _decided(self, candidate: SchedulingCandidate, look: SchedulingSnapshot) -> list[Action]:
-        ref, nodes = candidate.charter.source, [node.name for node in look.supply.tree.nodes]
-        if candidate.hindrance is not None:
-            return [ReportUnschedulable(ref, candidate.hindrance, candidate.waiting)]
+        ref, nodes = candidate.spec.source, [node.name for node in look.supply.tree.nodes]
+        if candidate.blocker is not None:
+            return [ReportUnschedulable(ref, candidate.blocker, candidate.pending)]
         if candidate.stale:
-            gone = [PreemptPod(pod, ref, undoes=True) for pod in candidate.standing if pod.takes_room]
-            return [*gone, ReportUnschedulable(ref, SchedulingRejection(RejectionReason.TAKEN_BACK))]
-        if not candidate.waiting:
+            gone = [PreemptPod(pod, ref, undoes=True) for pod in candidate.bound if pod.uses_capacity]
+            return [*gone, ReportUnschedulable(ref, SchedulingRejection(RejectionReason.UNDONE))]
+        if not candidate.pending:
             return [MarkStarted(ref)]
         roll = self.rng.random()
         if roll < 0.05:
             return []
-        if roll < 0.45 and nodes and candidate.waiting:
-            some = [pod for pod in candidate.waiting if self.rng.random() < 0.8] or list(candidate.waiting)
-            left = [ReportUnschedulable(ref, self._why())] if len(some) < len(candidate.waiting) else []
+        if roll < 0.45 and nodes and candidate.pending:
+            some = [pod for pod in candidate.pending if self.rng.random() < 0.8] or list(candidate.pending)
+            left = [ReportUnschedulable(ref, self._why())] if len(some) < len(candidate.pending) else []
             return [*(Bind(ref, pod, self.rng.choice(nodes)) for pod in some), *left, MarkStarted(ref)]
-        victims = [pod for pod in look.pods.values() if not pod.leaving and self.rng.random() < 0.2]
+        victims = [pod for pod in look.pods.values() if not pod.terminating and self.rng.random() < 0.2]
         if roll < 0.65 and victims and nodes:
-            promises = [Nominate(ref, pod, self.rng.choice(nodes)) for pod in candidate.waiting]
+            promises = [Nominate(ref, pod, self.rng.choice(nodes)) for pod in candidate.pending]
             gone = [PreemptPod(pod, ref) for pod in victims]
             return [
                 *gone,
                 *promises,
-                ReportUnschedulable(ref, SchedulingRejection(RejectionReason.MAKING_ROOM)),
+                ReportUnschedulable(ref, SchedulingRejection(RejectionReason.PREEMPTING)),
             ]
         keeps = (nodes[0],) if nodes and self.rng.random() < 0.2 else ()
-        return [ReportUnschedulable(ref, self._why(), keeps=keeps)]
+        return [ReportUnschedulable(ref, self._why(), reserved_nodes=keeps)]
 
     def _why(self) -> SchedulingRejection:
         return SchedulingRejection(
-            RejectionReason.NO_ROOM, unfit=FilterFailure(1, {(self.rng.choice(CAUSES), ""): 1})
+            RejectionReason.NO_CAPACITY, filter_failure=FilterFailure(1, {(self.rng.choice(CAUSES), ""): 1})
         )
 
     # ── what becomes of writes ─────────────────────────────────────────────────────────────────────
@@ -232,14 +232,14 @@ class World:
             return False
         match action:
             case Bind(_, _, node):
-                if pod.node or pod.leaving or pod.over:
+                if pod.node or pod.terminating or pod.finished:
                     return False
                 self._see(replace(pod, node=node, started=self.now))
             case Nominate(_, _, node):
-                self._see(replace(pod, wants=replace(pod.wants, nominated=node)))
+                self._see(replace(pod, spec=replace(pod.spec, nominated=node)))
             case PreemptPod():
                 if self.rng.random() < 0.5:
-                    self._see(replace(pod, leaving=True))
+                    self._see(replace(pod, terminating=True))
                 else:
                     self._lose(pod.key)
         return True

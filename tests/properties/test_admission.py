@@ -76,7 +76,9 @@ def test_quota_and_room_hold_and_nothing_is_overlooked(random: Random, kind: Kin
     world = watched(random, **kind)
     for start in (100, 200):
         world.settle()
-        if not world.state.lines.crowded:  # nobody waits for what is set aside for somebody more important
+        if (
+            not world.state.pending.contended
+        ):  # nobody waits for what is set aside for somebody more important
             assert world.overlooked() == []
         for name in sorted(world.running())[:2]:
             world.finish(name)
@@ -91,7 +93,9 @@ def test_whoever_makes_others_leave_is_admitted(random: Random, kind: Kind) -> N
     world = watched(random, **kind)
     world.settle()
     for at, plan in enumerate(world.plans):
-        later = {named(a.demand) for p in world.plans[at + 1 :] for a in p.actions if isinstance(a, Admit)}
+        later = {
+            named(a.queued_gang) for p in world.plans[at + 1 :] for a in p.actions if isinstance(a, Admit)
+        }
         for action in plan.actions:
             if isinstance(action, EvictGang):
                 assert action.by is not None and named(action.by) in later
@@ -139,7 +143,7 @@ def disturb(world: World, random: Random) -> None:
             lost = (QueueLost("q0"), QuotaNodeLost("c1"), NamespaceQueueLost("", "q0"), FlavorLost("g"))
             world.see(random.choice(lost))
         case _:
-            demands = [change.demand for change in objects if isinstance(change, QueuedGangSeen)]
+            demands = [change.queued_gang for change in objects if isinstance(change, QueuedGangSeen)]
             if demands:
                 world.see(QueuedGangSeen(replace(random.choice(demands), active=random.random() < 0.5)))
 
@@ -183,7 +187,7 @@ def test_writes_that_fail_change_nothing_in_the_end(random: Random, kind: Kind) 
         world.see(change)
     world.settle()
     assert ledger(world.state) == ledger(world.fresh())
-    if not world.state.lines.crowded:
+    if not world.state.pending.contended:
         assert world.overlooked() == []
 
 

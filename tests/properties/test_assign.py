@@ -15,13 +15,13 @@ from bayplan.model.pod import PodKey
 from bayplan.model.pod_spec import PodSignature
 from bayplan.model.profile import NodeChoice, Profile
 from bayplan.placement.cluster.pod_index import PodIndex
-from bayplan.placement.filters.pipeline import FilterInput, judge
-from bayplan.placement.filters.score import rank
+from bayplan.placement.filters.pipeline import FilterInput, run_filters
+from bayplan.placement.filters.score import score_nodes
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods import exact_assign
-from bayplan.placement.pods.assign import seat_all
+from bayplan.placement.pods.assign import assign_pods
 from bayplan.placement.pods.batches import PodBatch
-from bayplan.placement.pods.one_domain import seat_in_domain
+from bayplan.placement.pods.one_domain import assign_in_domain
 from tests.properties.assign_worlds import batches, faults, filter_input, key, most_assignable, shape
 
 SEEDS = st.integers(0, 2**32)
@@ -30,16 +30,16 @@ PROFILES = (Profile(), Profile(gang_nodes=NodeChoice.SPREAD))
 
 def answers(here: FilterInput, shapes: list[PodSignature]) -> list[Any]:
     """All results for a filter input, computed without caches."""
-    index, node_snapshot = here.index, replace(here.ground, memory={})
-    fresh = replace(here, ground=node_snapshot)
+    index, node_snapshot = here.index, replace(here.node_snapshot, memory={})
+    fresh = replace(here, node_snapshot=node_snapshot)
     found: list[Any] = [node_snapshot.free.tolist(), sorted(map(str, index.pods)), index.keys]
     found.append({str(one): (pod.node, pod.shape, pod.leaving) for one, pod in index.pods.items()})
-    found += [{stance: dict(tally.few) for stance, tally in index.stances.items()}]
-    found += [{port: dict(tally.few) for port, tally in index.ports.items()}]
+    found += [{stance: dict(tally.sparse) for stance, tally in index.affinity_terms.items()}]
+    found += [{port: dict(tally.sparse) for port, tally in index.ports.items()}]
     for one in shapes:
-        filter_result = judge(fresh, one)
-        found += [filter_result.fits.tolist(), filter_result.curable.tolist(), filter_result.why]
-        found += [rank(fresh, one, filter_result.fits).tolist()]
+        filter_result = run_filters(fresh, one)
+        found += [filter_result.fits.tolist(), filter_result.resolvable.tolist(), filter_result.why]
+        found += [score_nodes(fresh, one, filter_result.fits).tolist()]
     return found
 
 
@@ -49,7 +49,7 @@ def rebuilt(index: PodIndex) -> PodIndex:
     made = PodIndex()
     made.slots = index.slots
     for name, labels in index.namespaces.items():
-        made.name_space(name, labels)
+        made.set_namespace(name, labels)
     for one, pod in index.pods.items():
         made.add(one, names[pod.node], pod.shape, leaving=pod.leaving)
     return made
@@ -62,9 +62,9 @@ def test_every_overlay_step_is_undone_exactly(seed: int) -> None:
     shapes = [shape(random, interacting=True) for _ in range(3)]
     overlay = NodeOverlay(here)
     start = answers(here, shapes)
-    checkpoints = [(overlay.mark(), answers(overlay.scene, shapes))]
+    checkpoints = [(overlay.checkpoint(), answers(overlay.filter_input, shapes))]
     for number in range(random.randint(1, 12)):
-        known = [one for one in overlay.scene.index.pods if isinstance(one, PodKey)]
+        known = [one for one in overlay.filter_input.index.pods if isinstance(one, PodKey)]
         match random.randrange(6):
             case 0 | 1:
                 count = random.randint(1, 3)
@@ -72,26 +72,31 @@ def test_every_overlay_step_is_undone_exactly(seed: int) -> None:
                 rows = [random.randrange(len(overlay)) for _ in keys]
                 mine = random.choice(shapes)
                 own = [replace(mine, labels=(*mine.labels, ("n", str(at)))) for at in range(count)]
-                overlay.seat_many(mine, keys, rows, own if random.random() < 0.3 else ())
+                overlay.add_pods(mine, keys, rows, own if random.random() < 0.3 else ())
             case 2 if known:
-                overlay.lift_many(random.sample(known, random.randint(1, len(known))))
+                overlay.remove_pods(random.sample(known, random.randint(1, len(known))))
             case 3:
-                overlay.put_back([key(f"r{at}") for at in range(3)])
+                overlay.restore_pods([key(f"r{at}") for at in range(3)])
             case 4:
-                checkpoints.append((overlay.mark(), answers(overlay.scene, shapes)))
+                checkpoints.append((overlay.checkpoint(), answers(overlay.filter_input, shapes)))
             case 5:
                 checkpoint, before = random.choice(checkpoints)
-                overlay.undo(checkpoint)
+                overlay.rollback(checkpoint)
                 checkpoints = [one for one in checkpoints if one[0] <= checkpoint]
-                assert answers(overlay.scene, shapes) == before
-        same = replace(overlay.scene, index=rebuilt(here.index))
-        assert answers(overlay.scene, shapes) == answers(same, shapes)
+                assert answers(overlay.filter_input, shapes) == before
+        same = replace(overlay.filter_input, index=rebuilt(here.index))
+        assert answers(overlay.filter_input, shapes) == answers(same, shapes)
         for one in shapes:  # what is remembered is what would be found now
-            anew = judge(replace(overlay.scene, ground=replace(overlay.scene.ground, memory={})), one)
-            assert overlay.judge(one).fits.tolist() == anew.fits.tolist()
+            anew = run_filters(
+                replace(
+                    overlay.filter_input, node_snapshot=replace(overlay.filter_input.node_snapshot, memory={})
+                ),
+                one,
+            )
+            assert overlay.run_filters(one).fits.tolist() == anew.fits.tolist()
     overlay.close()
     assert answers(here, shapes) == start
-    assert answers(overlay.scene, shapes) == start
+    assert answers(overlay.filter_input, shapes) == start
 
 
 def check_assignment(
@@ -99,14 +104,14 @@ def check_assignment(
 ) -> None:
     """Every pod fitted when it was assigned, and no constraint is violated at the end."""
     steps = overlay.steps[checkpoint:]
-    assert {one: overlay.place_of(one) for batch in gang for one in batch.keys if one in assigned} == assigned
+    assert {one: overlay.row_of(one) for batch in gang for one in batch.keys if one in assigned} == assigned
     assert sum(len(step.keys) for step in steps) == len(assigned)
     assert faults(overlay, gang, assigned) == []
-    overlay.undo(checkpoint)
+    overlay.rollback(checkpoint)
     for step in steps:
         for one, row in zip(step.keys, step.rows.tolist(), strict=True):
-            assert overlay.judge(step.shape).fits[row], (one, row)
-            overlay.seat(one, step.shape, row)
+            assert overlay.run_filters(step.shape).fits[row], (one, row)
+            overlay.add_pod(one, step.shape, row)
 
 
 def bounds(random: Random, overlay: NodeOverlay) -> Any:
@@ -123,21 +128,21 @@ def test_assigned_pods_fit_and_no_pod_that_could_fit_is_reported_as_proven_misfi
     need = asked if random.random() < 0.7 else random.randint(0, asked)
     with NodeOverlay(here) as overlay:
         allowed_nodes = bounds(random, overlay)
-        found = seat_all(
+        found = assign_pods(
             overlay,
             gang,
             need=need,
             profile=random.choice(PROFILES),
-            within=allowed_nodes,
+            allowed_nodes=allowed_nodes,
             lone=seed % 2 == 0,
         )
-        assert len(found.seats) + len(found.left) == asked
-        assert not (set(found.seats) & set(found.left))
-        assert allowed_nodes is None or all(allowed_nodes[row] for row in found.seats.values())
-        check_assignment(overlay, gang, 0, dict(found.seats))
-        overlay.undo(0)
-        assert not (found.unsure and len(found.seats) >= need)
-        if len(found.seats) < need and not found.unsure:
+        assert len(found.rows) + len(found.unassigned) == asked
+        assert not (set(found.rows) & set(found.unassigned))
+        assert allowed_nodes is None or all(allowed_nodes[row] for row in found.rows.values())
+        check_assignment(overlay, gang, 0, dict(found.rows))
+        overlay.rollback(0)
+        assert not (found.unsure and len(found.rows) >= need)
+        if len(found.rows) < need and not found.unsure:
             assert most_assignable(overlay, gang, allowed_nodes) < need
 
 
@@ -147,11 +152,11 @@ def test_pods_without_constraints_are_assigned_whenever_they_fit(seed: int) -> N
     here, gang = filter_input(random), batches(random, interacting=False)
     asked = sum(len(batch.keys) for batch in gang)
     with NodeOverlay(here) as overlay:
-        found = seat_all(overlay, gang, need=asked, profile=random.choice(PROFILES))
-        check_assignment(overlay, gang, 0, dict(found.seats))
-        overlay.undo(0)
+        found = assign_pods(overlay, gang, need=asked, profile=random.choice(PROFILES))
+        check_assignment(overlay, gang, 0, dict(found.rows))
+        overlay.rollback(0)
         assert not found.unsure
-        if found.left:
+        if found.unassigned:
             assert most_assignable(overlay, gang, None) < asked
 
 
@@ -162,10 +167,10 @@ def test_without_the_search_it_is_either_right_or_unsure(seed: int) -> None:
     asked = sum(len(batch.keys) for batch in gang)
     with NodeOverlay(here) as overlay, pytest.MonkeyPatch.context() as patch:
         patch.setattr(exact_assign, "solver", lambda: None)
-        found = seat_all(overlay, gang, need=asked, profile=Profile())
-        check_assignment(overlay, gang, 0, dict(found.seats))
-        overlay.undo(0)
-        if found.left and not found.unsure:
+        found = assign_pods(overlay, gang, need=asked, profile=Profile())
+        check_assignment(overlay, gang, 0, dict(found.rows))
+        overlay.rollback(0)
+        if found.unassigned and not found.unsure:
             assert most_assignable(overlay, gang, None) < asked
 
 
@@ -175,20 +180,20 @@ def test_pods_in_one_domain_share_its_value_and_the_best_domain_is_taken(seed: i
     here, gang = filter_input(random), batches(random, interacting=random.random() < 0.4, most=4)
     asked = sum(len(batch.keys) for batch in gang)
     with NodeOverlay(here) as overlay:
-        node_index = overlay.scene.ground.land
+        node_index = overlay.filter_input.node_snapshot.node_index
         values = [node.labels.get("zone") for node in node_index.table.nodes]
         bound = [row for row in range(len(overlay)) if random.random() < 0.15]
         need = random.randint(0, asked)
-        found = seat_in_domain(overlay, gang, "zone", bound, need=need, profile=Profile())
-        seated = found.seated
-        assert {values[row] for row in seated.seats.values()} <= {found.domain}
-        check_assignment(overlay, gang, 0, dict(seated.seats))
-        overlay.undo(0)
-        assert (found.misfit is None) == (len(seated.seats) >= need and bool(found.domain))
+        found = assign_in_domain(overlay, gang, "zone", bound, need=need, profile=Profile())
+        seated = found.assignment
+        assert {values[row] for row in seated.rows.values()} <= {found.domain}
+        check_assignment(overlay, gang, 0, dict(seated.rows))
+        overlay.rollback(0)
+        assert (found.misfit is None) == (len(seated.rows) >= need and bool(found.domain))
         bound_values = {values[row] for row in bound} - {None}
         open_to = sorted(bound_values or {value for value in values if value})
         assert (found.domain in open_to) if open_to else found.domain == ""
-        if len(seated.seats) < need and not seated.unsure:
+        if len(seated.rows) < need and not seated.unsure:
             for value in open_to:
                 mask = np.array([mine == value for mine in values])
                 assert most_assignable(overlay, gang, mask) < need

@@ -14,7 +14,7 @@ from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.dialects.kube.gang.composite_groups import CompositeGroups
 from bayplan.dialects.kube.gang.events import SchedulingDecoder
 from bayplan.dialects.kube.gang.objects import COMPOSITES, CONDITIONS, DIALECT, POD_GROUPS
-from bayplan.dialects.kube.gang_api.gates import THIRD
+from bayplan.dialects.kube.gang_api.gates import V1BETA1
 from bayplan.model.change import (
     Change,
     GangSpecLost,
@@ -28,7 +28,7 @@ from bayplan.model.gang import Ref
 from tests.properties.amounts import seeds
 
 SEEDS, CHUNK, STEPS = seeds(100, 200), 50, 30
-GROUPS = POD_GROUPS[THIRD]
+GROUPS = POD_GROUPS[V1BETA1]
 NAMES = {COMPOSITES: "abcd", GROUPS: "wxyz", PODS_KIND: "012345"}
 Key = tuple[Kind, str]
 Object = dict[str, Any]
@@ -44,7 +44,7 @@ class Hearer:
     def take(self, events: Iterable[Event]) -> None:
         for event in events:
             self._fold(self.reading.decode(event))
-        self._fold(self.reading.gathered())
+        self._fold(self.reading.flush())
 
     def _fold(self, changes: Iterable[Change]) -> None:
         for change in changes:
@@ -100,7 +100,7 @@ class Cluster:
     def _status(self, kind: Kind) -> Object:
         if kind is PODS_KIND:
             return {"phase": "Failed"}
-        return {"conditions": [{"type": CONDITIONS[THIRD], "status": self.dice.choice(("True", "False"))}]}
+        return {"conditions": [{"type": CONDITIONS[V1BETA1], "status": self.dice.choice(("True", "False"))}]}
 
     def told_at_once(self, forest: CompositeGroups) -> Hearer:
         """Somebody who hears of everything in any order, and of those gone whose place is remembered."""
@@ -125,7 +125,7 @@ def _is_remembered(forest: CompositeGroups, kind: Kind, name: str) -> bool:
 def test_what_is_told_bit_by_bit_is_what_a_list_tells(first: int) -> None:
     for seed in range(first, first + CHUNK):
         cluster, heard = Cluster(Random(f"forest {seed}")), Hearer()
-        forest = heard.reading.forest
+        forest = heard.reading.composites
         for step in range(STEPS):
             heard.take(cluster.happens())
             assert heard.known == cluster.told_at_once(forest).known, f"seed {seed}, step {step}"

@@ -27,7 +27,7 @@ def used(found: World, *, lasting: bool = False) -> Counter[str]:
     for pod in found.pods.values():
         assert pod.gang is not None
         charter = found.charters[pod.gang]
-        if pod.node and (charter.lasting or not lasting):
+        if pod.node and (charter.non_preemptible or not lasting):
             name = charter.queue
             while name:
                 sums[name] += pod.amounts["gpu"]
@@ -72,10 +72,10 @@ def nobody_goes_in_vain(found: World, plan: Plan) -> None:
                 promised.setdefault(gang, set()).add(pod.key)
             case PreemptPod(pod, by):
                 charter = found.charters[pod.gang] if pod.gang is not None else None
-                assert charter is not None and not charter.lasting
+                assert charter is not None and not charter.non_preemptible
                 assert by in {one.gang for one in plan.actions if isinstance(one, Nominate) and one.node}
-                if action.to:
-                    free[action.to] -= pod.amounts["gpu"]
+                if action.moves_to:
+                    free[action.moves_to] -= pod.amounts["gpu"]
     assert all(amount >= 0 for amount in free.values()), free
     for gang, keys in promised.items():
         held = sum(bool(pod.node) and pod.key not in gone for pod in found.gang(gang))
@@ -91,7 +91,9 @@ def test_it_comes_to_rest(seed: int) -> None:
         acts = [action for action in plan.actions if isinstance(action, Bind | PreemptPod | Nominate)]
         if not acts:
             break
-        moving |= {one.pod.gang for one in acts if isinstance(one, PreemptPod) and one.to and one.pod.gang}
+        moving |= {
+            one.pod.gang for one in acts if isinstance(one, PreemptPod) and one.moves_to and one.pod.gang
+        }
         found.carry_out(plan)
         bounds_hold(found)
         gangs_are_whole(found, moving)
@@ -117,7 +119,9 @@ def everybody_with_a_right_has_it(found: World) -> None:
         while name:
             said = found.queues[name].entitlements["gpu"]
             bounded |= said.limit is not None and sums[name] + asked > said.limit
-            bounded |= charter.lasting and said.quota is not None and lasting[name] + asked > said.quota
+            bounded |= (
+                charter.non_preemptible and said.quota is not None and lasting[name] + asked > said.quota
+            )
             name = found.queues[name].parent
         assert bounded or all(amount < asked for amount in free.values()), ref
 
@@ -148,7 +152,7 @@ def one_pod(found: World, name: str, queue: str) -> None:
     found.charters[ref] = GangSpec(ref, 1, priority=1, queue=queue, created=float(len(found.charters)))
     amounts = {"gpu": 1, PODS: 1}
     wants = PodSpec(PodSignature("ns", amounts=tuple(amounts.items())), 1)
-    found.pods[key] = Pod(key, f"uid-{name}", amounts, gang=ref, wants=wants, ours=True, created=1.0)
+    found.pods[key] = Pod(key, f"uid-{name}", amounts, gang=ref, spec=wants, ours=True, created=1.0)
 
 
 def settle(found: World) -> None:

@@ -14,7 +14,7 @@ numbers = st.integers(0, 20).map(Fraction)
 claims = st.lists(
     st.builds(
         ShareClaim,
-        asked=numbers,
+        requested=numbers,
         quota=st.none() | numbers,
         limit=st.none() | numbers,
         weight=st.integers(0, 3).map(Fraction),
@@ -28,30 +28,34 @@ claims = st.lists(
 @given(claims, numbers)
 def test_nobody_gets_more_than_it_may(asks: list[ShareClaim], amount: Fraction) -> None:
     for claim, got in zip(asks, divide(asks, amount), strict=True):
-        assert 0 <= got <= claim.asked
+        assert 0 <= got <= claim.requested
         assert claim.limit is None or got <= claim.limit
 
 
 @given(claims, numbers)
 def test_nothing_is_given_twice_and_nothing_wanted_is_left(asks: list[ShareClaim], amount: Fraction) -> None:
     got = divide(asks, amount)
-    owed = sum(min(claim.most, amount if claim.quota is None else claim.quota) for claim in asks)
+    owed = sum(min(claim.upper_bound, amount if claim.quota is None else claim.quota) for claim in asks)
     assert sum(got) <= max(amount, owed)
     if sum(got) < amount:
-        assert all(have == claim.most or not claim.weight for claim, have in zip(asks, got, strict=True))
+        assert all(
+            have == claim.upper_bound or not claim.weight for claim, have in zip(asks, got, strict=True)
+        )
 
 
 @given(claims, numbers)
 def test_quota_is_kept(asks: list[ShareClaim], amount: Fraction) -> None:
     for claim, got in zip(asks, divide(asks, amount), strict=True):
-        assert got >= min(claim.most, amount if claim.quota is None else claim.quota)
+        assert got >= min(claim.upper_bound, amount if claim.quota is None else claim.quota)
 
 
 @given(claims, numbers)
 def test_lower_priorities_get_only_what_higher_ones_leave(asks: list[ShareClaim], amount: Fraction) -> None:
     got = divide(asks, amount)
     for claim, have in zip(asks, got, strict=True):
-        if have < claim.most and claim.weight:  # it wants more, so nobody below it has more than its quota
+        if (
+            have < claim.upper_bound and claim.weight
+        ):  # it wants more, so nobody below it has more than its quota
             for other, its in zip(asks, got, strict=True):
                 quota = amount if other.quota is None else other.quota
                 assert other.priority >= claim.priority or its <= quota

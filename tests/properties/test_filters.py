@@ -8,9 +8,9 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayplan.dialects.kube.encode.filter_messages import bar, cause, unavailable
-from bayplan.placement.filters.pipeline import judge
-from bayplan.placement.filters.score import best, rank
+from bayplan.dialects.kube.encode.filter_messages import node_reason, pod_error, unavailable
+from bayplan.placement.filters.pipeline import run_filters
+from bayplan.placement.filters.score import best, score_nodes
 from tests.properties import fit_oracle
 from tests.properties.fit_oracle_scores import oracle_scores
 from tests.properties.fit_scenes import index_of, key_of, put, scene_of, shape_of
@@ -51,13 +51,13 @@ def new_pod(seed: int, objects: Obj) -> Obj:
 def test_every_node_rejects_for_the_reasons_of_the_oracle(seed: int) -> None:
     objects = cluster(seed)
     new = new_pod(seed, objects)
-    result = judge(scene_of(objects), shape_of(objects, new))
+    result = run_filters(scene_of(objects), shape_of(objects, new))
     error = fit_oracle.claim_error(objects, new)
-    assert bar(result.why) == error
+    assert pod_error(result.why) == error
     counts: Counter[str] = Counter()
     for row, node in enumerate(objects["nodes"]):
         expected = [] if error else fit_oracle.reasons(objects, new, node)
-        assert sorted(map(cause, result.reasons(row))) == sorted(expected), node["metadata"]["name"]
+        assert sorted(map(node_reason, result.reasons(row))) == sorted(expected), node["metadata"]["name"]
         assert bool(result.fits[row]) == (not error and not expected)
         counts.update(expected)
     listed = error or ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
@@ -69,9 +69,9 @@ def test_every_node_rejects_for_the_reasons_of_the_oracle(seed: int) -> None:
 def test_preemption_may_help_unless_the_node_is_too_small_or_unresolvable(seed: int) -> None:
     objects = cluster(seed)
     new = new_pod(seed, objects)
-    result = judge(scene_of(objects), shape_of(objects, new))
+    result = run_filters(scene_of(objects), shape_of(objects, new))
     if fit_oracle.claim_error(objects, new):
-        assert not result.curable.any()
+        assert not result.resolvable.any()
         return
     requests = fit_oracle.requests(new)
     for row, node in enumerate(objects["nodes"]):
@@ -83,7 +83,7 @@ def test_preemption_may_help_unless_the_node_is_too_small_or_unresolvable(seed: 
             if f"Insufficient {name}" in reasons
         )
         resolvable = [reason.startswith(RESOLVABLE) and not reason.endswith("label)") for reason in reasons]
-        assert bool(result.curable[row]) == (bool(resolvable) and all(resolvable) and not small), reasons
+        assert bool(result.resolvable[row]) == (bool(resolvable) and all(resolvable) and not small), reasons
 
 
 @given(SEEDS)
@@ -91,12 +91,12 @@ def test_every_node_has_the_score_of_the_oracle(seed: int) -> None:
     objects = cluster(seed)
     new = new_pod(seed, objects)
     filter_input, shape = scene_of(objects), shape_of(objects, new)
-    fits = judge(filter_input, shape).fits
+    fits = run_filters(filter_input, shape).fits
     if not fits.any():
         return
     fitting = [node for row, node in enumerate(objects["nodes"]) if fits[row]]
     expected = oracle_scores(objects, new, fitting)
-    scores = rank(filter_input, shape, fits)
+    scores = score_nodes(filter_input, shape, fits)
     assert [int(scores[row]) for row in range(len(fits)) if fits[row]] == list(expected.values())
     assert all(scores[row] == -1 for row in range(len(fits)) if not fits[row])
     assert best(scores, fits).sum() == sum(v == max(expected.values()) for v in expected.values())
@@ -107,7 +107,7 @@ def test_added_and_removed_pods_leave_no_trace(seed: int) -> None:
     objects = cluster(seed)
     random = Random(seed)
     new = shape_of(objects, new_pod(seed, objects))
-    fresh = judge(scene_of(objects), new)
+    fresh = run_filters(scene_of(objects), new)
     index = index_of(objects, ())
     filter_input = scene_of(objects, index)
     extra_pods = [pod(random, objects, f"s{number}", running=True) for number in range(8)]
@@ -117,17 +117,17 @@ def test_added_and_removed_pods_leave_no_trace(seed: int) -> None:
     random.shuffle(steps)
     for one, _ in steps:
         put(index, objects, one)
-        judge(filter_input, new)  # evaluated in between, so that cached counters must be updated
-        rank(filter_input, new, judge(filter_input, new).fits)
+        run_filters(filter_input, new)  # evaluated in between, so that cached counters must be updated
+        score_nodes(filter_input, new, run_filters(filter_input, new).fits)
     random.shuffle(extra_pods)
     for extra in extra_pods:
         index.remove(key_of(extra))
-        judge(filter_input, new)
-    again = judge(filter_input, new)
+        run_filters(filter_input, new)
+    again = run_filters(filter_input, new)
     assert again.fits.tolist() == fresh.fits.tolist()
     assert again.why == fresh.why
     other = scene_of(objects)
-    assert rank(filter_input, new, again.fits).tolist() == rank(other, new, fresh.fits).tolist()
+    assert score_nodes(filter_input, new, again.fits).tolist() == score_nodes(other, new, fresh.fits).tolist()
 
 
 @given(SEEDS)
@@ -135,7 +135,10 @@ def test_labels_that_no_term_selects_change_nothing(seed: int) -> None:
     objects = cluster(seed)
     filter_input, shape = scene_of(objects), shape_of(objects, new_pod(seed, objects))
     bare = filter_input.index.signature(shape)
-    one, other = judge(filter_input, shape), judge(filter_input, bare)
+    one, other = run_filters(filter_input, shape), run_filters(filter_input, bare)
     assert one.why == other.why
     assert one.fits.tolist() == other.fits.tolist()
-    assert rank(filter_input, shape, one.fits).tolist() == rank(filter_input, bare, other.fits).tolist()
+    assert (
+        score_nodes(filter_input, shape, one.fits).tolist()
+        == score_nodes(filter_input, bare, other.fits).tolist()
+    )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bayplan.backends.conversion import convert
 from bayplan.backends.definitions import definitions
 from bayplan.backends.embedded.schema.structural import walker
-from bayplan.dialects.kueue.conversion.versions import PLAIN
+from bayplan.dialects.kueue.conversion.versions import CONVERSIONS
 from tests.properties.structural_objects import values
 
 Object = dict[str, Any]
@@ -33,7 +33,7 @@ def objects(kind: str, version: str) -> st.SearchStrategy[Object]:
     return st.fixed_dictionaries(head | sections)
 
 
-CASES = [(kind, version) for kind in PLAIN for version in OTHER]
+CASES = [(kind, version) for kind in CONVERSIONS for version in OTHER]
 
 
 @pytest.mark.parametrize(("kind", "version"), CASES)
@@ -51,7 +51,7 @@ def test_there_and_back_is_where_it_was(kind: str, version: str, data: st.DataOb
 def in_both(obj: Object) -> Object:
     """The status as far as both versions can say it: never kept in an annotation, which users can write."""
     kind, version = obj["kind"], obj["apiVersion"].partition("/")[2]
-    status: Object = PLAIN[kind](PLAIN[kind](obj, OTHER[version]), version)["status"]
+    status: Object = CONVERSIONS[kind](CONVERSIONS[kind](obj, OTHER[version]), version)["status"]
     return status
 
 

@@ -13,7 +13,7 @@ from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.pod import PodKey
 from bayplan.model.profile import Profile
 from bayplan.placement.pods.batches import NodeAssignment
-from bayplan.placement.subgroups.minimums import minima_seats
+from bayplan.placement.subgroups.minimums import assign_minimums
 from tests.properties.amounts import seeds
 from tests.properties.minima_worlds import Judge, World, needed, open_overlay, pods_of, world
 
@@ -24,14 +24,14 @@ FOUND = (6591, 7716, 11975, 16690, 17417)  # each broke something once
 def answer(found: World) -> dict[PodKey, str] | None:
     """The nodes of those who got one; None if the gang was refused."""
     overlay, snapshot = open_overlay(found)
-    before = overlay.mark()
-    seated = minima_seats(overlay, snapshot, found.wanted(), profile=Profile())
+    before = overlay.checkpoint()
+    seated = assign_minimums(overlay, snapshot, found.wanted(), profile=Profile())
     if isinstance(seated, NodeAssignment):
         assert not seated.unsure
-        assert all(overlay.place_of(key) == row for key, row in seated.seats.items())
-        return {key: overlay.node(row) for key, row in seated.seats.items()}
+        assert all(overlay.row_of(key) == row for key, row in seated.rows.items())
+        return {key: overlay.node(row) for key, row in seated.rows.items()}
     assert not seated.unsure
-    assert overlay.mark() == before
+    assert overlay.checkpoint() == before
     return None
 
 

@@ -25,8 +25,8 @@ from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.model.numa import NodeZones
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.pod_spec import PodSignature, PodSpec
-from bayplan.placement.filters.pipeline import judge
-from bayplan.placement.filters.score import rank
+from bayplan.placement.filters.pipeline import run_filters
+from bayplan.placement.filters.score import score_nodes
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.state.admission.state import AdmissionState
 from bayplan.state.scheduling.state import SchedulingState
@@ -110,8 +110,8 @@ class World:
             f"uid-{self.made}",
             dict(wants.amounts),
             name,
-            leaving=leaving,
-            wants=PodSpec(wants),
+            terminating=leaving,
+            spec=PodSpec(wants),
             ours=True,
         )
         self.pods.pop(one, None)
@@ -143,21 +143,21 @@ class World:
 
 def answers(board: SchedulingState, shapes: list[PodSignature], now: float) -> list[Any]:
     """What is answered about every node, and still is after everything was lifted and put back."""
-    scene = board.look([], now).scene
-    names = [node.name for node in scene.ground.land.table.nodes]
-    free = {name: scene.ground.free[at].tolist() for name, at in scene.ground.resources.items()}
+    scene = board.snapshot([], now).filter_input
+    names = [node.name for node in scene.node_snapshot.node_index.table.nodes]
+    free = {name: scene.node_snapshot.free[at].tolist() for name, at in scene.node_snapshot.resources.items()}
     found: list[Any] = [names, free if names else {}]
     with NodeOverlay(scene) as floor:
         for _ in range(2):
-            places = {one: floor.place_of(one) for one in board.store.placed}
+            places = {one: floor.row_of(one) for one in board.store.placed}
             found.append({one: names[row] if row >= 0 else "" for one, row in places.items()})
             for wanted in shapes:
-                verdict = judge(floor.scene, wanted)
-                found += [verdict.fits.tolist(), verdict.curable.tolist(), verdict.why]
-                found.append(rank(floor.scene, wanted, verdict.fits).tolist())
-            floor.lift_many(list(board.store.placed))
-            found += [judge(floor.scene, wanted).fits.tolist() for wanted in shapes]
-            floor.put_back(list(board.store.placed))
+                verdict = run_filters(floor.filter_input, wanted)
+                found += [verdict.fits.tolist(), verdict.resolvable.tolist(), verdict.why]
+                found.append(score_nodes(floor.filter_input, wanted, verdict.fits).tolist())
+            floor.remove_pods(list(board.store.placed))
+            found += [run_filters(floor.filter_input, wanted).fits.tolist() for wanted in shapes]
+            floor.restore_pods(list(board.store.placed))
     return found
 
 
@@ -183,7 +183,7 @@ def churned(state: SchedulingState | AdmissionState, numbers: range) -> None:
         state.apply(NodeSeen(Node(name, labels, {"cpu": 4, "gpu": 2, "pods": 9})))
         state.apply(ImagesSeen(name, {f"image-{number}": 40 << 20}))
         state.apply(NumaReportSeen(NodeZones(name, ())))
-        state.apply(PodSeen(Pod(one, f"uid-{number}", {"cpu": 1}, name, wants=PodSpec(wants), ours=True)))
+        state.apply(PodSeen(Pod(one, f"uid-{number}", {"cpu": 1}, name, spec=PodSpec(wants), ours=True)))
         if isinstance(state, SchedulingState) and number % 100 == 0:
             answers(state, [shape(Random(seed), interacting=True) for seed in range(8)], float(number))
         gone: list[Change] = [NodeLost(name), NumaReportLost(name), PodLost(one)]

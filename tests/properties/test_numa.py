@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayplan.dialects.kube.encode.numa_messages import sentence, told
+from bayplan.dialects.kube.encode.numa_messages import message_for, sentence
 from bayplan.model.numa import AlignmentTarget, FitRule, NumaRequest, QosClass, ZoneRules, ZoneScore
 from bayplan.placement.numa import smallest_set
 from bayplan.placement.numa.alignment import aligned, assumed_zones, why_unaligned
@@ -39,14 +39,14 @@ def test_the_filter_is_first_fit_in_the_order_of_zone_numbers(seed: int, stay: b
             )
             expected = chosen is not None
         if node.name in cluster.stale and (
-            request.service is not QosClass.BEST_EFFORT or _requests_devices(request)
+            request.qos is not QosClass.BEST_EFFORT or _requests_devices(request)
         ):
             expected = False
         assert good[row] == expected, node.name
         why = why_unaligned(cluster.columns, row, node.name, request, rules)
         assert (why is None) is expected
         if why is not None:
-            assert told(why).startswith(sentence(why.cause))
+            assert message_for(why).startswith(sentence(why.cause))
             assert (
                 why.cause is AlignmentTarget.STALE
                 or why.missing
@@ -131,7 +131,7 @@ def larger(request: NumaRequest, times: int) -> NumaRequest:
         replace(one, requests=tuple((name, amount * times) for name, amount in one.requests))
         for one in request.containers
     )
-    return replace(request, service=QosClass.GUARANTEED, containers=containers)
+    return replace(request, qos=QosClass.GUARANTEED, containers=containers)
 
 
 @given(SEEDS, st.sampled_from(list(ZoneScore)))
@@ -147,13 +147,13 @@ def test_scores_equal_those_of_the_oracle(seed: int, score: ZoneScore) -> None:
             expected = oracle.score_of(request, report_of_node, score, weights)
         tolerance = 1 if score is ZoneScore.BALANCED else 0  # floats may round to either side of an integer
         assert abs(int(scores[row]) - expected) <= tolerance, node.name
-    others = zone_scores(cluster.columns, replace(request, service=QosClass.BURSTABLE), rules)
+    others = zone_scores(cluster.columns, replace(request, qos=QosClass.BURSTABLE), rules)
     assert (others == 100).all()
 
 
 @given(SEEDS)
 def test_the_approximate_score_for_too_many_zone_sets_is_not_above_the_exact_one(seed: int) -> None:
-    cluster, request = world(seed), replace(numa_request(seed), service=QosClass.GUARANTEED)
+    cluster, request = world(seed), replace(numa_request(seed), qos=QosClass.GUARANTEED)
     rules = ZoneRules(score=ZoneScore.FEWEST_ZONES)
     exact = zone_scores(cluster.columns, request, rules)
     before, smallest_set.SETS_MAX = smallest_set.SETS_MAX, 1
@@ -209,9 +209,9 @@ def test_the_plain_rule_ignores_memory_amounts_and_compares_each_container_alone
             or not oracle.relevant(request, report_of_node)
         ):
             continue
-        apps = [dict(one.requests) for one in request.containers if one.role == "app"]
-        expected = request.service is QosClass.BEST_EFFORT or all(
-            any(_fits_plainly(requests, zone.available, request.service) for zone in report_of_node.zones)
+        apps = [dict(one.requests) for one in request.containers if one.type == "app"]
+        expected = request.qos is QosClass.BEST_EFFORT or all(
+            any(_fits_plainly(requests, zone.available, request.qos) for zone in report_of_node.zones)
             for requests in apps
         )
         assert good[row] == expected, node.name

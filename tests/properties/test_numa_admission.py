@@ -29,7 +29,7 @@ from bayplan.model.pod_spec import PodSignature, PodSpec
 from bayplan.model.profile import Profile
 from bayplan.model.queued_gang import Admission, QueuedGang, QuotaRequest
 from bayplan.model.quota import Flavor, NamespaceQueue, Queue, Quota, QuotaNode, ResourceGroup
-from bayplan.placement.numa.fingerprint import sign_of_pods
+from bayplan.placement.numa.fingerprint import pods_fingerprint
 from bayplan.scheduling.admission.cycle import decide_admissions
 from bayplan.state.admission.state import AdmissionState
 from tests.support.numa_nodes import GPU, report
@@ -83,8 +83,8 @@ class AdmissionPlay:
     def report(self, host: str) -> NodeZones:
         base = report(*({GPU: left} for left in self.left(host)), name=host)
         zones = tuple(Zone(zone.number, zone.available, {GPU: ZONE_GPUS}) for zone in base.zones)
-        sign = sign_of_pods((key.namespace, key.name) for key in self.pod_zones[host])
-        return replace(base, zones=zones, sign=sign if self.signed else None)
+        sign = pods_fingerprint((key.namespace, key.name) for key in self.pod_zones[host])
+        return replace(base, zones=zones, fingerprint=sign if self.signed else None)
 
     def submit(self, pods: int) -> None:
         self.number += 1
@@ -103,12 +103,12 @@ class AdmissionPlay:
         self.state.assume(plan, self.now)
         for action in plan.actions:
             if isinstance(action, Admit):
-                self.take(replace(action.demand, admission=action.admission), action.admission)
+                self.take(replace(action.queued_gang, admission=action.admission), action.admission)
 
     def take(self, queued_gang: QueuedGang, admission: Admission) -> None:
         self.admitted[queued_gang.gang.source] = queued_gang
         self.state.apply(QueuedGangSeen(queued_gang))
-        assignment = admission.given[0].place
+        assignment = admission.pod_sets[0].assignment
         assert assignment is not None
         for share in assignment.shares:
             self.to_start += [(queued_gang, share.values[-1], at) for at in range(share.count)]
@@ -124,9 +124,9 @@ class AdmissionPlay:
         key = PodKey("ns", f"{ref.name}-{host}-{at}")
         self.pod_zones[host][key] = zone
         wants = PodSpec(PodSignature(zones=self.wants))
-        pod = Pod(key, str(key), {GPU: self.gpus, "pods": 1}, host, gang=ref, pod_set="main", wants=wants)
+        pod = Pod(key, str(key), {GPU: self.gpus, "pods": 1}, host, gang=ref, pod_set="main", spec=wants)
         self.state.apply(PodSeen(pod))
-        self.state.apply(PodSeen(replace(pod, up=True)))
+        self.state.apply(PodSeen(replace(pod, was_started=True)))
         self.pods.setdefault(ref, []).append(pod)
 
     def end(self, random: Random) -> None:
@@ -179,7 +179,7 @@ def test_all_zones_are_available_again_after_all_gangs_ended(seed: int, gpus: in
         simulation.start()
     while simulation.to_start:
         simulation.start()
-    for ref in list(simulation.state.lines.standings):
+    for ref in list(simulation.state.pending.entries):
         if ref not in simulation.admitted:
             simulation.state.apply(QueuedGangLost(ref))
     while simulation.admitted:

@@ -119,7 +119,7 @@ def test_a_removed_gang_frees_no_more_than_it_used_whatever_its_zones(seed: int)
     stock = NumaStock(columns, lambda: whole, ["n"], {0: pods_by_gang}, lambda _: None)
     removed = [key for key in pods_by_gang if random.random() < 0.6]
     one = np.zeros(1, np.int64)
-    moves = [PodMove(-1, key, pods_by_gang[key].wants, one, one + 1) for key in removed]
+    moves = [PodMove(-1, key, pods_by_gang[key].request, one, one + 1) for key in removed]
     after = TopologyNumaOverlay({"t": stock}, RULES).after("t", moves)
     assert after is not None
     for zone in range(zones):

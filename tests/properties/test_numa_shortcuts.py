@@ -19,7 +19,7 @@ def exhaustive_plan(seed: int) -> Plan:
     """The plan when every pod is assigned by itself, and every candidate victim is removed and restored."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(assign, "best_rows", lambda *_: None)
-        patch.setattr(trial, "leavers", lambda *_: None)
+        patch.setattr(trial, "numa_victims_of", lambda *_: None)
         return problem(seed).plan()
 
 

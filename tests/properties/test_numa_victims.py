@@ -28,13 +28,13 @@ from bayplan.model.plan import Nominate, Plan, PreemptPod
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.pod_spec import PodSignature, PodSpec
 from bayplan.model.profile import Profile
-from bayplan.placement.numa.fingerprint import sign_of_container, sign_of_pods
+from bayplan.placement.numa.fingerprint import container_fingerprint, pods_fingerprint
 from bayplan.scheduling.binding.cycle import decide_gangs
 from bayplan.scheduling.preemption.single_pod import VictimsByNode
 from bayplan.state.scheduling.state import SchedulingState
 
 GPU = "nvidia.com/gpu"
-POLICY = NumaStalenessPolicy(OverReserve.RESERVE, make_room=True)
+POLICY = NumaStalenessPolicy(OverReserve.RESERVE, simulate_evictions=True)
 ZONE_CPU, ZONE_GPUS = 8, 4
 PodZones = dict[str, list[tuple[str, int, int, int]]]  # by node: pod, zone, CPUs, GPUs
 
@@ -50,7 +50,7 @@ def pod(name: str, cpu: int, gpus: int, priority: int, node: str = "") -> Pod:
     shape = PodSignature("ns", amounts=tuple(sorted(amounts.items())), zones=request)
     return Pod(
         PodKey("ns", name), name, amounts, node,
-        wants=PodSpec(shape, priority), ours=True, up=bool(node), started=1.0 if node else 0.0,
+        spec=PodSpec(shape, priority), ours=True, was_started=bool(node), started=1.0 if node else 0.0,
     )  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def state_of(
 ) -> tuple[SchedulingState, PodZones, dict[str, int]]:
     """Nodes of two zones with running pods; most nodes report the zones of containers."""
     random = Random(seed)
-    state = SchedulingState(zone_care=POLICY)
+    state = SchedulingState(numa_policy=POLICY)
     pod_zones: PodZones = {}
     priorities: dict[str, int] = {}
     for number in range(nodes):
@@ -89,21 +89,21 @@ def report(
         Zone(number, {"cpu": 1000 * cpu, "memory": memory << 30, GPU: gpus}, full)
         for number, (cpu, memory, gpus) in enumerate(left)
     )
-    order = sorted(running, key=lambda one: sign_of_container("ns", one[0], "main"))
+    order = sorted(running, key=lambda one: container_fingerprint("ns", one[0], "main"))
     second = tuple(at for at, one in enumerate(order) if one[1] == 1)
     return NodeZones(
         node,
         zones,
         Alignment(TopologyManagerPolicy.SINGLE_ZONE, TopologyManagerScope.CONTAINER),
-        sign=sign_of_pods(("ns", one[0]) for one in running),
-        seating=ZoneAssignment(len(running), 0, {1: second}) if knows else None,
+        fingerprint=pods_fingerprint(("ns", one[0]) for one in running),
+        assignment=ZoneAssignment(len(running), 0, {1: second}) if knows else None,
     )
 
 
 def decided(state: SchedulingState, cpu: int, gpus: int) -> Plan:
     gang = Ref("kube", "Pod", "ns", "high")
     state.apply(PodSeen(pod("high", cpu, gpus, 100)))
-    return decide_gangs(state.look([gang], 1.0), Profile(), 1.0)
+    return decide_gangs(state.snapshot([gang], 1.0), Profile(), 1.0)
 
 
 def victims(plan: Plan) -> list[str]:
@@ -150,7 +150,7 @@ def test_every_victim_is_needed_and_together_they_are_enough(seed: int, cpu: int
 
 def test_the_node_with_the_fewest_victims_of_many_is_chosen() -> None:
     """Only the last node needs one victim; the others need two."""
-    state = SchedulingState(zone_care=POLICY)
+    state = SchedulingState(numa_policy=POLICY)
     for number in range(150):
         node = f"n{number:03}"
         last = number == 149
@@ -167,7 +167,7 @@ def test_the_node_with_the_fewest_victims_of_many_is_chosen() -> None:
 
 
 def test_a_gang_preempts_pods_to_free_zones() -> None:
-    state = SchedulingState(zone_care=POLICY)
+    state = SchedulingState(numa_policy=POLICY)
     for number in range(4):
         node = f"n{number}"
         whole = {"cpu": 2000 * ZONE_CPU, "memory": 64 << 30, GPU: 2 * ZONE_GPUS, "pods": 110}
@@ -182,8 +182,8 @@ def test_a_gang_preempts_pods_to_free_zones() -> None:
     for at in range(3):
         one = pod(f"g-{at}", 1, 4, 100)
         state.apply(
-            PodSeen(Pod(one.key, one.uid, one.amounts, gang=gang, wants=one.wants, ours=True))
+            PodSeen(Pod(one.key, one.uid, one.amounts, gang=gang, spec=one.spec, ours=True))
         )  # each needs a whole zone
-    plan = decide_gangs(state.look([gang], 1.0), Profile(), 1.0)
+    plan = decide_gangs(state.snapshot([gang], 1.0), Profile(), 1.0)
     assert len(victims(plan)) == 3, "one victim for each pod of the gang"
     assert len(nominated(plan)) == 3

@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 
-from bayplan.model.gang import Group, Locality, PodSet, is_whole
+from bayplan.model.gang import Group, Locality, PodSet, has_minimum
 from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.pod import PodKey
 from bayplan.model.profile import Profile
 from bayplan.placement.pods.batches import NodeAssignment
-from bayplan.placement.subgroups.quorum import quorum_seats
+from bayplan.placement.subgroups.quorum import assign_quorum
 from tests.properties.amounts import seeds
 from tests.properties.minima_worlds import Judge, World, open_overlay, pods_of, world
 
@@ -74,19 +74,19 @@ def fits(found: World, parts: Parts) -> bool:
 def check(found: World) -> bool:
     """Compare the answer with the reference; whether any pod was assigned."""
     overlay, snapshot = open_overlay(found)
-    before = overlay.mark()
-    seated = quorum_seats(overlay, snapshot, found.wanted(), profile=Profile())
+    before = overlay.checkpoint()
+    seated = assign_quorum(overlay, snapshot, found.wanted(), profile=Profile())
     possible = [parts for parts in ways(found.tree) if fits(found, parts)]
-    if not isinstance(seated, NodeAssignment) or not seated.seats:
+    if not isinstance(seated, NodeAssignment) or not seated.rows:
         assert not isinstance(seated, NodeAssignment) and not seated.unsure
-        assert overlay.mark() == before
+        assert overlay.checkpoint() == before
         assert not possible, "there is a quorum"
         return False
-    assigned = {key: overlay.node(row) for key, row in seated.seats.items()}
+    assigned = {key: overlay.node(row) for key, row in seated.rows.items()}
     assert Judge(found).allows(assigned)
     counts = Counter(pod.pod_set for pod in found.pods if pod.key in assigned)
     chosen = frozenset(counts)
-    assert is_whole(found.tree, counts)
+    assert has_minimum(found.tree, counts)
     assert all(counts[one.name] >= one.minimum for one in found.tree.pod_sets() if one.name in chosen)
     assert coming(found.tree, chosen) == chosen, "a member was assigned in vain"
     more = [parts for parts in possible if parts > chosen and len(parts) == len(chosen) + 1]

@@ -11,15 +11,15 @@ import pytest
 from bayplan.model.plan import Plan, ReportUnschedulable
 from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
 from bayplan.placement.cluster.node_index import allocatable_of
-from bayplan.state.scheduling.gang_state import MemberState, hindrance, part_of
+from bayplan.state.scheduling.gang_state import MemberState, blocker_of, state_of
 from bayplan.state.scheduling.queue import NEVER, EntryState
-from bayplan.state.scheduling.state import ASSUMED_SECONDS, SchedulingState, lone_ref
+from bayplan.state.scheduling.state import ASSUMED_SECONDS, SchedulingState, single_pod_ref
 from bayplan.state.scheduling.state_machine import FLUSH_SECONDS
 from tests.properties.scheduling_world import World
 
 SEEDS = range(60)
 ROUNDS = 60
-NO_ROOM = SchedulingRejection(RejectionReason.NO_ROOM)
+NO_ROOM = SchedulingRejection(RejectionReason.NO_CAPACITY)
 
 
 def agrees_with_itself(board: SchedulingState) -> None:
@@ -30,14 +30,14 @@ def agrees_with_itself(board: SchedulingState) -> None:
         for name, amount in pod.amounts.items():
             here[name] = here.get(name, 0) + amount
     assert board.store.nodes.ledger.by_node() == sums
-    for cluster in board.store.nodes.clusters.values():
+    for cluster in board.store.nodes.topologies.values():
         used = {name: {r: a for r, a in held.items() if a} for name, held in cluster.used.items()}
         assert {name: held for name, held in used.items() if held} == sums
     names = {number: name for name, number in board.store.index.slots.numbers.items()}
     running = {key: (names[pod.node], pod.leaving) for key, pod in board.store.index.pods.items()}
-    assert running == {key: (pod.node, pod.leaving) for key, pod in board.store.placed.items()}
+    assert running == {key: (pod.node, pod.terminating) for key, pod in board.store.placed.items()}
     for key, (pod, _) in board.store.nominations.items():
-        assert pod == board.store.pods[key] and pod.waits
+        assert pod == board.store.pods[key] and pod.pending
     gangs_agree(board)
     everyone_is_in_one_place(board)
     rows_agree(board)
@@ -47,55 +47,57 @@ def agrees_with_itself(board: SchedulingState) -> None:
 def gangs_agree(board: SchedulingState) -> None:
     for key, pod in board.store.pods.items():
         shown = board.store.placed.get(key, pod)
-        crew = board.store.crews.get(pod.gang or lone_ref(key))
-        if pod.gang is None and not (pod.ours and shown.waits):
-            assert crew is None or key in crew.out
+        crew = board.store.gang_states.get(pod.gang or single_pod_ref(key))
+        if pod.gang is None and not (pod.ours and shown.pending):
+            assert crew is None or key in crew.binding
         else:
-            assert crew is not None and crew.parts[key] is part_of(shown)
-    for ref, crew in board.store.crews.items():
-        assert all(key in board.store.pods for key in crew.parts)
-        by_part = {part: {key for key, has in crew.parts.items() if has is part} for part in MemberState}
-        assert set(crew.waiting) == by_part[MemberState.WAITING] | by_part[MemberState.GATED]
+            assert crew is not None and crew.states[key] is state_of(shown)
+    for ref, crew in board.store.gang_states.items():
+        assert all(key in board.store.pods for key in crew.states)
+        by_part = {part: {key for key, has in crew.states.items() if has is part} for part in MemberState}
+        assert set(crew.pending) == by_part[MemberState.PENDING] | by_part[MemberState.GATED]
+        assert set(crew.gated) == by_part[MemberState.GATED] and set(crew.bound) == by_part[MemberState.BOUND]
+        assert crew.single or crew.spec == board.store.specs.get(ref)
+        assert all(key in board.store.preempting for key in crew.victims)
         assert (
-            set(crew.gated) == by_part[MemberState.GATED]
-            and set(crew.standing) == by_part[MemberState.STANDING]
-        )
-        assert crew.lone or crew.charter == board.store.charters.get(ref)
-        assert all(key in board.store.displaced for key in crew.victims)
-        assert (
-            all(key in board.store.assumed for key in crew.out if not board.store.pods[key].node)
-            or not crew.out
+            all(key in board.store.assumed for key in crew.binding if not board.store.pods[key].node)
+            or not crew.binding
         )
 
 
 def everyone_is_in_one_place(board: SchedulingState) -> None:
     line = board.gangs.queue
-    assert set(line.entries) == set(board.store.crews)
+    assert set(line.entries) == set(board.store.gang_states)
     noted_ready = (noted for lane in line._ready.values() for noted in lane)
     ready = {noted[2] for noted in noted_ready if line._current(noted) is not None}
     parked = [
-        noted[2] for kind in line.kinds.values() for noted in kind.parked if line._current(noted) is not None
+        noted[2]
+        for kind in line.classes.values()
+        for noted in kind.entries
+        if line._current(noted) is not None
     ]
     assert len(parked) == len(set(parked))
     due = {noted[3] for noted in line._due if line._is_due(noted)}
     for ref, entry in line.entries.items():
-        crew, place = board.store.crews[ref], entry.place
+        crew, place = board.store.gang_states[ref], entry.state
         assert (place is EntryState.READY) == (ref in ready)
-        assert (place in (EntryState.PARKED, EntryState.MAKING_ROOM)) == (ref in parked)
-        assert (place is EntryState.COMMITTED) == bool(crew.out)
+        assert (place in (EntryState.UNSCHEDULABLE, EntryState.PREEMPTING)) == (ref in parked)
+        assert (place is EntryState.BINDING) == bool(crew.binding)
         assert (entry.due < NEVER) == (ref in due)
-        if place in (EntryState.BACKOFF, EntryState.PARKED, EntryState.MAKING_ROOM, EntryState.COMMITTED):
+        if place in (EntryState.BACKOFF, EntryState.UNSCHEDULABLE, EntryState.PREEMPTING, EntryState.BINDING):
             assert entry.due < NEVER, "it would stand there for ever"
-        if not crew.out and ref not in board.gangs.partial:
+        if not crew.binding and ref not in board.gangs.partial:
             assert (place in (EntryState.RUNNING, EntryState.INCOMPLETE)) == (
-                not crew.waiting or hindrance(crew) is not None
+                not crew.pending or blocker_of(crew) is not None
             )
-    assert all(line.entries[ref].place in (EntryState.INCOMPLETE, EntryState.RUNNING) for ref in line.telling)
+    assert all(
+        line.entries[ref].state in (EntryState.INCOMPLETE, EntryState.RUNNING) for ref in line.to_report
+    )
 
 
 def rows_agree(board: SchedulingState) -> None:
     supply, ground = board.store.nodes.flat.view()
-    land, names = ground.land, [node.name for node in supply.tree.nodes]
+    land, names = ground.node_index, [node.name for node in supply.tree.nodes]
     assert sorted(names) == sorted(board.store.nodes.by_name)
     assert [land.row(name) for name in names] == list(range(len(names)))
     assert land.cordoned.tolist() == [not board.store.nodes.by_name[name].schedulable for name in names]
@@ -121,16 +123,16 @@ def queues_agree(board: SchedulingState) -> None:
             add(capacity, node.allocatable, 1)
     for key, known in board.store.pods.items():
         pod = board.store.placed.get(key, known)
-        charter = board.store.charters.get(pod.gang) if pod.gang is not None else None
+        charter = board.store.specs.get(pod.gang) if pod.gang is not None else None
         queue = charter.queue if charter is not None else ""
-        if part_of(pod) is MemberState.WAITING:
+        if state_of(pod) is MemberState.PENDING:
             add(sums.setdefault(("wants", queue), {}), pod.amounts, 1)
-        if not pod.takes_room or pod.leaving:
+        if not pod.uses_capacity or pod.terminating:
             continue
         add(sums.setdefault(("has", queue), {}) if queue else capacity, pod.amounts, 1 if queue else -1)
-        if charter is not None and queue and charter.lasting:
+        if charter is not None and queue and charter.non_preemptible:
             add(sums.setdefault(("lasting", queue), {}), pod.amounts, 1)
-    kept = {"has": view.has, "lasting": view.lasting, "wants": view.wants}
+    kept = {"has": view.usage, "lasting": view.non_preemptible, "wants": view.requested}
     for what, queues in kept.items():
         assert all(name for name in queues)
         wanted = {name: amounts for (sort, name), amounts in sums.items() if sort == what and name}
@@ -153,8 +155,8 @@ def story(board: SchedulingState) -> dict[str, Any]:
     return {
         "placed": board.store.placed,
         "members": {ref: set(keys) for ref, keys in board.store.members.items()},
-        "parts": {ref: crew.parts for ref, crew in board.store.crews.items()},
-        "hindered": {ref: hindrance(crew) for ref, crew in board.store.crews.items() if crew.waiting},
+        "parts": {ref: crew.states for ref, crew in board.store.gang_states.items()},
+        "hindered": {ref: blocker_of(crew) for ref, crew in board.store.gang_states.items() if crew.pending},
         "room": board.store.nodes.ledger.by_node(),
         "rows": [node.name for node in supply.tree.nodes],
         "nominated": {key: node for key, (_, node) in board.store.nominations.items()},
@@ -182,7 +184,7 @@ def test_the_board_is_what_a_fresh_one_would_be(seed: int) -> None:
     ours, theirs = story(board), story(fresh)
     for said in (ours, theirs):
         said.pop("nominated")  # what we intend to do is not what everybody sees
-    assert all(board.store.pods[key].leaving for key in board.store.displaced)
+    assert all(board.store.pods[key].terminating for key in board.store.preempting)
     assert ours == theirs
 
 
@@ -202,13 +204,15 @@ def test_nobody_is_forgotten(seed: int) -> None:
         world.now, rounds = max(due, world.now), rounds + 1
         assert rounds < 200, "it does not come to rest"
         heads = board.heads(world.now)
-        tried |= {board.gangs.kind(board.store.crews[ref]) for ref in heads}
-        look = board.look(heads, world.now)
+        tried |= {board.gangs.equivalence_key(board.store.gang_states[ref]) for ref in heads}
+        look = board.snapshot(heads, world.now)
         refusals = [
-            ReportUnschedulable(each.charter.source, NO_ROOM) for each in look.candidates if each.waiting
+            ReportUnschedulable(each.spec.source, NO_ROOM) for each in look.candidates if each.pending
         ]
         board.assume(Plan(tuple(refusals)), world.now)
-    for ref, crew in board.store.crews.items():
-        if crew.waiting and hindrance(crew) is None:
-            assert board.gangs.kind(crew) in tried, ref
-    assert not board.store.displaced or all(board.store.pods[key].leaving for key in board.store.displaced)
+    for ref, crew in board.store.gang_states.items():
+        if crew.pending and blocker_of(crew) is None:
+            assert board.gangs.equivalence_key(crew) in tried, ref
+    assert not board.store.preempting or all(
+        board.store.pods[key].terminating for key in board.store.preempting
+    )

@@ -95,31 +95,31 @@ class Standings(RuleBasedStateMachine):
             assert found.counts.reserving == len(held)
             assert found.counts.admitted == sum(one.admitted for one in held)
             waiting = self._waiting("queue", name)
-            assert found.counts.pending == len(waiting) == sum(found.counts.refused.values())
-            assert found.wanted["cpu"] == sum(one.asks[0].each["cpu"] for one in waiting)
-            account = self.state.holdings.books().queues[name]
+            assert found.counts.pending == len(waiting) == sum(found.counts.rejected.values())
+            assert found.wanted["cpu"] == sum(one.requests[0].per_pod["cpu"] for one in waiting)
+            account = self.state.usage.quota_tree().queues[name]
             assert {("f", "cpu"): found.cells[0].reserved} == {("f", "cpu"): 0} | +Counter(account.usage)
-            assert found.active == (name not in set(self.state.closed_queues()))
-        for key, way in told.entrances.items():
-            held = [one for one in self._holders() if one.entrance == key]
+            assert found.active == (name not in set(self.state.inactive_queues()))
+        for key, way in told.namespace_queues.items():
+            held = [one for one in self._holders() if one.namespace_queue == key]
             assert (way.counts.reserving, way.counts.pending) == (
                 len(held),
                 len(self._waiting("entrance", key)),
             )
 
     def _holders(self, name: str = "") -> list[QueuedGang]:
-        held = self.state.holdings.by_gang.values()
-        return [holding.demand for holding in held if name in ("", holding.queue)]
+        held = self.state.usage.by_gang.values()
+        return [holding.queued_gang for holding in held if name in ("", holding.queue)]
 
     def _waiting(self, by: str, name: Any) -> list[QueuedGang]:
-        ways = self.state.rules.entrances
+        ways = self.state.config.namespace_queues
         return [
-            standing.demand
-            for standing in self.state.lines.standings.values()
-            if standing.place in (QueueEntryState.WAITING, QueueEntryState.BACKOFF)
+            standing.queued_gang
+            for standing in self.state.pending.entries.values()
+            if standing.state in (QueueEntryState.PENDING, QueueEntryState.BACKOFF)
             and standing.queue
-            and ways[standing.demand.entrance].stop is StopPolicy.OPEN
-            and name == (standing.queue if by == "queue" else standing.demand.entrance)
+            and ways[standing.queued_gang.namespace_queue].stop is StopPolicy.OPEN
+            and name == (standing.queue if by == "queue" else standing.queued_gang.namespace_queue)
         ]
 
 

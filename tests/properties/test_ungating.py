@@ -92,7 +92,7 @@ class World:
                 self.write(self.writes.pop(0), how)
             case "round":
                 self.now += how
-                self.writes += self.role.keep(self.now)
+                self.writes += self.role.reconcile(self.now)
             case "restart":
                 self.restart()
 
@@ -122,7 +122,7 @@ class World:
             ended = {"refused": Ended.REFUSED, "conflict": Ended.CONFLICT}.get(how, Ended.TIMED_OUT)
         if how in ("lost", "unheard") and ended is not Ended.GONE:
             ended = Ended.TIMED_OUT
-        list(self.role.follow_up(WriteOutcome(write, ended), self.now))
+        list(self.role.on_outcome(WriteOutcome(write, ended), self.now))
 
     def check(self) -> None:
         """No slot has two living pods, and a rank is where it belongs."""

@@ -13,7 +13,7 @@ from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.pod_spec import HostPort, PodSignature, PodSpec
 from bayplan.model.profile import Profile
-from bayplan.placement.cluster.node_index import NodeSnapshot, allocatable_of, land_of
+from bayplan.placement.cluster.node_index import NodeSnapshot, allocatable_of, node_index_of
 from bayplan.placement.cluster.node_table import table_of
 from bayplan.placement.cluster.pod_index import PodIndex
 from bayplan.placement.cluster.topology_tree import objects
@@ -23,7 +23,7 @@ from bayplan.placement.gang.complete import complete, nodes_in_rank_order
 from bayplan.placement.gang.place import place_in
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.batches import NodeAssignment
-from bayplan.placement.subgroups.whole_gang import tree_seats
+from bayplan.placement.subgroups.whole_gang import assign_whole_gang
 from tests.properties.worlds import THREE, Ask, World, asks, cluster_of, gang_of, node_of, profiles, worlds
 
 RESOURCES = {"pods": 0, "gpu": 1, "cpu": 2}
@@ -34,7 +34,7 @@ def filter_input(world: World) -> FilterInput:
     nodes: list[Node] = sorted(map(node_of, world["nodes"]), key=lambda node: node.name[::-1])
     index, table = PodIndex(), table_of(objects(nodes))
     room = allocatable_of(table, RESOURCES)
-    return FilterInput(NodeSnapshot(land_of(table, index.slots), RESOURCES, room.copy(), room), index)
+    return FilterInput(NodeSnapshot(node_index_of(table, index.slots), RESOURCES, room.copy(), room), index)
 
 
 def pods_of(gang: Gang, ports: tuple[HostPort, ...] = ()) -> list[Pod]:
@@ -46,7 +46,7 @@ def pods_of(gang: Gang, ports: tuple[HostPort, ...] = ()) -> list[Pod]:
             name = f"{pod_set.name}-{rank}"
             labels, asked = (("index", str(rank)),), tuple(sorted(amounts.items()))
             wants = PodSpec(PodSignature(labels=labels, amounts=asked, rules=pod_set.rules, ports=ports))
-            made.append(Pod(PodKey("ns", name), name, amounts, pod_set=pod_set.name, rank=rank, wants=wants))
+            made.append(Pod(PodKey("ns", name), name, amounts, pod_set=pod_set.name, rank=rank, spec=wants))
     return made
 
 
@@ -65,9 +65,9 @@ def seated(
 ) -> tuple[NodeOverlay, NodeAssignment | Misfit]:
     overlay = NodeOverlay(filter_input(world))
     for number, at in enumerate(used_rows):
-        overlay.seat(PodKey("ns", f"taker-{number}"), TAKER, at % len(overlay))
+        overlay.add_pod(PodKey("ns", f"taker-{number}"), TAKER, at % len(overlay))
     snapshot = cluster_of(world).snapshot()
-    return overlay, tree_seats(overlay, snapshot, gang.root, pending, bound, profile=profile)
+    return overlay, assign_whole_gang(overlay, snapshot, gang.root, pending, bound, profile=profile)
 
 
 def expected(
@@ -109,14 +109,14 @@ def test_the_same_nodes_in_the_same_order(
     right = expected(world, gang, profile, names, pending, bound)
     if isinstance(right, Misfit) or isinstance(answer, Misfit):
         assert answer == right
-        assert overlay.mark() == len(used_rows)
+        assert overlay.checkpoint() == len(used_rows)
         return
     assert not answer.unsure
     for name, nodes in right.items():
         mine = [pod.key for pod in pending if pod.pod_set == name]
-        assert [overlay.node(answer.seats[key]) for key in mine if key in answer.seats] == nodes
-        assert set(answer.left) >= set(mine[len(nodes) :])
-    assert all(overlay.place_of(key) == row for key, row in answer.seats.items())
+        assert [overlay.node(answer.rows[key]) for key in mine if key in answer.rows] == nodes
+        assert set(answer.unassigned) >= set(mine[len(nodes) :])
+    assert all(overlay.row_of(key) == row for key, row in answer.rows.items())
 
 
 @given(gangs())
@@ -128,7 +128,7 @@ def test_pods_with_a_port_never_share_a_node(asked: tuple[World, Gang, Profile, 
         return
     if len(list(gang.root.pod_sets())) == 1:
         assert not answer.unsure
-    rows = list(answer.seats.values())
+    rows = list(answer.rows.values())
     assert len(set(rows)) == len(rows)
-    labels = [overlay.scene.ground.land.table.nodes[row].labels for row in rows]
+    labels = [overlay.filter_input.node_snapshot.node_index.table.nodes[row].labels for row in rows]
     assert all(HOSTNAME in one for one in labels)

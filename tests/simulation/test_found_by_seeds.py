@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bayplan.assembly.in_process_webhooks import ask_our_functions
+from bayplan.assembly.in_process_webhooks import register_webhooks
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.dialects.kube.decode.wire import Metadata, PodWire
 from bayplan.dialects.kueue.fields.topology_request import UNNUMBERED
@@ -69,7 +69,7 @@ def test_a_node_that_comes_back_with_a_pod_of_a_moved_gang_is_not_free() -> None
 
 
 def test_a_node_is_not_free_while_an_ungated_pod_of_a_moved_gang_may_be_bound_to_it() -> None:  # seed 0, calm
-    world = World(rules=HealthRules(stray_seconds=1000.0))  # else it is failed first
+    world = World(rules=HealthRules(unbindable_seconds=1000.0))  # else it is failed first
     lost = start(world, bound=False)
     world.fail(lost)
     world.pass_time(LIMIT)
@@ -83,7 +83,7 @@ def test_a_node_is_not_free_while_an_ungated_pod_of_a_moved_gang_may_be_bound_to
 
 def test_a_node_is_replaced_under_a_gang_with_succeeded_pods() -> None:  # seed 189
     world = World()
-    ask_our_functions(world.store)
+    register_webhooks(world.store)
     lost = start(world)
     over = {"status": {"reclaimablePods": [{"name": "main", "count": 1}]}}
     world.store.patch(api_kinds.WORKLOADS, "ml", "train", over, subresource="status")
@@ -116,8 +116,8 @@ def test_an_ungating_patch_is_not_repeated_for_a_slot_of_another_pod_set() -> No
     )
     meta = Metadata(name="train-drivers-0", uid="uid-0", labels={"kueue.x-k8s.io/podset": "drivers"})
     sent = UngateWriteTag(("ml", "train"), PodUngating(PodWire(metadata=meta), levels, here), "left", 0.0)
-    gang = GatedGang(expected={"uid-0": sent}, doubtful={"uid-0"}, again={"uid-0": 5.0})
-    assert list(UngatingController()._once_more(gang, AdmittedPlacement("left", 0.0, parts), 5.0)) == []
+    gang = GatedGang(expected={"uid-0": sent}, doubtful={"uid-0"}, resend_at={"uid-0": 5.0})
+    assert list(UngatingController()._resend(gang, AdmittedPlacement("left", 0.0, parts), 5.0)) == []
     assert not gang.expected
 
 

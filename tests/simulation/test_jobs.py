@@ -69,7 +69,7 @@ def ungates(
 
     def changed(*arguments: Any) -> Ungatings:
         answer = UNGATINGS(*arguments)
-        return Ungatings(tuple(change(answer.pods)), answer.trouble)
+        return Ungatings(tuple(change(answer.pods)), answer.error)
 
     monkeypatch.setattr(ungating, "ungatings", changed)
 
@@ -90,15 +90,15 @@ def test_a_slot_that_is_used_twice_is_caught(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.long
 def test_pods_assigned_to_a_wrong_node_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    ungates(monkeypatch, lambda pods: [replace(one, place=("n099",)) for one in pods])
+    ungates(monkeypatch, lambda pods: [replace(one, domain=("n099",)) for one in pods])
     assert "where its gang has no slot" in first_violation("has no slot", calm=True)
 
 
 @pytest.mark.long
 def test_ranks_in_the_wrong_order_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def turned(pods: tuple[PodUngating, ...]) -> list[PodUngating]:
-        places = [one.place for one in reversed(pods)]
-        return [replace(one, place=place) for one, place in zip(pods, places, strict=True)]
+        places = [one.domain for one in reversed(pods)]
+        return [replace(one, domain=place) for one, place in zip(pods, places, strict=True)]
 
     ungates(monkeypatch, turned)
     assert "has rank" in first_violation("has rank", calm=True)
@@ -112,7 +112,7 @@ def test_a_gang_that_is_started_in_part_for_ever_is_caught(monkeypatch: pytest.M
 
 @pytest.mark.long
 def test_pods_that_are_gated_for_ever_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(UngatingController, "keep", lambda self, now: iter(()))
+    monkeypatch.setattr(UngatingController, "reconcile", lambda self, now: iter(()))
     assert "gated forever" in first_violation("gated forever", calm=True)
 
 
@@ -121,7 +121,7 @@ def test_a_node_that_is_assigned_twice_is_caught(monkeypatch: pytest.MonkeyPatch
     def occupy(self: AdmittedUsage, holding: GangUsage, sign: int, only: str = "") -> None:
         """Gangs use no capacity."""
 
-    monkeypatch.setattr(AdmittedUsage, "_occupy", occupy)
+    monkeypatch.setattr(AdmittedUsage, "_count_placements", occupy)
     assert "holds" in first_violation("holds", calm=True)
 
 
@@ -137,16 +137,16 @@ def test_quota_that_is_not_counted_is_caught(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.long
 def test_survivors_that_are_moved_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def moved(action: Admit) -> Admit:
-        if action.demand.admission is None:
+        if action.queued_gang.admission is None:
             return action
         given = []
-        for part in action.admission.given:
-            place = part.place
+        for part in action.admission.pod_sets:
+            place = part.assignment
             if place is not None:
                 all_here = replace(place.shares[-1], count=place.count)
                 place = replace(place, shares=(all_here,))
-            given.append(replace(part, place=place))
-        return replace(action, admission=replace(action.admission, given=tuple(given)))
+            given.append(replace(part, assignment=place))
+        return replace(action, admission=replace(action.admission, pod_sets=tuple(given)))
 
     def decide(*arguments: Any) -> Plan:
         plan = decide_admissions(*arguments)

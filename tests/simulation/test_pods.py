@@ -19,7 +19,7 @@ from bayplan.placement.filters.topology_spread import SpreadFit
 from bayplan.runtime.controllers.scheduler.pod_events import PodEventPublisher
 from bayplan.scheduling.attempt.nominations import pod_priority, priority_of
 from bayplan.scheduling.binding.cycle import decide_gangs
-from bayplan.scheduling.preemption.victim_units import units_of
+from bayplan.scheduling.preemption.victim_units import victim_units
 from bayplan.simulator.core.report import SeedReport
 from bayplan.simulator.pods.run import PodsSimulation
 from bayplan.state.cluster.ledger import Ledger
@@ -127,8 +127,8 @@ def test_those_who_yield_to_their_equals_are_caught(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.long
 def test_a_gang_that_should_leave_whole_and_does_not_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = "bayplan.scheduling.preemption.search.units_of"
-    monkeypatch.setattr(alone, lambda pods, charters, below: units_of(pods, {}, below))
+    alone = "bayplan.scheduling.preemption.search.victim_units"
+    monkeypatch.setattr(alone, lambda pods, charters, below: victim_units(pods, {}, below))
     assert "is preempted as a whole" in first_violation("is preempted as a whole", range(120))
 
 
@@ -139,9 +139,12 @@ def test_those_who_are_sent_away_in_vain_are_caught(monkeypatch: pytest.MonkeyPa
         plan = decide_gangs(snapshot, profile, now, watchdog)
         more: list[PreemptPod] = []
         for action in plan.actions:
-            if isinstance(action, ReportUnschedulable) and action.why.hindrance is RejectionReason.NO_ROOM:
-                rank = pod_priority(action.pods[0], snapshot.charters)
-                weak = [p for p in snapshot.pods.values() if p.wants.priority < rank and not p.leaving]
+            if (
+                isinstance(action, ReportUnschedulable)
+                and action.rejection.reason is RejectionReason.NO_CAPACITY
+            ):
+                rank = pod_priority(action.pods[0], snapshot.specs)
+                weak = [p for p in snapshot.pods.values() if p.spec.priority < rank and not p.terminating]
                 more += [PreemptPod(pod, action.gang, action.uid) for pod in weak if pod.gang is None][:1]
         return Plan((*plan.actions, *more))
 

@@ -53,15 +53,15 @@ def test_an_admission_that_takes_no_quota_is_caught(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.long
 def test_quota_that_is_never_given_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    give_back = AdmittedUsage.give_back
+    give_back = AdmittedUsage.remove
 
     def keep(self: AdmittedUsage, ref: Ref) -> GangUsage | None:
         found = give_back(self, ref)
-        if found is not None and self.made is not None:
-            self.made.use(found.queue, found.quota)
+        if found is not None and self.tree is not None:
+            self.tree.use(found.queue, found.quota)
         return found
 
-    monkeypatch.setattr(AdmittedUsage, "give_back", keep)
+    monkeypatch.setattr(AdmittedUsage, "remove", keep)
     assert "the quota tree says" in first_violation("the quota tree says")
 
 
@@ -98,7 +98,7 @@ def test_an_admission_that_is_forgotten_before_it_is_seen_is_caught(monkeypatch:
 @pytest.mark.long
 def test_a_gang_that_is_admitted_in_part_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def half(action: Admit) -> Admit:
-        given = tuple(replace(part, count=max(1, part.count // 2)) for part in action.admission.given)
+        given = tuple(replace(part, count=max(1, part.count // 2)) for part in action.admission.pod_sets)
         return replace(action, admission=Admission(action.admission.queue, given))
 
     breaks(monkeypatch, half)
@@ -109,12 +109,12 @@ def test_a_gang_that_is_admitted_in_part_is_caught(monkeypatch: pytest.MonkeyPat
 def test_places_where_a_gang_must_not_stand_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def astray(action: Admit) -> Admit:
         given = []
-        for part in action.admission.given:
-            place = part.place
+        for part in action.admission.pod_sets:
+            place = part.assignment
             if place is not None and place.levels[-1] == HOSTNAME:
                 moved = replace(place.shares[0], values=(*place.shares[0].values[:-1], "c000"))
                 place = Assignment(place.levels, (moved, *place.shares[1:]))
-            given.append(replace(part, place=place))
+            given.append(replace(part, assignment=place))
         return replace(action, admission=Admission(action.admission.queue, tuple(given)))
 
     breaks(monkeypatch, astray)

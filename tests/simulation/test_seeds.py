@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bayplan.model.plan import Bind, Plan
-from bayplan.placement.subgroups.whole_gang import tree_seats
+from bayplan.placement.subgroups.whole_gang import assign_whole_gang
 from bayplan.scheduling.binding.cycle import decide_gangs
 from bayplan.simulator.core.report import SeedReport
 from bayplan.simulator.plays.gangs import Simulation
@@ -79,9 +79,9 @@ def test_a_scheduler_that_never_wakes_a_gang_is_caught(monkeypatch: pytest.Monke
 @pytest.mark.long
 def test_a_scheduler_that_forgets_where_pods_of_a_gang_ran_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def blind(floor: Any, supply: Any, tree: Any, waiting: Any, standing: Any, **options: Any) -> object:
-        return tree_seats(floor, supply, tree, waiting, standing[:0], **options)
+        return assign_whole_gang(floor, supply, tree, waiting, standing[:0], **options)
 
-    monkeypatch.setattr("bayplan.scheduling.attempt.gang.tree_seats", blind)
+    monkeypatch.setattr("bayplan.scheduling.attempt.gang.assign_whole_gang", blind)
     assert "must be in one" in first_violation("must be in one", range(60))
 
 

@@ -129,7 +129,7 @@ def test_a_scheduler_that_misses_new_preemption_candidates_is_caught(
 def test_a_scheduler_that_misses_growing_queues_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(FairUsage, "outgrown", lambda self: False)
+    monkeypatch.setattr(FairUsage, "shares_exceeded", lambda self: False)
     assert "preempted but is pending" in first_violation("preempted but is pending", 145, calm=False)
 
 
@@ -185,17 +185,22 @@ def test_useless_preemption_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         plan = decide_gangs(snapshot, profile, now, watchdog)
         more: list[PreemptPod] = []
         for action in plan.actions:
-            if isinstance(action, ReportUnschedulable) and action.why.hindrance is RejectionReason.NO_ROOM:
-                mine = snapshot.charters[action.gang]
+            if (
+                isinstance(action, ReportUnschedulable)
+                and action.rejection.reason is RejectionReason.NO_CAPACITY
+            ):
+                mine = snapshot.specs[action.gang]
                 weak = [
                     ref
-                    for ref, rules in snapshot.charters.items()
-                    if rules.queue == mine.queue and not rules.lasting
+                    for ref, rules in snapshot.specs.items()
+                    if rules.queue == mine.queue and not rules.non_preemptible
                     and (rules.priority or 0) < (mine.priority or 0)
                     and any(key in snapshot.pods for key in snapshot.members.get(ref, ()))
                 ]  # fmt: skip
                 pods = (snapshot.pods.get(key) for ref in weak[:1] for key in snapshot.members[ref])
-                more += [PreemptPod(pod, action.gang, action.uid) for pod in pods if pod and not pod.leaving]
+                more += [
+                    PreemptPod(pod, action.gang, action.uid) for pod in pods if pod and not pod.terminating
+                ]
         return Plan((*plan.actions, *more))
 
     monkeypatch.setattr(DECIDE, hasty)
@@ -211,7 +216,7 @@ def test_a_group_that_stays_below_its_minimum_is_caught(monkeypatch: pytest.Monk
 @pytest.mark.long
 def test_unbinding_a_group_that_has_its_minimums_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        GangState, "has_fallen", property(lambda fake_controllers: bool(fake_controllers.standing))
+        GangState, "is_below_minimum", property(lambda fake_controllers: bool(fake_controllers.standing))
     )
     assert "is unbound, though" in first_violation("is unbound, though")
 
@@ -236,5 +241,5 @@ def test_a_scheduler_that_never_gives_back_is_caught(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.long
 def test_shares_that_are_never_given_back_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FairUsage, "lost", lambda self, key: False)
-    assert "what each queue has" in first_violation("what each queue has")
+    monkeypatch.setattr(FairUsage, "remove_pod", lambda self, key: False)
+    assert "usage of the queues" in first_violation("usage of the queues")

@@ -62,7 +62,7 @@ def demand(
         entrance,
         admission=admission if given else None,
         admitted=admitted,
-        verdicts=verdicts,
+        check_statuses=verdicts,
         shape=f"{cpu}",
         **more,
     )

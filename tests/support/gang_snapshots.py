@@ -13,7 +13,7 @@ from bayplan.model.plan import Bind, MarkStarted, Nominate, Plan, PreemptPod, Re
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.pod_spec import Labels, PodSignature, PodSpec
 from bayplan.model.profile import Profile
-from bayplan.placement.cluster.node_index import NodeSnapshot, allocatable_of, land_of
+from bayplan.placement.cluster.node_index import NodeSnapshot, allocatable_of, node_index_of
 from bayplan.placement.cluster.pod_index import PodIndex
 from bayplan.placement.filters.pipeline import FilterInput
 from bayplan.scheduling.binding.cycle import decide_gangs
@@ -47,7 +47,7 @@ def pod(
     looks = like if like is not None else shape(cpu)
     return Pod(
         PodKey("ns", name), f"uid-{name}", dict(looks.amounts), on, gang=ref(gang) if gang else None,
-        wants=PodSpec(looks, priority, preempts), ours=not on, **more,  # type: ignore[arg-type]
+        spec=PodSpec(looks, priority, preempts), ours=not on, **more,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -66,7 +66,7 @@ def charter(
 
 def lone(one: Pod, **more: object) -> SchedulingCandidate:
     source = Ref("test", "Pod", "ns", one.key.name)
-    made = GangSpec(source, 1, priority=one.wants.priority, uid=one.uid)
+    made = GangSpec(source, 1, priority=one.spec.priority, uid=one.uid)
     return SchedulingCandidate(made, (one,), **more)  # type: ignore[arg-type]
 
 
@@ -81,19 +81,19 @@ def look(
     """One moment. Charters of the candidates are known by themselves."""
     pods = {one.key: one for one in running}
     for candidate in candidates:
-        pods |= {one.key: one for one in candidate.standing if one.takes_room}
+        pods |= {one.key: one for one in candidate.bound if one.uses_capacity}
     cluster = TopologyState(FLAT)
     cluster.load(nodes)
     for one in pods.values():
         cluster.use_node(one.node, one.amounts)
     supply = cluster.snapshot()
     index = PodIndex()
-    index.name_space("ns", {})
+    index.set_namespace("ns", {})
     for one in pods.values():
-        index.add(one.key, one.node, one.wants.shape, leaving=one.leaving)
+        index.add(one.key, one.node, one.spec.signature, leaving=one.terminating)
     room = allocatable_of(supply.table, supply.resources)
-    ground = NodeSnapshot(land_of(supply.table, index.slots), supply.resources, supply.free, room)
-    known = {rules.source: rules for rules in (*charters, *(c.charter for c in candidates))}
+    ground = NodeSnapshot(node_index_of(supply.table, index.slots), supply.resources, supply.free, room)
+    known = {rules.source: rules for rules in (*charters, *(c.spec for c in candidates))}
     members: dict[Ref, list[PodKey]] = {}
     for one in pods.values():
         if one.gang is not None:
@@ -118,10 +118,10 @@ class Decided:
 
 def decide(seen: SchedulingSnapshot, profile: Profile | None = None, now: float = NOW) -> Decided:
     """Decide, and see that nothing was changed by it."""
-    free, before = seen.scene.ground.free.copy(), dict(seen.scene.index.pods)
+    free, before = seen.filter_input.node_snapshot.free.copy(), dict(seen.filter_input.index.pods)
     plan = decide_gangs(seen, profile or Profile(), now)
-    assert np.array_equal(seen.scene.ground.free, free)
-    after = seen.scene.index.pods
+    assert np.array_equal(seen.filter_input.node_snapshot.free, free)
+    after = seen.filter_input.index.pods
     assert {k: (r.node, r.shape, r.leaving) for k, r in before.items()} == {
         k: (r.node, r.shape, r.leaving) for k, r in after.items()
     }

@@ -9,7 +9,7 @@ import msgspec
 
 from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.kueue.names.annotations import TOPOLOGY_GATE
-from bayplan.dialects.kueue.pods.ungating import AdmittedPlacement, placed, ungatings
+from bayplan.dialects.kueue.pods.ungating import AdmittedPlacement, admitted_placement, ungatings
 from bayplan.model.assignment import Path
 from bayplan.model.node import HOSTNAME
 
@@ -110,8 +110,8 @@ def where(
     workload: Object, *pods: Object, expected: Mapping[str, Path | None] | None = None
 ) -> dict[str, str]:
     """The host that each pod is sent to now."""
-    places = placed(workload)
+    places = admitted_placement(workload)
     assert isinstance(places, AdmittedPlacement)
     answer = ungatings(places, [wire(one) for one in pods], expected or {})
-    assert not answer.trouble
-    return {one.pod.metadata.name: one.place[-1] for one in answer.pods}
+    assert not answer.error
+    return {one.pod.metadata.name: one.domain[-1] for one in answer.pods}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
-from bayplan.assembly.in_process_webhooks import ask_our_functions
+from bayplan.assembly.in_process_webhooks import register_webhooks
 from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
@@ -15,7 +15,7 @@ from bayplan.backends.fake_controllers.controller_manager import (
     FakeController,
     FakeControllerManager,
 )
-from bayplan.backends.fake_controllers.definitions import definitions, of_anything
+from bayplan.backends.fake_controllers.definitions import foreign_crds, schemaless_crd
 from bayplan.backends.fake_controllers.manifests import GPU, RACK, node, topology
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
@@ -56,9 +56,9 @@ class JobWorld:
         self.clock = VirtualClock()
         uids, endings = count(1), count(1)
         self.store = new_store(self.clock.wall, lambda: f"uid-{next(uids)}", lambda: f"{next(endings):05d}")
-        ask_our_functions(self.store)
+        register_webhooks(self.store)
         define(self.store)
-        for definition in (*definitions(), *(of_anything(one.kind) for one in operators)):
+        for definition in (*foreign_crds(), *(schemaless_crd(one.kind) for one in operators)):
             self.store.create(DEFINITIONS, definition)
         self._furnish(gpus, tas)
         self.crew = FakeControllerManager(EmbeddedBackend(self.store), (*CONTROLLERS, *operators))

@@ -9,7 +9,7 @@ from typing import Any
 from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
-from bayplan.backends.fake_controllers.definitions import of_anything
+from bayplan.backends.fake_controllers.definitions import schemaless_crd
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.api.names import POD_GROUP, POD_GROUP_NAME, QUEUE, SUB_GROUP_NAME, TOPOLOGY
 from bayplan.dialects.kai.grouper.owner_kinds import OWNER_KINDS
@@ -48,7 +48,7 @@ class Site(PodSite):
                 self.node(f"r{rack}-n{number}", f"r{rack}", f"z{rack // 2}")
         operated = [one for one in OWNER_KINDS if one.kind in OPERATED] if grouper else []
         for kind in operated:
-            self.store.create(DEFINITIONS, of_anything(kind))
+            self.store.create(DEFINITIONS, schemaless_crd(kind))
         self.role = SchedulerController(awaits_grouper=grouper is not None)
         self.journal = journal or MemoryJournal()
         roles: tuple[Controller, ...] = (self.role,) if grouper is None else (grouper, self.role)

@@ -12,7 +12,7 @@ from bayplan.backends.fake_controllers.objects import (
     PODS,
     create,
     delete,
-    is_leaving,
+    is_terminating,
     labels_of,
     owner_reference,
     patch_status,
@@ -47,7 +47,7 @@ def _pod(cluster: Object, group: str, name: str, template: Object) -> Object:
 
 def reconcile_cluster(cluster: Object, pods: Sequence[Object], now: str) -> Iterator[Write]:
     """Pods as they are wanted; those with the highest numbers go first."""
-    if is_leaving(cluster):
+    if is_terminating(cluster):
         return
     spec, wanted = cluster["spec"], []
     if not spec.get("suspend"):
@@ -62,7 +62,7 @@ def reconcile_cluster(cluster: Object, pods: Sequence[Object], now: str) -> Iter
     there = {pod["metadata"]["name"] for pod in pods}
     yield from (create(PODS, pod) for pod in wanted if pod["metadata"]["name"] not in there)
     yield from (
-        delete(PODS, pod) for pod in pods if pod["metadata"]["name"] not in names and not is_leaving(pod)
+        delete(PODS, pod) for pod in pods if pod["metadata"]["name"] not in names and not is_terminating(pod)
     )
     workers = sum(labels_of(pod)[GROUP] != HEAD_GROUP for pod in pods)
     runs = bool(wanted) and there >= names and all(phase_of(pod) == "Running" for pod in pods)
@@ -76,12 +76,12 @@ def reconcile_cluster(cluster: Object, pods: Sequence[Object], now: str) -> Iter
 
 def reconcile_job(job: Object, clusters: Sequence[Object], now: str) -> Iterator[Write]:
     """A cluster of its own while it is not suspended, with its labels and annotations."""
-    if is_leaving(job):
+    if is_terminating(job):
         return
     meta, held = job["metadata"], bool(job["spec"].get("suspend"))
     name = f"{meta['name']}-cluster"
     if held:
-        yield from (delete(CLUSTERS, one) for one in clusters if not is_leaving(one))
+        yield from (delete(CLUSTERS, one) for one in clusters if not is_terminating(one))
     elif not clusters:
         copied = {key: meta[key] for key in ("labels", "annotations") if key in meta}
         mine = {"name": name, "namespace": "default", "ownerReferences": [owner_reference(job, JOBS)]}

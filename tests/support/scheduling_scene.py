@@ -40,7 +40,7 @@ def tree(name: str, pods: int, gpus: int = 2, required: str | None = None, prior
     main = PodSet("main", pods, pods, {"gpu": gpus}, Locality(required=required))
     return GangSpecSeen(
         GangSpec(
-            ref(name), pods, priority=priority, leaves_whole=True, tree=Group("", (main,), 1), created=1.0
+            ref(name), pods, priority=priority, disrupt_together=True, tree=Group("", (main,), 1), created=1.0
         )
     )
 
@@ -57,7 +57,7 @@ def pod(of: str, rank: int, on: str = "", gpus: int = 2, priority: int = 0, **mo
         "pod_set": "main",
         "rank": rank,
         "ours": True,
-        "wants": wants,
+        "spec": wants,
     } | more
     return PodSeen(Pod(key, given.pop("uid", f"uid-{of}-{rank}"), amounts, on, **given))
 
@@ -74,7 +74,7 @@ def board(*changes: Change) -> SchedulingState:
 
 def step(found: SchedulingState, now: float = NOW) -> Plan:
     heads = found.heads(now)
-    plan = decide_gangs(found.look(heads, now), Profile(), now) if heads else Plan()
+    plan = decide_gangs(found.snapshot(heads, now), Profile(), now) if heads else Plan()
     found.assume(plan, now)
     return plan
 
@@ -84,7 +84,7 @@ def binds(plan: Plan) -> dict[str, str]:
 
 
 def place_of(found: SchedulingState, name: str) -> EntryState | None:
-    return found.place_of(ref(name))
+    return found.state_of(ref(name))
 
 
 def ends(found: SchedulingState, plan: Plan, now: float = NOW, ended: str = "done") -> None:

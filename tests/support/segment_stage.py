@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from bayplan.assembly.in_process_webhooks import ask_our_functions
+from bayplan.assembly.in_process_webhooks import register_webhooks
 from bayplan.backends.definitions import DEFINITIONS, definitions, is_of_groups
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
@@ -18,13 +18,13 @@ from bayplan.backends.fake_controllers.controller_manager import (
     FakeControllerManager,
     Reconcile,
 )
-from bayplan.backends.fake_controllers.definitions import of_anything
+from bayplan.backends.fake_controllers.definitions import schemaless_crd
 from bayplan.backends.fake_controllers.objects import (
+    annotations_of,
     create,
-    is_leaving,
+    is_terminating,
     labels_of,
     name_of,
-    notes_of,
     owner_reference,
 )
 from bayplan.dialects.api import Kind, Verb, Write
@@ -55,14 +55,14 @@ class Stage(Site):
 
     def __init__(self, drawn: World) -> None:
         super().__init__((), grouper=PodGrouperController(), defined=False)
-        ask_our_functions(self.store)
+        register_webhooks(self.store)
         for definition in definitions():
             if is_of_groups(definition) or definition["spec"]["names"]["kind"] == LOCAL_QUEUES.kind:
                 self.store.create(DEFINITIONS, definition)  # the rest takes longer than most scenarios
         for name in (*TRAINING, *FURTHER):
             if name not in OPERATED:
-                self.store.create(DEFINITIONS, of_anything(KINDS[name]))
-        self.store.create(DEFINITIONS, of_anything(OWN))
+                self.store.create(DEFINITIONS, schemaless_crd(KINDS[name]))
+        self.store.create(DEFINITIONS, schemaless_crd(OWN))
         for node in drawn.nodes:
             self.store.create(NODES, node_object(node))
         self.labels = {node.name: node.labels for node in drawn.nodes}
@@ -130,7 +130,7 @@ class Stage(Site):
 
     def pods(self, name: str) -> list[Object]:
         """By name, `*` for anything; the letters that a Job adds to names need not be known."""
-        alive = [pod for pod in self.store.list(PODS).items if not is_leaving(pod)]
+        alive = [pod for pod in self.store.list(PODS).items if not is_terminating(pod)]
         return [pod for pod in alive if fnmatchcase(short(pod), name)]
 
     def domain(self, pod: Object, level: str) -> str:
@@ -231,7 +231,7 @@ def made_pod(owner: Object, kind: Kind, template: Object, name: str, labels: Map
         "name": name,
         "namespace": "default",
         "labels": {**labels_of(template), **labels},
-        "annotations": dict(notes_of(template)),
+        "annotations": dict(annotations_of(template)),
         "ownerReferences": [owner_reference(owner, kind)],
     }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": deepcopy(template["spec"])}

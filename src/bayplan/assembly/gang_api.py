@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from bayplan.dialects.kube.gang_api.gates import FIRST, GROUP, VERSIONS
+from bayplan.dialects.kube.gang_api.gates import GROUP, V1ALPHA1, VERSIONS
 from bayplan.runtime.core.api_object import ApiCall
 
 SECONDS = 10.0
@@ -33,5 +33,5 @@ def gang_api_words(versions: Sequence[str]) -> str:
     """A sentence about the gang API of the cluster."""
     if not versions:
         return NONE
-    kind = "Workloads" if versions[-1] == FIRST else "PodGroups"
+    kind = "Workloads" if versions[-1] == V1ALPHA1 else "PodGroups"
     return f"gangs are {kind} of {GROUP}/{versions[-1]}, and Jobs and JobSets"

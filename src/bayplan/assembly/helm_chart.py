@@ -124,10 +124,10 @@ def chart() -> dict[str, str]:
             files[f"templates/{name}.yaml"] = HEADER + (_with_role("grouper", asked) if of_groups else asked)
         else:
             files[f"crds/{name}.yaml"] = HEADER + template(definition)
-    for name, text in _templates(manifests.common).items():
+    for name, text in _templates(manifests.common_objects).items():
         files[f"templates/{name}"] = HEADER + text
     for role in PLACEHOLDERS.roles:
-        for name, text in _templates(partial(manifests.of_role, role)).items():
+        for name, text in _templates(partial(manifests.role_objects, role)).items():
             asked = _with_defaults(text) if DEFAULTS_ROLE in name else text
             files[f"templates/{name}"] = HEADER + _with_role(role, asked)
     return files

@@ -23,7 +23,7 @@ Decide = Callable[[Registry, Review], HookResponse]
 DEFAULTS = InstallSettings()
 
 
-def ask_our_functions(store: Store) -> None:
+def register_webhooks(store: Store) -> None:
     """Register all webhooks of Bayplan with a store."""
 
     def find(kind: str, namespace: str, name: str) -> object:

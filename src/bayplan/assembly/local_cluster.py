@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bayplan.assembly.in_process_webhooks import ask_our_functions
+from bayplan.assembly.in_process_webhooks import register_webhooks
 from bayplan.assembly.install_settings import NAME, NAMESPACE
 from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.cluster import new_store
@@ -19,13 +19,13 @@ from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.embedded.http.kubeconfig_merge import Merged
 from bayplan.backends.embedded.http.server import ApiServer
 from bayplan.backends.fake_controllers.controller_manager import FakeControllerManager
-from bayplan.backends.fake_controllers.definitions import definitions
+from bayplan.backends.fake_controllers.definitions import foreign_crds
 from bayplan.backends.fake_controllers.manifests import Object, node, topology
 from bayplan.configuration.settings import DEFAULTS, Settings
 from bayplan.dialects.errors import ApiError
 from bayplan.dialects.kai.api.names import DIALECT as POD_GROUPS_DIALECT
 from bayplan.dialects.kube.decode.wire import NODES
-from bayplan.dialects.kube.encode.gang_messages import told
+from bayplan.dialects.kube.encode.gang_messages import message_for
 from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.explanation.misfit import brief
 from bayplan.model.assignment import Misfit
@@ -82,7 +82,7 @@ class DecisionLog:
             match action:
                 case Bind(gang, _, node):
                     placed.setdefault(gang, []).append(node)
-                case ReportUnschedulable(gang, why, news=True):
+                case ReportUnschedulable(gang, why, changed=True):
                     self.say(now, f"{gang.kind} {gang.name} is pending: {self.why(why, gang)}")
                 case PreemptPod(pod, by):
                     self.say(now, f"Pod {pod.key.name} is preempted for {by.kind} {by.name}")
@@ -119,41 +119,41 @@ class LocalCluster:
             lambda: "".join(letters.choices("bcdfghjklmnpqrstvwxz", k=5)),
         )
         self._populate(grouper)
-        self.ticker = DecisionLog(self.words)
+        self.decision_log = DecisionLog(self.reason_text)
         self.containment = Containment(self._report)
-        self.crew = FakeControllerManager(
+        self.controller_manager = FakeControllerManager(
             EmbeddedBackend(self.store, self.lock, CONTROLLERS_USER), failed=self._contained
         )
         self.backend = EmbeddedBackend(self.store, self.lock, OUR_USER)
         self.scheduler = SchedulerController(
             None,
             {DEFAULT_SCHEDULER: settings.profile} | settings.profiles,
-            settings.zone_care,
+            settings.numa_staleness,
             awaits_grouper=grouper,
             one_by_one={DEFAULT_SCHEDULER} - settings.profiles.keys(),
         )
         self.admission = AdmissionController(
-            settings.profile, settings.resources, zone_care=settings.zone_care
+            settings.profile, settings.resources, numa_policy=settings.numa_staleness
         )
-        jobs = JobsController(settings.patience_with_pods, settings.rulebook)
+        jobs = JobsController(settings.pods_ready_policy, settings.feature_switches)
         ungating = UngatingController(settings.ungating.batch_seconds)
         others = (ProvisioningController(), jobs, ungating, NodeHealthController(settings.nodes))
         groups = (PodGrouperController(settings.profiles, settings.grouper),) if grouper else ()
         roles = (*groups, self.scheduler, self.admission, *others)
-        self.loop = Loop(self.backend, roles, self.ticker, containment=self.containment)
-        self.face = ApiServer(self.store, self.lock, port=port)
+        self.loop = Loop(self.backend, roles, self.decision_log, containment=self.containment)
+        self.api_server = ApiServer(self.store, self.lock, port=port)
         self._merged: Merged | None = None  # the kubeconfig with our context
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bayplan-loop", daemon=True)
-        self.trouble: BaseException | None = None
+        self.error: BaseException | None = None
 
     def start(self, kubeconfig: Path) -> None:
         """Start the API server, add its context to a kubeconfig, and start the loop."""
-        self.face.start()
+        self.api_server.start()
         try:
-            self._merged = self.face.merge_kubeconfig(kubeconfig)
+            self._merged = self.api_server.merge_kubeconfig(kubeconfig)
         except ApiError:
-            self.face.stop()
+            self.api_server.stop()
             raise
         self._thread.start()
 
@@ -162,7 +162,7 @@ class LocalCluster:
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(10)
-        self.face.stop()
+        self.api_server.stop()
         if self._merged is not None:
             self._merged.take_out()
             self._merged = None
@@ -171,7 +171,7 @@ class LocalCluster:
         """Run everything that is due; return the time of the next step."""
         with self.lock:
             now = self.clock.wall()
-            return min(self.crew.step(now), self.loop.step(now))
+            return min(self.controller_manager.step(now), self.loop.step(now))
 
     def submit(self, job: Object) -> None:
         """Create a job, as a user would."""
@@ -182,17 +182,21 @@ class LocalCluster:
         with self.lock:
             return self.store.list(scheduled_jobs.JOBS).items
 
-    def why(self, misfit: Misfit) -> str:
+    def misfit_text(self, misfit: Misfit) -> str:
         """A misfit as text, as in `bayplan place`."""
-        clusters = self.scheduler.state.store.nodes.clusters
+        clusters = self.scheduler.state.store.nodes.topologies
         cluster = clusters.get(misfit.topology)
         return brief(misfit, Topology("", (HOSTNAME,)) if cluster is None else cluster.topology)
 
-    def words(self, why: SchedulingRejection, gang: Ref) -> str:
+    def reason_text(self, why: SchedulingRejection, gang: Ref) -> str:
         """Why a gang is pending, as in `bayplan place` where that explains it."""
         if gang.dialect == POD_GROUPS_DIALECT:
-            return self.scheduler.told(gang, why)
-        return self.why(why.misfit) if why.misfit is not None else told(why, gang, self.why)
+            return self.scheduler.message_for(gang, why)
+        return (
+            self.misfit_text(why.misfit)
+            if why.misfit is not None
+            else message_for(why, gang, self.misfit_text)
+        )
 
     def _contained(self, error: Exception, kind: str, name: str) -> None:
         self.containment.failed(error, "controllers", kind, name)
@@ -203,18 +207,18 @@ class LocalCluster:
                 due = self.step()
                 self.backend.wait(max(min(due - self.clock.wall(), IDLE_SECONDS), 0.01))
         except BaseException as error:
-            self.trouble = error
+            self.error = error
             raise
 
     def _report(self, sentence: str, error: BaseException, **facts: str) -> None:
         """Show a contained error among the decisions."""
-        self.ticker.say(self.clock.wall(), f"{sentence}: {error!r} (error id {facts['id']})")
+        self.decision_log.say(self.clock.wall(), f"{sentence}: {error!r} (error id {facts['id']})")
 
     def _populate(self, grouper: bool) -> None:
         """Create kinds, topology and nodes, and register the webhooks."""
-        ask_our_functions(self.store)
+        register_webhooks(self.store)
         define(self.store, groups=grouper)
-        for definition in definitions():
+        for definition in foreign_crds():
             self.store.create(DEFINITIONS, definition)
         self.store.create(scheduled_jobs.TOPOLOGIES, topology())
         plain = replace(NODES, wire=None)

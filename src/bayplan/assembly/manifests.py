@@ -52,11 +52,11 @@ __all__ = [
     "SERVED_ROLES",
     "WEBHOOK_PORT",
     "InstallSettings",
-    "common",
+    "common_objects",
     "custom_resources",
     "manifests",
     "namespace",
-    "of_role",
+    "role_objects",
     "webhook_configurations",
 ]
 
@@ -69,8 +69,8 @@ def manifests(settings: InstallSettings) -> list[Object]:
     return [
         *custom_resources(settings),
         namespace(settings),
-        *common(settings),
-        *(one for role in settings.roles for one in of_role(role, settings)),
+        *common_objects(settings),
+        *(one for role in settings.roles for one in role_objects(role, settings)),
     ]
 
 
@@ -109,25 +109,27 @@ def namespace(settings: InstallSettings) -> Object:
     }
 
 
-def common(settings: InstallSettings) -> list[Object]:
+def common_objects(settings: InstallSettings) -> list[Object]:
     """The objects that do not depend on the roles."""
     return [
         *account_objects(settings),
         *_metrics_access(settings, NAME),
         *([_metrics_reader()] if settings.metrics_secure else []),
-        *_rbac(NAME, (), COMMON_RULES.at_home, settings),
+        *_rbac(NAME, (), COMMON_RULES.namespaced, settings),
         new_object("v1", "ConfigMap", CONFIG_MAP, settings, data={CONFIG_FILE: settings.config}),
         *_policies(settings, OWN_PODS),
     ]
 
 
-def of_role(role: str, settings: InstallSettings) -> list[Object]:
+def role_objects(role: str, settings: InstallSettings) -> list[Object]:
     """The objects of one role."""
     account = settings.account(role)
     objects: list[Object] = []
     if role in settings.separate_roles:
         objects += [*account_objects(settings, account), *_metrics_access(settings, account)]
-    objects += _rbac(f"{NAME}-{role}", ROLES[role].everywhere, ROLES[role].at_home, settings, account=account)
+    objects += _rbac(
+        f"{NAME}-{role}", ROLES[role].clusterwide, ROLES[role].namespaced, settings, account=account
+    )
     if role == PodGrouperController.name and settings.kind_defaults is not None:
         where, name = settings.kind_defaults
         objects += _rbac(DEFAULTS_ROLE, (), (kind_defaults_rule(name),), settings, where)

@@ -48,8 +48,8 @@ class RbacRule:
 class RbacRules:
     """The rules of a role: those of its ClusterRole, and those of its Role in the namespace of Bayplan."""
 
-    everywhere: tuple[RbacRule, ...]
-    at_home: tuple[RbacRule, ...] = ()
+    clusterwide: tuple[RbacRule, ...]
+    namespaced: tuple[RbacRule, ...] = ()
 
 
 def _watching(kinds: Iterable[Kind]) -> tuple[RbacRule, ...]:
@@ -96,8 +96,8 @@ _WITH_FINALIZER = ("admissionchecks", "clusterqueues", "resourceflavors", "topol
 _KUEUE = "kueue.x-k8s.io"
 
 COMMON_RULES = RbacRules(
-    everywhere=(),
-    at_home=(
+    clusterwide=(),
+    namespaced=(
         RbacRule("coordination.k8s.io", ("leases",), ("create",)),  # RBAC cannot limit a create to a name
         RbacRule("coordination.k8s.io", ("leases",), ("get", "update"), (LEASE_NAME,)),
     ),
@@ -106,7 +106,7 @@ COMMON_RULES = RbacRules(
 ROLES: dict[str, RbacRules] = {
     # Admits queued gangs, manages their jobs and pods, and writes statuses.
     "admission": RbacRules(
-        everywhere=(
+        clusterwide=(
             *_watching((*AdmissionController.kinds, *WATCHED, TEMPLATES, REQUESTS)),
             _CREATE_EVENTS,
             RbacRule(TEMPLATES.group, (TEMPLATES.plural,), ("create", "delete")),  # for ProvisioningRequests
@@ -121,7 +121,7 @@ ROLES: dict[str, RbacRules] = {
     ),
     # Schedules gangs and pods.
     "scheduler": RbacRules(
-        everywhere=(
+        clusterwide=(
             *_watching(SchedulerController.kinds),
             RbacRule("", ("pods/binding",), ("create",)),
             RbacRule("", ("pods/status",), ("patch",)),  # conditions and nominatedNodeName
@@ -136,7 +136,7 @@ ROLES: dict[str, RbacRules] = {
     ),
     # Creates PodGroups for jobs and pods.
     "grouper": RbacRules(
-        everywhere=(
+        clusterwide=(
             *_watching(PodGrouperController.kinds),
             RbacRule(KAI_GROUP.group, (KAI_GROUP.plural,), ("create", "patch")),
             RbacRule("", ("pods",), ("patch",)),  # add pods to their group
@@ -145,7 +145,7 @@ ROLES: dict[str, RbacRules] = {
     ),
     # Serves admission and conversion webhooks, and writes the CA bundle into their configurations.
     "webhooks": RbacRules(
-        everywhere=(
+        clusterwide=(
             RbacRule(
                 "admissionregistration.k8s.io",
                 ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
@@ -157,7 +157,7 @@ ROLES: dict[str, RbacRules] = {
             RbacRule(LEVELS.group, (LEVELS.plural,), ("list", "watch")),  # to warn of unknown levels
             *_getting(LOOKED_UP),  # owners of pods and jobs, and priority classes
         ),
-        at_home=(RbacRule("", ("secrets",), ("get", "update"), (SECRET_NAME, AUTHORITY_NAME)),),
+        namespaced=(RbacRule("", ("secrets",), ("get", "update"), (SECRET_NAME, AUTHORITY_NAME)),),
     ),
 }
 

@@ -168,7 +168,7 @@ def _read_waiting(field: Field, values_by_part: Given, version: str) -> Iterator
     ):
         if requeuing.at(key).present:
             wanted[name] = COUNT.read(requeuing.at(key))
-    values_by_part["patience"] = wanted
+    values_by_part["pods_ready"] = wanted
     if awaited and field.at("blockAdmission").flag(default=older):
         yield "waitForPodsReady.blockAdmission"
     if chosen(requeuing.at("timestamp"), (EVICTION, CREATION)) == CREATION:

@@ -30,7 +30,7 @@ from bayplan.dialects.kube.fields.bounded_yaml import bounded_documents
 from bayplan.dialects.kube.fields.name_rules import subdomain_problems
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
-from bayplan.dialects.kueue.decode.workloads import PLAIN, Counting
+from bayplan.dialects.kueue.decode.workloads import NO_TRANSFORMATIONS, Counting
 from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
 from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 from bayplan.dialects.kueue.pods.node_health import HealthRules
@@ -45,7 +45,7 @@ from bayplan.model.profile import (
     Strategy,
 )
 from bayplan.runtime.controllers.ungating import BATCH_SECONDS
-from bayplan.state.cluster.numa_state import USUAL_CARE
+from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
 
 VERSION = "bayplan.dev/v1"
 KIND = "Configuration"
@@ -79,14 +79,14 @@ class Settings:
     """All settings, with their defaults."""
 
     scheduling: Profile = field(default_factory=Profile)
-    resources: Counting = PLAIN
+    resources: Counting = NO_TRANSFORMATIONS
     nodes: HealthRules = field(default_factory=HealthRules)
     ungating: UngatingSettings = field(default_factory=UngatingSettings)
     jobs: JobSettings = field(default_factory=JobSettings)
-    patience: PodsReadyPolicy = field(default_factory=PodsReadyPolicy)
+    pods_ready: PodsReadyPolicy = field(default_factory=PodsReadyPolicy)
     names: SchedulerNames = field(default_factory=SchedulerNames)
     zones: ZoneRules = field(default_factory=ZoneRules)
-    zone_care: NumaStalenessPolicy = USUAL_CARE
+    numa_staleness: NumaStalenessPolicy = DEFAULT_NUMA_POLICY
     grouper: GrouperSettings = field(default_factory=GrouperSettings)
 
     @property
@@ -100,14 +100,14 @@ class Settings:
         return {name: replace(self.profile, **values) for name, values in self.names.schedulers.items()}
 
     @property
-    def patience_with_pods(self) -> PodsReadyPolicy | None:
+    def pods_ready_policy(self) -> PodsReadyPolicy | None:
         """The waitForPodsReady policy; None if it is disabled."""
-        return self.patience if self.jobs.await_pods else None
+        return self.pods_ready if self.jobs.await_pods else None
 
     @property
-    def rulebook(self) -> FeatureSwitches:
+    def feature_switches(self) -> FeatureSwitches:
         """The feature switches for jobs."""
-        return replace(RULES, selector_alone=self.scheduling.by_selector_alone)
+        return replace(RULES, selector_without_gate=self.scheduling.by_selector_alone)
 
 
 DEFAULTS = Settings()
@@ -211,9 +211,9 @@ OPTIONS = (
          "longest time between two attempts"),
         ("gangNodes", "gang_nodes", choice(NodeChoice),
          "whether the pods of a gang are packed on few nodes or spread over many"),
-        ("preemption", "displace", FLAG,
+        ("preemption", "preemption", FLAG,
          "whether pods of lower priority are preempted for a gang or pod that does not fit otherwise"),
-        ("queueActions", "fair_means", several_of(PreemptionMeans),
+        ("queueActions", "preemption_means", several_of(PreemptionMeans),
          "the actions that free capacity for a pod group of a KAI queue, in the order they are tried"),
         ("partialGangSeconds", "heal_seconds", seconds(above_zero=True),
          "how long a gang that never reached its minimum may run partly before its running pods are deleted"),
@@ -237,7 +237,7 @@ OPTIONS = (
         "whether a gang whose pods do not become ready in time is evicted and requeued",
     ),
     *_options(
-        "jobs.waitForPodsReady", "patience",
+        "jobs.waitForPodsReady", "pods_ready",
         ("timeoutSeconds", "seconds", seconds(above_zero=True),
          "time from admission until all pods must be ready"),
         ("recoveryTimeoutSeconds", "recovery_seconds", seconds(above_zero=True),
@@ -259,7 +259,7 @@ OPTIONS = (
          " then counts as failed only after that"),
         ("failWhenTainted", "by_taints", FLAG,
          "whether a cordoned node, or one with a taint that the gang does not tolerate, counts as failed"),
-        ("replaceTogether", "together", FLAG,
+        ("replaceTogether", "replace_together", FLAG,
          "whether several failed nodes of a gang are replaced together; else a second one evicts the gang"),
     ),
     Option(
@@ -281,22 +281,22 @@ OPTIONS = (
         "whether pods get an annotation with the zones of their node that the scheduler assumed",
     ),
     Option(
-        "zones.preemption", "zone_care", "make_room", FLAG,
+        "zones.preemption", "numa_staleness", "simulate_evictions", FLAG,
         "whether preemption considers zones, on nodes that report which zones their pods use",
     ),
     *_options(
-        "zones.staleReports", "zone_care",
-        ("policy", "caution", choice(OverReserve),
+        "zones.staleReports", "numa_staleness",
+        ("policy", "over_reserve", choice(OverReserve),
          "what is done about pods that a node's report does not include yet: nothing, skip the node until"
          " they are bound, or reserve their requests in every zone until the report includes them"),
         ("resyncSeconds", "period", seconds(), "time between two checks of nodes with stale reports"),
-        ("foreignPods", "strangers", some_of(Whose, Whose.AS_REPORTED),
+        ("foreignPods", "foreign_pods", some_of(Whose, Whose.AS_REPORTED),
          "which pods of other schedulers make a report stale until it includes them"),
         ("fingerprintPods", "counted", some_of(Whose, Whose.NONE),
          "which pods the fingerprint of a report includes"),
-        ("fingerprintStartingPods", "starting", FLAG,
+        ("fingerprintStartingPods", "count_starting", FLAG,
          "whether the fingerprint includes pods as soon as they are not pending; else only running pods"),
-        ("trustPolicyChanges", "heed_settings", FLAG,
+        ("trustPolicyChanges", "follow_settings", FLAG,
          "whether a report with another topology manager policy is trusted at once"),
     ),
     *_options(

@@ -21,7 +21,7 @@ class Kind:
     optional: bool = False  # may not be served by the cluster, or only later
     field_selector: str = ""
     label_selector: str = ""
-    within: str = ""  # restricts the watch to one namespace; empty: all namespaces
+    only_namespace: str = ""  # restricts the watch to one namespace; empty: all namespaces
 
     @property
     def api_version(self) -> str:
@@ -35,7 +35,7 @@ class Kind:
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """The URL path of the collection, of one object, or of one of its subresources."""
         parts = [self.root]
-        namespace = namespace or self.within
+        namespace = namespace or self.only_namespace
         if self.namespaced and namespace:
             parts += ["namespaces", namespace]
         parts += [part for part in (self.plural, name, subresource) if part]
@@ -75,7 +75,7 @@ class Verb(StrEnum):
 class Write:
     """A change of one object, with its preconditions.
 
-    Writes to one object, or with the same `line`, are made in the order submitted; all others concurrently.
+    Writes to one object, or with the same `order_key`, are made in the order submitted; others concurrently.
     """
 
     verb: Verb
@@ -87,7 +87,7 @@ class Write:
     uid: str = ""  # precondition: still the same object
     version: str = ""  # precondition: not changed since
     grace_seconds: int | None = None  # for delete
-    line: str = ""  # ordering key: writes with the same key are made one after the other
+    order_key: str = ""  # ordering key: writes with the same key are made one after the other
     tag: object = None  # handed back with the outcome; never sent
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bayplan.dialects.kube.encode.numa_messages import told as unaligned_message
+from bayplan.dialects.kube.encode.numa_messages import message_for as unaligned_message
 from bayplan.explanation.text import (
     amount_text,
     counted,

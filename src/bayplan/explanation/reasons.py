@@ -39,19 +39,19 @@ PREEMPTION_GROUNDS = {
 """Why one gang is preempted for another."""
 
 _REMARKS = {
-    AdmissionRemark.LEAVING_FAILED: "evicting the victims failed; it is retried",
+    AdmissionRemark.PREEMPTION_FAILED: "evicting the victims failed; it is retried",
     AdmissionRemark.OVERTAKEN: "gangs admitted earlier in the same cycle took the capacity",
     AdmissionRemark.SAME_VICTIMS: "another gang preempts the same gangs first",
     AdmissionRemark.SAME_VICTIMS_WILL_FIT: "fits once the preempted gangs have terminated",
     AdmissionRemark.CHECKS_FAILED: "an admission check rejected it",
-    AdmissionRemark.QUEUE_CLOSED: "ClusterQueue {queue} is not active",
+    AdmissionRemark.QUEUE_INACTIVE: "ClusterQueue {queue} is not active",
     AdmissionRemark.QUEUE_MISSING: "there is no ClusterQueue {queue}",
     AdmissionRemark.NAMESPACE: "ClusterQueue {queue} does not accept this namespace",
-    AdmissionRemark.ENTRANCE_MISSING: "there is no LocalQueue {queue}",
-    AdmissionRemark.ENTRANCE_CLOSED: "LocalQueue {queue} is not active",
+    AdmissionRemark.NAMESPACE_QUEUE_MISSING: "there is no LocalQueue {queue}",
+    AdmissionRemark.NAMESPACE_QUEUE_STOPPED: "LocalQueue {queue} is not active",
     AdmissionRemark.OTHERS_STARTING: "waiting for admitted gangs to become ready",
     AdmissionRemark.RESERVED: "the capacity is reserved for a gang that has been pending longer",
-    AdmissionRemark.ALIKE: "a gang with the same requests was rejected in this cycle",
+    AdmissionRemark.EQUIVALENT: "a gang with the same requests was rejected in this cycle",
     AdmissionRemark.INTERNAL: "the decision failed, which is a bug in Bayplan: search its log for {fault}",
     AdmissionRemark.OUT_OF_TIME: "the decision took longer than {fault} seconds",
 }
@@ -59,15 +59,15 @@ _REMARKS = {
 
 def few_words(rejection: AdmissionRejection) -> str:
     """The dominant reason."""
-    if rejection.remark is AdmissionRemark.LEAVING or rejection.token is AdmissionReason.VICTIMS_LEAVING:
+    if rejection.remark is AdmissionRemark.PREEMPTING or rejection.reason is AdmissionReason.VICTIMS_LEAVING:
         victims = counted(rejection.victims, "preempted gang") if rejection.victims else "preempted gangs"
         return f"waiting for {victims} to terminate"
     if rejection.remark is not AdmissionRemark.TRIED:
-        return _REMARKS[rejection.remark].format(queue=rejection.queue, fault=rejection.fault)
+        return _REMARKS[rejection.remark].format(queue=rejection.queue, fault=rejection.error)
     fatal = next((part.fatal for part in rejection.tried if part.fatal is not None), None)
     if fatal is not None:
         return detail_text(fatal)
-    if rejection.token is AdmissionReason.NO_PLACE and first_misfit(rejection) is None:
+    if rejection.reason is AdmissionReason.NO_PLACE and first_misfit(rejection) is None:
         return "no domain is large enough, even in an empty cluster"
     obstacles = sorted((o for part in rejection.tried for o in part.obstacles), key=_severity)
     return detail_text(obstacles[0]) if obstacles else NOT_TRIED
@@ -87,7 +87,7 @@ def lacks_quota(rejection: AdmissionRejection) -> list[Obstacle]:
     by_cell = {}
     for part in rejection.tried:
         for obstacle in part.obstacles:
-            if isinstance(obstacle, Obstacle) and obstacle.what is ObstacleKind.SHORT:
+            if isinstance(obstacle, Obstacle) and obstacle.kind is ObstacleKind.SHORT:
                 by_cell[obstacle.flavor, obstacle.resource] = obstacle
     return list(by_cell.values())
 
@@ -96,7 +96,7 @@ def detail_text(detail: RejectionDetail) -> str:
     """One reason of a rejection."""
     if isinstance(detail, Misfit):
         return _misfit(detail)
-    return _OBSTACLES[detail.what](detail)
+    return _OBSTACLES[detail.kind](detail)
 
 
 def attempts(part: PodSetAttempts) -> Iterator[str]:
@@ -113,7 +113,7 @@ def attempts(part: PodSetAttempts) -> Iterator[str]:
 
 def unready_checks(queued_gang: QueuedGang) -> list[str]:
     """The admission checks that are not ready."""
-    return [check.check for check in queued_gang.verdicts if check.state is not CheckState.READY]
+    return [check.check for check in queued_gang.check_statuses if check.state is not CheckState.READY]
 
 
 def admitted_words(action: Admit) -> str:
@@ -123,8 +123,8 @@ def admitted_words(action: Admit) -> str:
 
 def victim_text(eviction: EvictGang) -> str:
     """The gang that is preempted, and why."""
-    source, gang = eviction.gang, eviction.demand.gang
-    why = PREEMPTION_GROUNDS.get(eviction.why, eviction.why.value.replace("_", " "))
+    source, gang = eviction.gang, eviction.queued_gang.gang
+    why = PREEMPTION_GROUNDS.get(eviction.reason, eviction.reason.value.replace("_", " "))
     pods = sum(pod_set.count for pod_set in gang.root.pod_sets())
     size = f"{counted(pods, 'pod')}, priority {gang.priority}"
     return f"{source.namespace}/{source.name} ({size}): {why}"
@@ -139,7 +139,7 @@ def _severity(detail: RejectionDetail) -> tuple[int, tuple[int, str]]:
     """Sort key: insufficient quota before a topology misfit, and devices before CPU."""
     if isinstance(detail, Misfit):
         return 1, (0, "")
-    is_quota = detail.what in (ObstacleKind.TOO_MUCH, ObstacleKind.SHORT)
+    is_quota = detail.kind in (ObstacleKind.TOO_MUCH, ObstacleKind.SHORT)
     return (0 if is_quota else 2), importance(detail.resource)
 
 
@@ -159,7 +159,7 @@ def _misfit(misfit: Misfit) -> str:
 
 
 def _chance(attempt: FlavorAttempt) -> str:
-    match attempt.possible or attempt.chance:
+    match attempt.preemption_mode or attempt.mode:
         case FlavorMode.FIT:
             return f"quota is available{', partly borrowed' if attempt.borrow else ''}"
         case FlavorMode.NO_VICTIMS:

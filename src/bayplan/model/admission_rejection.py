@@ -53,7 +53,7 @@ class ObstacleKind(StrEnum):
 class Obstacle:
     """One obstacle to a flavor."""
 
-    what: ObstacleKind
+    kind: ObstacleKind
     flavor: str = ""
     resource: str = ""
     taint: Taint | None = None
@@ -79,11 +79,11 @@ class FlavorAttempt:
     """One flavor that was tried."""
 
     flavor: str
-    chance: FlavorMode
+    mode: FlavorMode
     borrow: int = 0  # how far up the quota tree the gang has to borrow
     obstacles: tuple[RejectionDetail, ...] = ()
-    token: AdmissionReason | None = None
-    possible: FlavorMode | None = None  # the result of preemption, if it was simulated
+    reason: AdmissionReason | None = None
+    preemption_mode: FlavorMode | None = None  # the result of preemption, if it was simulated
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +100,20 @@ class AdmissionRemark(StrEnum):
     """Why a gang is not admitted, apart from the obstacles of its flavors."""
 
     TRIED = "tried"
-    LEAVING = "leaving"  # victims are terminating
-    LEAVING_FAILED = "leaving_failed"
+    PREEMPTING = "preempting"  # victims are terminating
+    PREEMPTION_FAILED = "preemption_failed"
     OVERTAKEN = "overtaken"  # another gang of this cycle took the capacity
     SAME_VICTIMS = "same_victims"  # another gang of this cycle preempts the same victims
     SAME_VICTIMS_WILL_FIT = "same_victims_will_fit"
     CHECKS_FAILED = "checks_failed"
-    QUEUE_CLOSED = "queue_closed"
+    QUEUE_INACTIVE = "queue_inactive"
     QUEUE_MISSING = "queue_missing"
     NAMESPACE = "namespace"
-    ENTRANCE_MISSING = "entrance_missing"
-    ENTRANCE_CLOSED = "entrance_closed"
+    NAMESPACE_QUEUE_MISSING = "namespace_queue_missing"
+    NAMESPACE_QUEUE_STOPPED = "namespace_queue_stopped"
     OTHERS_STARTING = "others_starting"
     RESERVED = "reserved"  # the capacity is reserved for a gang that is pending longer
-    ALIKE = "alike"  # a gang of the same shape was rejected in this cycle
+    EQUIVALENT = "equivalent"  # a gang of the same shape was rejected in this cycle
     INTERNAL = "internal"  # an error occurred during the decision
     OUT_OF_TIME = "out_of_time"  # the decision exceeded its time limit
 
@@ -122,22 +122,22 @@ class AdmissionRemark(StrEnum):
 class AdmissionRejection:
     """Everything known about why a gang is not admitted."""
 
-    token: AdmissionReason
+    reason: AdmissionReason
     remark: AdmissionRemark = AdmissionRemark.TRIED
     tried: tuple[PodSetAttempts, ...] = ()
     victims: int = 0
     queue: str = ""
     about: str = ""  # the gang, if the decision failed
-    fault: str = ""  # the id of the error, or the time limit in seconds
+    error: str = ""  # the id of the error, or the time limit in seconds
 
     def only_quota_helps(self) -> bool:
         """Whether free capacity would not help: quota is short, and no victims can free any."""
-        if self.token is not AdmissionReason.NO_QUOTA_NOW or self.remark is not AdmissionRemark.TRIED:
+        if self.reason is not AdmissionReason.NO_QUOTA_NOW or self.remark is not AdmissionRemark.TRIED:
             return False
         return all(
             not isinstance(obstacle, Misfit) for tried in self.tried for obstacle in tried.obstacles
         ) and all(
-            attempt.chance in (FlavorMode.NONE, FlavorMode.NO_VICTIMS, FlavorMode.FIT)
+            attempt.mode in (FlavorMode.NONE, FlavorMode.NO_VICTIMS, FlavorMode.FIT)
             for tried in self.tried
             for attempt in tried.attempts
         )

@@ -133,9 +133,9 @@ class Misfit:
     layers: tuple[LayerFit, ...] = ()
     excluded: Exclusions = Exclusions()
     nearest: NearMiss | None = None
-    holds: tuple[DomainFit, ...] = ()  # by domain, if there are few domains
+    domains: tuple[DomainFit, ...] = ()  # by domain, if there are few domains
     lacking: tuple[tuple[str, int], ...] = ()  # otherwise: by resource, how many domains lack it
-    in_all: int | None = None  # how many of the pods fit in all domains together
+    total_fit: int | None = None  # how many of the pods fit in all domains together
     unlabelled: tuple[str, ...] = ()  # without any domain: the levels whose label no node has
     domain: str = ""
     sizes: tuple[int, int] = (0, 0)
@@ -145,13 +145,13 @@ class Misfit:
     @property
     def is_too_large(self) -> bool:
         """Whether too few pods fit even in all domains together."""
-        return self.in_all is not None and self.in_all < self.asked * self.unit
+        return self.total_fit is not None and self.total_fit < self.asked * self.unit
 
     @property
     def lacked(self) -> frozenset[str]:
         """The resources that whole domains have too little of, as far as known."""
         near = () if self.nearest is None else self.nearest.lacks
-        found = (lack.resource for lacks in (near, *(one.lacks for one in self.holds)) for lack in lacks)
+        found = (lack.resource for lacks in (near, *(one.lacks for one in self.domains)) for lack in lacks)
         return frozenset((*found, *(resource for resource, _ in self.lacking)))
 
 

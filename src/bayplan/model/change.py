@@ -60,7 +60,7 @@ class PodLost:
 class GangSpecSeen:
     """The spec of a gang was added or changed."""
 
-    charter: GangSpec
+    spec: GangSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class QueueLost:
 class NamespaceQueueSeen:
     """A namespace queue was added or changed."""
 
-    entrance: NamespaceQueue
+    queue: NamespaceQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ class NamespaceLost:
 class QueuedGangSeen:
     """A queued gang was added or changed."""
 
-    demand: QueuedGang
+    queued_gang: QueuedGang
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,21 +18,21 @@ class FilterReason(StrEnum):
     TAINT = "taint"
     AFFINITY = "affinity"
     PORT = "port"
-    LACKING = "lacking"  # with the resource
+    INSUFFICIENT = "insufficient"  # with the resource
     UNALIGNED = "unaligned"  # with what could not be aligned
     DISK = "disk"
-    ONE_POD = "one_pod"  # a ReadWriteOncePod claim is in use
+    CLAIM_IN_USE = "claim_in_use"  # a ReadWriteOncePod claim is in use
     ATTACHED = "attached"  # the volume limit of the node is reached
-    VOLUME_ELSEWHERE = "volume_elsewhere"
+    VOLUME_NODE_AFFINITY = "volume_node_affinity"
     NO_VOLUME = "no_volume"
-    NO_STORE_ROOM = "no_store_room"
+    NO_STORAGE_CAPACITY = "no_storage_capacity"
     VOLUME_GONE = "volume_gone"
     VOLUME_ZONE = "volume_zone"
     SPREAD_LABEL = "spread_label"
     SPREAD = "spread"
-    NOT_NEAR = "not_near"
-    NOT_APART = "not_apart"
-    UNWELCOME = "unwelcome"  # anti-affinity of a running pod
+    POD_AFFINITY = "pod_affinity"
+    POD_ANTI_AFFINITY = "pod_anti_affinity"
+    EXISTING_ANTI_AFFINITY = "existing_anti_affinity"  # anti-affinity of a running pod
 
 
 class PodError(StrEnum):
@@ -40,9 +40,9 @@ class PodError(StrEnum):
 
     AFFINITY_CONFLICT = "affinity_conflict"
     CLAIM_MISSING = "claim_missing"  # with the claim
-    CLAIM_AWAITED = "claim_awaited"  # its own claim, not created yet
+    CLAIM_PENDING = "claim_pending"  # its own claim, not created yet
     CLAIM_LOST = "claim_lost"  # with claim and volume
-    CLAIM_LEAVING = "claim_leaving"
+    CLAIM_TERMINATING = "claim_terminating"
     CLAIM_UNBOUND = "claim_unbound"
     CLAIM_FOREIGN = "claim_foreign"  # its own claim was created for another pod
     VOLUME_MISSING = "volume_missing"
@@ -58,7 +58,7 @@ class FilterFailure:
 
     nodes: int
     counts: Mapping[Lack, int] = field(default_factory=dict)
-    bar: PodError | None = None
+    error: PodError | None = None
     about: tuple[str, ...] = ()  # what the pod error is about
     unaligned: Unaligned | None = field(default=None, compare=False)  # the first node that cannot align it
-    curable: int = field(default=0, compare=False)  # nodes that preemption might free
+    preemptible_nodes: int = field(default=0, compare=False)  # nodes that preemption might free

@@ -109,17 +109,17 @@ class GangSpec:
     desired: int = 0  # not tried before this many pods exist; 0: unspecified
     priority: int | None = None  # None: from its pods
     preempts: bool | None = None  # whether it may preempt; None: from its pods
-    leaves_whole: bool = False  # if one pod is preempted, all are
+    disrupt_together: bool = False  # if one pod is preempted, all are
     locality: Locality = field(default_factory=Locality)  # levels here are node labels
     tree: Group | None = None
     topology: str = ""  # whose levels the tree names; empty: the first that has all of them
     queue: str = ""  # the fair-share queue; empty: none
-    lasting: bool = False  # not preemptible once it runs
+    non_preemptible: bool = False  # not preemptible once it runs
     created: float = 0.0
     uid: str = ""
     flaw: str = ""  # an invalid spec: the gang is never placed
     quorum: bool = False  # each group needs only its minimum of members; the others may follow
-    leave_together: Mapping[str, str] = field(default_factory=dict)  # pod set → part preempted with it
+    disrupted_with: Mapping[str, str] = field(default_factory=dict)  # pod set → part preempted with it
     strict: bool = False  # each pod set has its own locality, and the gang is undone below its minimum
     started: bool = False  # it is recorded that the gang had its minimum once
 
@@ -157,7 +157,7 @@ class DisruptionBudget:
     spent: frozenset[str] = frozenset()  # names of pods whose eviction already counts against it
 
 
-def is_whole(member: Group | PodSet, counts: Mapping[str, int]) -> bool:
+def has_minimum(member: Group | PodSet, counts: Mapping[str, int]) -> bool:
     """Whether these pod counts satisfy the minimum of a pod set or group."""
     if isinstance(member, PodSet):
         return counts.get(member.name, 0) >= member.minimum
@@ -166,33 +166,33 @@ def is_whole(member: Group | PodSet, counts: Mapping[str, int]) -> bool:
 
 def members_with_minimum(group: Group, counts: Mapping[str, int]) -> int:
     """How many direct members of a group have their minimum."""
-    return sum(is_whole(member, counts) for member in group.members)
+    return sum(has_minimum(member, counts) for member in group.members)
 
 
-def short_part(member: Group | PodSet, counts: Mapping[str, int]) -> Group | PodSet | None:
+def part_below_minimum(member: Group | PodSet, counts: Mapping[str, int]) -> Group | PodSet | None:
     """The first part below its minimum: a pod set that lacks pods, or a group that lacks members."""
-    if is_whole(member, counts):
+    if has_minimum(member, counts):
         return None
     if isinstance(member, PodSet) or len(member.members) < member.minimum:
         return member
-    return next(part for one in member.members if (part := short_part(one, counts)) is not None)
+    return next(part for one in member.members if (part := part_below_minimum(one, counts)) is not None)
 
 
-def fewest_more(member: Group | PodSet, counts: Mapping[str, int]) -> int | None:
+def pods_to_minimum(member: Group | PodSet, counts: Mapping[str, int]) -> int | None:
     """The smallest number of additional pods to reach the minimum; None if members are missing."""
     if isinstance(member, PodSet):
         return max(member.minimum - counts.get(member.name, 0), 0)
-    each = (fewest_more(one, counts) for one in member.members)
+    each = (pods_to_minimum(one, counts) for one in member.members)
     found = sorted(more for more in each if more is not None)
     return sum(found[: member.minimum]) if len(found) >= member.minimum else None
 
 
-def all_of(group: Group, counts: Mapping[str, int]) -> Group:
+def with_minimum(group: Group, counts: Mapping[str, int]) -> Group:
     """The same tree with these pod counts as minimum, and with all members required."""
 
     def needs(member: Group | PodSet) -> Group | PodSet:
         if isinstance(member, Group):
-            return all_of(member, counts)
+            return with_minimum(member, counts)
         count = counts.get(member.name, 0)
         return replace(member, count=max(member.count, count), minimum=count)
 

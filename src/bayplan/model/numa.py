@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-ZONES_USUAL = 8
+DEFAULT_ZONES_MAX = 8
 """The number of zones a node is assumed to align over, if it does not say."""
 
 ALIGNED = "room in zones"
@@ -37,7 +37,7 @@ class Alignment:
 
     policy: TopologyManagerPolicy = TopologyManagerPolicy.NONE
     scope: TopologyManagerScope = TopologyManagerScope.CONTAINER
-    zones_max: int = ZONES_USUAL
+    zones_max: int = DEFAULT_ZONES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ class NodeZones:
     node: str
     zones: tuple[Zone, ...] = ()  # as listed; numbers are unique and may have gaps
     alignment: Alignment = Alignment()
-    sign: int | None = None  # fingerprint of the pods included; None: unsigned
+    fingerprint: int | None = None  # fingerprint of the pods included; None: unsigned
     exclusive_only: bool = False  # the fingerprint includes only pods with exclusive resources
-    seating: ZoneAssignment | None = None
+    assignment: ZoneAssignment | None = None
 
     def __post_init__(self) -> None:
         assert len({zone.number for zone in self.zones}) == len(self.zones), self
@@ -104,14 +104,14 @@ class ContainerRequest:
 
     name: str
     requests: Amounts
-    role: ContainerType = ContainerType.APP
+    type: ContainerType = ContainerType.APP
 
 
 @dataclass(frozen=True, slots=True)
 class NumaRequest:
     """What a pod asks of NUMA zones. Equal values share one result; containers start in this order."""
 
-    service: QosClass
+    qos: QosClass
     containers: tuple[ContainerRequest, ...]
     overhead: Amounts = ()
 
@@ -167,19 +167,19 @@ class Whose(StrEnum):
 class NumaStalenessPolicy:
     """Configured policy for late reports."""
 
-    caution: OverReserve = OverReserve.NONE
+    over_reserve: OverReserve = OverReserve.NONE
     period: float = 0.0  # seconds between two checks of outdated nodes
-    strangers: Whose = Whose.ALL  # which pods of other schedulers make a report outdated
+    foreign_pods: Whose = Whose.ALL  # which pods of other schedulers make a report outdated
     counted: Whose = Whose.AS_REPORTED  # which pods the fingerprint of a report includes
-    starting: bool = True  # pods count once bound, not only once running
-    heed_settings: bool = True  # a changed topology manager policy applies at once
-    make_room: bool = False  # simulate evictions zone by zone
-    eager: bool = True  # accept an up-to-date report even if no pod was rejected
+    count_starting: bool = True  # pods count once bound, not only once running
+    follow_settings: bool = True  # a changed topology manager policy applies at once
+    simulate_evictions: bool = False  # simulate evictions zone by zone
+    accept_early: bool = True  # accept an up-to-date report even if no pod was rejected
 
     @property
-    def thinks_ahead(self) -> bool:
+    def simulates_evictions(self) -> bool:
         """Whether evictions are simulated: only if it is known which pods a report includes."""
-        return self.make_room and self.caution is OverReserve.RESERVE
+        return self.simulate_evictions and self.over_reserve is OverReserve.RESERVE
 
 
 class AlignmentTarget(StrEnum):

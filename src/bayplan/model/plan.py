@@ -40,9 +40,9 @@ class PreemptPod:
     pod: Pod
     by: Ref
     by_uid: str = ""
-    whole: bool = False  # as part of a gang preemption: not one pod for one pod
+    with_gang: bool = False  # as part of a gang preemption: not one pod for one pod
     undoes: bool = False  # the gang is its own: its partial start is undone
-    to: str = ""  # the pod only moves: this node has capacity for its replacement
+    moves_to: str = ""  # the pod only moves: this node has capacity for its replacement
 
     @property
     def gang(self) -> Ref:
@@ -55,11 +55,11 @@ class ReportUnschedulable:
     """The gang, or some pods of it, are unschedulable."""
 
     gang: Ref
-    why: SchedulingRejection
+    rejection: SchedulingRejection
     pods: tuple[Pod, ...] = ()  # the pods without a node
-    news: bool = True  # the reason changed since the last report
+    changed: bool = True  # the reason changed since the last report
     uid: str = ""  # of the gang
-    keeps: tuple[str, ...] = ()  # nodes that are reserved for it from now on
+    reserved_nodes: tuple[str, ...] = ()  # nodes that are reserved for it from now on
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +74,14 @@ class MarkStarted:
 class Admit:
     """Admit the gang with this quota and placement (only the placement, if it already has quota)."""
 
-    demand: QueuedGang
+    queued_gang: QueuedGang
     admission: Admission
     checks: tuple[str, ...] = ()  # checks that have to pass before it starts
     tried: tuple[PodSetAttempts, ...] = ()
 
     @property
     def gang(self) -> Ref:
-        return self.demand.gang.source
+        return self.queued_gang.gang.source
 
 
 class EvictionReason(StrEnum):
@@ -99,47 +99,47 @@ class EvictionReason(StrEnum):
 class EvictGang:
     """Evict the gang, for another gang or because its nodes failed."""
 
-    demand: QueuedGang
-    why: EvictionReason
+    queued_gang: QueuedGang
+    reason: EvictionReason
     by: QueuedGang | None = None
     path: tuple[str, ...] = ()  # of its queue, from the root of the quota tree
     by_path: tuple[str, ...] = ()
 
     @property
     def gang(self) -> Ref:
-        return self.demand.gang.source
+        return self.queued_gang.gang.source
 
 
 class Requeue(StrEnum):
     """When a gang that was not admitted is tried again."""
 
     AT_ONCE = "at_once"
-    WHEN_IT_MAY_HELP = "when_it_may_help"  # after an event that could change the answer
-    AFTER_A_WHILE = "after_a_while"
+    ON_EVENT = "on_event"  # after an event that could change the answer
+    AFTER_DELAY = "after_delay"
 
 
 @dataclass(frozen=True, slots=True)
 class ReportNotAdmitted:
     """The gang is not admitted now."""
 
-    demand: QueuedGang
-    refusal: AdmissionRejection
-    again: Requeue = Requeue.WHEN_IT_MAY_HELP
+    queued_gang: QueuedGang
+    rejection: AdmissionRejection
+    requeue: Requeue = Requeue.ON_EVENT
     progress: tuple[Mapping[str, int], ...] = ()  # where the search for flavors continues
-    seconds: float = 0.0  # the delay
+    delay: float = 0.0  # the delay
     reserves: tuple[str, Path] | None = None  # a topology and its domain to be reserved for the gang
-    crowded: bool = False  # capacity that other pending gangs wait for may be the only obstacle
-    outrun: bool = False  # gangs admitted in the same cycle took its capacity, and it may preempt them
+    contended: bool = False  # capacity that other pending gangs wait for may be the only obstacle
+    overtaken: bool = False  # gangs admitted in the same cycle took its capacity, and it may preempt them
 
     @property
     def gang(self) -> Ref:
-        return self.demand.gang.source
+        return self.queued_gang.gang.source
 
 
 def reservation_of(action: object) -> tuple[QueuedGang, tuple[str, Path]] | None:
     """The gang that an action reserves a domain for, and the topology and domain."""
     if isinstance(action, ReportNotAdmitted) and action.reserves is not None:
-        return action.demand, action.reserves
+        return action.queued_gang, action.reserves
     return None
 
 
@@ -153,4 +153,4 @@ class Plan:
     """The actions of one decision, in order."""
 
     actions: tuple[Action, ...] = ()
-    left: tuple[Ref, ...] = ()  # gangs that were not decided on for lack of time
+    undecided: tuple[Ref, ...] = ()  # gangs that were not decided on for lack of time

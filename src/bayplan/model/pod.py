@@ -28,35 +28,35 @@ class Pod:
     uid: str
     amounts: Mapping[str, int]
     node: str = ""
-    over: bool = False  # succeeded or failed: it uses no capacity any more
+    finished: bool = False  # succeeded or failed: it uses no capacity any more
     succeeded: bool = False  # finished, and will not be replaced
-    leaving: bool = False  # terminating
+    terminating: bool = False  # terminating
     gang: Ref | None = None  # the gang it belongs to, whatever its scheduler
     pod_set: str = ""
     rank: int = 0
-    wants: PodSpec = EMPTY_SPEC
+    spec: PodSpec = EMPTY_SPEC
     ours: bool = False  # we are its scheduler
     created: float = 0.0
     started: float = 0.0  # when its node started it; 0: not yet
-    told: str = ""  # the message of its PodScheduled condition
-    up: bool = False  # its node has started it at some time
+    message: str = ""  # the message of its PodScheduled condition
+    was_started: bool = False  # its node has started it at some time
     scheduler: str = ""  # the scheduler name, if it is ours
 
     @property
-    def takes_room(self) -> bool:
-        return bool(self.node) and not self.over
+    def uses_capacity(self) -> bool:
+        return bool(self.node) and not self.finished
 
     @property
-    def did_its_part(self) -> bool:
+    def done(self) -> bool:
         """Whether it succeeded on its node: the rest of its gang belongs where it was."""
-        return bool(self.node) and self.succeeded and not self.leaving
+        return bool(self.node) and self.succeeded and not self.terminating
 
     @property
-    def waits(self) -> bool:
+    def pending(self) -> bool:
         """Whether it is ours and pending, gated or not."""
-        return self.ours and not (self.node or self.over or self.leaving)
+        return self.ours and not (self.node or self.finished or self.terminating)
 
     @property
     def gated(self) -> bool:
         """Whether it has scheduling gates."""
-        return bool(self.wants.gates)
+        return bool(self.spec.gates)

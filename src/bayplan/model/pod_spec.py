@@ -58,7 +58,7 @@ class PodAffinityTerm:
     namespaces: tuple[str, ...] = ()
     namespace_selector: Selector = NOTHING
 
-    def means(self, namespace: str, namespace_labels: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    def selects(self, namespace: str, namespace_labels: Mapping[str, str], labels: Mapping[str, str]) -> bool:
         """Whether it selects a pod with these labels in this namespace."""
         if namespace not in self.namespaces and not self.namespace_selector.accepts(namespace_labels):
             return False
@@ -72,20 +72,20 @@ Weighted = tuple[int, PodAffinityTerm]
 class PodAffinity:
     """Pod affinity and anti-affinity, required and preferred."""
 
-    near: tuple[PodAffinityTerm, ...] = ()
-    apart: tuple[PodAffinityTerm, ...] = ()
-    rather_near: tuple[Weighted, ...] = ()
-    rather_apart: tuple[Weighted, ...] = ()
+    required: tuple[PodAffinityTerm, ...] = ()
+    required_anti: tuple[PodAffinityTerm, ...] = ()
+    preferred: tuple[Weighted, ...] = ()
+    preferred_anti: tuple[Weighted, ...] = ()
 
     def terms(self) -> Iterator[PodAffinityTerm]:
         """All terms."""
-        yield from self.near
-        yield from self.apart
-        yield from (term for _, term in self.rather_near)
-        yield from (term for _, term in self.rather_apart)
+        yield from self.required
+        yield from self.required_anti
+        yield from (term for _, term in self.preferred)
+        yield from (term for _, term in self.preferred_anti)
 
     def __bool__(self) -> bool:
-        return bool(self.near or self.apart or self.rather_near or self.rather_apart)
+        return bool(self.required or self.required_anti or self.preferred or self.preferred_anti)
 
 
 NO_POD_AFFINITY = PodAffinity()
@@ -98,10 +98,10 @@ class TopologySpread:
     key: str
     max_skew: int
     selector: Selector
-    must: bool = True  # DoNotSchedule; otherwise ScheduleAnyway
+    required: bool = True  # DoNotSchedule; otherwise ScheduleAnyway
     min_domains: int = 1
-    heed_affinity: bool = True  # count only nodes that the pod's node affinity accepts
-    heed_taints: bool = False  # count only nodes whose taints the pod tolerates
+    honor_affinity: bool = True  # count only nodes that the pod's node affinity accepts
+    honor_taints: bool = False  # count only nodes whose taints the pod tolerates
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +126,20 @@ class ClaimUse:
 class PodSignature:
     """All that decides on which nodes a pod fits, and their scores. Equal signatures share one result.
 
-    `amounts` is the effective request, its own slot included; `weighs` is CPU and memory for scoring, where
-    a container without requests counts with a small default.
+    `amounts` is the effective request, its own slot included; `score_requests` is CPU and memory for
+    scoring, where a container without requests counts with a small default.
     """
 
     namespace: str = ""
     labels: Labels = ()
     amounts: tuple[tuple[str, int], ...] = ()
-    weighs: tuple[int, int] = (0, 0)
+    score_requests: tuple[int, int] = (0, 0)
     rules: NodeRules = ANY_NODE
     node: str = ""  # spec.nodeName: the only node it may use
     ports: tuple[HostPort, ...] = ()
-    neighbours: PodAffinity = NO_POD_AFFINITY
+    affinity: PodAffinity = NO_POD_AFFINITY
     spread: tuple[TopologySpread, ...] = ()
-    company: Selector | None = None  # pods of the same service or owner, for the default spread
+    default_spread: Selector | None = None  # pods of the same service or owner, for the default spread
     images: tuple[str, ...] = ()  # one per container
     claims: tuple[ClaimUse, ...] = ()
     disks: tuple[Disk, ...] = ()
@@ -148,8 +148,8 @@ class PodSignature:
 
     def __post_init__(self) -> None:
         everything = (
-            self.namespace, self.labels, self.amounts, self.weighs, self.rules, self.node, self.ports,
-            self.neighbours, self.spread, self.company, self.images, self.claims, self.disks, self.zones,
+            self.namespace, self.labels, self.amounts, self.score_requests, self.rules, self.node, self.ports,
+            self.affinity, self.spread, self.default_spread, self.images, self.claims, self.disks, self.zones,
         )  # fmt: skip
         object.__setattr__(self, "code", hash(everything))  # deep, and used often: computed once
 
@@ -158,13 +158,13 @@ class PodSignature:
 
     def own_keys(self) -> frozenset[str]:
         """The labels that its own terms read."""
-        selectors = [term.selector for term in self.neighbours.terms()]
+        selectors = [term.selector for term in self.affinity.terms()]
         selectors += [spread.selector for spread in self.spread]
-        if self.company is not None:
-            selectors.append(self.company)
+        if self.default_spread is not None:
+            selectors.append(self.default_spread)
         return frozenset(key for selector in selectors for key in selector.keys)
 
-    def signature(self, keys: Collection[str]) -> PodSignature:
+    def reduced(self, keys: Collection[str]) -> PodSignature:
         """The same without labels that neither its own terms nor `keys` read."""
         telling = self.own_keys() | frozenset(keys)
         labels = tuple(pair for pair in self.labels if pair[0] in telling)
@@ -175,7 +175,7 @@ class PodSignature:
 class PodSpec:
     """A pod's signature, and its priority relative to other pods."""
 
-    shape: PodSignature
+    signature: PodSignature
     priority: int = 0
     preempts: bool = True  # whether it may preempt
     nominated: str = ""  # the nominated node

@@ -81,8 +81,8 @@ class Profile:
     reserve: bool = False  # reserve the domain of the first gang that waits for capacity
     ignore_uncovered: bool = False  # resources that a queue has no quota for are not counted
     gang_nodes: NodeChoice = NodeChoice.PACK
-    displace: bool = True  # gangs of higher priority may preempt
-    fair_means: tuple[PreemptionMeans, ...] = (
+    preemption: bool = True  # gangs of higher priority may preempt
+    preemption_means: tuple[PreemptionMeans, ...] = (
         PreemptionMeans.CONSOLIDATE,
         PreemptionMeans.RECLAIM,
         PreemptionMeans.PREEMPT,

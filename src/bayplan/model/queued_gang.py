@@ -31,7 +31,7 @@ class PodSetAdmission:
     count: int
     flavors: Mapping[str, str] = field(default_factory=dict)
     usage: Mapping[str, int] = field(default_factory=dict)
-    place: Assignment | None = None
+    assignment: Assignment | None = None
     delayed: Delayed | None = None
 
 
@@ -40,16 +40,16 @@ class Admission:
     """The admission of a gang: its queue, and the admission of each pod set."""
 
     queue: str
-    given: tuple[PodSetAdmission, ...]
+    pod_sets: tuple[PodSetAdmission, ...]
 
-    def of(self, pod_set: str) -> PodSetAdmission | None:
+    def pod_set(self, pod_set: str) -> PodSetAdmission | None:
         """The admission of a pod set."""
-        return next((given for given in self.given if given.name == pod_set), None)
+        return next((given for given in self.pod_sets if given.name == pod_set), None)
 
     def usage(self) -> dict[Cell, int]:
         """The quota in use, by flavor and resource."""
         total: dict[Cell, int] = {}
-        for given in self.given:
+        for given in self.pod_sets:
             for resource, flavor in given.flavors.items():
                 cell = (flavor, resource)
                 total[cell] = total.get(cell, 0) + given.usage.get(resource, 0)
@@ -80,7 +80,7 @@ class CheckStatus:
 
     check: str
     state: CheckState
-    tweaks: tuple[PodSetUpdate, ...] = ()
+    updates: tuple[PodSetUpdate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +89,17 @@ class QuotaRequest:
 
     name: str
     count: int
-    each: Mapping[str, int]
+    per_pod: Mapping[str, int]
     topology: bool = False  # requested explicitly, not implied by the queue
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedGang:
-    """A gang in a queue with its admission status. `asks` are in the order of the gang's pod sets."""
+    """A gang in a queue with its admission status. `requests` are in the order of the gang's pod sets."""
 
     gang: Gang
-    asks: tuple[QuotaRequest, ...]
-    entrance: tuple[str, str]  # namespace and name
+    requests: tuple[QuotaRequest, ...]
+    namespace_queue: tuple[str, str]  # namespace and name
     created: float = 0.0
     queued: float = 0.0  # when it was queued: at its creation, or at its last eviction
     active: bool = True
@@ -107,7 +107,7 @@ class QueuedGang:
     reserved: float = 0.0  # since when it has quota
     admitted: bool = False  # all checks are ready and all placements are found
     evicted: bool = False  # being evicted; holds its quota until its pods are gone
-    verdicts: tuple[CheckStatus, ...] = ()
+    check_statuses: tuple[CheckStatus, ...] = ()
     failed_nodes: tuple[str, ...] = ()
     elastic: bool = False  # may be resized while it runs
     replaces: str = ""  # the name of an earlier, admitted version of the same gang
@@ -135,8 +135,8 @@ class QueuedGang:
             return False
         if self.failed_nodes and self.movable:
             return True
-        waiting = any(given.delayed is Delayed.PENDING for given in self.admission.given)
-        return waiting and all(verdict.state is CheckState.READY for verdict in self.verdicts)
+        waiting = any(given.delayed is Delayed.PENDING for given in self.admission.pod_sets)
+        return waiting and all(verdict.state is CheckState.READY for verdict in self.check_statuses)
 
 
 def _counted(name: str) -> str:

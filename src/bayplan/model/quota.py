@@ -55,7 +55,7 @@ class FlavorSearchPolicy(StrEnum):
     """Whether the search for flavors stops at a flavor that needs borrowing or preemption."""
 
     STOP = "stop"
-    GO_ON = "go_on"
+    CONTINUE = "continue"
 
 
 class FlavorPreference(StrEnum):
@@ -70,8 +70,8 @@ class Fungibility:
     """Flavor fungibility: how far to search for a better flavor."""
 
     when_borrowing: FlavorSearchPolicy = FlavorSearchPolicy.STOP
-    when_preempting: FlavorSearchPolicy = FlavorSearchPolicy.GO_ON
-    rather: FlavorPreference = FlavorPreference.BORROW
+    when_preempting: FlavorSearchPolicy = FlavorSearchPolicy.CONTINUE
+    preference: FlavorPreference = FlavorPreference.BORROW
 
 
 class VictimPolicy(StrEnum):
@@ -113,7 +113,7 @@ class Queue:
     checks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # name → flavors, () for all
     namespaces: tuple[Requirement, ...] | None = None  # label requirements; None: no namespace may use it
     stop: StopPolicy = StopPolicy.OPEN
-    leaving: bool = False  # terminating: admitted gangs may finish, no gang is admitted
+    terminating: bool = False  # terminating: admitted gangs may finish, no gang is admitted
     unprotected: bool = False  # without a finalizer yet: gangs stay pending until it has one
 
     @property
@@ -144,7 +144,7 @@ class CheckKind(StrEnum):
 
     OTHER = "other"
     PROVISIONING = "provisioning"  # nodes are provisioned on demand: placement follows afterwards
-    ELSEWHERE = "elsewhere"  # another cluster finds the placement
+    MULTI_CLUSTER = "multi_cluster"  # another cluster finds the placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class Check:
     """An admission check: it has to be ready before an admitted gang may start."""
 
     name: str
-    sort: CheckKind = CheckKind.OTHER
+    kind: CheckKind = CheckKind.OTHER
     active: bool = True
 
 

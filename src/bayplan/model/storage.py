@@ -31,7 +31,7 @@ class VolumeClaim:
     attributes: str = ""
     selected_node: str = ""  # where a volume is being provisioned for it
     lost: bool = False
-    leaving: bool = False
+    terminating: bool = False
     owner: str = ""  # uid of the pod it was created for
 
     @property
@@ -50,7 +50,7 @@ class Volume:
     block: bool = False
     claim: ClaimKey | None = None
     available: bool = True
-    leaving: bool = False
+    terminating: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     affinity: tuple[NodeSelectorTerm, ...] | None = None
     attributes: str = ""
@@ -64,7 +64,9 @@ class StorageClass:
 
     name: str
     provisioner: str = ""
-    waits: bool = False  # wait for first consumer: a volume is bound or provisioned once the pod has a node
+    wait_for_consumer: bool = (
+        False  # wait for first consumer: a volume is bound or provisioned once the pod has a node
+    )
     topologies: tuple[NodeSelectorTerm, ...] = ()
 
 
@@ -95,7 +97,7 @@ class Storage:
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by node, by driver
     attached: Mapping[str, frozenset[Handle]] = field(default_factory=dict)  # by node
     measured: frozenset[str] = frozenset()  # drivers that publish storage capacity
-    rooms: tuple[StorageCapacity, ...] = ()
+    capacities: tuple[StorageCapacity, ...] = ()
 
 
 NO_STORAGE = Storage()

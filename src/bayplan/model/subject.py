@@ -48,7 +48,7 @@ _KEYS: dict[type[Any], tuple[str, Callable[[Any], Hashable]]] = {
     changes.TopologyLost: ("Topology", lambda change: change.name),
     changes.PodSeen: ("Pod", lambda change: change.pod.key),
     changes.PodLost: ("Pod", lambda change: change.key),
-    changes.GangSpecSeen: ("GangSpec", lambda change: change.charter.source),
+    changes.GangSpecSeen: ("GangSpec", lambda change: change.spec.source),
     changes.GangSpecLost: ("GangSpec", lambda change: change.ref),
     changes.BudgetSeen: ("Budget", lambda change: (change.budget.namespace, change.budget.name)),
     changes.BudgetLost: ("Budget", lambda change: (change.namespace, change.name)),
@@ -67,14 +67,14 @@ _KEYS: dict[type[Any], tuple[str, Callable[[Any], Hashable]]] = {
     changes.QueueLost: ("Queue", lambda change: change.name),
     changes.NamespaceQueueSeen: (
         "NamespaceQueue",
-        lambda change: (change.entrance.namespace, change.entrance.name),
+        lambda change: (change.queue.namespace, change.queue.name),
     ),
     changes.NamespaceQueueLost: ("NamespaceQueue", lambda change: (change.namespace, change.name)),
     changes.CheckSeen: ("Check", lambda change: change.check.name),
     changes.CheckLost: ("Check", lambda change: change.name),
     changes.NamespaceSeen: ("Namespace", lambda change: change.name),
     changes.NamespaceLost: ("Namespace", lambda change: change.name),
-    changes.QueuedGangSeen: ("QueuedGang", lambda change: change.demand.gang.source),
+    changes.QueuedGangSeen: ("QueuedGang", lambda change: change.queued_gang.gang.source),
     changes.QueuedGangLost: ("QueuedGang", lambda change: change.ref),
 }
 _LOSSES = frozenset(kind for kind in _KEYS if kind.__name__.endswith("Lost"))

@@ -13,14 +13,14 @@ from bayplan.model.quota import Quota
 class Flaw(StrEnum):
     """Why a queue is inactive."""
 
-    LEAVING = "leaving"  # it is being deleted
+    TERMINATING = "terminating"  # it is being deleted
     STOPPED = "stopped"  # names: of the queue itself
     FLAVOR_MISSING = "flavor_missing"  # names: of missing flavors
     CHECK_MISSING = "check_missing"  # names: of missing checks
     CHECK_INACTIVE = "check_inactive"
-    SEVERAL_ELSEWHERE = "several_elsewhere"  # names: of checks that each dispatch gangs to other clusters
-    ELSEWHERE_PER_FLAVOR = "elsewhere_per_flavor"
-    ELSEWHERE_AND_PROVISIONING = "elsewhere_and_provisioning"
+    SEVERAL_MULTI_CLUSTER = "several_multi_cluster"  # names: of checks of that kind
+    MULTI_CLUSTER_PER_FLAVOR = "multi_cluster_per_flavor"
+    MULTI_CLUSTER_AND_PROVISIONING = "multi_cluster_and_provisioning"
     TOPOLOGY_MISSING = "topology_missing"  # names: of a flavor, and of its missing topology
     CYCLE = "cycle"  # names: of a shared quota node that is its own ancestor
     OTHER = "other"
@@ -39,19 +39,19 @@ class GangCounts:
     """Gangs by state."""
 
     ready: int = 0  # pending, and tried when they are first
-    parked: int = 0  # pending, and not tried until something changes
+    inadmissible: int = 0  # pending, and not tried until something changes
     reserving: int = 0  # have quota
     admitted: int = 0  # have quota, all checks and all placements
     unchecked: int = 0  # have quota and wait for a check
     unplaced: int = 0  # have quota and wait for a placement
-    refused: Mapping[AdmissionReason, int] = field(
+    rejected: Mapping[AdmissionReason, int] = field(
         default_factory=dict
     )  # pending gangs by the reason reported last
 
     @property
     def pending(self) -> int:
         """All pending gangs."""
-        return self.ready + self.parked
+        return self.ready + self.inadmissible
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,11 @@ class CellUse:
     quota: Quota
     reserved: int = 0
     used: int = 0
-    lent: bool = False  # part of a quota tree: usage above its own quota is borrowed
+    can_borrow: bool = False  # part of a quota tree: usage above its own quota is borrowed
 
     def borrowed(self, amount: int) -> int:
         """How much of an amount is borrowed."""
-        return max(0, amount - self.quota.nominal) if self.lent else 0
+        return max(0, amount - self.quota.nominal) if self.can_borrow else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class QueueSummary:
     cells: tuple[CellUse, ...] = ()  # in the order of its flavors, then by resource
     wanted: Mapping[str, int] = field(default_factory=dict)  # by resource: requests of pending gangs
     ready_shapes: int = 0  # number of different shapes of ready gangs
-    parked_shapes: int = 0
+    inadmissible_shapes: int = 0
     faults: tuple[QueueFault, ...] = ()
     path: tuple[str, ...] = ()
     share: float | None = None  # None: fair sharing is off
@@ -149,7 +149,7 @@ class LevelSummary:
     topology: str
     level: str
     domains: int
-    rooms: tuple[LevelCapacity, ...] = ()
+    capacities: tuple[LevelCapacity, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class Summaries:
     """All summaries at one moment."""
 
     queues: Mapping[str, QueueSummary] = field(default_factory=dict)
-    entrances: Mapping[tuple[str, str], NamespaceQueueSummary] = field(default_factory=dict)
+    namespace_queues: Mapping[tuple[str, str], NamespaceQueueSummary] = field(default_factory=dict)
     shared: Mapping[str, SharedSummary] = field(default_factory=dict)
     levels: tuple[LevelSummary, ...] = ()
     flavors_in_use: frozenset[str] = frozenset()  # referenced by a queue

@@ -34,7 +34,7 @@ def test_every_kind_that_we_start_has_a_policy_for_our_account() -> None:
     }
     patched = {
         (right.group, name)
-        for right in ROLES["admission"].everywhere
+        for right in ROLES["admission"].clusterwide
         if "patch" in right.verbs
         for name in right.resources
     }

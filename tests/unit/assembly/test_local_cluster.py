@@ -231,7 +231,7 @@ def test_an_object_that_no_controller_understands_holds_up_no_other(world: World
     world.store.create(JOB_SETS, {**odd, "spec": {"replicatedJobs": "many"}}, "default")
     world.store.create(DEPLOYMENTS, deployment(), "default")
     for _ in range(20):
-        world.home.crew.step(world.home.clock.wall())
+        world.home.controller_manager.step(world.home.clock.wall())
     assert len(world.phases()) == 3
 
 
@@ -284,7 +284,7 @@ def test_a_group_that_fits_in_no_domain_of_the_label_it_names_is_told_so_and_oth
     world.play(2)
     world.store.create(PODS, waiting("other", {"containers": [main]}), "default")
     world.until(lambda: "Running" in world.phases())
-    lines = [line for _, line in world.home.ticker.lines]
+    lines = [line for _, line in world.home.decision_log.lines]
     assert any(line.startswith("PodGroup large is pending: ") and told in line for line in lines), lines
     assert not world.home.containment.last
 

@@ -110,20 +110,20 @@ def test_pods_are_waited_for_by_being_named_in_the_newer_version() -> None:
     requeuing = {"backoffLimitCount": 2, "backoffBaseSeconds": 5, "backoffMaxSeconds": 50}
     waiting = {"timeout": "1h0m30s", "recoveryTimeout": "1.5m", "requeuingStrategy": requeuing}
     settings, unused = read(waitForPodsReady=waiting)
-    assert settings.patience_with_pods == PodsReadyPolicy(3630, 90, 5, 50, 2) and unused == []
+    assert settings.pods_ready_policy == PodsReadyPolicy(3630, 90, 5, 50, 2) and unused == []
     settings, _ = read(waitForPodsReady={})
-    assert settings.patience_with_pods == PodsReadyPolicy(1800, 1800)
+    assert settings.pods_ready_policy == PodsReadyPolicy(1800, 1800)
     settings, _ = read(waitForPodsReady={"timeout": "5m", "recoveryTimeout": "0s"})
-    assert settings.patience_with_pods == PodsReadyPolicy(300, None)
+    assert settings.pods_ready_policy == PodsReadyPolicy(300, None)
     settings, unused = read(waitForPodsReady={}, featureGates={"DisableWaitForPodsReady": True})
-    assert settings.patience_with_pods is None and unused == []
+    assert settings.pods_ready_policy is None and unused == []
 
 
 def test_pods_are_waited_for_if_told_to_in_the_older_version() -> None:
     settings, unused = read(OLDER, waitForPodsReady={"timeout": "5m"})
-    assert settings.patience_with_pods is None and unused == []
+    assert settings.pods_ready_policy is None and unused == []
     settings, unused = read(OLDER, waitForPodsReady={"enable": True})
-    assert settings.patience_with_pods == PodsReadyPolicy(300, 300)
+    assert settings.pods_ready_policy == PodsReadyPolicy(300, 300)
     assert unused == ["waitForPodsReady.blockAdmission"], "which was the default there"
     assert read(OLDER, waitForPodsReady={"enable": True, "blockAdmission": False})[1] == []
 

@@ -25,8 +25,8 @@ def test_zones_are_configured_for_every_scheduler() -> None:
         assert profile.zones.fit is FitRule.PLAIN
         assert profile.zones.weight("example.com/gpu") == 5
         assert profile.zone_hints
-    assert (found.zone_care.caution, found.zone_care.period) == (OverReserve.SKIP, 3.0)
-    assert found.zone_care.strangers is Whose.EXCLUSIVE and found.zone_care.make_room
+    assert (found.numa_staleness.over_reserve, found.numa_staleness.period) == (OverReserve.SKIP, 3.0)
+    assert found.numa_staleness.foreign_pods is Whose.EXCLUSIVE and found.numa_staleness.simulate_evictions
 
 
 def test_words_that_zones_do_not_know() -> None:
@@ -42,6 +42,6 @@ def test_every_choice_about_zones_can_be_made() -> None:
     assert {option.name for option in OPTIONS if option.part == "zones"} == {
         field.name for field in fields(ZoneRules)
     }
-    assert {option.name for option in OPTIONS if option.part == "zone_care"} == {
+    assert {option.name for option in OPTIONS if option.part == "numa_staleness"} == {
         field.name for field in fields(NumaStalenessPolicy)
-    } - {"eager"}
+    } - {"accept_early"}

@@ -15,7 +15,7 @@ from bayplan.cli.config.options import InvalidConfiguration, configure
 from bayplan.configuration.settings import DEFAULTS, EMPTY, OPTIONS, Settings, UngatingSettings, read_settings
 from bayplan.dialects.kai.grouper.defaults import GrouperSettings as Grouping
 from bayplan.dialects.kube.fields.reader import Field
-from bayplan.dialects.kueue.decode.workloads import PLAIN, Transformation, demand
+from bayplan.dialects.kueue.decode.workloads import NO_TRANSFORMATIONS, Transformation, decode_workload
 from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
 from bayplan.dialects.kueue.pods.node_health import HealthRules
 from bayplan.model.profile import FairRule, LeaderRules, NodeChoice, Profile, Remainder, Strategy
@@ -42,7 +42,7 @@ def problems(**sections: Any) -> list[str]:
 
 def test_what_is_not_said_has_its_default() -> None:
     assert read() == Settings() == DEFAULTS
-    assert read(scheduling=None, resources={}).resources is PLAIN
+    assert read(scheduling=None, resources={}).resources is NO_TRANSFORMATIONS
     assert read(scheduling={"reserve": None}) == DEFAULTS, "null is nothing"
 
 
@@ -115,7 +115,7 @@ def test_every_choice_of_a_profile_can_be_made() -> None:
         replace_limit=3,
         ignore_uncovered=True,
         gang_nodes=NodeChoice.SPREAD,
-        displace=False,
+        preemption=False,
         heal_seconds=5,
         keep_after_seconds=0,
     )
@@ -147,14 +147,14 @@ def test_nodes_and_pods_have_their_times() -> None:
     assert read(ungating={"batchSeconds": 0}).ungating == UngatingSettings(0.0)
     flags = ("failWhenNotReady", "failWhenPodsEnd", "failWhenTainted", "replaceTogether")
     assert read(nodes={"notReadySeconds": 5, **dict.fromkeys(flags, False)}).nodes == HealthRules(
-        not_ready_seconds=5, by_time=False, by_pods=False, by_taints=False, together=False
+        not_ready_seconds=5, by_time=False, by_pods=False, by_taints=False, replace_together=False
     )
 
 
 def test_pods_are_waited_for_only_if_asked_to() -> None:
-    assert read().patience_with_pods is None
-    assert read(jobs={"waitForPodsReady": {"timeoutSeconds": 60}}).patience_with_pods is None
-    assert read(jobs={"waitForPodsReady": {"enabled": True}}).patience_with_pods == PodsReadyPolicy()
+    assert read().pods_ready_policy is None
+    assert read(jobs={"waitForPodsReady": {"timeoutSeconds": 60}}).pods_ready_policy is None
+    assert read(jobs={"waitForPodsReady": {"enabled": True}}).pods_ready_policy == PodsReadyPolicy()
     waiting = {
         "enabled": True,
         "timeoutSeconds": 60,
@@ -162,7 +162,7 @@ def test_pods_are_waited_for_only_if_asked_to() -> None:
         "backoff": {"firstSeconds": 0, "limitSeconds": 10},
         "retriesMax": 3,
     }
-    assert read(jobs={"waitForPodsReady": waiting}).patience_with_pods == PodsReadyPolicy(60, 30, 0, 10, 3)
+    assert read(jobs={"waitForPodsReady": waiting}).pods_ready_policy == PodsReadyPolicy(60, 30, 0, 10, 3)
 
 
 def test_resources_count_as_others() -> None:
@@ -176,18 +176,18 @@ def test_resources_count_as_others() -> None:
         Transformation("cpu", {"example.com/credits": Fraction(2, 1000)}),
     )
     assert found.ignored == ("example.com/",)
-    (ask,) = demand(Field(workload("a", 1, 2)), found).asks  # 2 GPUs and 8 CPUs
-    assert ask.each == {"memory": 10 * 2**30, "cpu": 9000, "example.com/credits": 16}
+    (ask,) = decode_workload(Field(workload("a", 1, 2)), found).requests  # 2 GPUs and 8 CPUs
+    assert ask.per_pod == {"memory": 10 * 2**30, "cpu": 9000, "example.com/credits": 16}
 
 
 def test_outputs_are_multiplied_by_another_resource_if_that_is_asked_for() -> None:
     rule = {"input": GPU, "multiplyBy": "cpu", "outputs": {"example.com/credits": 3}}
     found = read(resources={"transformations": [rule]}).resources
-    (both,) = demand(Field(workload("a", 1, 2)), found).asks
-    assert both.each == {"cpu": 8000, GPU: 2, "example.com/credits": 2 * 8 * 3}
+    (both,) = decode_workload(Field(workload("a", 1, 2)), found).requests
+    assert both.per_pod == {"cpu": 8000, GPU: 2, "example.com/credits": 2 * 8 * 3}
     other = read(resources={"transformations": [{**rule, "multiplyBy": "memory"}]}).resources
-    (alone,) = demand(Field(workload("a", 1, 2)), other).asks
-    assert alone.each["example.com/credits"] == 2 * 3
+    (alone,) = decode_workload(Field(workload("a", 1, 2)), other).requests
+    assert alone.per_pod["example.com/credits"] == 2 * 3
 
 
 def test_what_is_excluded_is_not_transformed_and_an_allowance_takes_from_outputs_only() -> None:
@@ -196,11 +196,11 @@ def test_what_is_excluded_is_not_transformed_and_an_allowance_takes_from_outputs
         {"input": "cpu", "outputs": {"example.com/credits": -1, "memory": -1}},
     ]
     found = read(resources={"transformations": rules}).resources
-    (ask,) = demand(Field(workload("a", 1, 2)), found).asks
-    assert ask.each == {"cpu": 8000, GPU: 2, "example.com/credits": 2 * 5 - 8, "memory": 0}
+    (ask,) = decode_workload(Field(workload("a", 1, 2)), found).requests
+    assert ask.per_pod == {"cpu": 8000, GPU: 2, "example.com/credits": 2 * 5 - 8, "memory": 0}
     excluded = read(resources={"transformations": rules, "excludePrefixes": ["nvidia.com/"]}).resources
-    (ask,) = demand(Field(workload("a", 1, 2)), excluded).asks
-    assert ask.each == {"cpu": 8000, "example.com/credits": 0, "memory": 0}
+    (ask,) = decode_workload(Field(workload("a", 1, 2)), excluded).requests
+    assert ask.per_pod == {"cpu": 8000, "example.com/credits": 0, "memory": 0}
 
 
 # ── bad ────────────────────────────────────────────────────────────────────────────────────────────

@@ -56,7 +56,7 @@ def test_rights_are_those_of_the_table() -> None:
     text = section("Roles and rights")
     for role in ALL_ROLES:
         (row,) = [line for line in text.splitlines() if line.startswith(f"| `{role}` |")]
-        for right in (*ROLES[role].everywhere, *ROLES[role].at_home):
+        for right in (*ROLES[role].clusterwide, *ROLES[role].namespaced):
             assert all(verb in row for verb in right.verbs), right
             assert all(name in row for name in right.names), right
     assert f"`{LEASE_NAME}`" in text and f"`{SECRET_NAME}`" in text

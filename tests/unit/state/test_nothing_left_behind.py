@@ -70,7 +70,7 @@ def test_rejections_reported_by_another_controller_are_not_kept() -> None:
         meta = Metadata(name="n1", uid="u", resource_version=str(number))
         list(role.decode(Event(Happened.SEEN, TOPOLOGIES, NodeTopologyWire(meta, ["None"], None, [odd]))))
         assert role.zones.problems
-        list(role.keep(1e9 + number))
+        list(role.reconcile(1e9 + number))
     assert role.zones.problems == []
 
 

@@ -26,7 +26,7 @@ def new_store(
     suffix: Callable[[], str],
     *,
     window: int = WINDOW,
-    gang_api: gangs.GangApi = gangs.ALL_OF_IT,
+    gang_api: gangs.GangApi = gangs.FULL_GANG_API,
 ) -> Store:
     """A store with the objects every cluster starts with, and as much of the gang API as is asked for."""
     return Store(

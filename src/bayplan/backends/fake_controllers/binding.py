@@ -9,7 +9,7 @@ from bayplan.backends.fake_controllers.objects import (
     OVER,
     PODS,
     Object,
-    is_leaving,
+    is_terminating,
     labels_of,
     name_of,
     phase_of,
@@ -67,7 +67,7 @@ class Binder:
 
 def _is_pending(pod: Object) -> bool:
     spec = pod["spec"]
-    held = spec.get("nodeName") or spec.get("schedulingGates") or is_leaving(pod) or phase_of(pod) in OVER
+    held = spec.get("nodeName") or spec.get("schedulingGates") or is_terminating(pod) or phase_of(pod) in OVER
     return not held and spec.get("schedulerName") in SCHEDULERS
 
 

@@ -26,8 +26,8 @@ from bayplan.backends.fake_controllers.objects import (
     STATEFUL_SETS,
     Object,
     delete,
-    is_leaving,
     is_owned_by,
+    is_terminating,
     name_of,
     uid_of,
 )  # fmt: skip
@@ -187,7 +187,7 @@ class FakeControllerManager:
                 del self.due[key]
                 continue
             self._schedule(key, now + RETRY_SECONDS, *planned[1:])
-            if ("nodes", "", pod["spec"]["nodeName"]) in self.objects or is_leaving(pod):
+            if ("nodes", "", pod["spec"]["nodeName"]) in self.objects or is_terminating(pod):
                 yield stage.write(pod, text)
 
     def _owner_key(self, write: Write) -> Key:

@@ -9,14 +9,14 @@ from bayplan.backends.fake_controllers.objects import JOB_SETS, LEADER_WORKER_SE
 from bayplan.dialects.api import Kind
 
 
-def definitions() -> list[Object]:
+def foreign_crds() -> list[Object]:
     """Job kinds with any fields below spec and status, and ProvisioningRequest."""
-    return [of_anything(JOB_SETS), *operated(), provisioning_requests()]
+    return [schemaless_crd(JOB_SETS), *operator_crds(), provisioning_requests()]
 
 
-def operated() -> list[Object]:
+def operator_crds() -> list[Object]:
     """CRDs of the kinds whose operators are simulated on a real control plane, too."""
-    return [of_anything(LEADER_WORKER_SETS), of_anything(MPI_JOBS)]
+    return [schemaless_crd(LEADER_WORKER_SETS), schemaless_crd(MPI_JOBS)]
 
 
 def provisioning_requests() -> Object:
@@ -27,7 +27,7 @@ def provisioning_requests() -> Object:
     return found
 
 
-def of_anything(kind: Kind) -> Object:
+def schemaless_crd(kind: Kind) -> Object:
     """A CRD that accepts any fields below spec and status."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"type": "object", "properties": {"spec": anything, "status": anything}}

@@ -12,13 +12,13 @@ from bayplan.backends.fake_controllers.objects import (
     DEPLOYMENTS,
     REPLICA_SETS,
     Object,
+    annotations_of,
     condition,
     create,
     delete,
-    is_leaving,
+    is_terminating,
     labels_of,
     name_of,
-    notes_of,
     owner_reference,
     patch,
     patch_status,
@@ -34,9 +34,9 @@ HISTORY_DEFAULT = 10
 
 def reconcile_deployment(found: Object, replica_sets: Sequence[Object], now: str) -> Iterator[Write]:
     """The writes that bring the ReplicaSets and the status of a Deployment a step further."""
-    if is_leaving(found):
+    if is_terminating(found):
         return
-    sets = [one for one in replica_sets if not is_leaving(one)]
+    sets = [one for one in replica_sets if not is_terminating(one)]
     wanted = template_hash(found["spec"]["template"])
     new = next((one for one in sets if labels_of(one).get(HASH) == wanted), None)
     old = [one for one in sets if one is not new]
@@ -194,7 +194,7 @@ def _recreates(found: Object) -> bool:
 
 
 def _revision(one: Object) -> int:
-    text = notes_of(one).get(REVISION, "")
+    text = annotations_of(one).get(REVISION, "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
 
 

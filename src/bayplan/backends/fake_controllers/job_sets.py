@@ -13,7 +13,7 @@ from bayplan.backends.fake_controllers.objects import (
     condition,
     create,
     has_condition,
-    is_leaving,
+    is_terminating,
     labels_of,
     name_of,
     owner_reference,
@@ -27,13 +27,13 @@ PREFIX = "jobset.sigs.k8s.io/"
 
 def reconcile_job_set(job_set: Object, jobs: Sequence[Object], now: str) -> Iterator[Write]:
     """The writes that bring a JobSet's jobs and status a step further."""
-    if has_condition(job_set, "Completed", "Failed") or is_leaving(job_set):
+    if has_condition(job_set, "Completed", "Failed") or is_terminating(job_set):
         return
     there = {name_of(job)[1] for job in jobs}
     held = bool(job_set["spec"].get("suspend"))
     yield from _counted(job_set, jobs)
     for job in jobs:
-        if bool(job["spec"].get("suspend")) != held and not is_leaving(job):
+        if bool(job["spec"].get("suspend")) != held and not is_terminating(job):
             yield from [patch(JOBS, job, {"spec": {"suspend": True}})] if held else _resumed(job_set, job)
     if held:
         return

@@ -9,14 +9,14 @@ from bayplan.backends.fake_controllers.objects import (
     JOBS,
     PODS,
     Object,
+    annotations_of,
     condition,
     create,
     delete,
     has_condition,
-    is_leaving,
+    is_terminating,
     labels_of,
     name_of,
-    notes_of,
     patch,
     patch_status,
     phase_of,
@@ -39,9 +39,9 @@ TAKEN_OVER = (
 def reconcile_job(job: Object, pods: Sequence[Object], now: str) -> Iterator[Write]:
     """The writes that bring a job's pods and status a step further."""
     spec = job["spec"]
-    if has_condition(job, "Complete", "Failed") or is_leaving(job):
+    if has_condition(job, "Complete", "Failed") or is_terminating(job):
         return
-    active = [pod for pod in pods if phase_of(pod) in ("Pending", "Running") and not is_leaving(pod)]
+    active = [pod for pod in pods if phase_of(pod) in ("Pending", "Running") and not is_terminating(pod)]
     succeeded, failed = _count(pods, "Succeeded"), _count(pods, "Failed")
     parallelism = 1 if spec.get("parallelism") is None else int(spec["parallelism"])
     completions = spec.get("completions")
@@ -110,7 +110,7 @@ def _pod(job: Object, ending: str) -> Object:
 
 
 def _index(pod: Object) -> int:
-    text = notes_of(pod).get(COMPLETION_INDEX) or labels_of(pod).get(COMPLETION_INDEX) or "-1"
+    text = annotations_of(pod).get(COMPLETION_INDEX) or labels_of(pod).get(COMPLETION_INDEX) or "-1"
     return int(text)
 
 

@@ -9,10 +9,10 @@ from math import isnan
 from bayplan.backends.fake_controllers.objects import (
     PODS,
     Object,
+    annotations_of,
     condition,
     delete,
-    is_leaving,
-    notes_of,
+    is_terminating,
     patch_status,
     phase_of,
 )  # fmt: skip
@@ -44,7 +44,7 @@ def stage_of(pod: Object) -> Stage | None:
 
 def _run_seconds(pod: Object) -> float:
     try:
-        told = float(notes_of(pod).get(RUN_SECONDS, ""))
+        told = float(annotations_of(pod).get(RUN_SECONDS, ""))
     except ValueError:
         return seconds_of(pod)
     return seconds_of(pod) if isnan(told) else max(told, 0.0)
@@ -58,7 +58,7 @@ def _running(pod: Object, now: str) -> Write:
 
 
 def _ended(pod: Object, now: str) -> Write:
-    phase = "Failed" if notes_of(pod).get(EXIT, "0") not in ("", "0") or fails(pod) else "Succeeded"
+    phase = "Failed" if annotations_of(pod).get(EXIT, "0") not in ("", "0") or fails(pod) else "Succeeded"
     ready = [condition("Ready", now, "PodCompleted", status="False")]
     reason, code = ("Error", 1) if phase == "Failed" else ("Completed", 0)
     ended = {"terminated": {"exitCode": code, "reason": reason, "finishedAt": now}}
@@ -88,7 +88,7 @@ def _merged_conditions(pod: Object, fresh: list[Object]) -> list[Object]:
 
 
 STAGES = (
-    Stage("removed", is_leaving, lambda pod: STOP_SECONDS, lambda pod, now: delete(PODS, pod, grace=0)),
+    Stage("removed", is_terminating, lambda pod: STOP_SECONDS, lambda pod, now: delete(PODS, pod, grace=0)),
     Stage("running", lambda pod: phase_of(pod) == "Pending", lambda pod: START_SECONDS, _running),
     Stage("ended", lambda pod: phase_of(pod) == "Running", _run_seconds, _ended),
 )

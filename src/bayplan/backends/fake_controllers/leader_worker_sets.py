@@ -11,7 +11,7 @@ from bayplan.backends.fake_controllers.objects import (
     Object,
     create,
     delete,
-    is_leaving,
+    is_terminating,
     name_of,
     owner_reference,
     patch_status,
@@ -24,7 +24,7 @@ PREFIX = "leaderworkerset.sigs.k8s.io/"
 
 def reconcile_leader_worker_set(found: Object, pods: Sequence[Object], now: str) -> Iterator[Write]:
     """The writes that bring a set's groups and status a step further."""
-    if is_leaving(found):
+    if is_terminating(found):
         return
     replicas, size = int(found["spec"].get("replicas", 1)), _size(found)
     there = {name_of(pod)[1] for pod in pods}
@@ -34,7 +34,7 @@ def reconcile_leader_worker_set(found: Object, pods: Sequence[Object], now: str)
             if name_of(pod)[1] not in there:
                 yield create(PODS, pod)
     for pod in pods:
-        if int(pod["metadata"]["labels"][f"{PREFIX}group-index"]) >= replicas and not is_leaving(pod):
+        if int(pod["metadata"]["labels"][f"{PREFIX}group-index"]) >= replicas and not is_terminating(pod):
             yield delete(PODS, pod)
     ready = sum(phase_of(pod) == "Running" for pod in pods) // size
     if (found.get("status") or {}).get("readyReplicas") != ready:

@@ -7,9 +7,9 @@ from itertools import count
 
 from bayplan.backends.fake_controllers.objects import (
     Object,
+    annotations_of,
     labels_of,
     name_of,
-    notes_of,
     owner_reference,
     suffix,
     uid_of,
@@ -38,7 +38,7 @@ def pod_from_template(owner: Object, kind: Kind, ending: str, labels: Mapping[st
             "name": f"{name}-{ending}",
             "namespace": namespace,
             "labels": {**labels_of(template), **labels},
-            "annotations": dict(notes_of(template)),
+            "annotations": dict(annotations_of(template)),
             "ownerReferences": [owner_reference(owner, kind)],
         },
         "spec": dict(template["spec"]),

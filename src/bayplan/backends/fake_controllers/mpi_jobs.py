@@ -16,7 +16,7 @@ from bayplan.backends.fake_controllers.objects import (
     create,
     delete,
     has_condition,
-    is_leaving,
+    is_terminating,
     name_of,
     owner_reference,
     patch,
@@ -32,7 +32,7 @@ ENDINGS = {"Complete": ("Succeeded", "MPIJobSucceeded"), "Failed": ("Failed", "M
 
 def reconcile_mpi_job(found: Object, children: Sequence[Object], now: str) -> Iterator[Write]:
     """The writes that bring an MPIJob's launcher, workers and status a step further."""
-    if is_leaving(found):
+    if is_terminating(found):
         return
     named = f"{name_of(found)[1]}-launcher"
     launcher = next((child for child in children if name_of(child)[1] == named), None)
@@ -67,7 +67,9 @@ def _started(found: Object, launcher: Object | None, workers: Sequence[Object]) 
 def _cleaned(workers: Sequence[Object], policy: str) -> Iterator[Write]:
     """Delete workers as the clean-pod policy says; they do not end by themselves."""
     for pod in workers:
-        if not is_leaving(pod) and (policy == "All" or (policy == "Running" and phase_of(pod) not in OVER)):
+        if not is_terminating(pod) and (
+            policy == "All" or (policy == "Running" and phase_of(pod) not in OVER)
+        ):
             yield delete(PODS, pod)
 
 
@@ -76,7 +78,7 @@ def _status(
 ) -> Iterator[Write]:
     name = "/".join(name_of(found))
     status = (launcher or {}).get("status") or {}
-    at_work = [pod for pod in workers if phase_of(pod) == "Running" and not is_leaving(pod)]
+    at_work = [pod for pod in workers if phase_of(pod) == "Running" and not is_terminating(pod)]
     counts = {
         "Launcher": {key: int(status.get(told) or 0) for key, told in _LAUNCHER_COUNTS.items()},
         "Worker": {"active": 0 if held else len(at_work)},

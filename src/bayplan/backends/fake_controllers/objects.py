@@ -40,7 +40,7 @@ def labels_of(found: Object) -> dict[str, str]:
     return found.get("metadata", {}).get("labels") or {}
 
 
-def notes_of(found: Object) -> dict[str, str]:
+def annotations_of(found: Object) -> dict[str, str]:
     """Annotations, if any."""
     return found.get("metadata", {}).get("annotations") or {}
 
@@ -50,7 +50,7 @@ def phase_of(pod: Object) -> str:
     return str((pod.get("status") or {}).get("phase") or "Pending")
 
 
-def is_leaving(found: Object) -> bool:
+def is_terminating(found: Object) -> bool:
     """Whether an object is terminating."""
     return bool(found.get("metadata", {}).get("deletionTimestamp"))
 

@@ -14,7 +14,7 @@ from bayplan.backends.fake_controllers.objects import (
     create,
     delete,
     has_condition,
-    is_leaving,
+    is_terminating,
     name_of,
     patch_status,
     phase_of,
@@ -24,10 +24,10 @@ from bayplan.dialects.api import Write
 
 def reconcile_replica_set(found: Object, pods: Sequence[Object], now: str) -> Iterator[Write]:
     """The writes that bring the pods and the status of a ReplicaSet a step further."""
-    if is_leaving(found):
+    if is_terminating(found):
         return
     wanted = replicas_of(found)
-    active = [pod for pod in pods if phase_of(pod) not in OVER and not is_leaving(pod)]
+    active = [pod for pod in pods if phase_of(pod) not in OVER and not is_terminating(pod)]
     yield from _status(found, active)
     for _, ending in zip(range(len(active), wanted), free_endings(found, pods), strict=False):
         yield create(PODS, _pod(found, ending))

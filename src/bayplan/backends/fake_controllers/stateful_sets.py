@@ -13,7 +13,7 @@ from bayplan.backends.fake_controllers.objects import (
     create,
     delete,
     has_condition,
-    is_leaving,
+    is_terminating,
     name_of,
     owner_reference,
     patch_status,
@@ -27,7 +27,7 @@ POD_INDEX = "apps.kubernetes.io/pod-index"
 
 def reconcile_stateful_set(found: Object, pods: Sequence[Object], now: str) -> Iterator[Write]:
     """The writes that bring a set's pods and status a step further."""
-    if is_leaving(found):
+    if is_terminating(found):
         return
     count = int(found["spec"].get("replicas", 1))
     at_once = found["spec"].get("podManagementPolicy") == "Parallel"
@@ -37,12 +37,12 @@ def reconcile_stateful_set(found: Object, pods: Sequence[Object], now: str) -> I
         known = there.pop(name_of(wanted)[1], None)
         if known is None:
             yield create(PODS, wanted)
-        elif phase_of(known) in OVER and not is_leaving(known):
+        elif phase_of(known) in OVER and not is_terminating(known):
             yield delete(PODS, known)
         if not at_once and (known is None or not has_condition(known, "Ready")):
             break
     for pod in pods:
-        if int(pod["metadata"]["labels"][POD_INDEX]) >= count and not is_leaving(pod):
+        if int(pod["metadata"]["labels"][POD_INDEX]) >= count and not is_terminating(pod):
             yield delete(PODS, pod)
     ready = sum(has_condition(pod, "Ready") for pod in pods)
     status = {"replicas": len(pods), "readyReplicas": ready}

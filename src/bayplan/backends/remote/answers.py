@@ -78,7 +78,7 @@ def not_served(kinds: Sequence[Kind], server: str) -> str:
     return f"{server} does not serve {what}; {todo}"
 
 
-def trouble_of(code: int, body: bytes, kind: Kind, access: Access) -> ApiError:
+def api_error_of(code: int, body: bytes, kind: Kind, access: Access) -> ApiError:
     """The error for a failed list or watch."""
     detail = status_of(body).message
     server, what = access.server, _what(kind)
@@ -115,7 +115,7 @@ def outcome_of(
         case 401:
             return WriteOutcome(write, Ended.REFUSED, code, refused_credentials(access))
         case 404 if not status.reason:
-            return WriteOutcome(write, Ended.REFUSED, code, str(trouble_of(code, b"", write.kind, access)))
+            return WriteOutcome(write, Ended.REFUSED, code, str(api_error_of(code, b"", write.kind, access)))
         case 404 | 410:
             return WriteOutcome(write, Ended.GONE, code, detail)
         case 409 | 422 if write.uid and any(words in detail for words in OTHER_OBJECT):

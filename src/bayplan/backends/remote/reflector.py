@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 
 from bayplan.backends.remote.absent import Absent
-from bayplan.backends.remote.answers import status_of, trouble_of
+from bayplan.backends.remote.answers import api_error_of, status_of
 from bayplan.backends.remote.client import ApiResponse, Client
 from bayplan.backends.remote.decoding import (
     INITIAL_EVENTS_END,
@@ -326,7 +326,7 @@ class Reflector:
         await self._emit(events)
 
     def _trouble(self, code: int, body: bytes) -> ApiError:
-        return trouble_of(code, body, self._kind, self._client.access)
+        return api_error_of(code, body, self._kind, self._client.access)
 
     async def _pause(self, why: str = "") -> None:
         """Twice as long after each failure in a row; between half of that and all of it."""

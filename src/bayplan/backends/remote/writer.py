@@ -141,6 +141,6 @@ class Writer:
 
 
 def _key(write: Write) -> Key:
-    if write.line:
-        return "", "", "", write.line
+    if write.order_key:
+        return "", "", "", write.order_key
     return write.kind.group, write.kind.plural, write.namespace, write.name

@@ -21,7 +21,7 @@ from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kube.fields.times import seconds
 from bayplan.dialects.kueue.decode.events import OVER
-from bayplan.dialects.kueue.decode.workloads import demand as read_queued_gang
+from bayplan.dialects.kueue.decode.workloads import decode_workload as read_queued_gang
 from bayplan.dialects.kueue.fields.hints import workload_hints
 from bayplan.dialects.kueue.status.conditions import ADMITTED, FINISHED, condition_of, is_true
 from bayplan.explanation.text import counted
@@ -96,11 +96,15 @@ def _zones(live: Live, facts: GangFacts) -> list[str]:
     admission = facts.queued_gang.admission
     if admission is None and facts.forecast is not None and isinstance(facts.forecast.action, Admit):
         admission = facts.forecast.action.admission
-    places = [pod_set.place for pod_set in admission.given if pod_set.place is not None] if admission else []
+    places = (
+        [pod_set.assignment for pod_set in admission.pod_sets if pod_set.assignment is not None]
+        if admission
+        else []
+    )
     hosts = {share.values[-1] for place in places for share in place.shares}
-    nodes = {live.state.holdings.hosts.get(host, host) for host in hosts}
-    known = live.state.zones.book.heard
-    chosen = sorted(nodes & live.state.holdings.nodes.keys()) or sorted(known)
+    nodes = {live.state.usage.hosts.get(host, host) for host in hosts}
+    known = live.state.numa.cache.reports
+    chosen = sorted(nodes & live.state.usage.nodes.keys()) or sorted(known)
     return drawn_zones(chosen, known, {}) if known else [NO_ZONES]
 
 
@@ -128,10 +132,10 @@ def _head(live: Live, facts: GangFacts) -> list[str]:
     queue = queued_gang.admission.queue if queued_gang.admission is not None else facts.entry.queue
     lines = [f"Workload {named(source)}{owner}: {facts.state}"]
     lines += [f"  {line}" for line in request_lines(live, queued_gang)]
-    lines.append(f"queue: {queue_text(live, *queued_gang.entrance, queue)}")
+    lines.append(f"queue: {queue_text(live, *queued_gang.namespace_queue, queue)}")
     if facts.position is not None:
-        strict = facts.entry.queue in live.state.rules.queues and (
-            live.state.rules.queues[facts.entry.queue].strict
+        strict = facts.entry.queue in live.state.config.queues and (
+            live.state.config.queues[facts.entry.queue].strict
         )
         rule = " (StrictFIFO)" if strict else ""
         pending = age(live.now - queued_gang.queued)
@@ -160,7 +164,7 @@ def _sections(live: Live, facts: GangFacts, cluster: ClusterOutlook, *, full: bo
 
 def _next_admission(live: Live, facts: GangFacts, action: Admit, *, full: bool) -> Sections:
     """A gang that would be admitted in the next cycle."""
-    rules, supplies = live.state.rules.flavors, live.state.holdings.supplies()
+    rules, supplies = live.state.config.flavors, live.state.usage.supplies()
     sections = pending_sections(live, facts.queued_gang, facts.entry.queue, facts.forecast)
     if picture := drawn(facts.queued_gang.gang, action.admission, rules, supplies, full=full):
         sections["where it would be placed"] = picture
@@ -169,7 +173,7 @@ def _next_admission(live: Live, facts: GangFacts, action: Admit, *, full: bool) 
 
 def admitted_first(then: Live, refs: Iterable[Ref], other_than: Ref, queue: str) -> str:
     """The gangs that would be admitted first and use quota of the same cohort, or capacity of nodes."""
-    accounts, holdings = then.state.holdings.books().queues, then.state.holdings.by_gang
+    accounts, holdings = then.state.usage.quota_tree().queues, then.state.usage.by_gang
     root = accounts[queue].root() if queue in accounts else None
     names = [
         named(ref)
@@ -177,7 +181,7 @@ def admitted_first(then: Live, refs: Iterable[Ref], other_than: Ref, queue: str)
         if ref != other_than
         and ref in holdings
         and (
-            holdings[ref].spots
+            holdings[ref].placements
             or (holdings[ref].queue in accounts and accounts[holdings[ref].queue].root() is root)
         )
     ]
@@ -186,7 +190,7 @@ def admitted_first(then: Live, refs: Iterable[Ref], other_than: Ref, queue: str)
 
 
 def _first(live: Live, ref: Ref) -> str:
-    gang = live.state.lines.standings[ref].demand.gang
+    gang = live.state.pending.entries[ref].queued_gang.gang
     pods = counted(sum(pod_set.count for pod_set in gang.root.pod_sets()), "pod")
     return f"{named(ref)}, {pods}, priority {gang.priority}; see: bayplan explain {named(ref)}"
 
@@ -205,7 +209,7 @@ def _placement(live: Live, facts: GangFacts, cluster: ClusterOutlook, *, full: b
     if running := _running(live, queued_gang.gang.source, full=full):
         sections["pods run on"] = running
     picture = drawn(
-        queued_gang.gang, admission, live.state.rules.flavors, live.state.holdings.supplies(), full=full
+        queued_gang.gang, admission, live.state.config.flavors, live.state.usage.supplies(), full=full
     )
     if picture:
         sections["placement"] = picture

@@ -83,8 +83,8 @@ def queues(target: ClusterTarget, all_namespaces: bool, output: str | None) -> N
         if output == JSON:
             more = {"queues": fair_queue_records(fair)} if fair else {}
             say_json({**queue_records(live, namespace), **more})
-        elif live.state.rules.queues or fair:
-            known = bool(live.state.rules.queues)
+        elif live.state.config.queues or fair:
+            known = bool(live.state.config.queues)
             tables = [queue_tables(live, namespace, wide=output == WIDE)] if known else []
             _say_all(*tables, *([fair_queue_table(fair)] if fair else []))
         else:
@@ -102,7 +102,7 @@ def topologies(target: ClusterTarget, all_namespaces: bool, output: str | None) 
     with target.live() as live:
         if output == JSON:
             say_json(topology_records(live))
-        elif live.state.holdings.clusters:
+        elif live.state.usage.topologies:
             say(topology_tables(live, wide=output == WIDE))
         else:
             live.require_queues()

@@ -28,7 +28,7 @@ from bayplan.model.admission_rejection import AdmissionReason
 from bayplan.model.change import QueuedGangSeen
 from bayplan.model.plan import Admit, ReportNotAdmitted
 from bayplan.model.queued_gang import Admission
-from bayplan.state.reports.queries import QueuePosition, turns
+from bayplan.state.reports.queries import QueuePosition, positions
 
 ADMITTED, BAD_INPUT, PENDING = 0, 2, 3
 
@@ -117,16 +117,16 @@ def _planned(
 def _answer(live: Live, one: Submission, *, full: bool) -> tuple[PlanAnswer, Admit | None]:
     """Add the gang to its queue, and simulate admission cycles until it is decided."""
     state, ref = live.state, one.queued_gang.gang.source
-    queue = state.rules.queue_of(one.queued_gang)
+    queue = state.config.queue_of(one.queued_gang)
     state.apply(QueuedGangSeen(one.queued_gang))
-    state.lines.wake(queue)  # one with equal requests may have been rejected
-    position = turns(state).get(ref)
-    supplies = state.holdings.supplies()
+    state.pending.wake(queue)  # one with equal requests may have been rejected
+    position = positions(state).get(ref)
+    supplies = state.usage.supplies()
     with live.progress.stage(f"planning {one.title}"):
         results = forecast(state, live.settings.profile, live.now, until=ref)
     result = results.get(ref)
     sections: Sections = {"requests": request_lines(live, one.queued_gang)}
-    sections["queue"] = [queue_text(live, *one.queued_gang.entrance, queue)]
+    sections["queue"] = [queue_text(live, *one.queued_gang.namespace_queue, queue)]
     if one.notes:
         sections["note"] = list(one.notes)
     record: dict[str, Any] = {
@@ -140,7 +140,7 @@ def _answer(live: Live, one: Submission, *, full: bool) -> tuple[PlanAnswer, Adm
     if result is not None and isinstance(result.action, Admit):
         admission = result.action.admission
         sections["assigned"] = _assigned(admission)
-        picture = drawn(one.queued_gang.gang, admission, state.rules.flavors, supplies, full=full)
+        picture = drawn(one.queued_gang.gang, admission, state.config.flavors, supplies, full=full)
         if picture:
             sections["placement"] = picture
         checks = result.action.checks
@@ -165,9 +165,9 @@ def _why(
     live: Live, queue: str, position: QueuePosition | None, result: ForecastResult | None
 ) -> tuple[str, str]:
     if result is not None and isinstance(result.action, ReportNotAdmitted):
-        rejection = result.action.refusal
-        inactive = inactive_text(live, queue) if rejection.token is AdmissionReason.CLOSED else ""
-        return reason(rejection.token), inactive or few_words(rejection)
+        rejection = result.action.rejection
+        inactive = inactive_text(live, queue) if rejection.reason is AdmissionReason.CLOSED else ""
+        return reason(rejection.reason), inactive or few_words(rejection)
     if position is not None and position.position > 1:
         where = f"{position.position} of {position.of}"
         return reason(AdmissionReason.TO_BE_EVALUATED), f"behind {named(position.first)}, at position {where}"
@@ -177,7 +177,7 @@ def _why(
 def _assigned(admission: Admission) -> list[str]:
     """Pods and flavors of each pod set."""
     lines = []
-    for pod_set in admission.given:
+    for pod_set in admission.pod_sets:
         short = short_resources(pod_set.usage)
         parts = [
             f"{amount_text(name, pod_set.usage[name])} {short[name]} of {pod_set.flavors[name]}"

@@ -12,8 +12,8 @@ from bayplan.cli.config.options import takes_configuration
 from bayplan.cli.config.output import echo
 from bayplan.cli.live.replay import Replaying, ReplayResult, body_of
 from bayplan.configuration.settings import Settings
-from bayplan.dialects.kube.fields.closest_name import several_close
-from bayplan.dialects.kueue.status.rejection_messages import reason, sentence
+from bayplan.dialects.kube.fields.closest_name import closest_names
+from bayplan.dialects.kueue.status.rejection_messages import reason, rejection_message
 from bayplan.explanation.text import counted
 from bayplan.model.change import Change, GangSpecSeen, PodSeen, QueuedGangSeen
 from bayplan.model.gang import GangSpec, Ref
@@ -132,7 +132,7 @@ def _gangs(entry: JournalEntry) -> set[str]:
 
 
 def _unknown(gang: str, known: set[str]) -> str:
-    near = several_close(gang, known)
+    near = closest_names(gang, known)
     hint = (
         f"did you mean {' or '.join(near)}?" if near else f"it is about {counted(len(known), 'other gang')}"
     )
@@ -145,7 +145,7 @@ def _print_plan(plan: Plan, sequence: int, gang: str | None) -> None:
         match action:
             case Bind(ref, _, node):
                 bound.setdefault(ref.name, []).append(node)
-            case ReportUnschedulable(ref, why, news=True) if gang in (None, ref.name):
+            case ReportUnschedulable(ref, why, changed=True) if gang in (None, ref.name):
                 echo(f"{sequence} {ref.name}: {_unschedulable(why)}")
             case PreemptPod(pod, ref) if gang in (None, ref.name):
                 echo(f"{sequence} {ref.name}: preempts pod {pod.key}")
@@ -159,15 +159,15 @@ def _print_plan(plan: Plan, sequence: int, gang: str | None) -> None:
 def _unschedulable(why: SchedulingRejection) -> str:
     if why.misfit is not None:
         return f"unschedulable, {why.misfit.code}, {why.misfit.fit} of {why.misfit.asked} fit"
-    return f"unschedulable, {why.hindrance}, {why.fit} of {why.minimum} fit"
+    return f"unschedulable, {why.reason}, {why.fit} of {why.minimum} fit"
 
 
 def _about(action: Admit | EvictGang | ReportNotAdmitted) -> str:
     match action:
         case Admit(_, admission):
-            pods = sum(pod_set.count for pod_set in admission.given)
+            pods = sum(pod_set.count for pod_set in admission.pod_sets)
             return f"{pods} pods admitted by {admission.queue}"
         case EvictGang(_, why, by):
             return f"evicted ({why})" + (f" for {by.gang.source.name}" if by is not None else "")
         case ReportNotAdmitted(_, rejection):
-            return f"not admitted: {reason(rejection.token)}: {sentence(rejection)}"
+            return f"not admitted: {reason(rejection.reason)}: {rejection_message(rejection)}"

@@ -184,7 +184,7 @@ def roles_of(text: str) -> frozenset[str]:
     return named
 
 
-def roles_to_play(
+def controllers_for(
     names: frozenset[str],
     watch: Watcher | None = None,
     removed: Removed | None = None,
@@ -200,19 +200,19 @@ def roles_to_play(
                 settings.profile,
                 settings.resources,
                 watch,
-                settings.zone_care,
+                settings.numa_staleness,
                 tells="scheduler" not in names,
                 shadow=shadow,
             ),
             ProvisioningController(),
-            JobsController(settings.patience_with_pods, settings.rulebook),
+            JobsController(settings.pods_ready_policy, settings.feature_switches),
             UngatingController(settings.ungating.batch_seconds, removed),
             NodeHealthController(settings.nodes),
         ],
         "grouper": lambda: [grouper or PodGrouperController(settings.profiles, settings.grouper)],
         "scheduler": lambda: [
             SchedulerController(
-                None, settings.profiles, settings.zone_care, awaits_grouper="grouper" in names
+                None, settings.profiles, settings.numa_staleness, awaits_grouper="grouper" in names
             )
         ],
     }
@@ -302,7 +302,7 @@ def _serve_webhooks(
 
     endpoint = WebhookEndpoint(options.namespace, Address.parse(options.webhook_listen), converted())
     live = LiveObjects(backend.request, clock)
-    owner = no_owner if grouper is None else grouper.shelf.owner
+    owner = no_owner if grouper is None else grouper.cache.owner
     look_ups = LookUps(queues.find, owner, queues.levels, live.controller, live.has_class)
     webhooks = Webhooks(backend.request, endpoint, clock, metrics, note, look_ups, contained)
     shutdown.opened("the webhooks", lambda _: webhooks.stop())
@@ -324,7 +324,7 @@ def _loop(
     watch, removed = (
         (admission_metrics.summarised, admission_metrics.gate_removed) if admission_metrics else (None, None)
     )
-    roles = roles_to_play(options.roles, watch, removed, options.settings, grouper, shadow=options.shadow)
+    roles = controllers_for(options.roles, watch, removed, options.settings, grouper, shadow=options.shadow)
     reported: list[bool] = []
 
     def may_write(_: float) -> bool:

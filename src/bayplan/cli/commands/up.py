@@ -87,7 +87,9 @@ def up(
         except ApiError as error:
             raise click.ClickException(str(error)) from None
         try:
-            ready = f"{shape.nodes:,} nodes ready after {clock.wall() - began:.1f} s at {cluster.face.url}"
+            ready = (
+                f"{shape.nodes:,} nodes ready after {clock.wall() - began:.1f} s at {cluster.api_server.url}"
+            )
             console.print(ready, highlight=False)
             console.print(next_commands(path, mix), soft_wrap=True, highlight=False)
             submissions = example_mix(shape) if mix else []
@@ -99,8 +101,8 @@ def up(
             console.print("Stopped.")
         finally:
             _stop(cluster)
-    if cluster.trouble is not None:
-        raise click.ClickException(f"the loop ended: {cluster.trouble!r}. This is a bug; please report it.")
+    if cluster.error is not None:
+        raise click.ClickException(f"the loop ended: {cluster.error!r}. This is a bug; please report it.")
 
 
 @contextmanager
@@ -197,10 +199,10 @@ def _log(
 
 
 def _print_decisions(console: Console, cluster: LocalCluster, shown: int) -> int:
-    lines = list(cluster.ticker.lines)
-    for when, line in lines[len(lines) - (cluster.ticker.decided - shown) :]:
+    lines = list(cluster.decision_log.lines)
+    for when, line in lines[len(lines) - (cluster.decision_log.decided - shown) :]:
         console.print(f"{clock_text(when)}  {line}", soft_wrap=True, highlight=False)
-    return cluster.ticker.decided
+    return cluster.decision_log.decided
 
 
 def _submit(cluster: LocalCluster, mix: list[TimedJob], started: float) -> None:
@@ -210,7 +212,7 @@ def _submit(cluster: LocalCluster, mix: list[TimedJob], started: float) -> None:
 
 def _is_over(cluster: LocalCluster, began: float, seconds: float | None) -> bool:
     ended = seconds is not None and cluster.clock.wall() - began >= seconds
-    return ended or cluster.trouble is not None
+    return ended or cluster.error is not None
 
 
 def _all_settled(cluster: LocalCluster) -> bool:
@@ -219,6 +221,6 @@ def _all_settled(cluster: LocalCluster) -> bool:
     active = [job for job in jobs if not is_finished(job)]
     with cluster.lock:
         state = cluster.scheduler.state
-        unschedulable = {entry.ref.name for entry in state.entries() if state.told(entry.ref) is not None}
-        running = any(pod.takes_room for pod in state.store.pods.values())
+        unschedulable = {entry.ref.name for entry in state.entries() if state.reported(entry.ref) is not None}
+        running = any(pod.uses_capacity for pod in state.store.pods.values())
     return bool(jobs) and not running and all(job["metadata"]["name"] in unschedulable for job in active)

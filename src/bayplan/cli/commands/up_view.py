@@ -43,12 +43,12 @@ def racks(cluster: LocalCluster) -> list[Rack]:
         state = cluster.scheduler.state
         seen: set[str] = set()
         shown: list[Rack] = []
-        for name in sorted(state.store.nodes.clusters, key=lambda name: (name != TOPOLOGY, name)):
+        for name in sorted(state.store.nodes.topologies, key=lambda name: (name != TOPOLOGY, name)):
             if name != FLAT.name:
-                shown += _of_topology(state.store.nodes.clusters[name].snapshot(), seen)
+                shown += _of_topology(state.store.nodes.topologies[name].snapshot(), seen)
         rest = [node for node in state.store.nodes.by_name.values() if node.name not in seen]
         if rest:
-            used = _used(state.store.nodes.clusters[FLAT.name].snapshot())
+            used = _used(state.store.nodes.topologies[FLAT.name].snapshot())
             total = sum(node.allocatable.get(GPU, 0) for node in rest)
             busy = sum(used.get(node.name, 0) for node in rest)
             shown.append(Rack("no topology", counted(len(rest), "node"), busy, total))
@@ -145,7 +145,7 @@ def _gangs(cluster: LocalCluster) -> Table:
 
 def _decisions(cluster: LocalCluster) -> Table:
     table = Table.grid(padding=(0, 2))
-    lines = list(cluster.ticker.lines)[-DECISIONS_SHOWN:]
+    lines = list(cluster.decision_log.lines)[-DECISIONS_SHOWN:]
     for when, line in lines:
         table.add_row(Text(clock_text(when), style="dim"), Text(printable(line)))
     return table if lines else _nothing("none yet")

@@ -11,11 +11,11 @@ import msgspec
 from bayplan.cli.config.read_files import InputDocument, InputProblem
 from bayplan.dialects.jobs.kinds import copies, is_known
 from bayplan.dialects.kube.decode.node_fields import node
-from bayplan.dialects.kube.decode.pod_fields import PodUse, pod_use
+from bayplan.dialects.kube.decode.pod_fields import PodUsage, usage_of
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.job_gang import job_gang
 from bayplan.dialects.kueue.fields.topology_and_flavor import flavor, topology
-from bayplan.dialects.kueue.fields.workload import is_settled, workload_gang
+from bayplan.dialects.kueue.fields.workload import needs_no_placement, workload_gang
 from bayplan.dialects.nrt.topologies import node_zones
 from bayplan.dialects.nrt.wire import GROUP, NodeTopologyWire
 from bayplan.model.gang import Gang
@@ -34,7 +34,7 @@ class Inputs:
     """Everything decoded so far."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
-    uses: list[PodUse] = field(default_factory=list)
+    uses: list[PodUsage] = field(default_factory=list)
     topologies: list[Topology] = field(default_factory=list)
     flavors: list[Flavor] = field(default_factory=list)
     zones: dict[str, NodeZones] = field(default_factory=dict)  # by node
@@ -98,7 +98,7 @@ def _add_node(inputs: Inputs, document: InputDocument) -> None:
 
 
 def _add_pod(inputs: Inputs, document: InputDocument) -> None:
-    use = pod_use(document.body)
+    use = usage_of(document.body)
     if use is not None:
         _reject_huge(document.body.at("spec"), use.amounts)
         inputs.uses.append(use)
@@ -127,7 +127,7 @@ def _add_zones(inputs: Inputs, document: InputDocument) -> None:
 
 
 def _add_workload(inputs: Inputs, document: InputDocument) -> None:
-    if is_settled(document.body):
+    if needs_no_placement(document.body):
         inputs.notes["Workload", "not placed again: admitted or finished already"] += 1
     else:
         _add_gang(inputs, document, workload_gang(document.body))

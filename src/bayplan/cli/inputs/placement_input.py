@@ -116,7 +116,7 @@ def place_all(placement_input: PlacementInput) -> Iterator[PlacementResult]:
             columns = zone_columns(cluster.snapshot().tree.nodes.tolist(), placement_input.zones)
         find = partial(place, profile=placement_input.profile)
         aligned = place_aligned(cluster.snapshot(), gang, columns, placement_input.profile.zones, find)
-        supply, placement = aligned.supply, aligned.placement
+        supply, placement = aligned.snapshot, aligned.placement
         yield PlacementResult(gang, supply, placement, aligned.gang, columns)
         if placement.ok:
             _use_capacity(cluster, gang, placement)

@@ -14,7 +14,7 @@ from bayplan.cli.config.json_values import camel_case
 from bayplan.cli.config.read_files import InputProblem
 from bayplan.cli.inputs.placement_input import PlacementInput, PlacementResult
 from bayplan.dialects.kueue.fields.assignment_encode import encode_domains, encode_slices
-from bayplan.dialects.kueue.status.misfit_messages import sentence
+from bayplan.dialects.kueue.status.misfit_messages import misfit_message
 from bayplan.explanation.misfit import Explanation
 from bayplan.explanation.text import amounts_json, unit
 from bayplan.model.assignment import Misfit
@@ -76,7 +76,7 @@ def _misfit(misfit: Misfit, explanation: Explanation | None) -> dict[str, Any]:
             {"resource": name, "requested": requested, "allocatable": allocatable, "unit": unit(name)}
             for name, requested, allocatable in misfit.oversized.lacks
         ]
-    facts["message"] = sentence(misfit)
+    facts["message"] = misfit_message(misfit)
     if explanation is not None:
         facts["explanation"] = camel_case(explanation)
     return facts

@@ -32,8 +32,8 @@ class ForecastResult:
         """Whether another cycle would decide the same."""
         if not isinstance(self.action, ReportNotAdmitted):
             return True
-        terminating = (AdmissionRemark.LEAVING, AdmissionRemark.SAME_VICTIMS_WILL_FIT)
-        return self.action.again is not Requeue.AT_ONCE or self.action.refusal.remark in terminating
+        terminating = (AdmissionRemark.PREEMPTING, AdmissionRemark.SAME_VICTIMS_WILL_FIT)
+        return self.action.requeue is not Requeue.AT_ONCE or self.action.rejection.remark in terminating
 
 
 def forecast(
@@ -95,4 +95,4 @@ def _with_minimum_one(group: Group) -> Group:
 
 def pods_by_set(admission: Admission) -> Mapping[str, int]:
     """The admitted number of pods by pod set."""
-    return {pod_set.name: pod_set.count for pod_set in admission.given}
+    return {pod_set.name: pod_set.count for pod_set in admission.pod_sets}

@@ -19,7 +19,7 @@ from bayplan.model.pod import Pod
 from bayplan.placement.cluster.oversize import oversized
 from bayplan.runtime.controllers.scheduler.controller import CycleInput, SchedulerController
 from bayplan.state.scheduling.queue import EntryState
-from bayplan.state.scheduling.single_pod import lone_ref
+from bayplan.state.scheduling.single_pod import single_pod_ref
 
 HOSTS_MAX = 16
 NAMES_MAX = 8
@@ -31,10 +31,10 @@ STATES = {EntryState.RUNNING: RUNNING, EntryState.INCOMPLETE: INCOMPLETE}
 def explain_gang(live: Live, scheduled: Scheduled, ref: Ref, *, full: bool, zones: bool) -> Iterator[str]:
     """The explanation of a gang, or of a pod that belongs to no gang, line by line."""
     controller, state = scheduled.controller, scheduled.controller.state
-    spec, place = state.charter_of(ref), state.place_of(ref)
-    bound, pending = state.standing(ref), state.waiting(ref)
+    spec, place = state.spec_of(ref), state.state_of(ref)
+    bound, pending = state.bound(ref), state.pending(ref)
     if not bound and not pending:  # a bound pod without a gang is not in the scheduling queue
-        bound = tuple(pod for key, pod in state.store.pods.items() if lone_ref(key) == ref and pod.node)
+        bound = tuple(pod for key, pod in state.store.pods.items() if single_pod_ref(key) == ref and pod.node)
     yield f"{ref.kind} {ref.namespace}/{shown_name(ref)}: {state_of(controller, ref)}"
     yield from _asked(controller, ref, spec, (*bound, *pending))
     gated = len(state.store.members.get(ref, ())) - len(bound) - len(pending)
@@ -50,7 +50,7 @@ def explain_gang(live: Live, scheduled: Scheduled, ref: Ref, *, full: bool, zone
         yield from _outcome(controller, plan, ref)
         nodes |= {action.node for action in plan.actions if isinstance(action, Bind)}
     if zones:
-        known = state.store.zones.heard
+        known = state.store.numa.reports
         yield from drawn(sorted(nodes) or sorted(known), known, {})
 
 
@@ -71,14 +71,16 @@ def place_lines(live: Live, scheduled: Scheduled, pods: Iterable[Pod], *, full: 
 
 def decide_now(controller: SchedulerController, ref: Ref, now: float) -> Plan:
     """What the scheduler would decide about a gang now."""
-    return controller.decide(CycleInput(controller.name_of(ref), controller.state.look([ref], now)), now)
+    return controller.decide(CycleInput(controller.name_of(ref), controller.state.snapshot([ref], now)), now)
 
 
 def reason_now(controller: SchedulerController, ref: Ref, now: float) -> str:
     """Why a gang would be pending after the next scheduling cycle."""
     actions = decide_now(controller, ref, now).actions
     rejections = [
-        controller.told(ref, action.why) for action in actions if isinstance(action, ReportUnschedulable)
+        controller.message_for(ref, action.rejection)
+        for action in actions
+        if isinstance(action, ReportUnschedulable)
     ]
     fits = any(isinstance(action, Bind) for action in actions)
     return rejections[0] if rejections else FITS_NEXT if fits else NOT_TRIED
@@ -102,7 +104,7 @@ def _asked(
 
 def state_of(controller: SchedulerController, ref: Ref) -> str:
     """The state of a gang, as shown to people."""
-    spec, place = controller.state.charter_of(ref), controller.state.place_of(ref)
+    spec, place = controller.state.spec_of(ref), controller.state.state_of(ref)
     if place is None:
         return RUNNING
     if spec is not None and spec.flaw:
@@ -110,7 +112,7 @@ def state_of(controller: SchedulerController, ref: Ref) -> str:
     if (
         spec is not None
         and place is not EntryState.RUNNING
-        and _has_minimum(spec, controller.state.standing(ref))
+        and _has_minimum(spec, controller.state.bound(ref))
     ):
         return PARTLY_RUNNING
     return STATES.get(place, PENDING)
@@ -126,7 +128,7 @@ def _has_minimum(spec: GangSpec, bound: Sequence[Pod]) -> bool:
 def _sub_groups(spec: GangSpec, pods: tuple[Pod, ...]) -> Iterator[str]:
     """The sub-groups: how many pods each has, how many are bound, and its constraints."""
     if spec.queue:
-        kept = ", not preemptible" if spec.lasting else ""
+        kept = ", not preemptible" if spec.non_preemptible else ""
         yield f"  in queue {spec.queue}{kept}"
     for part in spec.tree.pod_sets() if spec.tree is not None else ():
         mine = [pod for pod in pods if pod.pod_set == part.name]
@@ -148,7 +150,7 @@ def parts_text(pods: tuple[Pod, ...], priority: int | None = None) -> dict[str, 
             for name in sorted(pod.amounts)
             if name != PODS
         ]
-        rank = pod.wants.priority if priority is None else priority
+        rank = pod.spec.priority if priority is None else priority
         text = f"{', '.join(each) or 'no requests'}, priority {rank}"
         counts[text] = counts.get(text, 0) + 1
     return counts
@@ -163,25 +165,25 @@ def _outcome(controller: SchedulerController, plan: Plan, ref: Ref) -> Iterator[
         yield f"now: {counted(len(binds), 'pod')} would start on {_named(nodes)}"
     for action in plan.actions:
         if isinstance(action, ReportUnschedulable):
-            first, *more = controller.told(ref, action.why).splitlines()
+            first, *more = controller.message_for(ref, action.rejection).splitlines()
             yield f"reason: {first}"
             yield from (f"  {line}" for line in more)
             yield from too_large(controller, ref)
-            yield from nearest_lines(action.why.misfit)
+            yield from nearest_lines(action.rejection.misfit)
             known = controller.groups.groups.get(ref)
-            if known is not None and (todo := advice(action.why, known.group)):
+            if known is not None and (todo := advice(action.rejection, known.group)):
                 yield f"what to do: {todo}"
-            if action.why.pod is not None and ref.kind != "Pod":
-                yield f"first pod that does not fit: {action.why.pod.name}"
+            if action.rejection.pod is not None and ref.kind != "Pod":
+                yield f"first pod that does not fit: {action.rejection.pod.name}"
     if victims:
-        names = [f"{pod.key} (priority {pod.wants.priority}, on {pod.node})" for pod in victims]
+        names = [f"{pod.key} (priority {pod.spec.priority}, on {pod.node})" for pod in victims]
         yield f"would preempt: {_named(names)}"
 
 
 def too_large(controller: SchedulerController, ref: Ref) -> list[str]:
     """Pods that request more than any node has: no preemption helps them."""
     nodes = controller.state.store.nodes.by_name.values()
-    shapes = {tuple(sorted(pod.amounts.items())) for pod in controller.state.waiting(ref)}
+    shapes = {tuple(sorted(pod.amounts.items())) for pod in controller.state.pending(ref)}
     sizes = [
         oversized(nodes, "", {name: one for name, one in shape if name != PODS}) for shape in sorted(shapes)
     ]

@@ -21,7 +21,8 @@ from bayplan.model.queued_gang import QueuedGang
 from bayplan.model.summary import Flaw
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.state.admission.queues import QueueEntry, QueueEntryState
-from bayplan.state.reports.queries import QueuePosition, common_domain, turns
+from bayplan.state.reports.queries import QueuePosition, common_domain
+from bayplan.state.reports.queries import positions as positions_in
 
 INACTIVE, PENDING, RESERVED, ADMITTED, EVICTING = (
     "inactive",
@@ -47,13 +48,13 @@ class GangFacts:
 
     @property
     def queued_gang(self) -> QueuedGang:
-        return self.entry.demand
+        return self.entry.queued_gang
 
     @property
     def pods(self) -> int:
         admission = self.queued_gang.admission
         if admission is not None:
-            return sum(pod_set.count for pod_set in admission.given)
+            return sum(pod_set.count for pod_set in admission.pod_sets)
         return sum(pod_set.count for pod_set in self.queued_gang.gang.root.pod_sets())
 
 
@@ -72,22 +73,22 @@ class ClusterOutlook:
 def outlook(live: Live) -> ClusterOutlook:
     """Every unfinished gang: admitted ones first, then by queue and position."""
     state, then = live.state, live.copy()
-    positions, supplies = turns(state), state.holdings.supplies()
+    positions, supplies = positions_in(state), state.usage.supplies()
     with live.progress.stage("simulating the next admissions"):
         results = forecast(then.state, live.settings.profile, live.now)
     shapes = {
         (entry.queue, entry.shape): results[ref]
-        for ref, entry in then.state.lines.standings.items()
+        for ref, entry in then.state.pending.entries.items()
         if ref in results and isinstance(results[ref].action, ReportNotAdmitted)
     }
     gangs = []
-    for ref, entry in state.lines.standings.items():
+    for ref, entry in state.pending.entries.items():
         result, position = results.get(ref), positions.get(ref)
-        if result is None and entry.place is QueueEntryState.WAITING and not _is_strict(live, entry.queue):
+        if result is None and entry.state is QueueEntryState.PENDING and not _is_strict(live, entry.queue):
             result = shapes.get((entry.queue, entry.shape))  # gangs with equal requests get one answer
         token, why = _why(live, entry, position, result)
-        where, owner = where_is(live, entry.demand, supplies), owner_of(live.workloads.get(ref, {}))
-        gangs.append(GangFacts(entry, _state(entry.demand), position, result, token, why, where, owner))
+        where, owner = where_is(live, entry.queued_gang, supplies), owner_of(live.workloads.get(ref, {}))
+        gangs.append(GangFacts(entry, _state(entry.queued_gang), position, result, token, why, where, owner))
     order = (ADMITTED, EVICTING, RESERVED, PENDING, INACTIVE)
     gangs.sort(key=lambda one: (order.index(one.state), one.entry.queue, one.entry.rank))
     return ClusterOutlook(
@@ -96,7 +97,7 @@ def outlook(live: Live) -> ClusterOutlook:
 
 
 def _is_strict(live: Live, queue: str) -> bool:
-    rules = live.state.rules.queues
+    rules = live.state.config.queues
     return queue in rules and rules[queue].strict
 
 
@@ -110,7 +111,7 @@ def _why(
     live: Live, entry: QueueEntry, position: QueuePosition | None, result: ForecastResult | None
 ) -> tuple[str, str]:
     """The reason as tools know it, and as text."""
-    queued_gang = entry.demand
+    queued_gang = entry.queued_gang
     state = _state(queued_gang)
     if state == INACTIVE:
         return "Deactivated", "deactivated: spec.active is false"
@@ -129,21 +130,21 @@ def _why(
     match result.action:
         case Admit():
             return reason(AdmissionReason.TO_BE_EVALUATED), admitted_words(result.action)
-        case ReportNotAdmitted(refusal=rejection):
-            inactive = inactive_text(live, entry.queue) if rejection.token is AdmissionReason.CLOSED else ""
-            return reason(rejection.token), inactive or few_words(rejection)
+        case ReportNotAdmitted(rejection=rejection):
+            inactive = inactive_text(live, entry.queue) if rejection.reason is AdmissionReason.CLOSED else ""
+            return reason(rejection.reason), inactive or few_words(rejection)
         case EvictGang():
             return "NodeFailures", "evicted: no replacement for its failed nodes"
 
 
 def _no_queue(queued_gang: QueuedGang) -> str:
-    namespace, name = queued_gang.entrance
+    namespace, name = queued_gang.namespace_queue
     return f"there is no LocalQueue {name} in {namespace}" if name else "names no queue"
 
 
 def _untried(live: Live, entry: QueueEntry, position: QueuePosition | None) -> tuple[str, str]:
-    if entry.place is QueueEntryState.BACKOFF:
-        until = entry.demand.not_before
+    if entry.state is QueueEntryState.BACKOFF:
+        until = entry.queued_gang.not_before
         if until > LATEST:
             inactive = inactive_text(live, entry.queue)
             return reason(
@@ -154,7 +155,7 @@ def _untried(live: Live, entry: QueueEntry, position: QueuePosition | None) -> t
         return reason(
             AdmissionReason.TO_BE_EVALUATED
         ), f"behind {position.first.namespace}/{position.first.name}"
-    if entry.queue and entry.queue not in live.state.rules.queues:
+    if entry.queue and entry.queue not in live.state.config.queues:
         return reason(AdmissionReason.MISCONFIGURED), f"there is no ClusterQueue {entry.queue}"
     return reason(AdmissionReason.TO_BE_EVALUATED), NOT_TRIED
 
@@ -164,10 +165,10 @@ FLAWS = {
     Flaw.TOPOLOGY_MISSING: "ResourceFlavor {name} names a Topology that does not exist",
     Flaw.CHECK_MISSING: "there is no AdmissionCheck {name}",
     Flaw.CHECK_INACTIVE: "AdmissionCheck {name} is not active",
-    Flaw.LEAVING: "it is being deleted",
-    Flaw.SEVERAL_ELSEWHERE: "more than one of its checks dispatches gangs to other clusters (MultiKueue)",
-    Flaw.ELSEWHERE_PER_FLAVOR: "a MultiKueue check applies to some flavors only",
-    Flaw.ELSEWHERE_AND_PROVISIONING: "MultiKueue and ProvisioningRequest checks cannot be combined",
+    Flaw.TERMINATING: "it is being deleted",
+    Flaw.SEVERAL_MULTI_CLUSTER: "more than one of its checks dispatches gangs to other clusters (MultiKueue)",
+    Flaw.MULTI_CLUSTER_PER_FLAVOR: "a MultiKueue check applies to some flavors only",
+    Flaw.MULTI_CLUSTER_AND_PROVISIONING: "MultiKueue and ProvisioningRequest checks cannot be combined",
     Flaw.OTHER: "something else is wrong with it: {name}",
     Flaw.CYCLE: "cohort {name} is its own ancestor",
     Flaw.STOPPED: "it is stopped (spec.stopPolicy)",
@@ -176,7 +177,7 @@ FLAWS = {
 
 def inactive_text(live: Live, queue: str) -> str:
     """Why a ClusterQueue admits no gang; empty if it is active."""
-    rules = live.state.rules.queues.get(queue)
+    rules = live.state.config.queues.get(queue)
     flaws = list(live.state.flaws(rules)) if rules is not None else []
     reasons = "; ".join(FLAWS[flaw].format(name=name) for flaw, name in flaws)
     return f"ClusterQueue {queue} is not active: {reasons}" if reasons else ""
@@ -200,9 +201,9 @@ def where_is(live: Live, queued_gang: QueuedGang, supplies: dict[str, CapacitySn
 
 
 def _topologies(live: Live, queued_gang: QueuedGang) -> Iterable[str]:
-    pod_sets = queued_gang.admission.given if queued_gang.admission is not None else ()
+    pod_sets = queued_gang.admission.pod_sets if queued_gang.admission is not None else ()
     flavors = dict.fromkeys(name for part in pod_sets for name in part.flavors.values())
-    known = live.state.rules.flavors
+    known = live.state.config.flavors
     return [known[name].topology for name in flavors if name in known and known[name].topology]
 
 

@@ -31,7 +31,7 @@ def _row(live: Live, one: GangFacts, *, wide: bool) -> list[object]:
     queued_gang, source = one.queued_gang, one.queued_gang.gang.source
     position = f"{one.position.position} of {one.position.of}" if one.position is not None else ""
     row: list[object] = [
-        source.namespace, source.name, queued_gang.entrance[1], one.state, position,
+        source.namespace, source.name, queued_gang.namespace_queue[1], one.state, position,
         age(live.now - queued_gang.created), one.pods, queued_gang.gang.priority,
     ]  # fmt: skip
     more = [one.entry.queue, one.owner, ", ".join(flavors(queued_gang)), one.where] if wide else []
@@ -45,7 +45,7 @@ def _record(live: Live, one: GangFacts) -> dict[str, Any]:
         "kind": "Workload",
         "namespace": source.namespace,
         "name": source.name,
-        "queue": queued_gang.entrance[1],
+        "queue": queued_gang.namespace_queue[1],
         "clusterQueue": queued_gang.admission.queue if queued_gang.admission is not None else one.entry.queue,
         "job": one.owner,
         "state": one.state,
@@ -64,5 +64,5 @@ def _record(live: Live, one: GangFacts) -> dict[str, Any]:
 
 def flavors(queued_gang: QueuedGang) -> list[str]:
     """The flavors that were assigned to a gang."""
-    pod_sets = queued_gang.admission.given if queued_gang.admission is not None else ()
+    pod_sets = queued_gang.admission.pod_sets if queued_gang.admission is not None else ()
     return sorted({name for pod_set in pod_sets for name in pod_set.flavors.values()})

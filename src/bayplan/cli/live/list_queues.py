@@ -70,14 +70,14 @@ def _why_inactive(live: Live, one: NamespaceQueueSummary) -> str:
 
 def cohort_path(live: Live, queue: str) -> str:
     """The cohorts above a queue, from the root down."""
-    account = live.state.holdings.books().queues.get(queue)
+    account = live.state.usage.quota_tree().queues.get(queue)
     if account is None:
         return ""
     return "/".join(reversed([above.name for above in account.ancestors()])) or account.node.parent
 
 
 def _local_queues(summary: Summaries, namespace: str) -> list[NamespaceQueueSummary]:
-    return [one for key, one in sorted(summary.entrances.items()) if namespace in ("", key[0])]
+    return [one for key, one in sorted(summary.namespace_queues.items()) if namespace in ("", key[0])]
 
 
 def _rows(live: Live, queue: QueueSummary, *, wide: bool) -> Iterator[list[object]]:
@@ -108,13 +108,13 @@ def _quota(live: Live, queue: QueueSummary, cell: CellUse, *, wide: bool) -> lis
         text(cell.borrowed(used)),
     ]
     if wide:
-        limits = [text(quota.borrowing), text(quota.lending)] if cell.lent else ["", ""]
+        limits = [text(quota.borrowing), text(quota.lending)] if cell.can_borrow else ["", ""]
         row += [*limits, text(_available(live, queue, cell))]
     return row
 
 
 def _available(live: Live, queue: QueueSummary, cell: CellUse) -> int:
-    return live.state.holdings.books().queues[queue.name].available((cell.flavor, cell.resource))
+    return live.state.usage.quota_tree().queues[queue.name].available((cell.flavor, cell.resource))
 
 
 def _share(queue: QueueSummary) -> str:
@@ -132,7 +132,7 @@ def _counted(counts: GangCounts) -> dict[str, int]:
 
 
 def _record(live: Live, queue: QueueSummary) -> dict[str, Any]:
-    rules, share = live.state.rules.queues[queue.name], queue.share or 0.0
+    rules, share = live.state.config.queues[queue.name], queue.share or 0.0
     inactive = inactive_text(live, queue.name)
     return {
         "name": queue.name,

@@ -32,13 +32,13 @@ from bayplan.dialects.kai.api.names import DIALECT as KAI
 from bayplan.dialects.kai.api.names import POD_GROUP
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kube.fields.times import seconds, timestamp
-from bayplan.dialects.kueue.decode.scheduled_jobs import wants_us
+from bayplan.dialects.kueue.decode.scheduled_jobs import names_scheduler
 from bayplan.dialects.kueue.names.annotations import POD_GROUP as QUEUED_GROUP
 from bayplan.dialects.kueue.names.annotations import POD_GROUP_COUNT, WORKLOAD_NAME
 from bayplan.explanation.text import shown_name
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
-from bayplan.state.scheduling.single_pod import lone_ref
+from bayplan.state.scheduling.single_pod import single_pod_ref
 
 HEADS = ("NAMESPACE", "KIND", "NAME", "STATE", "AGE", "PODS", "WITH NODE", "MINIMUM", "PRIORITY", "REASON")
 WIDE = ("WHERE",)
@@ -102,7 +102,7 @@ def _cells(live: Live, row: ScheduledRow, *, wide: bool) -> list[object]:
 def _gangs(live: Live, scheduled: Scheduled) -> Iterator[ScheduledRow]:
     """Gangs of the scheduler; a job whose pods were put into groups is left to those groups."""
     state, queued = scheduled.controller.state, queued_owners(live)
-    known = {entry.ref: None for entry in state.entries()} | dict.fromkeys(state.store.charters)
+    known = {entry.ref: None for entry in state.entries()} | dict.fromkeys(state.store.specs)
     grouped = {ref for ref in known if (ref.dialect, ref.kind) == (KAI, POD_GROUP.kind)}
     for ref in known:
         members = state.store.members.get(ref, ())
@@ -115,19 +115,19 @@ def _gangs(live: Live, scheduled: Scheduled) -> Iterator[ScheduledRow]:
 
 def _stands_for(scheduled: Scheduled, group: Ref, job: Ref) -> bool:
     known = scheduled.controller.groups.groups.get(group)
-    same = known is not None and known.group is not None and known.group.stands_for(job.name)
+    same = known is not None and known.group is not None and known.group.is_for_owner(job.name)
     return same and group.namespace == job.namespace
 
 
 def gang_row(scheduled: Scheduled, ref: Ref, now: float) -> ScheduledRow:
     """The row of one gang."""
     state = scheduled.controller.state
-    spec, bound, pending = state.charter_of(ref), state.standing(ref), state.waiting(ref)
+    spec, bound, pending = state.spec_of(ref), state.bound(ref), state.pending(ref)
     pods = [state.store.pods[key] for key in state.store.members.get(ref, ())]
     created = spec.created if spec is not None and spec.created else _oldest(pods)
     priority = spec.priority if spec is not None else None
     if priority is None:
-        priority = max((pod.wants.priority for pod in pods), default=0)
+        priority = max((pod.spec.priority for pod in pods), default=0)
     nodes = [pod.node for pod in bound if pod.node]
     state_word = state_of(scheduled.controller, ref)
     return ScheduledRow(
@@ -136,7 +136,7 @@ def gang_row(scheduled: Scheduled, ref: Ref, now: float) -> ScheduledRow:
         shown_name(ref),
         state_word,
         created,
-        sum(not (pod.over or pod.leaving) for pod in pods),
+        sum(not (pod.finished or pod.terminating) for pod in pods),
         len(nodes),
         spec.minimum if spec is not None else 0,
         priority,
@@ -147,7 +147,7 @@ def gang_row(scheduled: Scheduled, ref: Ref, now: float) -> ScheduledRow:
 
 def _why(scheduled: Scheduled, ref: Ref, pending: Sequence[Pod], now: float) -> str:
     """The message in the pods' conditions; without one, what would be decided now."""
-    message = next((pod.told for pod in pending if pod.told), "")
+    message = next((pod.message for pod in pending if pod.message), "")
     return " ".join((message or reason_now(scheduled.controller, ref, now)).split())
 
 
@@ -157,7 +157,13 @@ def _lone_pods(live: Live, scheduled: Scheduled) -> Iterator[ScheduledRow]:
     for pod in scheduled.controller.state.store.pods.values():
         wire = scheduled.pods[pod.key]
         is_single = pod.gang is None or (pod.gang.dialect == KAI and pod.gang.kind == "Pod")
-        if not pod.ours or pod.over or not is_single or is_queued(wire) or _has_workload(live, wire.metadata):
+        if (
+            not pod.ours
+            or pod.finished
+            or not is_single
+            or is_queued(wire)
+            or _has_workload(live, wire.metadata)
+        ):
             continue
         owner = scheduled.owner(pod.key)
         kind, name = ("Pod", pod.key.name) if owner is None else (owner.kind, owner.name)
@@ -169,13 +175,13 @@ def _lone_pods(live: Live, scheduled: Scheduled) -> Iterator[ScheduledRow]:
 def pods_row(scheduled: Scheduled, name: Name, pods: Sequence[Pod], now: float) -> ScheduledRow:
     """Pods that belong to no gang, in one row."""
     placed = [pod for pod in pods if pod.node]
-    pending = [pod for pod in pods if pod.waits]
+    pending = [pod for pod in pods if pod.pending]
     word = PENDING if not placed else RUNNING if not pending else PARTLY_RUNNING
     why = ""
     if pending:
-        why = _why(scheduled, pending[0].gang or lone_ref(pending[0].key), pending, now)
+        why = _why(scheduled, pending[0].gang or single_pod_ref(pending[0].key), pending, now)
     nodes = [pod.node for pod in placed]
-    priority = max(pod.wants.priority for pod in pods)
+    priority = max(pod.spec.priority for pod in pods)
     return ScheduledRow(
         *name, word, _oldest(pods), len(pods), len(placed), 0, priority, scheduled.where(nodes), why
     )
@@ -190,7 +196,7 @@ def _idle_jobs(live: Live, scheduled: Scheduled) -> Iterator[ScheduledRow]:
         queue = queue_of(job)
         if queue:
             yield _job_row(job, PENDING, f"names the queue {queue} and {NO_WORKLOAD}")
-        elif is_suspended_job(job) and wants_us(Field(job), live.settings.profiles):
+        elif is_suspended_job(job) and names_scheduler(Field(job), live.settings.profiles):
             yield _job_row(job, SUSPENDED, "spec.suspend is true")
 
 

@@ -35,7 +35,7 @@ def topology_tables(live: Live, *, wide: bool) -> list[str]:
     """One table for each topology, from its widest level down."""
     shape = commonest_shape(live.state)
     lines: list[str] = []
-    for name, supply in sorted(live.state.holdings.supplies().items()):
+    for name, supply in sorted(live.state.usage.supplies().items()):
         lines += [""] if lines else []
         lines += [f"{name}: {_hosts(supply)}"]
         lines += [f"  {line}" for line in _table(live, name, supply, shape, wide=wide)]
@@ -60,7 +60,7 @@ def topology_records(live: Live) -> list[dict[str, Any]]:
                 )
             ],
         }
-        for name, supply in sorted(live.state.holdings.supplies().items())
+        for name, supply in sorted(live.state.usage.supplies().items())
     ]
 
 
@@ -80,7 +80,7 @@ def _table(
     heads = [LEVEL, *([LABEL] if wide else []), DOMAINS, *free, LARGEST, BROKEN]
     rows: list[list[object]] = []
     for level, largest in zip(levels(live.state, topology), largest_by_level(supply, shape), strict=True):
-        rooms = {room.resource: room for room in level.rooms}
+        rooms = {room.resource: room for room in level.capacities}
         amounts = [
             f"{amount_text(r, rooms[r].free)} of {amount_text(r, total(supply, r))}" if r in rooms else ""
             for r in resources
@@ -112,6 +112,6 @@ def _record(supply: CapacitySnapshot, level: LevelSummary, largest: Largest) -> 
                 "largest": room.largest,
                 "fragmentation": round(room.fragmentation, 4),
             }
-            for room in level.rooms
+            for room in level.capacities
         ],
     }

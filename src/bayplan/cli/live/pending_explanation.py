@@ -32,7 +32,7 @@ from bayplan.placement.domains.node_caps import place_aligned
 from bayplan.placement.gang.place import place
 from bayplan.placement.overlay.topology_numa_overlay import TopologyNumaOverlay
 from bayplan.placement.overlay.topology_overlay import TopologyOverlay
-from bayplan.state.reports.queries import Holder, holders, other_pods, users
+from bayplan.state.reports.queries import Holder, holders, other_pods, usage_by_gang
 
 HOLDERS_MAX = 8
 NO_TOPOLOGY = Topology("none", (HOSTNAME,))
@@ -54,7 +54,7 @@ class PlacementMiss:
 
 def request_lines(live: Live, queued_gang: QueuedGang) -> list[str]:
     """What the gang requests, one line for each pod set."""
-    known = [supply.tree.topology for supply in live.state.holdings.supplies().values()]
+    known = [supply.tree.topology for supply in live.state.usage.supplies().values()]
     named = set(named_levels(queued_gang.gang))
     fitting = (topology for topology in known if named <= set(topology.levels))
     topology = next(fitting, known[0] if known else NO_TOPOLOGY)
@@ -68,11 +68,13 @@ def pending_sections(
 ) -> Sections:
     """All sections about a rejected gang; of a gang not evaluated yet, only the quota of its queue."""
     sections: Sections = {}
-    rules = live.state.rules.queues.get(queue)
+    rules = live.state.config.queues.get(queue)
     if rules is None:
         return sections
     rejection = (
-        result.action.refusal if result is not None and isinstance(result.action, ReportNotAdmitted) else None
+        result.action.rejection
+        if result is not None and isinstance(result.action, ReportNotAdmitted)
+        else None
     )
     if rejection is not None:
         sections |= _tried(rejection)
@@ -96,8 +98,8 @@ def pending_sections(
 
 def quota_lines(live: Live, queued_gang: QueuedGang, queue: str) -> list[str]:
     """What the gang requests and what its queue has, for each flavor that has quota for it."""
-    account = live.state.holdings.books().queues.get(queue)
-    rules = live.state.rules.queues.get(queue)
+    account = live.state.usage.quota_tree().queues.get(queue)
+    rules = live.state.config.queues.get(queue)
     if account is None or rules is None:
         return []
     asked = _asked(queued_gang)
@@ -117,8 +119,8 @@ def quota_lines(live: Live, queued_gang: QueuedGang, queue: str) -> list[str]:
 def _asked(queued_gang: QueuedGang) -> dict[str, int]:
     """The sum over all pods, by resource."""
     asked: dict[str, int] = {}
-    for ask in queued_gang.asks:
-        for resource, each in ask.each.items():
+    for ask in queued_gang.requests:
+        for resource, each in ask.per_pod.items():
             asked[resource] = asked.get(resource, 0) + each * ask.count
     return asked
 
@@ -134,15 +136,15 @@ def _tried(rejection: AdmissionRejection) -> Sections:
 def _miss(live: Live, queued_gang: QueuedGang, rejection: AdmissionRejection) -> PlacementMiss | None:
     """Why the gang does not fit. Without quota only an empty cluster was tried: then that is explained."""
     first = first_misfit(rejection)
-    if first is None and (rejection.token is not AdmissionReason.NO_PLACE or not rejection.tried):
+    if first is None and (rejection.reason is not AdmissionReason.NO_PLACE or not rejection.tried):
         return None
     part, misfit = first or (rejection.tried[0], None)
-    flavor, rules = _flavor(live, part, misfit), live.state.rules.flavors
+    flavor, rules = _flavor(live, part, misfit), live.state.config.flavors
     if not flavor:
         return None
-    profile, supplies, empty = live.settings.profile, live.state.holdings.supplies(), first is None
+    profile, supplies, empty = live.settings.profile, live.state.usage.supplies(), first is None
     overlay = TopologyOverlay(
-        supplies, rules, zones=TopologyNumaOverlay(live.state.zones.stocks(supplies), profile.zones)
+        supplies, rules, zones=TopologyNumaOverlay(live.state.numa.stocks(supplies), profile.zones)
     )
     supply, columns = overlay.supply(flavor, empty=empty), overlay.columns(flavor, empty=empty)
     gang = tolerating(queued_gang.gang, rules[flavor].tolerations)
@@ -150,13 +152,13 @@ def _miss(live: Live, queued_gang: QueuedGang, rejection: AdmissionRejection) ->
     misfit = misfit or asked.placement.misfit
     if misfit is None:
         return None
-    explanation = explain(asked.gang, misfit, asked.supply, profile, {})
-    return PlacementMiss(asked.gang, misfit, asked.supply, explanation, empty)
+    explanation = explain(asked.gang, misfit, asked.snapshot, profile, {})
+    return PlacementMiss(asked.gang, misfit, asked.snapshot, explanation, empty)
 
 
 def _flavor(live: Live, part: PodSetAttempts, misfit: Misfit | None) -> str:
     """The flavor whose topology was searched."""
-    known, topologies = live.state.rules.flavors, live.state.holdings.clusters
+    known, topologies = live.state.config.flavors, live.state.usage.topologies
     wanted = {misfit.topology} if misfit is not None else set(topologies)
     tried = [attempt.flavor for attempt in part.attempts] or list(known)
     return next((name for name in tried if name in known and known[name].topology in wanted), "")
@@ -165,7 +167,7 @@ def _flavor(live: Live, part: PodSetAttempts, misfit: Misfit | None) -> str:
 def _users(live: Live, queue: str, rejection: AdmissionRejection) -> Iterator[str]:
     """The gangs that use the quota that is insufficient."""
     for obstacle in lacks_quota(rejection):
-        usages = users(live.state, queue, (obstacle.flavor, obstacle.resource))
+        usages = usage_by_gang(live.state, queue, (obstacle.flavor, obstacle.resource))
         for ref, other, used in usages[:HOLDERS_MAX]:
             where = "" if other == queue else f" of {other}"
             yield f"{ref.namespace}/{ref.name}{where}: {amount(obstacle.resource, used)} of {obstacle.flavor}"
@@ -219,9 +221,9 @@ def _changes(
 
 
 def _quota_change(live: Live, obstacle: Obstacle, queue: str) -> str:
-    account = live.state.holdings.books().queues.get(queue)
+    account = live.state.usage.quota_tree().queues.get(queue)
     owners = f"{queue} or its cohort" if account is not None and account.parent is not None else queue
-    match obstacle.what:
+    match obstacle.kind:
         case ObstacleKind.SHORT:
             more = amount(obstacle.resource, obstacle.amounts[0])
             return f"free or add {more} of quota for {obstacle.flavor} in {owners}"
@@ -237,7 +239,7 @@ def _quota_change(live: Live, obstacle: Obstacle, queue: str) -> str:
 
 
 def _policy(live: Live, queued_gang: QueuedGang, queue: Queue, rejection: AdmissionRejection) -> str:
-    rules, account = queue.preemption, live.state.holdings.books().queues[queue.name]
+    rules, account = queue.preemption, live.state.usage.quota_tree().queues[queue.name]
     if rules.within is VictimPolicy.NEVER and rules.reclaim is VictimPolicy.NEVER:
         return f"preemption is disabled in {queue.name}"
     if not rules.while_borrowing:

@@ -53,8 +53,8 @@ class Replaying:
 
     def __init__(self, settings: Settings) -> None:
         controllers: tuple[Controller, ...] = (
-            SchedulerController(profiles=settings.profiles, zone_care=settings.zone_care),
-            AdmissionController(settings.profile, zone_care=settings.zone_care),
+            SchedulerController(profiles=settings.profiles, numa_policy=settings.numa_staleness),
+            AdmissionController(settings.profile, numa_policy=settings.numa_staleness),
             ProvisioningController(),
             UngatingController(),
             JobsController(),
@@ -89,7 +89,7 @@ class Replaying:
     def decide(self, entry: JournalEntry) -> tuple[Plan, list[Failure]]:
         """The plan decided at the time of an entry, and the failures."""
         controller = self.controller_of(entry)
-        view = controller.look(entry.now)
+        view = controller.snapshot(entry.now)
         return (Plan(), []) if view is None else self._decide(controller, view, entry.now)
 
     def _decide(self, controller: Controller, view: Any, now: float) -> tuple[Plan, list[Failure]]:
@@ -99,16 +99,16 @@ class Replaying:
 
     def _change(self, controller: Controller, change: Change) -> None:
         try:
-            controller.fold([change])
+            controller.apply([change])
         except Exception:  # as when it was recorded: later entries rebuild the state
             self.result.not_applied += 1
 
     def _compare(self, controller: Controller, recorded: Plan, now: float) -> None:
-        view = controller.look(now)
+        view = controller.snapshot(now)
         again = Plan() if view is None else self._decide(controller, view, now)[0]
         if again == recorded:
             return
-        if recorded.left or any(_reason(action) in _OUT_OF_TIME for action in recorded.actions):
+        if recorded.undecided or any(_reason(action) in _OUT_OF_TIME for action in recorded.actions):
             self.result.cut_short += 1
             return
         failed = {action.gang for action in recorded.actions if _reason(action) in _INTERNAL}
@@ -121,8 +121,8 @@ class Replaying:
         self, controller: Controller, view: Any, recorded: Plan, failed: set[Ref], now: float
     ) -> bool:
         """Whether the plan is the same without the gangs that failed then and do not fail now."""
-        gangs = [gang for gang in controller.asking(view) if gang not in failed]
-        plan, _ = self._decide(controller, controller.only(view, gangs), now)
+        gangs = [gang for gang in controller.candidates(view) if gang not in failed]
+        plan, _ = self._decide(controller, controller.restricted_to(view, gangs), now)
         actions = tuple(action for action in recorded.actions if action.gang not in failed)
         return plan == replace(recorded, actions=actions)
 
@@ -139,7 +139,7 @@ def body_of(entry: JournalEntry, shape: Any) -> Any:
 def _reason(action: Action) -> RejectionReason | AdmissionReason | None:
     match action:
         case ReportUnschedulable():
-            return action.why.hindrance
+            return action.rejection.reason
         case ReportNotAdmitted():
-            return action.refusal.token
+            return action.rejection.reason
     return None

@@ -18,19 +18,19 @@ from bayplan.explanation.text import counted, shown_name
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.state.scheduling.queue import EntryState
-from bayplan.state.scheduling.single_pod import lone_ref
+from bayplan.state.scheduling.single_pod import single_pod_ref
 
 FINISHED, FAILED = "finished", "failed"
 STATE_TEXTS = {
     EntryState.INCOMPLETE: "creating pods",
     EntryState.READY: "next",
     EntryState.BACKOFF: "backing off",
-    EntryState.PARKED: "unschedulable",
-    EntryState.MAKING_ROOM: "waiting for victims to terminate",
-    EntryState.COMMITTED: "binding",
+    EntryState.UNSCHEDULABLE: "unschedulable",
+    EntryState.PREEMPTING: "waiting for victims to terminate",
+    EntryState.BINDING: "binding",
     EntryState.RUNNING: "running",
 }
-_UNSCHEDULABLE = (EntryState.PARKED, EntryState.MAKING_ROOM)
+_UNSCHEDULABLE = (EntryState.UNSCHEDULABLE, EntryState.PREEMPTING)
 Owner = tuple[str, str, str]  # kind, namespace, name
 
 
@@ -67,7 +67,7 @@ def rows(cluster: LocalCluster) -> list[ViewRow]:
         state = cluster.scheduler.state
         groups: dict[Owner, _Group] = {}
         for entry in state.entries():  # includes gangs that have no pods yet
-            if not entry.lone:
+            if not entry.single:
                 owner = entry.ref.kind, entry.ref.namespace, entry.ref.name
                 groups.setdefault(owner, _Group()).gang = entry.ref
         for key, pod in state.store.pods.items():
@@ -85,20 +85,24 @@ def rows(cluster: LocalCluster) -> list[ViewRow]:
 
 def _row(cluster: LocalCluster, owner: Owner, group: _Group) -> ViewRow:
     state, pods = cluster.scheduler.state, group.pods
-    refs = [group.gang] if group.gang is not None else [lone_ref(pod.key) for pod in pods if not pod.over]
+    refs = (
+        [group.gang]
+        if group.gang is not None
+        else [single_pod_ref(pod.key) for pod in pods if not pod.finished]
+    )
     entries = [entry for ref in refs if (entry := state.gangs.queue.entries.get(ref)) is not None]
-    entry = next((one for one in entries if one.place is not EntryState.RUNNING), None)
-    rejection = state.told(entry.ref) if entry is not None and entry.place in _UNSCHEDULABLE else None
+    entry = next((one for one in entries if one.state is not EntryState.RUNNING), None)
+    rejection = state.reported(entry.ref) if entry is not None and entry.state in _UNSCHEDULABLE else None
     since = entry.since if entry is not None else min((pod.created for pod in pods), default=0.0)
-    text, finished = _state(pods, entry.place if entry is not None else None)
+    text, finished = _state(pods, entry.state if entry is not None else None)
     return ViewRow(
         owner[0],
         shown_name(group.gang) if group.gang is not None else owner[2],
         len(pods),
         text,
-        cluster.words(rejection, entry.ref) if rejection and entry and not finished else "",
+        cluster.reason_text(rejection, entry.ref) if rejection and entry and not finished else "",
         finished,
-        max((pod.wants.priority for pod in pods), default=entry.priority if entry is not None else 0),
+        max((pod.spec.priority for pod in pods), default=entry.priority if entry is not None else 0),
         since,
     )
 
@@ -106,10 +110,10 @@ def _row(cluster: LocalCluster, owner: Owner, group: _Group) -> ViewRow:
 def _state(pods: Iterable[Pod], place: EntryState | None) -> tuple[str, bool]:
     """The state of a group as text, and whether it is finished."""
     pods = list(pods)
-    live = [pod for pod in pods if not pod.over]
+    live = [pod for pod in pods if not pod.finished]
     if pods and not live:
         return (FINISHED if all(pod.succeeded for pod in pods) else FAILED), True
-    if pods and all(pod.leaving for pod in live):
+    if pods and all(pod.terminating for pod in live):
         return "terminating", False
     placed = sum(bool(pod.node) for pod in live)
     if place is None or place is EntryState.RUNNING or placed == len(live) > 0:

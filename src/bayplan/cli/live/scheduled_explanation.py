@@ -26,15 +26,15 @@ from bayplan.cli.live.scheduled_state import (
 from bayplan.cli.live.state import Live, Object
 from bayplan.dialects.kai.api.hints import advise as of_group_keys
 from bayplan.dialects.kai.api.names import DIALECT as KAI
-from bayplan.dialects.kube.fields.closest_name import several_close
+from bayplan.dialects.kube.fields.closest_name import closest_names
 from bayplan.dialects.kube.fields.times import seconds
 from bayplan.dialects.kube.gang.objects import DIALECT as GANG_API
 from bayplan.dialects.kueue.decode.scheduled_jobs import membership
-from bayplan.dialects.kueue.fields.hints import advise
+from bayplan.dialects.kueue.fields.hints import object_hints
 from bayplan.explanation.text import counted, shown_name
 from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.pod import Pod, PodKey
-from bayplan.state.scheduling.single_pod import lone_ref
+from bayplan.state.scheduling.single_pod import single_pod_ref
 
 GANGS_MAX = 5
 
@@ -67,7 +67,7 @@ def explain_scheduled(
 def _gangs_and_jobs(scheduled: Scheduled, query: GangQuery) -> list[FoundObject]:
     """Gangs and jobs of that name; a job whose pods were put into groups is explained by those groups."""
     state = scheduled.controller.state
-    known = {entry.ref: None for entry in state.entries()} | dict.fromkeys(state.store.charters)
+    known = {entry.ref: None for entry in state.entries()} | dict.fromkeys(state.store.specs)
     here = [ref for ref in known if ref.namespace == query.namespace and query.accepts(ref.kind)]
     by_kind: dict[str, list[Ref]] = {}
     for ref in here:
@@ -94,7 +94,7 @@ def _gangs_and_jobs(scheduled: Scheduled, query: GangQuery) -> list[FoundObject]
 def _is_group_of(scheduled: Scheduled, ref: Ref, job: str) -> bool:
     """Whether a pod group was created for a job of that name."""
     known = scheduled.controller.groups.groups.get(ref) if ref.dialect == KAI else None
-    return known is not None and known.group is not None and known.group.stands_for(job)
+    return known is not None and known.group is not None and known.group.is_for_owner(job)
 
 
 def _pods_of_owner(scheduled: Scheduled, query: GangQuery) -> list[FoundObject]:
@@ -117,7 +117,7 @@ def _parts(scheduled: Scheduled, query: GangQuery) -> list[FoundObject]:
     state = scheduled.controller.state
     gangs = [
         ref
-        for ref, spec in state.store.charters.items()
+        for ref, spec in state.store.specs.items()
         if ref.namespace == query.namespace and _has_sub_group(spec, query.name)
     ]
     if gangs and query.kind != POD:
@@ -127,8 +127,8 @@ def _parts(scheduled: Scheduled, query: GangQuery) -> list[FoundObject]:
         return []
     if pod.gang is not None:
         return [FoundObject(POD, query.name, gangs=(pod.gang,))]
-    if pod.ours and not pod.over:
-        return [FoundObject(POD, query.name, gangs=(lone_ref(pod.key),))]
+    if pod.ours and not pod.finished:
+        return [FoundObject(POD, query.name, gangs=(single_pod_ref(pod.key),))]
     return [FoundObject(POD, query.name, pods=(pod.key,))]
 
 
@@ -144,7 +144,7 @@ def _not_found(live: Live, scheduled: Scheduled, query: GangQuery) -> str:
     text = f"there is no {what} {query}"
     names = list(_names(live, scheduled))
     elsewhere = sorted({namespace for namespace, name in names if name == query.name})
-    near = several_close(query.name, (name for namespace, name in names if namespace == query.namespace))
+    near = closest_names(query.name, (name for namespace, name in names if namespace == query.namespace))
     if elsewhere:
         text += f"; there is one in namespace {', '.join(elsewhere[:3])}"
     elif near:
@@ -158,7 +158,7 @@ def _names(live: Live, scheduled: Scheduled) -> Iterable[tuple[str, str]]:
     for ref, one in live.workloads.items():
         yield ref.namespace, ref.name
         yield ref.namespace, owner_of(one).partition("/")[2]
-    for ref in (*scheduled.jobs, *scheduled.controller.state.store.charters):
+    for ref in (*scheduled.jobs, *scheduled.controller.state.store.specs):
         yield ref.namespace, ref.name.partition("/")[0]
     for key in scheduled.pods:
         yield key.namespace, key.name
@@ -170,7 +170,7 @@ def _hints(live: Live, scheduled: Scheduled, found: FoundObject) -> Iterator[str
         job = scheduled.jobs.get(ref) or found.job
         if job is not None:
             levels = {level for levels in scheduled.levels().values() for level in levels}
-            yield from (f"note: {hint}" for hint in (*advise(job, levels), *of_group_keys(job)))
+            yield from (f"note: {hint}" for hint in (*object_hints(job, levels), *of_group_keys(job)))
             return
 
 
@@ -222,7 +222,7 @@ def _pods(
 ) -> Iterator[str]:
     """Pods that belong to no gang, or that another scheduler places."""
     placed = sum(bool(pod.node) for pod in pods)
-    ours, ended = [pod for pod in pods if pod.ours], all(pod.over for pod in pods)
+    ours, ended = [pod for pod in pods if pod.ours], all(pod.finished for pod in pods)
     state = "finished" if ended else RUNNING if placed == len(pods) else "pending"
     yield f"{found.kind} {pods[0].key.namespace}/{found.name}: {state}"
     yield f"  {counted(placed, 'pod')} with a node, {len(pods) - placed} without; each is scheduled alone"
@@ -231,9 +231,9 @@ def _pods(
         yield f"not scheduled by Bayplan: its pods name the scheduler {', '.join(named)}"
         if not ended:
             yield _adopt(live)
-    pending = [pod for pod in ours if pod.waits]
+    pending = [pod for pod in ours if pod.pending]
     for pod in pending[:1]:
-        yield f"reason: {reason_now(scheduled.controller, pod.gang or lone_ref(pod.key), live.now)}"
+        yield f"reason: {reason_now(scheduled.controller, pod.gang or single_pod_ref(pod.key), live.now)}"
     yield from place_lines(live, scheduled, pods, full=full)
 
 

@@ -43,7 +43,7 @@ def plan_scheduled(live: Live, scheduled: Scheduled, one: ScheduledSubmission) -
     """Decide on a submission and assume the decision: later submissions get the remaining capacity."""
     result, controller = ScheduledPlan(), scheduled.controller
     for ref in one.refs:
-        pending, spec = controller.state.waiting(ref), controller.state.charter_of(ref)
+        pending, spec = controller.state.pending(ref), controller.state.spec_of(ref)
         plan = decide_now(controller, ref, live.now)
         controller.assume(plan, live.now)
         result.pods += len(pending)
@@ -56,9 +56,9 @@ def plan_scheduled(live: Live, scheduled: Scheduled, one: ScheduledSubmission) -
                 case PreemptPod(pod) if not action.undoes:
                     result.victims.append(pod)
                 case ReportUnschedulable():
-                    result.reasons.append(controller.told(ref, action.why))
+                    result.reasons.append(controller.message_for(ref, action.rejection))
                     result.too_large += too_large(controller, ref)
-                    result.nearest += nearest_lines(action.why.misfit)
+                    result.nearest += nearest_lines(action.rejection.misfit)
     return result
 
 
@@ -67,7 +67,7 @@ def answer_parts(
 ) -> tuple[bool, str, Sections, dict[str, Any]]:
     """Whether it would start now, a sentence, sections, and the JSON record."""
     controller = scheduled.controller
-    pods = tuple(pod for ref in one.refs for pod in controller.state.waiting(ref))
+    pods = tuple(pod for ref in one.refs for pod in controller.state.pending(ref))
     result = plan_scheduled(live, scheduled, one)
     sections: Sections = {"requests": [f"{count} x {shape}" for shape, count in parts_text(pods).items()]}
     if not pods:
@@ -81,7 +81,7 @@ def answer_parts(
         sections["where"] = _where(scheduled, result, full=full)
     if result.victims:
         sections["preempts"] = [
-            f"{pod.key}, priority {pod.wants.priority}, on {pod.node}" for pod in result.victims
+            f"{pod.key}, priority {pod.spec.priority}, on {pod.node}" for pod in result.victims
         ]
     if result.too_large:
         sections["too large"] = list(dict.fromkeys(result.too_large))
@@ -99,11 +99,11 @@ def answer_parts(
 
 def assume_admitted(live: Live, scheduled: Scheduled, queued_gang: QueuedGang, action: Admit) -> None:
     """Count the pods of a queued gang that would be admitted as bound, so that their capacity is used."""
-    hosts = live.state.holdings.hosts
+    hosts = live.state.usage.hosts
     requests = {pod_set.name: pod_set.requests for pod_set in queued_gang.gang.root.pod_sets()}
     source, number = queued_gang.gang.source, 0
-    for pod_set in action.admission.given:
-        for share in pod_set.place.shares if pod_set.place is not None else ():
+    for pod_set in action.admission.pod_sets:
+        for share in pod_set.assignment.shares if pod_set.assignment is not None else ():
             node = hosts.get(share.values[-1], share.values[-1])
             if node not in scheduled.labels:
                 continue
@@ -113,7 +113,7 @@ def assume_admitted(live: Live, scheduled: Scheduled, queued_gang: QueuedGang, a
                 pod = Pod(
                     key, f"{queued_gang.gang.uid}-{number}", {PODS: 1, **requests[pod_set.name]}, node=node
                 )
-                scheduled.controller.fold([PodSeen(pod)])
+                scheduled.controller.apply([PodSeen(pod)])
 
 
 def _where(scheduled: Scheduled, result: ScheduledPlan, *, full: bool) -> list[str]:

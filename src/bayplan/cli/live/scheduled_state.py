@@ -49,7 +49,7 @@ class Scheduled:
 
     def levels(self) -> dict[str, tuple[str, ...]]:
         """The levels of every topology."""
-        clusters = self.controller.state.store.nodes.clusters
+        clusters = self.controller.state.store.nodes.topologies
         return {name: one.topology.levels for name, one in sorted(clusters.items()) if name != FLAT.name}
 
     def where(self, nodes: Iterable[str]) -> str:
@@ -75,9 +75,9 @@ class Scheduled:
 def read_scheduled(live: Live) -> Scheduled:
     """List everything that the scheduler watches and apply it. Kinds that the cluster lacks are skipped."""
     scheduled = Scheduled(
-        SchedulerController(profiles=live.settings.profiles, zone_care=live.settings.zone_care)
+        SchedulerController(profiles=live.settings.profiles, numa_policy=live.settings.numa_staleness)
     )
-    scheduled.controller.fold(_changes(live, scheduled))  # in one batch: nodes are indexed together
+    scheduled.controller.apply(_changes(live, scheduled))  # in one batch: nodes are indexed together
     return scheduled
 
 
@@ -99,7 +99,7 @@ def _changes(live: Live, scheduled: Scheduled) -> Iterator[Change]:
         for one in listed:
             _note(scheduled, kind.kind, one)
             yield from controller.decode(Event(Happened.SEEN, kind, one))
-    yield from controller.gathered()
+    yield from controller.flush()
 
 
 def since_text(live: Live, at: float) -> str:

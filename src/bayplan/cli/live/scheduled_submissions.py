@@ -21,12 +21,12 @@ from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kube.gang.objects import DIALECT as GANG
 from bayplan.dialects.kube.gang.objects import GANG_KINDS, POD_GROUPS
 from bayplan.dialects.kube.gang_api.gates import GROUP as GANG_API
-from bayplan.dialects.kube.gang_api.gates import THIRD
+from bayplan.dialects.kube.gang_api.gates import V1BETA1
 from bayplan.dialects.kueue.decode.scheduled_jobs import JOB_SETS, JOBS
 from bayplan.explanation.text import shown_name
 from bayplan.model.gang import Ref
 from bayplan.model.pod import PodKey
-from bayplan.state.scheduling.single_pod import lone_ref
+from bayplan.state.scheduling.single_pod import single_pod_ref
 
 Object = dict[str, Any]
 KNOWN = {(kind.group, kind.version, kind.kind): kind for kind in (*GANG_KINDS, kai.POD_GROUPS)}
@@ -97,18 +97,18 @@ class DraftObjects:
         if self.scheduled is None:
             return
         controller = self.scheduled.controller
-        controller.fold(controller.gathered())
+        controller.apply(controller.flush())
         seen: dict[Ref, list[str]] = {}
         for title, keys in self.members.items():
             pods = [controller.state.store.pods[key] for key in keys if key in controller.state.store.pods]
             for pod in pods:
                 if pod.gang is not None:
                     seen.setdefault(pod.gang, []).append(title)
-            if lone := tuple(lone_ref(pod.key) for pod in pods if pod.gang is None):
+            if lone := tuple(single_pod_ref(pod.key) for pod in pods if pod.gang is None):
                 yield ScheduledSubmission(title, lone, self.orders[title], tuple(self.notes.get(title, ())))
         for title, ref in self.groups.items():
             if ref.kind != "Workload":  # its gangs are those that pods name
-                root = controller.reading.forest.root_of(ref) if ref.dialect == GANG else ref
+                root = controller.decoder.composites.root_of(ref) if ref.dialect == GANG else ref
                 seen.setdefault(root, []).append(title)
         for ref, titles in seen.items():
             notes = dict.fromkeys(note for title in titles for note in self.notes.get(title, ()))
@@ -166,7 +166,7 @@ class DraftObjects:
         decoded: Any = Wire(kind).object(msgspec.json.encode(obj)) if kind.wire is not None else obj
         if kind is PODS_KIND:
             state.pods[PodKey(decoded.metadata.namespace or "default", decoded.metadata.name)] = decoded
-        state.controller.fold(state.controller.decode(Event(Happened.SEEN, kind, decoded)))
+        state.controller.apply(state.controller.decode(Event(Happened.SEEN, kind, decoded)))
 
     def _next(self) -> int:
         self.number += 1
@@ -178,5 +178,5 @@ def kind_of_group(obj: Object) -> Kind | None:
     group, _, version = str(obj.get("apiVersion", "")).partition("/")
     kind = str(obj.get("kind", ""))
     if (group, kind) == (GANG_API, "PodGroup") and version not in POD_GROUPS:
-        version = THIRD
+        version = V1BETA1
     return KNOWN.get((group, version, kind))

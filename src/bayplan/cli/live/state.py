@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import click
 
-from bayplan.backends.remote.answers import trouble_of
+from bayplan.backends.remote.answers import api_error_of
 from bayplan.backends.remote.backend import RemoteBackend, connect
 from bayplan.backends.remote.decoding import Wire
 from bayplan.backends.remote.request import collection
@@ -26,7 +26,7 @@ from bayplan.dialects.errors import ApiError, Forbidden, NotServed
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND
 from bayplan.dialects.kube.fields.closest_name import closest
 from bayplan.dialects.kube.fields.reader import Field
-from bayplan.dialects.kueue.conversion.versions import PLAIN
+from bayplan.dialects.kueue.conversion.versions import CONVERSIONS
 from bayplan.dialects.kueue.decode import events
 from bayplan.dialects.kueue.fields.pod_sets import source
 from bayplan.dialects.kueue.names import api_kinds
@@ -69,7 +69,7 @@ class Live:
 
     def copy(self) -> Live:
         """The same cluster with its own admission state, for simulations."""
-        state = AdmissionState(self.settings.zone_care)
+        state = AdmissionState(self.settings.numa_staleness)
         state.apply_all(self.changes)
         return replace(self, state=state)
 
@@ -78,7 +78,7 @@ class Live:
         return get(self.backend, kind, namespace, name)
 
     def has_namespace(self, name: str) -> bool:
-        return name in self.state.rules.namespaces
+        return name in self.state.config.namespaces
 
     def require_queues(self) -> None:
         """Raise an error if the cluster does not serve the queue API."""
@@ -87,7 +87,7 @@ class Live:
 
     def levels(self) -> set[str]:
         """The levels of all topologies of queues."""
-        clusters = self.state.holdings.clusters.values()
+        clusters = self.state.usage.topologies.values()
         return {level for cluster in clusters for level in cluster.topology.levels}
 
     def listed(self, kind: Kind) -> list[Any]:
@@ -116,7 +116,7 @@ class ClusterTarget:
             raise click.ClickException(str(error)) from None
         try:
             namespace = self.namespace or backend.access.namespace
-            state = AdmissionState(self.settings.zone_care)
+            state = AdmissionState(self.settings.numa_staleness)
             live = Live(backend, self.clock.wall(), namespace, self.settings, state=state)
             with collector_paused(), closing(live.ahead):
                 read(live)
@@ -176,7 +176,7 @@ def read(live: Live) -> None:
 def checked_namespace(live: Live, name: str) -> str:
     """The namespace; an error if it does not exist."""
     if not live.has_namespace(name):
-        near = closest(name, live.state.rules.namespaces)
+        near = closest(name, live.state.config.namespaces)
         raise click.ClickException(f"there is no namespace {name}{f'; did you mean {near}?' if near else ''}")
     return name
 
@@ -195,7 +195,7 @@ def get(backend: RemoteBackend, kind: Kind, namespace: str, name: str) -> Object
     if status == 404:
         return None
     if status != 200:
-        raise trouble_of(status, body, kind, backend.access)
+        raise api_error_of(status, body, kind, backend.access)
     decoded: Object = Wire(kind).object(body)
     return decoded
 
@@ -238,7 +238,7 @@ def _listed(live: Live, kind: Kind) -> list[Any]:
         ) from None
     from bayplan.backends.conversion import convert  # noqa: PLC0415 — few servers need it
 
-    return [convert(one, kind.api_version) if kind.kind in PLAIN else one for one in objects]
+    return [convert(one, kind.api_version) if kind.kind in CONVERSIONS else one for one in objects]
 
 
 def pages(backend: RemoteBackend, kind: Kind, namespace: str = "") -> Pages:
@@ -249,7 +249,7 @@ def pages(backend: RemoteBackend, kind: Kind, namespace: str = "") -> Pages:
         path = collection(kind, limit=PAGE, **{"continue": token}).replace(kind.path(), base, 1)
         status, body = backend.request("GET", path, b"", SECONDS)
         if status != 200:
-            raise trouble_of(status, body, kind, backend.access)
+            raise api_error_of(status, body, kind, backend.access)
         page = wire.page(body)
         yield page.items
         token = page.metadata.next_page

@@ -16,9 +16,9 @@ from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.jobs.kinds import KINDS, Find, copies, is_known, parts
 from bayplan.dialects.kube.fields.closest_name import closest
 from bayplan.dialects.kube.fields.reader import Field, type_name
-from bayplan.dialects.kueue.conversion.versions import PLAIN
+from bayplan.dialects.kueue.conversion.versions import CONVERSIONS
 from bayplan.dialects.kueue.decode.events import decode
-from bayplan.dialects.kueue.decode.workloads import demand as read_demand
+from bayplan.dialects.kueue.decode.workloads import decode_workload as read_demand
 from bayplan.dialects.kueue.fields.job_gang import job_gang
 from bayplan.dialects.kueue.fields.pod_rules import group_name
 from bayplan.dialects.kueue.jobs.pod_group import group_size, group_workload
@@ -160,7 +160,7 @@ class SubmissionReader:
         if kind.kind in CLASSES:
             self.classes[kind.kind, title.partition(" ")[2]] = named
             return
-        if kind.group == GROUP and named["apiVersion"] != kind.api_version and kind.kind in PLAIN:
+        if kind.group == GROUP and named["apiVersion"] != kind.api_version and kind.kind in CONVERSIONS:
             named = convert(named, kind.api_version)
         if kind.group == GROUP:
             self.live.require_queues()
@@ -328,8 +328,8 @@ def _submission(live: Live, workload: Object, title: str, order: int, number: in
     _check_namespace(live, source.namespace, title)
     live.require_queues()
     _reject_existing(live, title)
-    if queued_gang.entrance not in live.state.rules.entrances:
-        here = sorted(name for space, name in live.state.rules.entrances if space == source.namespace)
+    if queued_gang.namespace_queue not in live.state.config.namespace_queues:
+        here = sorted(name for space, name in live.state.config.namespace_queues if space == source.namespace)
         known = f"there are {', '.join(here)}" if here else "there is none"
         named = (
             f"there is no LocalQueue {queued_gang.gang.queue}"
@@ -345,7 +345,7 @@ def _submission(live: Live, workload: Object, title: str, order: int, number: in
 
 def _check_namespace(live: Live, namespace: str, title: str) -> None:
     if not live.has_namespace(namespace):
-        near = closest(namespace, live.state.rules.namespaces)
+        near = closest(namespace, live.state.config.namespaces)
         meant = f"; did you mean {near}?" if near else ""
         raise InvalidSubmission(f"{title}: there is no namespace {namespace}{meant}")
 

@@ -26,9 +26,9 @@ def drawn(
     lines: list[str] = []
     for topology, supply in sorted(supplies.items()):
         placed = {
-            pod_set.name: pod_set.place
-            for pod_set in admission.given
-            if pod_set.place is not None and topology in _topologies(pod_set.flavors, flavors)
+            pod_set.name: pod_set.assignment
+            for pod_set in admission.pod_sets
+            if pod_set.assignment is not None and topology in _topologies(pod_set.flavors, flavors)
         }
         if placed:
             part = only(gang, placed)

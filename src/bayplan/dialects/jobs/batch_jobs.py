@@ -7,7 +7,7 @@ from dataclasses import replace
 from bayplan.dialects.jobs.part import (
     COMPLETION_INDEX,
     JOB_INDEX,
-    ONLY,
+    MAIN_POD_SET,
     Find,
     JobPart,
     pods_at_once,
@@ -26,7 +26,7 @@ def job_parts(job: Field, find: Find) -> list[JobPart]:
     """The single pod set of a batch Job."""
     spec = job.at("spec")
     name = job.at("metadata", "name")
-    return [JobPart(ONLY, pods_at_once(spec), required_template(spec), name, COMPLETION_INDEX)]
+    return [JobPart(MAIN_POD_SET, pods_at_once(spec), required_template(spec), name, COMPLETION_INDEX)]
 
 
 def job_set_parts(job_set: Field, find: Find) -> list[JobPart]:
@@ -51,7 +51,9 @@ def train_job_parts(train_job: Field, find: Find) -> list[JobPart]:
         metadata = train_job.derived(part.template.at("metadata").value, f"job[{part.name}]")
         name = train_job.at("metadata", "name")
         parts.append(
-            replace(part, name_field=name, notes=metadata, counted=bool(runtime), advice=TRAIN_ADVICE)
+            replace(
+                part, name_field=name, pod_metadata=metadata, count_known=bool(runtime), advice=TRAIN_ADVICE
+            )
         )
     return parts
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from bayplan.dialects.jobs import status as job_status
 from bayplan.dialects.jobs.batch_jobs import job_parts, job_set_parts, train_job_parts
-from bayplan.dialects.jobs.part import COMPLETION_INDEX, JOB_INDEX, ONLY, Find, JobPart, nothing
+from bayplan.dialects.jobs.part import COMPLETION_INDEX, JOB_INDEX, MAIN_POD_SET, Find, JobPart, find_nothing
 from bayplan.dialects.jobs.ray_jobs import (
     inject_ray_job,
     ray_cluster_parts,
@@ -35,7 +35,7 @@ __all__ = [
     "COMPLETION_INDEX",
     "JOB_INDEX",
     "KINDS",
-    "ONLY",
+    "MAIN_POD_SET",
     "Find",
     "JobKind",
     "JobPart",
@@ -75,7 +75,7 @@ class JobKind:
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
-def parts(job: Field, find: Find = nothing) -> list[JobPart]:
+def parts(job: Field, find: Find = find_nothing) -> list[JobPart]:
     """The pod sets of a job; its kind must be in the table."""
     return KINDS[job.at("kind").text()].parts(job, find)
 

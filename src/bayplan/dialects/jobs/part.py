@@ -14,7 +14,7 @@ WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
 POD_INDEX = "apps.kubernetes.io/pod-index"
 GROUP_POD_INDEX = "kueue.x-k8s.io/pod-group-pod-index"
 
-ONLY = "main"
+MAIN_POD_SET = "main"
 """The name of the pod set of a job that has only one pod set."""
 
 HEAD, SUBMITTER = RAY_SINGLES = ("head", "submitter")
@@ -37,17 +37,17 @@ class JobPart:
     subgroup_count: int | None = None
     natural_segment: int | None = None  # the pods of one sub-group, if that is the default segment
     index_offset: int = 0  # the index of the first pod
-    notes: Field | None = None  # the pods' metadata, if it is not in the template
-    counted: bool = True  # False: the number of pods is not known yet
+    pod_metadata: Field | None = None  # the pods' metadata, if it is not in the template
+    count_known: bool = True  # False: the number of pods is not known yet
     advice: str = ""  # appended to errors about the annotations
 
     @property
     def metadata(self) -> Field:
         """The field with the pods' labels and annotations."""
-        return self.template.at("metadata") if self.notes is None else self.notes
+        return self.template.at("metadata") if self.pod_metadata is None else self.pod_metadata
 
 
-def nothing(kind: str, namespace: str, name: str) -> object:
+def find_nothing(kind: str, namespace: str, name: str) -> object:
     """A `Find` that knows no object."""
     return None
 

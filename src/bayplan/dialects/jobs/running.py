@@ -8,7 +8,7 @@ from typing import Any
 
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.kinds import KINDS, Find, JobPart, parts
-from bayplan.dialects.jobs.part import nothing
+from bayplan.dialects.jobs.part import find_nothing
 from bayplan.dialects.jobs.starting import Injected, InjectionConflict, add, restore
 from bayplan.dialects.jobs.status import JobStatusReader
 from bayplan.dialects.kube.fields.reader import Field
@@ -24,7 +24,7 @@ def resource(kind: str) -> Kind:
     return Kind(entry.group, entry.version, kind, entry.plural, optional=kind not in _ALWAYS_THERE)
 
 
-def status_reader_of(kind: str) -> JobStatusReader:
+def status_reader(kind: str) -> JobStatusReader:
     """The status reader of a kind that has a suspend flag."""
     reader = KINDS[kind].status_reader
     assert reader is not None, f"{kind} has no suspend flag"
@@ -51,7 +51,7 @@ def suspended(job: Object) -> Object:
     return changed
 
 
-def prepared(job: Object, infos: Sequence[Injected], find: Find = nothing) -> Object:
+def prepared(job: Object, infos: Sequence[Injected], find: Find = find_nothing) -> Object:
     """The job with pod set infos injected, still suspended. Raises InjectionConflict."""
     changed: Object = copy.deepcopy(job)
     inject = KINDS[job["kind"]].inject
@@ -66,14 +66,14 @@ def prepared(job: Object, infos: Sequence[Injected], find: Find = nothing) -> Ob
     return changed
 
 
-def started(job: Object, infos: Sequence[Injected], find: Find = nothing) -> Object:
+def started(job: Object, infos: Sequence[Injected], find: Find = find_nothing) -> Object:
     """The job with pod set infos injected and its suspend flag cleared. Raises InjectionConflict."""
     changed = prepared(job, infos, find)
     _set(changed, False)
     return changed
 
 
-def restored(job: Object, originals: Sequence[Object], find: Find = nothing) -> Object:
+def restored(job: Object, originals: Sequence[Object], find: Find = find_nothing) -> Object:
     """The job with its original pod templates; they are left alone if the number of pod sets changed."""
     changed: Object = copy.deepcopy(job)
     entry = KINDS[job["kind"]]

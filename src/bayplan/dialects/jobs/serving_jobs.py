@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bayplan.dialects.jobs.part import (
     GROUP_POD_INDEX,
-    ONLY,
+    MAIN_POD_SET,
     POD_INDEX,
     WORKER_INDEX,
     Find,
@@ -24,7 +24,7 @@ def leader_worker_parts(job: Field, find: Find) -> list[JobPart]:
     size = group.at("size").integer(default=1, minimum=0)
     leader, workers = group.at("leaderTemplate"), group.at("workerTemplate")
     if not leader.present:
-        return [JobPart(ONLY, size, workers, job.at("metadata", "name"), WORKER_INDEX)]
+        return [JobPart(MAIN_POD_SET, size, workers, job.at("metadata", "name"), WORKER_INDEX)]
     return [
         JobPart(LEADER, 1, leader, leader),
         JobPart(WORKER, max(size - 1, 0), workers, workers, WORKER_INDEX, index_offset=1),
@@ -35,17 +35,21 @@ def stateful_set_parts(job: Field, find: Find) -> list[JobPart]:
     """The pod set of a StatefulSet: all its pods are one gang."""
     spec = job.at("spec")
     count = spec.at("replicas").integer(default=1)
-    return [JobPart(ONLY, count, required_template(spec), job.at("metadata", "name"), POD_INDEX)]
+    return [JobPart(MAIN_POD_SET, count, required_template(spec), job.at("metadata", "name"), POD_INDEX)]
 
 
 def deployment_parts(job: Field, find: Find) -> list[JobPart]:
     """The pod set of a Deployment: each of its pods is a gang of its own."""
-    return [JobPart(ONLY, 1, required_template(job.at("spec")), job.at("metadata", "name"), GROUP_POD_INDEX)]
+    return [
+        JobPart(
+            MAIN_POD_SET, 1, required_template(job.at("spec")), job.at("metadata", "name"), GROUP_POD_INDEX
+        )
+    ]
 
 
 def pod_parts(pod: Field, find: Find) -> list[JobPart]:
     """The pod set of a plain pod, which is its own template."""
-    return [JobPart(ONLY, 1, pod, pod.at("metadata", "name"), GROUP_POD_INDEX)]
+    return [JobPart(MAIN_POD_SET, 1, pod, pod.at("metadata", "name"), GROUP_POD_INDEX)]
 
 
 def replicas(job: Field) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bayplan.dialects.jobs.kinds import KINDS, Find, copies, parts
-from bayplan.dialects.jobs.part import nothing
+from bayplan.dialects.jobs.part import find_nothing
 from bayplan.dialects.kube.fields.reader import Field, FieldError
 
 DEPTH_MAX = 100
@@ -19,7 +19,9 @@ _TEXTS = ("labels", "annotations")
 _OBJECT_LISTS = ("containers", "initContainers", "tolerations", "schedulingGates", "volumes")
 
 
-def flaws(job: Mapping[str, Any], find: Find = nothing, *, complete: bool = True) -> tuple[FieldError, ...]:
+def flaws(
+    job: Mapping[str, Any], find: Find = find_nothing, *, complete: bool = True
+) -> tuple[FieldError, ...]:
     """All structural errors of a job of a known kind; with `complete`, missing fields are errors too."""
     if is_too_deep(job):
         return (FieldError("", None, f"is nested more than {DEPTH_MAX} levels deep: write it flatter"),)
@@ -36,7 +38,7 @@ def flaws(job: Mapping[str, Any], find: Find = nothing, *, complete: bool = True
     return field.errors
 
 
-def note_flaws(job: Field, find: Find = nothing) -> None:
+def note_flaws(job: Field, find: Find = find_nothing) -> None:
     """Record the type errors of a job on the job itself; missing fields are not reported."""
     if isinstance(job.value, dict):
         job.adopt(flaws(job.value, find, complete=False))
@@ -60,11 +62,11 @@ def is_too_deep(value: object) -> bool:
 def _check_parts(job: Field, find: Find, complete: bool) -> None:
     for part in parts(job, find):
         template = part.template
-        if complete and not template.present and part.counted:
+        if complete and not template.present and part.count_known:
             template.error("must be set")
         if not _is_mapping(template):
             continue
-        own = template.at("metadata") if part.notes is None else part.notes
+        own = template.at("metadata") if part.pod_metadata is None else part.pod_metadata
         for metadata in (own, template.at("metadata")):
             if _is_mapping(metadata):
                 for key in _TEXTS:

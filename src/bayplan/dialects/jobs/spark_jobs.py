@@ -94,7 +94,7 @@ def _part(spec: Field, role: str, count: int) -> JobPart:
     fields = field.value if isinstance(field.value, dict) else {}
     template = field.derived(_template(fields, role), field.path)
     metadata = field.derived(template.at("metadata").value, field.path)
-    return JobPart(role, count, template, field, notes=metadata)
+    return JobPart(role, count, template, field, pod_metadata=metadata)
 
 
 def _check_types(field: Field) -> None:

@@ -30,7 +30,7 @@ class Injected:
     tolerations: tuple[Object, ...] = ()
     gates: tuple[str, ...] = ()
 
-    def and_also(self, other: Injected) -> Injected:
+    def merged_with(self, other: Injected) -> Injected:
         """This info merged with another. Raises InjectionConflict if they contradict each other."""
         return replace(
             self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bayplan.dialects.jobs.part import ONLY, RAY_SINGLES, JobPart
+from bayplan.dialects.jobs.part import MAIN_POD_SET, RAY_SINGLES, JobPart
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.model.whole_numbers import whole_number
 
@@ -36,7 +36,9 @@ class JobStatusReader:
     active: Callable[[Field], bool]  # pods may exist that hold capacity
     ready: Callable[[Field, Sequence[JobPart]], bool]
     reclaimable: Callable[[Field, Sequence[JobPart]], Counts] = _no_counts  # pods that will not run again
-    left: Callable[[Field, Sequence[JobPart]], int] = _none_left  # existing pods, if it can scale down
+    existing_pods: Callable[[Field, Sequence[JobPart]], int] = (
+        _none_left  # existing pods, if it can scale down
+    )
 
 
 def condition_holds(job: Field, *kinds: str) -> Field | None:
@@ -86,7 +88,7 @@ def _job_reclaimable(job: Field, parts: Sequence[JobPart]) -> Counts:
         indexes = (status.at("completedIndexes").text(), status.at("failedIndexes").text())
         finished = _distinct((run for text in indexes for run in _runs(text)), completions)
     left = max(completions - finished, 0)
-    return {ONLY: parallelism - left} if parallelism > 1 and finished and left < parallelism else {}
+    return {MAIN_POD_SET: parallelism - left} if parallelism > 1 and finished and left < parallelism else {}
 
 
 def _runs(text: str) -> Iterator[tuple[int, int]]:
@@ -187,9 +189,9 @@ RAY_JOB = JobStatusReader(
     _ray_job_ended,
     lambda job: job.at("status", "jobDeploymentStatus").text() not in ("", "Suspended"),
     lambda job, parts: job.at("status", "rayClusterStatus", "state").text() == "ready",
-    left=_ray_left("rayClusterStatus"),
+    existing_pods=_ray_left("rayClusterStatus"),
 )
-RAY_CLUSTER = JobStatusReader(_never, _cluster_ready, _cluster_ready, left=_ray_left())
+RAY_CLUSTER = JobStatusReader(_never, _cluster_ready, _cluster_ready, existing_pods=_ray_left())
 RAY_SERVICE = JobStatusReader(
     _never, lambda job: condition_holds(job, "Ready") is not None, _holding("Ready")
 )

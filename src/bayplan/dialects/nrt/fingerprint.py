@@ -23,7 +23,7 @@ def fingerprint_of(topology: NodeTopologyWire) -> tuple[str, str]:
     return (topology.metadata.annotations or {}).get(ANNOTATION, ""), ALL
 
 
-def sign_of(fingerprint: str) -> int:
+def hash_of(fingerprint: str) -> int:
     """The hash in a fingerprint. ValueError says what is wrong with it."""
     if len(fingerprint) < len(PREFIX) + len(VERSION) or not fingerprint.startswith(PREFIX):
         raise ValueError("malformed fingerprint")
@@ -36,6 +36,6 @@ def sign_of(fingerprint: str) -> int:
     return int(text, 16)
 
 
-def spelled(value: int) -> str:
+def fingerprint_with(value: int) -> str:
     """The fingerprint with this hash."""
     return f"{PREFIX}{VERSION}{value:016x}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bayplan.dialects.api import Event, Happened, Write
 from bayplan.dialects.kube.encode.binding import event_write
 from bayplan.dialects.kube.fields.times import timestamp
-from bayplan.dialects.nrt.topologies import news, node_zones
+from bayplan.dialects.nrt.topologies import new_problems, node_zones
 from bayplan.dialects.nrt.wire import GROUP, OLDER_TOPOLOGIES, TOPOLOGIES
 from bayplan.model.change import Change, NumaReportLost, NumaReportSeen
 from bayplan.model.numa import NodeZones
@@ -23,7 +23,7 @@ class NumaReportDecoder:
 
     def __init__(self) -> None:
         self.reports: dict[str, dict[str, NodeZones]] = {}  # by node and version
-        self.told: dict[str, tuple[str, ...]] = {}  # problems already reported, by node
+        self.reported: dict[str, tuple[str, ...]] = {}  # problems already reported, by node
         self.problems: list[tuple[About, str]] = []
 
     def decode(self, event: Event) -> Iterator[Change]:
@@ -42,13 +42,13 @@ class NumaReportDecoder:
         now = self._newest(node)
         if now is None:
             del self.reports[node]
-            self.told.pop(node, None)
+            self.reported.pop(node, None)
             if before is not None:
                 yield NumaReportLost(node)
         elif now != before:
             yield NumaReportSeen(now)
 
-    def complaints(self, now: float) -> Iterator[Write]:
+    def problem_events(self, now: float) -> Iterator[Write]:
         """Events about invalid parts of reports, each once."""
         problems, self.problems = self.problems, []
         for about, message in problems:
@@ -60,7 +60,7 @@ class NumaReportDecoder:
         return versions.get(TOPOLOGIES.version) or versions.get(OLDER_TOPOLOGIES.version)
 
     def _note(self, event: Event, node: str, problems: tuple[str, ...]) -> None:
-        unreported = news(self.told, node, problems)
+        unreported = new_problems(self.reported, node, problems)
         if unreported:
             about = {
                 "apiVersion": f"{GROUP}/{event.kind.version}",

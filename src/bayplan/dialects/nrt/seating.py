@@ -24,7 +24,7 @@ CONTINUATION_DIGITS = len(ALPHABET) - FINAL_DIGITS
 PLACES_MAX = 2**31 - 1
 
 
-def seating(metadata: str, vectors: Iterable[tuple[int, str]]) -> ZoneAssignment:
+def zone_assignment(metadata: str, vectors: Iterable[tuple[int, str]]) -> ZoneAssignment:
     """The containers of each zone, from the node's metadata and the zones' vectors. Raises ValueError."""
     fields = _fields(metadata)
     if fields.get("ve") != ENCODING:
@@ -36,7 +36,7 @@ def seating(metadata: str, vectors: Iterable[tuple[int, str]]) -> ZoneAssignment
         raise ValueError("inconsistent NUMA node count")
     if not 0 <= busiest_zone < zones:
         raise ValueError("inconsistent busiest node data")
-    containers_by_zone = {zone: decoded(vector) for zone, vector in vectors if vector}
+    containers_by_zone = {zone: decoded_vector(vector) for zone, vector in vectors if vector}
     numbers = [container for listed in containers_by_zone.values() for container in listed]
     if len(containers_by_zone) > zones or (containers_by_zone and not containers):
         raise ValueError("inconsistent NUMA vector data")
@@ -49,7 +49,7 @@ def seating(metadata: str, vectors: Iterable[tuple[int, str]]) -> ZoneAssignment
     return ZoneAssignment(containers, busiest_zone, containers_by_zone)
 
 
-def decoded(text: str) -> tuple[int, ...]:
+def decoded_vector(text: str) -> tuple[int, ...]:
     """The numbers in a vector: the first one as it is, the others as differences from the one before."""
     numbers: list[int] = []
     continuation, continued = 0, False
@@ -70,7 +70,7 @@ def decoded(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def encoded(numbers: Iterable[int]) -> str:
+def encoded_vector(numbers: Iterable[int]) -> str:
     """The vector of ascending numbers."""
     text, previous = "", 0
     for number in numbers:

@@ -16,18 +16,18 @@ SCORES = {
     "BalancedAllocation": ZoneScore.BALANCED,
     "LeastNUMANodes": ZoneScore.FEWEST_ZONES,
 }
-STRANGERS = {"All": Whose.ALL, "None": Whose.NONE, "OnlyExclusiveResources": Whose.EXCLUSIVE}
-COUNTED = {
+FOREIGN_PODS = {"All": Whose.ALL, "None": Whose.NONE, "OnlyExclusiveResources": Whose.EXCLUSIVE}
+RESYNC_METHODS = {
     "Autodetect": Whose.AS_REPORTED,
     "All": Whose.ALL,
     "OnlyExclusiveResources": Whose.EXCLUSIVE,
 }
-STARTING = {"Shared": False, "Dedicated": True}
-HEED = {"All": True, "OnlyResources": False}
-MODES = {"Enabled": True, "Disabled": False}
+INFORMER_MODES = {"Shared": False, "Dedicated": True}
+RESYNC_SCOPES = {"All": True, "OnlyResources": False}
+PREEMPTION_MODES = {"Enabled": True, "Disabled": False}
 
 
-def zone_settings(args: Mapping[str, Any]) -> tuple[ZoneRules, NumaStalenessPolicy, tuple[str, ...]]:
+def numa_settings(args: Mapping[str, Any]) -> tuple[ZoneRules, NumaStalenessPolicy, tuple[str, ...]]:
     """NUMA rules, staleness policy, and errors. For an unsupported value the default is used."""
     errors: list[str] = []
     strategy, cache = args.get("scoringStrategy") or {}, args.get("cache") or {}
@@ -40,14 +40,14 @@ def zone_settings(args: Mapping[str, Any]) -> tuple[ZoneRules, NumaStalenessPoli
     rules = ZoneRules(score=SCORES.get(kind, ZoneScore.LEAST_ALLOCATED), weights=weights)
     period = float(_integer(args.get("cacheResyncPeriodSeconds")))
     staleness = NumaStalenessPolicy(
-        caution=_over_reserve(period, skip=bool(args.get("discardReservedNodes"))),
+        over_reserve=_over_reserve(period, skip=bool(args.get("discardReservedNodes"))),
         period=max(period, 0.0),
-        strangers=_choice(cache, "cache.foreignPodsDetect", STRANGERS, "All", errors),
-        counted=_choice(cache, "cache.resyncMethod", COUNTED, "Autodetect", errors),
-        starting=_choice(cache, "cache.informerMode", STARTING, "Dedicated", errors),
-        heed_settings=_choice(cache, "cache.resyncScope", HEED, "All", errors),
-        make_room=_choice(args, "preemptionMode", MODES, "Disabled", errors),
-        eager=True,
+        foreign_pods=_choice(cache, "cache.foreignPodsDetect", FOREIGN_PODS, "All", errors),
+        counted=_choice(cache, "cache.resyncMethod", RESYNC_METHODS, "Autodetect", errors),
+        count_starting=_choice(cache, "cache.informerMode", INFORMER_MODES, "Dedicated", errors),
+        follow_settings=_choice(cache, "cache.resyncScope", RESYNC_SCOPES, "All", errors),
+        simulate_evictions=_choice(args, "preemptionMode", PREEMPTION_MODES, "Disabled", errors),
+        accept_early=True,
     )
     return rules, staleness, tuple(errors)
 

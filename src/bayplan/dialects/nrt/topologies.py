@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from bayplan.dialects.kube.fields.quantity import amount
 from bayplan.dialects.nrt import fingerprint as prints
-from bayplan.dialects.nrt.seating import METADATA, seating, vector_of
+from bayplan.dialects.nrt.seating import METADATA, vector_of, zone_assignment
 from bayplan.dialects.nrt.wire import Attribute, NodeTopologyWire, Quantity, ZoneResourceWire, ZoneWire
 from bayplan.model.node import ROOM_MAX
 from bayplan.model.numa import (
@@ -62,9 +62,9 @@ def node_zones(topology: NodeTopologyWire) -> tuple[NodeZones, tuple[str, ...]]:
         node=topology.metadata.name,
         zones=zones,
         alignment=alignment(topology.topology_policies or (), topology.attributes or (), problems),
-        sign=_sign(text, problems),
+        fingerprint=_sign(text, problems),
         exclusive_only=method == prints.EXCLUSIVE,
-        seating=_seating(topology.attributes or (), numbered, problems),
+        assignment=_seating(topology.attributes or (), numbered, problems),
     )
     if method not in (prints.ALL, prints.EXCLUSIVE):
         problems.append(f"attribute {prints.METHOD} is {method!r}; {prints.ALL} is assumed")
@@ -161,7 +161,7 @@ def _sign(text: str, problems: Problems) -> int | None:
     if not text:
         return None
     try:
-        return prints.sign_of(text)
+        return prints.hash_of(text)
     except ValueError as error:
         problems.append(f"the pod fingerprint is {text!r}: {error}")
         return None
@@ -174,7 +174,7 @@ def _seating(
     if metadata is None:
         return None
     try:
-        return seating(
+        return zone_assignment(
             metadata, ((number, vector_of(zone.attributes or ())) for number, zone in zones.items())
         )
     except ValueError as error:
@@ -182,7 +182,9 @@ def _seating(
         return None
 
 
-def news(reported: dict[str, tuple[str, ...]], node: str, problems: tuple[str, ...]) -> tuple[str, ...]:
+def new_problems(
+    reported: dict[str, tuple[str, ...]], node: str, problems: tuple[str, ...]
+) -> tuple[str, ...]:
     """The problems of a node that were not reported before; `reported` is updated."""
     previous = reported.pop(node, ())
     if problems:

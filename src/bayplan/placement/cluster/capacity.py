@@ -51,7 +51,7 @@ def with_slot(requests: Mapping[str, int]) -> dict[str, int]:
     return {**requests, PODS: requests.get(PODS, 0) + 1}
 
 
-def room(snapshot: CapacitySnapshot, mask: Bools, resource: str) -> Ints:
+def free_per_leaf(snapshot: CapacitySnapshot, mask: Bools, resource: str) -> Ints:
     """The free amount of a resource on each leaf, before this gang."""
     row = snapshot.resources.get(resource)
     if row is None:
@@ -66,9 +66,9 @@ def room(snapshot: CapacitySnapshot, mask: Bools, resource: str) -> Ints:
     return left
 
 
-def room_beside(snapshot: CapacitySnapshot, mask: Bools, resource: str, assumed: AssumedUsage) -> Ints:
+def free_after_usage(snapshot: CapacitySnapshot, mask: Bools, resource: str, assumed: AssumedUsage) -> Ints:
     """The free amount of a resource on each leaf after the assumed usage of earlier pod sets."""
-    left = room(snapshot, mask, resource)
+    left = free_per_leaf(snapshot, mask, resource)
     row = snapshot.resources.get(resource)
     if row is not None and len(assumed.leaves):
         left = left.copy()
@@ -86,7 +86,7 @@ def pods_per_leaf(
     """
     if len(pod) >= STACKED_MIN and snapshot.claimed is None and not len(assumed.leaves):
         return _pods_per_leaf_stacked(snapshot, mask, pod, reserved, limit)
-    free = {name: room(snapshot, mask, name) for name in pod}
+    free = {name: free_per_leaf(snapshot, mask, name) for name in pod}
     bounds = {
         name: min(limit, _upper_bound(snapshot, free[name], name, amount))
         for name, amount in pod.items()

@@ -63,22 +63,22 @@ class NodeIds:
 class NodeCounter:
     """A count per node id: sparse until it is read as an array, then both."""
 
-    __slots__ = ("array", "few")
+    __slots__ = ("array", "sparse")
 
-    def __init__(self, few: dict[int, int] | None = None) -> None:
-        self.few: dict[int, int] = {} if few is None else few
+    def __init__(self, sparse: dict[int, int] | None = None) -> None:
+        self.sparse: dict[int, int] = {} if sparse is None else sparse
         self.array: Ints | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.few)
+        return bool(self.sparse)
 
     def add(self, slot: int, amount: int = 1) -> None:
         """Add to the count of one node id."""
-        total = self.few.get(slot, 0) + amount
+        total = self.sparse.get(slot, 0) + amount
         if total:
-            self.few[slot] = total
+            self.sparse[slot] = total
         else:
-            self.few.pop(slot, None)
+            self.sparse.pop(slot, None)
         if self.array is not None:
             if slot >= len(self.array):
                 self.array = _extended(self.array, slot + 1)
@@ -93,9 +93,9 @@ class NodeCounter:
         """All counts as an array of at least `size` entries. The caller must not change or keep it."""
         if self.array is None:
             self.array = np.zeros(size, dtype=np.int64)
-            if self.few:
-                slots = np.fromiter(self.few.keys(), np.int64, len(self.few))
-                self.array[slots] = np.fromiter(self.few.values(), np.int64, len(self.few))
+            if self.sparse:
+                slots = np.fromiter(self.sparse.keys(), np.int64, len(self.sparse))
+                self.array[slots] = np.fromiter(self.sparse.values(), np.int64, len(self.sparse))
         elif len(self.array) < size:
             self.array = _extended(self.array, size)
         return self.array

@@ -61,7 +61,7 @@ def _image_locality(node_index: NodeIndex, images: ImageIndex, names: tuple[str,
     for name in names:
         counter = images.places.get(name)
         if counter is not None:
-            share = len(counter.few) / len(node_index)
+            share = len(counter.sparse) / len(node_index)
             present = counter.dense(len(images.slots))[node_index.slots] > 0
             total += present * int(images.sizes[name] * share)
     size_max = SIZE_MAX_EACH * len(names)

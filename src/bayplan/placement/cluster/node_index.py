@@ -15,8 +15,8 @@ from bayplan.placement.cluster.counters import NodeIds
 from bayplan.placement.cluster.node_table import (
     ABSENT,
     NodeTable,
-    attracted,
-    selected,
+    matching_affinity,
+    matching_selector,
     tolerated,
 )
 from bayplan.placement.cluster.topology_tree import Bools, Ints
@@ -32,7 +32,7 @@ class NodeIndex:
 
     table: NodeTable
     slots: Ints  # the node id of each row
-    known: NodeIds
+    node_ids: NodeIds
     cordoned: Bools
     memory: dict[Hashable, Any] = field(default_factory=dict)
 
@@ -41,7 +41,7 @@ class NodeIndex:
 
     def row(self, name: str) -> int:
         """The row of a node; ABSENT if it does not exist."""
-        slot, rows = self.known.numbers.get(name, ABSENT), self.rows()
+        slot, rows = self.node_ids.numbers.get(name, ABSENT), self.rows()
         return int(rows[slot]) if 0 <= slot < len(rows) else ABSENT
 
     def rows(self) -> Ints:
@@ -49,7 +49,7 @@ class NodeIndex:
         return self.remember("rows", self._rows)
 
     def _rows(self) -> Ints:
-        rows = np.full(len(self.known), ABSENT, dtype=np.int64)
+        rows = np.full(len(self.node_ids), ABSENT, dtype=np.int64)
         rows[self.slots] = np.arange(len(self.slots))
         return rows
 
@@ -69,14 +69,14 @@ class NodeIndex:
 class NodeSnapshot:
     """Nodes with their free and allocatable amounts at one moment: resource by node."""
 
-    land: NodeIndex
+    node_index: NodeIndex
     resources: Mapping[str, int]
     free: Ints
     allocatable: Ints
     memory: dict[Hashable, Any] = field(default_factory=dict)
 
 
-def land_of(table: NodeTable, slots: NodeIds) -> NodeIndex:
+def node_index_of(table: NodeTable, slots: NodeIds) -> NodeIndex:
     """Build the index of the nodes of a table."""
     nodes = table.nodes
     return NodeIndex(
@@ -87,28 +87,28 @@ def land_of(table: NodeTable, slots: NodeIds) -> NodeIndex:
     )
 
 
-def relaid(node_index: NodeIndex, table: NodeTable, row: int) -> NodeIndex:
+def with_changed_node(node_index: NodeIndex, table: NodeTable, row: int) -> NodeIndex:
     """The index after the node of a row changed; its name stays the same."""
     cordoned = node_index.cordoned
     if bool(cordoned[row]) == table.nodes[row].schedulable:
         cordoned = cordoned.copy()
         cordoned[row] = not table.nodes[row].schedulable
-    return NodeIndex(table, node_index.slots, node_index.known, cordoned)
+    return NodeIndex(table, node_index.slots, node_index.node_ids, cordoned)
 
 
-def land_with(node_index: NodeIndex, table: NodeTable, row: int) -> NodeIndex:
+def with_added_node(node_index: NodeIndex, table: NodeTable, row: int) -> NodeIndex:
     """The index with the node of a row added."""
     node = table.nodes[row]
-    slots = np.insert(node_index.slots, row, node_index.known.number(node.name))
+    slots = np.insert(node_index.slots, row, node_index.node_ids.number(node.name))
     return NodeIndex(
-        table, slots, node_index.known, np.insert(node_index.cordoned, row, not node.schedulable)
+        table, slots, node_index.node_ids, np.insert(node_index.cordoned, row, not node.schedulable)
     )
 
 
-def land_without(node_index: NodeIndex, table: NodeTable, row: int) -> NodeIndex:
+def with_removed_node(node_index: NodeIndex, table: NodeTable, row: int) -> NodeIndex:
     """The index with the node of a row removed."""
     return NodeIndex(
-        table, np.delete(node_index.slots, row), node_index.known, np.delete(node_index.cordoned, row)
+        table, np.delete(node_index.slots, row), node_index.node_ids, np.delete(node_index.cordoned, row)
     )
 
 
@@ -151,7 +151,7 @@ def affinity_nodes(node_index: NodeIndex, rules: NodeRules) -> Bools:
     """Nodes that match the node selector and the required node affinity."""
     key = ("rules", rules.selector, rules.affinity)
     return node_index.remember(
-        key, lambda: selected(node_index.table, rules) & terms_mask(node_index, rules.affinity)
+        key, lambda: matching_selector(node_index.table, rules) & terms_mask(node_index, rules.affinity)
     )
 
 
@@ -173,7 +173,7 @@ def term_mask(node_index: NodeIndex, term: NodeSelectorTerm) -> Bools:
         return np.zeros(len(node_index), dtype=bool)
     good = np.ones(len(node_index), dtype=bool)
     if labels:
-        good &= attracted(node_index.table, NodeRules(affinity=(NodeSelectorTerm(labels),)))
+        good &= matching_affinity(node_index.table, NodeRules(affinity=(NodeSelectorTerm(labels),)))
     for requirement in fields:
         good &= _named(node_index, requirement)
     return good
@@ -209,10 +209,10 @@ def _preference(node_index: NodeIndex, rules: NodeRules) -> Ints:
     return total
 
 
-def aversions(node_index: NodeIndex, tolerations: tuple[Toleration, ...]) -> Ints:
+def soft_taint_counts(node_index: NodeIndex, tolerations: tuple[Toleration, ...]) -> Ints:
     """How many PreferNoSchedule taints of each node the pod does not tolerate."""
     return node_index.remember(
-        ("aversions", tolerations), lambda: _soft_taint_counts(node_index, tolerations)
+        ("soft_taint_counts", tolerations), lambda: _soft_taint_counts(node_index, tolerations)
     )
 
 

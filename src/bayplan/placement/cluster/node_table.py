@@ -172,7 +172,11 @@ def mask(table: NodeTable, rules: NodeRules) -> Bools:
     key = replace(rules, preferred=())
     nodes = table.masks.get(key)
     if nodes is None:
-        nodes = tolerated(table, rules.tolerations) & selected(table, rules) & attracted(table, rules)
+        nodes = (
+            tolerated(table, rules.tolerations)
+            & matching_selector(table, rules)
+            & matching_affinity(table, rules)
+        )
         if len(table.masks) >= REMEMBERED_MAX:
             table.masks.clear()
         table.masks[key] = nodes
@@ -202,12 +206,12 @@ def labelled(table: NodeTable, labels: Mapping[str, str]) -> Bools:
     return good
 
 
-def selected(table: NodeTable, rules: NodeRules) -> Bools:
+def matching_selector(table: NodeTable, rules: NodeRules) -> Bools:
     """Nodes that carry every label of the selector."""
     return labelled(table, dict(rules.selector))
 
 
-def attracted(table: NodeTable, rules: NodeRules) -> Bools:
+def matching_affinity(table: NodeTable, rules: NodeRules) -> Bools:
     """Nodes that match the required node affinity."""
     if rules.affinity is None:
         return np.ones(len(table.nodes), dtype=bool)

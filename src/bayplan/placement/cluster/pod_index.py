@@ -26,7 +26,7 @@ class PodQuery(NamedTuple):
     pairs: tuple[tuple[Namespaces, Selector], ...]
     leaving: bool = True  # terminating pods count, too
 
-    def means(self, namespace: str, labels: Mapping[str, str]) -> bool:
+    def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
         return all(
             (namespaces is None or namespace in namespaces) and selector.accepts(labels)
             for namespaces, selector in self.pairs
@@ -38,7 +38,7 @@ class AffinityTermIndex(NamedTuple):
 
     term: PodAffinityTerm
     weight: int  # below zero: anti-affinity
-    must: bool
+    required: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class PodIndex:
         self.columns = PodColumns()
         self.queries: dict[PodQuery, NodeCounter] = {}
         self.queries_by_label: ByLabel[PodQuery] = ByLabel()
-        self.stances: dict[AffinityTermIndex, NodeCounter] = {}
+        self.affinity_terms: dict[AffinityTermIndex, NodeCounter] = {}
         self.terms_by_label: ByLabel[AffinityTermIndex] = ByLabel()
         self.keys: dict[str, int] = {}  # label keys that affinity terms select by, and how many terms do
         self.ports: dict[HostPort, NodeCounter] = {}
@@ -126,7 +126,7 @@ class PodIndex:
             self.columns.remove(running.row)
             self._count({running.node: 1}, running.shape, running.leaving, -1)
 
-    def name_space(self, name: str, labels: Mapping[str, str] | None) -> None:
+    def set_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
         """Set the labels of a namespace; None if the namespace was deleted."""
         if self.namespaces.get(name) == labels:
             return
@@ -144,7 +144,7 @@ class PodIndex:
         labels = dict(shape.labels)
         self._add_requests(counts, shape, sign)
         for query in self.queries_by_label.candidates_for(labels):
-            if (query.leaving or not leaving) and query.means(shape.namespace, labels):
+            if (query.leaving or not leaving) and query.matches(shape.namespace, labels):
                 self.queries[query].add_all(counts, sign)
         for term_entry in affinity_terms_of(shape):
             self._add_term(term_entry, counts, sign)
@@ -160,7 +160,7 @@ class PodIndex:
         return self.slots.numbers[node] in self.pod_counts
 
     def _add_requests(self, counts: Mapping[int, int], shape: PodSignature, sign: int) -> None:
-        cpu, memory = sign * shape.weighs[0], sign * shape.weighs[1]
+        cpu, memory = sign * shape.score_requests[0], sign * shape.score_requests[1]
         for slot, count in counts.items():
             pod_count = self.pod_counts.get(slot, 0) + sign * count
             if pod_count:
@@ -186,15 +186,15 @@ class PodIndex:
         self.weight = wider
 
     def _add_term(self, term_entry: AffinityTermIndex, counts: Mapping[int, int], sign: int) -> None:
-        if term_entry not in self.stances:
-            self.stances[term_entry] = NodeCounter()
+        if term_entry not in self.affinity_terms:
+            self.affinity_terms[term_entry] = NodeCounter()
             self.terms_by_label.put(term_entry, term_entry.term.selector)
             for key in term_entry.term.selector.keys:
                 self.keys[key] = self.keys.get(key, 0) + 1
-        counter = self.stances[term_entry]
+        counter = self.affinity_terms[term_entry]
         counter.add_all(counts, sign)
         if not counter:
-            del self.stances[term_entry]
+            del self.affinity_terms[term_entry]
             self.terms_by_label.drop(term_entry, term_entry.term.selector)
             for key in term_entry.term.selector.keys:
                 self.keys[key] -= 1
@@ -222,24 +222,24 @@ class PodIndex:
         self.queries_by_label.put(query, query.pairs[0][1])
         return counter
 
-    def spaces(self, term: PodAffinityTerm) -> Namespaces:
+    def namespaces_of(self, term: PodAffinityTerm) -> Namespaces:
         """The namespaces that a term selects."""
         if term.namespace_selector.requirements == ():
             return None
         selected = {n for n, labels in self.namespaces.items() if term.namespace_selector.accepts(labels)}
         return frozenset(selected.union(term.namespaces))
 
-    def stances_towards(self, shape: PodSignature) -> Iterator[tuple[AffinityTermIndex, NodeCounter]]:
+    def matching_terms(self, shape: PodSignature) -> Iterator[tuple[AffinityTermIndex, NodeCounter]]:
         """The terms of running pods that match such a pod, with the nodes those pods run on."""
         labels = dict(shape.labels)
         namespace_labels = self.namespaces.get(shape.namespace, {})
         for term_entry in self.terms_by_label.candidates_for(labels):
-            if term_entry.term.means(shape.namespace, namespace_labels, labels):
-                yield term_entry, self.stances[term_entry]
+            if term_entry.term.selects(shape.namespace, namespace_labels, labels):
+                yield term_entry, self.affinity_terms[term_entry]
 
     def signature(self, shape: PodSignature) -> PodSignature:
         """The signature without labels that no affinity term selects by; valid until one does."""
-        return shape.signature(self.keys)
+        return shape.reduced(self.keys)
 
     def users_of(self, namespace: str, claim: ClaimUse) -> NodeCounter | None:
         """The nodes on which pods use a claim."""
@@ -248,15 +248,15 @@ class PodIndex:
 
 def affinity_terms_of(shape: PodSignature) -> Iterator[AffinityTermIndex]:
     """The affinity and anti-affinity terms of a pod."""
-    pod_affinity = shape.neighbours
-    for term in pod_affinity.near:
-        yield AffinityTermIndex(term, 1, must=True)
-    for term in pod_affinity.apart:
-        yield AffinityTermIndex(term, -1, must=True)
-    for weight, term in pod_affinity.rather_near:
-        yield AffinityTermIndex(term, weight, must=False)
-    for weight, term in pod_affinity.rather_apart:
-        yield AffinityTermIndex(term, -weight, must=False)
+    pod_affinity = shape.affinity
+    for term in pod_affinity.required:
+        yield AffinityTermIndex(term, 1, required=True)
+    for term in pod_affinity.required_anti:
+        yield AffinityTermIndex(term, -1, required=True)
+    for weight, term in pod_affinity.preferred:
+        yield AffinityTermIndex(term, weight, required=False)
+    for weight, term in pod_affinity.preferred_anti:
+        yield AffinityTermIndex(term, -weight, required=False)
 
 
 def _add_counts(counters: dict[T, NodeCounter], key: T, counts: Mapping[int, int], sign: int) -> None:

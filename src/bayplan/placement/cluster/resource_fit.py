@@ -40,7 +40,7 @@ def lacking(node_snapshot: NodeSnapshot, shape: PodSignature) -> dict[str, Bools
 
 def too_small(node_snapshot: NodeSnapshot, shape: PodSignature) -> Bools:
     """Nodes too small for the pod even when empty. The pod limit of a node does not count."""
-    nodes = np.zeros(len(node_snapshot.land), dtype=bool)
+    nodes = np.zeros(len(node_snapshot.node_index), dtype=bool)
     for resource, amount in shape.amounts:
         if amount > 0 and resource != PODS:
             nodes |= amount > _allocatable(node_snapshot, resource)
@@ -52,12 +52,12 @@ def emptiest(node_snapshot: NodeSnapshot, weight: Ints, shape: PodSignature) -> 
 
     `weight` is what the pods on each node request, CPU then memory, with defaults for pods without requests.
     """
-    node_index = node_snapshot.land
+    node_index = node_snapshot.node_index
     total = np.zeros(len(node_index), dtype=np.int64)
     count = np.zeros(len(node_index), dtype=np.int64)
     for at, resource in enumerate((CPU, MEMORY)):
         allocatable = _allocatable(node_snapshot, resource)
-        left = np.maximum(allocatable - weight[at] - shape.weighs[at], 0)
+        left = np.maximum(allocatable - weight[at] - shape.score_requests[at], 0)
         total += _percent(left, allocatable)
         count += allocatable > 0
     return np.where(count == 2, total >> 1, total)
@@ -78,8 +78,8 @@ def balanced(node_snapshot: NodeSnapshot, shape: PodSignature) -> Ints:
     amounts = dict(shape.amounts)
     requested = (amounts.get(CPU, 0), amounts.get(MEMORY, 0))
     if not any(requested):
-        return np.zeros(len(node_snapshot.land), dtype=np.int64)
-    shares, both = [], np.ones(len(node_snapshot.land), dtype=bool)
+        return np.zeros(len(node_snapshot.node_index), dtype=np.int64)
+    shares, both = [], np.ones(len(node_snapshot.node_index), dtype=bool)
     for resource, amount in zip((CPU, MEMORY), requested, strict=True):
         allocatable = _allocatable(node_snapshot, resource)
         both &= allocatable > 0
@@ -93,7 +93,11 @@ def balanced(node_snapshot: NodeSnapshot, shape: PodSignature) -> Ints:
 
 def _free(node_snapshot: NodeSnapshot, resource: str) -> Ints:
     row = node_snapshot.resources.get(resource)
-    return node_snapshot.free[row] if row is not None else np.zeros(len(node_snapshot.land), dtype=np.int64)
+    return (
+        node_snapshot.free[row]
+        if row is not None
+        else np.zeros(len(node_snapshot.node_index), dtype=np.int64)
+    )
 
 
 def _allocatable(node_snapshot: NodeSnapshot, resource: str) -> Ints:
@@ -101,5 +105,5 @@ def _allocatable(node_snapshot: NodeSnapshot, resource: str) -> Ints:
     return (
         node_snapshot.allocatable[row]
         if row is not None
-        else np.zeros(len(node_snapshot.land), dtype=np.int64)
+        else np.zeros(len(node_snapshot.node_index), dtype=np.int64)
     )

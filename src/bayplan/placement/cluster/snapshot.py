@@ -29,7 +29,7 @@ class Directory:
         """The path of a name, or None if it is unknown."""
         return self.changed[name] if name in self.changed else self.settled.get(name)
 
-    def having(self, name: str, path: Path | None) -> Directory:
+    def with_path(self, name: str, path: Path | None) -> Directory:
         """A directory with one name moved or removed. Changes are merged once there are many of them."""
         changed = {**self.changed, name: path}
         if len(changed) < CHANGES_MAX:
@@ -54,7 +54,7 @@ class CapacitySnapshot:
     paths: Directory  # by node name
     largest: Mapping[str, int]  # by resource, the largest amount that any node ever had
     claimed: Ints | None = None
-    held: Ints | None = None  # usage of placed gangs; axes as in `free`
+    gang_usage: Ints | None = None  # usage of placed gangs; axes as in `free`
     memory: dict[Hashable, Any] = field(default_factory=dict)
 
     def remember(self, key: Hashable, compute: Callable[[], T]) -> T:
@@ -65,7 +65,7 @@ class CapacitySnapshot:
         """The snapshot with another mask of usable nodes. Called often, so it avoids the slower `replace`."""
         return CapacitySnapshot(
             self.tree, self.table, self.resources, self.free, active, self.hosts, self.paths, self.largest,
-            self.claimed, self.held,
+            self.claimed, self.gang_usage,
         )  # fmt: skip
 
     def part(self, leaves: tuple[int, int]) -> CapacitySnapshot:
@@ -79,17 +79,17 @@ class CapacitySnapshot:
             {rules: mask[rows] for rules, mask in self.table.masks.items()},
         )  # fmt: skip
         claimed = None if self.claimed is None else self.claimed[:, slice(*leaves)]
-        held = None if self.held is None else self.held[:, rows]
+        held = None if self.gang_usage is None else self.gang_usage[:, rows]
         return CapacitySnapshot(
             part(self.tree, (rows.start, rows.stop)), table, self.resources, self.free[:, rows],
             self.active[rows], self.hosts, self.paths, self.largest, claimed, held,
         )  # fmt: skip
 
-    def emptied(self) -> CapacitySnapshot:
+    def without_gangs(self) -> CapacitySnapshot:
         """The snapshot without the usage of any placed gang."""
-        free = self.free if self.held is None else self.free + self.held
+        free = self.free if self.gang_usage is None else self.free + self.gang_usage
         claimed = None if self.claimed is None else np.zeros_like(self.claimed)
-        return replace(self, free=free, claimed=claimed, held=None, memory={})
+        return replace(self, free=free, claimed=claimed, gang_usage=None, memory={})
 
     @property
     def leaves(self) -> int:

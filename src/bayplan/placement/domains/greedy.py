@@ -10,7 +10,7 @@ from bayplan.model.assignment import Code, Misfit
 from bayplan.model.gang import AUTO, Group, Locality, PodSet
 from bayplan.model.profile import LeaderRules, Strategy
 from bayplan.placement.cluster import node_table
-from bayplan.placement.cluster.capacity import pods_per_leaf, room_beside, with_slot
+from bayplan.placement.cluster.capacity import free_after_usage, pods_per_leaf, with_slot
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.domains import misfit
@@ -200,7 +200,7 @@ def _leaf_counts(
     leads = _clip(head.leaves, scope.leaf_range).copy()
     for name, amount in lead.items():
         if amount:
-            leads &= room_beside(snapshot, head.rows, name, scope.assumed) >= amount
+            leads &= free_after_usage(snapshot, head.rows, name, scope.assumed) >= amount
     # Beside a leader only the resources that it requests can run out sooner.
     contested = {name: amount for name, amount in pod.items() if lead.get(name)}
     beside = np.minimum(
@@ -328,7 +328,7 @@ def _holds_in_sum(scope: PlacementScope, group: Group, level: int) -> Bools:
         asking = [(shape[resource], count) for shape, count in shapes if shape.get(resource)]
         if not asking:
             continue
-        left = room_beside(snapshot, snapshot.active, resource, scope.assumed)
+        left = free_after_usage(snapshot, snapshot.active, resource, scope.assumed)
         usable = np.where(_clip(snapshot.active_leaves(), scope.leaf_range), left.clip(0, SUM_MAX), 0)
         amount, pods = sum(each * count for each, count in asking), sum(count for _, count in asking)
         holds &= np.add.reduceat(usable, first) >= min(amount, SUM_MAX)

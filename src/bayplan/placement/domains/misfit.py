@@ -10,7 +10,7 @@ from bayplan.model.assignment import Code, Exclusions, LayerFit, Misfit, NearMis
 from bayplan.model.gang import PodSet
 from bayplan.model.numa import ALIGNED
 from bayplan.placement.cluster import node_table
-from bayplan.placement.cluster.capacity import AssumedUsage, copies, room_beside, with_slot
+from bayplan.placement.cluster.capacity import AssumedUsage, copies, free_after_usage, with_slot
 from bayplan.placement.cluster.oversize import oversized
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Bools, Ints
@@ -89,9 +89,11 @@ def exclusions(query: PlacementQuery) -> Exclusions:
         for row in np.flatnonzero(usable & ~welcome).tolist():
             repelled_by = node_table.first_repelling(snapshot.table.nodes[row].taints, rules.tolerations)
             taints[str(repelled_by)] = taints.get(str(repelled_by), 0) + 1
-        chosen = node_table.selected(snapshot.table, rules)
+        chosen = node_table.matching_selector(snapshot.table, rules)
         selector = int((usable & welcome & ~chosen).sum())
-        affinity = int((usable & welcome & chosen & ~node_table.attracted(snapshot.table, rules)).sum())
+        affinity = int(
+            (usable & welcome & chosen & ~node_table.matching_affinity(snapshot.table, rules)).sum()
+        )
     candidates = query.leaves
     outside = 0
     if query.leaf_range is not None:
@@ -107,7 +109,7 @@ def _exhausted(query: PlacementQuery, candidates: Bools) -> dict[str, int]:
     left, by_resource = candidates.copy(), {}
     for name, amount in sorted(with_slot(query.pod_set.requests).items()):
         if amount:
-            empty = left & (room_beside(query.snapshot, query.rows, name, query.assumed) < amount)
+            empty = left & (free_after_usage(query.snapshot, query.rows, name, query.assumed) < amount)
             if empty.any():
                 by_resource[name] = int(empty.sum())
                 left &= ~empty
@@ -173,7 +175,7 @@ def _scarcest(query: PlacementQuery, first: int, last: int) -> str:
     usable = query.leaves[first:last]
     for name, amount in with_slot(query.pod_set.requests).items():
         if amount:
-            here = room_beside(query.snapshot, query.rows, name, query.assumed)[first:last][usable]
+            here = free_after_usage(query.snapshot, query.rows, name, query.assumed)[first:last][usable]
             fit: Ints = copies(here, amount)
             totals.append((int(fit.sum()), name))
     return min(totals)[1]

@@ -47,7 +47,7 @@ def with_node_caps(
     if claimed is not None:
         claimed = np.concatenate((claimed, np.zeros((len(caps), claimed.shape[1]), np.int64)))
     capped = replace(
-        snapshot, resources=resources, free=free, largest=largest, claimed=claimed, held=None, memory={}
+        snapshot, resources=resources, free=free, largest=largest, claimed=claimed, gang_usage=None, memory={}
     )
     return capped, _with_requests(tree, names)
 
@@ -70,7 +70,7 @@ class Aligned:
     """A placement, with the snapshot and gang (including NUMA caps) that it was found for."""
 
     placement: Placement
-    supply: CapacitySnapshot
+    snapshot: CapacitySnapshot
     gang: Gang
 
 

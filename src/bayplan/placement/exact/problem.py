@@ -13,7 +13,7 @@ from bayplan.model.assignment import Code, Misfit
 from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet
 from bayplan.model.profile import LeaderRules
 from bayplan.placement.cluster import node_table
-from bayplan.placement.cluster.capacity import room_beside, with_slot
+from bayplan.placement.cluster.capacity import free_after_usage, with_slot
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.domains.greedy import group_locality, leader_and_workers
 from bayplan.placement.domains.request import resolve
@@ -270,7 +270,7 @@ def _rows(scope: PlacementScope, wants: list[dict[str, int]], masks: list[Bools]
         mask = np.logical_or.reduce([masks[position] for position in among])
         for name in sorted({name for p in among for name, amount in wants[p].items() if amount}):
             needs.append([wants[p].get(name, 0) if p in among else 0 for p in range(len(wants))])
-            rooms.append(np.maximum(room_beside(scope.snapshot, mask, name, scope.assumed), 0))
+            rooms.append(np.maximum(free_after_usage(scope.snapshot, mask, name, scope.assumed), 0))
     return np.array(needs, np.int64).T, np.array(rooms, np.int64)
 
 

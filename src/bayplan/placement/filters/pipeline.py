@@ -26,7 +26,7 @@ from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.placement.filters.pod_affinity import pod_affinity_fit
 from bayplan.placement.filters.topology_spread import spread_fit
 from bayplan.placement.filters.volumes import claim_error, volume_steps
-from bayplan.placement.numa.snapshot import NumaSnapshot, first_shortage, minds, unaligned_nodes
+from bayplan.placement.numa.snapshot import NumaSnapshot, first_shortage, numa_request_of, unaligned_nodes
 
 REMEMBERED_MAX = 64
 Step = dict[Lack, Bools]
@@ -35,14 +35,14 @@ Step = dict[Lack, Bools]
 RESOLVABLE = frozenset(
     {
         FilterReason.PORT,
-        FilterReason.LACKING,
+        FilterReason.INSUFFICIENT,
         FilterReason.UNALIGNED,
         FilterReason.DISK,
-        FilterReason.ONE_POD,
+        FilterReason.CLAIM_IN_USE,
         FilterReason.ATTACHED,
         FilterReason.SPREAD,
     }
-    | {FilterReason.NOT_APART, FilterReason.UNWELCOME}
+    | {FilterReason.POD_ANTI_AFFINITY, FilterReason.EXISTING_ANTI_AFFINITY}
 )
 """Reasons that the preemption of pods on the node may resolve."""
 
@@ -51,7 +51,7 @@ RESOLVABLE = frozenset(
 class FilterInput:
     """Input of the filters at one moment: free node amounts, running pods, volumes, images, NUMA zones."""
 
-    ground: NodeSnapshot
+    node_snapshot: NodeSnapshot
     index: PodIndex
     storage: Storage = NO_STORAGE
     images: ImageIndex | None = None
@@ -63,18 +63,18 @@ class FilterResult:
     """The nodes a pod fits, those it may fit after preemption, and why the others reject it."""
 
     fits: Bools
-    curable: Bools
+    resolvable: Bools
     why: FilterFailure
-    refusals: dict[Lack, Bools] = field(default_factory=dict)
+    rejections: dict[Lack, Bools] = field(default_factory=dict)
 
     def reasons(self, row: int) -> list[Lack]:
         """Why one node rejects the pod."""
-        return [lack for lack, nodes in self.refusals.items() if nodes[row]]
+        return [lack for lack, nodes in self.rejections.items() if nodes[row]]
 
 
-def judge(filter_input: FilterInput, shape: PodSignature) -> FilterResult:
+def run_filters(filter_input: FilterInput, shape: PodSignature) -> FilterResult:
     """Run all filters for a pod of this signature on every node; cached until anything changes."""
-    cache = filter_input.ground.memory
+    cache = filter_input.node_snapshot.memory
     key = (shape, filter_input.index, filter_input.index.version, filter_input.storage, filter_input.zones)
     result: FilterResult | None = cache.get(key)
     if result is None:
@@ -85,7 +85,7 @@ def judge(filter_input: FilterInput, shape: PodSignature) -> FilterResult:
 
 
 def _run_filters(filter_input: FilterInput, shape: PodSignature) -> FilterResult:
-    node_index = filter_input.ground.land
+    node_index = filter_input.node_snapshot.node_index
     names = named_nodes(shape.rules)
     error = claim_error(filter_input.storage, shape)
     if names is not None and not names:
@@ -107,14 +107,14 @@ def _run_filters(filter_input: FilterInput, shape: PodSignature) -> FilterResult
         fits &= ~failed
         if not fits.any():
             break
-    if resolvable.any() and any(reason is FilterReason.LACKING for reason, _ in rejections):
+    if resolvable.any() and any(reason is FilterReason.INSUFFICIENT for reason, _ in rejections):
         short = np.logical_or.reduce(
-            [nodes for lack, nodes in rejections.items() if lack[0] is FilterReason.LACKING]
+            [nodes for lack, nodes in rejections.items() if lack[0] is FilterReason.INSUFFICIENT]
         )
-        resolvable &= ~(short & too_small(filter_input.ground, shape))
+        resolvable &= ~(short & too_small(filter_input.node_snapshot, shape))
     counts = {lack: int(nodes.sum()) for lack, nodes in rejections.items()}
     first = first_unaligned(filter_input, shape, rejections)
-    why = FilterFailure(len(node_index), counts, unaligned=first, curable=int(resolvable.sum()))
+    why = FilterFailure(len(node_index), counts, unaligned=first, preemptible_nodes=int(resolvable.sum()))
     return FilterResult(fits, resolvable, why, rejections)
 
 
@@ -123,7 +123,7 @@ def _zones_unknown_after_preemption(filter_input: FilterInput, reason: FilterRea
     return (
         reason is FilterReason.UNALIGNED
         and filter_input.zones is not None
-        and not filter_input.zones.care.thinks_ahead
+        and not filter_input.zones.policy.simulates_evictions
     )
 
 
@@ -134,7 +134,7 @@ def first_unaligned(
     allowed_nodes: Bools | None = None,
 ) -> Unaligned | None:
     """Why the first of the nodes that cannot align the pod cannot."""
-    numa_request = minds(filter_input.zones, shape)
+    numa_request = numa_request_of(filter_input.zones, shape)
     masks = [mask for (reason, _), mask in rejections.items() if reason is FilterReason.UNALIGNED]
     if not masks or numa_request is None or filter_input.zones is None:
         return None
@@ -144,7 +144,7 @@ def first_unaligned(
         return None
     row = int(rows[0])
     return first_shortage(
-        filter_input.zones, numa_request, filter_input.ground.land.table.nodes[row].name, row
+        filter_input.zones, numa_request, filter_input.node_snapshot.node_index.table.nodes[row].name, row
     )
 
 
@@ -155,8 +155,8 @@ def _rejected_everywhere(node_index: NodeIndex, error: PodError, about: tuple[st
 
 def _steps(filter_input: FilterInput, shape: PodSignature, names: frozenset[str] | None) -> Iterator[Step]:
     """The filters in order; a filter is not evaluated once no node is left."""
-    node_snapshot, index = filter_input.ground, filter_input.index
-    node_index, rules = node_snapshot.land, shape.rules
+    node_snapshot, index = filter_input.node_snapshot, filter_input.index
+    node_index, rules = node_snapshot.node_index, shape.rules
     if names is not None:
         yield {(FilterReason.OUTSIDE, ""): ~node_index.named(names)}
     if node_index.cordoned.any():
@@ -168,9 +168,10 @@ def _steps(filter_input: FilterInput, shape: PodSignature, names: frozenset[str]
     if shape.ports:
         yield {(FilterReason.PORT, ""): _port_conflicts(node_index, index, shape.ports)}
     yield {
-        (FilterReason.LACKING, resource): short for resource, short in lacking(node_snapshot, shape).items()
+        (FilterReason.INSUFFICIENT, resource): short
+        for resource, short in lacking(node_snapshot, shape).items()
     }
-    numa_request = minds(filter_input.zones, shape)
+    numa_request = numa_request_of(filter_input.zones, shape)
     if numa_request is not None and filter_input.zones is not None:
         unaligned_by_target = unaligned_nodes(filter_input.zones, numa_request)
         yield {(FilterReason.UNALIGNED, reason.value): nodes for reason, nodes in unaligned_by_target.items()}
@@ -181,9 +182,9 @@ def _steps(filter_input: FilterInput, shape: PodSignature, names: frozenset[str]
         spread = spread_fit(node_index, index, shape)
         yield {(FilterReason.SPREAD_LABEL, ""): spread.unlabelled, (FilterReason.SPREAD, ""): spread.uneven}
     affinity = pod_affinity_fit(node_index, index, shape)
-    yield {(FilterReason.NOT_NEAR, ""): ~affinity.near}
-    yield {(FilterReason.NOT_APART, ""): ~affinity.apart}
-    yield {(FilterReason.UNWELCOME, ""): ~affinity.welcome}
+    yield {(FilterReason.POD_AFFINITY, ""): ~affinity.affinity}
+    yield {(FilterReason.POD_ANTI_AFFINITY, ""): ~affinity.anti_affinity}
+    yield {(FilterReason.EXISTING_ANTI_AFFINITY, ""): ~affinity.existing_anti_affinity}
 
 
 def _port_conflicts(node_index: NodeIndex, index: PodIndex, ports: tuple[HostPort, ...]) -> Bools:

@@ -16,9 +16,9 @@ from bayplan.placement.cluster.topology_tree import Bools, Ints
 class PodAffinityFit(NamedTuple):
     """Nodes that satisfy the pod's affinity, its anti-affinity, and the anti-affinity of running pods."""
 
-    near: Bools
-    apart: Bools
-    welcome: Bools
+    affinity: Bools
+    anti_affinity: Bools
+    existing_anti_affinity: Bools
 
 
 def pod_affinity_fit(node_index: NodeIndex, index: PodIndex, shape: PodSignature) -> PodAffinityFit:
@@ -35,12 +35,12 @@ def _affinity(node_index: NodeIndex, index: PodIndex, shape: PodSignature) -> Bo
 
     Only pods that match all terms count. If none does and the pod matches itself, any labelled node fits.
     """
-    terms = shape.neighbours.near
+    terms = shape.affinity.required
     labelled = np.ones(len(node_index), dtype=bool)
     good = np.ones(len(node_index), dtype=bool)
     if not terms:
         return good
-    query = PodQuery(tuple((index.spaces(term), term.selector) for term in terms))
+    query = PodQuery(tuple((index.namespaces_of(term), term.selector) for term in terms))
     pods = index.count(query)[node_index.slots]
     any_match = False
     for term in terms:
@@ -49,22 +49,22 @@ def _affinity(node_index: NodeIndex, index: PodIndex, shape: PodSignature) -> Bo
         labelled &= domain != ABSENT
         good &= _expand(total, domain) > 0
         any_match |= bool(total.any())
-    if not any_match and query.means(shape.namespace, dict(shape.labels)):
+    if not any_match and query.matches(shape.namespace, dict(shape.labels)):
         return labelled
     return labelled & good
 
 
 def _anti_affinity(node_index: NodeIndex, index: PodIndex, shape: PodSignature) -> Bools:
     good = np.ones(len(node_index), dtype=bool)
-    for term in shape.neighbours.apart:
+    for term in shape.affinity.required_anti:
         good &= _totals(node_index, index, term) == 0
     return good
 
 
 def _running_anti_affinity(node_index: NodeIndex, index: PodIndex, shape: PodSignature) -> Bools:
     good = np.ones(len(node_index), dtype=bool)
-    for term_entry, counter in index.stances_towards(shape):
-        if term_entry.must and term_entry.weight < 0:
+    for term_entry, counter in index.matching_terms(shape):
+        if term_entry.required and term_entry.weight < 0:
             good &= (
                 _over_domains(
                     node_index, term_entry.term.key, counter.dense(len(index.slots))[node_index.slots]
@@ -80,12 +80,12 @@ def preference_weights(node_index: NodeIndex, index: PodIndex, shape: PodSignatu
     Required affinity terms of running pods that match the pod count with a weight of one.
     """
     total = np.zeros(len(node_index), dtype=np.int64)
-    for weight, term in shape.neighbours.rather_near:
+    for weight, term in shape.affinity.preferred:
         total += weight * _totals(node_index, index, term)
-    for weight, term in shape.neighbours.rather_apart:
+    for weight, term in shape.affinity.preferred_anti:
         total -= weight * _totals(node_index, index, term)
-    for term_entry, counter in index.stances_towards(shape):
-        if term_entry.weight > 0 or not term_entry.must:
+    for term_entry, counter in index.matching_terms(shape):
+        if term_entry.weight > 0 or not term_entry.required:
             pods = counter.dense(len(index.slots))[node_index.slots]
             total += term_entry.weight * _over_domains(node_index, term_entry.term.key, pods)
     return total
@@ -93,7 +93,7 @@ def preference_weights(node_index: NodeIndex, index: PodIndex, shape: PodSignatu
 
 def _totals(node_index: NodeIndex, index: PodIndex, term: PodAffinityTerm) -> Ints:
     """How many pods that match a term run in each node's domain."""
-    query = PodQuery(((index.spaces(term), term.selector),))
+    query = PodQuery(((index.namespaces_of(term), term.selector),))
     return _over_domains(node_index, term.key, index.count(query)[node_index.slots])
 
 

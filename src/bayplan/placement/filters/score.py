@@ -8,13 +8,13 @@ import numpy as np
 
 from bayplan.model.pod_spec import PodSignature
 from bayplan.placement.cluster.images import image_locality
-from bayplan.placement.cluster.node_index import NodeSnapshot, aversions, preference
+from bayplan.placement.cluster.node_index import NodeSnapshot, preference, soft_taint_counts
 from bayplan.placement.cluster.resource_fit import balanced, emptiest
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.filters.pipeline import FilterInput
 from bayplan.placement.filters.pod_affinity import preference_weights
-from bayplan.placement.filters.topology_spread import evenness
-from bayplan.placement.numa.snapshot import scored
+from bayplan.placement.filters.topology_spread import spread_score
+from bayplan.placement.numa.snapshot import numa_scores
 
 BEST = 100
 WEIGHTS = {
@@ -29,24 +29,26 @@ WEIGHTS = {
 }
 
 
-def rank(filter_input: FilterInput, shape: PodSignature, fitting: Bools) -> Ints:
+def score_nodes(filter_input: FilterInput, shape: PodSignature, fitting: Bools) -> Ints:
     """The total score of each fitting node. Some scores are normalised over all fitting nodes."""
-    weight = filter_input.index.weight_of(filter_input.ground.land.slots)
-    total = room_worth(filter_input.ground, weight, shape) + other_worth(filter_input, shape, fitting)
+    weight = filter_input.index.weight_of(filter_input.node_snapshot.node_index.slots)
+    total = resource_score(filter_input.node_snapshot, weight, shape) + remaining_score(
+        filter_input, shape, fitting
+    )
     return np.where(fitting, total, -1)
 
 
-def room_worth(node_snapshot: NodeSnapshot, weight: Ints, shape: PodSignature) -> Ints:
+def resource_score(node_snapshot: NodeSnapshot, weight: Ints, shape: PodSignature) -> Ints:
     """The part of the score that depends only on the free amounts and the pods of each node by itself."""
-    return weighed(resource_scores(node_snapshot, weight, shape), len(node_snapshot.land))
+    return weighted_sum(resource_scores(node_snapshot, weight, shape), len(node_snapshot.node_index))
 
 
-def other_worth(filter_input: FilterInput, shape: PodSignature, fitting: Bools) -> Ints:
-    """The part of the score that is not in `room_worth`."""
-    return weighed(other_views(filter_input, shape, fitting), len(fitting))
+def remaining_score(filter_input: FilterInput, shape: PodSignature, fitting: Bools) -> Ints:
+    """The part of the score that is not in `resource_score`."""
+    return weighted_sum(remaining_scores(filter_input, shape, fitting), len(fitting))
 
 
-def weighed(scores: Mapping[str, Ints], size: int) -> Ints:
+def weighted_sum(scores: Mapping[str, Ints], size: int) -> Ints:
     """The weighted sum of scores."""
     total = np.zeros(size, dtype=np.int64)
     for name, score in scores.items():
@@ -56,8 +58,10 @@ def weighed(scores: Mapping[str, Ints], size: int) -> Ints:
 
 def all_scores(filter_input: FilterInput, shape: PodSignature, fitting: Bools) -> dict[str, Ints]:
     """Each score by name, normalised over the fitting nodes."""
-    weight = filter_input.index.weight_of(filter_input.ground.land.slots)
-    return resource_scores(filter_input.ground, weight, shape) | other_views(filter_input, shape, fitting)
+    weight = filter_input.index.weight_of(filter_input.node_snapshot.node_index.slots)
+    return resource_scores(filter_input.node_snapshot, weight, shape) | remaining_scores(
+        filter_input, shape, fitting
+    )
 
 
 def resource_scores(node_snapshot: NodeSnapshot, weight: Ints, shape: PodSignature) -> dict[str, Ints]:
@@ -65,21 +69,25 @@ def resource_scores(node_snapshot: NodeSnapshot, weight: Ints, shape: PodSignatu
     return {"emptiest": emptiest(node_snapshot, weight, shape), "balanced": balanced(node_snapshot, shape)}
 
 
-def other_views(filter_input: FilterInput, shape: PodSignature, fitting: Bools) -> dict[str, Ints]:
+def remaining_scores(filter_input: FilterInput, shape: PodSignature, fitting: Bools) -> dict[str, Ints]:
     """The scores that are not in `resource_scores`."""
-    index, node_index = filter_input.index, filter_input.ground.land
-    scores = {"taints": _reversed(_share_of_highest(aversions(node_index, shape.rules.tolerations), fitting))}
+    index, node_index = filter_input.index, filter_input.node_snapshot.node_index
+    scores = {
+        "taints": _reversed(
+            _share_of_highest(soft_taint_counts(node_index, shape.rules.tolerations), fitting)
+        )
+    }
     if shape.rules.preferred:
         scores["affinity"] = _share_of_highest(preference(node_index, shape.rules), fitting)
-    even = evenness(node_index, index, shape, fitting)
+    even = spread_score(node_index, index, shape, fitting)
     if even is not None:
         scores["spread"] = even
-    if shape.neighbours or next(index.stances_towards(shape), None) is not None:
+    if shape.affinity or next(index.matching_terms(shape), None) is not None:
         scores["neighbours"] = _min_max_normalised(preference_weights(node_index, index, shape), fitting)
     if filter_input.images is not None:
         scores["images"] = image_locality(node_index, filter_input.images, shape)
     if filter_input.zones is not None and shape.zones is not None:
-        scores["zones"] = scored(filter_input.zones, shape.zones)
+        scores["zones"] = numa_scores(filter_input.zones, shape.zones)
     return scores
 
 

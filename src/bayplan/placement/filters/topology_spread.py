@@ -33,7 +33,7 @@ class SpreadFit(NamedTuple):
 
 def spread_fit(node_index: NodeIndex, index: PodIndex, shape: PodSignature) -> SpreadFit:
     """The nodes that required constraints reject, by the first constraint that each node fails."""
-    constraints = [spread for spread in shape.spread if spread.must]
+    constraints = [spread for spread in shape.spread if spread.required]
     unlabelled, uneven = np.zeros(len(node_index), dtype=bool), np.zeros(len(node_index), dtype=bool)
     labelled = _labelled(node_index, constraints)
     for spread in constraints:
@@ -52,10 +52,10 @@ def spread_fit(node_index: NodeIndex, index: PodIndex, shape: PodSignature) -> S
     return SpreadFit(unlabelled, uneven)
 
 
-def evenness(node_index: NodeIndex, index: PodIndex, shape: PodSignature, fitting: Bools) -> Ints | None:
+def spread_score(node_index: NodeIndex, index: PodIndex, shape: PodSignature, fitting: Bools) -> Ints | None:
     """The spread score of each fitting node, 0 to 100; None if the pod has no soft constraints."""
     strict = bool(shape.spread)
-    constraints = [spread for spread in shape.spread if not spread.must] if strict else _defaults(shape)
+    constraints = [spread for spread in shape.spread if not spread.required] if strict else _defaults(shape)
     if not constraints:
         return None
     labelled = _labelled(node_index, constraints) if strict else np.ones(len(node_index), dtype=bool)
@@ -91,9 +91,9 @@ def _normalised(raw: Ints, scored: Bools) -> Ints:
 
 def _defaults(shape: PodSignature) -> list[TopologySpread]:
     """Default constraints: spread the pods of one service or owner by host and by zone."""
-    if not (shape.company and shape.company.requirements):
+    if not (shape.default_spread and shape.default_spread.requirements):
         return []
-    return [TopologySpread(key, skew, shape.company, must=False) for key, skew in BY_DEFAULT]
+    return [TopologySpread(key, skew, shape.default_spread, required=False) for key, skew in BY_DEFAULT]
 
 
 def _labelled(node_index: NodeIndex, constraints: list[TopologySpread]) -> Bools:
@@ -106,9 +106,9 @@ def _labelled(node_index: NodeIndex, constraints: list[TopologySpread]) -> Bools
 def _counted_nodes(node_index: NodeIndex, shape: PodSignature, spread: TopologySpread) -> Bools:
     """Nodes that a constraint counts, by its affinity and taint policies."""
     good = np.ones(len(node_index), dtype=bool)
-    if spread.heed_affinity:
+    if spread.honor_affinity:
         good &= affinity_nodes(node_index, shape.rules)
-    if spread.heed_taints:
+    if spread.honor_taints:
         good &= tolerated_nodes(node_index, shape.rules.tolerations)
     return good
 

@@ -68,7 +68,7 @@ def _attachments(node_index: NodeIndex, index: PodIndex, storage: Storage) -> At
     for key, counter in index.claims.items():
         handle = handle_of(storage, key)
         if handle is not None:
-            used.setdefault(handle, set()).update(int(rows[slot]) for slot in counter.few)
+            used.setdefault(handle, set()).update(int(rows[slot]) for slot in counter.sparse)
     counts: dict[str, Ints] = {}
 
     def count(driver: str, where: list[int]) -> None:

@@ -55,11 +55,11 @@ def claim_error(storage: Storage, shape: PodSignature) -> ClaimError | None:
 def _claim_unusable(storage: Storage, namespace: str, use: ClaimUse) -> ClaimError | None:
     claim = storage.claims.get((namespace, use.name))
     if claim is None:
-        return ClaimError(PodError.CLAIM_AWAITED, (use.name,))
+        return ClaimError(PodError.CLAIM_PENDING, (use.name,))
     if claim.lost:
         return ClaimError(PodError.CLAIM_LOST, (claim.name, claim.volume))
-    if claim.leaving:
-        return ClaimError(PodError.CLAIM_LEAVING, (claim.name,))
+    if claim.terminating:
+        return ClaimError(PodError.CLAIM_TERMINATING, (claim.name,))
     if use.owner and claim.owner != use.owner:
         return ClaimError(PodError.CLAIM_FOREIGN, (f"{namespace}/{use.name}", f"{namespace}/{use.pod}"))
     return None
@@ -68,7 +68,7 @@ def _claim_unusable(storage: Storage, namespace: str, use: ClaimUse) -> ClaimErr
 def binds_late(storage: Storage, claim: VolumeClaim) -> bool:
     """Whether an unbound claim is bound only when its pod has a node (WaitForFirstConsumer)."""
     storage_class = storage.classes.get(claim.storage_class)
-    return storage_class is not None and storage_class.waits and not claim.volume
+    return storage_class is not None and storage_class.wait_for_consumer and not claim.volume
 
 
 def volume_steps(node_index: NodeIndex, index: PodIndex, storage: Storage, shape: PodSignature) -> list[Step]:
@@ -80,7 +80,7 @@ def volume_steps(node_index: NodeIndex, index: PodIndex, storage: Storage, shape
         return steps
     claims = [storage.claims[shape.namespace, use.name] for use in shape.claims]
     in_use = any(ONE_POD in claim.modes and index.claims.get(claim.key) for claim in claims)
-    steps.append({FilterReason.ONE_POD: np.full(len(node_index), in_use)})
+    steps.append({FilterReason.CLAIM_IN_USE: np.full(len(node_index), in_use)})
     steps.append({FilterReason.ATTACHED: over_attach_limit(node_index, index, storage, shape)})
     key = ("volumes", storage, shape.namespace, shape.claims)
     steps += node_index.remember(key, lambda: _static_steps(node_index, storage, shape, claims))
@@ -97,9 +97,9 @@ def _static_steps(
     named = [claim for use, claim in zip(shape.claims, claims, strict=True) if not use.owner and claim.volume]
     return [
         {
-            FilterReason.VOLUME_ELSEWHERE: elsewhere,
+            FilterReason.VOLUME_NODE_AFFINITY: elsewhere,
             FilterReason.NO_VOLUME: no_volume,
-            FilterReason.NO_STORE_ROOM: no_capacity,
+            FilterReason.NO_STORAGE_CAPACITY: no_capacity,
             FilterReason.VOLUME_GONE: missing,
         },
         {
@@ -194,7 +194,7 @@ def _matches_claim(volume: Volume, claim: VolumeClaim) -> bool:
         and volume.size >= claim.size
         and volume.block == claim.block
         and volume.attributes == claim.attributes
-        and not volume.leaving
+        and not volume.terminating
     )
 
 
@@ -208,7 +208,7 @@ def _provisionable(node_index: NodeIndex, storage: Storage, claim: VolumeClaim) 
     if storage_class.provisioner not in storage.measured or not claim.size:
         return allowed, everywhere
     has_capacity = nowhere
-    for capacity in storage.rooms:
+    for capacity in storage.capacities:
         if capacity.storage_class == storage_class.name and capacity.largest >= claim.size:
             has_capacity = has_capacity | labelled_mask(node_index, capacity.nodes)
     return allowed, has_capacity

@@ -28,7 +28,7 @@ def place(
     return Placement(assignments, misfit)
 
 
-def has_place(
+def gang_fits(
     snapshot: CapacitySnapshot, gang: Gang, profile: Profile, check: Callable[[], None] = lambda: None
 ) -> bool:
     """Whether the whole gang fits; cheaper than `place`."""

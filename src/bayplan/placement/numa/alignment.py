@@ -20,7 +20,7 @@ from bayplan.model.numa import (
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.numa.columns import NO_ZONE, NumaColumns
 from bayplan.placement.numa.resources import aligned_requests, is_compared, is_indifferent, keeps_resources
-from bayplan.placement.numa.workspace import NumaWorkspace, candidates, laid_out, lowest, take
+from bayplan.placement.numa.workspace import NumaWorkspace, candidates, lowest, take, workspace_for
 
 FITS, STALE = -1, -2
 USUAL = ZoneRules()
@@ -86,7 +86,7 @@ def assign_zones(
         stopped[~has_zone & (stopped == FITS)] = index
         last = index == len(containers) - 1 and not again  # nothing is assigned after it
         if (keeps_resources(container, rules) and not last) or (
-            again and container.role is ContainerType.APP
+            again and container.type is ContainerType.APP
         ):
             take(
                 workspace, container.requests, lowest(workspace, fitting_zones), has_zone & (stopped == FITS)
@@ -98,7 +98,7 @@ def _first_stopped(
     columns: NumaColumns, rows: Ints, request: NumaRequest, scope: TopologyManagerScope, rules: ZoneRules
 ) -> Ints:
     containers = aligned_requests(request, scope, rules)
-    workspace = laid_out(columns, rows, containers, request.service, rules.fit)
+    workspace = workspace_for(columns, rows, containers, request.qos, rules.fit)
     return assign_zones(workspace, containers, rules)
 
 
@@ -115,7 +115,7 @@ def assumed_zones(
         if row not in rows:
             continue
         containers = aligned_requests(request, scope, rules)
-        workspace = laid_out(columns, np.asarray([row]), containers, request.service, rules.fit)
+        workspace = workspace_for(columns, np.asarray([row]), containers, request.qos, rules.fit)
         zones = []
         for container in containers:
             fitting_zones = candidates(workspace, container.requests)
@@ -131,7 +131,7 @@ def assumed_zones(
 
 
 def _lists(workspace: NumaWorkspace, resource: str, place: int) -> bool:
-    free = workspace.rooms.get(resource)
+    free = workspace.free.get(resource)
     return free is not None and bool(free[place, 0] >= 0)
 
 
@@ -147,12 +147,12 @@ def why_unaligned(
         if row not in rows:
             continue
         containers = aligned_requests(request, scope, rules)
-        workspace = laid_out(columns, np.asarray([row]), containers, request.service, rules.fit)
+        workspace = workspace_for(columns, np.asarray([row]), containers, request.qos, rules.fit)
         stopped = int(assign_zones(workspace, containers, rules)[0])
         if stopped == FITS:
             return None
         target = (
-            AlignmentTarget.POD if scope is TopologyManagerScope.POD else TARGETS[containers[stopped].role]
+            AlignmentTarget.POD if scope is TopologyManagerScope.POD else TARGETS[containers[stopped].type]
         )
         return _unaligned_detail(workspace, node, target, containers[stopped])
     return None
@@ -181,7 +181,7 @@ def _shortage(
     for resource, amount in requested:
         if candidates(workspace, ((resource, amount),))[place, 0]:
             continue
-        free = workspace.rooms.get(resource)
+        free = workspace.free.get(resource)
         left = None if free is None or free[place, 0] < 0 else int(free[place, 0])
         if left is not None and not is_compared(resource, workspace.service, workspace.rule):
             left = None

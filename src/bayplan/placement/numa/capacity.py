@@ -12,7 +12,7 @@ from bayplan.placement.cluster.topology_tree import Bools, Ints, Tree
 from bayplan.placement.numa.alignment import FITS, aligning_rows, assign_zones
 from bayplan.placement.numa.columns import NumaColumns
 from bayplan.placement.numa.resources import aligned_requests, is_compared, is_host_wide, is_indifferent
-from bayplan.placement.numa.workspace import NumaWorkspace, laid_out
+from bayplan.placement.numa.workspace import NumaWorkspace, workspace_for
 
 USUAL = ZoneRules()
 COPIES_MAX = 4096  # no node runs more pods, so no more copies are tried
@@ -35,7 +35,7 @@ def aligned_counts(
         for scope, rows in aligning_rows(columns, rules):
             rows = rows if nodes is None else rows[nodes[rows]]
             containers = aligned_requests(request, scope, rules)
-            workspace = laid_out(columns, rows, containers, request.service, rules.fit)
+            workspace = workspace_for(columns, rows, containers, request.qos, rules.fit)
             counts[rows] = _copies(workspace, containers, rules, limit)
         counts[~columns.fresh] = 0
     if nodes is not None:
@@ -63,12 +63,12 @@ def with_copies(
     for scope, strict in aligning_rows(columns, rules):
         containers = aligned_requests(request, scope, rules)
         rows_used = strict[wanted[strict] > 0]
-        workspace = laid_out(columns, rows_used, containers, request.service, rules.fit)
+        workspace = workspace_for(columns, rows_used, containers, request.qos, rules.fit)
         done = 0
         while len(workspace.rows):
             assign_zones(workspace, containers, rules, again=True)
             done += 1
-            for resource, free in workspace.rooms.items():
+            for resource, free in workspace.free.items():
                 available[columns.resources[resource]][:, workspace.rows] = free
             workspace = workspace.narrowed(wanted[workspace.rows] > done)
     return replace(columns, available=available)
@@ -122,7 +122,7 @@ def _copies_by_zone(workspace: NumaWorkspace, container: ContainerRequest) -> In
     for resource, amount in container.requests:
         if amount <= 0:
             continue
-        free, offered = workspace.rooms.get(resource), workspace.offers[resource]
+        free, offered = workspace.free.get(resource), workspace.offers[resource]
         host_wide = workspace.rule is FitRule.STRICT and is_host_wide(resource)
         if free is not None:
             compared = is_compared(resource, workspace.service, workspace.rule)
@@ -139,8 +139,8 @@ def _copies_by_zone(workspace: NumaWorkspace, container: ContainerRequest) -> In
 
 
 def _keeps_running(container: ContainerRequest, rules: ZoneRules) -> bool:
-    return container.role is ContainerType.APP or (
-        container.role is ContainerType.SIDECAR and rules.sidecars_stay
+    return container.type is ContainerType.APP or (
+        container.type is ContainerType.SIDECAR and rules.sidecars_stay
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bayplan.model.node import Node
-from bayplan.model.numa import ZONES_USUAL, NodeZones, TopologyManagerPolicy, TopologyManagerScope, Zone
+from bayplan.model.numa import DEFAULT_ZONES_MAX, NodeZones, TopologyManagerPolicy, TopologyManagerScope, Zone
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.numa.resources import ALWAYS_OFFERED
 
@@ -99,7 +99,7 @@ def changed_rows(
     layouts = {layout: number for number, layout in enumerate(columns.layouts)}
     for row, node, report, fresh in updates:
         wider.available[:, :, row], wider.numbers[:, row], wider.offers[:, row] = UNLISTED, NO_ZONE, False
-        wider.zones_max[row], wider.layout[row] = ZONES_USUAL, 0
+        wider.zones_max[row], wider.layout[row] = DEFAULT_ZONES_MAX, 0
         _fill(wider, row, node, report, fresh, layouts)
     return replace(wider, layouts=tuple(layouts), ordered=_ordered(wider.numbers))
 
@@ -160,7 +160,7 @@ def _empty(rows: int, names: Mapping[str, int], places: int) -> NumaColumns:
         fresh=np.ones(rows, dtype=bool),
         single=np.zeros(rows, dtype=bool),
         whole=np.zeros(rows, dtype=bool),
-        zones_max=np.full(rows, ZONES_USUAL, dtype=np.int64),
+        zones_max=np.full(rows, DEFAULT_ZONES_MAX, dtype=np.int64),
         layout=np.zeros(rows, dtype=np.int64),
         layouts=((),),
     )

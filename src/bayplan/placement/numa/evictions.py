@@ -9,23 +9,23 @@ from bayplan.model.numa import EvictionUnknown, NodeZones, NumaStalenessPolicy, 
 from bayplan.placement.numa.reports import RunningPod
 from bayplan.placement.numa.resources import asks_for_devices, is_exclusive, long_running_containers
 
-Seats = Mapping[tuple[str, str, str], int]
+ContainerZones = Mapping[tuple[str, str, str], int]
 
 
-def imagined(
+def zones_after_eviction(
     report: NodeZones,
     victims: Collection[RunningPod],
-    container_zones: Seats | None,
+    container_zones: ContainerZones | None,
     policy: NumaStalenessPolicy,
 ) -> NodeZones | EvictionUnknown:
     """The zones after the eviction of these pods; unchanged if the policy does not evaluate evictions."""
-    if not victims or container_zones is None or not policy.thinks_ahead:
+    if not victims or container_zones is None or not policy.simulates_evictions:
         return report
-    return without(report, victims, container_zones)
+    return zones_without(report, victims, container_zones)
 
 
-def without(
-    report: NodeZones, victims: Collection[RunningPod], container_zones: Seats | None
+def zones_without(
+    report: NodeZones, victims: Collection[RunningPod], container_zones: ContainerZones | None
 ) -> NodeZones | EvictionUnknown:
     """The zones after the eviction of these pods, each of which releases its exclusive resources."""
     if not victims:
@@ -47,20 +47,20 @@ def without(
 
 
 def freed(
-    report: NodeZones, victims: Collection[RunningPod], container_zones: Seats
+    report: NodeZones, victims: Collection[RunningPod], container_zones: ContainerZones
 ) -> dict[int, dict[str, int]]:
     """The exclusive amounts that victims release, by zone. Pods without exclusive resources release none."""
     listed = report.resources
     released: dict[int, dict[str, int]] = {}
     for victim in victims:
-        if victim.wants.service is not QosClass.GUARANTEED and not asks_for_devices(victim.wants):
+        if victim.request.qos is not QosClass.GUARANTEED and not asks_for_devices(victim.request):
             continue
-        for container in long_running_containers(victim.wants):
+        for container in long_running_containers(victim.request):
             zone = container_zones.get((*victim.name, container.name))
             if zone is None:
                 continue
             for resource, amount in container.requests:
-                if is_exclusive(victim.wants.service, resource, amount, listed):
+                if is_exclusive(victim.request.qos, resource, amount, listed):
                     total = released.setdefault(zone, {})
                     total[resource] = total.get(resource, 0) + amount
     return released

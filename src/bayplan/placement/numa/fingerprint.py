@@ -15,7 +15,7 @@ Name = tuple[str, str]
 """Namespace and name."""
 
 
-def sign_of_pods(pods: Iterable[Name]) -> int:
+def pods_fingerprint(pods: Iterable[Name]) -> int:
     """The fingerprint of a set of pods, independent of their order."""
     fingerprints = sorted(_pod_fingerprint(namespace, name) for namespace, name in pods)
     return xxh64(b"".join(fingerprint.to_bytes(8, "little") for fingerprint in fingerprints))
@@ -27,7 +27,7 @@ def _pod_fingerprint(namespace: str, name: str) -> int:
 
 
 @lru_cache(maxsize=65536)
-def sign_of_container(namespace: str, pod: str, container: str) -> int:
+def container_fingerprint(namespace: str, pod: str, container: str) -> int:
     """The fingerprint of one container."""
     return xxh64("\0".join((namespace, pod, container)).encode())
 
@@ -36,7 +36,7 @@ def zones_of_containers(
     assignment: ZoneAssignment, containers: Iterable[tuple[str, str, str]]
 ) -> Mapping[tuple[str, str, str], int]:
     """The zone of each container (namespace, pod, name); empty if the report has another number of them."""
-    by_fingerprint = {sign_of_container(*container): container for container in containers}
+    by_fingerprint = {container_fingerprint(*container): container for container in containers}
     if len(by_fingerprint) != assignment.containers:
         return {}
     zones = {place: zone for zone, places in assignment.places.items() for place in places}

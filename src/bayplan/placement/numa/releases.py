@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from bayplan.model.numa import NodeZones, NumaRequest
 from bayplan.model.pod import PodKey
-from bayplan.placement.numa.evictions import Seats, freed
+from bayplan.placement.numa.evictions import ContainerZones, freed
 from bayplan.placement.numa.reports import RunningPod
 
 UNKNOWN_ZONES = -1
@@ -27,7 +27,7 @@ class ReleasedAmount(NamedTuple):
 class NumaRelease(NamedTuple):
     """What a pod releases: nothing if it has no exclusive resources in known zones."""
 
-    shares: tuple[ReleasedAmount, ...] = ()
+    amounts: tuple[ReleasedAmount, ...] = ()
     releases_any: bool = False  # it releases something, even if no zone of the report lists it
 
 
@@ -58,7 +58,7 @@ class NumaReleases:
         key: PodKey,
         request: NumaRequest,
         report: NodeZones | None,
-        container_zones: Seats | None,
+        container_zones: ContainerZones | None,
     ) -> int:
         """The number of what a pod releases by the report of its node; UNKNOWN_ZONES if that is unknown."""
         number = UNKNOWN_ZONES

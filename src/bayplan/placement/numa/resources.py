@@ -59,7 +59,7 @@ def is_exclusive(service: QosClass, resource: str, amount: int, listed: Collecti
 
 def long_running_containers(request: NumaRequest) -> tuple[ContainerRequest, ...]:
     """The containers that run as long as the pod: all but init containers."""
-    return tuple(container for container in request.containers if container.role is not ContainerType.INIT)
+    return tuple(container for container in request.containers if container.type is not ContainerType.INIT)
 
 
 def pinned_containers(request: NumaRequest, listed: Collection[str]) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ def pinned_containers(request: NumaRequest, listed: Collection[str]) -> tuple[st
     return tuple(
         container.name
         for container in long_running_containers(request)
-        if any(is_exclusive(request.service, name, amount, listed) for name, amount in container.requests)
+        if any(is_exclusive(request.qos, name, amount, listed) for name, amount in container.requests)
     )
 
 
@@ -78,7 +78,7 @@ def asks_for_devices(request: NumaRequest) -> bool:
 
 def is_indifferent(request: NumaRequest, rules: ZoneRules) -> bool:
     """Whether zones do not matter: a BestEffort pod that requests no device."""
-    if request.service is not QosClass.BEST_EFFORT:
+    if request.qos is not QosClass.BEST_EFFORT:
         return False
     return rules.fit is FitRule.PLAIN or not asks_for_devices(request)
 
@@ -89,9 +89,9 @@ def whole_pod(request: NumaRequest, *, sidecars_stay: bool) -> Amounts:
     starting: dict[str, int] = {}
     sidecars: dict[str, int] = {}
     for container in request.containers:
-        if container.role is ContainerType.APP:
+        if container.type is ContainerType.APP:
             _add(running, container.requests)
-        elif container.role is ContainerType.SIDECAR and sidecars_stay:
+        elif container.type is ContainerType.SIDECAR and sidecars_stay:
             _add(sidecars, container.requests)
             _raise(starting, sidecars.items())
         else:
@@ -109,7 +109,7 @@ def aligned_requests(
 ) -> tuple[ContainerRequest, ...]:
     """The requests to assign to zones in order: each container, or the pod as a whole."""
     if rules.fit is FitRule.PLAIN:
-        return tuple(container for container in request.containers if container.role is ContainerType.APP)
+        return tuple(container for container in request.containers if container.type is ContainerType.APP)
     if scope is TopologyManagerScope.CONTAINER:
         return request.containers
     return (ContainerRequest("", whole_pod(request, sidecars_stay=rules.sidecars_stay)),)
@@ -117,9 +117,9 @@ def aligned_requests(
 
 def keeps_resources(container: ContainerRequest, rules: ZoneRules) -> bool:
     """Whether a container keeps its resources while later containers are assigned."""
-    if rules.fit is FitRule.PLAIN or container.role is ContainerType.INIT:
+    if rules.fit is FitRule.PLAIN or container.type is ContainerType.INIT:
         return False
-    return container.role is ContainerType.APP or rules.sidecars_stay
+    return container.type is ContainerType.APP or rules.sidecars_stay
 
 
 def _add(total: dict[str, int], more: Iterable[tuple[str, int]]) -> None:

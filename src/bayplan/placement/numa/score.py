@@ -18,7 +18,7 @@ USUAL = ZoneRules()
 
 def zone_scores(columns: NumaColumns, request: NumaRequest, rules: ZoneRules = USUAL) -> Ints:
     """The score by node, 0 to 100. A pod that is not Guaranteed scores 100 everywhere."""
-    if request.service is not QosClass.GUARANTEED:
+    if request.qos is not QosClass.GUARANTEED:
         return np.full(columns.rows, BEST, dtype=np.int64)
     scores = np.zeros(columns.rows, dtype=np.int64)
     fewest = rules.score is ZoneScore.FEWEST_ZONES

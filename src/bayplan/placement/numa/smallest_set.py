@@ -32,14 +32,14 @@ def _fewest(columns: NumaColumns, rows: Ints, parts: tuple[Amounts, ...]) -> Int
     near = np.ones(len(rows), dtype=bool)
     fits = np.ones(len(rows), dtype=bool)
     for index, part in enumerate(parts):
-        concerned = fits & lists_any(available, part, len(rows))
-        sets, nearest = needed(columns, rows, available, part, concerned)
+        concerned = fits & nodes_listing_any(available, part, len(rows))
+        sets, nearest = smallest_zone_sets(columns, rows, available, part, concerned)
         count = sets.sum(axis=0)
         fits &= ~concerned | (count > 0)
         near &= ~concerned | nearest
         widest = np.maximum(widest, np.where(concerned, count, 0))
         if index < len(parts) - 1:
-            spread(columns.numbers[:, rows], available, part, sets)
+            subtract_from_zones(columns.numbers[:, rows], available, part, sets)
     scores = score_of(widest, near, columns.zones_max[rows])
     scores[widest == 0] = BEST
     scores[~fits] = 0
@@ -53,7 +53,7 @@ def score_of(count: Ints, near: Bools, zones_max: Ints) -> Ints:
     return scores
 
 
-def lists_any(available: dict[str, Ints], part: Amounts, rows: int) -> Bools:
+def nodes_listing_any(available: dict[str, Ints], part: Amounts, rows: int) -> Bools:
     """The nodes on which some zone lists one of the requested resources."""
     nodes = np.zeros(rows, dtype=bool)
     for name, _ in part:
@@ -62,7 +62,7 @@ def lists_any(available: dict[str, Ints], part: Amounts, rows: int) -> Bools:
     return nodes
 
 
-def needed(
+def smallest_zone_sets(
     columns: NumaColumns, rows: Ints, available: dict[str, Ints], part: Amounts, concerned: Bools
 ) -> tuple[Bools, Bools]:
     """Zone by node, the smallest set that fits the part, closest first; and whether no set is closer.
@@ -83,7 +83,7 @@ def needed(
             break
         sets = zone_sets(columns.places, size)
         fits = _sets_that_fit(available, part, valid, sets, open_rows)
-        lengths, best = lengths_of(columns.layouts, columns.places, size)
+        lengths, best = set_distances(columns.layouts, columns.places, size)
         layout = columns.layout[rows[open_rows]]
         length = lengths[:, layout]
         length[~fits] = UNREACHABLE
@@ -135,7 +135,7 @@ def _first_sufficient(
     chosen[:, rows[insufficient]] = False
 
 
-def spread(numbers: Ints, available: dict[str, Ints], part: Amounts, sets: Bools) -> None:
+def subtract_from_zones(numbers: Ints, available: dict[str, Ints], part: Amounts, sets: Bools) -> None:
     """Subtract a part from its zones, lowest number first."""
     order = np.argsort(numbers, axis=0, kind="stable")
     nodes = np.arange(numbers.shape[1])
@@ -157,7 +157,7 @@ def zone_sets(places: int, size: int) -> Ints:
 
 
 @lru_cache(maxsize=64)
-def lengths_of(layouts: tuple[Distances, ...], places: int, size: int) -> tuple[Ints, Ints]:
+def set_distances(layouts: tuple[Distances, ...], places: int, size: int) -> tuple[Ints, Ints]:
     """Set by layout, the sum of all distances within the set; and by layout, the smallest sum.
 
     The mean distance is capped at FAR, even if a report has larger ones.

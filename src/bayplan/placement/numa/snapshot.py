@@ -22,7 +22,7 @@ from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.numa.alignment import FITS, STALE, TARGETS, USUAL, aligned, why_unaligned
 from bayplan.placement.numa.capacity import aligned_counts
 from bayplan.placement.numa.columns import NumaColumns, narrowed
-from bayplan.placement.numa.evictions import Seats
+from bayplan.placement.numa.evictions import ContainerZones
 from bayplan.placement.numa.releases import NumaReleases
 from bayplan.placement.numa.resources import is_indifferent
 from bayplan.placement.numa.score import zone_scores
@@ -30,7 +30,7 @@ from bayplan.placement.numa.score import zone_scores
 DEFAULT_POLICY = NumaStalenessPolicy()
 
 
-def _unknown_zones(node: str) -> Seats | None:
+def _unknown_zones(node: str) -> ContainerZones | None:
     return None
 
 
@@ -40,10 +40,12 @@ class NumaSnapshot:
 
     columns: NumaColumns
     rules: ZoneRules = USUAL
-    care: NumaStalenessPolicy = DEFAULT_POLICY
-    believed: Mapping[str, NodeZones] = field(default_factory=dict)  # by node, the reports behind the columns
-    seats: Callable[[str], Seats | None] = _unknown_zones  # by node, the zones of containers
-    gifts: NumaReleases = field(default_factory=NumaReleases)  # cache of what pods would release
+    policy: NumaStalenessPolicy = DEFAULT_POLICY
+    reports: Mapping[str, NodeZones] = field(default_factory=dict)  # by node, the reports behind the columns
+    container_zones: Callable[[str], ContainerZones | None] = (
+        _unknown_zones  # by node, the zones of containers
+    )
+    releases: NumaReleases = field(default_factory=NumaReleases)  # cache of what pods would release
     columns_seen_by: Callable[[NumaRequest], NumaColumns] | None = (
         None  # columns as a pod with this request sees them
     )
@@ -52,26 +54,26 @@ class NumaSnapshot:
         """The columns as a pod with this request sees them."""
         return self.columns if self.columns_seen_by is None else self.columns_seen_by(request)
 
-    def gift_number(self, node: str, key: PodKey, request: NumaRequest) -> int:
+    def release_number(self, node: str, key: PodKey, request: NumaRequest) -> int:
         """The number of what a running pod would release; UNKNOWN_ZONES if that is unknown."""
-        known = self.gifts.known(node, key)
+        known = self.releases.known(node, key)
         if known is not None:
             return known
-        report = self.believed.get(node)
-        container_zones = None if report is None else self.seats(node)
-        return self.gifts.number(node, key, request, report, container_zones)
+        report = self.reports.get(node)
+        container_zones = None if report is None else self.container_zones(node)
+        return self.releases.number(node, key, request, report, container_zones)
 
 
-def minds(zones: NumaSnapshot | None, shape: PodSignature) -> NumaRequest | None:
+def numa_request_of(zones: NumaSnapshot | None, shape: PodSignature) -> NumaRequest | None:
     """The NUMA request of a pod, or None if zones do not matter to it."""
     if zones is None or shape.zones is None or is_indifferent(shape.zones, zones.rules):
         return None
     return shape.zones
 
 
-def few(zones: NumaSnapshot, request: NumaRequest, rows: Ints) -> NumaSnapshot:
+def narrowed_snapshot(zones: NumaSnapshot, request: NumaRequest, rows: Ints) -> NumaSnapshot:
     """A snapshot of some rows only, as a pod with this request sees them."""
-    return NumaSnapshot(narrowed(zones.columns_for(request), rows), zones.rules, zones.care)
+    return NumaSnapshot(narrowed(zones.columns_for(request), rows), zones.rules, zones.policy)
 
 
 def unaligned_nodes(zones: NumaSnapshot, request: NumaRequest) -> dict[AlignmentTarget, Bools]:
@@ -86,10 +88,10 @@ def unaligned_nodes(zones: NumaSnapshot, request: NumaRequest) -> dict[Alignment
     parts = stopped >= 0
     if zones.rules.fit is not zones.rules.fit.PLAIN:
         parts &= ~zones.columns.whole
-        roles = [container.role for container in request.containers]
+        roles = [container.type for container in request.containers]
     else:
         del by_target[AlignmentTarget.POD]
-        roles = [container.role for container in request.containers if container.role is ContainerType.APP]
+        roles = [container.type for container in request.containers if container.type is ContainerType.APP]
     for role, target in TARGETS.items():
         numbers = [index for index, container_role in enumerate(roles) if container_role is role]
         by_target[target] = parts & np.isin(stopped, numbers)
@@ -101,11 +103,11 @@ def first_shortage(zones: NumaSnapshot, request: NumaRequest, node: str, row: in
     return why_unaligned(zones.columns_for(request), row, node, request, zones.rules)
 
 
-def copies_of(zones: NumaSnapshot, request: NumaRequest, limit: int, nodes: Bools | None = None) -> Ints:
+def aligned_copies(zones: NumaSnapshot, request: NumaRequest, limit: int, nodes: Bools | None = None) -> Ints:
     """By node, how many such pods its zones can align."""
     return aligned_counts(zones.columns_for(request), request, zones.rules, limit, nodes)
 
 
-def scored(zones: NumaSnapshot, request: NumaRequest) -> Ints:
+def numa_scores(zones: NumaSnapshot, request: NumaRequest) -> Ints:
     """The NUMA score of each node for such a pod."""
     return zone_scores(zones.columns_for(request), request, zones.rules)

@@ -18,7 +18,7 @@ class NumaWorkspace:
     """A working copy of the resources that some containers request, on some nodes. Only `take` changes it."""
 
     rows: Ints  # of the nodes in the columns
-    rooms: dict[str, Ints]  # zone by node; no entry where no zone of any node lists the resource
+    free: dict[str, Ints]  # zone by node; no entry where no zone of any node lists the resource
     offers: dict[str, Bools | None]  # the nodes that have the resource; None: all of them
     numbers: Ints
     ordered: bool
@@ -29,7 +29,7 @@ class NumaWorkspace:
         """The workspace with only some of the nodes."""
         return NumaWorkspace(
             self.rows[keep],
-            {name: free[:, keep] for name, free in self.rooms.items()},
+            {name: free[:, keep] for name, free in self.free.items()},
             {name: None if nodes is None else nodes[keep] for name, nodes in self.offers.items()},
             self.numbers[:, keep],
             self.ordered,
@@ -38,7 +38,7 @@ class NumaWorkspace:
         )
 
 
-def laid_out(
+def workspace_for(
     columns: NumaColumns, rows: Ints, containers: Iterable[ContainerRequest], service: QosClass, rule: FitRule
 ) -> NumaWorkspace:
     """A workspace with all resources that these containers request."""
@@ -72,7 +72,7 @@ def candidates(workspace: NumaWorkspace, requests: Amounts) -> Bools:
 
 
 def _fits_zone(workspace: NumaWorkspace, resource: str, amount: int) -> Bools:
-    free = workspace.rooms.get(resource)
+    free = workspace.free.get(resource)
     host_wide = workspace.rule is FitRule.STRICT and is_host_wide(resource)
     if free is None:
         return np.full(workspace.numbers.shape, host_wide)
@@ -98,7 +98,7 @@ def take(workspace: NumaWorkspace, requests: Amounts, places: Ints, nodes: Bools
     columns = np.flatnonzero(nodes)
     zones = places[columns]
     for resource, amount in requests:
-        free = workspace.rooms.get(resource)
+        free = workspace.free.get(resource)
         if amount > 0 and free is not None and is_compared(resource, workspace.service, workspace.rule):
             before = free[zones, columns]
             after = np.where(before >= 0, before - amount, 0)

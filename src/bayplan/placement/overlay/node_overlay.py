@@ -15,7 +15,7 @@ from bayplan.model.pod_spec import PodSignature
 from bayplan.model.watchdog import Watchdog
 from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.topology_tree import Bools, Ints
-from bayplan.placement.filters.pipeline import FilterInput, FilterResult, judge
+from bayplan.placement.filters.pipeline import FilterInput, FilterResult, run_filters
 from bayplan.placement.overlay.numa_overlay import NumaOverlay
 
 
@@ -41,19 +41,19 @@ class NodeOverlay:
 
     def __init__(self, filter_input: FilterInput, watchdog: Watchdog | None = None) -> None:
         self.watchdog = watchdog or Watchdog()  # checked before each step, since every search takes steps
-        self.before = filter_input.ground.free
+        self.before = filter_input.node_snapshot.free
         self.zones = (
             None if filter_input.zones is None else NumaOverlay(filter_input.zones, _node_names(filter_input))
         )
-        self.scene = replace(
+        self.filter_input = replace(
             filter_input,
-            ground=replace(filter_input.ground, free=self.before.copy(), memory={}),
-            zones=None if self.zones is None else self.zones.ground,
+            node_snapshot=replace(filter_input.node_snapshot, free=self.before.copy(), memory={}),
+            zones=None if self.zones is None else self.zones.snapshot,
         )
         self.steps: list[OverlayStep] = []
         self.versions: list[int] = []  # of the pod index, before each step
         self.touched: list[Ints] = []  # rows changed by each step, in order; never shortened
-        self.remembered: dict[Hashable, Any] = {}  # cache of the node choice
+        self.cache: dict[Hashable, Any] = {}  # cache of the node choice
 
     def __enter__(self) -> NodeOverlay:
         return self
@@ -65,46 +65,46 @@ class NodeOverlay:
 
     def __len__(self) -> int:
         """The number of nodes."""
-        return len(self.scene.ground.land)
+        return len(self.filter_input.node_snapshot.node_index)
 
     # ── names and rows ─────────────────────────────────────────────────────────────────────────────
 
     def row(self, node: str) -> int:
         """The row of a node; ABSENT (-1) if it does not exist."""
-        return self.scene.ground.land.row(node)
+        return self.filter_input.node_snapshot.node_index.row(node)
 
     def node(self, row: int) -> str:
         """The name of the node in a row."""
-        name: str = self.scene.ground.land.table.nodes[row].name
+        name: str = self.filter_input.node_snapshot.node_index.table.nodes[row].name
         return name
 
-    def only(self, nodes: Iterable[str]) -> Bools:
+    def mask_of(self, nodes: Iterable[str]) -> Bools:
         """These nodes, as a mask."""
-        return self.scene.ground.land.named(nodes)
+        return self.filter_input.node_snapshot.node_index.named(nodes)
 
-    def all_but(self, nodes: Iterable[str]) -> Bools:
+    def mask_without(self, nodes: Iterable[str]) -> Bools:
         """All other nodes, as a mask."""
-        return ~self.only(nodes)
+        return ~self.mask_of(nodes)
 
-    def place_of(self, key: PodKey) -> int:
+    def row_of(self, key: PodKey) -> int:
         """The row of a pod's node; ABSENT if it has none."""
-        running = self.scene.index.pods.get(key)
+        running = self.filter_input.index.pods.get(key)
         if running is None:
             return ABSENT
         return int(self._rows_of(np.array([running.node]))[0])
 
     # ── filters and steps ──────────────────────────────────────────────────────────────────────────
 
-    def judge(self, shape: PodSignature) -> FilterResult:
+    def run_filters(self, shape: PodSignature) -> FilterResult:
         """Run the filters of a pod on all nodes in their present state."""
         self.watchdog.check()
-        return judge(self.scene, shape)
+        return run_filters(self.filter_input, shape)
 
-    def seat(self, key: PodKey, shape: PodSignature, row: int) -> None:
+    def add_pod(self, key: PodKey, shape: PodSignature, row: int) -> None:
         """Add a pod without a node to a row, whether it fits or not."""
-        self.seat_many(shape, (key,), (row,))
+        self.add_pods(shape, (key,), (row,))
 
-    def seat_many(
+    def add_pods(
         self,
         shape: PodSignature,
         keys: Sequence[PodKey],
@@ -118,16 +118,16 @@ class NodeOverlay:
         if not len(keys):
             return
         row_array = np.asarray(rows, dtype=np.int64)
-        slots = tuple(self.scene.ground.land.slots[row_array].tolist())
+        slots = tuple(self.filter_input.node_snapshot.node_index.slots[row_array].tolist())
         self._push(OverlayStep(True, shape, False, tuple(keys), slots, row_array, tuple(own)))
 
-    def lift(self, key: PodKey) -> None:
+    def remove_pod(self, key: PodKey) -> None:
         """Remove a pod, whether it ran or was added here; no effect if it has no node."""
-        self.lift_many((key,))
+        self.remove_pods((key,))
 
-    def lift_many(self, keys: Iterable[PodKey]) -> None:
+    def remove_pods(self, keys: Iterable[PodKey]) -> None:
         """Remove pods."""
-        pods = self.scene.index.pods
+        pods = self.filter_input.index.pods
         by_signature: dict[tuple[PodSignature, bool], list[PodKey]] = {}
         for key in dict.fromkeys(keys):
             running = pods.get(key)
@@ -139,9 +139,9 @@ class NodeOverlay:
                 OverlayStep(False, shape, leaving, tuple(pod_keys), slots, self._rows_of(np.array(slots)))
             )
 
-    def put_back(self, keys: Iterable[PodKey]) -> None:
+    def restore_pods(self, keys: Iterable[PodKey]) -> None:
         """Add removed pods (not undone since) where they were before. Other pods are ignored."""
-        missing = {key for key in keys if key not in self.scene.index.pods}
+        missing = {key for key in keys if key not in self.filter_input.index.pods}
         for step in self.steps[::-1] if missing else ():
             positions = [at for at, key in enumerate(step.keys) if key in missing] if not step.added else []
             if positions:
@@ -155,20 +155,22 @@ class NodeOverlay:
                     OverlayStep(True, step.shape, step.leaving, step_keys, slots, step.rows[positions], own)
                 )
 
-    def mark(self) -> int:
-        """A checkpoint for `undo`."""
+    def checkpoint(self) -> int:
+        """A checkpoint for `rollback`."""
         return len(self.steps)
 
-    def undo(self, mark: int) -> None:
+    def rollback(self, mark: int) -> None:
         """Roll back all steps since the checkpoint."""
         while len(self.steps) > mark:
             self._apply(self.steps.pop(), undone=True)
-            self.scene.index.version = self.versions.pop()  # so that results cached then are valid again
+            self.filter_input.index.version = (
+                self.versions.pop()
+            )  # so that results cached then are valid again
 
     def close(self) -> None:
         """Undo everything. If a step failed halfway, the owner of the pod index rebuilds it."""
-        if not self.scene.index.damaged:
-            self.undo(0)
+        if not self.filter_input.index.damaged:
+            self.rollback(0)
 
     @contextmanager
     def in_order(self) -> Iterator[None]:
@@ -184,18 +186,18 @@ class NodeOverlay:
 
     def _set_in_order(self, zones: NumaOverlay, *, in_order: bool) -> None:
         """Switch the assumed order; cached results become invalid."""
-        self.scene.ground.memory.clear()
-        self.remembered.clear()
+        self.filter_input.node_snapshot.memory.clear()
+        self.cache.clear()
         zones.set_in_order(in_order)
 
     def _push(self, step: OverlayStep) -> None:
         self.watchdog.check()
-        self.versions.append(self.scene.index.version)
+        self.versions.append(self.filter_input.index.version)
         self._apply(step, undone=False)
         self.steps.append(step)
 
     def _apply(self, step: OverlayStep, *, undone: bool) -> None:
-        index, node_snapshot = self.scene.index, self.scene.ground
+        index, node_snapshot = self.filter_input.index, self.filter_input.node_snapshot
         added = step.added != undone
         index.damaged = True  # until the step is complete
         if added:
@@ -217,7 +219,7 @@ class NodeOverlay:
         index.damaged = False
 
     def _rows_of(self, slots: Ints) -> Ints:
-        node_index = self.scene.ground.land
+        node_index = self.filter_input.node_snapshot.node_index
         rows = node_index.rows()
         inside = slots < len(rows)
         return np.where(inside, rows[np.where(inside, slots, 0)], ABSENT) if len(rows) else slots * 0 + ABSENT
@@ -225,5 +227,5 @@ class NodeOverlay:
 
 def _node_names(filter_input: FilterInput) -> list[str]:
     """The node names by row."""
-    node_index = filter_input.ground.land
+    node_index = filter_input.node_snapshot.node_index
     return node_index.remember("names", lambda: [node.name for node in node_index.table.nodes])

@@ -21,10 +21,10 @@ from bayplan.placement.cluster.topology_tree import Ints
 from bayplan.placement.numa.alignment import assumed_zones
 from bayplan.placement.numa.capacity import aligned_counts, with_copies
 from bayplan.placement.numa.columns import NumaColumns, narrowed, subtracted_everywhere
-from bayplan.placement.numa.evictions import Seats, imagined
+from bayplan.placement.numa.evictions import ContainerZones, zones_after_eviction
 from bayplan.placement.numa.reports import RunningPod
 from bayplan.placement.numa.resources import whole_pod
-from bayplan.placement.numa.snapshot import NumaSnapshot, minds
+from bayplan.placement.numa.snapshot import NumaSnapshot, numa_request_of
 
 VIEWS_MAX = 4
 AT_FIRST, ONE = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
@@ -37,7 +37,7 @@ class NumaOverlay:
         self.nodes = nodes
         self.before = snapshot.columns
         columns = replace(self.before, available=self.before.available.copy(), fresh=self.before.fresh.copy())
-        self.ground = replace(snapshot, columns=columns, columns_seen_by=self.columns_seen_by)
+        self.snapshot = replace(snapshot, columns=columns, columns_seen_by=self.columns_seen_by)
         self.views: dict[NumaRequest, NumaColumns] = {}  # columns as pods of equal request see them
         self.added: set[PodKey] = set()  # pods added by the overlay
         self.requests_by_row: dict[int, Counter[NumaRequest]] = {}  # their requests by row
@@ -45,13 +45,13 @@ class NumaOverlay:
         self.removed_pods: dict[
             int, dict[PodKey, NumaRequest]
         ] = {}  # running pods removed by the overlay, by row
-        self.container_zones: dict[str, Seats | None] = {}  # cache by node
+        self.container_zones: dict[str, ContainerZones | None] = {}  # cache by node
         # cache of the amounts of rows without some of their pods
         self.released_rows: dict[tuple[int, frozenset[PodKey]], Ints | None] = {}
 
     def step(self, shape: PodSignature, keys: Sequence[PodKey], rows: Ints, *, added: bool) -> None:
         """Pods were added to rows or removed from them; the inverse call undoes it."""
-        request = minds(self.ground, shape)
+        request = numa_request_of(self.snapshot, shape)
         if request is None:
             return
         for key, row in zip(keys, rows.tolist(), strict=True):
@@ -63,23 +63,23 @@ class NumaOverlay:
                 self._pod_removed(key, row, request)
         self._recompute(np.unique(rows[rows != ABSENT]))
 
-    def meant(
+    def assumed_zones(
         self, assigned: Iterable[tuple[PodKey, PodSignature, int]]
     ) -> dict[PodKey, tuple[tuple[str, int], ...]]:
         """The zones that pods get if all added pods of their node have equal requests; unknown otherwise."""
         zones_by_pod = {}
         columns_by_row: dict[int, NumaColumns] = {}
         for key, shape, row in assigned:
-            request = minds(self.ground, shape)
+            request = numa_request_of(self.snapshot, shape)
             if request is None or len(self.requests_by_row.get(row, ())) != 1:
                 continue
             if row not in columns_by_row:
                 columns_by_row[row] = narrowed(self.before, np.array([row]))
-            zones = assumed_zones(columns_by_row[row], 0, request, self.ground.rules)
+            zones = assumed_zones(columns_by_row[row], 0, request, self.snapshot.rules)
             if zones:
                 zones_by_pod[key] = zones
                 columns_by_row[row] = with_copies(
-                    columns_by_row[row], AT_FIRST, ONE, request, self.ground.rules
+                    columns_by_row[row], AT_FIRST, ONE, request, self.snapshot.rules
                 )
         return zones_by_pod
 
@@ -118,7 +118,7 @@ class NumaOverlay:
             row_requests: list[Mapping[NumaRequest, int]] = [
                 self.requests_by_row.get(row, {}) for row in rows.tolist()
             ]
-            _write_rows(self.ground.columns, rows, self._assign_in_order(part, row_requests))
+            _write_rows(self.snapshot.columns, rows, self._assign_in_order(part, row_requests))
             return
         by_request: dict[NumaRequest, list[tuple[int, int]]] = {}
         single_request: dict[NumaRequest, list[tuple[int, int]]] = {}
@@ -132,7 +132,7 @@ class NumaOverlay:
         for request, entries in by_request.items():
             at, counts = np.array(entries, dtype=np.int64).T
             pessimistic = _subtract_everywhere(pessimistic, at, counts, request)
-        _write_rows(self.ground.columns, rows, pessimistic)
+        _write_rows(self.snapshot.columns, rows, pessimistic)
         for request, view in self.views.items():
             equal_counts = np.array(single_request.get(request, ()), dtype=np.int64).reshape(-1, 2)
             _write_rows(view, rows, pessimistic)
@@ -158,13 +158,13 @@ class NumaOverlay:
                     by_request.setdefault(row_requests[turn][0], []).append((at, row_requests[turn][1]))
             for request, entries in by_request.items():
                 rows, counts = np.array(entries, dtype=np.int64).T
-                part = with_copies(part, rows, counts, request, self.ground.rules)
+                part = with_copies(part, rows, counts, request, self.snapshot.rules)
         return part
 
     def columns_seen_by(self, request: NumaRequest) -> NumaColumns:
         """The columns as a pod with this request sees them: the zones of equal pods are known."""
         if self.in_order:
-            return self.ground.columns
+            return self.snapshot.columns
         if request in self.views:
             return self.views[request]
         rows = [
@@ -172,7 +172,7 @@ class NumaOverlay:
             for row, requests in self.requests_by_row.items()
             if len(requests) == 1 and request in requests
         ]
-        columns = self.ground.columns
+        columns = self.snapshot.columns
         if not rows:
             return columns
         while len(self.views) >= VIEWS_MAX:
@@ -186,7 +186,7 @@ class NumaOverlay:
         self.views[request] = view
         return view
 
-    def found_after(self, request: NumaRequest, rows: Ints, more: Ints) -> NumaColumns:
+    def columns_after(self, request: NumaRequest, rows: Ints, more: Ints) -> NumaColumns:
         """Rows as such a pod sees them after `more` equal pods on each; a row may occur several times."""
         part = self._without_removed(narrowed(self.before, rows), rows)
         return self.columns_within(part, request, rows, more)
@@ -234,7 +234,7 @@ class NumaOverlay:
         self, part: NumaColumns, pessimistic: NumaColumns, request: NumaRequest, equal_counts: Ints
     ) -> NumaColumns:
         """Rows of a part with equal pods in their zones; the pessimistic amounts where they do not fit."""
-        rules, (at, counts) = self.ground.rules, equal_counts.T
+        rules, (at, counts) = self.snapshot.rules, equal_counts.T
         subset = narrowed(part, at)
         fits = aligned_counts(subset, request, rules, int(counts.max())) >= counts
         filled = with_copies(subset, np.flatnonzero(fits), counts[fits], request, rules)
@@ -243,7 +243,7 @@ class NumaOverlay:
 
     def _without_removed(self, part: NumaColumns, rows: Ints) -> NumaColumns:
         """The rows after removed pods released their exclusive resources, as far as their zones are known."""
-        if not self.removed_pods or not self.ground.care.thinks_ahead:
+        if not self.removed_pods or not self.snapshot.policy.simulates_evictions:
             return part
         for at, row in enumerate(rows.tolist()):
             removed = self.removed_pods.get(row)
@@ -262,13 +262,13 @@ class NumaOverlay:
     def _amounts_without(self, row: int, removed: Mapping[PodKey, NumaRequest]) -> Ints | None:
         """The zone amounts of a row without some pods; None if they are unknown."""
         name, available = self.nodes[row], self.before.available[:, :, row]
-        report = self.ground.believed.get(name)
+        report = self.snapshot.reports.get(name)
         if report is None:
             return available
         if name not in self.container_zones:
-            self.container_zones[name] = self.ground.seats(name)
+            self.container_zones[name] = self.snapshot.container_zones(name)
         victims = [RunningPod((key.namespace, key.name), request) for key, request in removed.items()]
-        zones = imagined(report, victims, self.container_zones[name], self.ground.care)
+        zones = zones_after_eviction(report, victims, self.container_zones[name], self.snapshot.policy)
         if not isinstance(zones, NodeZones):
             return None
         available = available.copy()

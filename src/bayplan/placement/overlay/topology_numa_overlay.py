@@ -16,7 +16,7 @@ from bayplan.model.numa import NumaRequest, ZoneRules
 from bayplan.placement.cluster.topology_tree import Ints
 from bayplan.placement.numa.capacity import aligned_counts, with_copies
 from bayplan.placement.numa.columns import NumaColumns, narrowed
-from bayplan.placement.numa.evictions import Seats
+from bayplan.placement.numa.evictions import ContainerZones
 from bayplan.placement.numa.fingerprint import Name
 from bayplan.placement.numa.resources import is_exclusive, is_indifferent, long_running_containers
 
@@ -29,8 +29,8 @@ Key = tuple[int, int]
 class PendingPods:
     """Equal pods of one gang on one node: how many the report does not count yet, and the running ones."""
 
-    wants: NumaRequest
-    coming: int
+    request: NumaRequest
+    pending: int
     running: tuple[Name, ...] = ()
 
 
@@ -41,8 +41,8 @@ class NumaStock:
     reported: NumaColumns  # less the usage of pods without gang that reports do not count yet
     whole: Callable[[], NumaColumns]  # the same zones without any pod
     names: Sequence[str]  # of nodes, by row
-    lodgers: Mapping[int, Mapping[Key, PendingPods]]  # by row, in order of arrival
-    seats: Callable[[str], Seats | None]  # by node, the zones of containers, if reported
+    pods_by_row: Mapping[int, Mapping[Key, PendingPods]]  # by row, in order of arrival
+    container_zones: Callable[[str], ContainerZones | None]  # by node, the zones of containers, if reported
     memory: dict[object, Any] = field(default_factory=dict)
 
 
@@ -102,7 +102,7 @@ class TopologyNumaOverlay:
     def _with_pending_pods(self, stock: NumaStock) -> NumaColumns:
         """The zones with all pending pods, computed once for a stock and its rules."""
         if self.rules not in stock.memory:
-            rows = _occupied(stock, lambda pods: pods.coming > 0)
+            rows = _occupied(stock, lambda pods: pods.pending > 0)
             stock.memory[self.rules] = _with_rows(stock.reported, rows, self._without(stock, rows, ()))
         with_pending: NumaColumns = stock.memory[self.rules]
         return with_pending
@@ -114,7 +114,7 @@ class TopologyNumaOverlay:
         removed_pods: dict[int, list[PendingPods]] = {}
         for at, row in enumerate(rows.tolist()):
             remaining.append([])
-            for key, pods in stock.lodgers.get(row, {}).items():
+            for key, pods in stock.pods_by_row.get(row, {}).items():
                 if removed is None or key in removed:
                     removed_pods.setdefault(at, []).append(pods)
                 else:
@@ -124,14 +124,14 @@ class TopologyNumaOverlay:
                 part,
                 narrowed(stock.whole(), rows),
                 removed_pods,
-                [stock.seats(stock.names[row]) for row in rows.tolist()],
+                [stock.container_zones(stock.names[row]) for row in rows.tolist()],
             )
         return _with_pending(part, remaining, self.rules)
 
 
 def _occupied(stock: NumaStock, counts: Callable[[PendingPods], bool]) -> Ints:
     """The rows of nodes with pods for which `counts` holds."""
-    rows = [row for row, entries in stock.lodgers.items() if any(map(counts, entries.values()))]
+    rows = [row for row, entries in stock.pods_by_row.items() if any(map(counts, entries.values()))]
     return np.array(sorted(rows), dtype=np.int64)
 
 
@@ -148,14 +148,14 @@ def _with_pending(
 ) -> NumaColumns:
     """The part with the pending pods of each row in order; equal pods of the same turn are one step."""
     pending = [
-        [pods for pods in row_pods if pods.coming and not is_indifferent(pods.wants, rules)]
+        [pods for pods in row_pods if pods.pending and not is_indifferent(pods.request, rules)]
         for row_pods in rows_of_pods
     ]
     for turn in range(max(map(len, pending), default=0)):
         by_request: dict[NumaRequest, list[tuple[int, int]]] = {}
         for at, row_pods in enumerate(pending):
             if turn < len(row_pods):
-                by_request.setdefault(row_pods[turn].wants, []).append((at, row_pods[turn].coming))
+                by_request.setdefault(row_pods[turn].request, []).append((at, row_pods[turn].pending))
         for request, counts_at in by_request.items():
             rows, counts = np.array(counts_at, dtype=np.int64).T
             part = with_copies(part, rows, counts, request, rules)
@@ -166,7 +166,7 @@ def _release(
     part: NumaColumns,
     whole: NumaColumns,
     removed_pods: Mapping[int, Sequence[PendingPods]],
-    container_zones: Sequence[Seats | None],
+    container_zones: Sequence[ContainerZones | None],
 ) -> None:
     """Add to the zones of the part the exclusive resources of removed pods, as far as they are certain."""
     before = part.available.copy()
@@ -193,12 +193,12 @@ def _release(
 
 
 def _exclusive_usage(
-    pods: PendingPods, container_zones: Seats | None, listed: Collection[str]
+    pods: PendingPods, container_zones: ContainerZones | None, listed: Collection[str]
 ) -> Iterable[tuple[str, int, int | None]]:
     """The exclusive resources of running pods: resource, amount, and the zone if known."""
     for name in pods.running:
-        for container in long_running_containers(pods.wants):
+        for container in long_running_containers(pods.request):
             zone = None if container_zones is None else container_zones.get((*name, container.name))
             for resource, amount in container.requests:
-                if resource in listed and is_exclusive(pods.wants.service, resource, amount, listed):
+                if resource in listed and is_exclusive(pods.request.qos, resource, amount, listed):
                     yield resource, amount, zone

@@ -77,7 +77,7 @@ class TopologyOverlay:
         self._applied: dict[_Key, _Usage] = {}  # applied
         self._columns: dict[str, NumaColumns | None] = {}
 
-    def knows(self, flavor: str) -> bool:
+    def has_topology(self, flavor: str) -> bool:
         """Whether gangs can be placed on the flavor's nodes."""
         known_flavor = self.flavors.get(flavor)
         return known_flavor is not None and known_flavor.topology in self._now
@@ -99,10 +99,10 @@ class TopologyOverlay:
             if empty and whole.claimed is None:  # usage added since would wrongly count as free
                 whole = self._initial[flavor_spec.topology]
             snapshot = whole.limited(self._active[flavor])
-            cache[flavor] = snapshot.emptied() if empty else snapshot
+            cache[flavor] = snapshot.without_gangs() if empty else snapshot
         return cache[flavor]
 
-    def take(
+    def add_usage(
         self, flavor: str, assignment: Assignment, requests: Mapping[str, int], sign: int = 1,
         zones: NumaRequest | None = None,
     ) -> None:  # fmt: skip
@@ -134,7 +134,7 @@ class TopologyOverlay:
                 yield PodMove(times, (id(assignment), id(requests)), request, *located)
 
     @property
-    def untouched(self) -> bool:
+    def unchanged(self) -> bool:
         """Whether there is no change from the start."""
         return not self._pending and not self._applied
 

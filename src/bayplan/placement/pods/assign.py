@@ -21,17 +21,17 @@ from bayplan.placement.cluster.node_index import domains as values_of
 from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.filters.pipeline import first_unaligned
-from bayplan.placement.numa.snapshot import minds
+from bayplan.placement.numa.snapshot import numa_request_of
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.batches import NodeAssignment, PodBatch
 from bayplan.placement.pods.counting import (
+    capacity_for,
     follows_first_pod,
-    is_free,
-    is_plain,
+    is_unconstrained,
     most_pods,
+    needs_only_resources,
     needs_own_batch,
     repels_itself,
-    room_for,
 )
 from bayplan.placement.pods.exact_assign import assign_by_search
 from bayplan.placement.pods.node_choice import choose, packed_order, ranked_order
@@ -61,22 +61,29 @@ class AssignmentTask:
         return not self.lone and self.profile.gang_nodes is NodeChoice.PACK
 
 
-def seat_all(
+def assign_pods(
     overlay: NodeOverlay, batches: Sequence[PodBatch], *, need: int, profile: Profile,
-    within: Bools | None = None, lone: bool = False,
+    allowed_nodes: Bools | None = None, lone: bool = False,
 ) -> NodeAssignment:  # fmt: skip
-    """Assign as many pods as possible to nodes in `within`; if fewer than `need` fit, try other ways.
+    """Assign as many pods as possible to nodes in `allowed_nodes`; if fewer than `need` fit, try other ways.
 
     `lone`: choose nodes as for single pods, whatever the profile says about gangs.
     """
-    task = AssignmentTask(overlay, _largest_first(overlay.scene.ground, batches), need, profile, within, lone)
-    checkpoint = overlay.mark()
-    assigned = _assign(task, task.batches, within)
+    task = AssignmentTask(
+        overlay,
+        _largest_first(overlay.filter_input.node_snapshot, batches),
+        need,
+        profile,
+        allowed_nodes,
+        lone,
+    )
+    checkpoint = overlay.checkpoint()
+    assigned = _assign(task, task.batches, allowed_nodes)
     unsure = False
     if len(assigned) < min(need, task.asked):
         assigned, unsure = _try_harder(task, checkpoint, assigned)
     in_order = {key: assigned[key] for batch in batches for key in batch.keys if key in assigned}
-    return NodeAssignment(in_order, unassigned(overlay, batches, in_order, within), unsure)
+    return NodeAssignment(in_order, unassigned(overlay, batches, in_order, allowed_nodes), unsure)
 
 
 def unassigned(
@@ -96,15 +103,15 @@ def unassigned(
 
 def _failure(overlay: NodeOverlay, shape: PodSignature, allowed_nodes: Bools | None) -> FilterFailure:
     """Why one more pod does not fit in the current overlay, counted over the nodes it may use."""
-    filter_result = overlay.judge(shape)
+    filter_result = overlay.run_filters(shape)
     if allowed_nodes is None:
         return filter_result.why
-    counts = {lack: int((where & allowed_nodes).sum()) for lack, where in filter_result.refusals.items()}
+    counts = {lack: int((where & allowed_nodes).sum()) for lack, where in filter_result.rejections.items()}
     reasons = {lack: count for lack, count in counts.items() if count}
-    curable = int((filter_result.curable & allowed_nodes).sum())
-    first = first_unaligned(overlay.scene, shape, filter_result.refusals, allowed_nodes)
+    curable = int((filter_result.resolvable & allowed_nodes).sum())
+    first = first_unaligned(overlay.filter_input, shape, filter_result.rejections, allowed_nodes)
     return FilterFailure(
-        int(allowed_nodes.sum()), reasons, filter_result.why.bar, filter_result.why.about, first, curable
+        int(allowed_nodes.sum()), reasons, filter_result.why.error, filter_result.why.about, first, curable
     )
 
 
@@ -134,7 +141,9 @@ def _assign(
         for batch in pending:
             assigned |= _assign_batch(task, batch, allowed_nodes)
         pending = [
-            rest for batch in pending if (rest := _rest(batch, assigned)).keys and not is_free(batch.shape)
+            rest
+            for batch in pending
+            if (rest := _rest(batch, assigned)).keys and not is_unconstrained(batch.shape)
         ]
         if not pending or len(assigned) == before:
             break
@@ -150,14 +159,14 @@ def _rest(batch: PodBatch, assigned: Mapping[PodKey, int]) -> PodBatch:
 def _assign_batch(task: AssignmentTask, batch: PodBatch, allowed_nodes: Bools | None) -> dict[PodKey, int]:
     shape = batch.shape
     rows: Ints | None = None
-    if task.packs and is_plain(shape):
+    if task.packs and needs_only_resources(shape):
         rows = _packed(task.overlay, batch, allowed_nodes)
-    elif task.packs and len(batch.keys) > 1 and follows_first_pod(task.overlay.scene, shape):
+    elif task.packs and len(batch.keys) > 1 and follows_first_pod(task.overlay.filter_input, shape):
         first = _one_by_one(task.overlay, batch.part(0, 1), allowed_nodes)
         return first | _assign_rows(
             task.overlay, rest := batch.part(1), _packed(task.overlay, rest, allowed_nodes)
         )
-    elif len(batch.keys) > 1 and not is_free(shape):
+    elif len(batch.keys) > 1 and not is_unconstrained(shape):
         rows = _scattered(task.overlay, batch, allowed_nodes)
     elif len(batch.keys) > 1:
         rows = best_rows(task.overlay, shape, allowed_nodes, len(batch.keys))
@@ -168,15 +177,15 @@ def _assign_batch(task: AssignmentTask, batch: PodBatch, allowed_nodes: Bools | 
 
 def _assign_rows(overlay: NodeOverlay, batch: PodBatch, rows: Ints) -> dict[PodKey, int]:
     assigned_part = batch.part(0, len(rows))
-    overlay.seat_many(batch.shape, assigned_part.keys, rows, assigned_part.own)
+    overlay.add_pods(batch.shape, assigned_part.keys, rows, assigned_part.own)
     return dict(zip(assigned_part.keys, rows.tolist(), strict=True))
 
 
 def _packed(overlay: NodeOverlay, batch: PodBatch, allowed_nodes: Bools | None) -> Ints:
     """A row for each pod that fits, the fullest nodes first; the pods compete only for resources."""
-    fits = overlay.judge(batch.shape).fits
+    fits = overlay.run_filters(batch.shape).fits
     fitting = fits if allowed_nodes is None else fits & allowed_nodes
-    rows, counts = room_for(overlay.scene, batch.shape, fitting, len(batch.keys))
+    rows, counts = capacity_for(overlay.filter_input, batch.shape, fitting, len(batch.keys))
     order = packed_order(overlay, batch.shape, rows)
     by_row = np.zeros(len(overlay), dtype=np.int64)
     by_row[rows] = counts
@@ -187,11 +196,11 @@ def _packed(overlay: NodeOverlay, batch: PodBatch, allowed_nodes: Bools | None) 
 
 def _scattered(overlay: NodeOverlay, batch: PodBatch, allowed_nodes: Bools | None) -> Ints | None:
     """A row per pod where no two may share a node or a domain; None if there are further constraints."""
-    keys = repels_itself(overlay.scene, batch.shape)
+    keys = repels_itself(overlay.filter_input, batch.shape)
     if keys is None or len(keys) != 1:
         return None
-    node_index, shape = overlay.scene.ground.land, batch.shape
-    fits = overlay.judge(shape).fits
+    node_index, shape = overlay.filter_input.node_snapshot.node_index, batch.shape
+    fits = overlay.run_filters(shape).fits
     fitting = fits if allowed_nodes is None else fits & allowed_nodes
     order = ranked_order(overlay, shape, fitting, np.flatnonzero(fitting))
     if keys[0]:
@@ -208,7 +217,7 @@ def _one_by_one(overlay: NodeOverlay, batch: PodBatch, allowed_nodes: Bools | No
         row = choose(overlay, batch.shape, allowed_nodes)
         if row == ABSENT:
             break
-        overlay.seat(key, batch.own[at] if batch.own else batch.shape, row)
+        overlay.add_pod(key, batch.own[at] if batch.own else batch.shape, row)
         assigned[key] = row
     return assigned
 
@@ -221,12 +230,12 @@ def _try_harder(
 ) -> tuple[dict[PodKey, int], bool]:
     """Try other ways until one assigns as many pods as needed; and whether more might have been possible."""
     overlay, goal = task.overlay, min(task.need, task.asked)
-    if len(task.batches) == 1 and is_free(task.batches[0].shape):
+    if len(task.batches) == 1 and is_unconstrained(task.batches[0].shape):
         return assigned, False
-    overlay.undo(checkpoint)
+    overlay.rollback(checkpoint)
     best, best_order = assigned, (task.batches, task.allowed_nodes)
     proven = _is_hopeless(task)
-    if not proven and all(is_free(batch.shape) for batch in task.batches):
+    if not proven and all(is_unconstrained(batch.shape) for batch in task.batches):
         found, proven = assign_by_search(overlay, task.batches, task.allowed_nodes, task.profile)
         if found is not None:
             assigned_by_search = _assign_as_found(task, found, checkpoint)
@@ -242,14 +251,16 @@ def _try_harder(
             return attempt, False
         if len(attempt) > len(best):
             best, best_order = attempt, (batches, allowed_nodes)
-        overlay.undo(checkpoint)
-    if len(task.batches) > 1 and any(minds(overlay.scene.zones, batch.shape) for batch in task.batches):
+        overlay.rollback(checkpoint)
+    if len(task.batches) > 1 and any(
+        numa_request_of(overlay.filter_input.zones, batch.shape) for batch in task.batches
+    ):
         with overlay.in_order():
             for batches, allowed_nodes in ((task.batches, task.allowed_nodes), *_other_orders(task)):
                 attempt = _assign(task, batches, allowed_nodes)
                 if len(attempt) >= goal:
                     return attempt, False
-                overlay.undo(checkpoint)
+                overlay.rollback(checkpoint)
         proven = False
     return _assign(task, *best_order), not proven
 
@@ -261,11 +272,11 @@ def _assign_as_found(task: AssignmentTask, found: list[Ints], checkpoint: int) -
     """
     assigned = _assign_if_aligned(task, found)
     if assigned is None:
-        task.overlay.undo(checkpoint)
+        task.overlay.rollback(checkpoint)
         with task.overlay.in_order():
             assigned = _assign_if_aligned(task, found)
             if assigned is None:
-                task.overlay.undo(checkpoint)
+                task.overlay.rollback(checkpoint)
     return assigned
 
 
@@ -273,9 +284,9 @@ def _assign_if_aligned(task: AssignmentTask, found: list[Ints]) -> dict[PodKey, 
     overlay = task.overlay
     assigned: dict[PodKey, int] = {}
     for batch, rows in zip(task.batches, found, strict=True):
-        if assigned and minds(overlay.scene.zones, batch.shape) is not None:
+        if assigned and numa_request_of(overlay.filter_input.zones, batch.shape) is not None:
             asked = np.bincount(rows, minlength=len(overlay))
-            at, room = room_for(overlay.scene, batch.shape, asked > 0, len(rows))
+            at, room = capacity_for(overlay.filter_input, batch.shape, asked > 0, len(rows))
             asked[at] -= room
             if (asked > 0).any():
                 return None
@@ -285,7 +296,7 @@ def _assign_if_aligned(task: AssignmentTask, found: list[Ints]) -> dict[PodKey, 
 
 def _is_hopeless(task: AssignmentTask) -> bool:
     """Whether a count of resources already shows that fewer pods fit than needed."""
-    node_snapshot, possible = task.overlay.scene.ground, 0
+    node_snapshot, possible = task.overlay.filter_input.node_snapshot, 0
     useful = np.zeros(len(task.overlay), dtype=bool)
     total: dict[str, int] = {}
     for batch in task.batches:
@@ -309,17 +320,17 @@ def _together_at_most(task: AssignmentTask, batch: PodBatch) -> int:
     """How many pods the best domain holds, if the pods of the batch have affinity only to each other."""
     if len(task.batches) > 1 or not needs_own_batch(task.overlay, batch.shape):
         return len(batch.keys)
-    rooms = [_room_by_value(task, (batch,), term.key)[1] for term in batch.shape.neighbours.near]
+    rooms = [_room_by_value(task, (batch,), term.key)[1] for term in batch.shape.affinity.required]
     return min(int(room.max(initial=0)) for room in rooms)
 
 
 def _other_orders(task: AssignmentTask) -> Iterator[tuple[tuple[PodBatch, ...], Bools | None]]:
     """Batches in other orders; then, for pods with required affinity, one domain at a time."""
-    constrained_first = tuple(sorted(task.batches, key=lambda batch: is_free(batch.shape)))
+    constrained_first = tuple(sorted(task.batches, key=lambda batch: is_unconstrained(batch.shape)))
     for order in dict.fromkeys((constrained_first, task.batches[::-1])):
         if order != task.batches:
             yield order, task.allowed_nodes
-    for key in dict.fromkeys(term.key for batch in task.batches for term in batch.shape.neighbours.near):
+    for key in dict.fromkeys(term.key for batch in task.batches for term in batch.shape.affinity.required):
         value, room = _room_by_value(task, task.batches, key)
         for domain in np.argsort(-room, kind="stable")[:DOMAINS_TRIED_MAX].tolist():
             if room[domain]:
@@ -332,7 +343,7 @@ def _other_orders(task: AssignmentTask) -> Iterator[tuple[tuple[PodBatch, ...], 
 
 def _room_by_value(task: AssignmentTask, batches: Sequence[PodBatch], key: str) -> tuple[Ints, Ints]:
     """The code of each node's value of a label, and by code how many pods fit there at most."""
-    value, size = values_of(task.overlay.scene.ground.land, key)
+    value, size = values_of(task.overlay.filter_input.node_snapshot.node_index, key)
     room = np.zeros(size, dtype=np.int64)
     for batch in batches:
         rows, counts = most_pods(task.overlay, batch.shape, task.allowed_nodes, len(batch.keys))

@@ -28,12 +28,12 @@ class PodBatch:
 class NodeAssignment:
     """The row (in the overlay) of each assigned pod, and why the others fit nowhere, in batch order."""
 
-    seats: Mapping[PodKey, int] = field(default_factory=dict)
-    left: Mapping[PodKey, FilterFailure] = field(default_factory=dict)
+    rows: Mapping[PodKey, int] = field(default_factory=dict)
+    unassigned: Mapping[PodKey, FilterFailure] = field(default_factory=dict)
     unsure: bool = False  # fewer than needed, but not every way was tried: more might fit
 
 
-def parties_of(overlay: NodeOverlay, pods: Iterable[Pod]) -> tuple[PodBatch, ...]:
+def batch_pods(overlay: NodeOverlay, pods: Iterable[Pod]) -> tuple[PodBatch, ...]:
     """Group pods by signature, in the order in which signatures first appear.
 
     Labels that no selector uses do not count.
@@ -41,30 +41,28 @@ def parties_of(overlay: NodeOverlay, pods: Iterable[Pod]) -> tuple[PodBatch, ...
     pods_given = tuple(pods)
     by_shape: dict[PodSignature, list[PodKey]] = {}
     for pod in pods_given:
-        by_shape.setdefault(pod.wants.shape, []).append(pod.key)
+        by_shape.setdefault(pod.spec.signature, []).append(pod.key)
     if len(by_shape) <= 1:
         return tuple(PodBatch(shape, tuple(keys)) for shape, keys in by_shape.items())
     signatures = _signatures(overlay, by_shape)
     by_signature: dict[PodSignature, list[tuple[PodKey, PodSignature]]] = {}
     for pod in pods_given:
-        shape = pod.wants.shape
+        shape = pod.spec.signature
         by_signature.setdefault(signatures[shape], []).append((pod.key, shape))
     return tuple(_batch(shape, members) for shape, members in by_signature.items())
 
 
 def _signatures(overlay: NodeOverlay, shapes: Iterable[PodSignature]) -> Mapping[PodSignature, PodSignature]:
     """Signatures without the labels that no selector uses; cached, as an overlay sees the same pods often."""
-    known: dict[PodSignature, frozenset[str]] = overlay.remembered.setdefault("own selector labels", {})
+    known: dict[PodSignature, frozenset[str]] = overlay.cache.setdefault("own selector labels", {})
     for shape in shapes:
         if shape not in known:
             known[shape] = shape.own_keys()
-    used_labels = frozenset(overlay.scene.index.keys).union(*set(map(known.__getitem__, shapes)))
-    signatures: dict[PodSignature, PodSignature] = overlay.remembered.setdefault(
-        ("signatures", used_labels), {}
-    )
+    used_labels = frozenset(overlay.filter_input.index.keys).union(*set(map(known.__getitem__, shapes)))
+    signatures: dict[PodSignature, PodSignature] = overlay.cache.setdefault(("signatures", used_labels), {})
     for shape in shapes:
         if shape not in signatures:
-            signatures[shape] = shape.signature(used_labels)
+            signatures[shape] = shape.reduced(used_labels)
     return signatures
 
 

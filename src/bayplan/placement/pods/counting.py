@@ -13,25 +13,25 @@ from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.pod_index import PodQuery
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.filters.pipeline import FilterInput
-from bayplan.placement.numa.snapshot import copies_of, minds
+from bayplan.placement.numa.snapshot import aligned_copies, numa_request_of
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 
 COUNT_MAX = 2**31 - 1
-CURED_BY_PEERS = (FilterReason.NOT_NEAR, FilterReason.SPREAD)
+CURED_BY_PEERS = (FilterReason.POD_AFFINITY, FilterReason.SPREAD)
 """Filter reasons that other pods of the same gang may remove once they are assigned."""
 
 
-def is_plain(shape: PodSignature) -> bool:
+def needs_only_resources(shape: PodSignature) -> bool:
     """Whether other pods change neither the nodes that fit nor their scores except by using resources."""
-    return not (shape.ports or shape.claims or shape.disks or shape.neighbours or shape.spread)
+    return not (shape.ports or shape.claims or shape.disks or shape.affinity or shape.spread)
 
 
-def is_free(shape: PodSignature) -> bool:
+def is_unconstrained(shape: PodSignature) -> bool:
     """Whether other pods change the nodes that fit only by using resources; scores may change otherwise."""
-    neighbours = shape.neighbours
-    if shape.ports or shape.claims or shape.disks or neighbours.near or neighbours.apart:
+    neighbours = shape.affinity
+    if shape.ports or shape.claims or shape.disks or neighbours.required or neighbours.required_anti:
         return False
-    return not any(spread.must for spread in shape.spread)
+    return not any(spread.required for spread in shape.spread)
 
 
 def repels_itself(filter_input: FilterInput, shape: PodSignature) -> tuple[str, ...] | None:
@@ -39,13 +39,13 @@ def repels_itself(filter_input: FilterInput, shape: PodSignature) -> tuple[str, 
 
     None if the pods constrain each other in other ways too.
     """
-    neighbours = shape.neighbours
-    other_constraints = shape.claims or shape.disks or neighbours.near
-    if other_constraints or any(spread.must for spread in shape.spread):
+    neighbours = shape.affinity
+    other_constraints = shape.claims or shape.disks or neighbours.required
+    if other_constraints or any(spread.required for spread in shape.spread):
         return None
     keys = [""] if shape.ports else []
     about, labels = filter_input.index.namespaces.get(shape.namespace, {}), dict(shape.labels)
-    keys += [term.key for term in neighbours.apart if term.means(shape.namespace, about, labels)]
+    keys += [term.key for term in neighbours.required_anti if term.selects(shape.namespace, about, labels)]
     return tuple(dict.fromkeys(keys))
 
 
@@ -54,26 +54,28 @@ def follows_first_pod(filter_input: FilterInput, shape: PodSignature) -> bool:
 
     Such pods have required affinity, perhaps to each other, and no anti-affinity among themselves.
     """
-    if not shape.neighbours.near or shape.neighbours.rather_near or shape.neighbours.rather_apart:
+    if not shape.affinity.required or shape.affinity.preferred or shape.affinity.preferred_anti:
         return False
-    bare = replace(shape, neighbours=replace(shape.neighbours, near=()))
+    bare = replace(shape, affinity=replace(shape.affinity, required=()))
     return not shape.spread and repels_itself(filter_input, bare) == ()
 
 
 def needs_own_batch(overlay: NodeOverlay, shape: PodSignature) -> bool:
     """Whether such pods have required affinity to each other, and no running pod matches it yet."""
-    index, terms = overlay.scene.index, shape.neighbours.near
-    query = PodQuery(tuple((index.spaces(term), term.selector) for term in terms))
-    if not terms or not query.means(shape.namespace, dict(shape.labels)):
+    index, terms = overlay.filter_input.index, shape.affinity.required
+    query = PodQuery(tuple((index.namespaces_of(term), term.selector) for term in terms))
+    if not terms or not query.matches(shape.namespace, dict(shape.labels)):
         return False
-    node_index = overlay.scene.ground.land
+    node_index = overlay.filter_input.node_snapshot.node_index
     has_match = index.count(query)[node_index.slots] > 0
     return not any(bool((values_of(node_index, term.key)[0][has_match] != ABSENT).any()) for term in terms)
 
 
-def room_for(filter_input: FilterInput, shape: PodSignature, where: Bools, limit: int) -> tuple[Ints, Ints]:
+def capacity_for(
+    filter_input: FilterInput, shape: PodSignature, where: Bools, limit: int
+) -> tuple[Ints, Ints]:
     """The rows among these with enough resources for such pods, and how many fit (at most `limit`)."""
-    node_snapshot = filter_input.ground
+    node_snapshot = filter_input.node_snapshot
     rows = np.flatnonzero(where)
     counts = np.full(len(rows), min(limit, COUNT_MAX), dtype=np.int64)
     for resource, amount in shape.amounts:
@@ -82,9 +84,9 @@ def room_for(filter_input: FilterInput, shape: PodSignature, where: Bools, limit
             if at is None:
                 return rows[:0], counts[:0]
             np.minimum(counts, node_snapshot.free[at][rows] // amount, out=counts)
-    numa_request = minds(filter_input.zones, shape)
+    numa_request = numa_request_of(filter_input.zones, shape)
     if numa_request is not None and filter_input.zones is not None:
-        np.minimum(counts, copies_of(filter_input.zones, numa_request, limit, where)[rows], out=counts)
+        np.minimum(counts, aligned_copies(filter_input.zones, numa_request, limit, where)[rows], out=counts)
     nonzero = counts > 0
     return rows[nonzero], counts[nonzero]
 
@@ -96,12 +98,12 @@ def most_pods(
 
     The counts are upper bounds for every assignment.
     """
-    filter_result = overlay.judge(shape)
+    filter_result = overlay.run_filters(shape)
     where = filter_result.fits.copy()
-    for (cause, _), refused in filter_result.refusals.items():
+    for (cause, _), refused in filter_result.rejections.items():
         if cause in CURED_BY_PEERS:
             where |= refused
     if allowed_nodes is not None:
         where &= allowed_nodes
     one_each = bool(shape.ports)
-    return room_for(overlay.scene, shape, where, 1 if one_each else limit)
+    return capacity_for(overlay.filter_input, shape, where, 1 if one_each else limit)

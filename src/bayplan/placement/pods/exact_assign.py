@@ -15,7 +15,7 @@ from bayplan.placement.exact.bounds import build_grid
 from bayplan.placement.exact.branch_and_bound import LevelSearch, SearchBudget, SearchResult, best_at
 from bayplan.placement.exact.problem import FREE, ExactProblem, fits
 from bayplan.placement.exact.solver import solver
-from bayplan.placement.numa.snapshot import copies_of, minds
+from bayplan.placement.numa.snapshot import aligned_copies, numa_request_of
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.batches import PodBatch
 
@@ -34,7 +34,7 @@ def assign_by_search(
     """
     if solver() is None or len(batches) > BATCHES_MAX or not all(batch.shape.amounts for batch in batches):
         return None, False
-    allowed = np.array([overlay.judge(batch.shape).fits for batch in batches])
+    allowed = np.array([overlay.run_filters(batch.shape).fits for batch in batches])
     if allowed_nodes is not None:
         allowed &= allowed_nodes
     used = np.flatnonzero(allowed.any(axis=0))
@@ -48,7 +48,9 @@ def assign_by_search(
     )
     result, proven = best_at(search, SearchResult(None))
     if result.pods is None:
-        return None, proven and not any(minds(overlay.scene.zones, batch.shape) for batch in batches)
+        return None, proven and not any(
+            numa_request_of(overlay.filter_input.zones, batch.shape) for batch in batches
+        )
     return [np.repeat(used, pods) for pods in result.pods], True
 
 
@@ -56,7 +58,7 @@ def _problem(
     overlay: NodeOverlay, batches: Sequence[PodBatch], allowed: Bools, used: Ints, profile: Profile
 ) -> ExactProblem | None:
     """The search problem over the nodes in use; None if a batch requests a resource that no node has."""
-    node_snapshot = overlay.scene.ground
+    node_snapshot = overlay.filter_input.node_snapshot
     requests = [{name: amount for name, amount in batch.shape.amounts if amount > 0} for batch in batches]
     names = sorted({name for request in requests for name in request})
     if any(name not in node_snapshot.resources for name in names):
@@ -67,9 +69,9 @@ def _problem(
     needs = np.array([[request.get(name, 0) for name in names] for request in requests], np.int64)
     counts = np.array([len(batch.keys) for batch in batches], np.int64)
     for at, batch in enumerate(batches):
-        numa_request = minds(overlay.scene.zones, batch.shape)
-        if numa_request is not None and overlay.scene.zones is not None:
-            aligned = copies_of(overlay.scene.zones, numa_request, len(batch.keys))[used]
+        numa_request = numa_request_of(overlay.filter_input.zones, batch.shape)
+        if numa_request is not None and overlay.filter_input.zones is not None:
+            aligned = aligned_copies(overlay.filter_input.zones, numa_request, len(batch.keys))[used]
             free_amounts = np.concatenate((free_amounts, aligned[None]))
             needs = np.concatenate((needs, (np.arange(len(batches)) == at)[:, None]), axis=1)
     firsts = (np.arange(len(used)),)
@@ -82,14 +84,14 @@ def _problem(
 
 def _flat(overlay: NodeOverlay, used: Ints) -> CapacitySnapshot:
     """A flat topology of these nodes."""
-    node_snapshot = overlay.scene.ground
-    nodes = node_snapshot.land.table.nodes[used]
+    node_snapshot = overlay.filter_input.node_snapshot
+    nodes = node_snapshot.node_index.table.nodes[used]
     rows = np.arange(len(used))
     tree = Tree(Topology("", (HOSTNAME,)), nodes, (np.ones(len(used), dtype=bool),), (rows,), (), ())
     all_active = np.ones(len(used), dtype=bool)
     return CapacitySnapshot(
         tree,
-        node_snapshot.land.table,
+        node_snapshot.node_index.table,
         node_snapshot.resources,
         node_snapshot.free[:, used],
         all_active,

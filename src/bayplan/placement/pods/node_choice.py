@@ -8,16 +8,23 @@ import numpy as np
 
 from bayplan.model.filter_failure import FilterReason
 from bayplan.model.pod_spec import PodSignature
-from bayplan.placement.cluster.node_index import NodeIndex, NodeSnapshot, aversions, preference
+from bayplan.placement.cluster.node_index import NodeIndex, NodeSnapshot, preference, soft_taint_counts
 from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.resource_fit import lacking, leading
 from bayplan.placement.cluster.topology_tree import Bools, Ints
-from bayplan.placement.filters.score import WEIGHTS, other_views, other_worth, rank, room_worth, weighed
-from bayplan.placement.filters.topology_spread import evenness
+from bayplan.placement.filters.score import (
+    WEIGHTS,
+    remaining_score,
+    remaining_scores,
+    resource_score,
+    score_nodes,
+    weighted_sum,
+)
+from bayplan.placement.filters.topology_spread import spread_score
 from bayplan.placement.numa.alignment import aligned
-from bayplan.placement.numa.snapshot import few, minds, scored
+from bayplan.placement.numa.snapshot import narrowed_snapshot, numa_request_of, numa_scores
 from bayplan.placement.overlay.node_overlay import NodeOverlay
-from bayplan.placement.pods.counting import is_plain
+from bayplan.placement.pods.counting import needs_only_resources
 
 NO_ROWS = np.zeros(0, dtype=np.int64)
 UNFIT = -(1 << 40)
@@ -47,28 +54,28 @@ class CapacityScores:
 
 def choose(overlay: NodeOverlay, shape: PodSignature, allowed_nodes: Bools | None) -> int:
     """The row with the best score for one more pod, ties by name; ABSENT if none fits."""
-    filter_input, node_index = overlay.scene, overlay.scene.ground.land
+    filter_input, node_index = overlay.filter_input, overlay.filter_input.node_snapshot.node_index
     if (
         allowed_nodes is None
-        and is_plain(shape)
-        and next(filter_input.index.stances_towards(shape), None) is None
+        and needs_only_resources(shape)
+        and next(filter_input.index.matching_terms(shape), None) is None
     ):
         cached = scores_of(overlay, shape)
-        even = evenness(node_index, filter_input.index, shape, cached.fits)
+        even = spread_score(node_index, filter_input.index, shape, cached.fits)
         scores = cached.scores if even is None else cached.scores + WEIGHTS["spread"] * even
         return _best_row(overlay, scores, cached.fits)
-    filter_result = overlay.judge(shape)
+    filter_result = overlay.run_filters(shape)
     fitting = filter_result.fits if allowed_nodes is None else filter_result.fits & allowed_nodes
     if not fitting.any():
         return ABSENT
-    scores = _capacity_score(overlay, shape) + other_worth(filter_input, shape, fitting)
+    scores = _capacity_score(overlay, shape) + remaining_score(filter_input, shape, fitting)
     return _best_row(overlay, np.where(fitting, scores, -1), fitting)
 
 
 def _best_row(overlay: NodeOverlay, scores: Ints, fitting: Bools) -> int:
     if not len(scores):
         return ABSENT
-    order = by_name(overlay.scene.ground.land)
+    order = by_name(overlay.filter_input.node_snapshot.node_index)
     at = int(scores.argmax()) if order is None else int(order[scores[order].argmax()])
     return at if fitting[at] else ABSENT
 
@@ -89,13 +96,13 @@ def _by_name(node_index: NodeIndex) -> Ints | None:
 
 def scores_of(overlay: NodeOverlay, shape: PodSignature) -> NodeScores:
     """The cached scores for a signature, refreshed on the rows that changed."""
-    cached: NodeScores | None = overlay.remembered.get(shape)
+    cached: NodeScores | None = overlay.cache.get(shape)
     if cached is None:  # no selector uses its labels: signatures that differ only in them share scores
         bare = replace(shape, labels=())
-        cached = overlay.remembered.get(bare)
+        cached = overlay.cache.get(bare)
         if cached is None:
-            cached = overlay.remembered[bare] = _score_all(overlay, shape)
-        overlay.remembered[shape] = cached
+            cached = overlay.cache[bare] = _score_all(overlay, shape)
+        overlay.cache[shape] = cached
     rows = _changed(overlay, cached.seen)
     if rows is None or (len(rows) and not _refresh(overlay, shape, cached, rows)):
         _rescore(overlay, shape, cached)
@@ -113,23 +120,25 @@ def _changed(overlay: NodeOverlay, seen: int) -> Ints | None:
 
 
 def _score_all(overlay: NodeOverlay, shape: PodSignature) -> NodeScores:
-    node_index, nowhere = overlay.scene.ground.land, NO_ROWS > 0
-    compares = bool(shape.rules.preferred) or bool(aversions(node_index, shape.rules.tolerations).any())
+    node_index, nowhere = overlay.filter_input.node_snapshot.node_index, NO_ROWS > 0
+    compares = bool(shape.rules.preferred) or bool(
+        soft_taint_counts(node_index, shape.rules.tolerations).any()
+    )
     cached = NodeScores(len(overlay.touched), nowhere, nowhere, NO_ROWS, NO_ROWS, compares, NO_ROWS)
     _rescore(overlay, shape, cached)
     return cached
 
 
 def _rescore(overlay: NodeOverlay, shape: PodSignature, cached: NodeScores) -> None:
-    filter_result = overlay.judge(shape)
+    filter_result = overlay.run_filters(shape)
     cached.fits, cached.may_fit = filter_result.fits.copy(), filter_result.fits.copy()
-    for (cause, _), where in filter_result.refusals.items():
-        if cause in (FilterReason.LACKING, FilterReason.UNALIGNED):
+    for (cause, _), where in filter_result.rejections.items():
+        if cause in (FilterReason.INSUFFICIENT, FilterReason.UNALIGNED):
             cached.may_fit |= where
-    fixed = other_views(overlay.scene, shape, cached.fits)
+    fixed = remaining_scores(overlay.filter_input, shape, cached.fits)
     fixed.pop("spread", None)  # changes with every pod
     cached.numa = WEIGHTS["zones"] * fixed.pop("zones", NO_ROWS)
-    cached.fixed = weighed(fixed, len(overlay))
+    cached.fixed = weighted_sum(fixed, len(overlay))
     scores = cached.fixed + _capacity_score(overlay, shape)
     cached.scores = np.where(cached.fits, scores + cached.numa if len(cached.numa) else scores, UNFIT)
 
@@ -137,7 +146,7 @@ def _rescore(overlay: NodeOverlay, shape: PodSignature, cached: NodeScores) -> N
 def _refresh(overlay: NodeOverlay, shape: PodSignature, cached: NodeScores, rows: Ints) -> bool:
     """Rescore these rows; False if the scores of the other rows would change too."""
     fits = cached.may_fit[rows]
-    for short in lacking(part(overlay.scene.ground, rows), shape).values():
+    for short in lacking(part(overlay.filter_input.node_snapshot, rows), shape).values():
         fits = fits & ~short
     fits = _refresh_zones(overlay, shape, cached, rows, fits)
     if cached.compares and bool((fits != cached.fits[rows]).any()):
@@ -152,40 +161,46 @@ def _refresh_zones(
     overlay: NodeOverlay, shape: PodSignature, cached: NodeScores, rows: Ints, fits: Bools
 ) -> Bools:
     """Which of these rows can still align the pod; their NUMA scores are updated."""
-    zones = overlay.scene.zones
+    zones = overlay.filter_input.zones
     if zones is None or shape.zones is None:
         return fits
-    subset = few(zones, shape.zones, rows)
-    cached.numa[rows] = WEIGHTS["zones"] * scored(subset, shape.zones)
+    subset = narrowed_snapshot(zones, shape.zones, rows)
+    cached.numa[rows] = WEIGHTS["zones"] * numa_scores(subset, shape.zones)
     return (
         fits
-        if minds(zones, shape) is None
+        if numa_request_of(zones, shape) is None
         else fits & aligned(subset.columns, shape.zones, subset.rules).good
     )
 
 
 def _capacity_score(overlay: NodeOverlay, shape: PodSignature) -> Ints:
     """The resource part of the score of every node, whether the pod fits it or not."""
-    key = ("room", shape.amounts, shape.weighs)
-    cached: CapacityScores | None = overlay.remembered.get(key)
-    filter_input = overlay.scene
+    key = ("room", shape.amounts, shape.score_requests)
+    cached: CapacityScores | None = overlay.cache.get(key)
+    filter_input = overlay.filter_input
     rows = None if cached is None else _changed(overlay, cached.seen)
     if cached is None or rows is None:
-        scores = room_worth(
-            filter_input.ground, filter_input.index.weight_of(filter_input.ground.land.slots), shape
+        scores = resource_score(
+            filter_input.node_snapshot,
+            filter_input.index.weight_of(filter_input.node_snapshot.node_index.slots),
+            shape,
         )
-        cached = overlay.remembered[key] = CapacityScores(len(overlay.touched), scores)
+        cached = overlay.cache[key] = CapacityScores(len(overlay.touched), scores)
     elif len(rows):
-        subset = part(filter_input.ground, rows)
-        cached.scores[rows] = room_worth(subset, filter_input.index.weight_of(subset.land.slots), shape)
+        subset = part(filter_input.node_snapshot, rows)
+        cached.scores[rows] = resource_score(
+            subset, filter_input.index.weight_of(subset.node_index.slots), shape
+        )
         cached.seen = len(overlay.touched)
     return cached.scores
 
 
 def part(node_snapshot: NodeSnapshot, rows: Ints) -> NodeSnapshot:
     """A subset of the rows, with resources only."""
-    node_index = node_snapshot.land
-    subset = NodeIndex(node_index.table, node_index.slots[rows], node_index.known, node_index.cordoned[rows])
+    node_index = node_snapshot.node_index
+    subset = NodeIndex(
+        node_index.table, node_index.slots[rows], node_index.node_ids, node_index.cordoned[rows]
+    )
     return NodeSnapshot(
         subset, node_snapshot.resources, node_snapshot.free[:, rows], node_snapshot.allocatable[:, rows]
     )
@@ -196,11 +211,11 @@ def part(node_snapshot: NodeSnapshot, rows: Ints) -> NodeSnapshot:
 
 def packed_order(overlay: NodeOverlay, shape: PodSignature, rows: Ints) -> Ints:
     """These rows by the pod's node preferences, then the fullest first, then by name."""
-    node_snapshot = overlay.scene.ground
-    node_index = node_snapshot.land
+    node_snapshot = overlay.filter_input.node_snapshot
+    node_index = node_snapshot.node_index
     room = _room_left(node_snapshot, shape, rows)
     preferred = preference(node_index, shape.rules)[rows]
-    avoided = aversions(node_index, shape.rules.tolerations)[rows]
+    avoided = soft_taint_counts(node_index, shape.rules.tolerations)[rows]
     order = by_name(node_index)
     if order is not None:
         position = np.empty(len(node_index), dtype=np.int64)
@@ -211,8 +226,8 @@ def packed_order(overlay: NodeOverlay, shape: PodSignature, rows: Ints) -> Ints:
 
 def ranked_order(overlay: NodeOverlay, shape: PodSignature, fitting: Bools, rows: Ints) -> Ints:
     """These rows by score, best first, then by name."""
-    scores = rank(overlay.scene, shape, fitting)
-    order = by_name(overlay.scene.ground.land)
+    scores = score_nodes(overlay.filter_input, shape, fitting)
+    order = by_name(overlay.filter_input.node_snapshot.node_index)
     if order is not None:
         rows = order[np.isin(order, rows)]
     return rows[np.argsort(-scores[rows], kind="stable")]

@@ -15,7 +15,7 @@ from bayplan.placement.cluster.node_index import domains as values_of
 from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.overlay.node_overlay import NodeOverlay
-from bayplan.placement.pods.assign import seat_all, unassigned
+from bayplan.placement.pods.assign import assign_pods, unassigned
 from bayplan.placement.pods.batches import NodeAssignment, PodBatch
 from bayplan.placement.pods.counting import most_pods
 
@@ -29,27 +29,31 @@ class Domain:
 
     value: str
     nodes: Bools
-    most: int  # pods that fit by resources
+    max_pods: int  # pods that fit by resources
 
 
 @dataclass(frozen=True, slots=True)
 class OneDomainAssignment:
     """The assignment in the best domain; the misfit says how many pods fit if fewer than needed."""
 
-    seated: NodeAssignment
+    assignment: NodeAssignment
     domain: str = ""  # the value of the label; empty if no domain was tried
     misfit: Misfit | None = None
 
 
-def domains(
+def candidate_domains(
     overlay: NodeOverlay, batches: Sequence[PodBatch], key: str, bound_rows: Iterable[int] = (), *, need: int,
-    within: Bools | None = None,
+    allowed_nodes: Bools | None = None,
 ) -> list[Domain]:  # fmt: skip
     """The domains of label `key` that could hold `need` pods by resources, best first.
 
     If pods of the gang are bound already (`bound_rows`), only their domains are returned.
     """
-    return [domain for domain in _best(overlay, batches, key, bound_rows, within)[0] if domain.most >= need]
+    return [
+        domain
+        for domain in _best(overlay, batches, key, bound_rows, allowed_nodes)[0]
+        if domain.max_pods >= need
+    ]
 
 
 def _best(
@@ -63,7 +67,7 @@ def _best(
 
     Also the number of pods that the best of the domains left out could hold.
     """
-    node_index = overlay.scene.ground.land
+    node_index = overlay.filter_input.node_snapshot.node_index
     value, size = values_of(node_index, key)
     value = value if allowed_nodes is None else np.where(allowed_nodes, value, ABSENT)
     max_pods = _max_pods(overlay, batches, value, size)
@@ -96,7 +100,7 @@ def _fullness(
     overlay: NodeOverlay, batches: Sequence[PodBatch], value: Ints, size: int
 ) -> NDArray[np.float64]:
     """By domain: the share of its resources in use with all pods added; the mean over resources."""
-    node_snapshot, inside = overlay.scene.ground, value != ABSENT
+    node_snapshot, inside = overlay.filter_input.node_snapshot, value != ABSENT
     asked: dict[str, int] = {}
     for batch in batches:
         for name, amount in batch.shape.amounts:
@@ -111,34 +115,36 @@ def _fullness(
     return np.round(shares / np.maximum(resources, 1), 9)
 
 
-def seat_in_domain(
+def assign_in_domain(
     overlay: NodeOverlay, batches: Sequence[PodBatch], key: str, bound_rows: Iterable[int] = (), *, need: int,
-    profile: Profile, within: Bools | None = None,
+    profile: Profile, allowed_nodes: Bools | None = None,
 ) -> OneDomainAssignment:  # fmt: skip
     """Assign as many pods as possible in one domain of label `key`: most pods, then fullest, then name."""
-    checkpoint, asked = overlay.mark(), sum(len(batch.keys) for batch in batches)
+    checkpoint, asked = overlay.checkpoint(), sum(len(batch.keys) for batch in batches)
     best: tuple[NodeAssignment, Domain] | None = None
-    eligible, best_left_out = _best(overlay, batches, key, bound_rows, within)
+    eligible, best_left_out = _best(overlay, batches, key, bound_rows, allowed_nodes)
     unsure = best_left_out >= need > 0
     for domain in eligible:
-        if best is not None and domain.most <= len(best[0].seats):
+        if best is not None and domain.max_pods <= len(best[0].rows):
             break
-        attempt = seat_all(overlay, batches, need=need, profile=profile, within=domain.nodes)
+        attempt = assign_pods(overlay, batches, need=need, profile=profile, allowed_nodes=domain.nodes)
         unsure |= attempt.unsure
-        if len(attempt.seats) == asked:
+        if len(attempt.rows) == asked:
             return OneDomainAssignment(attempt, domain.value)
-        overlay.undo(checkpoint)
-        if best is None or len(attempt.seats) > len(best[0].seats):
+        overlay.rollback(checkpoint)
+        if best is None or len(attempt.rows) > len(best[0].rows):
             best = attempt, domain
     if best is None:
-        none_assigned = NodeAssignment({}, unassigned(overlay, batches, {}, within), False)
+        none_assigned = NodeAssignment({}, unassigned(overlay, batches, {}, allowed_nodes), False)
         return OneDomainAssignment(none_assigned, "", Misfit(Code.NO_DOMAINS, (), level=key, asked=need))
     domain = best[1]
-    assignment = seat_all(overlay, batches, need=need, profile=profile, within=domain.nodes)
-    fit = len(assignment.seats)
+    assignment = assign_pods(overlay, batches, need=need, profile=profile, allowed_nodes=domain.nodes)
+    fit = len(assignment.rows)
     if fit >= need:
-        return OneDomainAssignment(NodeAssignment(assignment.seats, assignment.left), domain.value)
+        return OneDomainAssignment(NodeAssignment(assignment.rows, assignment.unassigned), domain.value)
     nearest = NearMiss((domain.value,), key, fit, need - fit)
     misfit = Misfit(Code.NO_ROOM, (), level=key, fit=fit, asked=need, nearest=nearest)
-    left = assignment.left if fit else unassigned(overlay, batches, {}, within)  # no domain comes closest
-    return OneDomainAssignment(NodeAssignment(assignment.seats, left, unsure), domain.value, misfit)
+    left = (
+        assignment.unassigned if fit else unassigned(overlay, batches, {}, allowed_nodes)
+    )  # no domain comes closest
+    return OneDomainAssignment(NodeAssignment(assignment.rows, left, unsure), domain.value, misfit)

@@ -7,12 +7,12 @@ import numpy as np
 from bayplan.model.pod_spec import PodSignature
 from bayplan.placement.cluster.resource_fit import lacking
 from bayplan.placement.cluster.topology_tree import Bools, Ints
-from bayplan.placement.filters.score import WEIGHTS, room_worth
+from bayplan.placement.filters.score import WEIGHTS, resource_score
 from bayplan.placement.numa.alignment import aligned
 from bayplan.placement.numa.score import zone_scores
-from bayplan.placement.numa.snapshot import minds
+from bayplan.placement.numa.snapshot import numa_request_of
 from bayplan.placement.overlay.node_overlay import NodeOverlay
-from bayplan.placement.pods.counting import is_plain
+from bayplan.placement.pods.counting import needs_only_resources
 from bayplan.placement.pods.node_choice import UNFIT, NodeScores, by_name, part, scores_of
 
 CASES_MAX = 4096  # (node, number of pods added) pairs that are scored in one call
@@ -25,8 +25,12 @@ def best_rows(
 
     None if the score of a node depends on more than how many of these pods it has.
     """
-    company = shape.company is not None and bool(shape.company.requirements)
-    if not is_plain(shape) or company or next(overlay.scene.index.stances_towards(shape), None) is not None:
+    company = shape.default_spread is not None and bool(shape.default_spread.requirements)
+    if (
+        not needs_only_resources(shape)
+        or company
+        or next(overlay.filter_input.index.matching_terms(shape), None) is not None
+    ):
         return None
     cached = scores_of(overlay, shape)
     if cached.compares:
@@ -41,7 +45,7 @@ class _ScoreLookahead:
         self, overlay: NodeOverlay, shape: PodSignature, cached: NodeScores, allowed_nodes: Bools | None
     ) -> None:
         self.overlay, self.shape, self.known = overlay, shape, cached
-        order = by_name(overlay.scene.ground.land)
+        order = by_name(overlay.filter_input.node_snapshot.node_index)
         self.order: Ints = np.arange(len(overlay)) if order is None else order
         scores = cached.scores if allowed_nodes is None else np.where(allowed_nodes, cached.scores, UNFIT)
         self.now: Ints = scores[self.order]  # score for the next pod, in name order
@@ -80,7 +84,10 @@ class _ScoreLookahead:
     def _scores(self, rows: Ints, counts: Ints) -> Ints:
         """The scores of rows after so many such pods were added to each."""
         overlay, shape, cached = self.overlay, self.shape, self.known
-        node_snapshot, weighs = overlay.scene.ground, np.array(shape.weighs, dtype=np.int64)[:, None]
+        node_snapshot, weighs = (
+            overlay.filter_input.node_snapshot,
+            np.array(shape.score_requests, dtype=np.int64)[:, None],
+        )
         subset = part(node_snapshot, rows)
         for resource, amount in shape.amounts:
             if resource in node_snapshot.resources:
@@ -88,13 +95,13 @@ class _ScoreLookahead:
         fits = cached.may_fit[rows]
         for short in lacking(subset, shape).values():
             fits &= ~short
-        weight = overlay.scene.index.weight_of(subset.land.slots) + weighs * counts
-        scores = cached.fixed[rows] + room_worth(subset, weight, shape)
+        weight = overlay.filter_input.index.weight_of(subset.node_index.slots) + weighs * counts
+        scores = cached.fixed[rows] + resource_score(subset, weight, shape)
         zones, numa_request = overlay.zones, shape.zones
         if zones is not None and numa_request is not None:
-            needs_alignment = minds(zones.ground, shape) is not None
-            columns = zones.found_after(numa_request, rows, counts if needs_alignment else counts * 0)
-            scores += WEIGHTS["zones"] * zone_scores(columns, numa_request, zones.ground.rules)
+            needs_alignment = numa_request_of(zones.snapshot, shape) is not None
+            columns = zones.columns_after(numa_request, rows, counts if needs_alignment else counts * 0)
+            scores += WEIGHTS["zones"] * zone_scores(columns, numa_request, zones.snapshot.rules)
             if needs_alignment:
-                fits &= aligned(columns, numa_request, zones.ground.rules).good
+                fits &= aligned(columns, numa_request, zones.snapshot.rules).good
         return np.where(fits, scores, UNFIT)

@@ -19,22 +19,22 @@ class Columns:
     def __init__(
         self, overlay: NodeOverlay, shape: PodSignature, allowed_nodes: Bools | None, terminating: LeavingPods
     ) -> None:
-        self.floor, self.gone = overlay, terminating
+        self.overlay, self.terminating = overlay, terminating
         self.requested = requested_rows(overlay, shape)
         self.names = [name for name, amount in shape.amounts if amount > 0]
         self.good = usable(overlay, shape, allowed_nodes)
         self.known: dict[int, tuple[PodSignature, list[int]]] = {}
-        self.free: Ints = overlay.scene.ground.free
+        self.free: Ints = overlay.filter_input.node_snapshot.free
 
     def refresh(self) -> None:
         """Read the overlay again, as if terminating pods were removed."""
-        self.free = self.floor.scene.ground.free + self.gone.gain
+        self.free = self.overlay.filter_input.node_snapshot.free + self.terminating.gain
 
     def rows_without(self, pods: Iterable[Pod]) -> list[int]:
         """The nodes that would fit the pod without these pods, smallest shortage first."""
         if self.requested is None:
             return []
-        free = VictimMatrix(self.floor, [tuple(pods)], self.gone).free
+        free = VictimMatrix(self.overlay, [tuple(pods)], self.terminating).free
         rows = np.flatnonzero(self.good & (counts(free, self.requested) > 0))
         shortage = np.zeros(len(rows))
         for at, amount in self.requested:
@@ -42,12 +42,12 @@ class Columns:
         ordered: list[int] = rows[np.lexsort((rows, shortage))].tolist()
         return ordered
 
-    def room(self, row: int) -> list[int]:
+    def left_free(self, row: int) -> list[int]:
         """By resource: what the pod would leave free on a node, negative if it does not fit."""
         assert self.requested is not None
         return [int(self.free[at, row]) - amount for at, amount in self.requested]
 
-    def taken(self, shapes: Iterable[PodSignature]) -> list[int]:
+    def usage_of(self, shapes: Iterable[PodSignature]) -> list[int]:
         """The total amounts of pods of these signatures, by requested resource."""
         amounts_by_shape = [self._one(shape) for shape in shapes]
         return (
@@ -64,8 +64,8 @@ class Columns:
         return known[1]
 
 
-def curable_rows(overlay: NodeOverlay, shape: PodSignature, allowed_nodes: Bools | None) -> list[int]:
+def resolvable_rows(overlay: NodeOverlay, shape: PodSignature, allowed_nodes: Bools | None) -> list[int]:
     """The nodes that a pod may fit after preemption."""
-    curable = overlay.judge(shape).curable
+    curable = overlay.run_filters(shape).resolvable
     rows: list[int] = np.flatnonzero(curable if allowed_nodes is None else curable & allowed_nodes).tolist()
     return rows

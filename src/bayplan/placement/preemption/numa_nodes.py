@@ -15,7 +15,7 @@ from bayplan.placement.numa.alignment import aligned
 from bayplan.placement.numa.columns import NumaColumns
 from bayplan.placement.numa.evictions import freed
 from bayplan.placement.numa.reports import RunningPod
-from bayplan.placement.numa.snapshot import NumaSnapshot, few
+from bayplan.placement.numa.snapshot import NumaSnapshot, narrowed_snapshot
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.preemption.removals import requested_rows
 
@@ -33,7 +33,7 @@ class _UnitArrays:
     present: Bools  # turn, row
 
 
-def who_goes(
+def victims_by_row(
     overlay: NodeOverlay,
     shape: PodSignature,
     request: NumaRequest,
@@ -45,16 +45,18 @@ def who_goes(
     The units of a row are given in the order of reprieve: a unit that can stay does. Pods that the overlay
     added count with the zones that they have now.
     """
-    zones, requested = overlay.scene.zones, requested_rows(overlay, shape)
+    zones, requested = overlay.filter_input.zones, requested_rows(overlay, shape)
     if zones is None or requested is None or not rows:
         return [None] * len(rows)
     at = np.array(rows, dtype=np.int64)
-    snapshot = few(zones, request, at)
+    snapshot = narrowed_snapshot(zones, request, at)
     unit_arrays, zones_known, zone_limit = _arrays_of(
         overlay, zones, snapshot.columns, requested, rows, units
     )
     need = np.array([amount for _, amount in requested], dtype=np.int64)[:, None]
-    free = overlay.scene.ground.free[[row for row, _ in requested]][:, at] + unit_arrays.uses.sum(axis=0)
+    free = overlay.filter_input.node_snapshot.free[[row for row, _ in requested]][
+        :, at
+    ] + unit_arrays.uses.sum(axis=0)
     available = snapshot.columns.available + unit_arrays.frees.sum(axis=0)
     removed = unit_arrays.present.sum(axis=0)
 
@@ -89,7 +91,7 @@ def _arrays_of(
 ) -> tuple[_UnitArrays, Bools, Ints]:  # fmt: skip
     """The units as arrays, the rows with known container zones, and the allocatable amounts of zones."""
     turns = max(map(len, units), default=0)
-    names = {at: name for name, at in overlay.scene.ground.resources.items()}
+    names = {at: name for name, at in overlay.filter_input.node_snapshot.resources.items()}
     order = {names[row]: at for at, (row, _) in enumerate(requested)}
     uses = np.zeros((turns, len(requested), len(rows)), dtype=np.int64)
     frees = np.zeros((turns, *columns.available.shape), dtype=np.int64)
@@ -98,8 +100,8 @@ def _arrays_of(
     zone_limit = np.zeros_like(columns.available)
     for n, row in enumerate(rows):
         name = overlay.node(row)
-        report = zones.believed.get(name) if zones.care.thinks_ahead else None
-        container_zones = zones.seats(name) if report is not None else None
+        report = zones.reports.get(name) if zones.policy.simulates_evictions else None
+        container_zones = zones.container_zones(name) if report is not None else None
         zones_known[n] = container_zones is not None
         places = {zone.number: at for at, zone in enumerate(report.zones)} if report is not None else {}
         for place, zone in enumerate(report.zones if report is not None else ()):
@@ -109,7 +111,7 @@ def _arrays_of(
         for turn, pods in enumerate(units[n]):
             present[turn, n] = True
             for pod in pods:
-                for resource, amount in pod.wants.shape.amounts:
+                for resource, amount in pod.spec.signature.amounts:
                     if resource in order:
                         uses[turn, order[resource], n] += amount
             if report is None or container_zones is None:
@@ -124,4 +126,4 @@ def _arrays_of(
 
 
 def _running(pod: Pod) -> RunningPod:
-    return RunningPod((pod.key.namespace, pod.key.name), pod.wants.shape.zones or NOTHING)
+    return RunningPod((pod.key.namespace, pod.key.name), pod.spec.signature.zones or NOTHING)

@@ -19,7 +19,7 @@ from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.numa.capacity import aligned_counts
 from bayplan.placement.numa.columns import NumaColumns, narrowed
 from bayplan.placement.numa.releases import UNKNOWN_ZONES, NumaRelease
-from bayplan.placement.numa.snapshot import minds
+from bayplan.placement.numa.snapshot import numa_request_of
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.overlay.numa_overlay import NumaOverlay
 from bayplan.placement.preemption.removals import (
@@ -65,10 +65,10 @@ class NumaVictims:
     """The victims of a matrix whose removal changes zones; at first all of them are removed."""
 
     def __init__(self, victims: VictimMatrix, zones: NumaOverlay, table: Ints) -> None:
-        self.crowd, self.zones, self.columns, self.table = victims, zones, zones.before, table
+        self.victims, self.zones, self.columns, self.table = victims, zones, zones.before, table
         self.unit: Ints = table[:, 0]  # of each pod, ascending
         self.row: Ints = table[:, 1]
-        self._expand(table[:, 2], list(zones.ground.gifts.numbers))
+        self._expand(table[:, 2], list(zones.snapshot.releases.numbers))
         self.zone_limits = np.zeros(self.columns.available.shape, dtype=np.int64)  # allocatable amounts
         self.zone_limits.reshape(-1, self.columns.rows)[self.cell, self.row[self.pod_of_amount]] = (
             self.amount_limits
@@ -80,14 +80,14 @@ class NumaVictims:
 
     def part(self, victims: VictimMatrix, units: Sequence[int]) -> NumaVictims:
         """The victims of some units only, which make up `victims` in this order; others are not removed."""
-        at, unit = pods_of_units(self.unit, units, self.crowd.size)
+        at, unit = pods_of_units(self.unit, units, self.victims.size)
         return NumaVictims(victims, self.zones, np.column_stack((unit, self.table[at, 1:])))
 
     def _expand(self, releases: Ints, kinds: Sequence[NumaRelease]) -> None:
         """Expand every release into amounts: the pod, the cell (resource and zone), the amount."""
         resources, places = self.columns.resources, self.columns.places
-        amounts = [amount for release in kinds for amount in release.shares]
-        sizes = np.array([len(release.shares) for release in kinds], dtype=np.int64)
+        amounts = [amount for release in kinds for amount in release.amounts]
+        sizes = np.array([len(release.amounts) for release in kinds], dtype=np.int64)
         starts = np.cumsum(sizes) - sizes
         self.releases_any = np.array([release.releases_any for release in kinds], dtype=bool)[releases]
         size = sizes[releases]
@@ -139,7 +139,7 @@ class NumaVictims:
         )
         return replace(part, available=available, fresh=part.fresh & ~implausible)
 
-    def stay(self, start: int, stop: int) -> None:
+    def reprieve(self, start: int, stop: int) -> None:
         """Reprieve the units of these numbers."""
         pods = self.between(start, stop)
         rows, released = self.row[pods], self.now
@@ -153,25 +153,27 @@ class NumaVictims:
         np.subtract.at(released.releasing, rows[self.releases_any[pods]], 1)
         np.subtract.at(released.exceeding, rows[self.exceeds[pods]], 1)
 
-    def floor_if(self, start: int, stop: int) -> NodeOverlay:
+    def overlay_if(self, start: int, stop: int) -> NodeOverlay:
         """An overlay in which these units stay, too. The caller closes it."""
-        filter_input, victims = self.crowd.floor.scene, self.crowd
+        filter_input, victims = self.victims.overlay.filter_input, self.victims
         columns = self.zones_if(start, stop, np.arange(self.columns.rows))
-        node_snapshot = replace(filter_input.ground, free=victims.free_if(start, stop), memory={})
+        node_snapshot = replace(filter_input.node_snapshot, free=victims.free_if(start, stop), memory={})
         overlay = NodeOverlay(
-            replace(filter_input, ground=node_snapshot, zones=replace(self.zones.ground, columns=columns))
+            replace(
+                filter_input, node_snapshot=node_snapshot, zones=replace(self.zones.snapshot, columns=columns)
+            )
         )
-        overlay.before = victims.floor.before
+        overlay.before = victims.overlay.before
         assert overlay.zones is not None
         overlay.zones.copy_added(self.zones)
         return overlay
 
 
-def leavers(victims: VictimMatrix, zones: NumaOverlay, units: Sequence[Sequence[Pod]]) -> NumaVictims:
+def numa_victims_of(victims: VictimMatrix, zones: NumaOverlay, units: Sequence[Sequence[Pod]]) -> NumaVictims:
     """The victims of a matrix built of these units whose removal changes zones."""
     rows = (
-        list(_victim_rows(victims.floor, zones, units, victims.gone))
-        if zones.ground.care.thinks_ahead
+        list(_victim_rows(victims.overlay, zones, units, victims.terminating))
+        if zones.snapshot.policy.simulates_evictions
         else []
     )
     return NumaVictims(victims, zones, np.array(rows, dtype=np.int64).reshape(-1, 3))
@@ -181,8 +183,8 @@ def _victim_rows(
     overlay: NodeOverlay, zones: NumaOverlay, units: Sequence[Sequence[Pod]], terminating: LeavingPods
 ) -> Iterator[VictimRow]:
     """All removed pods and candidate victims, in the order of units; a removed pod counts once."""
-    snapshot, filter_input = zones.ground, overlay.scene
-    node_index, number = filter_input.ground.land, snapshot.gift_number
+    snapshot, filter_input = zones.snapshot, overlay.filter_input
+    node_index, number = filter_input.node_snapshot.node_index, snapshot.release_number
     seen: set[PodKey] = set()
     already_removed = [
         (key, row, request) for row, pods in zones.removed_pods.items() for key, request in pods.items()
@@ -190,7 +192,7 @@ def _victim_rows(
     rows = node_index.rows()
     for key in terminating.keys:
         running = filter_input.index.pods.get(key)
-        request = None if running is None else minds(snapshot, running.shape)
+        request = None if running is None else numa_request_of(snapshot, running.shape)
         if running is not None and request is not None and running.node < len(rows):
             already_removed.append((key, int(rows[running.node]), request))
     for key, row, request in already_removed:
@@ -206,9 +208,9 @@ def _victim_rows(
     requests_by_shape: dict[int, NumaRequest | None] = {}  # by identity of the shape
     for unit, pods in enumerate(units):
         for pod in pods:
-            shape, row = pod.wants.shape, rows_by_name.get(pod.node, ABSENT)
+            shape, row = pod.spec.signature, rows_by_name.get(pod.node, ABSENT)
             if id(shape) not in requests_by_shape:
-                requests_by_shape[id(shape)] = minds(snapshot, shape)
+                requests_by_shape[id(shape)] = numa_request_of(snapshot, shape)
             request = requests_by_shape[id(shape)]
             if request is None or row == ABSENT or (seen and pod.key in seen):
                 continue
@@ -228,15 +230,15 @@ class AlignedCapacity:
         wanted: int,
         allowed_nodes: Bools | None,
     ) -> None:
-        self.leavers, self.request, self.wanted = numa_victims, request, wanted
-        self.requested = requested_rows(numa_victims.crowd.floor, shape)
-        self.good = _usable(numa_victims.crowd.floor, shape, allowed_nodes)
+        self.numa_victims, self.request, self.wanted = numa_victims, request, wanted
+        self.requested = requested_rows(numa_victims.victims.overlay, shape)
+        self.good = _usable(numa_victims.victims.overlay, shape, allowed_nodes)
         self.fitting = np.zeros(len(self.good), dtype=np.int64)
         rows = np.flatnonzero(self.good)
         if self.requested and len(rows):
             self.fitting[rows] = self._counts(0, 0, rows)
 
-    def if_stay(self, start: int, stop: int) -> int:
+    def count_if_reprieved(self, start: int, stop: int) -> int:
         """The number of pods that fit if these units stay, too."""
         rows = self._rows(start, stop)
         elsewhere = int(self.fitting.sum() - self.fitting[rows].sum())
@@ -244,33 +246,33 @@ class AlignedCapacity:
             return min(self.wanted, elsewhere)
         return min(self.wanted, elsewhere + int(self._counts(start, stop, rows).sum()))
 
-    def stay(self, start: int, stop: int) -> None:
+    def reprieve(self, start: int, stop: int) -> None:
         """Reprieve these units. The NUMA victims are updated separately."""
         rows = self._rows(start, stop)
         if len(rows):
             self.fitting[rows] = self._counts(start, stop, rows)
 
     def _rows(self, start: int, stop: int) -> Ints:
-        victims = self.leavers.crowd
+        victims = self.numa_victims.victims
         touched = np.zeros(len(self.good), dtype=bool)
         touched[victims.row[victims.between(start, stop)]] = True
         return np.flatnonzero(touched & self.good)
 
     def _counts(self, start: int, stop: int, rows: Ints) -> Ints:
-        numa_victims, zones = self.leavers, self.leavers.zones
+        numa_victims, zones = self.numa_victims, self.numa_victims.zones
         assert self.requested is not None
-        fitting = counts(numa_victims.crowd.free_if(start, stop, rows), self.requested)
+        fitting = counts(numa_victims.victims.free_if(start, stop, rows), self.requested)
         part = numa_victims.zones_if(start, stop, rows)
         columns = zones.columns_within(part, self.request, rows, np.zeros(len(rows), dtype=np.int64))
-        copies = aligned_counts(columns, self.request, zones.ground.rules, self.wanted)
+        copies = aligned_counts(columns, self.request, zones.snapshot.rules, self.wanted)
         return np.minimum(np.minimum(fitting, copies), self.wanted)
 
 
 def _usable(overlay: NodeOverlay, shape: PodSignature, allowed_nodes: Bools | None) -> Bools:
     """The nodes that reject such a pod for nothing but resources or zones."""
-    result = overlay.judge(shape)
+    result = overlay.run_filters(shape)
     good = result.fits.copy()
-    for (reason, _), nodes in result.refusals.items():
-        if reason in (FilterReason.LACKING, FilterReason.UNALIGNED):
+    for (reason, _), nodes in result.rejections.items():
+        if reason in (FilterReason.INSUFFICIENT, FilterReason.UNALIGNED):
             good |= nodes
     return good if allowed_nodes is None else good & allowed_nodes

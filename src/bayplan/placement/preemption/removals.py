@@ -14,20 +14,20 @@ from bayplan.model.pod_spec import PodSignature
 from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.filters.pipeline import FilterInput
-from bayplan.placement.numa.snapshot import minds
+from bayplan.placement.numa.snapshot import numa_request_of
 from bayplan.placement.overlay.node_overlay import NodeOverlay
-from bayplan.placement.pods.counting import is_free
+from bayplan.placement.pods.counting import is_unconstrained
 
 ALREADY_REMOVED = -1  # the unit of pods that are removed in any case
 
 
 def only_resources_constrain(filter_input: FilterInput, shape: PodSignature) -> bool:
     """Whether only resources constrain such pods: no other pod affects where they may run."""
-    if not is_free(shape) or minds(filter_input.zones, shape) is not None:
+    if not is_unconstrained(shape) or numa_request_of(filter_input.zones, shape) is not None:
         return False
     return not any(
-        term_entry.must and term_entry.weight < 0
-        for term_entry, _ in filter_input.index.stances_towards(shape)
+        term_entry.required and term_entry.weight < 0
+        for term_entry, _ in filter_input.index.matching_terms(shape)
     )
 
 
@@ -35,15 +35,15 @@ class LeavingPods:
     """Terminating pods, and the amounts that they will free."""
 
     def __init__(self, overlay: NodeOverlay, keys: Iterable[PodKey] = ()) -> None:
-        self.floor = overlay
+        self.overlay = overlay
         self.keys: set[PodKey] = set()
-        self.gain: Ints = np.zeros_like(overlay.scene.ground.free)  # same axes
+        self.gain: Ints = np.zeros_like(overlay.filter_input.node_snapshot.free)  # same axes
         self.add(keys)
 
     def add(self, keys: Iterable[PodKey]) -> None:
         """Add terminating pods. A pod that is already removed frees nothing."""
-        node_snapshot, pods = self.floor.scene.ground, self.floor.scene.index.pods
-        rows = node_snapshot.land.rows()
+        node_snapshot, pods = self.overlay.filter_input.node_snapshot, self.overlay.filter_input.index.pods
+        rows = node_snapshot.node_index.rows()
         for key in keys:
             running = pods.get(key)
             if running is None or key in self.keys:
@@ -55,19 +55,19 @@ class LeavingPods:
                 if resource_row is not None:
                     self.gain[resource_row, row] += amount
 
-    def in_all(self) -> dict[str, int]:
+    def total_free(self) -> dict[str, int]:
         """The total free amount of all nodes without them, by resource."""
-        node_snapshot = self.floor.scene.ground
+        node_snapshot = self.overlay.filter_input.node_snapshot
         free = np.maximum(node_snapshot.free + self.gain, 0).sum(axis=1).tolist()
         return {resource: free[at] for resource, at in node_snapshot.resources.items()}
 
-    def makes_room(self, shape: PodSignature, allowed_nodes: Bools | None) -> int:
+    def fitting_pods(self, shape: PodSignature, allowed_nodes: Bools | None) -> int:
         """How many pods of an unconstrained signature would fit then."""
-        requested = requested_rows(self.floor, shape)
+        requested = requested_rows(self.overlay, shape)
         if not requested:
             return 0
-        free = self.floor.scene.ground.free + self.gain
-        return int(counts(free, requested)[usable(self.floor, shape, allowed_nodes)].sum())
+        free = self.overlay.filter_input.node_snapshot.free + self.gain
+        return int(counts(free, requested)[usable(self.overlay, shape, allowed_nodes)].sum())
 
 
 class VictimMatrix:
@@ -76,8 +76,8 @@ class VictimMatrix:
     def __init__(
         self, overlay: NodeOverlay, units: Sequence[Sequence[Pod]], terminating: LeavingPods
     ) -> None:
-        self.floor, self.gone, self.size = overlay, terminating, len(units)
-        node_index = overlay.scene.ground.land
+        self.overlay, self.terminating, self.size = overlay, terminating, len(units)
+        node_index = overlay.filter_input.node_snapshot.node_index
         rows = node_index.remember(
             "row by name", lambda: {n.name: row for row, n in enumerate(node_index.table.nodes)}
         )
@@ -87,7 +87,7 @@ class VictimMatrix:
         entries: list[tuple[int, int, int]] = []
         for unit, pods in enumerate(units):
             for pod in pods:
-                shape = pod.wants.shape
+                shape = pod.spec.signature
                 number = numbers.get(id(shape))
                 if number is None:
                     number = numbers[id(shape)] = len(shapes)
@@ -102,8 +102,10 @@ class VictimMatrix:
         self._remove_all()
 
     def _remove_all(self) -> None:
-        self.stays = np.zeros(self.size, dtype=bool)
-        self.free: Ints = self.floor.scene.ground.free + self.gone.gain + self._usage(slice(None))
+        self.reprieved = np.zeros(self.size, dtype=bool)
+        self.free: Ints = (
+            self.overlay.filter_input.node_snapshot.free + self.terminating.gain + self._usage(slice(None))
+        )
 
     def part(self, units: Sequence[int]) -> VictimMatrix:
         """A matrix of some units only, in this order, all removed; the others stay on their nodes."""
@@ -132,7 +134,7 @@ class VictimMatrix:
 
     def _usage(self, pods: Bools | slice) -> Ints:
         """The usage of these pods; same axes as the free amounts."""
-        total = np.zeros_like(self.floor.scene.ground.free)
+        total = np.zeros_like(self.overlay.filter_input.node_snapshot.free)
         row, shape = self.row[pods], self.shape[pods]
         for at, amounts in enumerate(self.amounts):
             if amounts.any():
@@ -144,25 +146,25 @@ class VictimMatrix:
         first, last = np.searchsorted(self.unit, (start, stop))
         return slice(int(first), int(last))
 
-    def stay(self, start: int, stop: int) -> None:
+    def reprieve(self, start: int, stop: int) -> None:
         """Reprieve the units of these numbers."""
         self.free = self.free - self._usage(self.between(start, stop))
-        self.stays[start:stop] = True
+        self.reprieved[start:stop] = True
 
-    def leave(self, units: Iterable[int]) -> None:
+    def remove_units(self, units: Iterable[int]) -> None:
         """Remove these units again, which were reprieved."""
-        removed = np.zeros_like(self.stays)
+        removed = np.zeros_like(self.reprieved)
         removed[list(units)] = True
         self.free = self.free + self._usage(removed[self.unit])
-        self.stays &= ~removed
+        self.reprieved &= ~removed
 
-    def stay_beside(self, overlay: NodeOverlay, start: int, rows: Iterable[int]) -> None:
+    def reprieve_beside(self, overlay: NodeOverlay, start: int, rows: Iterable[int]) -> None:
         """Reprieve, one by one from unit `start` on, the units that still fit beside the gang on an overlay.
 
         Only rows of the gang are checked: on other nodes a unit is not in the way, even if they are overused.
         """
         gang_rows = frozenset(rows)
-        free = [column.tolist() for column in overlay.scene.ground.free]
+        free = [column.tolist() for column in overlay.filter_input.node_snapshot.free]
         amounts = self.amounts.T.tolist()
         pods_from_start = self.between(start, self.size)
         pods_by_unit: dict[int, list[tuple[int, int]]] = {}
@@ -176,25 +178,25 @@ class VictimMatrix:
                 for column, amount in zip(free, amounts[number], strict=True):
                     column[row] -= amount
             if all(column[row] >= 0 for row, _ in pods if row in gang_rows for column in free):
-                self.stay(unit, unit + 1)
+                self.reprieve(unit, unit + 1)
                 continue
             for row, number in pods:
                 for column, amount in zip(free, amounts[number], strict=True):
                     column[row] += amount
 
-    def floor_if(self, start: int = 0, stop: int = 0) -> NodeOverlay:
+    def overlay_if(self, start: int = 0, stop: int = 0) -> NodeOverlay:
         """An overlay in which these units stay, too, for unconstrained pods. The caller closes it."""
-        filter_input = self.floor.scene
+        filter_input = self.overlay.filter_input
         free = self.free_if(start, stop)
         overlay = NodeOverlay(
-            replace(filter_input, ground=replace(filter_input.ground, free=free, memory={}))
+            replace(filter_input, node_snapshot=replace(filter_input.node_snapshot, free=free, memory={}))
         )
-        overlay.before = self.floor.before
+        overlay.before = self.overlay.before
         return overlay
 
-    def leaving(self) -> list[int]:
+    def removed_units(self) -> list[int]:
         """The units that are removed."""
-        return np.flatnonzero(~self.stays).tolist()
+        return np.flatnonzero(~self.reprieved).tolist()
 
     def on(self, nodes: Bools) -> list[int]:
         """The units that have pods on these nodes, in order."""
@@ -203,7 +205,7 @@ class VictimMatrix:
 
     def on_rows(self, rows: Iterable[int]) -> list[int]:
         """The units that have pods on the nodes of these rows, in order."""
-        nodes = np.zeros(len(self.floor), dtype=bool)
+        nodes = np.zeros(len(self.overlay), dtype=bool)
         nodes[list(rows)] = True
         return self.on(nodes)
 
@@ -223,7 +225,7 @@ def pods_of_units(unit: Ints, units: Sequence[int], size: int) -> tuple[Ints, In
 
 
 def _amounts(overlay: NodeOverlay, shapes: Sequence[PodSignature]) -> Ints:
-    resources = overlay.scene.ground.resources
+    resources = overlay.filter_input.node_snapshot.resources
     amounts = np.zeros((len(resources), len(shapes)), np.int64)
     for number, shape in enumerate(shapes):
         for resource, amount in shape.amounts:
@@ -235,17 +237,17 @@ def _amounts(overlay: NodeOverlay, shapes: Sequence[PodSignature]) -> Ints:
 
 def usable(overlay: NodeOverlay, shape: PodSignature, allowed_nodes: Bools | None = None) -> Bools:
     """The nodes that reject such a pod for nothing but resources."""
-    result = overlay.judge(shape)
+    result = overlay.run_filters(shape)
     good = result.fits.copy()
-    for (reason, _), nodes in result.refusals.items():
-        if reason is FilterReason.LACKING:
+    for (reason, _), nodes in result.rejections.items():
+        if reason is FilterReason.INSUFFICIENT:
             good |= nodes
     return good if allowed_nodes is None else good & allowed_nodes
 
 
 def requested_rows(overlay: NodeOverlay, shape: PodSignature) -> list[tuple[int, int]] | None:
     """A pod's requests by row of the resource; None if no node has one of the resources."""
-    resources = overlay.scene.ground.resources
+    resources = overlay.filter_input.node_snapshot.resources
     wanted = [(name, amount) for name, amount in shape.amounts if amount > 0]
     if any(name not in resources for name, _ in wanted):
         return None
@@ -260,19 +262,21 @@ def counts(free: Ints, requested: Sequence[tuple[int, int]]) -> Ints:
     return np.maximum(fitting, 0)
 
 
-def let_stay(victims: VictimMatrix, shape: PodSignature, wanted: int, allowed_nodes: Bools | None) -> int:
+def reprieve_units(
+    victims: VictimMatrix, shape: PodSignature, wanted: int, allowed_nodes: Bools | None
+) -> int:
     """How many of `wanted` equal unconstrained pods fit; units that need not be preempted are reprieved.
 
     Units are reprieved in their order: the first units are the last to be preempted.
     """
-    overlay = victims.floor
+    overlay = victims.overlay
     requested = requested_rows(overlay, shape)
     if not requested:
         return 0
     good = usable(overlay, shape, allowed_nodes)
     places = min(wanted, int(counts(victims.free, requested)[good].sum()))
     first = _first_not_reprieved(victims, requested, good, places)
-    victims.stay(0, first)
+    victims.reprieve(0, first)
     fitting = np.where(good, counts(victims.free, requested), 0)
     later_pods = victims.between(first, victims.size)
     inside = good[victims.row[later_pods]]
@@ -288,8 +292,8 @@ def let_stay(victims: VictimMatrix, shape: PodSignature, wanted: int, allowed_no
         pods_by_unit,
         int(fitting.sum()) - places,
     )
-    victims.stay(first, victims.size)
-    victims.leave(preempted)
+    victims.reprieve(first, victims.size)
+    victims.remove_units(preempted)
     return places
 
 
@@ -338,7 +342,7 @@ def _units_to_preempt(
     return preempted
 
 
-def emptiest_first(free: Ints, emptied: NodeOverlay, shapes: Sequence[PodSignature]) -> list[Bools]:
+def fewest_victims_first(free: Ints, emptied: NodeOverlay, shapes: Sequence[PodSignature]) -> list[Bools]:
     """Masks of 1, 2, 4, … nodes, beginning with the nodes where the fewest pods have to be preempted.
 
     `free` is the amount that is free now.
@@ -349,7 +353,7 @@ def emptiest_first(free: Ints, emptied: NodeOverlay, shapes: Sequence[PodSignatu
     for shape in dict.fromkeys(shapes):
         requested = requested_rows(emptied, shape)
         if requested:
-            capacity += counts(emptied.scene.ground.free, requested)
+            capacity += counts(emptied.filter_input.node_snapshot.free, requested)
             current += counts(free, requested)
     order = np.lexsort((np.arange(nodes), -capacity, capacity - current, capacity == 0))
     masks = []

@@ -65,7 +65,7 @@ def build_constraints(tree: Group, topology: Topology, gang_pods: GangPods) -> C
         return unknown.misfit
 
 
-def lacking(pod_set: PodSet, pending: Sequence[Pod], bound: Sequence[int]) -> int:
+def missing_pods(pod_set: PodSet, pending: Sequence[Pod], bound: Sequence[int]) -> int:
     """How many of the first pending pods of a pod set have to fit; `bound` are the ranks of bound pods.
 
     For a pod set with segments these are all pods of the segments that its minimum reaches into.
@@ -109,7 +109,7 @@ class _TreeBuilder:
         pending = list(self.gang_pods.pending.get(pod_set.name, ()))
         bound = list(self.gang_pods.bound.get(pod_set.name, ()))
         strength, level = self._strength(pod_set.locality, (pod_set.name,))
-        first = lacking(pod_set, pending, [rank for rank, _ in bound])
+        first = missing_pods(pod_set, pending, [rank for rank, _ in bound])
         if self.gang_pods.whole:
             first = len(pending)
         if not pod_set.segments:

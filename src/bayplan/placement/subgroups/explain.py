@@ -113,9 +113,9 @@ def _misfit(
         asked=-(-asked // unit),
         unit=unit,
         nearest=near,
-        holds=holds,
+        domains=holds,
         lacking=lacking,
-        in_all=int(_held(capacity, constraint, EVERYWHERE[0])[0]),
+        total_fit=int(_held(capacity, constraint, EVERYWHERE[0])[0]),
     )
 
 

@@ -15,8 +15,13 @@ from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Ints
 from bayplan.placement.overlay.node_overlay import NodeOverlay
-from bayplan.placement.pods.batches import PodBatch, parties_of
-from bayplan.placement.subgroups.constraint_tree import ConstraintNode, GangPods, build_constraints, lacking
+from bayplan.placement.pods.batches import PodBatch, batch_pods
+from bayplan.placement.subgroups.constraint_tree import (
+    ConstraintNode,
+    GangPods,
+    build_constraints,
+    missing_pods,
+)
 from bayplan.placement.subgroups.elastic import ElasticPodSet, Path
 from bayplan.placement.subgroups.whole_gang import rows_in
 
@@ -95,8 +100,8 @@ def members_of(
 ) -> GangMembers:
     """The members of this gang, from the cache of the overlay if it has them."""
     key = ("members", id(gang.pending), id(gang.bound))
-    cached: GangMembers | None = overlay.remembered.get(key)
-    labels = frozenset(overlay.scene.index.keys)
+    cached: GangMembers | None = overlay.cache.get(key)
+    labels = frozenset(overlay.filter_input.index.keys)
     if (
         cached is not None
         and cached.labels == labels
@@ -111,8 +116,8 @@ def members_of(
     for pod in gang.bound:
         row = int(places.back[overlay.row(pod.node)]) if pod.node else ABSENT
         bound_by_set.setdefault(pod.pod_set, []).append((pod.rank, row))
-    members = GangMembers(gang, snapshot, labels, parties_of(overlay, gang.pending), bound_by_set, by_set)
-    overlay.remembered[key] = members
+    members = GangMembers(gang, snapshot, labels, batch_pods(overlay, gang.pending), bound_by_set, by_set)
+    overlay.cache[key] = members
     return members
 
 
@@ -121,7 +126,7 @@ def _same(one: GangWithMinimums, other: GangWithMinimums) -> bool:
     return one.pending is other.pending and one.bound is other.bound and one.tree is other.tree
 
 
-def lacking_in(tree: Group, pending: Sequence[Pod], bound: Sequence[Pod]) -> int:
+def missing_in_gang(tree: Group, pending: Sequence[Pod], bound: Sequence[Pod]) -> int:
     """How many pending pods of a gang have to fit."""
     by_set: dict[str, list[Pod]] = {}
     for pod in pending:
@@ -152,7 +157,7 @@ def _lacks(
     tree: Group, pending: Mapping[str, Sequence[Pod]], bound: Mapping[str, Sequence[tuple[int, int]]]
 ) -> dict[str, int]:
     return {
-        pod_set.name: lacking(
+        pod_set.name: missing_pods(
             pod_set, pending.get(pod_set.name, ()), [rank for rank, _ in bound.get(pod_set.name, ())]
         )
         for pod_set in tree.pod_sets()

@@ -15,7 +15,7 @@ from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.overlay.node_overlay import NodeOverlay
-from bayplan.placement.pods.batches import NodeAssignment, PodBatch, parties_of
+from bayplan.placement.pods.batches import NodeAssignment, PodBatch, batch_pods
 from bayplan.placement.subgroups.backtracking import DomainSearch, SearchOutcome
 from bayplan.placement.subgroups.capacity import COUNT_MAX, TopologyCapacity
 from bayplan.placement.subgroups.constraint_tree import ConstraintNode, LocalityStrength
@@ -25,35 +25,35 @@ from bayplan.placement.subgroups.members import (
     GangMembers,
     GangWithMinimums,
     TopologyRows,
-    lacking_in,
     layout,
     members_of,
+    missing_in_gang,
 )
 from bayplan.placement.subgroups.packing import StepBudget
 from bayplan.placement.subgroups.whole_gang import assign_rows, pod_caps
 
-__all__ = ["GangWithMinimums", "lacking_in", "minima_seats"]
+__all__ = ["GangWithMinimums", "assign_minimums", "missing_in_gang"]
 
 STEPS_PER_SECOND = 2000  # of a search; counted, since placement reads no clock
 PREFERENCE_STEPS = 500  # steps spent on preferred localities, besides some for each pod
 
 
-def minima_seats(
+def assign_minimums(
     overlay: NodeOverlay,
     snapshot: CapacitySnapshot,
     gang: GangWithMinimums,
     *,
     profile: Profile,
-    within: Bools | None = None,
+    allowed_nodes: Bools | None = None,
 ) -> NodeAssignment | TreeMisfit:
     """Assign the pods that every pod set lacks to its minimum, or none; then elastic pods.
 
     Bound pods fix the domains of the others. If there are domains for all pending pods, those are taken, even
     if only some of the pods are assigned now.
     """
-    places = layout(snapshot, overlay.scene.ground.land)
+    places = layout(snapshot, overlay.filter_input.node_snapshot.node_index)
     members = members_of(overlay, snapshot, places, gang)
-    capacity, kinds = _capacity(overlay, snapshot, places, members.batches, within)
+    capacity, kinds = _capacity(overlay, snapshot, places, members.batches, allowed_nodes)
     attempt = _Attempt(overlay, places, gang, members, capacity, kinds, profile)
     beyond = len(gang.pending) - sum(members.lacks().values())
     if beyond:
@@ -139,7 +139,7 @@ class _Attempt:
 
     def _labelled(self, misfit: TreeMisfit) -> TreeMisfit:
         """Add the labels that nodes would need, if no node is in the topology at all."""
-        nodes = self.overlay.scene.ground.land.table.nodes
+        nodes = self.overlay.filter_input.node_snapshot.node_index.table.nodes
         if misfit.misfit is None or misfit.misfit.code is not Code.NO_DOMAINS or not len(nodes):
             return misfit
         levels = self.members.snapshot.tree.levels
@@ -152,9 +152,9 @@ class _Attempt:
         assignment = assign_rows(self.overlay, [pod for pod, _ in targets], targets)
         if assignment.unsure or not tried:
             return assignment
-        rows = assignment.seats
-        rest = parties_of(self.overlay, (pod for pod in self.gang.pending if pod.key not in rows))
-        left = {key: self.overlay.judge(batch.shape).why for batch in rest for key in batch.keys}
+        rows = assignment.rows
+        rest = batch_pods(self.overlay, (pod for pod in self.gang.pending if pod.key not in rows))
+        left = {key: self.overlay.run_filters(batch.shape).why for batch in rest for key in batch.keys}
         return NodeAssignment(rows, left)
 
 
@@ -179,13 +179,13 @@ def _capacity(
 
     Batches with equal requests and equal caps on every node are of one kind.
     """
-    node_snapshot = overlay.scene.ground
+    node_snapshot = overlay.filter_input.node_snapshot
     known: dict[object, int] = {}
     kinds: list[int] = []
     caps: list[Ints | None] = []
     amounts: list[Mapping[str, int]] = []
     for batch in batches:
-        cap = pod_caps(overlay, (batch.shape,), (FilterReason.LACKING,))
+        cap = pod_caps(overlay, (batch.shape,), (FilterReason.INSUFFICIENT,))
         key = (batch.shape.amounts, None if cap is None else cap.tobytes())
         if key not in known:
             known[key] = len(known)

@@ -14,7 +14,7 @@ from fractions import Fraction
 from itertools import combinations, islice, product
 
 from bayplan.model.assignment import Code, Misfit
-from bayplan.model.gang import Group, PodSet, fewest_more, is_whole, short_part
+from bayplan.model.gang import Group, PodSet, has_minimum, part_below_minimum, pods_to_minimum
 from bayplan.model.pod import Pod
 from bayplan.model.pod_spec import PodSignature
 from bayplan.model.profile import Profile
@@ -24,7 +24,7 @@ from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.batches import NodeAssignment
 from bayplan.placement.subgroups.explain import TreeMisfit
 from bayplan.placement.subgroups.members import GangWithMinimums
-from bayplan.placement.subgroups.minimums import minima_seats
+from bayplan.placement.subgroups.minimums import assign_minimums
 
 NOWHERE = -1
 TRIES_MAX = 64  # searches in one attempt
@@ -34,17 +34,17 @@ Parts = frozenset[str]
 """Names of pod sets."""
 
 
-def quorum_seats(
+def assign_quorum(
     overlay: NodeOverlay,
     snapshot: CapacitySnapshot,
     gang: GangWithMinimums,
     *,
     profile: Profile,
-    within: Bools | None = None,
+    allowed_nodes: Bools | None = None,
 ) -> NodeAssignment | TreeMisfit:
     """Assign the members that fit together if they are a quorum; else none."""
     ordered = replace(gang, pending=_easiest_first(overlay, gang.pending))
-    return _QuorumSearch(overlay, snapshot, ordered, profile, within).run()
+    return _QuorumSearch(overlay, snapshot, ordered, profile, allowed_nodes).run()
 
 
 @dataclass(slots=True, eq=False)
@@ -80,10 +80,10 @@ class _QuorumSearch:
             return TreeMisfit(misfit)
         able = frozenset(self._able(tree))
         if not any(name in able for name in self.pending):
-            part = short_part(tree, self.present) or self._unable(tree)
+            part = part_below_minimum(tree, self.present) or self._unable(tree)
             return TreeMisfit() if part is None else TreeMisfit(part=part.name, minimum=part.minimum)
         result = self._assign(able, brief=self.gang.brief)
-        if isinstance(result, NodeAssignment) or self._cost(able) == fewest_more(tree, self.bound):
+        if isinstance(result, NodeAssignment) or self._cost(able) == pods_to_minimum(tree, self.bound):
             return result  # or no member can be left out
         way = self._first_way(tree)
         if way is None:
@@ -101,7 +101,7 @@ class _QuorumSearch:
         names = (member.name,) if isinstance(member, PodSet) else tuple(p.name for p in member.pod_sets())
         level = member.locality.required
         if level is not None:
-            nodes, rows = self.overlay.scene.ground.land.table.nodes, self._rows(names)
+            nodes, rows = self.overlay.filter_input.node_snapshot.node_index.table.nodes, self._rows(names)
             values = {nodes[row].labels.get(level) if row != NOWHERE else None for row in rows}
             if len(values) > 1 or None in values:
                 return Misfit(
@@ -122,7 +122,7 @@ class _QuorumSearch:
 
     def _able(self, member: Group | PodSet) -> Iterator[str]:
         """The pod sets of the members that have enough pods."""
-        if not is_whole(member, self.present):
+        if not has_minimum(member, self.present):
             return
         if isinstance(member, PodSet):
             yield member.name
@@ -137,7 +137,7 @@ class _QuorumSearch:
         for inner in member.members:
             parts = {inner.name} if isinstance(inner, PodSet) else {one.name for one in inner.pod_sets()}
             if parts & self.pending.keys():
-                return short_part(inner, self.present) or self._unable(inner)
+                return part_below_minimum(inner, self.present) or self._unable(inner)
         return None
 
     # ── ways to a quorum ───────────────────────────────────────────────────────────────────────────
@@ -214,9 +214,9 @@ class _QuorumSearch:
                 self.cut_short = True
                 return False
             self.tries += 1
-            checkpoint = self.overlay.mark()
+            checkpoint = self.overlay.checkpoint()
             self.known[key] = isinstance(self._assign(parts, brief=True), NodeAssignment)
-            self.overlay.undo(checkpoint)
+            self.overlay.rollback(checkpoint)
         return self.known[key]
 
     def _assign(self, parts: Parts, *, brief: bool) -> NodeAssignment | TreeMisfit:
@@ -226,22 +226,22 @@ class _QuorumSearch:
         if not parts >= {one.name for one in reduced.tree.pod_sets()}:
             reduced = replace(reduced, tree=_only_parts(reduced.tree, parts))
         reduced = replace(reduced, pending=pending, brief=brief)
-        checkpoint = self.overlay.mark()
-        assignment = minima_seats(
-            self.overlay, self.snapshot, reduced, profile=self.profile, within=self.allowed_nodes
+        checkpoint = self.overlay.checkpoint()
+        assignment = assign_minimums(
+            self.overlay, self.snapshot, reduced, profile=self.profile, allowed_nodes=self.allowed_nodes
         )
         if not isinstance(assignment, NodeAssignment):
             return assignment
-        counts = self.bound + Counter(pod.pod_set for pod in pending if pod.key in assignment.seats)
+        counts = self.bound + Counter(pod.pod_set for pod in pending if pod.key in assignment.rows)
         if not all(counts[one.name] >= one.minimum for one in reduced.tree.pod_sets()):
-            self.overlay.undo(checkpoint)  # their constraints conflict
+            self.overlay.rollback(checkpoint)  # their constraints conflict
             return TreeMisfit(pod=pending[0], unsure=True)
         left = {
-            pod.key: self.overlay.judge(pod.wants.shape).why
+            pod.key: self.overlay.run_filters(pod.spec.signature).why
             for pod in (() if brief else self.gang.pending)
-            if pod.key not in assignment.seats and pod.key not in assignment.left
+            if pod.key not in assignment.rows and pod.key not in assignment.unassigned
         }
-        return replace(assignment, left={**assignment.left, **left})
+        return replace(assignment, unassigned={**assignment.unassigned, **left})
 
     def _cost(self, parts: Parts) -> int:
         """How many pods have to fit for these pod sets to reach their minimums."""
@@ -255,7 +255,7 @@ class _QuorumSearch:
     def _kind(self, name: str) -> object:
         if self.bound[name]:
             return name
-        shapes = Counter(pod.wants.shape for pod in self.pending.get(name, ()))
+        shapes = Counter(pod.spec.signature for pod in self.pending.get(name, ()))
         return self._home(self.gang.tree, name), frozenset(shapes.items())
 
     def _home(self, group: Group, name: str) -> object:
@@ -286,16 +286,16 @@ def _easiest_first(overlay: NodeOverlay, pending: Sequence[Pod]) -> tuple[Pod, .
 
     Those fit most nodes and request least. Any pods of a pod set count towards its minimum.
     """
-    shapes = {pod.wants.shape for pod in pending}
+    shapes = {pod.spec.signature for pod in pending}
     if len(shapes) < 2:
         return tuple(pending)
-    ease = {shape: (-int(overlay.judge(shape).fits.sum()), _share(overlay, shape)) for shape in shapes}
-    return tuple(sorted(pending, key=lambda pod: (pod.pod_set, *ease[pod.wants.shape])))
+    ease = {shape: (-int(overlay.run_filters(shape).fits.sum()), _share(overlay, shape)) for shape in shapes}
+    return tuple(sorted(pending, key=lambda pod: (pod.pod_set, *ease[pod.spec.signature])))
 
 
 def _share(overlay: NodeOverlay, shape: PodSignature) -> Fraction:
     """The dominant share of a pod: its largest request relative to the total."""
-    node_snapshot = overlay.scene.ground
+    node_snapshot = overlay.filter_input.node_snapshot
     totals = {
         name: int(node_snapshot.allocatable[row].sum()) for name, row in node_snapshot.resources.items()
     }

@@ -23,22 +23,27 @@ from bayplan.placement.domains.node_caps import with_node_caps
 from bayplan.placement.domains.scope import Located, scope_of
 from bayplan.placement.gang.complete import complete
 from bayplan.placement.gang.place import place_in
-from bayplan.placement.numa.snapshot import copies_of, minds
+from bayplan.placement.numa.snapshot import aligned_copies, numa_request_of
 from bayplan.placement.overlay.node_overlay import NodeOverlay
-from bayplan.placement.pods.batches import NodeAssignment, parties_of
-from bayplan.placement.pods.counting import COUNT_MAX, is_free, repels_itself, room_for
+from bayplan.placement.pods.batches import NodeAssignment, batch_pods
+from bayplan.placement.pods.counting import COUNT_MAX, capacity_for, is_unconstrained, repels_itself
 
-COUNTED_BY_TOPOLOGY = (FilterReason.LACKING, FilterReason.TAINT, FilterReason.AFFINITY, FilterReason.CORDONED)
+COUNTED_BY_TOPOLOGY = (
+    FilterReason.INSUFFICIENT,
+    FilterReason.TAINT,
+    FilterReason.AFFINITY,
+    FilterReason.CORDONED,
+)
 """Filter reasons that the placement by topology checks itself."""
-CURED_BY_PEERS = (FilterReason.NOT_NEAR, FilterReason.SPREAD)
+CURED_BY_PEERS = (FilterReason.POD_AFFINITY, FilterReason.SPREAD)
 """Filter reasons that other pods of the gang may remove; checked on assignment."""
 SHAPES_MAX = 8
 NO_OWNER = Ref("", "", "", "")
 
 
-def tree_seats(
+def assign_whole_gang(
     overlay: NodeOverlay, snapshot: CapacitySnapshot, tree: Group, pending: Sequence[Pod],
-    bound: Sequence[Pod], *, profile: Profile, within: Bools | None = None,
+    bound: Sequence[Pod], *, profile: Profile, allowed_nodes: Bools | None = None,
 ) -> NodeAssignment | Misfit:  # fmt: skip
     """Assign all pods of a gang that has a tree: pods in rank order to hosts in rank order.
 
@@ -49,8 +54,8 @@ def tree_seats(
     by_set: dict[str, list[Pod]] = {}
     for pod in pending:
         by_set.setdefault(pod.pod_set, []).append(pod)
-    rows = rows_in(snapshot, overlay.scene.ground.land)
-    current = _as_in_overlay(overlay, snapshot, rows, within)
+    rows = rows_in(snapshot, overlay.filter_input.node_snapshot.node_index)
+    current = _as_in_overlay(overlay, snapshot, rows, allowed_nodes)
     current, tree = _with_caps(overlay, current, rows, tree, by_set)
     located_by_set = _place(current, tree, by_set, bound, profile)
     if isinstance(located_by_set, Misfit):
@@ -72,7 +77,7 @@ def _place(
     gang, scope = Gang(NO_OWNER, tree), scope_of(snapshot, profile)
     missing = {name: len(pods) for name, pods in pending.items()}
     asked = sum(pod_set.count for pod_set in tree.pod_sets())
-    if sum(missing.values()) == asked and not any(pod.did_its_part for pod in bound):
+    if sum(missing.values()) == asked and not any(pod.done for pod in bound):
         return place_in(scope, gang)
     bound_nodes: dict[str, list[str]] = {}
     for pod in bound:
@@ -89,7 +94,7 @@ def rows_in(snapshot: CapacitySnapshot, node_index: NodeIndex) -> Ints:
 
 
 def _rows_by_name(snapshot: CapacitySnapshot, node_index: NodeIndex) -> Ints:
-    nodes, numbers = snapshot.tree.nodes, node_index.known.numbers
+    nodes, numbers = snapshot.tree.nodes, node_index.node_ids.numbers
     names = [node.name for node in nodes]
     slots = np.fromiter(map(numbers.get, names, repeat(ABSENT)), np.int64, len(names))
     rows = np.append(node_index.rows(), ABSENT)  # the last entry is for unknown names
@@ -103,7 +108,7 @@ def _as_in_overlay(
     active, free = snapshot.active & (rows != ABSENT), snapshot.free
     if allowed_nodes is not None:
         active = active & allowed_nodes[rows]
-    node_snapshot = overlay.scene.ground
+    node_snapshot = overlay.filter_input.node_snapshot
     free = free.copy()
     for name, at in snapshot.resources.items():
         mine = node_snapshot.resources.get(name)
@@ -122,7 +127,7 @@ def _with_caps(
     """Express filters that resource counts do not cover as an additional resource per pod set."""
     caps: dict[str, Ints] = {}
     for name, pods in pending.items():
-        cap = pod_caps(overlay, tuple(batch.shape for batch in parties_of(overlay, pods)))
+        cap = pod_caps(overlay, tuple(batch.shape for batch in batch_pods(overlay, pods)))
         if cap is not None:
             caps[name] = np.where(rows != ABSENT, cap[rows], 0)
     return with_node_caps(snapshot, tree, caps, "room beside other pods")
@@ -139,31 +144,31 @@ def pod_caps(
     """
     cap: Ints | None = None
     for shape in shapes[:SHAPES_MAX]:
-        filter_result = overlay.judge(shape)
+        filter_result = overlay.run_filters(shape)
         closed = [
-            w for (cause, _), w in filter_result.refusals.items() if cause not in (*known, *CURED_BY_PEERS)
+            w for (cause, _), w in filter_result.rejections.items() if cause not in (*known, *CURED_BY_PEERS)
         ]
-        alone = not is_free(shape) and bool(_repels_on_node(overlay, shape))
-        numa_request = minds(overlay.scene.zones, shape)
-        if not closed and not alone and filter_result.why.bar is None and numa_request is None:
+        alone = not is_unconstrained(shape) and bool(_repels_on_node(overlay, shape))
+        numa_request = numa_request_of(overlay.filter_input.zones, shape)
+        if not closed and not alone and filter_result.why.error is None and numa_request is None:
             continue
         limit = np.full(len(overlay), 1 if alone else COUNT_MAX, dtype=np.int64)
-        if numa_request is not None and overlay.scene.zones is not None:
-            limit = np.minimum(limit, copies_of(overlay.scene.zones, numa_request, COUNT_MAX))
+        if numa_request is not None and overlay.filter_input.zones is not None:
+            limit = np.minimum(limit, aligned_copies(overlay.filter_input.zones, numa_request, COUNT_MAX))
         for where in closed:
             limit[where] = 0
-        if filter_result.why.bar is not None:
+        if filter_result.why.error is not None:
             limit[:] = 0
         cap = limit if cap is None else np.minimum(cap, limit)
     return cap
 
 
 def _repels_on_node(overlay: NodeOverlay, shape: PodSignature) -> bool:
-    bare = replace(shape, claims=(), disks=(), neighbours=replace(shape.neighbours, near=()), spread=())
-    node_index = overlay.scene.ground.land
+    bare = replace(shape, claims=(), disks=(), affinity=replace(shape.affinity, required=()), spread=())
+    node_index = overlay.filter_input.node_snapshot.node_index
     return any(
         not key or bool((node_index.table.column(key) != ABSENT).all())
-        for key in repels_itself(overlay.scene, bare) or ()
+        for key in repels_itself(overlay.filter_input, bare) or ()
     )
 
 
@@ -174,48 +179,50 @@ def assign_rows(
     overlay: NodeOverlay, pending: Sequence[Pod], targets: Sequence[tuple[Pod, int]]
 ) -> NodeAssignment:
     """Assign the rows if the filters of each node pass; pods with affinity come after the pods they need."""
-    checkpoint = overlay.mark()
+    checkpoint = overlay.checkpoint()
     left: dict[PodKey, FilterFailure] = {}
-    if all(is_free(pod.wants.shape) for pod, _ in targets):
+    if all(is_unconstrained(pod.spec.signature) for pod, _ in targets):
         left = _assign_all(overlay, targets)
         if left:
-            overlay.undo(checkpoint)
+            overlay.rollback(checkpoint)
             with overlay.in_order():
                 left = _assign_all(overlay, targets)
         if left:
-            overlay.undo(checkpoint)
+            overlay.rollback(checkpoint)
             return NodeAssignment({}, left, unsure=True)
     else:
         remaining = list(targets)
         while remaining:
             still = [(pod, row) for pod, row in remaining if not _assign_one(overlay, pod, row)]
             if len(still) == len(remaining):
-                left = {pod.key: overlay.judge(pod.wants.shape).why for pod, _ in still}
-                overlay.undo(checkpoint)
+                left = {pod.key: overlay.run_filters(pod.spec.signature).why for pod, _ in still}
+                overlay.rollback(checkpoint)
                 return NodeAssignment({}, left, unsure=True)
             remaining = still
     assigned = {pod.key: row for pod, row in targets}
-    left = {pod.key: overlay.judge(pod.wants.shape).why for pod in pending if pod.key not in assigned}
+    left = {
+        pod.key: overlay.run_filters(pod.spec.signature).why for pod in pending if pod.key not in assigned
+    }
     return NodeAssignment(assigned, left)
 
 
 def _assign_all(overlay: NodeOverlay, targets: Sequence[tuple[Pod, int]]) -> dict[PodKey, FilterFailure]:
     """Assign all pods without filters; returns the pods for which NUMA alignment on a shared node fails."""
     rows_by_pod = {pod.key: row for pod, row in targets}
-    for number, batch in enumerate(parties_of(overlay, (pod for pod, _ in targets))):
+    for number, batch in enumerate(batch_pods(overlay, (pod for pod, _ in targets))):
         rows = np.array([rows_by_pod[key] for key in batch.keys], dtype=np.int64)
-        if number and minds(overlay.scene.zones, batch.shape) is not None:
+        if number and numa_request_of(overlay.filter_input.zones, batch.shape) is not None:
             asked = np.bincount(rows, minlength=len(overlay))
-            at, room = room_for(overlay.scene, batch.shape, asked > 0, len(rows))
+            at, room = capacity_for(overlay.filter_input, batch.shape, asked > 0, len(rows))
             asked[at] -= room
             if (asked > 0).any():
-                return dict.fromkeys(batch.keys, overlay.judge(batch.shape).why)
-        overlay.seat_many(batch.shape, batch.keys, rows, batch.own)
+                return dict.fromkeys(batch.keys, overlay.run_filters(batch.shape).why)
+        overlay.add_pods(batch.shape, batch.keys, rows, batch.own)
     return {}
 
 
 def _assign_one(overlay: NodeOverlay, pod: Pod, row: int) -> bool:
-    fits = bool(overlay.judge(pod.wants.shape).fits[row])
+    fits = bool(overlay.run_filters(pod.spec.signature).fits[row])
     if fits:
-        overlay.seat(pod.key, pod.wants.shape, row)
+        overlay.add_pod(pod.key, pod.spec.signature, row)
     return fits

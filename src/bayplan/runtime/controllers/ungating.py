@@ -11,9 +11,9 @@ from bayplan.dialects.kube.decode.wire import PODS_KIND, PodWire
 from bayplan.dialects.kueue.jobs.writes import with_status
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.pods import ungating
-from bayplan.dialects.kueue.pods.release_slots import shrunk_places
+from bayplan.dialects.kueue.pods.release_slots import without_surplus_slots
 from bayplan.dialects.kueue.pods.ungating import AdmittedPlacement, Key, PodUngating
-from bayplan.dialects.kueue.status.events import WARNING, WorkloadEvent, notice_write
+from bayplan.dialects.kueue.status.events import WARNING, WorkloadEvent, workload_event_write
 from bayplan.model.change import Change
 from bayplan.runtime.core.backoff import Backoff
 from bayplan.runtime.core.controller import Reconciler
@@ -61,7 +61,7 @@ class GatedGang:
     # by uid, until the pod is seen without its gate
     expected: dict[str, UngateWriteTag] = field(default_factory=dict)
     doubtful: set[str] = field(default_factory=set)  # uids of pods whose patch had no answer
-    again: dict[str, float] = field(default_factory=dict)  # by uid: when a doubtful patch is sent again
+    resend_at: dict[str, float] = field(default_factory=dict)  # by uid: when a doubtful patch is sent again
     put_off: dict[str, float] = field(default_factory=dict)  # by uid: when a refused patch is tried again
     reported: str = ""  # the last problem that was published
 
@@ -69,7 +69,7 @@ class GatedGang:
         """The current Workload: the newest of those that are admitted."""
         for name, workload in self.workloads.items():
             if name not in self.placements:
-                self.placements[name] = ungating.placed(workload)
+                self.placements[name] = ungating.admitted_placement(workload)
         found = [
             (self.workloads[name], placement)
             for name, placement in self.placements.items()
@@ -83,11 +83,11 @@ class GatedGang:
         """Forget a pod: it holds no slot, and no write of it is in flight."""
         self.expected.pop(uid, None)
         self.doubtful.discard(uid)
-        self.again.pop(uid, None)
+        self.resend_at.pop(uid, None)
         self.put_off.pop(uid, None)
 
     def next_due(self) -> float:
-        return min((*self.again.values(), *self.put_off.values()), default=NEVER)
+        return min((*self.resend_at.values(), *self.put_off.values()), default=NEVER)
 
 
 class UngatingController(Reconciler):
@@ -119,7 +119,7 @@ class UngatingController(Reconciler):
                 self._note_workload(event.object, gone)
         return iter(())
 
-    def keep(self, now: float) -> Iterator[Write]:
+    def reconcile(self, now: float) -> Iterator[Write]:
         """Ungate the pods of the gangs that are due."""
         for key, at_once in self.changed.items():
             complete = at_once
@@ -141,7 +141,7 @@ class UngatingController(Reconciler):
                     self._schedule(key, self.backoff.failed(key, now))
                 yield from writes
 
-    def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
+    def on_outcome(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
         """Handle the outcome of a patch; a pod counts as ungated until its update is seen."""
         sent = outcome.write.tag
         if isinstance(sent, ReleaseWriteTag) and outcome.ended not in (Ended.DONE, Ended.GONE):
@@ -157,7 +157,7 @@ class UngatingController(Reconciler):
             self._drop(sent.key, gang, sent.ungating.pod)
         elif outcome.ended is Ended.TIMED_OUT or sent.uid in gang.doubtful:
             gang.doubtful.add(sent.uid)
-            gang.again[sent.uid] = now + RETRY_SECONDS
+            gang.resend_at[sent.uid] = now + RETRY_SECONDS
         else:
             gang.forget(sent.uid)
             gang.put_off[sent.uid] = now + (RETRY_SECONDS if outcome.ended is Ended.REFUSED else 0.0)
@@ -252,7 +252,7 @@ class UngatingController(Reconciler):
         yield from self._release_slots(key, gang)
         if gang.gated:
             found = gang.admitted()
-            yield from self._once_more(gang, found[1] if found else None, now)
+            yield from self._resend(gang, found[1] if found else None, now)
             if found is not None and gang.gated - gang.expected.keys():
                 yield from self._ungate(key, gang, *found, now)
         self._schedule(key, gang.next_due())
@@ -260,33 +260,33 @@ class UngatingController(Reconciler):
     def _release_slots(self, key: Key, gang: GatedGang) -> Iterator[Write]:
         """Release slots that a gang no longer needs, once the slot of every pod is known."""
         found = gang.admitted() if not gang.expected else None
-        status = shrunk_places(found[0], list(gang.pods.values())) if found is not None else None
+        status = without_surplus_slots(found[0], list(gang.pods.values())) if found is not None else None
         if found is not None and status is not None:
             yield replace(with_status(found[0], status).write, tag=ReleaseWriteTag(key))
 
     def _ungate(
         self, key: Key, gang: GatedGang, workload: Object, placement: AdmittedPlacement, now: float
     ) -> Iterator[Write]:
-        under_way = {uid: sent.ungating.place for uid, sent in gang.expected.items()}
+        under_way = {uid: sent.ungating.domain for uid, sent in gang.expected.items()}
         answer = ungating.ungatings(placement, gang.pods.values(), under_way, gang.put_off)
-        yield from _announced(gang, workload, answer.trouble, now)
+        yield from _announced(gang, workload, answer.error, now)
         for one in answer.pods:
             sent = UngateWriteTag(key, one, placement.queue, placement.since)
             gang.expected[sent.uid] = sent
             yield ungating.ungating_write(one, sent)
 
-    def _once_more(self, gang: GatedGang, placement: AdmittedPlacement | None, now: float) -> Iterator[Write]:
+    def _resend(self, gang: GatedGang, placement: AdmittedPlacement | None, now: float) -> Iterator[Write]:
         """Send doubtful patches again, to the same slot: applying one twice changes nothing."""
-        late = [uid for uid, when in gang.again.items() if when <= now]
+        late = [uid for uid, when in gang.resend_at.items() if when <= now]
         slots = (
             {(part.name, slot) for part in placement.parts for slot in part.slots}
             if late and placement
             else set()
         )
         for uid in late:
-            del gang.again[uid]
+            del gang.resend_at[uid]
             sent = gang.expected[uid]
-            if (ungating.part_of(sent.ungating.pod), sent.ungating.place) in slots:
+            if (ungating.pod_set_of(sent.ungating.pod), sent.ungating.domain) in slots:
                 yield ungating.ungating_write(sent.ungating, sent)
             else:  # the gang was admitted again since
                 gang.forget(uid)
@@ -305,7 +305,7 @@ def _announced(gang: GatedGang, workload: Object, problem: str, now: float) -> I
     if problem and problem != gang.reported:
         meta = workload["metadata"]
         named = (meta.get("namespace", "default"), meta["name"], meta.get("uid", ""))
-        yield notice_write(WorkloadEvent(*named, WARNING, "UngatingFailed", problem), now)
+        yield workload_event_write(WorkloadEvent(*named, WARNING, "UngatingFailed", problem), now)
     gang.reported = problem
 
 

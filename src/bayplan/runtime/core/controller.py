@@ -62,24 +62,27 @@ class DecisionFault:
 
 
 class Controller(Protocol):
-    """One controller of Bayplan. `look` takes the snapshot that `decide` reads; the rest surrounds it."""
+    """One controller of Bayplan. `decide` reads what `snapshot` took; the rest surrounds it."""
 
     name: str
     kinds: tuple[Kind, ...]
-    believes: bool  # applies changes to a state; otherwise it only caches objects
+    has_state: bool  # applies changes to a state; otherwise it only caches objects
     containment: Containment  # set by the loop; every object, action or key is a unit of work of its own
     unread: UnreadObjects  # set by the loop; objects that exist and could not be decoded
 
     def decode(self, event: Event) -> Iterator[Change]:
         """The changes that an event means for this controller."""
 
-    def gathered(self) -> Iterable[Change]:
+    def decode_usage(self, event: Event) -> Iterable[Change]:
+        """What an object uses in any case, if it could not be decoded as a whole."""
+
+    def flush(self) -> Iterable[Change]:
         """Changes that follow from all events since the last call together."""
 
-    def fold(self, changes: Iterable[Change]) -> None:
+    def apply(self, changes: Iterable[Change]) -> None:
         """Apply changes to the state."""
 
-    def look(self, now: float) -> Any:
+    def snapshot(self, now: float) -> Any:
         """A snapshot for the gangs to decide on now, or None if there are none."""
 
     def decide(self, view: Any, now: float, watchdog: Watchdog | None = None) -> Plan:
@@ -88,13 +91,13 @@ class Controller(Protocol):
     def budget(self, view: Any) -> float:
         """Time budget in seconds for the decision on one gang."""
 
-    def asking(self, view: Any) -> tuple[Ref, ...]:
+    def candidates(self, view: Any) -> tuple[Ref, ...]:
         """The gangs to decide on, in order."""
 
-    def only(self, view: Any, gangs: Collection[Ref]) -> Any:
+    def restricted_to(self, view: Any, gangs: Collection[Ref]) -> Any:
         """The same snapshot with only these gangs to decide on."""
 
-    def refusal(self, view: Any, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
+    def rejection(self, view: Any, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
         """The actions for a gang on which no decision could be made."""
 
     def is_intact(self) -> bool:
@@ -109,16 +112,16 @@ class Controller(Protocol):
     def take_unwritten(self) -> list[Action]:
         """Actions that could not be encoded since the last call; the loop settles them as refused."""
 
-    def keep(self, now: float) -> Iterable[Write]:
+    def reconcile(self, now: float) -> Iterable[Write]:
         """Reconcile: writes that need no decision."""
 
     def settle(self, settled: Settled, now: float) -> None:
         """Apply the outcome of an action's write to the state."""
 
-    def follow_up(self, outcome: WriteOutcome, now: float) -> Iterable[Write]:
+    def on_outcome(self, outcome: WriteOutcome, now: float) -> Iterable[Write]:
         """Writes that follow from the outcome of a write."""
 
-    def under_way(self) -> Plan:
+    def plan_in_flight(self) -> Plan:
         """Decided actions whose outcome is not known yet."""
 
     def next_due(self, now: float) -> float:
@@ -131,19 +134,22 @@ class Reconciler:
     It caches what it needs when events are decoded.
     """
 
-    believes = False
+    has_state = False
     containment: Containment = UNCONTAINED
     unread: UnreadObjects = NOTHING_UNREAD
 
-    def gathered(self) -> Iterable[Change]:
+    def decode_usage(self, event: Event) -> Iterable[Change]:
         return ()
 
-    def fold(self, changes: Iterable[Change]) -> None:
+    def flush(self) -> Iterable[Change]:
+        return ()
+
+    def apply(self, changes: Iterable[Change]) -> None:
         """Events are decoded while the changes are consumed."""
         for _ in changes:
             continue
 
-    def look(self, now: float) -> None:
+    def snapshot(self, now: float) -> None:
         return None
 
     def decide(self, view: Any, now: float, watchdog: Watchdog | None = None) -> Plan:
@@ -152,19 +158,19 @@ class Reconciler:
     def budget(self, view: Any) -> float:
         return float("inf")
 
-    def asking(self, view: Any) -> tuple[Ref, ...]:
+    def candidates(self, view: Any) -> tuple[Ref, ...]:
         return ()
 
-    def only(self, view: Any, gangs: Collection[Ref]) -> Any:
+    def restricted_to(self, view: Any, gangs: Collection[Ref]) -> Any:
         return view
 
-    def refusal(self, view: Any, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
+    def rejection(self, view: Any, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
         raise AssertionError(f"{gang} is not decided on by a reconciler")
 
     def is_intact(self) -> bool:
         return True
 
-    def under_way(self) -> Plan:
+    def plan_in_flight(self) -> Plan:
         return Plan()
 
     def assume(self, plan: Plan, now: float) -> None:

@@ -72,15 +72,15 @@ class Deciding:
 
     def plan(self, controller: Controller, view: Any, now: float) -> Plan:
         """The plan of the controller, with a rejection for each gang it could not decide on."""
-        every = controller.asking(view)
+        every = controller.candidates(view)
         asking, refusals = list(every), list[Action]()
         for gang in [gang for gang in every if self.muted.get((controller.name, gang), (now, ""))[0] > now]:
-            refusals += controller.refusal(view, gang, DecisionFault(self.muted[controller.name, gang][1]))
+            refusals += controller.rejection(view, gang, DecisionFault(self.muted[controller.name, gang][1]))
             asking.remove(gang)
         if every and not asking:
             return Plan(tuple(refusals))
         while True:
-            seen = view if len(asking) == len(every) else controller.only(view, asking)
+            seen = view if len(asking) == len(every) else controller.restricted_to(view, asking)
             watchdog = self._watchdog(controller, view)
             try:
                 plan = controller.decide(seen, now, watchdog)
@@ -95,7 +95,7 @@ class Deciding:
                     refusals += self._refused(controller, view, culprit, error, now)
                     asking.remove(culprit)
                 if not controller.is_intact() or not asking:
-                    return Plan(tuple(refusals), left=tuple(asking))
+                    return Plan(tuple(refusals), undecided=tuple(asking))
             else:
                 return _merged(plan, refusals, [gang for gang in every if gang not in asking])
             finally:
@@ -113,7 +113,7 @@ class Deciding:
         text = "".join(traceback.format_exception(error))[-TRACEBACK_MAX:]
         failure = Failure(identity, gang, f"{type(error).__name__}: {error}"[:TRACEBACK_MAX], text)
         self.journal.record(now, "failure", failure, controller.name)
-        return controller.refusal(view, gang, DecisionFault(identity))
+        return controller.rejection(view, gang, DecisionFault(identity))
 
     def _too_slow(
         self, controller: Controller, view: Any, watchdog: Watchdog, refusals: list[Action], asking: list[Ref]
@@ -122,9 +122,9 @@ class Deciding:
         gang = watchdog.gang
         assert gang is not None
         so_far = None if watchdog.so_far is None else watchdog.so_far()
-        refusal = controller.refusal(view, gang, DecisionFault(seconds=watchdog.budget, so_far=so_far))
+        refusal = controller.rejection(view, gang, DecisionFault(seconds=watchdog.budget, so_far=so_far))
         left = tuple(one for one in asking if one != gang)
-        return Plan((*refusals, *refusal), left=left)
+        return Plan((*refusals, *refusal), undecided=left)
 
     def _bisect(
         self, controller: Controller, view: Any, asking: list[Ref], now: float, error: Exception
@@ -153,7 +153,7 @@ class Deciding:
 
     def _error(self, controller: Controller, view: Any, gangs: list[Ref], now: float) -> Exception | None:
         try:
-            controller.decide(controller.only(view, gangs), now, self._watchdog(controller, view))
+            controller.decide(controller.restricted_to(view, gangs), now, self._watchdog(controller, view))
         except Exception as error:
             return error
         return None
@@ -164,4 +164,4 @@ def _merged(plan: Plan, refusals: list[Action], others: Sequence[Ref]) -> Plan:
         return plan
     refused = {action.gang for action in refusals}
     left = tuple(gang for gang in others if gang not in refused)
-    return replace(plan, actions=(*plan.actions, *refusals), left=(*plan.left, *left))
+    return replace(plan, actions=(*plan.actions, *refusals), undecided=(*plan.undecided, *left))

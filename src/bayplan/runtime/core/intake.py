@@ -63,11 +63,17 @@ class EventIntake:
             self.quarantine.release(event)
 
     def _decode_usage(self, event: Event, changes: list[Change]) -> None:
-        if self.controller.believes and isinstance(event.object, PodWire):
-            known = self.latest.get(("Pod", _pod_key(event)))
-            with self.containment.unit("decode", event.kind.kind, title(event.object)):
+        """What the object uses counts, unless more is known of it from before."""
+        if not self.controller.has_state:
+            return
+        with self.containment.unit("decode", event.kind.kind, title(event.object)):
+            if isinstance(event.object, PodWire):
+                known = self.latest.get(("Pod", _pod_key(event)))
                 least = usage_change(event, known if isinstance(known, PodSeen) else None)
                 changes += (least,) if least is not None else ()
+            else:
+                found = self.controller.decode_usage(event)
+                changes += [change for change in found if subject_of(change) not in self.latest]
 
     def _decode_loss(self, event: Event, now: float, changes: list[Change]) -> None:
         """A deleted object must not count any longer, even if it cannot be decoded."""
@@ -77,13 +83,13 @@ class EventIntake:
         except Exception as error:
             self.containment.failed(error, "decode", event.kind.kind, title(event.object))
             self.quarantine.put(event, now)
-            if self.controller.believes and isinstance(event.object, PodWire):
+            if self.controller.has_state and isinstance(event.object, PodWire):
                 changes.append(PodLost(_pod_key(event)))
 
     def _flush(self, changes: list[Change]) -> None:
         for _ in range(FLUSH_FAILURES_MAX):
             try:
-                changes += self.controller.gathered()
+                changes += self.controller.flush()
                 return
             except Exception as error:
                 self.containment.failed(error, "gather", self.controller.name)
@@ -101,7 +107,7 @@ class EventIntake:
         if self.rejected:
             changes = [change for change in changes if not self._is_rejected(change)]
         try:
-            self.controller.fold(changes)
+            self.controller.apply(changes)
         except Exception as error:
             self._apply_one_by_one(changes, error, now)
         else:
@@ -123,7 +129,7 @@ class EventIntake:
         for change in changes:
             self._record((change,), now)
             try:
-                self.controller.fold((change,))
+                self.controller.apply((change,))
             except Exception as failure:
                 self._reject(change, failure)
                 self._build(now)
@@ -142,16 +148,16 @@ class EventIntake:
         known = [Started(), *self.latest.values()]
         self._record(known, now)
         try:
-            self.controller.fold(known)
+            self.controller.apply(known)
         except Exception as error:  # not caused by one object alone: apply what can be applied
             self.containment.failed(error, "fold", self.controller.name)
             for change in known:
                 with self.containment.unit("fold", *_titled(change)):
-                    self.controller.fold((change,))
+                    self.controller.apply((change,))
 
     def _under_way(self) -> Plan:
         try:
-            return self.controller.under_way()
+            return self.controller.plan_in_flight()
         except Exception as error:
             self.containment.failed(error, "assume", self.controller.name)
             return Plan()

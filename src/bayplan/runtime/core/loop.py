@@ -52,22 +52,23 @@ class Loop:
         containment: Containment | None = None,
     ) -> None:
         self.backend = backend
-        self.roles = tuple(controllers)
+        self.controllers = tuple(controllers)
         self.journal = journal
         self.may_write = may_write
         self.observer = observer or Observer()
         self.containment = containment or UNCONTAINED
         self.intakes = {
-            controller.name: EventIntake(controller, journal, self.containment) for controller in self.roles
+            controller.name: EventIntake(controller, journal, self.containment)
+            for controller in self.controllers
         }
         self.deciding = Deciding(journal, self.containment, self.observer.stopwatch, self.observer.watched)
         self.started = False
         self.paused_until: dict[str, float] = {}  # by controller: until when it does not decide
         self.backoff: Backoff[str] = Backoff()
-        for controller in self.roles:
+        for controller in self.controllers:
             controller.containment = self.containment
             controller.unread = self.intakes[controller.name].quarantine
-        kinds = {kind for controller in self.roles for kind in controller.kinds}
+        kinds = {kind for controller in self.controllers for kind in controller.kinds}
         self.unsynced = set(kinds)  # a kind that the cluster does not serve is reported as empty
         backend.watch(sorted(kinds, key=_watch_order))
 
@@ -78,24 +79,24 @@ class Loop:
 
     def step(self, now: float) -> float:
         """Run one step; returns when to call it next."""
-        self.take_in(now)
+        self.apply_events(now)
         self.settle_all(now)
         if not self.synced or not self.may_write(now):
             return now + 1.0
         again = min((intake.quarantine.next_due() for intake in self.intakes.values()), default=now)
-        return min(again, *(self._round(controller, now) for controller in self.roles))
+        return min(again, *(self._round(controller, now) for controller in self.controllers))
 
-    def take_in(self, now: float) -> None:
+    def apply_events(self, now: float) -> None:
         """Apply the events since the last step."""
         if not self.started:
             self.started = True
-            for controller in self.roles:
+            for controller in self.controllers:
                 self.journal.record(now, "change", Started(), controller.name)
         events = list(self.backend.events())
         for event in events:
             if event.happened is Happened.SYNCED:
                 self.unsynced.discard(event.kind)
-        for controller in self.roles:
+        for controller in self.controllers:
             with self.containment.unit("take in", controller.name):
                 self.intakes[controller.name].apply_events(events, now)
 
@@ -114,7 +115,7 @@ class Loop:
             except Exception as error:
                 self.containment.failed(error, "round", controller.name)
                 rest = self.paused_until[controller.name] = self.backoff.failed(controller.name, now)
-        kept, _ = self.containment.attempt(_lazily(controller.keep, now), "reconcile", controller.name)
+        kept, _ = self.containment.attempt(_lazily(controller.reconcile, now), "reconcile", controller.name)
         if kept:
             self.backend.submit(kept)
         due = self._next_due(controller, now)
@@ -122,7 +123,7 @@ class Loop:
 
     def _decide(self, controller: Controller, now: float, elapsed: Callable[[], float]) -> bool:
         """Whether there was a gang to decide on."""
-        view = controller.look(now)
+        view = controller.snapshot(now)
         if view is None:
             return False
         taken = elapsed()
@@ -130,7 +131,7 @@ class Loop:
         self.observer.decided(plan, taken, elapsed() - taken)
         if not controller.is_intact():
             self.intakes[controller.name].rebuild(now)
-            controller.look(now)  # rejected gangs must count as tried in this cycle
+            controller.snapshot(now)  # rejected gangs must count as tried in this cycle
         self.journal.record(now, "plan", plan, controller.name)
         try:
             controller.assume(plan, now)
@@ -159,12 +160,12 @@ class Loop:
 
     def _settle(self, outcome: WriteOutcome, now: float) -> None:
         action = outcome.write.tag
-        for controller in self.roles:
+        for controller in self.controllers:
             if isinstance(action, Action):
                 self._settle_one(controller, Settled(outcome.ended, outcome.message, action), now)
             write = outcome.write
             name = f"{write.namespace}/{write.name}" if write.namespace else write.name
-            follows = _lazily(controller.follow_up, outcome, now)
+            follows = _lazily(controller.on_outcome, outcome, now)
             more, _ = self.containment.attempt(follows, "settle", write.kind.kind, name)
             if more:
                 self.backend.submit(more)

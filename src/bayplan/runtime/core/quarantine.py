@@ -106,8 +106,8 @@ def usage_change(event: Event, known: PodSeen | None) -> PodSeen | None:
         amounts = pod_amounts(wire.spec) | {PODS: 1}
         return PodSeen(Pod(key, wire.metadata.uid, amounts, node)) if node and not over else None
     pod = known.pod
-    if over and not pod.over:
-        return PodSeen(replace(pod, over=True, succeeded=wire.status.phase == "Succeeded"))
+    if over and not pod.finished:
+        return PodSeen(replace(pod, finished=True, succeeded=wire.status.phase == "Succeeded"))
     return PodSeen(replace(pod, node=node)) if node and not pod.node else None
 
 

@@ -98,8 +98,8 @@ class Meter(Observer):
         )
         for action in plan.actions:
             if isinstance(action, ReportUnschedulable):
-                misfit = action.why.misfit
-                self.metrics.refused(misfit.code if misfit is not None else action.why.hindrance)
+                misfit = action.rejection.misfit
+                self.metrics.refused(misfit.code if misfit is not None else action.rejection.reason)
         if self.admission is not None and any(
             isinstance(a, Admit | EvictGang | ReportNotAdmitted) for a in plan.actions
         ):
@@ -168,6 +168,6 @@ class Service:
             self.backend.wait(0.1)
 
     def _lengths(self) -> dict[tuple[str, str], int]:
-        schedulers = [one for one in self.loop.roles if isinstance(one, SchedulerController)]
+        schedulers = [one for one in self.loop.controllers if isinstance(one, SchedulerController)]
         entries = [entry for scheduler in schedulers for entry in scheduler.state.entries()]
-        return dict(Counter((entry.ref.namespace, str(entry.place)) for entry in entries))
+        return dict(Counter((entry.ref.namespace, str(entry.state)) for entry in entries))

@@ -112,10 +112,12 @@ def samples(summaries: Summaries) -> Samples:
     shown = busiest(busy)
     for queue in summaries.queues.values():
         _queue(put, queue, queue.name in shown)
-    ways = {key: _busyness(namespace_queue.counts) for key, namespace_queue in summaries.entrances.items()}
+    ways = {
+        key: _busyness(namespace_queue.counts) for key, namespace_queue in summaries.namespace_queues.items()
+    }
     shown_ways = busiest(ways)
-    for key, namespace_queue in summaries.entrances.items():
-        _entrance(put, namespace_queue, key in shown_ways, namespace_queue.queue in shown)
+    for key, namespace_queue in summaries.namespace_queues.items():
+        _namespace_queue(put, namespace_queue, key in shown_ways, namespace_queue.queue in shown)
     _shared(put, summaries)
     return {name: bounded(values, GAUGES[name].adds) for name, values in found.items()}
 
@@ -126,7 +128,7 @@ def topology_samples(summaries: Summaries) -> Samples:
     for level in summaries.levels:
         labels = (level.topology, level.level)
         found["topology_domains"][labels] = level.domains
-        for room in level.rooms:
+        for room in level.capacities:
             here = (*labels, room.resource)
             found["topology_free"][here] = amount(room.resource, room.free)
             found["topology_largest_gang"][here] = amount(room.resource, room.largest)
@@ -181,7 +183,7 @@ def _queue(put: Put, queue: QueueSummary, shown: bool) -> None:
     counts = queue.counts
     for status, gangs, shapes in (
         ("active", counts.ready, queue.ready_shapes),
-        ("inadmissible", counts.parked, queue.parked_shapes),
+        ("inadmissible", counts.inadmissible, queue.inadmissible_shapes),
     ):
         put("pending_workloads", (name, status), gangs)
         put("pending_scheduling_hashes", (name, status), shapes)
@@ -205,11 +207,13 @@ def _queue(put: Put, queue: QueueSummary, shown: bool) -> None:
         put("cluster_queue_weighted_share", (name, parent), nan if isinf(queue.share) else queue.share)
 
 
-def _entrance(put: Put, namespace_queue: NamespaceQueueSummary, shown: bool, queue_shown: bool) -> None:
+def _namespace_queue(
+    put: Put, namespace_queue: NamespaceQueueSummary, shown: bool, queue_shown: bool
+) -> None:
     name, namespace = (namespace_queue.name, namespace_queue.namespace) if shown else (OTHER, OTHER)
     queue, counts = namespace_queue.queue if queue_shown else OTHER, namespace_queue.counts
     put("local_queue_pending_workloads", (name, namespace, "active"), counts.ready)
-    put("local_queue_pending_workloads", (name, namespace, "inadmissible"), counts.parked)
+    put("local_queue_pending_workloads", (name, namespace, "inadmissible"), counts.inadmissible)
     put("local_queue_reserving_active_workloads", (name, namespace), counts.reserving)
     put("local_queue_admitted_active_workloads", (name, namespace), counts.admitted)
     for why, cause, number in _unadmitted(counts):
@@ -240,7 +244,7 @@ def _shared(put: Put, summaries: Summaries) -> None:
 
 def _unadmitted(counts: GangCounts) -> Iterator[tuple[str, str, int]]:
     """Pending gangs by the reason of one condition, and the reason of its underlying cause."""
-    for token, number in counts.refused.items():
+    for token, number in counts.rejected.items():
         yield "NoReservation", reason(token), number
     yield from _if_any("UnsatisfiedAdmissionChecks", counts.unchecked)
     yield from _if_any("PendingDelayedTopologyRequests", counts.unplaced)

@@ -147,7 +147,7 @@ class AdmissionMetrics:
         for prefix, names in _places(queued_gang, queue):
             self._inc(f"{prefix}admitted_workloads", *names, which)
             self._observe(f"{prefix}admission_wait_time_seconds", waited, *names, which)
-            if queued_gang.verdicts:
+            if queued_gang.check_statuses:
                 self._observe(f"{prefix}admission_checks_wait_time_seconds", since, *names, which)
         for cohort in self._paths.get(queue, ()):
             self._inc("cohort_subtree_admitted_workloads", cohort, which)
@@ -165,7 +165,7 @@ class AdmissionMetrics:
         self._observe("pod_scheduling_gate_removal_seconds", seconds, *labels)
 
     def _admit(self, action: Admit) -> None:
-        queued_gang, queue = action.demand, action.admission.queue
+        queued_gang, queue = action.queued_gang, action.admission.queue
         if queued_gang.admission is None:
             waited = max(0.0, self._clock.wall() - queued_gang.queued)
             which = queued_gang.labels.get(PRIORITY_CLASS, "")
@@ -176,12 +176,12 @@ class AdmissionMetrics:
             self.admitted(queued_gang, queue)
 
     def _evict(self, action: EvictGang) -> None:
-        self.evicted(action.demand, eviction_reason(action))
-        if action.why in PREEMPTIONS and action.by_path:
-            self._inc("preempted_workloads", action.by_path[-1], PREEMPTIONS[action.why][0])
+        self.evicted(action.queued_gang, eviction_reason(action))
+        if action.reason in PREEMPTIONS and action.by_path:
+            self._inc("preempted_workloads", action.by_path[-1], PREEMPTIONS[action.reason][0])
 
     def _show_skips(self, declined: Iterable[ReportNotAdmitted]) -> None:
-        skipped = Numbers(action.refusal.queue for action in declined if _is_skip(action))
+        skipped = Numbers(action.rejection.queue for action in declined if _is_skip(action))
         self._skips.show({(queue,): number for queue, number in skipped.items()}, (self._role,))
 
     # ── queue state ────────────────────────────────────────────────────────────────────────────────
@@ -223,27 +223,29 @@ def _histogram(registry: CollectorRegistry, name: str, help_text: str, labels: L
 
 def _places(queued_gang: QueuedGang, queue: str) -> tuple[tuple[str, Labels], tuple[str, Labels]]:
     """The label sets of a gang: its queue, and its namespace queue."""
-    namespace, name = queued_gang.entrance
+    namespace, name = queued_gang.namespace_queue
     return ("", (queue,)), ("local_queue_", (name, namespace))
 
 
 def _may_start(action: Admit) -> bool:
     """Whether this admission completes what was missing before."""
-    ready = {verdict.check for verdict in action.demand.verdicts if verdict.state is CheckState.READY}
+    ready = {
+        verdict.check for verdict in action.queued_gang.check_statuses if verdict.state is CheckState.READY
+    }
     return (
-        not action.demand.admitted
+        not action.queued_gang.admitted
         and ready.issuperset(action.checks)
-        and not any(part.delayed is Delayed.PENDING and part.place is None for part in action.admission.given)
+        and not any(
+            part.delayed is Delayed.PENDING and part.assignment is None for part in action.admission.pod_sets
+        )
     )
 
 
 def _is_skip(action: ReportNotAdmitted) -> bool:
     """Whether a gang had victims but other gangs of the cycle came first."""
-    refusal = action.refusal
+    refusal = action.rejection
     if refusal.remark is AdmissionRemark.OVERTAKEN:
-        best = (
-            max((_CHANCES.index(one.chance) for one in part.attempts), default=0) for part in refusal.tried
-        )
+        best = (max((_CHANCES.index(one.mode) for one in part.attempts), default=0) for part in refusal.tried)
         return any(_CHANCES[chance] in (FlavorMode.PREEMPT, FlavorMode.RECLAIM) for chance in best)
     return refusal.remark in (AdmissionRemark.SAME_VICTIMS, AdmissionRemark.SAME_VICTIMS_WILL_FIT)
 

@@ -20,8 +20,8 @@ REPRIEVE_MAX = 16
 class Victim:
     """An admitted gang to evict, and the reason."""
 
-    demand: QueuedGang
-    why: EvictionReason
+    queued_gang: QueuedGang
+    reason: EvictionReason
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,11 +44,11 @@ def lowest_fit(account: QuotaAccount, cell: Cell, amount: int) -> tuple[int, boo
     """The height of the lowest subtree whose quota covers the amount, and whether it has a parent."""
     if account.parent is None or not account.borrows(cell, amount):
         return 0, account.parent is not None
-    remaining = amount - account.kept_free(cell)
+    remaining = amount - account.unlent_free(cell)
     for above in account.ancestors():
         if not above.borrows(cell, remaining):
             return above.height(), above.parent is not None
-        remaining -= above.kept_free(cell)
+        remaining -= above.unlent_free(cell)
     return account.root().height(), False
 
 
@@ -68,7 +68,7 @@ def may_preempt(preemptor: QueuedGang, other: QueuedGang, rule: VictimPolicy) ->
 
 def uses(queued_gang: QueuedGang, cells: frozenset[Cell]) -> bool:
     """Whether evicting the gang would free any of the cells."""
-    pod_sets = queued_gang.admission.given if queued_gang.admission else ()
+    pod_sets = queued_gang.admission.pod_sets if queued_gang.admission else ()
     return any((flavor, name) in cells for part in pod_sets for name, flavor in part.flavors.items())
 
 
@@ -87,7 +87,7 @@ def overlaps_request(
         return True
     flavor, leaves = request.leaf_domains
     return not leaves.isdisjoint(
-        simulation.overlay.leaves(flavor, [s.place for s in simulation.load_of(queued_gang).spots])
+        simulation.overlay.leaves(flavor, [s.place for s in simulation.load_of(queued_gang).placed])
     )
 
 
@@ -153,7 +153,7 @@ def _is_disjoint(
     simulation: AdmissionSimulation, queued_gang: QueuedGang, mine: Sequence[tuple[str, frozenset[int]]]
 ) -> bool:
     """Whether no pod of the gang uses any of these leaf domains, which are given by flavor."""
-    places = [pods.place for pods in simulation.load_of(queued_gang).spots]
+    places = [pods.place for pods in simulation.load_of(queued_gang).placed]
     return all(leaves.isdisjoint(simulation.overlay.leaves(flavor, places)) for flavor, leaves in mine)
 
 

@@ -30,9 +30,9 @@ def decide_admissions(
 
     Gangs that were not reached when the time budget ran out are left for the next cycle.
     """
-    numa_overlay = TopologyNumaOverlay(snapshot.zones, profile.zones) if snapshot.zones else None
+    numa_overlay = TopologyNumaOverlay(snapshot.numa, profile.zones) if snapshot.numa else None
     simulation = AdmissionSimulation(
-        snapshot.books,
+        snapshot.quota_tree,
         TopologyOverlay(snapshot.supplies, snapshot.flavors, snapshot.known, numa_overlay),
         snapshot.queues,
         snapshot.flavors,
@@ -40,9 +40,9 @@ def decide_admissions(
         snapshot.admitted,
         profile,
         now,
-        snapshot.closed,
-        snapshot.reserved,
-        usage=snapshot.holdings,
+        snapshot.inactive_queues,
+        snapshot.reservations,
+        usage=snapshot.usage,
         watchdog=watchdog or Watchdog(),
     )
     return _Decision(simulation).run(snapshot.heads)
@@ -63,18 +63,21 @@ class _Decision:
         watchdog = self.simulation.watchdog
         for head in heads:
             if watchdog.is_over:
-                left.append(head.demand.gang.source)
+                left.append(head.queued_gang.gang.source)
                 continue
-            watchdog.turn(head.demand.gang.source)
+            watchdog.turn(head.queued_gang.gang.source)
             rejection = self._precheck(head)
             if rejection is not None:
                 self._report(
-                    self._requeue_or_evict(ReportNotAdmitted(head.demand, rejection), head.tries), head.alike
+                    self._requeue_or_evict(ReportNotAdmitted(head.queued_gang, rejection), head.tries),
+                    head.equivalents,
                 )
                 continue
-            assessment = evaluate(self.simulation, head.demand, head.queue, head.progress)
+            assessment = evaluate(self.simulation, head.queued_gang, head.queue, head.progress)
             entries.append(
-                CycleEntry(head.demand, head.queue, assessment, head.alike, head.tries, head.made_room)
+                CycleEntry(
+                    head.queued_gang, head.queue, assessment, head.equivalents, head.tries, head.has_victims
+                )
             )
         watchdog.end_turn()
         for entry in in_order(self.simulation, entries, self._load):
@@ -99,7 +102,7 @@ class _Decision:
 
     def _requeue_or_evict(self, action: ReportNotAdmitted, tries: int) -> ReportNotAdmitted | EvictGang:
         """Requeue a gang that holds quota without a placement; evict it after the time limit."""
-        profile, queued_gang = self.simulation.profile, action.demand
+        profile, queued_gang = self.simulation.profile, action.queued_gang
         if queued_gang.admission is None:
             return action
         first, limit = profile.place_first, profile.place_limit
@@ -108,26 +111,28 @@ class _Decision:
         seconds = first * 2.0 ** min(tries, 64)
         if seconds > limit and not queued_gang.failed_nodes:
             return EvictGang(queued_gang, EvictionReason.NO_PLACE_IN_TIME)
-        return replace(action, again=Requeue.AFTER_A_WHILE, seconds=min(seconds, limit))
+        return replace(action, requeue=Requeue.AFTER_DELAY, delay=min(seconds, limit))
 
     def _report(self, action: ReportNotAdmitted | EvictGang, alike: Iterable[QueuedGang]) -> None:
         """Report the rejection; one that only an event can resolve applies to all gangs of the same shape."""
         self.actions.append(action)
-        if isinstance(action, ReportNotAdmitted) and action.again is Requeue.WHEN_IT_MAY_HELP:
-            self.actions += [replace(action, demand=queued_gang, reserves=None) for queued_gang in alike]
+        if isinstance(action, ReportNotAdmitted) and action.requeue is Requeue.ON_EVENT:
+            self.actions += [replace(action, queued_gang=queued_gang, reserves=None) for queued_gang in alike]
 
     def _precheck(self, head: QueueHead) -> AdmissionRejection | None:
         """Reasons to reject a head that do not depend on free quota or capacity."""
         bad = (CheckState.RETRY, CheckState.REJECTED)
-        if any(verdict.state in bad for verdict in head.demand.verdicts):
+        if any(verdict.state in bad for verdict in head.queued_gang.check_statuses):
             return AdmissionRejection(AdmissionReason.TO_BE_EVALUATED, AdmissionRemark.CHECKS_FAILED)
         if head.queue in self.simulation.closed:
-            return AdmissionRejection(AdmissionReason.CLOSED, AdmissionRemark.QUEUE_CLOSED, queue=head.queue)
-        if head.queue not in self.simulation.queues or head.queue not in self.simulation.books.queues:
+            return AdmissionRejection(
+                AdmissionReason.CLOSED, AdmissionRemark.QUEUE_INACTIVE, queue=head.queue
+            )
+        if head.queue not in self.simulation.queues or head.queue not in self.simulation.quota_tree.queues:
             return AdmissionRejection(
                 AdmissionReason.MISCONFIGURED, AdmissionRemark.QUEUE_MISSING, queue=head.queue
             )
-        return head.barred
+        return head.ineligible
 
     def _load(self, entry: CycleEntry) -> GangLoad:
         shapes = {pod_set.name: pod_set for pod_set in entry.queued_gang.gang.root.pod_sets()}
@@ -142,7 +147,7 @@ class _Decision:
             return
         match offer.mode:
             case Mode.NO_FIT:
-                entry.reason = offer.token or AdmissionReason.TO_BE_EVALUATED
+                entry.reason = offer.reason or AdmissionReason.TO_BE_EVALUATED
                 return
             case Mode.PREEMPT if not entry.assessment.victims:
                 entry.reason = AdmissionReason.NO_QUOTA_NOW
@@ -165,7 +170,7 @@ class _Decision:
                 False,
             )
             return
-        self.preempted |= {v.demand.gang.source: v.demand for v in entry.assessment.victims}
+        self.preempted |= {v.queued_gang.gang.source: v.queued_gang for v in entry.assessment.victims}
         if offer.mode is Mode.PREEMPT:
             self._reserve_load(entry.queue, load)
             self._evict_victims(entry)
@@ -206,7 +211,7 @@ class _Decision:
 
         A gang that is admitted now must also fit while those victims still run.
         """
-        victims = {v.demand.gang.source: v.demand for v in entry.assessment.victims}
+        victims = {v.queued_gang.gang.source: v.queued_gang for v in entry.assessment.victims}
         removed = list((self.preempted | victims).values())
         self.simulation.remove(removed)
         fits = self._fits_now(entry.queue, load)
@@ -221,7 +226,7 @@ class _Decision:
         return fits
 
     def _fits_now(self, queue: str, load: GangLoad) -> tuple[bool, bool]:
-        return self.simulation.fits_quota(queue, load.quota), self.simulation.fits_placed(load.spots)
+        return self.simulation.fits_quota(queue, load.quota), self.simulation.fits_placed(load.placed)
 
     def _reserve_load(self, queue: str, load: GangLoad) -> None:
         """Count the load of a gang that waits for its victims, so that no other gang takes it."""
@@ -229,7 +234,7 @@ class _Decision:
         self.reserved_loads.append((queue, load))
 
     def _overlaps(self, victims: Sequence[Victim]) -> bool:
-        return any(victim.demand.gang.source in self.preempted for victim in victims)
+        return any(victim.queued_gang.gang.source in self.preempted for victim in victims)
 
     def _set_aside(self, entry: CycleEntry) -> None:
         """Set aside quota, up to the queue's own, for a gang that found no victims to preempt."""
@@ -251,12 +256,14 @@ class _Decision:
     def _evict_victims(self, entry: CycleEntry) -> None:
         path = _path(self.simulation.account(entry.queue))
         for victim in entry.assessment.victims:
-            if victim.demand.evicted:
+            if victim.queued_gang.evicted:
                 continue
-            assert victim.demand.admission is not None
-            victim_path = _path(self.simulation.account(victim.demand.admission.queue))
-            self.actions.append(EvictGang(victim.demand, victim.why, entry.queued_gang, victim_path, path))
-        entry.reason, entry.remark = AdmissionReason.VICTIMS_LEAVING, AdmissionRemark.LEAVING
+            assert victim.queued_gang.admission is not None
+            victim_path = _path(self.simulation.account(victim.queued_gang.admission.queue))
+            self.actions.append(
+                EvictGang(victim.queued_gang, victim.reason, entry.queued_gang, victim_path, path)
+            )
+        entry.reason, entry.remark = AdmissionReason.VICTIMS_LEAVING, AdmissionRemark.PREEMPTING
         entry.requeue, entry.keeps_progress = Requeue.AT_ONCE, False
         entry.victims = len(entry.assessment.victims)
 
@@ -288,8 +295,8 @@ def _rejection(entry: CycleEntry) -> ReportNotAdmitted:
         rejection,
         again,
         progress,
-        crowded=entry.blocked_by_set_aside,
-        outrun=entry.overtaken,
+        contended=entry.blocked_by_set_aside,
+        overtaken=entry.overtaken,
     )
 
 

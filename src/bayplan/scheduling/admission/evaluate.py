@@ -15,8 +15,8 @@ from bayplan.scheduling.admission.places import (
     PlacementNeed,
     find_places,
     has_places,
+    placement_needs,
     set_places,
-    wanted_places,
 )
 from bayplan.scheduling.admission.preemption import find_victims
 from bayplan.scheduling.admission.simulation import AdmissionSimulation
@@ -63,7 +63,7 @@ def _usable_offer(query: FlavorQuery) -> tuple[FlavorQuery, Offer, list[Placemen
     first = offer, needs = _offer(query)
     for _ in query.queue.flavors():  # bounded: pod sets could alternate between flavors for ever
         left = any(index >= 0 for part in offer.progress() for index in part.values())
-        if offer.token is not AdmissionReason.NO_PLACE or not left:
+        if offer.reason is not AdmissionReason.NO_PLACE or not left:
             break
         query = replace(query, progress=offer.progress())
         offer, needs = _offer(query)
@@ -80,7 +80,7 @@ def _offer(query: FlavorQuery) -> tuple[Offer, list[PlacementNeed]]:
     offer = quota_offer(query)
     if offer.mode is Mode.NO_FIT:
         return offer, []
-    needs = wanted_places(query, offer)
+    needs = placement_needs(query, offer)
     if offer.mode is Mode.FIT:
         _try_places(query, offer, needs)
     if offer.mode is Mode.PREEMPT and not query.queued_gang.failed_nodes:
@@ -90,7 +90,7 @@ def _offer(query: FlavorQuery) -> tuple[Offer, list[PlacementNeed]]:
 
 
 def _try_places(query: FlavorQuery, offer: Offer, needs: list[PlacementNeed]) -> None:
-    assessment = find_places(query.round, query.queued_gang, needs)
+    assessment = find_places(query.simulation, query.queued_gang, needs)
     if isinstance(assessment, dict):
         set_places(offer, assessment)
         return
@@ -101,7 +101,7 @@ def _try_places(query: FlavorQuery, offer: Offer, needs: list[PlacementNeed]) ->
 
 def _try_empty(query: FlavorQuery, offer: Offer, needs: list[PlacementNeed]) -> None:
     """Whether a placement exists with all placed gangs removed."""
-    assessment = find_places(query.round, query.queued_gang, needs, empty=True)
+    assessment = find_places(query.simulation, query.queued_gang, needs, empty=True)
     if isinstance(assessment, dict):
         for placement_need in needs:
             for pod_set in placement_need.gang.root.pod_sets():
@@ -110,7 +110,7 @@ def _try_empty(query: FlavorQuery, offer: Offer, needs: list[PlacementNeed]) -> 
     flavor, misfit = assessment
     part = offer.part(misfit.pod_sets[0])
     part.attempts = tuple(
-        replace(a, chance=FlavorMode.NONE, token=AdmissionReason.NO_PLACE) if a.flavor == flavor else a
+        replace(a, mode=FlavorMode.NONE, reason=AdmissionReason.NO_PLACE) if a.flavor == flavor else a
         for a in part.attempts
     )
     offer.downgrade(part.name, Mode.NO_FIT)
@@ -130,7 +130,7 @@ def _victims(query: FlavorQuery, offer: Offer, needs: list[PlacementNeed]) -> li
     }
 
     def find() -> list[PlacedPods] | None:
-        places = find_places(query.round, query.queued_gang, needs, brief=True)
+        places = find_places(query.simulation, query.queued_gang, needs, brief=True)
         if not isinstance(places, dict):
             return None
         return [
@@ -141,10 +141,10 @@ def _victims(query: FlavorQuery, offer: Offer, needs: list[PlacementNeed]) -> li
     quota = {cell: amount for cell, amount in offer.quota.items() if amount}
     request = PreemptionRequest(
         query.queued_gang, query.queue, cells, quota, find,
-        lambda: has_places(query.round, query.queued_gang, needs), _one_level(query.round, needs),
-        _leaf_domains(query.round, needs),
+        lambda: has_places(query.simulation, query.queued_gang, needs), _one_level(query.simulation, needs),
+        _leaf_domains(query.simulation, needs),
     )  # fmt: skip
-    return find_victims(query.round, request)
+    return find_victims(query.simulation, request)
 
 
 def _leaf_domains(
@@ -203,14 +203,14 @@ def _placed(query: FlavorQuery, assessment: Assessment) -> Assessment:
     Without victims it is placed in an empty cluster, so that no gang of lower priority takes the capacity
     meanwhile.
     """
-    offer, queued_gang, simulation = assessment.offer, query.queued_gang, query.round
-    explicit = any(ask.topology for ask in queued_gang.asks)
+    offer, queued_gang, simulation = assessment.offer, query.queued_gang, query.simulation
+    explicit = any(ask.topology for ask in queued_gang.requests)
     if offer.mode is not Mode.PREEMPT or not (explicit or simulation.topology_only(query.queue)):
         return assessment
     if queued_gang.failed_nodes or not (assessment.victims or may_set_aside(query.queue)):
         return assessment
-    needs = wanted_places(query, offer)
-    leaving = [victim.demand for victim in assessment.victims]
+    needs = placement_needs(query, offer)
+    leaving = [victim.queued_gang for victim in assessment.victims]
     simulation.remove(leaving)
     places = find_places(simulation, queued_gang, needs, empty=not leaving)
     simulation.restore(leaving)

@@ -18,7 +18,7 @@ from bayplan.scheduling.admission.candidates import (
     uses,
 )
 from bayplan.scheduling.admission.simulation import AdmissionSimulation, GangLoad, is_over
-from bayplan.state.admission.quota_tree import QuotaAccount, share
+from bayplan.state.admission.quota_tree import QuotaAccount, dominant_share
 
 
 def victims_by_share(simulation: AdmissionSimulation, request: PreemptionRequest) -> list[Victim]:
@@ -34,14 +34,14 @@ def victims_by_share(simulation: AdmissionSimulation, request: PreemptionRequest
     if not found and len(rules) > 1:
         found = search.second()
     simulation.apply(request.queue.name, load, -1)
-    removed = [victim.demand for victim in search.victims]
+    removed = [victim.queued_gang for victim in search.victims]
     if not found:
         simulation.restore(removed)
         return []
     kept = reprieve(simulation, request, removed, borrowing=True)
     simulation.restore(kept)
     staying = {queued_gang.gang.source for queued_gang in kept}
-    return [victim for victim in search.victims if victim.demand.gang.source in staying]
+    return [victim for victim in search.victims if victim.queued_gang.gang.source in staying]
 
 
 def _candidates(simulation: AdmissionSimulation, request: PreemptionRequest) -> list[QueuedGang]:
@@ -89,7 +89,9 @@ class _FairSearch:
                 queued_gang = self.left[queue.name].pop(0)
                 after = self._share_without(queued_gang, victim_side)
                 fair = (
-                    share(mine) <= after if rule is FairRule.FINAL_SHARE else share(mine) < share(victim_side)
+                    dominant_share(mine) <= after
+                    if rule is FairRule.FINAL_SHARE
+                    else dominant_share(mine) < dominant_share(victim_side)
                 )
                 if not fair:
                     self.retry.append(queued_gang)
@@ -105,7 +107,9 @@ class _FairSearch:
         for queue in self._largest():
             mine, victim_side = self._sides(queue)
             queued_gang = self.left[queue.name].pop(0)
-            if share(mine) < share(victim_side) and self._evict(queued_gang, EvictionReason.FAIR_SHARE):
+            if dominant_share(mine) < dominant_share(victim_side) and self._evict(
+                queued_gang, EvictionReason.FAIR_SHARE
+            ):
                 return True
             self.dropped.add(id(queue))
         return False
@@ -126,7 +130,7 @@ class _FairSearch:
 
     def _share_without(self, queued_gang: QueuedGang, side: QuotaAccount) -> tuple[bool, object, object]:
         self.simulation.remove((queued_gang,))
-        after = share(side)
+        after = dominant_share(side)
         self.simulation.restore((queued_gang,))
         return after
 
@@ -160,11 +164,11 @@ class _FairSearch:
         if not queues and not nodes:
             self.dropped.add(id(top))
             return None
-        nodes.sort(key=lambda node: (share(node), node.name))
-        best = max((share(queue) for queue in queues), default=None)
-        if nodes and (best is None or share(nodes[-1]) >= best):
+        nodes.sort(key=lambda node: (dominant_share(node), node.name))
+        best = max((dominant_share(queue) for queue in queues), default=None)
+        if nodes and (best is None or dominant_share(nodes[-1]) >= best):
             return self._below(nodes[-1])
-        tied = [queue for queue in queues if share(queue) == best]
+        tied = [queue for queue in queues if dominant_share(queue) == best]
         return min(tied, key=lambda q: candidate_order(self.left[q.name][0], self.request.queue.name))
 
     def _has_victims(self, queue: QuotaAccount) -> bool:

@@ -51,7 +51,7 @@ NOWHERE_BORROW = 1 << 30
 class FlavorQuery:
     """One gang that requests quota from one queue, with the limits of the search."""
 
-    round: AdmissionSimulation
+    simulation: AdmissionSimulation
     queued_gang: QueuedGang
     queue: Queue
     counts: Mapping[str, int]  # pods per pod set, if partial admission is tried
@@ -61,21 +61,21 @@ class FlavorQuery:
 
     @property
     def account(self) -> QuotaAccount:
-        return self.round.account(self.queue.name)
+        return self.simulation.account(self.queue.name)
 
     def admission_of(self, pod_set: str) -> PodSetAdmission | None:
         """The admission that a pod set already has."""
-        return self.queued_gang.admission.of(pod_set) if self.queued_gang.admission is not None else None
+        return self.queued_gang.admission.pod_set(pod_set) if self.queued_gang.admission is not None else None
 
     def previous_admission_of(self, pod_set: str) -> PodSetAdmission | None:
         """The admission of the same pod set in the earlier version of the gang."""
-        return self.before.admission.of(pod_set) if self.before and self.before.admission else None
+        return self.before.admission.pod_set(pod_set) if self.before and self.before.admission else None
 
 
 def quota_offer(query: FlavorQuery) -> Offer:
     """The best flavors by quota alone, before any placement."""
     offer = Offer()
-    asks = {ask.name: (index, ask) for index, ask in enumerate(query.queued_gang.asks)}
+    asks = {ask.name: (index, ask) for index, ask in enumerate(query.queued_gang.requests)}
     for members in _flavor_groups(query.queued_gang):
         group = [_Member(*asks[p.name], p, _part(query, asks[p.name][1])) for p in members]
         _choose(query, offer, group)
@@ -97,7 +97,7 @@ class _Member:
 
 
 def _failed(part: PodSetOffer) -> bool:
-    return part.fatal is not None or bool(part.asked and not part.choices)
+    return part.fatal is not None or bool(part.requests and not part.choices)
 
 
 def _flavor_groups(queued_gang: QueuedGang) -> Iterator[list[PodSet]]:
@@ -111,13 +111,13 @@ def _part(query: FlavorQuery, ask: QuotaRequest) -> PodSetOffer:
     if given is not None:
         choices = {resource: FlavorChoice(flavor, Mode.FIT) for resource, flavor in given.flavors.items()}
         part = PodSetOffer(
-            ask.name, given.count, dict(given.usage), choices, delayed=given.delayed, place=given.place
+            ask.name, given.count, dict(given.usage), choices, delayed=given.delayed, place=given.assignment
         )
     else:
         count = query.counts.get(ask.name, ask.count)
-        part = PodSetOffer(ask.name, count, {name: each * count for name, each in ask.each.items()})
+        part = PodSetOffer(ask.name, count, {name: each * count for name, each in ask.per_pod.items()})
     if query.queue.group_of(PODS) is not None:
-        part.asked[PODS] = part.count
+        part.requests[PODS] = part.count
     return part
 
 
@@ -125,7 +125,7 @@ def _choose(query: FlavorQuery, offer: Offer, group: list[_Member]) -> None:
     """Flavors for all resources that a group of pod sets requests."""
     asked: dict[str, int] = {}
     for member in group:
-        for name, amount in member.part.asked.items():
+        for name, amount in member.part.requests.items():
             asked[name] = asked.get(name, 0) + amount
     chosen: dict[str, FlavorChoice] = {}
     for member in group:
@@ -135,7 +135,7 @@ def _choose(query: FlavorQuery, offer: Offer, group: list[_Member]) -> None:
     failed = False
     for resource in sorted(asked):
         covering = query.queue.group_of(resource)
-        ignored = not asked[resource] or query.round.profile.ignore_uncovered
+        ignored = not asked[resource] or query.simulation.profile.ignore_uncovered
         if resource in chosen or (covering is None and ignored):
             continue
         if covering is None:
@@ -163,11 +163,11 @@ def _part_of_group(
 
     A pod set that requests nothing still gets the flavor of its group.
     """
-    if member.part.asked:
-        return {name: replace(chosen[name]) for name in member.part.asked if name in chosen}
+    if member.part.requests:
+        return {name: replace(chosen[name]) for name in member.part.requests if name in chosen}
     if len(group) == 1:
         return {}
-    return {name: replace(c) for name, c in chosen.items() if query.round.overlay.knows(c.flavor)}
+    return {name: replace(c) for name, c in chosen.items() if query.simulation.overlay.has_topology(c.flavor)}
 
 
 def _merge(
@@ -179,13 +179,15 @@ def _merge(
         if old is None:
             known[attempt.flavor] = attempt
             continue
-        possible = min((c for c in (old.possible, attempt.possible) if c), key=CHANCES.index, default=None)
+        possible = min(
+            (c for c in (old.preemption_mode, attempt.preemption_mode) if c), key=CHANCES.index, default=None
+        )
         known[attempt.flavor] = FlavorAttempt(
             attempt.flavor,
-            min(old.chance, attempt.chance, key=mode_of),
+            min(old.mode, attempt.mode, key=mode_of),
             max(old.borrow, attempt.borrow),
             (*old.obstacles, *(o for o in attempt.obstacles if o not in old.obstacles)),
-            more_severe(old.token, attempt.token),
+            more_severe(old.reason, attempt.reason),
             possible,
         )
 
@@ -300,7 +302,7 @@ class _Search:
             return FlavorMode.NONE, 0, elsewhere, AdmissionReason.NO_FLAVOR
         before = self.used.get(cell, 0)
         needs = before + amount
-        limit = account.most(cell)
+        limit = account.maximum(cell)
         if needs > limit:
             facts = (before, amount, limit)
             detail = Obstacle(ObstacleKind.TOO_MUCH, *cell, amounts=facts)
@@ -310,8 +312,10 @@ class _Search:
         if needs <= available:
             return FlavorMode.FIT, borrow, None, None
         short = Obstacle(ObstacleKind.SHORT, *cell, amounts=(needs - available,))
-        if account.quota(cell).nominal >= needs or within or _borrows_by_force(query.round, query.queue):
-            chance, borrow = preemption_prospect(query.round, query.queued_gang, query.queue, cell, needs)
+        if account.quota(cell).nominal >= needs or within or _borrows_by_force(query.simulation, query.queue):
+            chance, borrow = preemption_prospect(
+                query.simulation, query.queued_gang, query.queue, cell, needs
+            )
             return chance, borrow, short, None
         return FlavorMode.NONE, borrow, short, AdmissionReason.NO_QUOTA_NOW
 
@@ -328,10 +332,10 @@ def _tries_next(grade: tuple[FlavorMode, int], rules: Fungibility) -> bool:
         return True
     if (
         chance in (FlavorMode.PREEMPT, FlavorMode.RECLAIM)
-        and rules.when_preempting is FlavorSearchPolicy.GO_ON
+        and rules.when_preempting is FlavorSearchPolicy.CONTINUE
     ):
         return True
-    return borrow > 0 and rules.when_borrowing is FlavorSearchPolicy.GO_ON
+    return borrow > 0 and rules.when_borrowing is FlavorSearchPolicy.CONTINUE
 
 
 def _is_better(one: tuple[FlavorMode, int], other: tuple[FlavorMode, int], rules: Fungibility) -> bool:
@@ -342,12 +346,12 @@ def _is_better(one: tuple[FlavorMode, int], other: tuple[FlavorMode, int], rules
     if idle[0] != idle[1]:
         return idle[1]
     left, right = ((CHANCES.index(grade[0]), -grade[1]) for grade in (one, other))
-    return left[::-1] > right[::-1] if rules.rather is FlavorPreference.PREEMPT else left > right
+    return left[::-1] > right[::-1] if rules.preference is FlavorPreference.PREEMPT else left > right
 
 
 def _unsuitable(query: FlavorQuery, member: _Member, name: str, covering: ResourceGroup) -> Obstacle | None:
     """Why the pods cannot run on nodes of the flavor."""
-    flavor = query.round.flavors.get(name)
+    flavor = query.simulation.flavors.get(name)
     if flavor is None:
         return Obstacle(ObstacleKind.FLAVOR_UNKNOWN, name)
     what = _topology_clash(query, member, flavor, covering)
@@ -363,7 +367,7 @@ def _unsuitable(query: FlavorQuery, member: _Member, name: str, covering: Resour
 def _topology_clash(
     query: FlavorQuery, member: _Member, flavor: Flavor, covering: ResourceGroup
 ) -> ObstacleKind | None:
-    simulation, rooms = query.round, query.round.overlay
+    simulation, rooms = query.simulation, query.simulation.overlay
     if not member.ask.topology:
         if simulation.topology_only(query.queue):
             return None
@@ -371,7 +375,7 @@ def _topology_clash(
     if not flavor.topology:
         shared = any(name in covering.resources for name in member.pod_set.requests)
         return ObstacleKind.WITHOUT_TOPOLOGY if shared else None
-    if not rooms.knows(flavor.name):
+    if not rooms.has_topology(flavor.name):
         return ObstacleKind.TOPOLOGY_UNKNOWN
     known = set(rooms.levels(flavor.name))
     return None if levels_of(member.pod_set) <= known else ObstacleKind.LEVEL_MISSING

@@ -70,7 +70,7 @@ class PodSetOffer:
 
     name: str
     count: int
-    asked: dict[str, int]
+    requests: dict[str, int]
     choices: dict[str, FlavorChoice] = field(default_factory=dict)
     obstacles: list[RejectionDetail] = field(default_factory=list)
     fatal: Obstacle | None = None
@@ -99,7 +99,7 @@ class Offer:
     quota: dict[Cell, int] = field(default_factory=dict)
     borrow: int = 0
     explicit_mode: Mode | None = None
-    token: AdmissionReason | None = None
+    reason: AdmissionReason | None = None
 
     @property
     def mode(self) -> Mode:
@@ -140,7 +140,7 @@ class Offer:
                     part.name,
                     part.count,
                     {resource: choice.flavor for resource, choice in sorted(part.choices.items())},
-                    {resource: part.asked.get(resource, 0) for resource in sorted(part.choices)},
+                    {resource: part.requests.get(resource, 0) for resource in sorted(part.choices)},
                     part.place,
                     part.delayed,
                 )
@@ -156,7 +156,7 @@ def add_part(offer: Offer, part: PodSetOffer, before: Mapping[str, int]) -> None
     for resource, choice in part.choices.items():
         offer.borrow = max(offer.borrow, choice.borrow)
         cell = (choice.flavor, resource)
-        more = part.asked.get(resource, 0) - before.get(resource, 0)
+        more = part.requests.get(resource, 0) - before.get(resource, 0)
         offer.quota[cell] = offer.quota.get(cell, 0) + more
 
 
@@ -173,15 +173,15 @@ def settle_reason(offer: Offer, queue: Queue) -> None:
             continue
         mildest: dict[int, AdmissionReason | None] = {}
         for number, attempt in enumerate(part.attempts):
-            if attempt.chance is not FlavorMode.NONE:
+            if attempt.mode is not FlavorMode.NONE:
                 continue
             groups = [i for i, group in enumerate(queue.groups) if attempt.flavor in group.flavors]
             for group in groups or [-1 - number]:
-                if group not in mildest or _rank(attempt.token) < _rank(mildest[group]):
-                    mildest[group] = attempt.token
+                if group not in mildest or _rank(attempt.reason) < _rank(mildest[group]):
+                    mildest[group] = attempt.reason
         for reason in mildest.values():
             found = more_severe(found, reason)
-    offer.token = found
+    offer.reason = found
 
 
 def _rank(reason: AdmissionReason | None) -> int:
@@ -198,8 +198,8 @@ def new_placements(
         flavor = topology_flavor(part, simulation)
         if part.place is None or isinstance(flavor, Obstacle):
             continue
-        before = held.of(part.name) if held is not None else None
-        known = _counts(before.place) if before is not None and before.place is not None else {}
+        before = held.pod_set(part.name) if held is not None else None
+        known = _counts(before.assignment) if before is not None and before.assignment is not None else {}
         shares = [(share, share.count - known.get(share.values, 0)) for share in _joined(part.place).shares]
         more = tuple(DomainAssignment(share.values, count) for share, count in shares if count > 0)
         if more:
@@ -226,7 +226,7 @@ def _joined(place: Assignment) -> Assignment:
 
 def topology_flavor(part: PodSetOffer, simulation: AdmissionSimulation) -> str | Obstacle:
     """The one flavor with a topology among those of a pod set."""
-    found = sorted({c.flavor for c in part.choices.values() if simulation.overlay.knows(c.flavor)})
+    found = sorted({c.flavor for c in part.choices.values() if simulation.overlay.has_topology(c.flavor)})
     if not found:
         return Obstacle(ObstacleKind.NO_TOPOLOGY_FLAVOR)
     if len(found) > 1:

@@ -10,7 +10,7 @@ from bayplan.model.plan import Requeue
 from bayplan.model.queued_gang import QueuedGang, Rank
 from bayplan.scheduling.admission.evaluate import Assessment
 from bayplan.scheduling.admission.simulation import AdmissionSimulation, GangLoad
-from bayplan.state.admission.quota_tree import QuotaAccount, share
+from bayplan.state.admission.quota_tree import QuotaAccount, dominant_share
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class CycleEntry:
     has_preempted: bool = False  # gangs were preempted for it: no other gang may take that capacity
     reason: AdmissionReason | None = None
     remark: AdmissionRemark = AdmissionRemark.TRIED
-    requeue: Requeue = Requeue.WHEN_IT_MAY_HELP
+    requeue: Requeue = Requeue.ON_EVENT
     keeps_progress: bool = True
     blocked_by_set_aside: bool = False  # quota set aside for other gangs may be its only obstacle
     overtaken: bool = False  # gangs admitted earlier in this cycle took its capacity
@@ -83,13 +83,13 @@ def _by_share(
 def _shares_with(simulation: AdmissionSimulation, entry: CycleEntry, load: GangLoad) -> _PathShares:
     """The shares on every level with the gang included."""
     account = simulation.account(entry.queue)
-    simulation.books.use(entry.queue, load.quota)
+    simulation.quota_tree.use(entry.queue, load.quota)
     found, node = _PathShares(), account
     for above in account.ancestors():
         borrows = any(amount > 0 and node.borrows(cell) for cell, amount in load.quota.items())
-        found.by_parent[id(above)] = (borrows, share(node))
+        found.by_parent[id(above)] = (borrows, dominant_share(node))
         node = above
-    simulation.books.use(entry.queue, load.quota, -1)
+    simulation.quota_tree.use(entry.queue, load.quota, -1)
     return found
 
 

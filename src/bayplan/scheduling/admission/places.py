@@ -13,7 +13,7 @@ from bayplan.model.queued_gang import CheckState, Delayed, QueuedGang
 from bayplan.model.quota import CheckKind, Flavor
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.domains.node_caps import place_aligned
-from bayplan.placement.gang.place import has_place, place
+from bayplan.placement.gang.place import gang_fits, place
 from bayplan.placement.gang.replace import replace_nodes
 from bayplan.placement.gang.resize import resize
 from bayplan.placement.overlay.topology_overlay import without_domain
@@ -32,11 +32,11 @@ class PlacementNeed:
     grows: bool = False
 
 
-def wanted_places(query: FlavorQuery, offer: Offer) -> list[PlacementNeed]:
+def placement_needs(query: FlavorQuery, offer: Offer) -> list[PlacementNeed]:
     """The placements an offer needs. A request that can never be met is noted as an obstacle."""
-    simulation, queued_gang = query.round, query.queued_gang
+    simulation, queued_gang = query.simulation, query.queued_gang
     implied = simulation.topology_only(query.queue)
-    asks = {ask.name: ask for ask in queued_gang.asks}
+    asks = {ask.name: ask for ask in queued_gang.requests}
     by_flavor: dict[str, dict[str, PodSet]] = {}
     held: dict[str, Assignment] = {}
     for pod_set in queued_gang.gang.root.pod_sets():
@@ -56,7 +56,7 @@ def wanted_places(query: FlavorQuery, offer: Offer) -> list[PlacementNeed]:
             pod_set, queued_gang, simulation.flavors[flavor]
         )
         had = query.previous_admission_of(part.name)
-        before = part.place if part.place is not None else had.place if had is not None else None
+        before = part.place if part.place is not None else had.assignment if had is not None else None
         if before is not None:
             held[part.name] = before
     return [
@@ -80,7 +80,7 @@ def find_places(
         return _find(simulation, queued_gang, needs, empty=empty, brief=brief)
     key = (
         queued_gang.shape,
-        *map(repr, queued_gang.verdicts),  # pod-set updates of checks are not hashable
+        *map(repr, queued_gang.check_statuses),  # pod-set updates of checks are not hashable
         *((w.flavor, tuple(p.count for p in w.gang.root.pod_sets())) for w in needs),
         None if empty else tuple(simulation.reserved_domain(queued_gang, w.flavor) for w in needs),
         brief,
@@ -103,7 +103,7 @@ def has_places(
             simulation.overlay.columns(placement_need.flavor),
         )
         if columns is None:
-            return has_place(supply, placement_need.gang, simulation.profile, simulation.watchdog.check)
+            return gang_fits(supply, placement_need.gang, simulation.profile, simulation.watchdog.check)
     return isinstance(find_places(simulation, queued_gang, needs, brief=True), dict)
 
 
@@ -121,7 +121,7 @@ def _is_fresh(
 ) -> bool:
     """Whether the answer for gangs of the same shape can be reused: no usage changed and no pod runs yet."""
     return (
-        simulation.overlay.untouched
+        simulation.overlay.unchanged
         and not queued_gang.failed_nodes
         and not any(placement_need.current for placement_need in needs)
     )
@@ -160,9 +160,9 @@ def _find(
         for pod_set in placement_need.gang.root.pod_sets():
             if pod_set.name in answer.assignments and not empty:
                 taken.append((placement_need.flavor, answer.assignments[pod_set.name], pod_set))
-                simulation.overlay.take(*taken[-1][:2], pod_set.requests, 1, pod_set.zones)
+                simulation.overlay.add_usage(*taken[-1][:2], pod_set.requests, 1, pod_set.zones)
     for flavor, assignment, pod_set in taken:
-        simulation.overlay.take(flavor, assignment, pod_set.requests, -1, pod_set.zones)
+        simulation.overlay.add_usage(flavor, assignment, pod_set.requests, -1, pod_set.zones)
     return failure or found
 
 
@@ -187,7 +187,7 @@ def _free_current(simulation: AdmissionSimulation, placement_need: PlacementNeed
     """Free the capacity that a growing gang already uses, so that it can be assigned again (sign 1: undo)."""
     for pod_set in placement_need.gang.root.pod_sets():
         if pod_set.name in placement_need.current:
-            simulation.overlay.take(
+            simulation.overlay.add_usage(
                 placement_need.flavor,
                 placement_need.current[pod_set.name],
                 pod_set.requests,
@@ -220,15 +220,15 @@ def _flavor(query: FlavorQuery, part: PodSetOffer, pod_set: PodSet) -> str | Obs
             return Obstacle(ObstacleKind.GROWS_AND_REQUIRES)
         if pod_set.locality.preferred:
             return Obstacle(ObstacleKind.GROWS_AND_PREFERS)
-    if not any(query.round.overlay.knows(name) for name in query.queue.flavors()):
+    if not any(query.simulation.overlay.has_topology(name) for name in query.queue.flavors()):
         return Obstacle(ObstacleKind.NO_TOPOLOGY_AT_ALL)
-    return topology_flavor(part, query.round)
+    return topology_flavor(part, query.simulation)
 
 
 def _is_delayed(query: FlavorQuery, flavor: str) -> bool:
     """Whether the placement is decided later, after a check, or by another cluster."""
-    simulation, queue = query.round, query.queue
-    if any(simulation.checks_of(queue, name, CheckKind.ELSEWHERE) for name in queue.flavors()):
+    simulation, queue = query.simulation, query.queue
+    if any(simulation.checks_of(queue, name, CheckKind.MULTI_CLUSTER) for name in queue.flavors()):
         return True
     fresh = query.queued_gang.admission is None
     return fresh and simulation.checks_of(queue, flavor, CheckKind.PROVISIONING)
@@ -238,8 +238,8 @@ def _with_updates(pod_set: PodSet, queued_gang: QueuedGang, flavor: Flavor) -> P
     """The pod set with the tolerations of the flavor and the updates of the checks."""
     tweaks = [
         tweak
-        for verdict in queued_gang.verdicts
-        for tweak in (verdict.tweaks if verdict.state is CheckState.READY else ())
+        for verdict in queued_gang.check_statuses
+        for tweak in (verdict.updates if verdict.state is CheckState.READY else ())
         if tweak.pod_set == pod_set.name
     ]
     if not tweaks and not flavor.tolerations:

@@ -26,7 +26,7 @@ def preemption_prospect(
     victims, account = find_victims(simulation, request), simulation.account(queue.name)
     if not victims:
         return FlavorMode.NO_VICTIMS, lowest_fit(account, cell, amount)[0]
-    queued_gangs = [victim.demand for victim in victims]
+    queued_gangs = [victim.queued_gang for victim in victims]
     simulation.remove(queued_gangs)
     borrow = lowest_fit(account, cell, amount)[0]
     simulation.restore(queued_gangs)

@@ -57,10 +57,10 @@ def _in_one_domain(
     """Fewer victims, none of higher priority, if another domain can be freed with less."""
     if request.level is None or len(found) < 2:
         return found
-    worst = max(victim.demand.gang.priority for victim in found)
+    worst = max(victim.queued_gang.gang.priority for victim in found)
     eligible = [c for c in candidates if c.queued_gang.gang.priority <= worst]
     places = {
-        c.queued_gang.gang.source: [s.place for s in simulation.load_of(c.queued_gang).spots]
+        c.queued_gang.gang.source: [s.place for s in simulation.load_of(c.queued_gang).placed]
         for c in eligible
     }
     by_domain = simulation.overlay.by_domain(*request.level, places)
@@ -113,7 +113,7 @@ def _from_elsewhere(
 def _fits_in(account: QuotaAccount, amounts: Mapping[Cell, int]) -> tuple[bool, dict[Cell, int]]:
     """Whether the quota of an account covers the amounts, and the part its parent has to cover."""
     fits = not any(account.borrows(cell, amount) for cell, amount in amounts.items())
-    return fits, {cell: max(0, amount - account.kept_free(cell)) for cell, amount in amounts.items()}
+    return fits, {cell: max(0, amount - account.unlent_free(cell)) for cell, amount in amounts.items()}
 
 
 def _above_quota(

@@ -15,7 +15,7 @@ from bayplan.model.watchdog import Watchdog
 from bayplan.placement.overlay.topology_overlay import TopologyOverlay
 from bayplan.state.admission.quota_tree import QuotaAccount, QuotaTree
 from bayplan.state.admission.reservations import Reservation
-from bayplan.state.admission.usage import GangUsage, PlacedPods, holding_of
+from bayplan.state.admission.usage import GangUsage, PlacedPods, usage_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,14 +23,14 @@ class GangLoad:
     """What a gang uses: quota by flavor and resource, and placed pods."""
 
     quota: Mapping[Cell, int]
-    spots: tuple[PlacedPods, ...] = ()
+    placed: tuple[PlacedPods, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
 class AdmissionSimulation:
     """All inputs of one admission cycle. Quota tree and topology overlay are copies to change freely."""
 
-    books: QuotaTree
+    quota_tree: QuotaTree
     overlay: TopologyOverlay
     queues: Mapping[str, Queue]
     flavors: Mapping[str, Flavor]
@@ -61,10 +61,10 @@ class AdmissionSimulation:
     def reserved_domain(self, queued_gang: QueuedGang, flavor: str) -> Path | None:
         """A domain of the flavor's topology that is reserved for a gang before this one."""
         reservation = self.reserved.get(self.flavors[flavor].topology)
-        return reservation.domain if reservation is not None and reservation.binds(queued_gang) else None
+        return reservation.domain if reservation is not None and reservation.excludes(queued_gang) else None
 
     def account(self, queue: str) -> QuotaAccount:
-        return self.books.queues[queue]
+        return self.quota_tree.queues[queue]
 
     def load_of(self, queued_gang: QueuedGang) -> GangLoad:
         """What an admitted gang uses."""
@@ -73,18 +73,18 @@ class AdmissionSimulation:
             usage = self.usage.get(ref)
             current = (
                 usage
-                if usage is not None and usage.demand is queued_gang
-                else holding_of(queued_gang, self.flavors)
+                if usage is not None and usage.queued_gang is queued_gang
+                else usage_of(queued_gang, self.flavors)
             )
-            self.loads[ref] = GangLoad(current.quota, current.spots)
+            self.loads[ref] = GangLoad(current.quota, current.placements)
         return self.loads[ref]
 
     def apply(self, queue: str, load: GangLoad, sign: int = 1) -> None:
         """Add the load of a gang (sign -1: remove it)."""
         self.watchdog.check()
-        self.books.use(queue, load.quota, sign)
-        for pods in load.spots:
-            self.overlay.take(pods.flavor, pods.place, pods.requests, sign, pods.zones)
+        self.quota_tree.use(queue, load.quota, sign)
+        for pods in load.placed:
+            self.overlay.add_usage(pods.flavor, pods.place, pods.requests, sign, pods.zones)
 
     def remove(self, queued_gangs: Iterable[QueuedGang]) -> None:
         """Remove admitted gangs from the simulation."""
@@ -108,24 +108,24 @@ class AdmissionSimulation:
         fits = True
         for pods in needs:
             for earlier in taken[-1:]:
-                self.overlay.take(earlier.flavor, earlier.place, earlier.requests, 1, earlier.zones)
+                self.overlay.add_usage(earlier.flavor, earlier.place, earlier.requests, 1, earlier.zones)
             taken.append(pods)
             fits = self.overlay.fits(pods.flavor, pods.place, pods.requests, pods.zones)
             if not fits:
                 break
         for earlier in taken[:-1]:
-            self.overlay.take(earlier.flavor, earlier.place, earlier.requests, -1, earlier.zones)
+            self.overlay.add_usage(earlier.flavor, earlier.place, earlier.requests, -1, earlier.zones)
         return fits
 
     def topology_only(self, queue: Queue) -> bool:
         """Whether every flavor of a queue has a topology, so that all its gangs are placed."""
         flavors = queue.flavors()
-        return bool(flavors) and all(self.overlay.knows(name) for name in flavors)
+        return bool(flavors) and all(self.overlay.has_topology(name) for name in flavors)
 
     def checks_of(self, queue: Queue, flavor: str, sort: CheckKind) -> bool:
         """Whether the queue requires a check of that kind for the flavor."""
         return any(
-            (not flavors or flavor in flavors) and name in self.checks and self.checks[name].sort is sort
+            (not flavors or flavor in flavors) and name in self.checks and self.checks[name].kind is sort
             for name, flavors in queue.checks.items()
         )
 

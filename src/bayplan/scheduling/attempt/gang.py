@@ -8,18 +8,18 @@ from dataclasses import dataclass, field, replace
 
 from bayplan.model.assignment import Code, Misfit
 from bayplan.model.filter_failure import FilterFailure, FilterReason
-from bayplan.model.gang import AUTO, Group, PodSet, all_of, fewest_more
+from bayplan.model.gang import AUTO, Group, PodSet, pods_to_minimum, with_minimum
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.placement.overlay.node_overlay import NodeOverlay
-from bayplan.placement.pods.assign import seat_all
-from bayplan.placement.pods.batches import NodeAssignment, parties_of
-from bayplan.placement.pods.one_domain import Domain, domains, seat_in_domain
-from bayplan.placement.subgroups.minimums import GangWithMinimums, lacking_in, minima_seats
-from bayplan.placement.subgroups.quorum import quorum_seats
-from bayplan.placement.subgroups.whole_gang import tree_seats
+from bayplan.placement.pods.assign import assign_pods
+from bayplan.placement.pods.batches import NodeAssignment, batch_pods
+from bayplan.placement.pods.one_domain import Domain, assign_in_domain, candidate_domains
+from bayplan.placement.subgroups.minimums import GangWithMinimums, assign_minimums, missing_in_gang
+from bayplan.placement.subgroups.quorum import assign_quorum
+from bayplan.placement.subgroups.whole_gang import assign_whole_gang
 from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSnapshot
 
 NOWHERE = -1
@@ -57,19 +57,19 @@ class AttemptResult:
 
 def is_single_pod(candidate: SchedulingCandidate) -> bool:
     """Whether the candidate is a single pod, not a gang."""
-    pods = candidate.waiting or candidate.standing
+    pods = candidate.pending or candidate.bound
     return len(pods) == 1 and pods[0].gang is None
 
 
 def request_for(candidate: SchedulingCandidate) -> AttemptRequest:
     """A request for all pending pods that succeeds with as many as the minimum lacks."""
-    standing, spec = len(candidate.standing), candidate.charter
-    missing = spec.minimum - standing
+    bound, spec = len(candidate.bound), candidate.spec
+    missing = spec.minimum - bound
     if spec.has_minima and spec.tree is not None:
-        missing = lacking_in(spec.tree, candidate.waiting, candidate.standing)
+        missing = missing_in_gang(spec.tree, candidate.pending, candidate.bound)
         if spec.quorum:
-            missing = fewest_more(spec.tree, Counter(pod.pod_set for pod in candidate.standing)) or 0
-    return AttemptRequest(candidate, candidate.waiting, standing, max(missing, 1))
+            missing = pods_to_minimum(spec.tree, Counter(pod.pod_set for pod in candidate.bound)) or 0
+    return AttemptRequest(candidate, candidate.pending, bound, max(missing, 1))
 
 
 def request_for_rest(
@@ -78,22 +78,22 @@ def request_for_rest(
     """A request for the remaining pods once the others are assigned: each of them counts by itself."""
     left = tuple(pod for pod in request.pending if pod.key not in rows)
     candidate = request.candidate
-    if candidate.charter.has_minima:
+    if candidate.spec.has_minima:
         assigned = (pod for pod in request.pending if pod.key in rows)
         placed = tuple(replace(pod, node=overlay.node(rows[pod.key])) for pod in assigned)
-        candidate = replace(candidate, waiting=left, standing=candidate.standing + placed)
+        candidate = replace(candidate, pending=left, bound=candidate.bound + placed)
     return AttemptRequest(candidate, left, request.bound + len(rows), 1)
 
 
 def narrowed_to(request: AttemptRequest, rows: Mapping[PodKey, int]) -> AttemptRequest:
     """The request reduced to the pods of a chosen quorum, which from now on are all needed."""
-    candidate, tree = request.candidate, request.candidate.charter.tree
-    if not candidate.charter.quorum or tree is None:
+    candidate, tree = request.candidate, request.candidate.spec.tree
+    if not candidate.spec.quorum or tree is None:
         return request
     waiting = tuple(pod for pod in request.pending if pod.key in rows)
-    counts = Counter(pod.pod_set for pod in (*waiting, *candidate.standing))
-    spec = replace(candidate.charter, tree=all_of(tree, counts))
-    candidate = replace(candidate, charter=spec, waiting=waiting)
+    counts = Counter(pod.pod_set for pod in (*waiting, *candidate.bound))
+    spec = replace(candidate.spec, tree=with_minimum(tree, counts))
+    candidate = replace(candidate, spec=spec, pending=waiting)
     return replace(
         request, candidate=candidate, pending=waiting, need=max(len(waiting), 1), without_reason=True
     )
@@ -113,30 +113,35 @@ def attempt(
 
     `placed_rows`: rows of pods of the gang assigned just before. `single`: `allowed_nodes` is one domain.
     """
-    spec = request.candidate.charter
+    spec = request.candidate.spec
     if spec.tree is not None:
         return _as_tree(snapshot, overlay, request, spec.tree, profile, allowed_nodes)
-    batches = parties_of(overlay, request.pending)
+    batches = batch_pods(overlay, request.pending)
     key = spec.locality.required or spec.locality.preferred
     if key is not None and not single:
-        rows = rows_it_holds(overlay, request.candidate, key)
+        rows = bound_rows(overlay, request.candidate, key)
         if rows is None:
             return AttemptResult(misfit=Misfit(Code.STALE_ASSIGNMENT, (), level=key, asked=request.need))
         rows += placed_rows
-        found = seat_in_domain(
-            overlay, batches, key, rows, need=request.need, profile=profile, within=allowed_nodes
+        found = assign_in_domain(
+            overlay, batches, key, rows, need=request.need, profile=profile, allowed_nodes=allowed_nodes
         )
-        assigned = found.seated
-        enough = len(assigned.seats) >= request.need
+        assigned = found.assignment
+        enough = len(assigned.rows) >= request.need
         if enough or spec.locality.required:
             return AttemptResult(
-                assigned.seats, assigned.left, None if enough else found.misfit, assigned.unsure
+                assigned.rows, assigned.unassigned, None if enough else found.misfit, assigned.unsure
             )
-        overlay.lift_many(assigned.seats)
-    assigned = seat_all(
-        overlay, batches, need=request.need, profile=profile, within=allowed_nodes, lone=request.is_single_pod
+        overlay.remove_pods(assigned.rows)
+    assigned = assign_pods(
+        overlay,
+        batches,
+        need=request.need,
+        profile=profile,
+        allowed_nodes=allowed_nodes,
+        lone=request.is_single_pod,
     )
-    return AttemptResult(assigned.seats, assigned.left, None, assigned.unsure)
+    return AttemptResult(assigned.rows, assigned.unassigned, None, assigned.unsure)
 
 
 def domains_for(
@@ -148,33 +153,33 @@ def domains_for(
     limit: int,
 ) -> tuple[list[Domain], str]:
     """The domains that could hold the gang, at most `limit` of them, and the name of the best one."""
-    key = request.candidate.charter.locality.required
+    key = request.candidate.spec.locality.required
     assert key is not None
-    rows = rows_it_holds(overlay, request.candidate, key)
+    rows = bound_rows(overlay, request.candidate, key)
     if rows is None:
         return [], ""
     rows += placed_rows
-    batches = parties_of(overlay, request.pending)
-    areas = domains(overlay, batches, key, rows, need=request.need, within=allowed_nodes)
+    batches = batch_pods(overlay, request.pending)
+    areas = candidate_domains(overlay, batches, key, rows, need=request.need, allowed_nodes=allowed_nodes)
     if len(areas) < 2:
         return areas, ""
-    checkpoint = overlay.mark()
-    found = seat_in_domain(
-        overlay, batches, key, rows, need=request.need, profile=profile, within=allowed_nodes
+    checkpoint = overlay.checkpoint()
+    found = assign_in_domain(
+        overlay, batches, key, rows, need=request.need, profile=profile, allowed_nodes=allowed_nodes
     )
-    overlay.undo(checkpoint)
+    overlay.rollback(checkpoint)
     return areas[:limit], found.domain
 
 
-def rows_it_holds(overlay: NodeOverlay, candidate: SchedulingCandidate, key: str) -> list[int] | None:
+def bound_rows(overlay: NodeOverlay, candidate: SchedulingCandidate, key: str) -> list[int] | None:
     """The rows of its bound pods; None if they are not all in one domain."""
-    rows = [overlay.row(pod.node) for pod in candidate.standing if pod.node]
+    rows = [overlay.row(pod.node) for pod in candidate.bound if pod.node]
     values = {_label(overlay, row, key) if row != NOWHERE else None for row in rows}
     return rows if len(values) < 2 and None not in values else None
 
 
 def _label(overlay: NodeOverlay, row: int, key: str) -> str | None:
-    labels: Mapping[str, str] = overlay.scene.ground.land.table.nodes[row].labels
+    labels: Mapping[str, str] = overlay.filter_input.node_snapshot.node_index.table.nodes[row].labels
     return labels.get(key)
 
 
@@ -187,16 +192,22 @@ def _as_tree(
     allowed_nodes: Bools | None,
 ) -> AttemptResult:
     candidate = request.candidate
-    if candidate.charter.has_minima:
+    if candidate.spec.has_minima:
         return _by_minimums(snapshot, overlay, request, tree, profile, allowed_nodes)
     capacity = capacity_of(snapshot, candidate, tree)
-    found = tree_seats(
-        overlay, capacity, tree, request.pending, candidate.standing, profile=profile, within=allowed_nodes
+    found = assign_whole_gang(
+        overlay,
+        capacity,
+        tree,
+        request.pending,
+        candidate.bound,
+        profile=profile,
+        allowed_nodes=allowed_nodes,
     )
     if not isinstance(found, Misfit):
-        return AttemptResult(found.seats, found.left, None, found.unsure)
+        return AttemptResult(found.rows, found.unassigned, None, found.unsure)
     left = {
-        pod.key: overlay.judge(pod.wants.shape).why
+        pod.key: overlay.run_filters(pod.spec.signature).why
         for pod in request.pending[:1]
         if overlay.zones is not None
     }
@@ -213,23 +224,23 @@ def _by_minimums(
 ) -> AttemptResult:
     capacity = capacity_of(snapshot, request.candidate, tree)
     wanted = GangWithMinimums(
-        tree, request.pending, request.candidate.standing, request.extra, request.without_reason
+        tree, request.pending, request.candidate.bound, request.extra, request.without_reason
     )
-    rows = quorum_seats if request.candidate.charter.quorum else minima_seats
-    found = rows(overlay, capacity, wanted, profile=profile, within=allowed_nodes)
+    rows = assign_quorum if request.candidate.spec.quorum else assign_minimums
+    found = rows(overlay, capacity, wanted, profile=profile, allowed_nodes=allowed_nodes)
     if isinstance(found, NodeAssignment):
-        return AttemptResult(found.seats, found.left, None, found.unsure)
+        return AttemptResult(found.rows, found.unassigned, None, found.unsure)
     left = {} if found.pod is None else {found.pod.key: _why(overlay, found.pod, found.resource)}
     return AttemptResult({}, left, found.misfit, found.unsure, found.part, found.minimum, found.fit)
 
 
 def _why(overlay: NodeOverlay, pod: Pod, resource: str) -> FilterFailure:
     """Why a pod does not fit; nodes that would fit it alone are full with other pods of its gang."""
-    verdict = overlay.judge(pod.wants.shape)
+    verdict = overlay.run_filters(pod.spec.signature)
     fitting, why = int(verdict.fits.sum()), verdict.why
     if not fitting or not resource:
         return why
-    missing = (FilterReason.LACKING, resource)
+    missing = (FilterReason.INSUFFICIENT, resource)
     return replace(why, counts={**why.counts, missing: why.counts.get(missing, 0) + fitting})
 
 

@@ -21,14 +21,14 @@ class Nominations:
 
     def __init__(self, overlay: NodeOverlay, snapshot: SchedulingSnapshot) -> None:
         self.overlay = overlay
-        self.specs: Mapping[Ref, GangSpec] = snapshot.charters
+        self.specs: Mapping[Ref, GangSpec] = snapshot.specs
         self.order: list[tuple[int, str, PodKey]] = []
         self.nominated: dict[PodKey, tuple[Pod, int]] = {}
         self.in_overlay = 0
         for pod, node in snapshot.nominations.values():
-            self.add(pod, node, pod_priority(pod, snapshot.charters))
+            self.add(pod, node, pod_priority(pod, snapshot.specs))
         for candidate in snapshot.candidates:
-            waiting = {pod.key: pod for pod in candidate.waiting} if candidate.nominated else {}
+            waiting = {pod.key: pod for pod in candidate.pending} if candidate.nominated else {}
             for key, node in candidate.nominated.items():
                 if key in waiting:
                     self.add(waiting[key], node, priority_of(candidate))
@@ -36,11 +36,11 @@ class Nominations:
     def add(self, pod: Pod, node: str, priority: int) -> None:
         """Nominate a pod for a node."""
         row = self.overlay.row(node)
-        if row == NOWHERE or pod.key in self.nominated or pod.key in self.overlay.scene.index.pods:
+        if row == NOWHERE or pod.key in self.nominated or pod.key in self.overlay.filter_input.index.pods:
             return
         entry = (-priority, str(pod.key), pod.key)
         if self.in_overlay and entry < self.order[self.in_overlay - 1]:
-            self.overlay.seat(pod.key, pod.wants.shape, row)
+            self.overlay.add_pod(pod.key, pod.spec.signature, row)
             self.in_overlay += 1
         self.nominated[pod.key] = pod, row
         insort(self.order, entry)
@@ -50,7 +50,7 @@ class Nominations:
         dropped = {key for key in keys if key in self.nominated}
         if not dropped:
             return
-        self.overlay.lift_many(key for *_, key in self.order[: self.in_overlay] if key in dropped)
+        self.overlay.remove_pods(key for *_, key in self.order[: self.in_overlay] if key in dropped)
         self.in_overlay -= sum(key in dropped for *_, key in self.order[: self.in_overlay])
         self.order = [entry for entry in self.order if entry[-1] not in dropped]
         for key in dropped:
@@ -60,19 +60,19 @@ class Nominations:
         """Keep exactly those nominated pods in the overlay that a pod of this priority has to respect."""
         while self.in_overlay < len(self.order) and -self.order[self.in_overlay][0] >= priority:
             pod, row = self.nominated[self.order[self.in_overlay][-1]]
-            self.overlay.seat(pod.key, pod.wants.shape, row)
+            self.overlay.add_pod(pod.key, pod.spec.signature, row)
             self.in_overlay += 1
         while self.in_overlay and -self.order[self.in_overlay - 1][0] < priority:
             self.in_overlay -= 1
-            self.overlay.lift(self.order[self.in_overlay][-1])
+            self.overlay.remove_pod(self.order[self.in_overlay][-1])
 
 
 def priority_of(candidate: SchedulingCandidate) -> int:
     """The priority in the gang's spec, or else the highest priority of its pods."""
-    if candidate.charter.priority is not None:
-        return candidate.charter.priority
-    pods = candidate.waiting or candidate.standing
-    return max((pod.wants.priority for pod in pods), default=0)
+    if candidate.spec.priority is not None:
+        return candidate.spec.priority
+    pods = candidate.pending or candidate.bound
+    return max((pod.spec.priority for pod in pods), default=0)
 
 
 def pod_priority(pod: Pod, specs: Mapping[Ref, GangSpec]) -> int:
@@ -80,4 +80,4 @@ def pod_priority(pod: Pod, specs: Mapping[Ref, GangSpec]) -> int:
     spec = specs.get(pod.gang) if pod.gang is not None else None
     if spec is not None and spec.priority is not None:
         return spec.priority
-    return pod.wants.priority
+    return pod.spec.priority

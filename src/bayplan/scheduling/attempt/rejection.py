@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from bayplan.model.filter_failure import FilterFailure
 from bayplan.model.pod import PodKey
 from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
-from bayplan.placement.subgroups.members import lacking_in
+from bayplan.placement.subgroups.members import missing_in_gang
 from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult
 
 
@@ -18,23 +18,23 @@ def rejection_for(
     pod, failure = _first_unassigned(request, result.unassigned)
     return SchedulingRejection(
         reason,
-        result.minimum or request.candidate.charter.minimum,
+        result.minimum or request.candidate.spec.minimum,
         request.bound + len(request.pending),
         _counted_bound(request) + max(sum(one.key in result.rows for one in request.pending), result.fit),
         pod,
         failure,
         result.misfit,
-        unsure=result.unsure,
+        incomplete=result.unsure,
         part=result.part,
     )
 
 
 def _counted_bound(request: AttemptRequest) -> int:
     """Number of bound pods that count toward the minimum; surplus pods of a pod set do not."""
-    candidate, spec = request.candidate, request.candidate.charter
+    candidate, spec = request.candidate, request.candidate.spec
     if not spec.has_minima or spec.tree is None:
         return request.bound
-    missing = lacking_in(spec.tree, candidate.waiting, candidate.standing)
+    missing = missing_in_gang(spec.tree, candidate.pending, candidate.bound)
     return min(request.bound, max(spec.minimum - missing, 0)) if missing else request.bound
 
 

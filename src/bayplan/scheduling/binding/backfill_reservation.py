@@ -7,7 +7,7 @@ from collections.abc import Collection
 from bayplan.model.gang import Ref
 from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.placement.overlay.node_overlay import NodeOverlay
-from bayplan.placement.preemption.removals import emptiest_first
+from bayplan.placement.preemption.removals import fewest_victims_first
 from bayplan.scheduling.attempt.gang import AttemptRequest, attempt
 from bayplan.scheduling.attempt.nominations import priority_of
 from bayplan.scheduling.preemption.search import PreemptionSearch
@@ -25,9 +25,9 @@ class BackfillReservation:
             None  # all nodes but the reserved ones; None without a reservation
         )
         self.priority = 0
-        if self.snapshot.kept is not None:
-            self.reserved_for = self.snapshot.kept[0]
-            self.unreserved_nodes = search.overlay.all_but(self.snapshot.kept[1])
+        if self.snapshot.reserved is not None:
+            self.reserved_for = self.snapshot.reserved[0]
+            self.unreserved_nodes = search.overlay.mask_without(self.snapshot.reserved[1])
             self.priority = _priority_of(self.reserved_for, self.snapshot)
 
     def allowed(self, candidate: SchedulingCandidate, priority: int) -> Bools | None:
@@ -37,8 +37,8 @@ class BackfillReservation:
         """
         if (
             self.unreserved_nodes is None
-            or self.snapshot.kept is None
-            or candidate.charter.source == self.snapshot.kept[0]
+            or self.snapshot.reserved is None
+            or candidate.spec.source == self.snapshot.reserved[0]
         ):
             return None
         if priority > self.priority:
@@ -57,21 +57,21 @@ class BackfillReservation:
         None if it is not pending long enough, or another gang has the reservation.
         """
         candidate, after = request.candidate, self.preemption.profile.keep_after_seconds
-        ref = candidate.charter.source
+        ref = candidate.spec.source
         if after <= 0 or self.now - candidate.since < after or self.reserved_for not in (None, ref):
             return ()
         self.reserved_for = ref
-        before = self.snapshot.kept[1] if self.snapshot.kept is not None else frozenset()
+        before = self.snapshot.reserved[1] if self.snapshot.reserved is not None else frozenset()
         return nodes_to_reserve(self.preemption, request, priority_of(candidate), before)
 
 
 def _priority_of(gang: Ref, snapshot: SchedulingSnapshot) -> int:
     for candidate in snapshot.candidates:
-        if candidate.charter.source == gang:
+        if candidate.spec.source == gang:
             return priority_of(candidate)
-    if snapshot.kept_priority is not None:
-        return snapshot.kept_priority
-    spec = snapshot.charters.get(gang)
+    if snapshot.reserved_priority is not None:
+        return snapshot.reserved_priority
+    spec = snapshot.specs.get(gang)
     return spec.priority if spec is not None and spec.priority is not None else 2**31
 
 
@@ -85,14 +85,14 @@ def nodes_to_reserve(
     trial = PreemptionTrial(
         search.context, request, search.below(priority, request.candidate, or_equal=True), None
     )
-    now = search.overlay.scene.ground.free.copy()  # a copy: the trial may empty this overlay
+    now = search.overlay.filter_input.node_snapshot.free.copy()  # a copy: the trial may empty this overlay
     with trial.emptied() as overlay:
-        if before and _rows(search, overlay, request, overlay.only(before)):
+        if before and _rows(search, overlay, request, overlay.mask_of(before)):
             return tuple(sorted(before))
         result = _rows(search, overlay, request, None)
         if not result:
             return ()
-        masks = emptiest_first(now, overlay, [pod.wants.shape for pod in request.pending])
+        masks = fewest_victims_first(now, overlay, [pod.spec.signature for pod in request.pending])
         low, high = 0, len(masks) - 1
         while low < high:
             middle = (low + high) // 2
@@ -108,7 +108,7 @@ def _rows(
     search: PreemptionSearch, overlay: NodeOverlay, request: AttemptRequest, allowed_nodes: Bools | None
 ) -> set[int]:
     """The rows of the gang if its minimum fits there, otherwise none."""
-    checkpoint = overlay.mark()
+    checkpoint = overlay.checkpoint()
     result = attempt(search.snapshot, overlay, request, search.profile, allowed_nodes)
-    overlay.undo(checkpoint)
+    overlay.rollback(checkpoint)
     return set(result.rows.values()) if len(result.rows) >= request.need else set()

@@ -34,7 +34,7 @@ def decide_gangs(
 
     Gangs that were not reached when the time budget ran out are left for the next cycle.
     """
-    filter_input = snapshot.scene
+    filter_input = snapshot.filter_input
     if filter_input.zones is not None:
         filter_input = replace(filter_input, zones=replace(filter_input.zones, rules=profile.zones))
     with NodeOverlay(filter_input, watchdog) as overlay:
@@ -46,7 +46,7 @@ def decide_gangs(
             if fair_cycle.has(candidate):
                 fair_cycle.next()
             else:
-                overlay.watchdog.turn(candidate.charter.source)
+                overlay.watchdog.turn(candidate.spec.source)
                 cycle.decide(candidate)
         fair_cycle.end()
         overlay.watchdog.end_turn()
@@ -65,29 +65,29 @@ class BindingCycle:
 
     def decide(self, candidate: SchedulingCandidate) -> None:
         """Decide on one gang or single pod."""
-        self.builder.reached.add(candidate.charter.source)
+        self.builder.reached.add(candidate.spec.source)
         request = request_for(candidate)
-        if candidate.hindrance is not None:
-            self.builder.clear_nominations(candidate, candidate.waiting)
-            self.builder.reject(candidate, candidate.hindrance, candidate.waiting)
+        if candidate.blocker is not None:
+            self.builder.clear_nominations(candidate, candidate.pending)
+            self.builder.reject(candidate, candidate.blocker, candidate.pending)
             return
         if candidate.stale:  # even if it fits now: it exceeded its time limit and could not be bound
             self._undo_partial_binding(candidate)
             return
-        if not candidate.waiting:
+        if not candidate.pending:
             self._mark_if_complete(candidate)
             return
         priority = priority_of(candidate)
         equivalence = _equivalence_key(candidate, priority)
         if equivalence is not None and equivalence in self.rejections:
             self.builder.reject(
-                candidate, replace(self.rejections[equivalence], pod=candidate.waiting[0].key)
+                candidate, replace(self.rejections[equivalence], pod=candidate.pending[0].key)
             )
             return
         self.builder.nominations.drop(candidate.nominated)
         self.builder.nominations.respect(priority)
         allowed_nodes = self.builder.reservation.allowed(candidate, priority)
-        checkpoint = self.overlay.mark()
+        checkpoint = self.overlay.checkpoint()
         result = attempt(self.snapshot, self.overlay, request, self.profile, allowed_nodes)
         if len(result.rows) >= request.need:
             self.builder.bind(candidate, result)
@@ -95,18 +95,18 @@ class BindingCycle:
                 rest = request_for_rest(request, result.rows, self.overlay)
                 self._preempt(rest, result, allowed_nodes, tuple(result.rows.values()))
             return
-        self.overlay.undo(checkpoint)
-        self.overlay.watchdog.so_far = partial(rejection_for, RejectionReason.NO_ROOM, request, result)
+        self.overlay.rollback(checkpoint)
+        self.overlay.watchdog.so_far = partial(rejection_for, RejectionReason.NO_CAPACITY, request, result)
         if self.builder.keeps_waiting_for_victims(request, priority):
             return
         if allowed_nodes is not None and self.builder.fits(request):
-            self.builder.clear_nominations(candidate, candidate.waiting)
-            self.builder.reject(candidate, rejection_for(RejectionReason.KEPT_FREE, request, result))
+            self.builder.clear_nominations(candidate, candidate.pending)
+            self.builder.reject(candidate, rejection_for(RejectionReason.RESERVED, request, result))
         else:
             self._preempt(request, result, allowed_nodes, equivalence=equivalence)
 
     def _mark_if_complete(self, candidate: SchedulingCandidate) -> None:
-        if len(candidate.standing) >= max(candidate.charter.minimum, 1):
+        if len(candidate.bound) >= max(candidate.spec.minimum, 1):
             self.builder.mark_started(candidate)
 
     # ── preemption ─────────────────────────────────────────────────────────────────────────────────
@@ -128,7 +128,7 @@ class BindingCycle:
             self._nominate(request, preemption, result)
             return
         rejection = replace(
-            rejection_for(RejectionReason.NO_ROOM, request, result), sought=preemption.outcome
+            rejection_for(RejectionReason.NO_CAPACITY, request, result), preemption=preemption.outcome
         )
         if equivalence is not None and self.builder.reservation.unreserved_nodes is None:
             self.rejections[equivalence] = rejection
@@ -140,18 +140,18 @@ class BindingCycle:
         candidate = request.candidate
         whole = not is_single_pod(candidate)
         for victim, together in preemption.pods:
-            self.builder.preempt(victim, candidate.charter, whole=whole or together)
+            self.builder.preempt(victim, candidate.spec, whole=whole or together)
         self.builder.nominate(request, preemption.rows, result, len(preemption.pods))
 
     # ── rejections ─────────────────────────────────────────────────────────────────────────────────
 
     def _undo_partial_binding(self, candidate: SchedulingCandidate) -> None:
         """Preempt the bound pods of a gang that was only partly bound for too long."""
-        for pod in candidate.standing:
-            if pod.takes_room and not pod.leaving:
-                self.builder.preempt(pod, candidate.charter, whole=True, undoes=True)
+        for pod in candidate.bound:
+            if pod.uses_capacity and not pod.terminating:
+                self.builder.preempt(pod, candidate.spec, whole=True, undoes=True)
         self.builder.reject(
-            candidate, rejection_for(RejectionReason.TAKEN_BACK, request_for(candidate), AttemptResult())
+            candidate, rejection_for(RejectionReason.UNDONE, request_for(candidate), AttemptResult())
         )
 
 
@@ -162,7 +162,7 @@ def _equivalence_key(candidate: SchedulingCandidate, priority: int) -> object:
     """
     if not is_single_pod(candidate) or candidate.nominated:
         return None
-    wants = candidate.waiting[0].wants
-    if wants.shape.neighbours.near or any(spread.must for spread in wants.shape.spread):
+    wants = candidate.pending[0].spec
+    if wants.signature.affinity.required or any(spread.required for spread in wants.signature.spread):
         return None
-    return wants.shape, priority, wants.preempts
+    return wants.signature, priority, wants.preempts

@@ -51,14 +51,14 @@ class FairShareCycle:
         if not fair_candidates:
             return
         if snapshot.fair is not None:
-            nominated = [(snapshot.charters[pod.gang], pod) for pod, _ in snapshot.nominations.values()
-                        if pod.gang is not None and pod.gang in snapshot.charters]  # fmt: skip
+            nominated = [(snapshot.specs[pod.gang], pod) for pod, _ in snapshot.nominations.values()
+                        if pod.gang is not None and pod.gang in snapshot.specs]  # fmt: skip
             self.accounts = Accounts(snapshot.fair, nominated)
             self.preemption = FairPreemptionSearch(builder.preemption.context, self.accounts, builder.now)
             self.order = Order(self.accounts)
         for number, candidate in fair_candidates:
-            builder.overlay.watchdog.turn(candidate.charter.source)
-            queue = candidate.charter.queue
+            builder.overlay.watchdog.turn(candidate.spec.source)
+            queue = candidate.spec.queue
             missing = queue if self.order is None else self.accounts.missing(queue)
             if self.order is None or missing is not None:
                 self._reject(
@@ -71,8 +71,8 @@ class FairShareCycle:
     @staticmethod
     def has(candidate: SchedulingCandidate) -> bool:
         """Whether this class decides on the gang; one rejected without an attempt is left to BindingCycle."""
-        tried = candidate.hindrance is None and not candidate.stale and bool(candidate.waiting)
-        return bool(candidate.charter.queue) and tried
+        tried = candidate.blocker is None and not candidate.stale and bool(candidate.pending)
+        return bool(candidate.spec.queue) and tried
 
     def next(self) -> None:
         """Decide on the next gang in fair-share order."""
@@ -92,12 +92,12 @@ class FairShareCycle:
     # ── gangs that fit ─────────────────────────────────────────────────────────────────────────────
 
     def _try(self, turn: FairTurn) -> None:
-        builder, spec = self.builder, turn.candidate.charter
+        builder, spec = self.builder, turn.candidate.spec
         builder.reached.add(spec.source)
         builder.overlay.watchdog.turn(spec.source)
         builder.nominations.drop(turn.candidate.nominated)
         request = _request_for(turn)
-        excess = self.accounts.beyond_quota(turn.queue, turn.amounts) if spec.lasting else None
+        excess = self.accounts.beyond_quota(turn.queue, turn.amounts) if spec.non_preemptible else None
         if excess is not None:
             self._reject(
                 request, SchedulingRejection(RejectionReason.OVER_QUOTA, spec.minimum, excess=excess)
@@ -110,7 +110,7 @@ class FairShareCycle:
         priority = priority_of(turn.candidate)
         builder.nominations.respect(LOWEST_PRIORITY)
         allowed_nodes = builder.reservation.allowed(turn.candidate, priority)
-        checkpoint = builder.overlay.mark()
+        checkpoint = builder.overlay.checkpoint()
         result = self._grow_fully(turn, request, allowed_nodes)
         if result is None:
             result = attempt(builder.snapshot, builder.overlay, request, builder.profile, allowed_nodes)
@@ -118,12 +118,12 @@ class FairShareCycle:
             builder.bind(turn.candidate, result)
             self._charge(turn, result)
             return
-        builder.overlay.undo(checkpoint)
-        builder.overlay.watchdog.so_far = partial(rejection_for, RejectionReason.NO_ROOM, request, result)
+        builder.overlay.rollback(checkpoint)
+        builder.overlay.watchdog.so_far = partial(rejection_for, RejectionReason.NO_CAPACITY, request, result)
         if builder.keeps_waiting_for_victims(request, priority):
             return
         if allowed_nodes is not None and builder.fits(request):
-            self._reject(request, rejection_for(RejectionReason.KEPT_FREE, request, result))
+            self._reject(request, rejection_for(RejectionReason.RESERVED, request, result))
         elif not self._waits_for_victims(turn, request, result, allowed_nodes):
             self.late.append(_Late(turn, request, result, allowed_nodes))
 
@@ -132,28 +132,28 @@ class FairShareCycle:
     ) -> AttemptResult | None:
         """Grow a gang as far as possible if no other gang is pending; None if it may not or cannot."""
         candidate, builder = turn.candidate, self.builder
-        if not turn.grows or len(candidate.waiting) == len(turn.pods) or self.order:
+        if not turn.grows or len(candidate.pending) == len(turn.pods) or self.order:
             return None
-        amounts = amounts_of(candidate.waiting)
-        beyond = self.accounts.beyond_quota(turn.queue, amounts) if candidate.charter.lasting else None
+        amounts = amounts_of(candidate.pending)
+        beyond = self.accounts.beyond_quota(turn.queue, amounts) if candidate.spec.non_preemptible else None
         if beyond is not None or self.accounts.beyond_limit(turn.queue, amounts) is not None:
             return None
-        wide = replace(request, pending=candidate.waiting, need=1, extra=None)
+        wide = replace(request, pending=candidate.pending, need=1, extra=None)
         result = attempt(builder.snapshot, builder.overlay, wide, builder.profile, allowed_nodes)
         return result if result.rows else None
 
     def _charge(self, turn: FairTurn, result: AttemptResult) -> None:
         """Charge the queue for the assigned pods; the remaining pods get a later turn."""
         candidate, overlay = turn.candidate, self.builder.overlay
-        rows, spec = result.rows, candidate.charter
-        assigned = tuple(pod for pod in candidate.waiting if pod.key in rows)
+        rows, spec = result.rows, candidate.spec
+        assigned = tuple(pod for pod in candidate.pending if pod.key in rows)
         self.preemption.protect(spec.source)
-        self.accounts.take(turn.queue, amounts_of(assigned), lasting=spec.lasting)
-        rest = tuple(pod for pod in candidate.waiting if pod.key not in rows)
+        self.accounts.take(turn.queue, amounts_of(assigned), lasting=spec.non_preemptible)
+        rest = tuple(pod for pod in candidate.pending if pod.key not in rows)
         if rest and self.order is not None:
             started = replace(spec, started=True)
             placed = tuple(replace(pod, node=overlay.node(rows[pod.key])) for pod in assigned)
-            grown = replace(candidate, charter=started, waiting=rest, standing=candidate.standing + placed)
+            grown = replace(candidate, spec=started, pending=rest, bound=candidate.bound + placed)
             self.order.push(turn_of(grown, turn.number))
 
     def _waits_for_victims(
@@ -164,9 +164,9 @@ class FairShareCycle:
         if preemption is None:
             return False
         self.builder.nominate(request, preemption.rows, result, 0)
-        self.preemption.protect(turn.candidate.charter.source)
+        self.preemption.protect(turn.candidate.spec.source)
         assigned = [pod for pod in request.pending if pod.key in preemption.rows]
-        self.accounts.take(turn.queue, amounts_of(assigned), lasting=turn.candidate.charter.lasting)
+        self.accounts.take(turn.queue, amounts_of(assigned), lasting=turn.candidate.spec.non_preemptible)
         return True
 
     # ── gangs that did not fit ─────────────────────────────────────────────────────────────────────
@@ -178,8 +178,8 @@ class FairShareCycle:
         watchdog = self.builder.overlay.watchdog
         while not (self.preemption.is_exhausted or watchdog.is_over) and (turn := order.pop()) is not None:
             late = by_number[turn.number]
-            watchdog.turn(turn.candidate.charter.source)
-            watchdog.so_far = partial(rejection_for, RejectionReason.NO_ROOM, late.request, late.result)
+            watchdog.turn(turn.candidate.spec.source)
+            watchdog.so_far = partial(rejection_for, RejectionReason.NO_CAPACITY, late.request, late.result)
             self.builder.nominations.respect(LOWEST_PRIORITY)
             preemption = self._find(late)
             if preemption is None:
@@ -188,22 +188,22 @@ class FairShareCycle:
                 self._preempt(late, preemption)
         if watchdog.is_over:
             while (turn := order.pop()) is not None:
-                self.builder.reached.discard(turn.candidate.charter.source)
+                self.builder.reached.discard(turn.candidate.spec.source)
 
     def _find(self, late: _Late) -> FairPreemptionResult | None:
         profile = self.builder.profile
-        spec = late.turn.candidate.charter
-        if not profile.displace or spec.source in self.preemption.losing_pods:
+        spec = late.turn.candidate.spec
+        if not profile.preemption or spec.source in self.preemption.losing_pods:
             return None
         self.preemption.lacks_placement = False
-        for means in profile.fair_means if spec.preempts is not False else ():
+        for means in profile.preemption_means if spec.preempts is not False else ():
             preemption = self.preemption.find(means, late.turn, late.request, late.allowed_nodes)
             if preemption is not None:
                 return preemption
         return self.preemption.preempt_own_surplus(late.turn, late.request, late.allowed_nodes)
 
     def _preempt(self, late: _Late, preemption: FairPreemptionResult) -> None:
-        spec, overlay = late.turn.candidate.charter, self.builder.overlay
+        spec, overlay = late.turn.candidate.spec, self.builder.overlay
         for pod, together in preemption.pods:
             target = overlay.node(preemption.moves[pod.key]) if pod.key in preemption.moves else ""
             self.builder.preempt(pod, spec, whole=together or len(late.turn.pods) > 1, target=target)
@@ -214,34 +214,34 @@ class FairShareCycle:
         retry_at = self.preemption.retry_at if self.preemption.retry_at < inf else None
         wakeups = self._wakeups(late, fair)
         if late.excess is not None:
-            minimum = late.turn.candidate.charter.minimum
+            minimum = late.turn.candidate.spec.minimum
             rejection = SchedulingRejection(
-                RejectionReason.OVER_LIMIT, minimum, excess=late.excess, again=retry_at, hopes=wakeups
+                RejectionReason.OVER_LIMIT, minimum, excess=late.excess, retry_at=retry_at, wakeups=wakeups
             )
             self._reject(late.request, rejection)
             return
         outcome = (
-            PreemptionSearchOutcome.NO_HELP
+            PreemptionSearchOutcome.INSUFFICIENT
             if self.preemption.victim_pool.by_queue()
             else PreemptionSearchOutcome.NO_CANDIDATES
         )
         if not wakeups:
-            outcome = PreemptionSearchOutcome.NEVER
-        rejection = rejection_for(RejectionReason.NO_ROOM, late.request, late.result)
-        rejection = replace(rejection, sought=outcome, again=retry_at, hopes=wakeups)
+            outcome = PreemptionSearchOutcome.NOT_ALLOWED
+        rejection = rejection_for(RejectionReason.NO_CAPACITY, late.request, late.result)
+        rejection = replace(rejection, preemption=outcome, retry_at=retry_at, wakeups=wakeups)
         # over its share, the gang gets no reservation
         reserved_nodes = self.builder.reservation.reserve(late.request) if fair else ()
         self._reject(late.request, rejection, reserved_nodes)
 
     def _wakeups(self, late: _Late, fair: bool) -> frozenset[FairShareWakeup]:
         """The wakeups that may let it preempt later; none if it may never preempt."""
-        if not self.builder.profile.displace or late.turn.candidate.charter.preempts is False:
+        if not self.builder.profile.preemption or late.turn.candidate.spec.preempts is False:
             return frozenset()
-        result = {FairShareWakeup.OTHERS}
+        result = {FairShareWakeup.VICTIMS}
         if fair:
             result.add(FairShareWakeup.EXCESS)
         if late.excess is not None and self.preemption.lacks_placement:
-            result.add(FairShareWakeup.PLACE)
+            result.add(FairShareWakeup.NODES)
         return frozenset(result)
 
     def _reject(
@@ -249,14 +249,14 @@ class FairShareCycle:
     ) -> None:
         """Reject the gang and clear its nominations."""
         builder, candidate = self.builder, request.candidate
-        rejection = replace(rejection, there=request.bound + len(candidate.waiting))
-        builder.clear_nominations(candidate, candidate.waiting)
-        builder.reject(candidate, rejection, candidate.waiting, reserved_nodes)
+        rejection = replace(rejection, existing=request.bound + len(candidate.pending))
+        builder.clear_nominations(candidate, candidate.pending)
+        builder.reject(candidate, rejection, candidate.pending, reserved_nodes)
 
 
 def _request_for(turn: FairTurn) -> AttemptRequest:
     """The request for the pods of this turn only."""
     request = replace(request_for(turn.candidate), need=len(turn.pods))
-    if turn.candidate.charter.tree is None:
+    if turn.candidate.spec.tree is None:
         return replace(request, pending=turn.pods)
     return replace(request, extra=len(turn.pods) if turn.grows else 0)

@@ -41,16 +41,16 @@ class PlanBuilder:
         """Gangs that were not reached before the time budget ran out."""
         if len(self.reached) == len(self.snapshot.candidates):
             return ()
-        refs = (candidate.charter.source for candidate in self.snapshot.candidates)
+        refs = (candidate.spec.source for candidate in self.snapshot.candidates)
         return tuple(ref for ref in refs if ref not in self.reached)
 
     # ── gangs that fit ─────────────────────────────────────────────────────────────────────────────
 
     def bind(self, candidate: SchedulingCandidate, result: AttemptResult) -> None:
         """Bind the assigned pods; the gang counts as started."""
-        gang = candidate.charter.source
+        gang = candidate.spec.source
         hints = self._numa_hints(candidate, result)
-        for pod in candidate.waiting:
+        for pod in candidate.pending:
             row = result.rows.get(pod.key)
             if row is not None:
                 self.actions.append(Bind(gang, pod, self.overlay.node(row), hints.get(pod.key, ())))
@@ -62,12 +62,14 @@ class PlanBuilder:
         """The NUMA nodes that the pods are meant for, if the profile publishes them."""
         if self.overlay.zones is None or not self.profile.zone_hints:
             return {}
-        rows = [(pod.key, pod.wants.shape, result.rows.get(pod.key)) for pod in candidate.waiting]
-        return self.overlay.zones.meant([(key, shape, row) for key, shape, row in rows if row is not None])
+        rows = [(pod.key, pod.spec.signature, result.rows.get(pod.key)) for pod in candidate.pending]
+        return self.overlay.zones.assumed_zones(
+            [(key, shape, row) for key, shape, row in rows if row is not None]
+        )
 
     def mark_started(self, candidate: SchedulingCandidate) -> None:
         """Record that a gang has started, unless that is recorded already."""
-        spec = candidate.charter
+        spec = candidate.spec
         if not spec.started and not is_single_pod(candidate):
             self.actions.append(MarkStarted(spec.source, spec.uid))
 
@@ -77,14 +79,16 @@ class PlanBuilder:
         self, pod: Pod, spec: GangSpec, *, whole: bool, undoes: bool = False, target: str = ""
     ) -> None:
         """Preempt a pod for this gang."""
-        self.actions.append(PreemptPod(pod, spec.source, spec.uid, whole=whole, undoes=undoes, to=target))
+        self.actions.append(
+            PreemptPod(pod, spec.source, spec.uid, with_gang=whole, undoes=undoes, moves_to=target)
+        )
 
     def nominate(
         self, request: AttemptRequest, rows: Mapping[PodKey, int], result: AttemptResult, preempted: int
     ) -> None:
         """Nominate the pods for the nodes where the victims free capacity."""
         candidate = request.candidate
-        gang, priority = candidate.charter.source, priority_of(candidate)
+        gang, priority = candidate.spec.source, priority_of(candidate)
         for pod in request.pending:
             row = rows.get(pod.key)
             before = candidate.nominated.get(pod.key, "")
@@ -93,31 +97,31 @@ class PlanBuilder:
                 self.actions.append(Nominate(gang, pod, node))
             if node:
                 self.nominations.add(pod, node, priority)
-        rejection = rejection_for(RejectionReason.MAKING_ROOM, request, result)
+        rejection = rejection_for(RejectionReason.PREEMPTING, request, result)
         fit = request.bound + len(rows)
-        preempted += len(candidate.making_room)
-        rejection = replace(rejection, fit=fit, sought=PreemptionSearchOutcome.FOUND, displaced=preempted)
+        preempted += len(candidate.victims)
+        rejection = replace(rejection, fit=fit, preemption=PreemptionSearchOutcome.FOUND, victims=preempted)
         self.reject(candidate, rejection, request.pending)
 
     def keeps_waiting_for_victims(self, request: AttemptRequest, priority: int) -> bool:
         """Whether its terminating victims still free enough for all nominated pods; if so, keep waiting."""
         candidate = request.candidate
-        if not candidate.nominated or not candidate.making_room:
+        if not candidate.nominated or not candidate.victims:
             return False
         rows = self.preemption.still_nominated(candidate)
-        nominated = sum(pod.key in candidate.nominated for pod in candidate.waiting)
+        nominated = sum(pod.key in candidate.nominated for pod in candidate.pending)
         if len(rows) < max(request.need, nominated):
             return False
-        for pod in candidate.waiting:
+        for pod in candidate.pending:
             if pod.key in rows:
                 self.nominations.add(pod, candidate.nominated[pod.key], priority)
         rejection = SchedulingRejection(
-            RejectionReason.MAKING_ROOM,
-            candidate.charter.minimum,
+            RejectionReason.PREEMPTING,
+            candidate.spec.minimum,
             request.bound + len(request.pending),
             request.bound + len(rows),
-            sought=PreemptionSearchOutcome.FOUND,
-            displaced=len(candidate.making_room),
+            preemption=PreemptionSearchOutcome.FOUND,
+            victims=len(candidate.victims),
         )
         self.reject(candidate, rejection, request.pending)
         return True
@@ -126,7 +130,7 @@ class PlanBuilder:
         """Clear the nominations of these pods: no capacity is being freed for them any more."""
         for pod in pods:
             if candidate.nominated.get(pod.key):
-                self.actions.append(Nominate(candidate.charter.source, pod, ""))
+                self.actions.append(Nominate(candidate.spec.source, pod, ""))
 
     # ── gangs that stay pending ────────────────────────────────────────────────────────────────────
 
@@ -138,19 +142,19 @@ class PlanBuilder:
         reserved_nodes: tuple[str, ...] = (),
     ) -> None:
         """Report that a gang, or these of its pods, got no node. `reserved_nodes`: for it."""
-        spec = candidate.charter
+        spec = candidate.spec
         self.reached.add(spec.source)
-        changed = _is_changed(rejection, candidate.refused)
-        pods = pods or candidate.waiting
+        changed = _is_changed(rejection, candidate.reported)
+        pods = pods or candidate.pending
         self.actions.append(
             ReportUnschedulable(spec.source, rejection, pods, changed, spec.uid, reserved_nodes)
         )
 
     def fits(self, request: AttemptRequest) -> bool:
         """Whether the gang would fit without the backfill reservation."""
-        checkpoint = self.overlay.mark()
+        checkpoint = self.overlay.checkpoint()
         result = attempt(self.snapshot, self.overlay, request, self.profile)
-        self.overlay.undo(checkpoint)
+        self.overlay.rollback(checkpoint)
         return len(result.rows) >= request.need
 
 
@@ -160,17 +164,17 @@ def _is_changed(rejection: SchedulingRejection, before: SchedulingRejection | No
 
 
 def _essentials(rejection: SchedulingRejection) -> tuple[object, ...]:
-    failure, misfit = rejection.unfit, rejection.misfit
+    failure, misfit = rejection.filter_failure, rejection.misfit
     return (
-        rejection.hindrance,
+        rejection.reason,
         rejection.minimum,
-        rejection.there,
+        rejection.existing,
         rejection.fit,
-        rejection.sought,
+        rejection.preemption,
         rejection.about,
-        rejection.unsure,
+        rejection.incomplete,
         rejection.pod,
-        failure and (frozenset(failure.counts), failure.bar, failure.about),
+        failure and (frozenset(failure.counts), failure.error, failure.about),
         misfit and (misfit.code, misfit.level, misfit.fit, misfit.asked, misfit.layers),
         misfit and (misfit.is_too_large, misfit.lacked),
     )

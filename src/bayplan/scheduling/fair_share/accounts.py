@@ -34,19 +34,19 @@ class Accounts:
         self.below = children(view.queues)
         self.resources = resources_of(view.queues.values())
         self.capacity = view.capacity
-        leaves = {*view.has, *view.wants}
-        request = {name: _sum(view.has.get(name, NONE), view.wants.get(name, NONE)) for name in leaves}
+        leaves = {*view.usage, *view.requested}
+        request = {name: _sum(view.usage.get(name, NONE), view.requested.get(name, NONE)) for name in leaves}
         self.shares = fair_shares(view.queues, request, view.capacity)
         self.use: dict[str, Use] = {name: {} for name in view.queues}
         self.non_preemptible: dict[str, Use] = {name: {} for name in view.queues}
         self._ranks: dict[str, tuple[object, tuple[object, ...]]] = {}
-        for name, amounts in view.has.items():
+        for name, amounts in view.usage.items():
             self.take(name, amounts)
-        for name, amounts in view.lasting.items():
+        for name, amounts in view.non_preemptible.items():
             self._count(self.non_preemptible, name, amounts, 1)
         for spec, pod in nominated:
             if spec.queue:
-                self.take(spec.queue, pod.amounts, lasting=spec.lasting)
+                self.take(spec.queue, pod.amounts, lasting=spec.non_preemptible)
 
     # ── the tree ───────────────────────────────────────────────────────────────────────────────────
 

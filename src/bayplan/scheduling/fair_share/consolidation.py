@@ -50,19 +50,19 @@ class Consolidation:
     def _has_total_capacity(self, request: AttemptRequest) -> bool:
         """Whether the cluster as a whole has enough free capacity: moved pods use capacity elsewhere."""
         pods = sorted(request.pending, key=_size)[: request.need]
-        free = self.context.terminating.in_all()
+        free = self.context.terminating.total_free()
         return all(amount <= free.get(resource, 0) for resource, amount in amounts_of(pods).items())
 
     def new_rows(
         self, victims: Sequence[FairVictimUnit], rows: Seats, request: AttemptRequest
     ) -> dict[PodKey, int]:
         """New rows for victims that fit elsewhere, gang by gang, at least with the core of the gang."""
-        checkpoint = self.overlay.mark()
-        self.overlay.lift_many(self.context.terminating.keys)
-        self.overlay.lift_many(pod.key for fair_unit in victims for pod in fair_unit.unit.pods)
+        checkpoint = self.overlay.checkpoint()
+        self.overlay.remove_pods(self.context.terminating.keys)
+        self.overlay.remove_pods(pod.key for fair_unit in victims for pod in fair_unit.unit.pods)
         for pod in request.pending:
             if pod.key in rows:
-                self.overlay.seat(pod.key, pod.wants.shape, rows[pod.key])
+                self.overlay.add_pod(pod.key, pod.spec.signature, rows[pod.key])
         found: dict[PodKey, int] = {}
         for gang in dict.fromkeys(fair_unit.gang for fair_unit in reversed(victims)):
             mine = [fair_unit for fair_unit in victims if fair_unit.gang == gang]
@@ -71,7 +71,7 @@ class Consolidation:
             if new_rows is None and 0 < len(core) < sum(len(fair_unit.unit.pods) for fair_unit in mine):
                 new_rows = self._place_elsewhere(gang, core)
             found |= new_rows or {}
-        self.overlay.undo(checkpoint)
+        self.overlay.rollback(checkpoint)
         return found
 
     def _all_move(
@@ -81,30 +81,30 @@ class Consolidation:
 
         Highest priority stays first; if that fails, the largest pods first: they are the hardest to move.
         """
-        checkpoint = self.overlay.mark()
+        checkpoint = self.overlay.checkpoint()
         try:
-            self.overlay.lift_many(self.context.terminating.keys)
-            self.overlay.lift_many(pod.key for pod in removed)
+            self.overlay.remove_pods(self.context.terminating.keys)
+            self.overlay.remove_pods(pod.key for pod in removed)
             found = attempt(self.snapshot, self.overlay, request, self.context.profile, allowed_nodes)
             if len(found.rows) < request.need:
                 return None
-            assigned = self.overlay.mark()
+            assigned = self.overlay.checkpoint()
             for order in (removed[::-1], sorted(removed, key=_size, reverse=True)):
                 moves = self._place_again(order)
                 if moves is not None:
                     return found.rows, moves
-                self.overlay.undo(assigned)
+                self.overlay.rollback(assigned)
             return None
         finally:
-            self.overlay.undo(checkpoint)
+            self.overlay.rollback(checkpoint)
 
     def _place_again(self, pods: Sequence[Pod]) -> dict[PodKey, int] | None:
         """Rows for all pods; returns only the pods that move."""
         moving: dict[Ref, list[Pod]] = {}
         for pod in pods:
             row = self.overlay.row(pod.node)
-            if row >= 0 and self.overlay.judge(pod.wants.shape).fits[row]:
-                self.overlay.seat(pod.key, pod.wants.shape, row)
+            if row >= 0 and self.overlay.run_filters(pod.spec.signature).fits[row]:
+                self.overlay.add_pod(pod.key, pod.spec.signature, row)
             elif pod.gang is not None:
                 moving.setdefault(pod.gang, []).append(pod)
         moves: dict[PodKey, int] = {}
@@ -119,18 +119,18 @@ class Consolidation:
         """Rows for all of these pods of a gang, consistent with its pods that stay."""
         keys = {pod.key for pod in pods} | self.context.terminating.keys
         mine = (self.snapshot.pods.get(key) for key in self.snapshot.members.get(gang, ()) if key not in keys)
-        standing = tuple(pod for pod in mine if pod is not None and not pod.leaving)
+        bound = tuple(pod for pod in mine if pod is not None and not pod.terminating)
         waiting = tuple(
             replace(pod, node="") for pod in sorted(pods, key=lambda pod: (pod.pod_set, pod.rank))
         )
-        spec = self.snapshot.charters[gang]
-        candidate = SchedulingCandidate(spec, waiting, standing, topology=spec.topology)
-        checkpoint = self.overlay.mark()
+        spec = self.snapshot.specs[gang]
+        candidate = SchedulingCandidate(spec, waiting, bound, topology=spec.topology)
+        checkpoint = self.overlay.checkpoint()
         request = replace(request_for(candidate), need=len(waiting))
         found = attempt(self.snapshot, self.overlay, request, self.context.profile)
         if len(found.rows) == len(waiting):
             return dict(found.rows)
-        self.overlay.undo(checkpoint)
+        self.overlay.rollback(checkpoint)
         return None
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from bayplan.model.gang import PodSet
 from bayplan.model.pod import Pod
-from bayplan.placement.subgroups.constraint_tree import lacking
+from bayplan.placement.subgroups.constraint_tree import missing_pods
 from bayplan.scheduling.attempt.nominations import priority_of
 from bayplan.scheduling.fair_share.accounts import NONE, Accounts, amounts_of
 from bayplan.state.scheduling.snapshot import SchedulingCandidate
@@ -28,18 +28,18 @@ class FairTurn:
 
     @property
     def queue(self) -> str:
-        return self.candidate.charter.queue
+        return self.candidate.spec.queue
 
     def rank(self) -> tuple[object, ...]:
         """Sort key within its queue."""
-        spec = self.candidate.charter
+        spec = self.candidate.spec
         return -priority_of(self.candidate), self._stage(), spec.created, self.number
 
     def _stage(self) -> int:
         """0 below the minimum, 1 at the minimum, 2 beyond."""
         if not self.grows:
             return 0
-        return 1 if len(self.candidate.standing) <= self.candidate.charter.minimum else 2
+        return 1 if len(self.candidate.bound) <= self.candidate.spec.minimum else 2
 
 
 def turn_of(candidate: SchedulingCandidate, number: int) -> FairTurn:
@@ -51,20 +51,20 @@ def turn_of(candidate: SchedulingCandidate, number: int) -> FairTurn:
 
 def _lacking(candidate: SchedulingCandidate) -> tuple[Pod, ...]:
     """The pending pods that complete the minimum, or the minimum of every pod set."""
-    spec, waiting = candidate.charter, candidate.waiting
+    spec, waiting = candidate.spec, candidate.pending
     if spec.tree is None:
-        return waiting[: max(spec.minimum - len(candidate.standing), 0)]
+        return waiting[: max(spec.minimum - len(candidate.bound), 0)]
     selected: list[Pod] = []
     for pod_set in spec.tree.pod_sets():
         mine = [pod for pod in waiting if pod.pod_set == pod_set.name]
-        ranks = [pod.rank for pod in candidate.standing if pod.pod_set == pod_set.name]
-        selected += mine[: lacking(pod_set, mine, ranks)]
+        ranks = [pod.rank for pod in candidate.bound if pod.pod_set == pod_set.name]
+        selected += mine[: missing_pods(pod_set, mine, ranks)]
     return tuple(selected)
 
 
 def _one_more(candidate: SchedulingCandidate) -> tuple[Pod, ...]:
     """The first pod of the pod set that has grown least; several pods at once if very many are pending."""
-    spec, waiting = candidate.charter, candidate.waiting
+    spec, waiting = candidate.spec, candidate.pending
     more = max(len(waiting) // STEPS, 1)
     if spec.tree is None or len({pod.pod_set for pod in waiting}) == 1:
         return waiting[:more]
@@ -76,7 +76,7 @@ def _one_more(candidate: SchedulingCandidate) -> tuple[Pod, ...]:
 
 
 def _standing_in(candidate: SchedulingCandidate, pod_set: PodSet) -> int:
-    return sum(pod.pod_set == pod_set.name for pod in candidate.standing)
+    return sum(pod.pod_set == pod_set.name for pod in candidate.bound)
 
 
 class Order:

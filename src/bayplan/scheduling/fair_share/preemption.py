@@ -80,7 +80,7 @@ class FairPreemptionSearch:
         if result is not None:
             self._commit(turn, request, result)
             self.failed.clear()
-        elif not turn.candidate.standing:
+        elif not turn.candidate.bound:
             self.failed[equivalence] = self.lacks_placement
         self.lacks_placement |= before
         return result
@@ -89,7 +89,7 @@ class FairPreemptionSearch:
         self, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
     ) -> FairPreemptionResult | None:
         """Preempt surplus pods of the gang itself for those that its minimum lacks."""
-        spec = turn.candidate.charter
+        spec = turn.candidate.spec
         surplus = surplus_pods(turn.candidate, self.context.terminating.keys)
         if not surplus or spec.tree is None:
             return None
@@ -132,7 +132,7 @@ class FairPreemptionSearch:
         return self._victim_pool
 
     def _commit(self, turn: FairTurn, request: AttemptRequest, result: FairPreemptionResult) -> None:
-        spec = turn.candidate.charter
+        spec = turn.candidate.spec
         self.protect(spec.source)
         self.context.terminating.add(pod.key for pod, _ in result.pods)
         for gang in {pod.gang for pod, _ in result.pods if pod.gang is not None}:
@@ -142,18 +142,18 @@ class FairPreemptionSearch:
         for pod, _ in result.pods:
             if pod.key in result.moves:  # its replacement does not exist yet: reserve the node
                 stand_in = PodKey(pod.key.namespace, f"{pod.key.name} (moved)")
-                self.overlay.seat(stand_in, pod.wants.shape, result.moves[pod.key])
+                self.overlay.add_pod(stand_in, pod.spec.signature, result.moves[pod.key])
             else:
                 self.accounts.take(self._queue_of(pod), pod.amounts, sign=-1)
         assigned = [pod for pod in request.pending if pod.key in result.rows]
         for pod in assigned:
-            self.accounts.take(spec.queue, pod.amounts, lasting=spec.lasting)
+            self.accounts.take(spec.queue, pod.amounts, lasting=spec.non_preemptible)
 
     def _consolidate(
         self, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
     ) -> FairPreemptionResult | None:
         """Free capacity by moving running pods to other nodes: no gang stays pending for it."""
-        if turn.candidate.charter.lasting:
+        if turn.candidate.spec.non_preemptible:
             return None
         return self._move_pods(turn, request, allowed_nodes, self.victim_pool.by_queue())
 
@@ -166,7 +166,7 @@ class FairPreemptionSearch:
     ) -> FairPreemptionResult | None:
         if self.accounts.beyond_limit(turn.queue, turn.amounts) is not None:
             return None
-        gang = turn.candidate.charter.source
+        gang = turn.candidate.spec.source
         others = {
             name: [fair_unit for fair_unit in some if fair_unit.gang != gang]
             for name, some in fair_units.items()
@@ -176,7 +176,7 @@ class FairPreemptionSearch:
         if found is None:
             return None
         rows, moves, pods = found
-        units = [VictimUnit((pod,), pod.wants.priority, True, pod.started) for pod in pods]
+        units = [VictimUnit((pod,), pod.spec.priority, True, pod.started) for pod in pods]
         if self.context.budgets.broken(units):
             return None
         return FairPreemptionResult(rows, tuple((pod, False) for pod in pods), moves)
@@ -187,8 +187,8 @@ class FairPreemptionSearch:
         self, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
     ) -> FairPreemptionResult | None:
         """Preempt gangs of lower priority in the same queue."""
-        accounts, spec = self.accounts, turn.candidate.charter
-        if spec.lasting and accounts.beyond_quota(turn.queue, turn.amounts) is not None:
+        accounts, spec = self.accounts, turn.candidate.spec
+        if spec.non_preemptible and accounts.beyond_quota(turn.queue, turn.amounts) is not None:
             return None
         priority = priority_of(turn.candidate)
         pool = [
@@ -204,10 +204,10 @@ class FairPreemptionSearch:
         self, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
     ) -> FairPreemptionResult | None:
         """Reclaim from queues above their fair share or quota."""
-        accounts, spec = self.accounts, turn.candidate.charter
+        accounts, spec = self.accounts, turn.candidate.spec
         if not accounts.within_share(turn.queue, turn.amounts):
             return None
-        if spec.lasting and accounts.beyond_quota(turn.queue, turn.amounts) is not None:
+        if spec.non_preemptible and accounts.beyond_quota(turn.queue, turn.amounts) is not None:
             return None
         others = {name: some for name, some in self.victim_pool.by_queue().items() if name != turn.queue}
         pool: list[FairVictimUnit] = []
@@ -253,7 +253,7 @@ class FairPreemptionSearch:
                 use[resource] = use.get(resource, 0) - amounts.get(resource, 0)
 
     def _queue_of(self, pod: Pod) -> str:
-        return self.snapshot.charters[pod.gang].queue if pod.gang is not None else ""
+        return self.snapshot.specs[pod.gang].queue if pod.gang is not None else ""
 
     def _is_fair(self, turn: FairTurn, victims: Iterable[FairVictimUnit]) -> bool:
         """Whether each victim was reclaimable in turn, and no reclaimer ends above a victim's share ratio."""
@@ -317,8 +317,8 @@ class FairPreemptionSearch:
         self.lacks_placement = True
         may_stay = [fair_unit for fair_unit in reversed(pool) if fair_unit not in forced]
         breaking, others = self.context.budgets.split([fair_unit.unit for fair_unit in may_stay])
-        checkpoint = self.overlay.mark()
-        self.overlay.lift_many(pod.key for fair_unit in forced for pod in fair_unit.unit.pods)
+        checkpoint = self.overlay.checkpoint()
+        self.overlay.remove_pods(pod.key for fair_unit in forced for pod in fair_unit.unit.pods)
         trial = PreemptionTrial(
             self.context, request, [*breaking, *others], allowed_nodes, tries_max=self.tries_each
         )
@@ -326,7 +326,7 @@ class FairPreemptionSearch:
             rows = trial.reprieve()
             leaving = {id(unit) for unit in trial.victims()} if rows is not None else set()
         self.tries -= trial.tries
-        self.overlay.undo(checkpoint)
+        self.overlay.rollback(checkpoint)
         if rows is None:
             return None
         broken = {
@@ -372,11 +372,11 @@ class FairPreemptionSearch:
 
 def _equivalence_key(turn: FairTurn, allowed_nodes: Bools | None) -> object:
     """Equivalence key of gangs: if the search fails for one, it fails for the other."""
-    spec = turn.candidate.charter
+    spec = turn.candidate.spec
     tree = "" if spec.tree is None else repr(replace(spec.tree, name=""))
-    request = tuple((pod.pod_set, pod.wants.shape) for pod in turn.pods)
+    request = tuple((pod.pod_set, pod.spec.signature) for pod in turn.pods)
     where = spec.locality, spec.topology, None if allowed_nodes is None else allowed_nodes.tobytes()
-    return turn.queue, priority_of(turn.candidate), spec.lasting, tree, where, request
+    return turn.queue, priority_of(turn.candidate), spec.non_preemptible, tree, where, request
 
 
 def _ratio(has: int, share: Fraction | int) -> float:

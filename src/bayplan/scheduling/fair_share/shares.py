@@ -88,7 +88,7 @@ def _asked(
 class ShareClaim:
     """The claim of one of several siblings to one resource."""
 
-    asked: Fraction
+    requested: Fraction
     quota: Fraction | None = Fraction(0)
     limit: Fraction | None = None
     weight: Fraction = Fraction(1)
@@ -96,9 +96,9 @@ class ShareClaim:
     age: tuple[float, str] = (0.0, "")  # ties go to the oldest queue
 
     @property
-    def most(self) -> Fraction:
+    def upper_bound(self) -> Fraction:
         """The upper bound of its share."""
-        return self.asked if self.limit is None else min(self.asked, self.limit)
+        return self.requested if self.limit is None else min(self.requested, self.limit)
 
 
 def _claim(queue: FairQueue, resource: str, request: Fraction) -> ShareClaim:
@@ -109,14 +109,14 @@ def _claim(queue: FairQueue, resource: str, request: Fraction) -> ShareClaim:
 
 def divide(claims: Sequence[ShareClaim], amount: Fraction) -> list[Fraction]:
     """Divide an amount among siblings: quota first, the rest by priority, at equal priority by weight."""
-    shares = [min(claim.most, amount if claim.quota is None else claim.quota) for claim in claims]
+    shares = [min(claim.upper_bound, amount if claim.quota is None else claim.quota) for claim in claims]
     left = amount - sum(shares)
     for priority in sorted({claim.priority for claim in claims}, reverse=True):
         if left <= 0:
             break
         among = [at for at, claim in enumerate(claims) if claim.priority == priority]
         if len(among) == 1:  # weight only matters among several
-            more = min(left, claims[among[0]].most - shares[among[0]])
+            more = min(left, claims[among[0]].upper_bound - shares[among[0]])
             shares[among[0]] += more
             left -= more
         else:
@@ -133,15 +133,15 @@ def _by_weight(
     integers: the remainder of the rounding goes to those that lost most by it, one each.
     """
     while True:
-        wants = [at for at in among if shares[at] < claims[at].most and claims[at].weight > 0]
+        wants = [at for at in among if shares[at] < claims[at].upper_bound and claims[at].weight > 0]
         total = sum(claims[at].weight for at in wants)
         if not total or left <= 0:
             return left
         parts = {at: left * claims[at].weight / total for at in wants}
-        content = [at for at in wants if claims[at].most - shares[at] <= parts[at]]
+        content = [at for at in wants if claims[at].upper_bound - shares[at] <= parts[at]]
         for at in content:
-            left -= claims[at].most - shares[at]
-            shares[at] = claims[at].most
+            left -= claims[at].upper_bound - shares[at]
+            shares[at] = claims[at].upper_bound
         if not content:
             return left - _in_whole_numbers(claims, shares, parts, left)
 
@@ -155,7 +155,7 @@ def _in_whole_numbers(
         shares[at] += floor(part)
         left -= floor(part)
     for at in sorted(parts, key=lambda at: (floor(parts[at]) - parts[at], claims[at].age)):
-        more = min(Fraction(1), left, claims[at].most - shares[at])
+        more = min(Fraction(1), left, claims[at].upper_bound - shares[at])
         shares[at] += more
         left -= more
     return before - left

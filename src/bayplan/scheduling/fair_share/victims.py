@@ -39,12 +39,12 @@ class FairVictimPool:
         self._by_gang: dict[Ref, list[FairVictimUnit]] = {}
         members: dict[Ref, list[Pod]] = {}
         for key, pod in snapshot.pods.items():
-            if pod.gang is not None and not pod.leaving and key not in removed:
-                spec = snapshot.charters.get(pod.gang)
-                if spec is not None and spec.queue in accounts.queues and not spec.lasting:
+            if pod.gang is not None and not pod.terminating and key not in removed:
+                spec = snapshot.specs.get(pod.gang)
+                if spec is not None and spec.queue in accounts.queues and not spec.non_preemptible:
                     members.setdefault(pod.gang, []).append(pod)
         for gang, pods in members.items():
-            self._by_gang[gang] = list(_fair_units(snapshot.charters[gang], pods))
+            self._by_gang[gang] = list(_fair_units(snapshot.specs[gang], pods))
 
     def by_queue(self) -> dict[str, list[FairVictimUnit]]:
         """Units by queue, first victim first."""
@@ -73,10 +73,10 @@ class FairVictimPool:
             for key in self.snapshot.members.get(gang, ())
             if key not in self.removed
         )
-        pods = [pod for pod in mine if pod is not None and not pod.leaving]
+        pods = [pod for pod in mine if pod is not None and not pod.terminating]
         self._by_gang.pop(gang, None)
         if pods:
-            self._by_gang[gang] = list(_fair_units(self.snapshot.charters[gang], pods))
+            self._by_gang[gang] = list(_fair_units(self.snapshot.specs[gang], pods))
         self._by_queue = None
 
 
@@ -95,7 +95,7 @@ def fair_unit_of(
     """A victim unit of some pods of a gang. `placed`: all its pods, if they set priority and start time."""
     every = placed or pods
     said = spec.priority
-    priority = said if said is not None else max(pod.wants.priority for pod in every)
+    priority = said if said is not None else max(pod.spec.priority for pod in every)
     unit = VictimUnit(tuple(pods), priority, True, min(pod.started or inf for pod in every))
     return FairVictimUnit(spec.source, spec.queue, unit, core, amounts_of(pods), spec.created)
 

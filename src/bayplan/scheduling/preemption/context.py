@@ -27,8 +27,8 @@ class PreemptionContext:
     @cached_property
     def terminating(self) -> LeavingPods:
         """All pods that terminate or are being preempted, for any gang."""
-        terminating = [key for key, pod in self.snapshot.pods.items() if pod.leaving]
-        victims = (key for candidate in self.snapshot.candidates for key in candidate.making_room)
+        terminating = [key for key, pod in self.snapshot.pods.items() if pod.terminating]
+        victims = (key for candidate in self.snapshot.candidates for key in candidate.victims)
         return LeavingPods(self.overlay, (*terminating, *victims))
 
     @cached_property

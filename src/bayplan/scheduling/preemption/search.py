@@ -16,7 +16,7 @@ from bayplan.scheduling.preemption.context import PreemptionContext
 from bayplan.scheduling.preemption.self_preemption import fewest_victims, surplus_pods
 from bayplan.scheduling.preemption.single_pod import VictimsByNode
 from bayplan.scheduling.preemption.trial import PreemptionTrial
-from bayplan.scheduling.preemption.victim_units import VictimUnit, units_of
+from bayplan.scheduling.preemption.victim_units import VictimUnit, victim_units
 from bayplan.state.scheduling.snapshot import SchedulingCandidate
 
 DOMAINS_MAX = 16
@@ -53,8 +53,8 @@ class PreemptionSearch:
         placed_rows: Sequence[int] = (),
     ) -> PreemptionResult:
         """Search for victims; those found count as removed from now on."""
-        if not self.profile.displace or not _may_preempt(request):
-            return PreemptionResult(PreemptionSearchOutcome.NEVER)
+        if not self.profile.preemption or not _may_preempt(request):
+            return PreemptionResult(PreemptionSearchOutcome.NOT_ALLOWED)
         waiting_result = self.wait_for_terminating(request, allowed_nodes, placed_rows)
         if waiting_result is not None:
             return waiting_result
@@ -64,7 +64,7 @@ class PreemptionSearch:
                 return PreemptionResult(PreemptionSearchOutcome.NO_CANDIDATES)
             found = nodes.victims_for(request.pending[0], priority, allowed_nodes)
             result = (
-                PreemptionResult(PreemptionSearchOutcome.NO_HELP)
+                PreemptionResult(PreemptionSearchOutcome.INSUFFICIENT)
                 if found is None
                 else PreemptionResult(PreemptionSearchOutcome.FOUND, found[1], found[0])
             )
@@ -84,14 +84,14 @@ class PreemptionSearch:
     ) -> PreemptionResult | None:
         """Preempt surplus pods of the gang itself for those that its minimum lacks."""
         candidate = request.candidate
-        surplus, tree = surplus_pods(candidate, self.context.terminating.keys), candidate.charter.tree
-        if not surplus or tree is None or not self.profile.displace:
+        surplus, tree = surplus_pods(candidate, self.context.terminating.keys), candidate.spec.tree
+        if not surplus or tree is None or not self.profile.preemption:
             return None
         lacking, capacity = replace(request, extra=0), capacity_of(self.snapshot, candidate, tree)
 
         def sought(pods: Sequence[Pod]) -> PreemptionResult | None:
             units = [
-                VictimUnit((pod,), pod.wants.priority, True, pod.started or inf) for pod in reversed(pods)
+                VictimUnit((pod,), pod.spec.priority, True, pod.started or inf) for pod in reversed(pods)
             ]
             result, _ = self._preempt_within(lacking, units, allowed_nodes)
             return result if result.outcome is PreemptionSearchOutcome.FOUND else None
@@ -113,7 +113,7 @@ class PreemptionSearch:
         units, preempted = list(nodes.units[start:]), nodes.preempted
         if preempted:
             units = [unit for unit in units if id(unit) not in preempted]
-        gang = candidate.charter.source
+        gang = candidate.spec.source
         if self.snapshot.members.get(gang):
             units = [unit for unit in units if unit.pods[0].gang != gang]
         return units
@@ -122,8 +122,8 @@ class PreemptionSearch:
         if self.nodes is None or priority > self.limit:
             removed = self.context.terminating.keys
             pods = (pod for key, pod in self.snapshot.pods.items() if key not in removed)
-            units = units_of(
-                pods if removed else self.snapshot.pods.values(), self.snapshot.charters, priority
+            units = victim_units(
+                pods if removed else self.snapshot.pods.values(), self.snapshot.specs, priority
             )
             self.limit = priority
             self.nodes = VictimsByNode(self.overlay, self.context.budgets, units, self.context.terminating)
@@ -134,11 +134,11 @@ class PreemptionSearch:
         overlay = self.overlay
         found: dict[PodKey, int] = {}
         with self._rolled_back():
-            overlay.lift_many(self.context.terminating.keys)
-            for pod in candidate.waiting:
+            overlay.remove_pods(self.context.terminating.keys)
+            for pod in candidate.pending:
                 row = overlay.row(candidate.nominated.get(pod.key, ""))
-                if row >= 0 and overlay.judge(pod.wants.shape).fits[row]:
-                    overlay.seat(pod.key, pod.wants.shape, row)
+                if row >= 0 and overlay.run_filters(pod.spec.signature).fits[row]:
+                    overlay.add_pod(pod.key, pod.spec.signature, row)
                     found[pod.key] = row
         return found
 
@@ -152,7 +152,7 @@ class PreemptionSearch:
         if (
             trial.is_unconstrained
             and trial.signature
-            and self.context.terminating.makes_room(trial.signature, allowed_nodes) < request.need
+            and self.context.terminating.fitting_pods(trial.signature, allowed_nodes) < request.need
         ):
             return None
         with trial.emptied() as overlay:
@@ -170,7 +170,7 @@ class PreemptionSearch:
         allowed_nodes: Bools | None,
         placed_rows: Sequence[int],
     ) -> PreemptionResult:
-        if request.candidate.charter.locality.required is None or request.candidate.charter.tree is not None:
+        if request.candidate.spec.locality.required is None or request.candidate.spec.tree is not None:
             return self._preempt_within(request, self._reprieve_order(units), allowed_nodes)[0]
         best: tuple[tuple[object, ...], PreemptionResult] | None = None
         trial = PreemptionTrial(self.context, request, units, allowed_nodes)
@@ -188,7 +188,7 @@ class PreemptionSearch:
             order = (*worth, area.value != first, area.value)
             if result.outcome is PreemptionSearchOutcome.FOUND and (best is None or order < best[0]):
                 best = order, result
-        return best[1] if best is not None else PreemptionResult(PreemptionSearchOutcome.NO_HELP)
+        return best[1] if best is not None else PreemptionResult(PreemptionSearchOutcome.INSUFFICIENT)
 
     def _preempt_within(
         self,
@@ -210,7 +210,7 @@ class PreemptionSearch:
             rows = trial.reprieve()
             victims = trial.victims() if rows is not None else []
         if rows is None:
-            return PreemptionResult(PreemptionSearchOutcome.NO_HELP), ()
+            return PreemptionResult(PreemptionSearchOutcome.INSUFFICIENT), ()
         highest = max((unit.priority for unit in victims), default=-(2**31))
         broken, size = self.context.budgets.broken(victims), sum(len(unit.pods) for unit in victims)
         return PreemptionResult(PreemptionSearchOutcome.FOUND, tuple(victims), rows), (
@@ -227,14 +227,14 @@ class PreemptionSearch:
 
     @contextmanager
     def _rolled_back(self) -> Iterator[None]:
-        checkpoint = self.overlay.mark()
+        checkpoint = self.overlay.checkpoint()
         try:
             yield
         finally:
-            self.overlay.undo(checkpoint)
+            self.overlay.rollback(checkpoint)
 
 
 def _may_preempt(request: AttemptRequest) -> bool:
     """Whether the gang may preempt: as its spec says, or else if all of its pods may."""
-    spec_preempts = request.candidate.charter.preempts
-    return spec_preempts if spec_preempts is not None else all(pod.wants.preempts for pod in request.pending)
+    spec_preempts = request.candidate.spec.preempts
+    return spec_preempts if spec_preempts is not None else all(pod.spec.preempts for pod in request.pending)

@@ -10,7 +10,7 @@ from bayplan.model.gang import AUTO, Group, PodSet
 from bayplan.model.pod import Pod, PodKey
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.subgroups.constraint_tree import mandatory_ranks
-from bayplan.placement.subgroups.minimums import lacking_in
+from bayplan.placement.subgroups.minimums import missing_in_gang
 from bayplan.scheduling.attempt.gang import levels_of
 from bayplan.state.scheduling.snapshot import SchedulingCandidate
 
@@ -32,11 +32,11 @@ def surplus_pods(candidate: SchedulingCandidate, removed: Collection[PodKey]) ->
 
     Empty if the minimum is complete, or pods of the gang are preempted already.
     """
-    spec, bound = candidate.charter, candidate.standing
+    spec, bound = candidate.spec, candidate.bound
     tree = spec.tree
-    if tree is None or not spec.is_strict or spec.quorum or spec.leaves_whole:
+    if tree is None or not spec.is_strict or spec.quorum or spec.disrupt_together:
         return []
-    if not lacking_in(tree, candidate.waiting, bound) or any(pod.key in removed for pod in bound):
+    if not missing_in_gang(tree, candidate.pending, bound) or any(pod.key in removed for pod in bound):
         return []
     found: list[Pod] = []
     for pod_set in reversed(list(tree.pod_sets())):
@@ -45,15 +45,15 @@ def surplus_pods(candidate: SchedulingCandidate, removed: Collection[PodKey]) ->
     optional = {one.name for one in tree.pod_sets() if one.segments or not one.minimum}
     # the other pod sets have to share a domain with the pods that stay
     found.sort(key=lambda pod: pod.pod_set not in optional)
-    return [pod for pod in found if pod.takes_room and not pod.leaving]
+    return [pod for pod in found if pod.uses_capacity and not pod.terminating]
 
 
-def _surplus(pod_set: PodSet, standing: Sequence[Pod]) -> list[Pod]:
+def _surplus(pod_set: PodSet, bound: Sequence[Pod]) -> list[Pod]:
     """The pods of the highest ranks; pods in mandatory segments are never surplus."""
-    ordered = sorted(standing, key=lambda pod: (pod.rank, pod.created, pod.key.namespace, pod.key.name))
+    ordered = sorted(bound, key=lambda pod: (pod.rank, pod.created, pod.key.namespace, pod.key.name))
     if pod_set.segments:
-        bound = mandatory_ranks(pod_set)
-        return [pod for pod in ordered if pod.rank >= bound]
+        mandatory = mandatory_ranks(pod_set)
+        return [pod for pod in ordered if pod.rank >= mandatory]
     return ordered[pod_set.minimum :]
 
 

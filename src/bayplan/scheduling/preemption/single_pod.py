@@ -12,10 +12,10 @@ from bayplan.model.numa import NumaRequest
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.pod_spec import PodSignature
 from bayplan.placement.cluster.topology_tree import Bools
-from bayplan.placement.numa.snapshot import minds
+from bayplan.placement.numa.snapshot import numa_request_of
 from bayplan.placement.overlay.node_overlay import NodeOverlay
-from bayplan.placement.preemption.node_columns import Columns, curable_rows
-from bayplan.placement.preemption.numa_nodes import who_goes
+from bayplan.placement.preemption.node_columns import Columns, resolvable_rows
+from bayplan.placement.preemption.numa_nodes import victims_by_row
 from bayplan.placement.preemption.removals import LeavingPods, only_resources_constrain
 from bayplan.scheduling.preemption.victim_units import DisruptionBudgets, VictimUnit
 
@@ -58,11 +58,11 @@ class VictimsByNode:
 
     def victims_for(self, pod: Pod, priority: int, allowed_nodes: Bools | None) -> Found | None:
         """The row of the pod and its victims; None if preemption does not help."""
-        signature = pod.wants.shape
-        if not only_resources_constrain(self.overlay.scene, signature):
-            numa_request = minds(self.overlay.scene.zones, signature)
+        signature = pod.spec.signature
+        if not only_resources_constrain(self.overlay.filter_input, signature):
+            numa_request = numa_request_of(self.overlay.filter_input.zones, signature)
             if numa_request is not None and only_resources_constrain(
-                self.overlay.scene, replace(signature, zones=None)
+                self.overlay.filter_input, replace(signature, zones=None)
             ):
                 return self._by_numa(pod, numa_request, priority, allowed_nodes)
             return self._one_by_one(pod, priority, allowed_nodes)
@@ -87,10 +87,12 @@ class VictimsByNode:
     # ── with all constraints of the pod ────────────────────────────────────────────────────────────
 
     def _one_by_one(self, pod: Pod, priority: int, allowed_nodes: Bools | None) -> Found | None:
-        overlay, signature = self.overlay, pod.wants.shape
-        checkpoint = overlay.mark()
-        overlay.lift_many(self.terminating.keys)
-        rows = [row for row in curable_rows(overlay, signature, allowed_nodes) if self.below(row, priority)]
+        overlay, signature = self.overlay, pod.spec.signature
+        checkpoint = overlay.checkpoint()
+        overlay.remove_pods(self.terminating.keys)
+        rows = [
+            row for row in resolvable_rows(overlay, signature, allowed_nodes) if self.below(row, priority)
+        ]
         rows.sort(key=lambda row: (*self._worst(row, priority), row))
         best: tuple[Choice, tuple[VictimUnit, ...]] | None = None
         for row in rows[:ROWS_MAX]:
@@ -99,22 +101,24 @@ class VictimsByNode:
                 choice = self.cost(victims), overlay.node(row), row
                 if best is None or choice < best[0]:
                     best = choice, victims
-        overlay.undo(checkpoint)
+        overlay.rollback(checkpoint)
         return None if best is None else ({pod.key: best[0][-1]}, best[1])
 
     def _by_numa(
         self, pod: Pod, numa_request: NumaRequest, priority: int, allowed_nodes: Bools | None
     ) -> Found | None:
         """The same if only resources and NUMA alignment matter: all nodes at once, the best verified."""
-        overlay, signature = self.overlay, pod.wants.shape
-        checkpoint = overlay.mark()
-        overlay.lift_many(self.terminating.keys)
-        rows = [row for row in curable_rows(overlay, signature, allowed_nodes) if self.below(row, priority)]
+        overlay, signature = self.overlay, pod.spec.signature
+        checkpoint = overlay.checkpoint()
+        overlay.remove_pods(self.terminating.keys)
+        rows = [
+            row for row in resolvable_rows(overlay, signature, allowed_nodes) if self.below(row, priority)
+        ]
         units = [self._reprieve_order(self.below(row, priority)) for row in rows]
         names = [overlay.node(row) for row in rows]
         there = [[_on(unit, name) for unit in mine] for name, mine in zip(names, units, strict=True)]
         choices: list[tuple[Cost, str, int]] = []
-        for n, go in enumerate(who_goes(overlay, signature, numa_request, rows, there)):
+        for n, go in enumerate(victims_by_row(overlay, signature, numa_request, rows, there)):
             if go:
                 choices.append((self.cost([units[n][turn] for turn in go]), names[n], n))
         found: Found | None = None
@@ -123,7 +127,7 @@ class VictimsByNode:
             if victims:
                 found = {pod.key: rows[n]}, victims
                 break
-        overlay.undo(checkpoint)
+        overlay.rollback(checkpoint)
         return found
 
     def _reprieve_order(self, units: Sequence[VictimUnit]) -> list[VictimUnit]:
@@ -139,18 +143,18 @@ class VictimsByNode:
         self, signature: PodSignature, row: int, units: Sequence[VictimUnit]
     ) -> tuple[VictimUnit, ...]:
         overlay = self.overlay
-        checkpoint = overlay.mark()
-        overlay.lift_many(pod.key for unit in units for pod in unit.pods)
+        checkpoint = overlay.checkpoint()
+        overlay.remove_pods(pod.key for unit in units for pod in unit.pods)
         victims = []
-        if overlay.judge(signature).fits[row]:
+        if overlay.run_filters(signature).fits[row]:
             breaking, others = self.budgets.split(units)
             for unit in (*breaking, *others):
-                before = overlay.mark()
-                overlay.put_back(pod.key for pod in unit.pods)
-                if not overlay.judge(signature).fits[row]:
-                    overlay.undo(before)
+                before = overlay.checkpoint()
+                overlay.restore_pods(pod.key for pod in unit.pods)
+                if not overlay.run_filters(signature).fits[row]:
+                    overlay.rollback(before)
                     victims.append(unit)
-        overlay.undo(checkpoint)
+        overlay.rollback(checkpoint)
         return tuple(victims)
 
 
@@ -211,8 +215,8 @@ class _Search:
     def _victims(self, row: int) -> tuple[VictimUnit, ...]:
         """The victims on a node; empty if even all of them are not enough."""
         units = self.nodes.below(row, self.priority)
-        takes = {id(unit): self.columns.taken(self._on(unit, row)) for unit in units}
-        result = self.columns.room(row)
+        takes = {id(unit): self.columns.usage_of(self._on(unit, row)) for unit in units}
+        result = self.columns.left_free(row)
         for taken in takes.values():
             result = [have + more for have, more in zip(result, taken, strict=True)]
         if min(result, default=0) < 0:
@@ -228,7 +232,7 @@ class _Search:
         return tuple(victims)
 
     def _on(self, unit: VictimUnit, row: int) -> Iterator[PodSignature]:
-        yield from (pod.wants.shape for pod in _on(unit, self.nodes.overlay.node(row)))
+        yield from (pod.spec.signature for pod in _on(unit, self.nodes.overlay.node(row)))
 
 
 def _on(unit: VictimUnit, node: str) -> Sequence[Pod]:

@@ -13,11 +13,11 @@ from bayplan.model.pod import PodKey
 from bayplan.model.pod_spec import PodSignature
 from bayplan.model.profile import NodeChoice
 from bayplan.placement.cluster.topology_tree import Bools
-from bayplan.placement.numa.snapshot import minds
+from bayplan.placement.numa.snapshot import numa_request_of
 from bayplan.placement.overlay.node_overlay import NodeOverlay
-from bayplan.placement.pods.counting import is_plain
-from bayplan.placement.preemption.numa_removals import AlignedCapacity, NumaVictims, leavers
-from bayplan.placement.preemption.removals import VictimMatrix, let_stay, only_resources_constrain
+from bayplan.placement.pods.counting import needs_only_resources
+from bayplan.placement.preemption.numa_removals import AlignedCapacity, NumaVictims, numa_victims_of
+from bayplan.placement.preemption.removals import VictimMatrix, only_resources_constrain, reprieve_units
 from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult, attempt, narrowed_to
 from bayplan.scheduling.preemption.context import PreemptionContext
 from bayplan.scheduling.preemption.victim_units import VictimUnit
@@ -53,10 +53,10 @@ class PreemptionTrial:
             single,
         )
         self.overlay = context.overlay
-        signatures = dict.fromkeys(pod.wants.shape for pod in request.pending)
+        signatures = dict.fromkeys(pod.spec.signature for pod in request.pending)
         self.signature = next(iter(signatures)) if len(signatures) == 1 else None
         self.is_unconstrained = all(
-            only_resources_constrain(self.overlay.scene, signature) for signature in signatures
+            only_resources_constrain(self.overlay.filter_input, signature) for signature in signatures
         )
         self.has_only_numa = (
             not self.is_unconstrained
@@ -74,12 +74,12 @@ class PreemptionTrial:
         self.tries = 0
         many = len(units) > MANY_UNITS and not (self.is_counted and self.numa_victims is not None)
         self.tries_max = tries_max or (TRIES_OF_MANY if many else TRIES_MAX)
-        self.checkpoint = self.overlay.mark()
+        self.checkpoint = self.overlay.checkpoint()
 
     def _matrices(self) -> tuple[VictimMatrix, NumaVictims | None]:
         pods = [unit.pods for unit in self.units]
         matrix, numa_overlay = VictimMatrix(self.overlay, pods, self.context.terminating), self.overlay.zones
-        return matrix, leavers(
+        return matrix, numa_victims_of(
             matrix, numa_overlay, pods
         ) if self.has_only_numa and numa_overlay is not None else None
 
@@ -94,7 +94,7 @@ class PreemptionTrial:
 
     def _is_counted(self, single: bool) -> bool:
         """Whether the number of rows the gang gets is just the sum of the capacity of all nodes."""
-        spec = self.request.candidate.charter
+        spec = self.request.candidate.spec
         if self.signature is None or spec.tree is not None:
             return False
         if not (single or spec.locality.required is None):
@@ -106,22 +106,22 @@ class PreemptionTrial:
             return True
         # under the plain rule the containers of one pod are checked independently, those of several pods are
         # not
-        return numa_overlay.ground.rules.fit is not FitRule.PLAIN or len(numa_request.containers) == 1
+        return numa_overlay.snapshot.rules.fit is not FitRule.PLAIN or len(numa_request.containers) == 1
 
     def _is_swift(self, signatures: Collection[PodSignature]) -> bool:
         """Whether only resources and NUMA zones of the victims affect where the pods are placed."""
         packs = self.context.profile.gang_nodes is NodeChoice.PACK and not self.request.is_single_pod
-        alike = len(signatures) == 1 or not self.overlay.scene.index.keys
-        return packs and alike and all(map(is_plain, signatures))
+        alike = len(signatures) == 1 or not self.overlay.filter_input.index.keys
+        return packs and alike and all(map(needs_only_resources, signatures))
 
     def __enter__(self) -> PreemptionTrial:
         if self.changes_overlay:
-            self.overlay.lift_many(self.context.terminating.keys)
-            self.overlay.lift_many(pod.key for unit in self.units for pod in unit.pods)
+            self.overlay.remove_pods(self.context.terminating.keys)
+            self.overlay.remove_pods(pod.key for unit in self.units for pod in unit.pods)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.overlay.undo(self.checkpoint)
+        self.overlay.rollback(self.checkpoint)
 
     @contextmanager
     def emptied(self) -> Iterator[NodeOverlay]:
@@ -134,12 +134,16 @@ class PreemptionTrial:
         if self.is_counted and self.is_unconstrained:
             assert self.signature is not None
             if (
-                let_stay(self.matrix, self.signature, len(self.request.pending), self.allowed_nodes)
+                reprieve_units(self.matrix, self.signature, len(self.request.pending), self.allowed_nodes)
                 < self.request.need
             ):
                 return None
             return self._try(0, 0).rows
-        numa_request = minds(self.overlay.scene.zones, self.signature) if self.signature is not None else None
+        numa_request = (
+            numa_request_of(self.overlay.filter_input.zones, self.signature)
+            if self.signature is not None
+            else None
+        )
         if (
             self.is_counted
             and self.numa_victims is not None
@@ -160,7 +164,7 @@ class PreemptionTrial:
 
     def victims(self) -> list[VictimUnit]:
         """The units that could not be reprieved."""
-        return [self.units[number] for number in self.matrix.leaving()]
+        return [self.units[number] for number in self.matrix.removed_units()]
 
     def near(self, nodes: Bools) -> list[VictimUnit]:
         """The units that matter on these nodes: if capacity is only counted, those with pods there."""
@@ -189,20 +193,20 @@ class PreemptionTrial:
         if self.is_unconstrained:
             with self._overlay_if(0, 0) as overlay:
                 taken = self._attempt(overlay).rows
-                self.matrix.stay_beside(overlay, at, taken.values())
+                self.matrix.reprieve_beside(overlay, at, taken.values())
             return
         near = [number for number in self.matrix.on_rows(self._try(0, 0).rows.values()) if number >= at]
-        checkpoint = self.overlay.mark()
+        checkpoint = self.overlay.checkpoint()
         before = (
-            self.matrix.stays.copy(),
+            self.matrix.reprieved.copy(),
             self.matrix.free,
             None if self.numa_victims is None else self.numa_victims.now.copy(),
         )
         for start, stop in pairwise((at - 1, *near, len(self.units))):
             self._keep(start + 1, stop)
         if len(self._try(0, 0).rows) < rows:  # the estimate does not hold: no further unit stays
-            self.overlay.undo(checkpoint)
-            self.matrix.stays, self.matrix.free, now = before
+            self.overlay.rollback(checkpoint)
+            self.matrix.reprieved, self.matrix.free, now = before
             if self.numa_victims is not None and now is not None:
                 self.numa_victims.now = now
 
@@ -211,7 +215,7 @@ class PreemptionTrial:
         if self.aligned_capacity is None:
             return len(self._try(start, stop).rows)
         self.tries += 1
-        return self.aligned_capacity.if_stay(start, stop)
+        return self.aligned_capacity.count_if_reprieved(start, stop)
 
     def _try(self, start: int, stop: int) -> AttemptResult:
         """The attempt if these units stay as well."""
@@ -228,35 +232,36 @@ class PreemptionTrial:
     @contextmanager
     def _overlay_if(self, start: int, stop: int) -> Iterator[NodeOverlay]:
         if self.is_unconstrained:
-            with self.matrix.floor_if(start, stop) as overlay:
+            with self.matrix.overlay_if(start, stop) as overlay:
                 yield overlay
             return
         if self.is_counted_by_numa and self.numa_victims is not None:
-            with self.numa_victims.floor_if(start, stop) as overlay:
+            with self.numa_victims.overlay_if(start, stop) as overlay:
                 yield overlay
             return
-        checkpoint = self.overlay.mark()
+        checkpoint = self.overlay.checkpoint()
         try:
             if not self.changes_overlay:
-                self.overlay.lift_many(self.context.terminating.keys)
-                self.overlay.lift_many(pod.key for unit in self.victims() for pod in unit.pods)
-            self.overlay.put_back(pod.key for unit in self.units[start:stop] for pod in unit.pods)
+                self.overlay.remove_pods(self.context.terminating.keys)
+                self.overlay.remove_pods(pod.key for unit in self.victims() for pod in unit.pods)
+            self.overlay.restore_pods(pod.key for unit in self.units[start:stop] for pod in unit.pods)
             yield self.overlay
         finally:
-            self.overlay.undo(checkpoint)
+            self.overlay.rollback(checkpoint)
 
     def _keep(self, start: int, stop: int) -> None:
         if self.aligned_capacity is not None:
-            self.aligned_capacity.stay(start, stop)
+            self.aligned_capacity.reprieve(start, stop)
         if self.numa_victims is not None:
-            self.numa_victims.stay(start, stop)
-        self.matrix.stay(start, stop)
+            self.numa_victims.reprieve(start, stop)
+        self.matrix.reprieve(start, stop)
         if self.changes_overlay:
-            self.overlay.put_back(pod.key for unit in self.units[start:stop] for pod in unit.pods)
+            self.overlay.restore_pods(pod.key for unit in self.units[start:stop] for pod in unit.pods)
 
 
 def has_only_numa_constraints(overlay: NodeOverlay, signatures: Collection[PodSignature]) -> bool:
     """Whether pods of these signatures have no constraints but resources and NUMA alignment."""
     return all(
-        only_resources_constrain(overlay.scene, replace(signature, zones=None)) for signature in signatures
+        only_resources_constrain(overlay.filter_input, replace(signature, zones=None))
+        for signature in signatures
     )

@@ -40,7 +40,7 @@ class VictimUnit(NamedTuple):
         )
 
 
-def units_of(pods: Iterable[Pod], specs: Mapping[Ref, GangSpec], below: int) -> list[VictimUnit]:
+def victim_units(pods: Iterable[Pod], specs: Mapping[Ref, GangSpec], below: int) -> list[VictimUnit]:
     """All running units below a priority, most important first.
 
     A gang that leaves as a whole, or does not run below its minimum, has the priority of its spec, whatever
@@ -52,26 +52,26 @@ def units_of(pods: Iterable[Pod], specs: Mapping[Ref, GangSpec], below: int) -> 
     for pod in pods:
         gang = pod.gang
         if gang is None:
-            priority = pod.wants.priority
-            if priority < below and not pod.leaving and pod.node and not pod.over:
+            priority = pod.spec.priority
+            if priority < below and not pod.terminating and pod.node and not pod.finished:
                 units.append(VictimUnit((pod,), priority, False, pod.started or inf))
-        elif not pod.leaving and pod.takes_room:
+        elif not pod.terminating and pod.uses_capacity:
             spec = specs.get(gang)
-            if spec is not None and spec.lasting:
+            if spec is not None and spec.non_preemptible:
                 continue
-            if spec is not None and (spec.leaves_whole or spec.is_strict):
+            if spec is not None and (spec.disrupt_together or spec.is_strict):
                 whole_gangs.setdefault(gang, []).append(pod)
-            elif spec is not None and pod.pod_set in spec.leave_together:
-                parts.setdefault((gang, spec.leave_together[pod.pod_set]), []).append(pod)
-            elif pod.wants.priority < below:
-                units.append(VictimUnit((pod,), pod.wants.priority, True, pod.started or inf))
+            elif spec is not None and pod.pod_set in spec.disrupted_with:
+                parts.setdefault((gang, spec.disrupted_with[pod.pod_set]), []).append(pod)
+            elif pod.spec.priority < below:
+                units.append(VictimUnit((pod,), pod.spec.priority, True, pod.started or inf))
     for gang, members in whole_gangs.items():
         spec = specs[gang]
         spec_priority = spec.priority
-        priority = spec_priority if spec_priority is not None else max(pod.wants.priority for pod in members)
+        priority = spec_priority if spec_priority is not None else max(pod.spec.priority for pod in members)
         if priority < below:
             members.sort(key=lambda pod: (pod.key.namespace, pod.key.name))
-            surplus, core = ([], members) if spec.leaves_whole else beyond_minimum(spec, members)
+            surplus, core = ([], members) if spec.disrupt_together else beyond_minimum(spec, members)
             started = min(pod.started or inf for pod in members)
             some = [tuple(core)] if core else []
             units += [
@@ -89,7 +89,7 @@ def _subgroup_units(
     for (gang, part), members in parts.items():
         spec = specs[gang]
         spec_priority = spec.priority
-        priority = spec_priority if spec_priority is not None else max(pod.wants.priority for pod in members)
+        priority = spec_priority if spec_priority is not None else max(pod.spec.priority for pod in members)
         if priority < below:
             members.sort(key=lambda pod: (pod.key.namespace, pod.key.name))
             started = min(pod.started or inf for pod in members)
@@ -154,7 +154,7 @@ class DisruptionBudgets:
         """The budgets that count a pod, without those that count it as disrupted already."""
         if not self.budgets:
             return ()
-        signature = pod.wants.shape
+        signature = pod.spec.signature
         found = self.matching.get((pod.key.namespace, signature.labels))
         if found is None:
             labels = dict(signature.labels)

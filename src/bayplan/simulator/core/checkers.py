@@ -126,25 +126,25 @@ def check_whole_gangs(plan: Plan, state: SchedulingState) -> Iterator[str]:
         if isinstance(action, Bind):
             bound[action.gang] = bound.get(action.gang, 0) + 1
     for ref, count in bound.items():
-        pending = len(state.waiting(ref))
+        pending = len(state.pending(ref))
         if count != pending:
             yield f"gang {ref.name} would start {count} of {pending} pods"
 
 
-def belief_is_consistent(state: SchedulingState) -> Iterator[str]:
+def check_consistency(state: SchedulingState) -> Iterator[str]:
     """The ledger, the usage by node and the scheduling queue agree with each other."""
     sums = state.store.nodes.ledger.by_node()
-    for cluster in state.store.nodes.clusters.values():
+    for cluster in state.store.nodes.topologies.values():
         for name, used in cluster.used.items():
             held = {resource: amount for resource, amount in used.items() if amount}
             if held != {r: a for r, a in sums.get(name, {}).items() if a}:
                 yield f"node {name}: the ledger says {sums.get(name, {})}, the cluster {held}"
-    for ref in state.store.charters:
-        if state.place_of(ref) is None:
+    for ref in state.store.specs:
+        if state.state_of(ref) is None:
             yield f"gang {ref} is in no queue"
     for entry in state.entries():
-        if entry.place in (EntryState.BACKOFF, EntryState.COMMITTED) and entry.due == float("inf"):
-            yield f"gang {entry.ref} stays {entry.place} forever"
+        if entry.state in (EntryState.BACKOFF, EntryState.BINDING) and entry.due == float("inf"):
+            yield f"gang {entry.ref} stays {entry.state} forever"
 
 
 def _uses_node(pod: Object) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.backends.fake_controllers.manifests import Object
-from bayplan.backends.fake_controllers.objects import OVER, is_leaving, labels_of, name_of, phase_of
+from bayplan.backends.fake_controllers.objects import OVER, is_terminating, labels_of, name_of, phase_of
 from bayplan.dialects.kube.decode.node_rule_fields import tolerations
 from bayplan.dialects.kube.decode.wire import amounts_of
 from bayplan.dialects.kube.fields.reader import Field
@@ -94,4 +94,4 @@ def _on(pod: Object, node: str) -> Object:
 
 def _is_pending(pod: Object) -> bool:
     assigned_or_gated = pod["spec"].get("nodeName") or pod["spec"].get("schedulingGates")
-    return not (assigned_or_gated or is_leaving(pod) or phase_of(pod) in OVER)
+    return not (assigned_or_gated or is_terminating(pod) or phase_of(pod) in OVER)

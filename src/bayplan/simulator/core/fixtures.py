@@ -8,9 +8,9 @@ from random import Random
 
 from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.cluster import new_store
-from bayplan.backends.embedded.kinds.gangs import ALL_OF_IT, GangApi
+from bayplan.backends.embedded.kinds.gangs import FULL_GANG_API, GangApi
 from bayplan.backends.embedded.storage.store import Store
-from bayplan.backends.fake_controllers.definitions import definitions
+from bayplan.backends.fake_controllers.definitions import foreign_crds
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND
 from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.dialects.kueue.names import api_kinds
@@ -29,7 +29,7 @@ LISTED = {"nodes": PLAIN_NODES, "pods": PLAIN_PODS, "jobs": scheduled_jobs.JOBS}
 }
 
 
-def new_simulated_store(clock: Callable[[], float], ids: Random, gang_api: GangApi = ALL_OF_IT) -> Store:
+def new_simulated_store(clock: Callable[[], float], ids: Random, gang_api: GangApi = FULL_GANG_API) -> Store:
     """An empty store with all CRDs; uids and generated names come from `ids`."""
     store = new_store(
         clock,
@@ -38,6 +38,6 @@ def new_simulated_store(clock: Callable[[], float], ids: Random, gang_api: GangA
         gang_api=gang_api,
     )
     define(store)
-    for definition in definitions():
+    for definition in foreign_crds():
         store.create(DEFINITIONS, definition)
     return store

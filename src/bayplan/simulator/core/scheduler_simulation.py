@@ -14,7 +14,7 @@ from bayplan.simulator.core.simulation import NEVER, STEP_SECONDS, SimulationRun
 from bayplan.state.scheduling.queue import EntryState
 
 REST_SECONDS = 15.0  # so often it is looked at closely, while nothing is under way
-RESTING_STATES = (EntryState.PARKED, EntryState.INCOMPLETE, EntryState.RUNNING)
+RESTING_STATES = (EntryState.UNSCHEDULABLE, EntryState.INCOMPLETE, EntryState.RUNNING)
 
 
 class SchedulerSimulation(SimulationRun):
@@ -42,17 +42,21 @@ class SchedulerSimulation(SimulationRun):
             return False
         if any(intake.quarantine for intake in self.loop.intakes.values()):
             return False  # not all was read
-        busy = [one.ref.name for one in state.entries() if one.place not in RESTING_STATES]
-        if state.gangs.doubted or state.gangs.partial or any(not self._is_expected(name) for name in busy):
+        busy = [one.ref.name for one in state.entries() if one.state not in RESTING_STATES]
+        if (
+            state.gangs.unconfirmed
+            or state.gangs.partial
+            or any(not self._is_expected(name) for name in busy)
+        ):
             return False  # writes are in flight, or may be
         self.checked_at = self.now
         return True
 
     def load_fresh(self, fresh: SchedulerController) -> CycleInput | None:
         """Load a fresh scheduler from the API, with the same backfill reservation; return its input."""
-        Loop(EmbeddedBackend(self.store), (fresh,), MemoryJournal()).take_in(self.now)
-        fresh.state.gangs.kept = self.scheduler.state.gangs.kept
-        return fresh.look(self.now)
+        Loop(EmbeddedBackend(self.store), (fresh,), MemoryJournal()).apply_events(self.now)
+        fresh.state.gangs.reserved = self.scheduler.state.gangs.reserved
+        return fresh.snapshot(self.now)
 
     def would_do(self, fresh: SchedulerController, view: CycleInput | None) -> Iterator[Bind | PreemptPod]:
         """Binds and preemptions of a fresh scheduler, up to the first gang whose search was cut short."""
@@ -62,7 +66,7 @@ class SchedulerSimulation(SimulationRun):
         for action in decide(view, self.now).actions:
             if not isinstance(action, Bind | PreemptPod):
                 continue
-            rejection = self.scheduler.state.told(action.gang if isinstance(action, Bind) else action.by)
-            if rejection is not None and rejection.unsure:
+            rejection = self.scheduler.state.reported(action.gang if isinstance(action, Bind) else action.by)
+            if rejection is not None and rejection.incomplete:
                 return  # the others come after it
             yield action

@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 import msgspec
 
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
-from bayplan.backends.embedded.kinds.gangs import ALL_OF_IT, GangApi
+from bayplan.backends.embedded.kinds.gangs import FULL_GANG_API, GangApi
 from bayplan.backends.fake_controllers.controller_manager import FakeControllerManager
 from bayplan.backends.fake_controllers.manifests import NAMESPACE, Object
 from bayplan.dialects.api import Kind
@@ -51,7 +51,7 @@ class SimulationRun(ABC):
     environment: Sequence[Actor]  # all but Bayplan, in the order in which they act
 
     def __init__(
-        self, seed: int, rng: Random, ids: Random, chances: Chances, gang_api: GangApi = ALL_OF_IT
+        self, seed: int, rng: Random, ids: Random, chances: Chances, gang_api: GangApi = FULL_GANG_API
     ) -> None:
         self.rng = rng
         self.chances = chances

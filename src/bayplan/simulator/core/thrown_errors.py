@@ -78,11 +78,13 @@ class ErrorInjection:
 
     def decide(self, controller: Controller, view: Any, now: float) -> Plan:
         """The plan of a controller without injected errors; if errors never end, the victim is rejected."""
-        victims = [gang for gang in controller.asking(view) if self.permanent and self.is_victim(gang.name)]
-        others = [gang for gang in controller.asking(view) if gang not in victims]
-        plan = controller.decide(controller.only(view, others) if victims else view, now)
+        victims = [
+            gang for gang in controller.candidates(view) if self.permanent and self.is_victim(gang.name)
+        ]
+        others = [gang for gang in controller.candidates(view) if gang not in victims]
+        plan = controller.decide(controller.restricted_to(view, others) if victims else view, now)
         rejections = [
-            action for gang in victims for action in controller.refusal(view, gang, DecisionFault("thrown"))
+            action for gang in victims for action in controller.rejection(view, gang, DecisionFault("thrown"))
         ]
         return Plan((*plan.actions, *rejections))
 
@@ -119,7 +121,7 @@ class ErrorInjection:
         decide = controller.decide
 
         def raising(view: Any, now: float, watchdog: Watchdog | None = None) -> Any:
-            for gang in controller.asking(view):
+            for gang in controller.candidates(view):
                 if self.occurs(DECIDE, gang.name):
                     if watchdog is not None and self.rng.random() < 0.5:
                         watchdog.turn(gang)  # so that the error is attributed to this gang

@@ -11,7 +11,7 @@ from typing import TypeVar
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.backends.fake_controllers.manifests import NAMESPACE, Object
-from bayplan.backends.fake_controllers.objects import OVER, is_leaving, phase_of
+from bayplan.backends.fake_controllers.objects import OVER, is_terminating, phase_of
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kube.fields.times import timestamp
@@ -164,7 +164,7 @@ class JobActors:
             hard = [t for t in node["spec"].get("taints") or () if t["effect"] == "NoExecute"]
             for pod in self._pods(on=node["metadata"]["name"]) if hard else ():
                 when = min(self._tolerated_until(pod, taint) for taint in hard)
-                if when <= self.now and not is_leaving(pod):
+                if when <= self.now and not is_terminating(pod):
                     self.store.delete(PLAIN_PODS, NAMESPACE, pod["metadata"]["name"])
                 elif when > self.now:
                     due = min(due, when)
@@ -228,7 +228,7 @@ class JobActors:
 
     def _workloads(self) -> list[Object]:
         found = self.store.list(WORKLOADS).items
-        return [one for one in found if not is_leaving(one) and not is_true(one, FINISHED)]
+        return [one for one in found if not is_terminating(one) and not is_true(one, FINISHED)]
 
     def _change_quota(self) -> None:
         for queue in self._one_of(self.store.list(api_kinds.CLUSTER_QUEUES).items):

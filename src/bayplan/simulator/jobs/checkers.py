@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bayplan.backends.fake_controllers.manifests import Object, is_finished
-from bayplan.backends.fake_controllers.objects import OVER, is_leaving, phase_of
+from bayplan.backends.fake_controllers.objects import OVER, is_terminating, phase_of
 from bayplan.dialects.kueue.names.annotations import POD_SET, STOPPING, TOPOLOGY_GATE, WORKLOAD_NAME
 from bayplan.model.node import HOSTNAME
 from bayplan.simulator.core.checkers import over_committed
@@ -149,7 +149,7 @@ def _check_slot(pod: Object, table: SlotTable, *, ranked: bool) -> Iterator[str]
 
 def is_active(pod: Object) -> bool:
     """Whether a pod runs or is pending."""
-    return phase_of(pod) not in OVER and not is_leaving(pod)
+    return phase_of(pod) not in OVER and not is_terminating(pod)
 
 
 def is_ungated(pod: Object) -> bool:
@@ -206,7 +206,7 @@ def final_violations(objects: List, written: Mapping[str, Object]) -> Iterator[s
             yield f"workload {name} is finished and keeps {workload['metadata']['finalizers']}"
     for plural in ("jobs", "jobsets", "workloads", "pods"):
         for obj in objects(plural):
-            if is_leaving(obj):
+            if is_terminating(obj):
                 yield f"{plural} {obj['metadata']['name']} is being deleted forever"
     for pod in pods:
         if not any(ref["uid"] in existing for ref in pod["metadata"].get("ownerReferences") or ()):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
-from bayplan.assembly.in_process_webhooks import ask_our_functions
+from bayplan.assembly.in_process_webhooks import register_webhooks
 from bayplan.backends.fake_controllers.manifests import Object
 from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.controllers.jobs.controller import JobsController
@@ -38,7 +38,7 @@ class JobsSimulation(SimulationRun):
     def __init__(self, seed: int, chances: Chances | None = None) -> None:
         rng = Random(f"jobs {seed}")
         super().__init__(seed, rng, Random(f"ids {seed}"), CHANCES if chances is None else chances)
-        ask_our_functions(self.store)
+        register_webhooks(self.store)
         world = jobs_world(rng, self.fault_seconds)
         self.create_initial(world.nodes, world.rules)
         self.settings = world.settings
@@ -71,7 +71,7 @@ class JobsSimulation(SimulationRun):
         self.checks += 1
         yield from self.gangs.check(self.listed, self.now)
         yield from self.queues.check(self._without_gangs, self.now)
-        yield from state_checker.belief_is_consistent(self.admission.state)
+        yield from state_checker.check_consistency(self.admission.state)
         if self.checks % CAPACITY_CHECK_STEPS == 0:
             yield from state_checker.check_free_capacity(self.admission.state)
 

@@ -88,8 +88,8 @@ def jobs_world(rng: Random, until: float) -> JobsWorld:
 def _settings(rng: Random) -> SeedSettings:
     health = HealthRules(
         not_ready_seconds=rng.choice((5.0, 30.0)),
-        together=rng.random() < 0.7,
-        at_once=rng.random() < 0.3,
+        replace_together=rng.random() < 0.7,
+        fail_pods_at_once=rng.random() < 0.3,
     )
     pods_ready = None
     if rng.random() < 0.25:

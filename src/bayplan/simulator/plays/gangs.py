@@ -83,10 +83,10 @@ class Simulation(SchedulerSimulation):
     def problems(self) -> Iterator[str]:
         self.checks += 1
         if "jobs" in self.play:
-            yield from checkers.belief_is_consistent(self.scheduler.state)
+            yield from checkers.check_consistency(self.scheduler.state)
             yield from self.checker.check(self.listed, self.now)
         if self.actors is not None:
-            yield from state_checker.belief_is_consistent(self.admission.state)
+            yield from state_checker.check_consistency(self.admission.state)
             yield from self.queue_checker.check(self.listed, self.now)
             if self.checks % CAPACITY_CHECK_STEPS == 0:
                 yield from state_checker.check_free_capacity(self.admission.state)
@@ -117,8 +117,8 @@ class Simulation(SchedulerSimulation):
 
     def _scheduler_verdict(self) -> list[str]:
         state = self.scheduler.state
-        violations = [f"gang {entry.ref.name} is still {entry.place}" for entry in state.entries()
-                 if entry.place in (EntryState.READY, EntryState.COMMITTED, EntryState.BACKOFF)]  # fmt: skip
+        violations = [f"gang {entry.ref.name} is still {entry.state}" for entry in state.entries()
+                 if entry.state in (EntryState.READY, EntryState.BINDING, EntryState.BACKOFF)]  # fmt: skip
         fresh = SchedulerController()
         view = self.load_fresh(fresh)
         own_usage, fresh_usage = state.store.nodes.ledger.by_node(), fresh.state.store.nodes.ledger.by_node()

@@ -13,7 +13,7 @@ from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.api.status import StatusError
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.backends.fake_controllers.manifests import NAMESPACE, Object
-from bayplan.backends.fake_controllers.objects import OVER, is_leaving, phase_of
+from bayplan.backends.fake_controllers.objects import OVER, is_terminating, phase_of
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
 from bayplan.simulator.core.arrivals import TimedObject
@@ -202,7 +202,7 @@ class PodActors:
     def _finish_termination(self) -> None:
         for pod in self.store.list(PLAIN_PODS).items:
             meta = pod["metadata"]
-            if not is_leaving(pod):
+            if not is_terminating(pod):
                 continue
             if meta["uid"] not in self.handled:
                 self._plan_replacement(pod)
@@ -240,7 +240,7 @@ class PodActors:
         for pod in self._pods():
             if is_ours(pod) or pod["spec"].get("nodeName") or pod["spec"].get("schedulingGates"):
                 continue
-            if is_leaving(pod) or self.rng.random() < 0.7:
+            if is_terminating(pod) or self.rng.random() < 0.7:
                 continue
             for node in self._one_of(self.store.list(PLAIN_NODES).items):
                 name = node["metadata"]["name"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bayplan.backends.embedded.api.selectors import selector_matcher
-from bayplan.backends.fake_controllers.objects import is_leaving
+from bayplan.backends.fake_controllers.objects import is_terminating
 from bayplan.model.plan import Plan, PreemptPod
 from bayplan.simulator.core.checkers import check_localities, over_committed, pods_on_nodes
 from bayplan.simulator.pods.gang_view import (
@@ -91,16 +91,16 @@ class PodChecker:
         Unless another actor deleted pods of it, or pods of it were preempted: then it is unknown whether it
         ever had its minimum.
         """
-        standing, key = len(view.bound_pods()), (view.name, view.uid)
-        if view.known and standing >= view.minimum:
+        bound, key = len(view.bound_pods()), (view.name, view.uid)
+        if view.known and bound >= view.minimum:
             self.had_minimum[key] = None
         holds = bool(pods_on_nodes(view.bound_pods()))  # finished pods hold no capacity
-        partial = holds and standing < view.minimum and view.pending_pods() and key not in self.had_minimum
+        partial = holds and bound < view.minimum and view.pending_pods() and key not in self.had_minimum
         if not partial or not view.known or view.name in disturbed or view.name in self.preempted_gangs:
             self.partial_since.pop(view.name, None)
         elif now - self.partial_since.setdefault(view.name, now) > self.heal_seconds + GRACE_SECONDS:
             seconds = now - self.partial_since[view.name]
-            yield f"{view.name} holds {standing} of {view.minimum} pods for {seconds:.0f} s"
+            yield f"{view.name} holds {bound} of {view.minimum} pods for {seconds:.0f} s"
 
     def restarted(self) -> None:
         """Forget since when gangs are partially bound, as the scheduler does when it restarts."""
@@ -136,7 +136,7 @@ class PodChecker:
                 yield f"{victim_gang.name} is preempted as a whole, but {remaining} would stay without {name}"
 
     def _remains(self, pod: Object) -> bool:
-        return not is_leaving(pod) and pod["metadata"]["uid"] not in self.preempted
+        return not is_terminating(pod) and pod["metadata"]["uid"] not in self.preempted
 
     def check_useful_preemptions(self, partial_since: float) -> Iterator[str]:
         """Preemptions after that time whose preemptor got no node.

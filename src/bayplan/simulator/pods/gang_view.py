@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bayplan.backends.fake_controllers.objects import OVER, is_leaving, phase_of
+from bayplan.backends.fake_controllers.objects import OVER, is_terminating, phase_of
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kube.gang.objects import TOPOLOGY
 from bayplan.dialects.kueue.decode.scheduled_jobs import JOB_SET_NAME, SCHEDULER
@@ -74,12 +74,12 @@ def priority_of(pod: Object) -> int:
 
 def is_bound(pod: Object) -> bool:
     """Whether a pod is bound or succeeded."""
-    return bool(pod["spec"].get("nodeName")) and not is_leaving(pod) and phase_of(pod) != "Failed"
+    return bool(pod["spec"].get("nodeName")) and not is_terminating(pod) and phase_of(pod) != "Failed"
 
 
 def is_pending(pod: Object) -> bool:
     """Whether a pod of our scheduler is pending."""
-    return is_ours(pod) and not (pod["spec"].get("nodeName") or is_leaving(pod) or phase_of(pod) in OVER)
+    return is_ours(pod) and not (pod["spec"].get("nodeName") or is_terminating(pod) or phase_of(pod) in OVER)
 
 
 def gang_views(objects: List) -> dict[str, GangView]:
@@ -111,7 +111,7 @@ def _gang_view(name: str, pod: Object, objects_by_name: dict[str, Object]) -> Ga
     if kind == "Pod":
         return GangView(name, uid=pod["metadata"]["uid"], minimum=1)
     obj = objects_by_name.get(f"{kind}/{own}")
-    if obj is None or is_leaving(obj):
+    if obj is None or is_terminating(obj):
         return GangView(name, known=False)
     view = GangView(name, uid=obj["metadata"]["uid"])
     if kind in ("Job", "JobSet"):

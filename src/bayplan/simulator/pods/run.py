@@ -15,7 +15,7 @@ from bayplan.model.plan import Bind, Plan
 from bayplan.model.pod import Pod
 from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.core.controller import Controller
-from bayplan.simulator.core.checkers import belief_is_consistent
+from bayplan.simulator.core.checkers import check_consistency
 from bayplan.simulator.core.faults import NONE, Chances
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
 from bayplan.simulator.core.scheduler_simulation import RESTING_STATES, SchedulerSimulation
@@ -65,7 +65,7 @@ class PodsSimulation(SchedulerSimulation):
         self.actors.recover_all()
 
     def problems(self) -> Iterator[str]:
-        yield from belief_is_consistent(self.scheduler.state)
+        yield from check_consistency(self.scheduler.state)
         exact = self.now - max(self.outcome_lost_at, self.started_at) > UNCERTAIN_SECONDS
         yield from self.checker.check(
             self.listed, self.now, self._known_node, self.actors.disturbed, exact=exact
@@ -95,8 +95,8 @@ class PodsSimulation(SchedulerSimulation):
 
     def final_violations(self) -> Iterator[str]:
         for entry in self.scheduler.state.entries():
-            if entry.place not in RESTING_STATES:
-                yield f"{entry.ref.name} stays {entry.place} forever"
+            if entry.state not in RESTING_STATES:
+                yield f"{entry.ref.name} stays {entry.state} forever"
         yield from self.checker.check(
             self.listed, self.end, self._known_node, self.actors.disturbed, exact=False
         )
@@ -129,7 +129,7 @@ def check_same_state(
             _nominated(own) if with_nominations else {},
             _nominated(fresh) if with_nominations else {},
         ),
-        ("the gang specs", own.store.charters, fresh.store.charters),
+        ("the gang specs", own.store.specs, fresh.store.specs),
         ("the gang states", _gang_states(own), _gang_states(fresh)),
     ):
         if own_part != fresh_part:
@@ -148,7 +148,7 @@ def _first_difference(own_part: Any, fresh_part: Any) -> str:
 def _placed(state: SchedulingState) -> dict[Any, Pod]:
     """Placed pods by key. The pod set and rank of a terminating pod do not count."""
     return {
-        key: replace(pod, pod_set="", rank=0) if pod.leaving else pod
+        key: replace(pod, pod_set="", rank=0) if pod.terminating else pod
         for key, pod in state.store.placed.items()
     }
 
@@ -165,9 +165,9 @@ def _nominated(state: SchedulingState) -> dict[Any, str]:
 def _gang_states(state: SchedulingState) -> dict[Any, Any]:
     return {
         entry.ref: (
-            "pending" if entry.place in (EntryState.PARKED, EntryState.READY) else str(entry.place),
-            tuple(pod.key for pod in state.waiting(entry.ref)),
-            tuple(pod.key for pod in state.standing(entry.ref)),
+            "pending" if entry.state in (EntryState.UNSCHEDULABLE, EntryState.READY) else str(entry.state),
+            tuple(pod.key for pod in state.pending(entry.ref)),
+            tuple(pod.key for pod in state.bound(entry.ref)),
         )
         for entry in state.entries()
     }

@@ -9,7 +9,7 @@ from bayplan.backends.fake_controllers.manifests import BLOCK, NAMESPACE, RACK, 
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.decode.disruption_budget import BUDGETS
 from bayplan.dialects.kube.gang.objects import TOPOLOGY as TOPOLOGY_NOTE
-from bayplan.dialects.kube.gang_api.gates import FIRST, GROUP, SECOND, VERSIONS
+from bayplan.dialects.kube.gang_api.gates import GROUP, V1ALPHA1, V1ALPHA2, VERSIONS
 from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER, TOPOLOGIES
 from bayplan.dialects.kueue.names.annotations import PREFERRED, REQUIRED
 from bayplan.model.node import HOSTNAME
@@ -28,8 +28,8 @@ PLAIN_BUDGETS = Kind("policy", "v1", BUDGETS.kind, BUDGETS.plural)
 
 def group_kind(version: str) -> Kind:
     """The kind that declares a gang in this version of the gang API."""
-    if version == FIRST:
-        return Kind(GROUP, FIRST, "Workload", "workloads")
+    if version == V1ALPHA1:
+        return Kind(GROUP, V1ALPHA1, "Workload", "workloads")
     return Kind(GROUP, version, "PodGroup", "podgroups")
 
 
@@ -68,7 +68,7 @@ def random_profile(rng: Random) -> Profile:
     """A random profile, as an administrator may configure it."""
     return Profile(
         gang_nodes=rng.choice((NodeChoice.PACK, NodeChoice.SPREAD)),
-        displace=rng.random() < 0.9,
+        preemption=rng.random() < 0.9,
         heal_seconds=rng.choice((15.0, 60.0)),
         keep_after_seconds=rng.choice((0.0, 20.0, 300.0)),
     )
@@ -125,7 +125,7 @@ class GangGenerator:
         size = rng.choice((1, 2, 2, 3, 3, 4, 5, 6))
         least = size if rng.random() < 0.6 else rng.randint(1, size)
         policy = {"gang": {"minCount": least}}
-        copies = [""] if rng.random() < 0.8 or self.version != FIRST else ["left", "right"]
+        copies = [""] if rng.random() < 0.8 or self.version != V1ALPHA1 else ["left", "right"]
         pod = self._template(GANG, name)
         self._group(name, when, policy, pod)
         for copy in copies:
@@ -154,7 +154,7 @@ class GangGenerator:
         self.arrivals.append(timed_job(when, kind, name, spec))
 
     def _group_reference(self, name: str, copy: str) -> Object:
-        if self.version != FIRST:
+        if self.version != V1ALPHA1:
             return {"schedulingGroup": {"podGroupName": name}}
         key = {"podGroupReplicaKey": copy} if copy else {}
         return {"workloadRef": {"name": name, "podGroup": "main", **key}}
@@ -162,7 +162,7 @@ class GangGenerator:
     def _group(self, name: str, when: float, policy: Object, pod: Object) -> None:
         rng, annotations = self.rng, {}
         level = rng.choice((RACK, RACK, BLOCK)) if rng.random() < 0.3 else ""
-        if self.version == FIRST:
+        if self.version == V1ALPHA1:
             spec: Object = {"podGroups": [{"name": "main", "policy": policy}]}
             annotations = {TOPOLOGY_NOTE: level} if level else {}
         else:
@@ -170,7 +170,7 @@ class GangGenerator:
             if level:
                 spec["schedulingConstraints"] = {"topology": [{"key": level}]}
             if rng.random() < 0.35:
-                spec["disruptionMode"] = "PodGroup" if self.version == SECOND else {"all": {}}
+                spec["disruptionMode"] = "PodGroup" if self.version == V1ALPHA2 else {"all": {}}
             if "priorityClassName" in pod["spec"]:
                 spec["priorityClassName"] = pod["spec"]["priorityClassName"]
         meta = {"name": name, "namespace": NAMESPACE, "annotations": annotations}

@@ -21,46 +21,46 @@ from bayplan.state.admission.quota_tree import QuotaTree
 from bayplan.state.admission.state import AdmissionState
 from bayplan.state.admission.usage import AdmittedUsage
 
-HOLDERS = (QueueEntryState.COMMITTED, QueueEntryState.HOLDING, QueueEntryState.PLACING)
+HOLDERS = (QueueEntryState.ADMITTING, QueueEntryState.QUOTA_RESERVED, QueueEntryState.PLACING)
 CYCLES_MAX = 60
 
 
-def belief_is_consistent(state: AdmissionState) -> Iterator[str]:
+def check_consistency(state: AdmissionState) -> Iterator[str]:
     """The quota tree is the sum of what gangs use, and every gang has exactly one queue state."""
-    if state.holdings.made is not None:
-        recount = QuotaTree(state.holdings.shared, (queue.node for queue in state.holdings.queues))
-        for holding in state.holdings.by_gang.values():
+    if state.usage.tree is not None:
+        recount = QuotaTree(state.usage.shared, (queue.node for queue in state.usage.queues))
+        for holding in state.usage.by_gang.values():
             recount.use(holding.queue, holding.quota)
-        ours, theirs = _usage(state.holdings.made), _usage(recount)
+        ours, theirs = _usage(state.usage.tree), _usage(recount)
         if ours != theirs:
             yield f"the quota tree says {ours}, gangs use {theirs}"
     pending_in: dict[Ref, list[str]] = {}
-    for name, queue in state.lines.lines.items():
-        for entry in queue.waiting():
-            pending_in.setdefault(entry.demand.gang.source, []).append(name)
-    for ref, entry in state.lines.standings.items():
+    for name, queue in state.pending.queues.items():
+        for entry in queue.pending():
+            pending_in.setdefault(entry.queued_gang.gang.source, []).append(name)
+    for ref, entry in state.pending.entries.items():
         queues = pending_in.pop(ref, [])
-        if queues != ([entry.queue] if entry.place is QueueEntryState.WAITING else []):
-            yield f"gang {ref.name} is {entry.place} and is pending in {queues}"
-        if (entry.place in HOLDERS) != (ref in state.holdings.by_gang):
-            yield f"gang {ref.name} is {entry.place}, and its quota is not counted accordingly"
-        if entry.place in (QueueEntryState.BACKOFF, QueueEntryState.COMMITTED) and entry.due == NEVER:
-            yield f"gang {ref.name} is {entry.place} forever"
-    for ref in [*pending_in, *(ref for ref in state.holdings.by_gang if ref not in state.lines.standings)]:
+        if queues != ([entry.queue] if entry.state is QueueEntryState.PENDING else []):
+            yield f"gang {ref.name} is {entry.state} and is pending in {queues}"
+        if (entry.state in HOLDERS) != (ref in state.usage.by_gang):
+            yield f"gang {ref.name} is {entry.state}, and its quota is not counted accordingly"
+        if entry.state in (QueueEntryState.BACKOFF, QueueEntryState.ADMITTING) and entry.due == NEVER:
+            yield f"gang {ref.name} is {entry.state} forever"
+    for ref in [*pending_in, *(ref for ref in state.usage.by_gang if ref not in state.pending.entries)]:
         yield f"gang {ref.name} is deleted and still counted"
 
 
 def check_free_capacity(state: AdmissionState) -> Iterator[str]:
     """Free capacity of every topology is what nodes have, less the usage of gangs and pods."""
-    known = state.holdings
+    known = state.usage
     recount = AdmittedUsage(flavors=dict(known.flavors), shared=known.shared, queues=known.queues)
     recount.put_nodes(known.nodes)
-    for name, cluster in known.clusters.items():
+    for name, cluster in known.topologies.items():
         recount.set_topology(name, cluster.topology, state.ledger.by_node())
     for holding in known.by_gang.values():
-        recount.take(holding)
-    for name, cluster in known.clusters.items():
-        other = recount.clusters[name]
+        recount.add(holding)
+    for name, cluster in known.topologies.items():
+        other = recount.topologies[name]
         for node in known.nodes:
             if _nonzero(cluster.used.get(node, {})) != _nonzero(other.used.get(node, {})):
                 taken = f"{cluster.used.get(node)} taken on {node} instead of {other.used.get(node)}"
@@ -87,33 +87,35 @@ def final_violations(
     """After the faults: no work is in progress, and a restart would give the same state and decisions."""
     state = controller.state
     expected = {
-        key for key in controller.agenda if error_injection is not None and error_injection.expects(key[1])
+        key
+        for key in controller.work_queue
+        if error_injection is not None and error_injection.expects(key[1])
     }
-    if controller.flying or set(controller.agenda) - expected:
-        queued = sorted(set(controller.agenda) - expected)
-        yield f"work in progress forever: {sorted(controller.flying)} and {queued}"
-    for ref, entry in state.lines.standings.items():
-        if entry.place is QueueEntryState.COMMITTED:
-            yield f"gang {ref.name} is still {entry.place}"
+    if controller.in_flight or set(controller.work_queue) - expected:
+        queued = sorted(set(controller.work_queue) - expected)
+        yield f"work in progress forever: {sorted(controller.in_flight)} and {queued}"
+    for ref, entry in state.pending.entries.items():
+        if entry.state is QueueEntryState.ADMITTING:
+            yield f"gang {ref.name} is still {entry.state}"
     yield from check_free_capacity(state)
     yield from _check_pending_reasons(controller, store)
     fresh = AdmissionController(controller.profile)
-    Loop(EmbeddedBackend(store), (fresh,), MemoryJournal()).take_in(now)
-    ours, theirs = _usage(state.holdings.books()), _usage(fresh.state.holdings.books())
+    Loop(EmbeddedBackend(store), (fresh,), MemoryJournal()).apply_events(now)
+    ours, theirs = _usage(state.usage.quota_tree()), _usage(fresh.state.usage.quota_tree())
     if ours != theirs:
         yield f"the quota tree says {ours}, a fresh list gives {theirs}"
     yield from check_same_capacity(state, fresh.state)
-    for ref, entry in fresh.state.lines.standings.items():
-        own_entry = state.lines.standings.get(ref)
-        if own_entry is None or own_entry.place != entry.place or own_entry.queue != entry.queue:
-            yield f"gang {ref.name} is {own_entry and own_entry.place}, a fresh list has it {entry.place}"
+    for ref, entry in fresh.state.pending.entries.items():
+        own_entry = state.pending.entries.get(ref)
+        if own_entry is None or own_entry.state != entry.state or own_entry.queue != entry.queue:
+            yield f"gang {ref.name} is {own_entry and own_entry.state}, a fresh list has it {entry.state}"
     decide = fresh.decide if error_injection is None else partial(error_injection.decide, fresh)
     yield from _stuck(controller, fresh, decide, now)
 
 
 def check_same_capacity(state: AdmissionState, fresh: AdmissionState) -> Iterator[str]:
     """The same capacity is free in every topology."""
-    ours, theirs = state.holdings.supplies(), fresh.holdings.supplies()
+    ours, theirs = state.usage.supplies(), fresh.usage.supplies()
     if set(ours) != set(theirs):
         yield f"topologies {sorted(ours)} are known, a fresh list has {sorted(theirs)}"
         return
@@ -138,14 +140,14 @@ def _stuck(
 ) -> Iterator[str]:
     """Run cycles of a fresh controller until it has no gang left to try."""
     for _ in range(CYCLES_MAX):
-        view = fresh.look(now)
+        view = fresh.snapshot(now)
         if view is None:
             return
         plan = decide(view, now)
         violations = []
         for action in plan.actions:
-            entry = controller.state.lines.standings.get(action.gang)
-            if entry is not None and entry.place is QueueEntryState.PLACING and entry.due > now:
+            entry = controller.state.pending.entries.get(action.gang)
+            if entry is not None and entry.state is QueueEntryState.PLACING and entry.due > now:
                 continue  # ours tries again, too
             if isinstance(action, Admit):
                 violations.append(f"gang {action.gang.name} would be admitted but is pending")
@@ -160,12 +162,12 @@ def _stuck(
 
 def _check_pending_reasons(controller: AdmissionController, store: Store) -> Iterator[str]:
     """Every pending Workload has a QuotaReserved condition that says why."""
-    strict = {name: queue.strict for name, queue in controller.state.lines.lines.items()}
+    strict = {name: queue.strict for name, queue in controller.state.pending.queues.items()}
     conditions = {w["metadata"]["name"]: conditions_of(w) for w in store.list(LISTED["workloads"]).items}
-    for ref, entry in controller.state.lines.standings.items():
+    for ref, entry in controller.state.pending.entries.items():
         if strict.get(entry.queue):
             continue  # those behind the first were not looked at
-        if entry.place is QueueEntryState.WAITING and "QuotaReserved" not in conditions.get(
+        if entry.state is QueueEntryState.PENDING and "QuotaReserved" not in conditions.get(
             ref.name, {"QuotaReserved": False}
         ):
             yield f"gang {ref.name} is pending without a reason"

@@ -125,7 +125,7 @@ class SubgroupChecker:
         objects = {plural: known(plural) for plural in ("pods", "groups", "queues")}
         views = group_views(objects.__getitem__)
         pods = {_key(pod): pod for pod in objects["pods"]}
-        for key in state.store.displaced:
+        for key in state.store.preempting:
             if key in pods:
                 pods[key]["metadata"]["deletionTimestamp"] = "soon"
         preempted_keys = {preemption_action.pod.key for preemption_action in preempt_actions}
@@ -191,7 +191,7 @@ class SubgroupChecker:
         consolidated = {
             group_of(pods[preemption_action.pod.key])
             for preemption_action in preempt_actions
-            if preemption_action.to and preemption_action.pod.key in pods
+            if preemption_action.moves_to and preemption_action.pod.key in pods
         }
         preempted = [
             pods[preemption_action.pod.key]
@@ -283,7 +283,7 @@ def _check_may_preempt(
     name, priority = victim["metadata"]["name"], priority_in_group(victim, victim_group)
     if victim_group is not None and victim_group.non_preemptible:
         yield f"pod {name} would be preempted for {by.name}, but it is not preemptible"
-    if preemption_action.to:
+    if preemption_action.moves_to:
         return
     if victim_group is None or not usage.is_leaf(by.queue) or by.queue == victim_group.queue:
         if priority >= by.priority:

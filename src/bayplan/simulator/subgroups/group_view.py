@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bayplan.backends.fake_controllers.objects import is_leaving
+from bayplan.backends.fake_controllers.objects import is_terminating
 from bayplan.dialects.kai.api import names
 from bayplan.simulator.pods.gang_view import is_bound, is_pending, priority_of
 from bayplan.simulator.subgroups.queue_view import CPU, QueueUsageView, amounts_of_pod
@@ -74,7 +74,9 @@ def group_of(pod: Object) -> str:
 def group_views(objects: List) -> dict[str, GroupView]:
     """All groups with their pods, including groups whose object does not exist."""
     views = {
-        group["metadata"]["name"]: _group_view(group) for group in objects("groups") if not is_leaving(group)
+        group["metadata"]["name"]: _group_view(group)
+        for group in objects("groups")
+        if not is_terminating(group)
     }
     for pod in objects("pods"):
         name = group_of(pod)

@@ -19,7 +19,7 @@ from bayplan.model.pod import PodKey
 from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
 from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.core.controller import Controller
-from bayplan.simulator.core.checkers import belief_is_consistent
+from bayplan.simulator.core.checkers import check_consistency
 from bayplan.simulator.core.faults import Chances
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
 from bayplan.simulator.core.scheduler_simulation import REST_SECONDS, RESTING_STATES, SchedulerSimulation
@@ -90,7 +90,7 @@ class TreesSimulation(SchedulerSimulation):
     # ── what may never be seen ──
 
     def problems(self) -> Iterator[str]:
-        yield from belief_is_consistent(self.scheduler.state)
+        yield from check_consistency(self.scheduler.state)
         certain = (
             self.now - max(self.outcome_lost_at, self.started_at, self.actors.changed_at) > UNCERTAIN_SECONDS
         )
@@ -133,13 +133,13 @@ class TreesSimulation(SchedulerSimulation):
         """Pending groups whose minimums fit on free nodes and within the limits of their queues."""
         views = group_views(self.listed)
         usage = queue_usage(self.listed, views)
-        reserved = state.gangs.kept
+        reserved = state.gangs.reserved
         reserved_for, reserved_nodes = (
             ("", frozenset[str]()) if reserved is None else (reserved[0].name, reserved[1])
         )
         for view in views.values():
-            rejection = state.told(Ref(names.DIALECT, names.POD_GROUP.kind, NAMESPACE, view.name))
-            if (rejection is not None and rejection.unsure) or not is_startable(view, usage):
+            rejection = state.reported(Ref(names.DIALECT, names.POD_GROUP.kind, NAMESPACE, view.name))
+            if (rejection is not None and rejection.incomplete) or not is_startable(view, usage):
                 continue
             nodes = self.listed("nodes")
             if reserved_for and view.name != reserved_for:
@@ -151,8 +151,8 @@ class TreesSimulation(SchedulerSimulation):
         if not self.is_quiet() and self.now - self.changed < REST_SECONDS:
             yield f"work continues after {self.now - EPOCH:.0f} s"
         for entry in self.scheduler.state.entries():
-            if entry.place not in RESTING_STATES:
-                yield f"{entry.ref.name} stays {entry.place} forever"
+            if entry.state not in RESTING_STATES:
+                yield f"{entry.ref.name} stays {entry.state} forever"
         known = {PodKey(pod["metadata"]["namespace"], pod["metadata"]["name"]) for pod in self.listed("pods")}
         yield from self.checker.check(self.listed, self.end, known, exact=False)
         yield from self.checker.check_useful_preemptions(
@@ -197,10 +197,10 @@ def check_same_queue_usage(own_state: SchedulingState, fresh_state: SchedulingSt
         yield f"queues are known to one scheduler only: {own_pods} and {fresh}"
     if own_pods is None or fresh is None:
         return
-    for field in ("has", "lasting", "wants"):
+    for field in ("usage", "non_preemptible", "requested"):
         one, other = _amounts(getattr(own_pods, field)), _amounts(getattr(fresh, field))
         if one != other:
-            yield f"what each queue {field} is not what a fresh list gives: {one}, not {other}"
+            yield f"{field} of the queues is not what a fresh list gives: {one}, not {other}"
     if _some(own_pods.capacity) != _some(fresh.capacity) or own_pods.queues != fresh.queues:
         yield f"capacity or queues are not what a fresh list gives: {own_pods}, not {fresh}"
 

@@ -44,16 +44,18 @@ class AdmissionConfig:
     flavors: dict[str, Flavor] = field(default_factory=dict)
     shared: dict[str, QuotaNode] = field(default_factory=dict)
     queues: dict[str, Queue] = field(default_factory=dict)
-    entrances: dict[tuple[str, str], NamespaceQueue] = field(default_factory=dict)
+    namespace_queues: dict[tuple[str, str], NamespaceQueue] = field(default_factory=dict)
     checks: dict[str, Check] = field(default_factory=dict)
     namespaces: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    on: dict[str, tuple[str, ...]] = field(default_factory=dict)  # queues by topology, filled on demand
+    by_topology: dict[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # queues by topology, filled on demand
 
     def apply(self, change: Change) -> ConfigChange:
         """Apply a change and return what it means for gangs."""
         effect = self._fold(change)
         if effect is ConfigChange.QUOTA:
-            self.on.clear()
+            self.by_topology.clear()
         return effect
 
     def _fold(self, change: Change) -> ConfigChange:
@@ -76,13 +78,13 @@ class AdmissionConfig:
                 return _drop(self.queues, name, ConfigChange.QUOTA)
             case NamespaceQueueSeen(namespace_queue):
                 return _put(
-                    self.entrances,
+                    self.namespace_queues,
                     (namespace_queue.namespace, namespace_queue.name),
                     namespace_queue,
                     ConfigChange.ROUTING,
                 )
             case NamespaceQueueLost(namespace, name):
-                return _drop(self.entrances, (namespace, name), ConfigChange.ROUTING)
+                return _drop(self.namespace_queues, (namespace, name), ConfigChange.ROUTING)
             case CheckSeen(check):
                 return _put(self.checks, check.name, check, ConfigChange.REJECTIONS)
             case CheckLost(name):
@@ -97,8 +99,8 @@ class AdmissionConfig:
         self, queue: Queue, topologies: Collection[str], cyclic: Collection[str]
     ) -> Iterator[tuple[Flaw, str]]:
         """Each problem that makes a queue inactive, with the name of the object at fault."""
-        if queue.leaving:
-            yield Flaw.LEAVING, queue.name
+        if queue.terminating:
+            yield Flaw.TERMINATING, queue.name
         if queue.stop is not StopPolicy.OPEN:
             yield Flaw.STOPPED, queue.name
         for name in queue.flavors():
@@ -117,16 +119,18 @@ class AdmissionConfig:
 
     def topologies_of(self, queued: QueuedGang) -> set[str]:
         """The topologies in which an admitted gang is placed, or is to be placed."""
-        given = queued.admission.given if queued.admission is not None else ()
+        given = queued.admission.pod_sets if queued.admission is not None else ()
         named = {flavor for part in given for flavor in part.flavors.values()}
         return {self.flavors[name].topology for name in named if name in self.flavors}
 
     def queues_on(self, topology: str) -> tuple[str, ...]:
         """The queues with a flavor of the topology."""
-        if topology not in self.on:
+        if topology not in self.by_topology:
             mine = {name for name, flavor in self.flavors.items() if flavor.topology == topology}
-            self.on[topology] = tuple(n for n, queue in self.queues.items() if mine & {*queue.flavors()})
-        return self.on[topology]
+            self.by_topology[topology] = tuple(
+                n for n, queue in self.queues.items() if mine & {*queue.flavors()}
+            )
+        return self.by_topology[topology]
 
     def may_reclaim(self, queue: str) -> bool:
         """Whether gangs of this queue may preempt gangs of other queues."""
@@ -135,7 +139,7 @@ class AdmissionConfig:
 
     def queue_of(self, queued: QueuedGang) -> str:
         """The queue that the gang's namespace queue points at; empty if there is none."""
-        namespace_queue = self.entrances.get(queued.entrance)
+        namespace_queue = self.namespace_queues.get(queued.namespace_queue)
         return namespace_queue.queue if namespace_queue is not None else ""
 
     def shape_of(self, queued: QueuedGang, queue: str, rank: Hashable) -> Hashable:
@@ -143,8 +147,8 @@ class AdmissionConfig:
         known = self.queues.get(queue)
         policies = (known.preemption.within, known.preemption.reclaim) if known is not None else ()
         by_age = VictimPolicy.LOWER_OR_NEWER in policies
-        statuses = tuple((status.check, status.state) for status in queued.verdicts)
-        counts = tuple(ask.count for ask in queued.asks)  # smaller once some pods have finished
+        statuses = tuple((status.check, status.state) for status in queued.check_statuses)
+        counts = tuple(ask.count for ask in queued.requests)  # smaller once some pods have finished
         return (
             queue, queued.gang.source.namespace, queued.shape, queued.gang.priority, statuses, counts,
             queued.elastic, self.is_stopped(queued), rank if by_age or queued.replaces else (),
@@ -152,17 +156,17 @@ class AdmissionConfig:
 
     def is_stopped(self, queued: QueuedGang) -> bool:
         """Whether the gang's namespace queue is stopped."""
-        namespace_queue = self.entrances.get(queued.entrance)
+        namespace_queue = self.namespace_queues.get(queued.namespace_queue)
         return namespace_queue is not None and namespace_queue.stop is not StopPolicy.OPEN
 
-    def barred(self, queued: QueuedGang, queue: str) -> AdmissionRejection | None:
+    def ineligible(self, queued: QueuedGang, queue: str) -> AdmissionRejection | None:
         """Why a gang may not enter a queue at all; None if it may."""
-        namespace_queue, known = self.entrances.get(queued.entrance), self.queues.get(queue)
+        namespace_queue, known = self.namespace_queues.get(queued.namespace_queue), self.queues.get(queue)
         if queued.admission is not None:
             return None
         if namespace_queue is not None and self.is_stopped(queued):
             return AdmissionRejection(
-                AdmissionReason.CLOSED, AdmissionRemark.ENTRANCE_CLOSED, queue=namespace_queue.name
+                AdmissionReason.CLOSED, AdmissionRemark.NAMESPACE_QUEUE_STOPPED, queue=namespace_queue.name
             )
         labels = self.namespaces.get(queued.gang.source.namespace)
         if known is None or labels is None:

@@ -40,7 +40,7 @@ class UnmanagedPods:
     """Capacity that pods use on nodes beyond what admitted gangs hold."""
 
     def __init__(self, usages: AdmittedUsage) -> None:
-        self.holdings = usages
+        self.usage = usages
         self.ledger = Ledger()
         self.pods: dict[PodKey, Pod] = {}
         self.families: dict[Ref, GangVersions] = {}
@@ -54,17 +54,17 @@ class UnmanagedPods:
             self.pods[pod.key] = pod
             return []
         same_claim = before is not None and before.uid == pod.uid and before.gang is pod.gang is None
-        shifts = [] if same_claim else self.gone(pod.key)
+        shifts = [] if same_claim else self.deleted(pod.key)
         self.pods[pod.key] = pod
         if pod.gang is None:
-            own = self.ledger.hold(_claim(pod)) if pod.takes_room else self.ledger.release(pod.key)
+            own = self.ledger.hold(_claim(pod)) if pod.uses_capacity else self.ledger.release(pod.key)
             return shifts + own
-        if pod.takes_room:
+        if pod.uses_capacity:
             self.on_node.setdefault(pod.node, {})[pod.key] = None
             shifts += self._enter(self.families.setdefault(pod.gang, GangVersions()), pod)
         return shifts
 
-    def gone(self, key: PodKey) -> list[Shift]:
+    def deleted(self, key: PodKey) -> list[Shift]:
         """A pod was deleted."""
         pod = self.pods.pop(key, None)
         shifts = self.ledger.release(key)
@@ -79,7 +79,7 @@ class UnmanagedPods:
 
     def moved(self, ref: Ref, usage: GangUsage | None) -> list[Shift]:
         """A gang has another placement than before, or none."""
-        name = self.family_of.pop(ref, ref) if usage is None else usage.demand.family
+        name = self.family_of.pop(ref, ref) if usage is None else usage.queued_gang.family
         family = self.families.setdefault(name, GangVersions())
         if usage is None:
             family.versions.pop(ref, None)
@@ -103,8 +103,10 @@ class UnmanagedPods:
     def _renewed(self, family: GangVersions) -> list[Shift]:
         """Recompute the slots and which pods have them."""
         family.slots, family.each, family.levels = {}, {}, {}
-        found = (self.holdings.by_gang.get(ref) for ref in family.versions)
-        for placement in (placement for usage in found if usage is not None for placement in usage.spots):
+        found = (self.usage.by_gang.get(ref) for ref in family.versions)
+        for placement in (
+            placement for usage in found if usage is not None for placement in usage.placements
+        ):
             levels = _levels(placement.place.levels)
             family.levels.setdefault(placement.pod_set, {})[levels] = None
             for share in placement.place.shares:
@@ -167,7 +169,7 @@ class UnmanagedPods:
             yield from family.levels
 
     def _domain(self, name: str, levels: Levels) -> Path | None:
-        node = self.holdings.nodes.get(name)
+        node = self.usage.nodes.get(name)
         if levels == (HOSTNAME,):
             return (name if node is None else node.labels.get(HOSTNAME, name),)
         if node is None or any(level not in node.labels for level in levels):
@@ -186,7 +188,7 @@ def _levels(levels: Levels) -> Levels:
 
 def _weight(pod: Pod) -> tuple[object, ...]:
     """The fields of a pod that decide where it uses how much."""
-    return pod.uid, pod.gang, pod.pod_set, pod.node, pod.takes_room, pod.amounts
+    return pod.uid, pod.gang, pod.pod_set, pod.node, pod.uses_capacity, pod.amounts
 
 
 def _claim(pod: Pod) -> LedgerEntry:

@@ -27,13 +27,13 @@ class QuotaAccount:
     def quota(self, cell: Cell) -> Quota:
         return self.node.quotas.get(cell, NONE)
 
-    def kept(self, cell: Cell) -> int:
+    def unlent(self, cell: Cell) -> int:
         """The quota that is never lent to the parent."""
         lending = self.quota(cell).lending
         return 0 if lending is None else max(0, self.subtree.get(cell, 0) - lending)
 
-    def kept_free(self, cell: Cell) -> int:
-        return max(0, self.kept(cell) - self.usage.get(cell, 0))
+    def unlent_free(self, cell: Cell) -> int:
+        return max(0, self.unlent(cell) - self.usage.get(cell, 0))
 
     def _left(self, cell: Cell) -> int:
         """Quota minus usage; negative if usage exceeds quota."""
@@ -41,7 +41,7 @@ class QuotaAccount:
         if self.parent is None:
             return subtree - usage
         above, limit = self.parent._left(cell), self.quota(cell).borrowing
-        unlent = self.kept(cell)
+        unlent = self.unlent(cell)
         if limit is not None:
             above = min(above, subtree - unlent - max(0, usage - unlent) + limit)
         return max(0, unlent - usage) + above
@@ -50,17 +50,17 @@ class QuotaAccount:
         """The quota available now, including what can be borrowed."""
         return max(0, self._left(cell))
 
-    def most(self, cell: Cell) -> int:
+    def maximum(self, cell: Cell) -> int:
         """The maximum available if the whole tree were unused."""
         subtree = self.subtree.get(cell, 0)
         if self.parent is None:
             return subtree
-        reachable, limit = self.kept(cell) + self.parent.most(cell), self.quota(cell).borrowing
+        reachable, limit = self.unlent(cell) + self.parent.maximum(cell), self.quota(cell).borrowing
         return reachable if limit is None else min(reachable, subtree + limit)
 
     def add(self, cell: Cell, amount: int) -> None:
         """Add usage."""
-        beyond = amount - self.kept_free(cell)
+        beyond = amount - self.unlent_free(cell)
         self.usage[cell] = self.usage.get(cell, 0) + amount
         if self.parent is not None and beyond > 0:
             self.parent.add(cell, beyond)
@@ -68,7 +68,7 @@ class QuotaAccount:
     def remove(self, cell: Cell, amount: int) -> None:
         """Remove usage."""
         usage = self.usage.get(cell, 0)
-        above = usage - self.kept(cell)
+        above = usage - self.unlent(cell)
         self.usage[cell] = usage - amount
         if self.parent is not None and above > 0:
             self.parent.remove(cell, min(amount, above))
@@ -150,7 +150,7 @@ class QuotaTree:
                 account.add(cell, amount) if sign > 0 else account.remove(cell, amount)
 
 
-def share(account: QuotaAccount) -> tuple[bool, Fraction, Fraction]:
+def dominant_share(account: QuotaAccount) -> tuple[bool, Fraction, Fraction]:
     """The dominant resource share of a node: (infinite, weighted, unweighted), in thousandths.
 
     Usage above quota relative to what can be lent, for the resource with the largest ratio. A node of weight
@@ -169,7 +169,7 @@ def share(account: QuotaAccount) -> tuple[bool, Fraction, Fraction]:
     lendable: dict[str, int] = {}
     for cell in account.root().subtree:
         if cell[1] in over:
-            lendable[cell[1]] = lendable.get(cell[1], 0) + account.parent.most(cell)
+            lendable[cell[1]] = lendable.get(cell[1], 0) + account.parent.maximum(cell)
     plain = max(
         (Fraction(amount * 1000, lendable[name]) for name, amount in over.items() if lendable.get(name)),
         default=Fraction(0),
@@ -192,7 +192,7 @@ def _sum_up(account: QuotaAccount) -> None:
     for child in account.children:
         _sum_up(child)
         for cell, amount in child.subtree.items():
-            account.subtree[cell] = account.subtree.get(cell, 0) + amount - child.kept(cell)
+            account.subtree[cell] = account.subtree.get(cell, 0) + amount - child.unlent(cell)
 
 
 def _cyclic(shared: Mapping[str, QuotaAccount]) -> frozenset[str]:

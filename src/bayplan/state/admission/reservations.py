@@ -19,7 +19,7 @@ class Reservation:
     queued: float
     domain: Path
 
-    def binds(self, other: QueuedGang) -> bool:
+    def excludes(self, other: QueuedGang) -> bool:
         """Whether another gang must not use the domain: it has lower priority, or is pending shorter."""
         if other.gang.source == self.owner or other.admission is not None:
             return False
@@ -32,7 +32,7 @@ class Reservations:
 
     by_topology: dict[str, Reservation] = field(default_factory=dict)
 
-    def fold(self, plan: Plan) -> bool:
+    def apply(self, plan: Plan) -> bool:
         """Apply the reservations of a plan. Returns whether anything changed."""
         before = dict(self.by_topology)
         decided = {a.gang for a in plan.actions if isinstance(a, Admit | EvictGang | ReportNotAdmitted)}
@@ -45,7 +45,7 @@ class Reservations:
                 continue
             queued, (topology, domain) = wanted
             known = self.by_topology.get(topology)
-            if known is None or not known.binds(queued):
+            if known is None or not known.excludes(queued):
                 gang = queued.gang
                 self.by_topology[topology] = Reservation(gang.source, gang.priority, queued.queued, domain)
         return self.by_topology != before

@@ -25,31 +25,31 @@ EQUIVALENTS_MAX = 1000  # per cycle; the remaining gangs of the shape follow in 
 class QueueHead:
     """A gang to decide on, where its last search for flavors stopped, and gangs of the same shape."""
 
-    demand: QueuedGang
+    queued_gang: QueuedGang
     queue: str
     progress: tuple[Mapping[str, int], ...] = ()
-    barred: AdmissionRejection | None = None  # it may not enter the queue, whatever quota is available
-    alike: tuple[QueuedGang, ...] = ()
+    ineligible: AdmissionRejection | None = None  # it may not enter the queue, whatever quota is available
+    equivalents: tuple[QueuedGang, ...] = ()
     tries: int = 0  # failed searches for a placement since it has quota
-    made_room: bool = False  # victims were evicted for it
+    has_victims: bool = False  # victims were evicted for it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AdmissionSnapshot:
     """The input of one admission cycle. The quota tree is a copy; everything else is read-only."""
 
-    books: QuotaTree
+    quota_tree: QuotaTree
     supplies: Mapping[str, CapacitySnapshot]
     flavors: Mapping[str, Flavor]
     queues: Mapping[str, Queue]
     checks: Mapping[str, Check]
     admitted: Mapping[str, Mapping[Ref, QueuedGang]]
-    closed: frozenset[str]
+    inactive_queues: frozenset[str]
     heads: tuple[QueueHead, ...]
-    reserved: Mapping[str, Reservation] = field(default_factory=dict)  # by topology
-    holdings: Mapping[Ref, GangUsage] = field(default_factory=dict)
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)  # by topology
+    usage: Mapping[Ref, GangUsage] = field(default_factory=dict)
     known: KnownRows | None = None  # a cache of derived rows
-    zones: Mapping[str, NumaStock] = field(default_factory=dict)  # by topology; empty without NUMA reports
+    numa: Mapping[str, NumaStock] = field(default_factory=dict)  # by topology; empty without NUMA reports
 
 
 Failed = Callable[[QueueEntry, Exception], None]
@@ -62,7 +62,7 @@ def heads_of(
     turns = [entry for entry in pending.placing.values() if entry.due <= now]
     if not turns and not pending.is_ready():
         return []
-    firsts = (pending.lines[name].first() for name in sorted(pending.lines))
+    firsts = (pending.queues[name].first() for name in sorted(pending.queues))
     turns += [entry for entry in firsts if entry is not None]
     heads: list[QueueHead] = []
     for entry in turns:
@@ -77,12 +77,12 @@ def heads_of(
 
 def head_of(config: AdmissionConfig, pending: PendingQueues, entry: QueueEntry) -> QueueHead:
     """The head of a queue, from its entry."""
-    pending_queue = pending.lines.get(entry.queue)
+    pending_queue = pending.queues.get(entry.queue)
     alike: Iterable[QueuedGang] = ()
-    if pending_queue is not None and entry.place is QueueEntryState.WAITING and not pending_queue.strict:
-        alike = (other.demand for other in pending_queue.alike(entry, EQUIVALENTS_MAX))
-    barred = config.barred(entry.demand, entry.queue)
-    is_current = pending_queue is not None and entry.asked == pending_queue.wakings
+    if pending_queue is not None and entry.state is QueueEntryState.PENDING and not pending_queue.strict:
+        alike = (other.queued_gang for other in pending_queue.equivalents(entry, EQUIVALENTS_MAX))
+    barred = config.ineligible(entry.queued_gang, entry.queue)
+    is_current = pending_queue is not None and entry.searched_at == pending_queue.wakings
     progress = entry.progress if is_current else ()
     made_room = pending_queue is not None and pending_queue.sticky is entry
-    return QueueHead(entry.demand, entry.queue, progress, barred, tuple(alike), entry.tries, made_room)
+    return QueueHead(entry.queued_gang, entry.queue, progress, barred, tuple(alike), entry.tries, made_room)

@@ -44,10 +44,10 @@ from bayplan.state.admission.queues import (
 )
 from bayplan.state.admission.reservations import Reservations
 from bayplan.state.admission.snapshot import AdmissionSnapshot, Failed, QueueHead, heads_of
-from bayplan.state.admission.usage import AdmittedUsage, holding_of
+from bayplan.state.admission.usage import AdmittedUsage, usage_of
 from bayplan.state.admission.wakeups import AdmissionWakeups
 from bayplan.state.cluster.ledger import Shift
-from bayplan.state.cluster.numa_state import USUAL_CARE
+from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
 
 ASSUMED_SECONDS = 60.0
 
@@ -55,22 +55,22 @@ ASSUMED_SECONDS = 60.0
 class AdmissionState:
     """Applies changes, returns heads and snapshots, and assumes plans until their writes end."""
 
-    def __init__(self, zone_care: NumaStalenessPolicy = USUAL_CARE) -> None:
-        self.zone_care = zone_care
-        self.forget()
+    def __init__(self, numa_policy: NumaStalenessPolicy = DEFAULT_NUMA_POLICY) -> None:
+        self.numa_policy = numa_policy
+        self.reset()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Start empty."""
-        self.rules = AdmissionConfig()
-        self.zones = NumaUsage(self.zone_care)
-        self.holdings = AdmittedUsage(watcher=self.zones.count_gang)
-        self.strangers = UnmanagedPods(self.holdings)
-        self.ledger = self.strangers.ledger
-        self.lines = PendingQueues()
+        self.config = AdmissionConfig()
+        self.numa = NumaUsage(self.numa_policy)
+        self.usage = AdmittedUsage(watcher=self.numa.count_gang)
+        self.unmanaged = UnmanagedPods(self.usage)
+        self.ledger = self.unmanaged.ledger
+        self.pending = PendingQueues()
         self.reservations = Reservations()
-        self._wakeups = AdmissionWakeups(self.rules, self.holdings, self.lines)
+        self._wakeups = AdmissionWakeups(self.config, self.usage, self.pending)
         self.assumed: dict[Ref, Admission] = {}
-        self.leaving: set[Ref] = set()  # evictions in flight: the API does not show them yet
+        self.evicting: set[Ref] = set()  # evictions in flight: the API does not show them yet
         self.generation = 0  # grows with every change that can make a cycle end differently
 
     def apply(self, change: Change) -> None:
@@ -78,12 +78,12 @@ class AdmissionState:
         self.generation += 1
         match change:
             case Started():
-                self.forget()
+                self.reset()
             case NodeSeen(node):
                 self.nodes_seen({node.name: node})
             case NodeLost(name):
-                self.holdings.remove_node(name)
-                self.zones.nodes_changed((name,))
+                self.usage.remove_node(name)
+                self.numa.nodes_changed((name,))
             case TopologySeen(topology):
                 self._topology(topology.name, topology)
             case TopologyLost(name):
@@ -93,13 +93,11 @@ class AdmissionState:
             case PodLost(key):
                 self._pod(key, None)
             case NumaReportSeen(report):
-                pods, usages = self.strangers.pods.values(), self.holdings.by_gang.values()
-                better = self.zones.report(report, pods, usages)
-                self._wakeups.capacity_freed(self.holdings.clusters if better else ())
+                pods, usages = self.unmanaged.pods.values(), self.usage.by_gang.values()
+                better = self.numa.report_received(report, pods, usages)
+                self._wakeups.capacity_freed(self.usage.topologies if better else ())
             case NumaReportLost(name):
-                self._wakeups.capacity_freed(
-                    self.holdings.clusters if self.zones.report_removed(name) else ()
-                )
+                self._wakeups.capacity_freed(self.usage.topologies if self.numa.report_removed(name) else ())
             case QueuedGangSeen(queued):
                 self._gang_seen(queued)
             case QueuedGangLost(ref):
@@ -108,19 +106,19 @@ class AdmissionState:
                 self._config_changed(change)
 
     def _config_changed(self, change: Change) -> None:
-        effect = self.rules.apply(change)
+        effect = self.config.apply(change)
         match change:
             case QueueSeen(queue):
-                pending = self.lines.line(queue.name)
+                pending = self.pending.queue(queue.name)
                 pending.strict = queue.strict
-                pending.hold(queue.unprotected)
+                pending.suspend(queue.unprotected)
                 if effect is not ConfigChange.NONE:
                     self._update_entries(lambda entry: entry.queue == queue.name)
             case QueueLost(name):
-                self.lines.line(name).hold(False)  # its gangs get the reason that the queue is missing
+                self.pending.queue(name).suspend(False)  # its gangs get the reason that the queue is missing
             case NamespaceQueueSeen(NamespaceQueue(namespace, name)) | NamespaceQueueLost(namespace, name):
                 if effect is not ConfigChange.NONE:
-                    self._update_entries(lambda entry: entry.demand.entrance == (namespace, name))
+                    self._update_entries(lambda entry: entry.queued_gang.namespace_queue == (namespace, name))
         if effect is ConfigChange.QUOTA:
             self._rebuild_quota()
         elif effect is not ConfigChange.NONE:
@@ -142,131 +140,131 @@ class AdmissionState:
 
     def nodes_seen(self, nodes: Mapping[str, Node]) -> None:
         """Nodes were added or changed: gangs that wait for capacity in their topologies are retried."""
-        self._wakeups.capacity_freed(self.holdings.put_nodes(nodes))
-        self._shift(self.strangers.nodes_changed(nodes))
-        self.zones.nodes_changed(nodes)
+        self._wakeups.capacity_freed(self.usage.put_nodes(nodes))
+        self._shift(self.unmanaged.nodes_changed(nodes))
+        self.numa.nodes_changed(nodes)
 
     def _pod(self, key: PodKey, pod: Pod | None) -> None:
-        if self.zones.active:
-            self.zones.follow(self.strangers.pods.get(key), pod)
-        self._shift(self.strangers.gone(key) if pod is None else self.strangers.seen(pod))
+        if self.numa.active:
+            self.numa.update_pod(self.unmanaged.pods.get(key), pod)
+        self._shift(self.unmanaged.deleted(key) if pod is None else self.unmanaged.seen(pod))
 
     def _topology(self, name: str, topology: Topology | None) -> None:
-        if self.holdings.set_topology(name, topology, self.ledger.by_node()):
+        if self.usage.set_topology(name, topology, self.ledger.by_node()):
             self._rebuild_quota()
 
     def _rebuild_quota(self) -> None:
-        config = self.rules
-        self.holdings.set_rules(config.flavors, config.shared.values(), config.queues.values())
-        self.lines.drop_unused(config.queues)
+        config = self.config
+        self.usage.set_rules(config.flavors, config.shared.values(), config.queues.values())
+        self.pending.drop_unused(config.queues)
         self._wakeups.wake_all()
 
     def _shift(self, shifts: Iterable[Shift]) -> None:
-        self._wakeups.capacity_freed(self.holdings.shift(shifts))
+        self._wakeups.capacity_freed(self.usage.shift(shifts))
 
     def _gang_seen(self, queued: QueuedGang) -> None:
-        entry = self.lines.standings.get(ref := queued.gang.source)
-        if entry is not None and entry.demand.gang.uid != queued.gang.uid:
+        entry = self.pending.entries.get(ref := queued.gang.source)
+        if entry is not None and entry.queued_gang.gang.uid != queued.gang.uid:
             self._gang_lost(ref)
             entry = None
         if entry is None:
-            entry = self.lines.standings[ref] = QueueEntry(queued)
-        rank, before, entry.demand = entry.rank, entry.demand, queued
+            entry = self.pending.entries[ref] = QueueEntry(queued)
+        rank, before, entry.queued_gang = entry.rank, entry.queued_gang, queued
         entry.update_rank()
         if entry.rank != rank:
             entry.shape = None  # its place in the queue changed
         if queued.admission is not None and queued.admission != before.admission:
             self.assumed.pop(ref, None)  # otherwise the update predates our write
         elif before.admission is not None and queued.admission is None:
-            self.leaving.discard(ref)
+            self.evicting.discard(ref)
         if queued.evicted and ref not in self.assumed:
-            self.leaving.discard(ref)
+            self.evicting.discard(ref)
         self._account(entry)
         self._update_state(entry)
         if queued.failed_nodes != before.failed_nodes:  # another placement is needed now
-            self.lines.retry_placements(lambda other: other is entry)
+            self.pending.retry_placements(lambda other: other is entry)
 
     def _gang_lost(self, ref: Ref) -> None:
-        entry = self.lines.standings.pop(ref, None)
+        entry = self.pending.entries.pop(ref, None)
         self.assumed.pop(ref, None)
-        self.leaving.discard(ref)
+        self.evicting.discard(ref)
         self._release(ref)
         if entry is not None:
-            waited = entry.place is QueueEntryState.WAITING
-            self.lines.move(entry, QueueEntryState.INACTIVE)
+            waited = entry.state is QueueEntryState.PENDING
+            self.pending.move(entry, QueueEntryState.INACTIVE)
             if waited:
                 self._left_queue(entry.queue, entry)
 
     def _account(self, entry: QueueEntry) -> None:
         """Account for the usage of a gang that is admitted, or is being admitted."""
-        queued, ref = entry.demand, entry.demand.gang.source
+        queued, ref = entry.queued_gang, entry.queued_gang.gang.source
         admission = self.assumed.get(ref) or queued.admission
         if admission is None:
             self._release(ref)
             return
-        known = self.holdings.by_gang.get(ref)
-        evicted = ref in self.leaving or (queued.evicted and ref not in self.assumed)
+        known = self.usage.by_gang.get(ref)
+        evicted = ref in self.evicting or (queued.evicted and ref not in self.assumed)
         shown = replace(queued, admission=admission, evicted=evicted)
         before = queued.admission if queued.admission != admission else None
-        if known is not None and known.demand == shown and known.before == before:
+        if known is not None and known.queued_gang == shown and known.previous == before:
             return
-        if known is not None and known.demand.admission == admission and known.before == before:
-            self.holdings.by_gang[ref] = replace(known, demand=shown)
-            self.holdings.by_queue[admission.queue][ref] = shown
+        if known is not None and known.queued_gang.admission == admission and known.previous == before:
+            self.usage.by_gang[ref] = replace(known, queued_gang=shown)
+            self.usage.by_queue[admission.queue][ref] = shown
             return
         self._release(ref)
-        self.holdings.take(holding_of(shown, self.rules.flavors, before))
-        self._shift(self.strangers.moved(ref, self.holdings.by_gang.get(ref)))
+        self.usage.add(usage_of(shown, self.config.flavors, before))
+        self._shift(self.unmanaged.moved(ref, self.usage.by_gang.get(ref)))
 
     def _release(self, ref: Ref) -> None:
-        usage = self.holdings.give_back(ref)
+        usage = self.usage.remove(ref)
         if usage is not None:
-            self._shift(self.strangers.moved(ref, None))
+            self._shift(self.unmanaged.moved(ref, None))
             self._wakeups.usage_released(usage)
 
     def _update_state(self, entry: QueueEntry) -> None:
         """Put a gang into the state that its spec and status ask for; wake others if it leaves its place."""
-        queue, place = self.lines.touch(entry.queue), entry.place
+        queue, place = self.pending.touch(entry.queue), entry.state
         self._set_state(entry)
-        if place is QueueEntryState.WAITING and (entry.place is not place or entry.queue != queue):
+        if place is QueueEntryState.PENDING and (entry.state is not place or entry.queue != queue):
             self._left_queue(queue, entry)
 
     def _left_queue(self, queue: str, entry: QueueEntry) -> None:
         """A gang is no longer pending in a queue: what was reserved for it is available to others."""
-        reserved = self.reservations.drop(entry.demand.gang.source)
-        if self.lines.clear_sticky(queue, entry) or self.lines.crowded or reserved:
-            self.lines.crowded = False
+        reserved = self.reservations.drop(entry.queued_gang.gang.source)
+        if self.pending.clear_sticky(queue, entry) or self.pending.contended or reserved:
+            self.pending.contended = False
             self._wakeups.wake_all()
 
     def _set_state(self, entry: QueueEntry) -> None:
         """Put a gang into its state, unless a write is in flight."""
-        queued, ref = entry.demand, entry.demand.gang.source
-        entry.queue = self.rules.queue_of(queued)
+        queued, ref = entry.queued_gang, entry.queued_gang.gang.source
+        entry.queue = self.config.queue_of(queued)
         if ref in self.assumed:
             return
         if queued.admission is not None:
-            if queued.needs_placement and ref not in self.leaving:
-                if entry.place is not QueueEntryState.PLACING:
+            if queued.needs_placement and ref not in self.evicting:
+                if entry.state is not QueueEntryState.PLACING:
                     entry.tries = 0
-                    self.lines.move(entry, QueueEntryState.PLACING, 0.0)
+                    self.pending.move(entry, QueueEntryState.PLACING, 0.0)
             else:
-                self.lines.move(entry, QueueEntryState.HOLDING)
+                self.pending.move(entry, QueueEntryState.QUOTA_RESERVED)
             return
         if not queued.active or not entry.queue:
-            self.lines.move(entry, QueueEntryState.INACTIVE)
+            self.pending.move(entry, QueueEntryState.INACTIVE)
             return
-        shape = self.rules.shape_of(queued, entry.queue, entry.rank)
-        if entry.place is QueueEntryState.WAITING and shape == entry.shape:
+        shape = self.config.shape_of(queued, entry.queue, entry.rank)
+        if entry.state is QueueEntryState.PENDING and shape == entry.shape:
             return
         entry.shape = shape
-        entry.place = QueueEntryState.INACTIVE
+        entry.state = QueueEntryState.INACTIVE
         if queued.not_before > 0:
-            self.lines.move(entry, QueueEntryState.BACKOFF, queued.not_before)
+            self.pending.move(entry, QueueEntryState.BACKOFF, queued.not_before)
         else:
-            self.lines.move(entry, QueueEntryState.WAITING)
+            self.pending.move(entry, QueueEntryState.PENDING)
 
     def _update_entries(self, concerns: Callable[[QueueEntry], bool]) -> None:
-        for entry in list(self.lines.standings.values()):
+        for entry in list(self.pending.entries.values()):
             if concerns(entry):
                 entry.shape = None
                 self._update_state(entry)
@@ -275,51 +273,51 @@ class AdmissionState:
         self, now: float, failed: Failed | None = None, unread: Callable[[Ref], bool] = lambda _: False
     ) -> list[QueueHead]:
         """The gangs to decide on now: those that wait for a placement, and the head of every queue."""
-        for entry in self.lines.due(now):
+        for entry in self.pending.due(now):
             self._expired(entry, now, unread)
-        if self.zones.active and self.zones.catch_up(now):
+        if self.numa.active and self.numa.catch_up(now):
             self.generation += 1
-            self._wakeups.capacity_freed(self.holdings.clusters)
-        return heads_of(self.rules, self.lines, now, failed)
+            self._wakeups.capacity_freed(self.usage.topologies)
+        return heads_of(self.config, self.pending, now, failed)
 
     def _expired(self, entry: QueueEntry, now: float, unread: Callable[[Ref], bool]) -> None:
-        ref = entry.demand.gang.source
-        match entry.place:
+        ref = entry.queued_gang.gang.source
+        match entry.state:
             case QueueEntryState.BACKOFF:
-                entry.shape = self.rules.shape_of(entry.demand, entry.queue, entry.rank)
-                self.lines.move(entry, QueueEntryState.WAITING)
-            case QueueEntryState.COMMITTED if unread(ref):  # its newest version may show the admission
-                self.lines.move(entry, QueueEntryState.COMMITTED, now + ASSUMED_SECONDS)
-            case QueueEntryState.COMMITTED:  # the result of the write never arrived
+                entry.shape = self.config.shape_of(entry.queued_gang, entry.queue, entry.rank)
+                self.pending.move(entry, QueueEntryState.PENDING)
+            case QueueEntryState.ADMITTING if unread(ref):  # its newest version may show the admission
+                self.pending.move(entry, QueueEntryState.ADMITTING, now + ASSUMED_SECONDS)
+            case QueueEntryState.ADMITTING:  # the result of the write never arrived
                 self.admission_failed(ref, now)
 
     def snapshot(self, heads: Iterable[QueueHead]) -> AdmissionSnapshot:
         """A frozen snapshot for deciding on these gangs."""
-        supplies = self.holdings.supplies()
+        supplies = self.usage.supplies()
         return AdmissionSnapshot(
-            self.holdings.books().copy(),
+            self.usage.quota_tree().copy(),
             supplies,
-            self.rules.flavors,
-            self.rules.queues,
-            self.rules.checks,
-            self.holdings.by_queue,
-            frozenset(self.closed_queues()),
+            self.config.flavors,
+            self.config.queues,
+            self.config.checks,
+            self.usage.by_queue,
+            frozenset(self.inactive_queues()),
             tuple(heads),
             dict(self.reservations.by_topology),
-            self.holdings.by_gang,
-            self.holdings.known,
-            self.zones.stocks(supplies),
+            self.usage.by_gang,
+            self.usage.known,
+            self.numa.stocks(supplies),
         )
 
-    def closed_queues(self) -> Iterator[str]:
+    def inactive_queues(self) -> Iterator[str]:
         """The queues that admit no gang."""
-        for name, queue in self.rules.queues.items():
+        for name, queue in self.config.queues.items():
             if next(self.flaws(queue), None) is not None:
                 yield name
 
     def flaws(self, queue: Queue) -> Iterator[tuple[Flaw, str]]:
         """Each problem that makes a queue inactive, with the name of the object at fault."""
-        return self.rules.flaws(queue, self.holdings.clusters, self.holdings.books().cyclic)
+        return self.config.flaws(queue, self.usage.topologies, self.usage.quota_tree().cyclic)
 
     def assume(self, plan: Plan, now: float) -> None:
         """Assume the plan until its writes end or the API shows something else."""
@@ -331,56 +329,56 @@ class AdmissionState:
                 case EvictGang():
                     self._assume_evicted(action.gang)
                 case ReportNotAdmitted():
-                    entry = self.lines.standings.get(action.gang)
+                    entry = self.pending.entries.get(action.gang)
                     if entry is not None:
-                        self.generation += self.lines.requeue(entry, action, now)
-                        overtaken += [entry] if action.again is Requeue.AT_ONCE else []
+                        self.generation += self.pending.requeue(entry, action, now)
+                        overtaken += [entry] if action.requeue is Requeue.AT_ONCE else []
         for entry in overtaken:
-            self.generation += self.lines.put_off(entry, self.generation)
-        outrun = [a.demand for a in plan.actions if isinstance(a, ReportNotAdmitted) and a.outrun]
-        for queue in filter(self.rules.may_reclaim, map(self.rules.queue_of, outrun)):
-            self.lines.wake(queue)  # it may preempt the gangs that took its capacity
-        if self.reservations.fold(plan):
+            self.generation += self.pending.note_overtaken(entry, self.generation)
+        outrun = [a.queued_gang for a in plan.actions if isinstance(a, ReportNotAdmitted) and a.overtaken]
+        for queue in filter(self.config.may_reclaim, map(self.config.queue_of, outrun)):
+            self.pending.wake(queue)  # it may preempt the gangs that took its capacity
+        if self.reservations.apply(plan):
             self._wakeups.wake_all()
 
     def _assume_admitted(self, action: Admit, now: float) -> None:
-        entry = self.lines.standings.get(action.gang)
+        entry = self.pending.entries.get(action.gang)
         if entry is None:
             return
         self.generation += 1
         self.assumed[action.gang] = action.admission
-        entry.progress, entry.tries, entry.told = (), 0, None
+        entry.progress, entry.tries, entry.reason = (), 0, None
         self._account(entry)
-        self.lines.move(entry, QueueEntryState.COMMITTED, now + ASSUMED_SECONDS)
+        self.pending.move(entry, QueueEntryState.ADMITTING, now + ASSUMED_SECONDS)
         self._left_queue(entry.queue, entry)
 
     def _assume_evicted(self, ref: Ref) -> None:
-        entry = self.lines.standings.get(ref)
-        if entry is not None and (entry.demand.admission is not None or ref in self.assumed):
+        entry = self.pending.entries.get(ref)
+        if entry is not None and (entry.queued_gang.admission is not None or ref in self.assumed):
             self.generation += 1
-            self.leaving.add(ref)
+            self.evicting.add(ref)
             self._account(entry)
-            if entry.place is QueueEntryState.PLACING:
-                self.lines.move(entry, QueueEntryState.HOLDING)
+            if entry.state is QueueEntryState.PLACING:
+                self.pending.move(entry, QueueEntryState.QUOTA_RESERVED)
 
     def admission_failed(self, ref: Ref, now: float) -> None:
         """The write of an admission failed: release the assumed usage and retry later."""
-        entry = self.lines.standings.get(ref)
+        entry = self.pending.entries.get(ref)
         if self.assumed.pop(ref, None) is None or entry is None:
             return
         self._account(entry)
         entry.shape = None
-        if entry.demand.admission is not None:
+        if entry.queued_gang.admission is not None:
             self._update_state(entry)
         else:
-            self.leaving.discard(ref)
-            self.lines.back_off(entry, QueueEntryState.BACKOFF, now, BACKOFF_FIRST, BACKOFF_MAX)
+            self.evicting.discard(ref)
+            self.pending.back_off(entry, QueueEntryState.BACKOFF, now, BACKOFF_FIRST, BACKOFF_MAX)
 
     def eviction_failed(self, ref: Ref) -> None:
         """The write of an eviction failed: the gang may be chosen again."""
-        if ref in self.leaving:
-            self.leaving.discard(ref)
-            entry = self.lines.standings.get(ref)
+        if ref in self.evicting:
+            self.evicting.discard(ref)
+            entry = self.pending.entries.get(ref)
             if entry is not None:
                 self._account(entry)
                 self._update_state(entry)
@@ -388,7 +386,7 @@ class AdmissionState:
 
     def next_due(self, now: float) -> float:
         """When the next action is due without any event."""
-        if self.lines.is_ready():
+        if self.pending.is_ready():
             return now
-        placing = min((s.due for s in self.lines.placing.values()), default=NEVER)
-        return min(self.lines.next_due(), placing, self.zones.next_due())
+        placing = min((s.due for s in self.pending.placing.values()), default=NEVER)
+        return min(self.pending.next_due(), placing, self.numa.next_due())

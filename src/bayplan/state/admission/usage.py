@@ -40,16 +40,14 @@ class PlacedPods:
 class GangUsage:
     """The quota and capacity that one gang holds."""
 
-    demand: QueuedGang
+    queued_gang: QueuedGang
     queue: str
     quota: Mapping[Cell, int]
-    spots: tuple[PlacedPods, ...]
-    before: Admission | None = None  # with the placement it leaves once the new one is written
+    placements: tuple[PlacedPods, ...]
+    previous: Admission | None = None  # with the placement it leaves once the new one is written
 
 
-def holding_of(
-    queued: QueuedGang, flavors: Mapping[str, Flavor], before: Admission | None = None
-) -> GangUsage:
+def usage_of(queued: QueuedGang, flavors: Mapping[str, Flavor], before: Admission | None = None) -> GangUsage:
     """The usage of an admitted gang, including the placement that it is about to leave."""
     assert queued.admission is not None
     placements = [*_placements_of(queued, flavors)]
@@ -60,11 +58,13 @@ def holding_of(
 
 def _left_by(before: Admission, after: Admission) -> Admission:
     """The part of an admission's placements that another admission does not have."""
-    stays_at = {given.name: given.place for given in after.given}
+    stays_at = {given.name: given.assignment for given in after.pod_sets}
     given = (
-        replace(one, place=_minus(one.place, stays_at.get(one.name))) for one in before.given if one.place
+        replace(one, assignment=_minus(one.assignment, stays_at.get(one.name)))
+        for one in before.pod_sets
+        if one.assignment
     )
-    return replace(before, given=tuple(given))
+    return replace(before, pod_sets=tuple(given))
 
 
 def _minus(place: Assignment, other: Assignment | None) -> Assignment:
@@ -83,13 +83,13 @@ def _placements_of(queued: QueuedGang, flavors: Mapping[str, Flavor]) -> Iterato
     """The placements of a gang. A deleted flavor still identifies them."""
     assert queued.admission is not None
     shapes = {pod_set.name: pod_set for pod_set in queued.gang.root.pod_sets()}
-    for given in queued.admission.given:
-        if given.place is None or given.name not in shapes:
+    for given in queued.admission.pod_sets:
+        if given.assignment is None or given.name not in shapes:
             continue
         named = sorted(set(given.flavors.values()))
         found = [name for name in named if name in flavors and flavors[name].topology] or named or [""]
         shape = shapes[given.name]
-        yield PlacedPods(found[0], given.place, shape.requests, shape.zones, shape.name)
+        yield PlacedPods(found[0], given.assignment, shape.requests, shape.zones, shape.name)
 
 
 def _earlier(queued: QueuedGang) -> Ref | None:
@@ -104,56 +104,56 @@ class AdmittedUsage:
     by_gang: dict[Ref, GangUsage] = field(default_factory=dict)
     by_queue: dict[str, dict[Ref, QueuedGang]] = field(default_factory=dict)
     covered: dict[Ref, GangUsage] = field(default_factory=dict)  # included in the usage of a later version
-    heirs: dict[Ref, Ref] = field(default_factory=dict)  # earlier version → later one with the usage
-    clusters: dict[str, TopologyState] = field(default_factory=dict)
+    successors: dict[Ref, Ref] = field(default_factory=dict)  # earlier version → later one with the usage
+    topologies: dict[str, TopologyState] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     hosts: dict[str, str] = field(default_factory=dict)  # host label → node
     flavors: Mapping[str, Flavor] = field(default_factory=dict)
     shared: tuple[QuotaNode, ...] = ()
     queues: tuple[Queue, ...] = ()
-    made: QuotaTree | None = None
+    tree: QuotaTree | None = None
     known: KnownRows = field(default_factory=KnownRows)
     watcher: Callable[[GangUsage, int], None] | None = None  # usage added (1) or removed (-1)
 
-    def books(self) -> QuotaTree:
+    def quota_tree(self) -> QuotaTree:
         """The quota tree, rebuilt after the configuration changed."""
-        if self.made is None:
-            self.made = QuotaTree(self.shared, (queue.node for queue in self.queues))
+        if self.tree is None:
+            self.tree = QuotaTree(self.shared, (queue.node for queue in self.queues))
             for usage in self.by_gang.values():
-                self.made.use(usage.queue, usage.quota)
-        return self.made
+                self.tree.use(usage.queue, usage.quota)
+        return self.tree
 
     def supplies(self) -> dict[str, CapacitySnapshot]:
-        return {name: cluster.snapshot() for name, cluster in self.clusters.items()}
+        return {name: cluster.snapshot() for name, cluster in self.topologies.items()}
 
     def set_rules(
         self, flavors: Mapping[str, Flavor], shared: Iterable[QuotaNode], queues: Iterable[Queue]
     ) -> None:
         """Flavors, quota nodes or queues changed: recompute the usage of all gangs."""
-        self.shared, self.queues, self.made = tuple(shared), tuple(queues), None
+        self.shared, self.queues, self.tree = tuple(shared), tuple(queues), None
         if flavors != self.flavors:
             for usage in self.by_gang.values():
-                self._occupy(usage, -1)
+                self._count_placements(usage, -1)
             self.flavors = dict(flavors)
             for ref, usage in self.by_gang.items():
-                self.by_gang[ref] = holding_of(usage.demand, self.flavors, usage.before)
-                self._occupy(self.by_gang[ref], 1)
+                self.by_gang[ref] = usage_of(usage.queued_gang, self.flavors, usage.previous)
+                self._count_placements(self.by_gang[ref], 1)
 
     def set_topology(
         self, name: str, topology: Topology | None, used: Mapping[str, Mapping[str, int]]
     ) -> bool:
         """A topology was added, changed or deleted; `used` is the usage of other pods by node."""
-        known = self.clusters.get(name)
+        known = self.topologies.get(name)
         if topology is None:
-            return self.clusters.pop(name, None) is not None
+            return self.topologies.pop(name, None) is not None
         if known is not None and known.topology == topology:
             return False
-        cluster = self.clusters[name] = TopologyState(topology)
+        cluster = self.topologies[name] = TopologyState(topology)
         for node, amounts in used.items():
             cluster.use_node(node, amounts)
         cluster.load(self.nodes.values())
         for usage in self.by_gang.values():
-            self._occupy(usage, 1, only=name)
+            self._count_placements(usage, 1, only=name)
         return True
 
     def put_nodes(self, nodes: Mapping[str, Node]) -> list[str]:
@@ -169,7 +169,7 @@ class AdmittedUsage:
                 self._name_host(before.labels.get(HOSTNAME, name), None)
             self._name_host(host, name)
         self.nodes |= changed
-        for cluster in self.clusters.values():
+        for cluster in self.topologies.values():
             for name, node in changed.items():
                 if name not in fresh:
                     cluster.upsert(node)
@@ -177,13 +177,13 @@ class AdmittedUsage:
                 cluster.upsert(next(iter(fresh.values())))
             elif fresh:
                 cluster.load(fresh.values())
-        return list(self.clusters)
+        return list(self.topologies)
 
     def remove_node(self, name: str) -> None:
         node = self.nodes.pop(name, None)
         if node is not None:
             self._name_host(node.labels.get(HOSTNAME, name), None)
-            for cluster in self.clusters.values():
+            for cluster in self.topologies.values():
                 cluster.remove(name)
 
     def _name_host(self, host: str, name: str | None) -> None:
@@ -197,7 +197,7 @@ class AdmittedUsage:
             self.hosts[host] = name
 
     def _move_host(self, host: str, before: str, after: str) -> None:
-        wider = [cluster for cluster in self.clusters.values() if not cluster.topology.ends_at_host]
+        wider = [cluster for cluster in self.topologies.values() if not cluster.topology.ends_at_host]
         for amounts in self._usage_at(host) if wider else ():
             for cluster in wider:
                 cluster.use_node(before, amounts, -1)
@@ -205,7 +205,7 @@ class AdmittedUsage:
 
     def _usage_at(self, host: str) -> Iterator[dict[str, int]]:
         for usage in self.by_gang.values():
-            for placement in usage.spots:
+            for placement in usage.placements:
                 for share in placement.place.shares if placement.place.levels[-1] == HOSTNAME else ():
                     if share.values[-1] == host:
                         yield placement.amounts(share)
@@ -215,34 +215,34 @@ class AdmittedUsage:
         gained = False
         for shift in shifts:
             gained = gained or shift.sign < 0
-            for cluster in self.clusters.values():
+            for cluster in self.topologies.values():
                 cluster.use_node(shift.node, shift.amounts, shift.sign)
-        return list(self.clusters) if gained else []
+        return list(self.topologies) if gained else []
 
-    def take(self, usage: GangUsage) -> None:
+    def add(self, usage: GangUsage) -> None:
         """Add the usage of a gang. It includes the usage of an earlier version."""
-        ref, earlier = usage.demand.gang.source, _earlier(usage.demand)
+        ref, earlier = usage.queued_gang.gang.source, _earlier(usage.queued_gang)
         assert ref not in self.by_gang, ref
         if earlier is not None:
-            self.heirs[earlier] = ref
+            self.successors[earlier] = ref
             if (before := self._drop(earlier)) is not None:
                 self.covered[earlier] = before
-        if ref in self.heirs:
+        if ref in self.successors:
             self.covered[ref] = usage
             return
         self.by_gang[ref] = usage
-        self.by_queue.setdefault(usage.queue, {})[ref] = usage.demand
-        if self.made is not None:
-            self.made.use(usage.queue, usage.quota)
-        self._occupy(usage, 1)
+        self.by_queue.setdefault(usage.queue, {})[ref] = usage.queued_gang
+        if self.tree is not None:
+            self.tree.use(usage.queue, usage.quota)
+        self._count_placements(usage, 1)
 
-    def give_back(self, ref: Ref) -> GangUsage | None:
+    def remove(self, ref: Ref) -> GangUsage | None:
         """Remove the usage of a gang. An earlier version that still exists gets its own usage back."""
         covered, usage = self.covered.pop(ref, None), self._drop(ref)
         gone = usage or covered
-        earlier = _earlier(gone.demand) if gone is not None else None
-        if earlier is not None and self.heirs.pop(earlier, None) is not None and earlier in self.covered:
-            self.take(holding_of(self.covered.pop(earlier).demand, self.flavors))
+        earlier = _earlier(gone.queued_gang) if gone is not None else None
+        if earlier is not None and self.successors.pop(earlier, None) is not None and earlier in self.covered:
+            self.add(usage_of(self.covered.pop(earlier).queued_gang, self.flavors))
         return usage
 
     def _drop(self, ref: Ref) -> GangUsage | None:
@@ -253,14 +253,16 @@ class AdmittedUsage:
         del there[ref]
         if not there:
             del self.by_queue[usage.queue]
-        if self.made is not None:
-            self.made.use(usage.queue, usage.quota, -1)
-        self._occupy(usage, -1)
+        if self.tree is not None:
+            self.tree.use(usage.queue, usage.quota, -1)
+        self._count_placements(usage, -1)
         return usage
 
     def topologies_of(self, usage: GangUsage) -> set[str]:
         """The topologies where removing a gang frees capacity."""
-        return {name for placement in usage.spots for name, _ in self._topologies_of_placement(placement)}
+        return {
+            name for placement in usage.placements for name, _ in self._topologies_of_placement(placement)
+        }
 
     def _topologies_of_placement(self, placement: PlacedPods) -> Iterator[tuple[str, TopologyState]]:
         """The topologies in which placed pods use capacity: their own, and all topologies with the host.
@@ -270,14 +272,14 @@ class AdmittedUsage:
         flavor = self.flavors.get(placement.flavor)
         own = flavor.topology if flavor is not None else ""
         on_host = placement.place.levels[-1] == HOSTNAME
-        for name, cluster in self.clusters.items():
+        for name, cluster in self.topologies.items():
             if on_host or (name == (own or name) and cluster.topology.levels == placement.place.levels):
                 yield name, cluster
 
-    def _occupy(self, usage: GangUsage, sign: int, only: str = "") -> None:
+    def _count_placements(self, usage: GangUsage, sign: int, only: str = "") -> None:
         if self.watcher is not None and not only:
             self.watcher(usage, sign)
-        for placement in usage.spots:
+        for placement in usage.placements:
             for name, cluster in self._topologies_of_placement(placement):
                 if only and name != only:
                     continue

@@ -25,14 +25,14 @@ class AdmissionWakeups:
         freed = frozenset(topologies)
         if freed:
             self._pending.retry_placements(
-                lambda entry: not freed.isdisjoint(self._config.topologies_of(entry.demand))
+                lambda entry: not freed.isdisjoint(self._config.topologies_of(entry.queued_gang))
             )
         for name in (name for topology in freed for name in self._config.queues_on(topology)):
             self._pending.wake(name, room=True)
 
     def usage_released(self, usage: GangUsage) -> None:
         """A gang released its quota in one quota tree, and its capacity in its topologies."""
-        account = self._usage.books().queues.get(usage.queue)
+        account = self._usage.quota_tree().queues.get(usage.queue)
         if account is not None:
             for queue in account.root().queues():
                 self._pending.wake(queue.name)

@@ -12,10 +12,10 @@ from bayplan.placement.cluster.node_index import (
     NodeIndex,
     NodeSnapshot,
     allocatable_of,
-    land_of,
-    land_with,
-    land_without,
-    relaid,
+    node_index_of,
+    with_added_node,
+    with_changed_node,
+    with_removed_node,
 )
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Ints
@@ -53,15 +53,18 @@ class NodeState:
             supply = self.cluster.snapshot()
             if self._allocatable is None:
                 self._allocatable = allocatable_of(self.cluster.table, self.cluster.resources)
-            self._view = supply, NodeSnapshot(self.land(), supply.resources, supply.free, self._allocatable)
+            self._view = (
+                supply,
+                NodeSnapshot(self.node_index(), supply.resources, supply.free, self._allocatable),
+            )
             self._viewed = self.cluster.version
         return self._view
 
-    def land(self) -> NodeIndex:
+    def node_index(self) -> NodeIndex:
         """The node index; the same object until a node changes in more than amounts."""
         self.cluster.settle()
         if self._land is None:
-            self._land = land_of(self.cluster.table, self.slots)
+            self._land = node_index_of(self.cluster.table, self.slots)
         return self._land
 
     def load(self, nodes: Iterable[Node]) -> None:
@@ -83,7 +86,7 @@ class NodeState:
             self._follow(name, row, layouts)
         elif self._land is not None and row is not None:
             if cluster.table is not table or before.schedulable != now.schedulable:
-                self._land = relaid(self._land, cluster.table, row)
+                self._land = with_changed_node(self._land, cluster.table, row)
             if self._allocatable is not None and before.allocatable != now.allocatable:
                 self._allocatable = self._allocatable.copy()
                 self._allocatable[:, row] = self._amounts(now)
@@ -103,12 +106,12 @@ class NodeState:
             self._land = self._allocatable = None
             return
         if before is not None:
-            node_index = land_without(node_index, cluster.table, before)
+            node_index = with_removed_node(node_index, cluster.table, before)
             if self._allocatable is not None:
                 self._allocatable = np.delete(self._allocatable, before, axis=1)
         row = cluster.row_of(name)
         if row is not None:
-            node_index = land_with(node_index, cluster.table, row)
+            node_index = with_added_node(node_index, cluster.table, row)
             if self._allocatable is not None:
                 amounts = self._amounts(cluster.nodes[name])
                 self._allocatable = np.insert(self._allocatable, row, amounts, axis=1)

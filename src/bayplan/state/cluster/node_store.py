@@ -20,7 +20,7 @@ class NodeStore:
         self.by_name: dict[str, Node] = {}
         self.images = ImageIndex(slots)
         self.flat = NodeState(slots)
-        self.clusters: dict[str, TopologyState] = {FLAT.name: self.flat.cluster}
+        self.topologies: dict[str, TopologyState] = {FLAT.name: self.flat.cluster}
         self.ledger = Ledger()
 
     def load(self, fresh: Mapping[str, Node]) -> None:
@@ -52,19 +52,19 @@ class NodeStore:
 
     def topology_seen(self, topology: Topology) -> bool:
         """Add or update a topology. Returns whether it is new or has other levels."""
-        known, cluster = self.clusters.get(topology.name), cluster_of(topology)
+        known, cluster = self.topologies.get(topology.name), cluster_of(topology)
         if topology.name == FLAT.name or (known is not None and known.topology == cluster.topology):
             return False
         for name, amounts in self.ledger.by_node().items():
             cluster.use_node(name, amounts)
         cluster.load(self.by_name.values())
-        self.clusters[topology.name] = cluster
+        self.topologies[topology.name] = cluster
         return True
 
     def topology_lost(self, name: str) -> None:
         """Remove a topology. The flat topology of all nodes does not depend on an object, and stays."""
         if name != FLAT.name:
-            self.clusters.pop(name, None)
+            self.topologies.pop(name, None)
 
     def hold(self, claim: LedgerEntry) -> bool:
         """A pod uses capacity of a node. Returns whether capacity became free where it was before."""
@@ -76,12 +76,12 @@ class NodeStore:
 
     def _with_levels(self) -> list[TopologyState]:
         """All but the flat topology, whose columns follow the changes of nodes as well."""
-        return [cluster for name, cluster in self.clusters.items() if name != FLAT.name]
+        return [cluster for name, cluster in self.topologies.items() if name != FLAT.name]
 
     def _shift(self, shifts: Iterable[Shift]) -> bool:
         freed = False
         for shift in shifts:
-            for cluster in self.clusters.values():
+            for cluster in self.topologies.values():
                 cluster.use_node(shift.node, shift.amounts, shift.sign)
             freed |= shift.sign < 0
         return freed

@@ -260,15 +260,15 @@ class TopologyState:
             self._free = np.delete(self._free, row, axis=1)
             self._held = None if self._held is None else np.delete(self._held, row, axis=1)
             self._usable = np.delete(self._usable, row)
-            self.paths = self.paths.having(name, None)
+            self.paths = self.paths.with_path(name, None)
             low, high = trees.find(self._tree, old)
             if low == high:  # no other node with the same host label
-                self.hosts = self.hosts.having(old[-1], None)
+                self.hosts = self.hosts.with_path(old[-1], None)
         if new is not None and node is not None:
             row = trees.find_row(self._tree, new, name)
             self._tree = trees.inserted(self._tree, row, node)
             self._table = columns.inserted(self._table, self._tree.nodes, row)
-            self.hosts, self.paths = self.hosts.having(new[-1], new), self.paths.having(name, new)
+            self.hosts, self.paths = self.hosts.with_path(new[-1], new), self.paths.with_path(name, new)
             wider = np.empty((len(self.resources), self._tree.rows), np.int64)
             wider[:, :row], wider[:, row], wider[:, row + 1 :] = (
                 self._free[:, :row], self._free_of(node), self._free[:, row:],

@@ -21,12 +21,12 @@ class QueueTotals:
     """The totals of one queue or namespace queue."""
 
     ready: int = 0
-    parked: int = 0
+    inadmissible: int = 0
     reserving: int = 0
     admitted: int = 0
     unchecked: int = 0
     unplaced: int = 0
-    refused: dict[AdmissionReason, int] = field(default_factory=dict)
+    rejected: dict[AdmissionReason, int] = field(default_factory=dict)
     reserved: dict[Cell, int] = field(default_factory=dict)
     used: dict[Cell, int] = field(default_factory=dict)
     wanted: dict[str, int] = field(default_factory=dict)
@@ -39,27 +39,27 @@ class QueueTotals:
         """Whether no gang is pending or admitted here."""
         return not (self.reserving or self.pending)
 
-    def sort(self, refused: Mapping[str, Container[Hashable]]) -> None:
+    def split(self, refused: Mapping[str, Container[Hashable]]) -> None:
         """Split pending gangs into ready and unschedulable ones; rejections change whole shapes."""
-        self.ready, self.parked, self.shapes = 0, 0, {}
+        self.ready, self.inadmissible, self.shapes = 0, 0, {}
         for (queue, later, shape), count in self.pending.items():
             parked = later or shape in refused.get(queue, ())
             if parked:
-                self.parked += count
+                self.inadmissible += count
             else:
                 self.ready += count
             self.shapes[parked, shape] = self.shapes.get((parked, shape), 0) + count
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Waiting:
+class _PendingCount:
     """How a pending gang was counted. It holds the entry, so that its identity stays unique."""
 
-    standing: QueueEntry
+    entry: QueueEntry
     queue: str
-    demand: QueuedGang
+    queued_gang: QueuedGang
     later: bool
-    told: Hashable
+    reason: Hashable
     shape: Hashable
 
 
@@ -72,13 +72,13 @@ class QueueCounters:
 
     def __init__(self) -> None:
         self.queues: dict[str, QueueTotals] = {}
-        self.entrances: dict[tuple[str, str], QueueTotals] = {}
+        self.namespace_queues: dict[tuple[str, str], QueueTotals] = {}
         self._holders: dict[int, GangUsage] = {}
-        self._waiting: dict[int, _Waiting] = {}
+        self._waiting: dict[int, _PendingCount] = {}
 
     def count(self, state: AdmissionState) -> None:
         """Update the totals."""
-        before, self._holders = self._holders, {id(one): one for one in state.holdings.by_gang.values()}
+        before, self._holders = self._holders, {id(one): one for one in state.usage.by_gang.values()}
         for gone in before.keys() - self._holders.keys():
             self._hold(before[gone], -1)
         for fresh in self._holders.keys() - before.keys():
@@ -86,46 +86,54 @@ class QueueCounters:
         self._count_waiting(state)
 
     def _count_waiting(self, state: AdmissionState) -> None:
-        closed = {key for key, way in state.rules.entrances.items() if way.stop is not StopPolicy.OPEN}
-        refused = {
-            name: pending.refused
-            for name, pending in state.lines.lines.items()
-            if pending.refused and not pending.strict
+        closed = {
+            key for key, way in state.config.namespace_queues.items() if way.stop is not StopPolicy.OPEN
         }
-        before, now = self._waiting, dict[int, _Waiting]()
-        for queue_entry in state.lines.standings.values():
-            place, queued, queue = queue_entry.place, queue_entry.demand, queue_entry.queue
+        refused = {
+            name: pending.rejected
+            for name, pending in state.pending.queues.items()
+            if pending.rejected and not pending.strict
+        }
+        before, now = self._waiting, dict[int, _PendingCount]()
+        for queue_entry in state.pending.entries.values():
+            place, queued, queue = queue_entry.state, queue_entry.queued_gang, queue_entry.queue
             later = place is QueueEntryState.BACKOFF
-            if not (later or place is QueueEntryState.WAITING) or not queue or queued.entrance in closed:
+            if (
+                not (later or place is QueueEntryState.PENDING)
+                or not queue
+                or queued.namespace_queue in closed
+            ):
                 continue
             entry = before.pop(id(queue_entry), None)
             if entry is None or not _is_same(entry, queue_entry, later):
                 if entry is not None:
                     self._wait(entry, -1)
-                entry = _Waiting(queue_entry, queue, queued, later, queue_entry.told, queue_entry.shape)
+                entry = _PendingCount(
+                    queue_entry, queue, queued, later, queue_entry.reason, queue_entry.shape
+                )
                 self._wait(entry, 1)
             now[id(queue_entry)] = entry
         for gone in before.values():
             self._wait(gone, -1)
         self._waiting = now
         _sort_all(self.queues, refused)
-        _sort_all(self.entrances, refused)
+        _sort_all(self.namespace_queues, refused)
 
     def _hold(self, usage: GangUsage, sign: int) -> None:
-        for totals in self._stocks(usage.queue, usage.demand):
-            _add_holder(totals, usage.demand, usage.quota, sign)
+        for totals in self._stocks(usage.queue, usage.queued_gang):
+            _add_holder(totals, usage.queued_gang, usage.quota, sign)
 
-    def _wait(self, entry: _Waiting, sign: int) -> None:
-        for totals in self._stocks(entry.queue, entry.demand):
+    def _wait(self, entry: _PendingCount, sign: int) -> None:
+        for totals in self._stocks(entry.queue, entry.queued_gang):
             _add_waiting(totals, entry, sign)
 
     def _stocks(self, queue: str, queued: QueuedGang) -> tuple[QueueTotals, QueueTotals]:
-        way = queued.entrance
+        way = queued.namespace_queue
         if queue not in self.queues:
             self.queues[queue] = QueueTotals()
-        if way not in self.entrances:
-            self.entrances[way] = QueueTotals()
-        return self.queues[queue], self.entrances[way]
+        if way not in self.namespace_queues:
+            self.namespace_queues[way] = QueueTotals()
+        return self.queues[queue], self.namespace_queues[way]
 
 
 def _sort_all(all_totals: dict[K, QueueTotals], refused: Mapping[str, Container[Hashable]]) -> None:
@@ -134,14 +142,14 @@ def _sort_all(all_totals: dict[K, QueueTotals], refused: Mapping[str, Container[
         if totals.is_empty():
             del all_totals[name]
         else:
-            totals.sort(refused)
+            totals.split(refused)
 
 
-def _is_same(before: _Waiting, entry: QueueEntry, later: bool) -> bool:
+def _is_same(before: _PendingCount, entry: QueueEntry, later: bool) -> bool:
     return (
-        before.demand is entry.demand
+        before.queued_gang is entry.queued_gang
         and before.later is later
-        and before.told is entry.told
+        and before.reason is entry.reason
         and before.shape is entry.shape
         and before.queue == entry.queue
     )
@@ -153,20 +161,20 @@ def _add_holder(totals: QueueTotals, queued: QueuedGang, quota: Mapping[Cell, in
     if queued.admitted:
         totals.admitted += sign
         _sum(totals.used, quota.items(), sign)
-    elif any(status.state is not CheckState.READY for status in queued.verdicts):
+    elif any(status.state is not CheckState.READY for status in queued.check_statuses):
         totals.unchecked += sign
     elif queued.admission is not None and any(
-        given.delayed is Delayed.PENDING and given.place is None for given in queued.admission.given
+        given.delayed is Delayed.PENDING and given.assignment is None for given in queued.admission.pod_sets
     ):
         totals.unplaced += sign
 
 
-def _add_waiting(totals: QueueTotals, entry: _Waiting, sign: int) -> None:
-    told = entry.told if isinstance(entry.told, AdmissionReason) else AdmissionReason.TO_BE_EVALUATED
-    _sum(totals.refused, ((told, 1),), sign)
+def _add_waiting(totals: QueueTotals, entry: _PendingCount, sign: int) -> None:
+    reason = entry.reason if isinstance(entry.reason, AdmissionReason) else AdmissionReason.TO_BE_EVALUATED
+    _sum(totals.rejected, ((reason, 1),), sign)
     _sum(totals.pending, (((entry.queue, entry.later, entry.shape), 1),), sign)
-    for ask in entry.demand.asks:
-        _sum(totals.wanted, ((name, each * ask.count) for name, each in ask.each.items()), sign)
+    for ask in entry.queued_gang.requests:
+        _sum(totals.wanted, ((name, each * ask.count) for name, each in ask.per_pod.items()), sign)
 
 
 def _sum(total: dict[K, int], amounts: Iterable[tuple[K, int]], sign: int) -> None:

@@ -14,7 +14,7 @@ from bayplan.model.gang import Ref
 from bayplan.model.node import PODS
 from bayplan.model.queued_gang import QueuedGang
 from bayplan.model.quota import Cell
-from bayplan.placement.cluster.capacity import AssumedUsage, pods_per_leaf, room, with_slot
+from bayplan.placement.cluster.capacity import AssumedUsage, free_per_leaf, pods_per_leaf, with_slot
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Ints
 from bayplan.state.admission.queues import QueueEntryState
@@ -50,11 +50,11 @@ class Largest:
     pods: int | None  # None: no requests were given
 
 
-def turns(state: AdmissionState) -> dict[Ref, QueuePosition]:
+def positions(state: AdmissionState) -> dict[Ref, QueuePosition]:
     """The positions of all pending gangs, including those in backoff."""
     pending: dict[str, list[tuple[tuple[int, float, str, str], Ref]]] = {}
-    for ref, queue_entry in state.lines.standings.items():
-        if queue_entry.place in (QueueEntryState.WAITING, QueueEntryState.BACKOFF):
+    for ref, queue_entry in state.pending.entries.items():
+        if queue_entry.state in (QueueEntryState.PENDING, QueueEntryState.BACKOFF):
             pending.setdefault(queue_entry.queue, []).append((queue_entry.rank, ref))
     found = {}
     for pending_queue in pending.values():
@@ -67,9 +67,9 @@ def turns(state: AdmissionState) -> dict[Ref, QueuePosition]:
 def holders(state: AdmissionState, supply: CapacitySnapshot, domain: Path) -> list[Holder]:
     """The admitted gangs with pods in a domain, most pods first."""
     found = []
-    for ref, usage in state.holdings.by_gang.items():
+    for ref, usage in state.usage.by_gang.items():
         pods = 0
-        for placement in usage.spots:
+        for placement in usage.placements:
             for path, count in _paths(supply, placement.place.levels, placement.place.shares):
                 pods += count if path[: len(domain)] == domain else 0
         if pods:
@@ -83,13 +83,13 @@ def other_pods(state: AdmissionState, supply: CapacitySnapshot, domain: Path) ->
     return sum((supply.paths.get(claim.node) or ())[: len(domain)] == domain for claim in claims)
 
 
-def users(state: AdmissionState, queue: str, cell: Cell) -> list[tuple[Ref, str, int]]:
+def usage_by_gang(state: AdmissionState, queue: str, cell: Cell) -> list[tuple[Ref, str, int]]:
     """The gangs that use a flavor's resource, in a queue and its quota tree; the largest usage first."""
-    account = state.holdings.books().queues.get(queue)
+    account = state.usage.quota_tree().queues.get(queue)
     queues = {each.name for each in account.root().queues()} if account is not None else set()
     found = [
         (ref, usage.queue, usage.quota[cell])
-        for ref, usage in state.holdings.by_gang.items()
+        for ref, usage in state.usage.by_gang.items()
         if usage.queue in queues and usage.quota.get(cell)
     ]
     return sorted(found, key=lambda one: (-one[2], one[0].namespace, one[0].name))
@@ -97,8 +97,8 @@ def users(state: AdmissionState, queue: str, cell: Cell) -> list[tuple[Ref, str,
 
 def common_domain(supply: CapacitySnapshot, queued: QueuedGang) -> tuple[Path, int]:
     """The smallest domain that contains all placed pods of a gang, and on how many leaves they are."""
-    given = queued.admission.given if queued.admission is not None else ()
-    places = [part.place for part in given if part.place is not None]
+    given = queued.admission.pod_sets if queued.admission is not None else ()
+    places = [part.assignment for part in given if part.assignment is not None]
     leaves = {path for place in places for path, _ in _paths(supply, place.levels, place.shares)}
     if not leaves:
         return (), 0
@@ -123,8 +123,8 @@ def _paths(
 def commonest_shape(state: AdmissionState) -> Mapping[str, int]:
     """The most common pod requests over all gangs; empty without gangs."""
     shapes: Counter[tuple[tuple[str, int], ...]] = Counter()
-    for entry in state.lines.standings.values():
-        for pod_set in entry.demand.gang.root.pod_sets():
+    for entry in state.pending.entries.values():
+        for pod_set in entry.queued_gang.gang.root.pod_sets():
             shapes[tuple(sorted(pod_set.requests.items()))] += pod_set.count
     ranked = sorted(shapes, key=lambda shape: (-shapes[shape], shape))
     return dict(ranked[0]) if ranked else {}
@@ -170,7 +170,7 @@ def _by_leaf(supply: CapacitySnapshot, rows: Ints) -> Ints:
 
 
 def _free(supply: CapacitySnapshot, resource: str) -> Ints:
-    left = room(supply, supply.active, resource)
+    left = free_per_leaf(supply, supply.active, resource)
     if supply.claimed is None:
         left = np.where(supply.active, left, 0)
     return np.maximum(left, 0)

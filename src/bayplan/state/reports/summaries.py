@@ -21,10 +21,10 @@ from bayplan.model.summary import (
     SharedSummary,
     Summaries,
 )
-from bayplan.placement.cluster.capacity import room
+from bayplan.placement.cluster.capacity import free_per_leaf
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Ints
-from bayplan.state.admission.quota_tree import QuotaAccount, share
+from bayplan.state.admission.quota_tree import QuotaAccount, dominant_share
 from bayplan.state.admission.state import AdmissionState
 from bayplan.state.reports.counters import QueueCounters, QueueTotals
 
@@ -41,19 +41,21 @@ def summaries(
     """
     counters = QueueCounters() if counters is None else counters
     counters.count(state)
-    config = state.rules
+    config = state.config
     queues = {
         name: _queue(state, queue, counters.queues.get(name, _NOTHING), fair)
         for name, queue in config.queues.items()
     }
     return Summaries(
         queues=queues,
-        entrances={key: _namespace_queue(state, key, counters, queues) for key in config.entrances},
+        namespace_queues={
+            key: _namespace_queue(state, key, counters, queues) for key in config.namespace_queues
+        },
         shared={
             name: _shared(account, counters.queues, fair)
-            for name, account in state.holdings.books().shared.items()
+            for name, account in state.usage.quota_tree().shared.items()
         },
-        levels=tuple(level for name in sorted(state.holdings.clusters) for level in levels(state, name)),
+        levels=tuple(level for name in sorted(state.usage.topologies) for level in levels(state, name)),
         flavors_in_use=frozenset(flavor for queue in config.queues.values() for flavor in queue.flavors()),
         checks_in_use=frozenset(check for queue in config.queues.values() for check in queue.checks),
         topologies_in_use=frozenset(f.topology for f in config.flavors.values() if f.topology),
@@ -62,16 +64,16 @@ def summaries(
 
 def weighted_share(account: QuotaAccount) -> float:
     """The weighted dominant resource share of a node, in thousandths."""
-    infinite, weighted, _ = share(account)
+    infinite, weighted, _ = dominant_share(account)
     return inf if infinite else float(weighted)
 
 
 def levels(state: AdmissionState, topology: str) -> Iterator[LevelSummary]:
     """The levels of a topology, from the top."""
-    supply = state.holdings.clusters[topology].snapshot()
+    supply = state.usage.topologies[topology].snapshot()
     usable = supply.active_leaves()
     free = {name: _free_leaves(supply, name) for name in sorted(supply.resources)}
-    emptied = supply.emptied()
+    emptied = supply.without_gangs()
     most = {name: _free_leaves(emptied, name) for name in free}
     for index, level in enumerate(supply.tree.levels):
         tree = supply.tree
@@ -88,7 +90,7 @@ def levels(state: AdmissionState, topology: str) -> Iterator[LevelSummary]:
 
 
 def _queue(state: AdmissionState, queue: Queue, totals: QueueTotals, fair: bool) -> QueueSummary:
-    account = state.holdings.books().queues[queue.name]
+    account = state.usage.quota_tree().queues[queue.name]
     faults = tuple(_faults(state, queue))
     parked = sum(1 for is_parked, _ in totals.shapes if is_parked)
     ready = len(totals.shapes) - parked
@@ -100,7 +102,7 @@ def _queue(state: AdmissionState, queue: Queue, totals: QueueTotals, fair: bool)
         cells=tuple(_cells(queue, totals, account.parent is not None)),
         wanted={resource: 0 for group in queue.groups for resource in group.resources} | totals.wanted,
         ready_shapes=ready,
-        parked_shapes=parked,
+        inadmissible_shapes=parked,
         faults=faults,
         path=tuple(above.name for above in account.ancestors()),
         share=weighted_share(account) if fair else None,
@@ -115,7 +117,7 @@ def _faults(state: AdmissionState, queue: Queue) -> Iterator[QueueFault]:
     for flaw in Flaw:
         names = found.get(flaw, [])
         if flaw is Flaw.TOPOLOGY_MISSING:
-            yield from (QueueFault(flaw, (name, state.rules.flavors[name].topology)) for name in names)
+            yield from (QueueFault(flaw, (name, state.config.flavors[name].topology)) for name in names)
         elif names:
             yield QueueFault(flaw, tuple(names if flaw is Flaw.FLAVOR_MISSING else sorted(names)))
 
@@ -123,12 +125,12 @@ def _faults(state: AdmissionState, queue: Queue) -> Iterator[QueueFault]:
 def _counts(totals: QueueTotals, closed: bool) -> GangCounts:
     return GangCounts(
         0 if closed else totals.ready,
-        totals.parked + (totals.ready if closed else 0),
+        totals.inadmissible + (totals.ready if closed else 0),
         totals.reserving,
         totals.admitted,
         totals.unchecked,
         totals.unplaced,
-        dict(totals.refused),
+        dict(totals.rejected),
     )
 
 
@@ -145,8 +147,8 @@ def _cells(queue: Queue, totals: QueueTotals, lent: bool) -> Iterator[CellUse]:
 def _namespace_queue(
     state: AdmissionState, key: tuple[str, str], counters: QueueCounters, queues: Mapping[str, QueueSummary]
 ) -> NamespaceQueueSummary:
-    namespace_queue, totals = state.rules.entrances[key], counters.entrances.get(key, _NOTHING)
-    queue, summary = state.rules.queues.get(namespace_queue.queue), queues.get(namespace_queue.queue)
+    namespace_queue, totals = state.config.namespace_queues[key], counters.namespace_queues.get(key, _NOTHING)
+    queue, summary = state.config.queues.get(namespace_queue.queue), queues.get(namespace_queue.queue)
     active = summary is not None and summary.active
     return NamespaceQueueSummary(
         namespace_queue.namespace,
@@ -180,7 +182,7 @@ def _free_leaves(supply: CapacitySnapshot, resource: str) -> Ints:
     """The free amount of a resource on each usable leaf; 0 where it is overcommitted."""
     if not supply.leaves:
         return np.zeros(0, np.int64)
-    left = room(supply, supply.active, resource)
+    left = free_per_leaf(supply, supply.active, resource)
     return np.where(supply.active_leaves(), np.maximum(left, 0), 0)
 
 

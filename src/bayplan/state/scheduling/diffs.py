@@ -10,8 +10,8 @@ from bayplan.model.pod import Pod
 
 def attempt_key(pod: Pod) -> tuple[object, ...]:
     """The fields of a pending pod whose change makes another attempt worthwhile."""
-    wants = pod.wants
-    return wants.shape, wants.priority, wants.preempts, wants.gates, pod.amounts, pod.pod_set
+    wants = pod.spec
+    return wants.signature, wants.priority, wants.preempts, wants.gates, pod.amounts, pod.pod_set
 
 
 def same_request(before: GangSpec | None, after: GangSpec | None) -> bool:
@@ -36,8 +36,8 @@ def more_preemptible(before: GangSpec | None, after: GangSpec | None) -> bool:
 def _preemption_key(spec: GangSpec) -> tuple[object, ...]:
     """The fields, apart from priority, that decide which pods of a gang may be preempted, and by whom."""
     return (
-        spec.lasting, spec.queue, spec.leaves_whole, spec.is_strict, spec.minimum,
-        spec.locality, spec.topology, spec.quorum, spec.leave_together,
+        spec.non_preemptible, spec.queue, spec.disrupt_together, spec.is_strict, spec.minimum,
+        spec.locality, spec.topology, spec.quorum, spec.disrupted_with,
         None if spec.tree is None else _constraints(spec.tree),
     )  # fmt: skip
 

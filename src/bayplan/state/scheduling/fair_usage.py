@@ -10,7 +10,7 @@ from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.node import Node
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.quota import Entitlement, FairQueue
-from bayplan.state.scheduling.gang_state import MemberState, part_of
+from bayplan.state.scheduling.gang_state import MemberState, state_of
 
 Sums = dict[str, int]
 NO_ENTITLEMENT = Entitlement()
@@ -29,9 +29,9 @@ class FairView:
     """Fair-share usage at one moment: amounts by leaf queue, then by resource."""
 
     queues: Mapping[str, FairQueue]
-    has: Mapping[str, Mapping[str, int]]
-    lasting: Mapping[str, Mapping[str, int]]  # the part of the usage that may not be preempted
-    wants: Mapping[str, Mapping[str, int]]
+    usage: Mapping[str, Mapping[str, int]]
+    non_preemptible: Mapping[str, Mapping[str, int]]  # the part of the usage that may not be preempted
+    requested: Mapping[str, Mapping[str, int]]
     capacity: Mapping[str, int]  # of all ready nodes, without the usage of pods of no queue
 
 
@@ -67,13 +67,13 @@ class FairUsage:
         self._grown: set[str] = set()  # queues with more usage; "": shares of all queues shrank
         self.active = False
 
-    def begin(self, charters: Mapping[Ref, GangSpec], pods: Iterable[Pod]) -> None:
+    def start_tracking(self, specs: Mapping[Ref, GangSpec], pods: Iterable[Pod]) -> None:
         """Track all existing gangs and pods: the first queue was created. Nodes are tracked already."""
         self.active = True
-        for ref, spec in charters.items():
-            self.charter(ref, spec)
+        for ref, spec in specs.items():
+            self.set_spec(ref, spec)
         for pod in pods:
-            self.pod(pod, usage_kind(pod))
+            self.set_pod(pod, usage_kind(pod))
 
     # ── what happened ──────────────────────────────────────────────────────────────────────────────
 
@@ -87,12 +87,12 @@ class FairUsage:
         """Remove a queue. Returns whether it existed."""
         return self.queues.pop(name, None) is not None
 
-    def charter(self, ref: Ref, spec: GangSpec | None) -> bool:
+    def set_spec(self, ref: Ref, spec: GangSpec | None) -> bool:
         """The queue of a gang was set, changed or removed. Returns whether any usage or request decreased."""
         account = self._gangs.get(ref)
         if account is None:
             account = self._gangs[ref] = _Account()
-        queue, lasting = (spec.queue, spec.lasting) if spec is not None else ("", False)
+        queue, lasting = (spec.queue, spec.non_preemptible) if spec is not None else ("", False)
         changed = (account.queue, account.lasting) != (queue, lasting)
         has, wants = any(account.has.values()), any(account.wants.values())
         less = changed and (has or (wants and bool(account.queue)))
@@ -105,7 +105,7 @@ class FairUsage:
             self._forget_if_empty(ref)
         return less
 
-    def pod(self, pod: Pod, hold: UsageKind) -> bool:
+    def set_pod(self, pod: Pod, hold: UsageKind) -> bool:
         """Update a pod. Returns whether the usage or requests of a queue decreased."""
         counted = self._pods.get(pod.key)
         if (
@@ -114,7 +114,7 @@ class FairUsage:
             and counted.amounts == pod.amounts
         ):
             return False
-        less = self.lost(pod.key)
+        less = self.remove_pod(pod.key)
         if hold is not UsageKind.NOTHING:
             self._pods[pod.key] = _CountedPod(pod.gang, pod.amounts, hold)
             account = self._count(self._pods[pod.key], 1)
@@ -124,7 +124,7 @@ class FairUsage:
                 self._grown.add("")
         return less and hold is not UsageKind.USED
 
-    def lost(self, key: PodKey) -> bool:
+    def remove_pod(self, key: PodKey) -> bool:
         """Remove a pod. Returns whether the usage or requests of a queue decreased."""
         counted = self._pods.pop(key, None)
         if counted is None:
@@ -134,7 +134,7 @@ class FairUsage:
             self._forget_if_empty(counted.gang)
         return bool(account.queue)
 
-    def node(self, name: str, node: Node | None) -> None:
+    def set_node(self, name: str, node: Node | None) -> None:
         """A node was added, changed, or removed (None)."""
         before, now = self._nodes.pop(name, {}), node.allocatable if node is not None and node.ready else None
         _add(self._capacity, before, -1)
@@ -146,11 +146,11 @@ class FairUsage:
 
     # ── asking ─────────────────────────────────────────────────────────────────────────────────────
 
-    def answers(self, gang: Ref | None) -> bool:
+    def has_queue(self, gang: Ref | None) -> bool:
         """Whether a gang belongs to a queue."""
         return gang in self._gangs and bool(self._gangs[gang].queue)
 
-    def outgrown(self) -> bool:
+    def shares_exceeded(self) -> bool:
         """Whether queues may be reclaimed from that could not be when this was called last.
 
         Its usage grew, or its share shrank because there is less capacity or more demand; and its usage,
@@ -227,9 +227,9 @@ class FairUsage:
 
 def usage_kind(pod: Pod) -> UsageKind:
     """How a pod counts for its queue. Terminating pods do not count as usage."""
-    if pod.takes_room:
-        return UsageKind.NOTHING if pod.leaving else UsageKind.USED
-    return UsageKind.REQUESTED if part_of(pod) is MemberState.WAITING else UsageKind.NOTHING
+    if pod.uses_capacity:
+        return UsageKind.NOTHING if pod.terminating else UsageKind.USED
+    return UsageKind.REQUESTED if state_of(pod) is MemberState.PENDING else UsageKind.NOTHING
 
 
 def _add_to(kept: dict[str, Sums], queue: str, amounts: Mapping[str, int], sign: int) -> None:

@@ -10,7 +10,7 @@ from bayplan.model.pod import Pod, PodKey
 from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
 from bayplan.state.scheduling.subgroup_counts import NO_RANK, MemberState, PodSetCounts, PodSetRank
 
-__all__ = ["GangState", "MemberState", "had_minimum", "hindrance", "in_order", "part_of"]
+__all__ = ["GangState", "MemberState", "blocker_of", "had_minimum", "in_order", "state_of"]
 
 
 @dataclass(slots=True)
@@ -18,106 +18,108 @@ class GangState:
     """State of one gang, or of a single pod. Counts are updated incrementally: no event scans all pods."""
 
     ref: Ref
-    lone: bool = False
-    charter: GangSpec | None = None
+    single: bool = False
+    spec: GangSpec | None = None
     counts: PodSetCounts | None = None  # by pod set, if each pod set has its own minimum
-    parts: dict[PodKey, MemberState] = field(default_factory=dict)
-    seats: dict[PodKey, PodSetRank] = field(default_factory=dict)
+    states: dict[PodKey, MemberState] = field(default_factory=dict)
+    ranks: dict[PodKey, PodSetRank] = field(default_factory=dict)
     seen: dict[PodKey, int] = field(default_factory=dict)  # pods are numbered in order of arrival
-    waiting: dict[PodKey, None] = field(default_factory=dict)  # gated or not
+    pending: dict[PodKey, None] = field(default_factory=dict)  # gated or not
     gated: dict[PodKey, None] = field(default_factory=dict)
-    standing: dict[PodKey, None] = field(default_factory=dict)
+    bound: dict[PodKey, None] = field(default_factory=dict)
     failed: dict[PodKey, None] = field(default_factory=dict)
-    out: dict[PodKey, None] = field(default_factory=dict)  # binding in flight
-    unsure: dict[PodKey, float] = field(default_factory=dict)  # bind writes with unknown result, since when
+    binding: dict[PodKey, None] = field(default_factory=dict)  # binding in flight
+    unconfirmed: dict[PodKey, float] = field(
+        default_factory=dict
+    )  # bind writes with unknown result, since when
     victims: dict[PodKey, None] = field(default_factory=dict)  # pods being preempted for it
-    trouble: float | None = None  # when a bind failed
-    fresh: bool = False  # it changed while its pods were being bound
-    left: SchedulingRejection | None = None  # why some pods stay pending while others are bound
-    heard: Mapping[str, int] = field(default_factory=dict)  # event counts at the time of the decision
-    told: SchedulingRejection | None = None
-    noted: SchedulingRejection | None = None  # the blocker that was reported last
+    bind_failed_at: float | None = None  # when a bind failed
+    changed: bool = False  # it changed while its pods were being bound
+    remaining: SchedulingRejection | None = None  # why some pods stay pending while others are bound
+    event_counts: Mapping[str, int] = field(default_factory=dict)  # event counts at the time of the decision
+    reported: SchedulingRejection | None = None
+    blocker: SchedulingRejection | None = None  # the blocker that was reported last
     blocker_at: float = float("-inf")
     blocker_for: int = 0  # the newest pod at that time
-    begun: bool = False  # it had its minimum once
+    started: bool = False  # it had its minimum once
     start_recorded: bool = False  # the start was written, or the write is in flight
-    broken: bool = False  # a bind failed before it had its minimum
-    spent: bool = False  # it fell below its minimum, and could not be repaired in time
+    bind_broken: bool = False  # a bind failed before it had its minimum
+    repair_failed: bool = False  # it fell below its minimum, and could not be repaired in time
     ordered: tuple[Pod, ...] | None = None  # pending pods in order; computed on demand
 
-    def rule(self, spec: GangSpec | None) -> None:
+    def set_spec(self, spec: GangSpec | None) -> None:
         """Apply a new spec."""
-        before, self.charter = self.charter, spec
+        before, self.spec = self.spec, spec
         if before is None or spec is None or before.uid != spec.uid:
-            self.told = self.noted = None  # the last report was about another spec
+            self.reported = self.blocker = None  # the last report was about another spec
             self.start_recorded = False
         if spec is None or spec.tree is None or not spec.has_minima:
             self.counts = None
         elif self.counts is None or before is None or _counts_key(before) != _counts_key(spec):
-            pods = ((self.seats[key], part) for key, part in self.parts.items())
+            pods = ((self.ranks[key], part) for key, part in self.states.items())
             self.counts = PodSetCounts.of(spec.tree, pods, quorum=spec.quorum)
 
-    def take(self, key: PodKey, part: MemberState, rank: PodSetRank = NO_RANK) -> bool:
+    def set_pod(self, key: PodKey, part: MemberState, rank: PodSetRank = NO_RANK) -> bool:
         """Set the state and pod set of a pod. Returns whether the state changed."""
-        before = self.parts.get(key)
-        if before is part and self.seats[key] == rank:
+        before = self.states.get(key)
+        if before is part and self.ranks[key] == rank:
             return False
         if before is not None:
             self._drop(key)
-        self.parts[key], self.seats[key] = part, rank
+        self.states[key], self.ranks[key] = part, rank
         self.ordered = None
         if self.counts is not None:
             self.counts.count(rank, part, 1)
-        if part in (MemberState.WAITING, MemberState.GATED):
-            self.waiting[key] = None
+        if part in (MemberState.PENDING, MemberState.GATED):
+            self.pending[key] = None
         if part is MemberState.GATED:
             self.gated[key] = None
-        elif part is MemberState.STANDING:
-            self.standing[key] = None
+        elif part is MemberState.BOUND:
+            self.bound[key] = None
         elif part is MemberState.FAILED:
             self.failed[key] = None
         return True
 
     def move_bind(self, key: PodKey, before: GangState | None) -> None:
         """A pod moves here from another gang; a bind in flight moves with it."""
-        if before is not None and key in before.out:
-            self.out[key] = None
-            if key in before.unsure:
-                self.unsure[key] = before.unsure[key]
+        if before is not None and key in before.binding:
+            self.binding[key] = None
+            if key in before.unconfirmed:
+                self.unconfirmed[key] = before.unconfirmed[key]
 
-    def lose(self, key: PodKey) -> None:
+    def remove(self, key: PodKey) -> None:
         """A pod was deleted, or belongs to another gang."""
         self._drop(key)
-        self.parts.pop(key, None)
-        self.seats.pop(key, None)
+        self.states.pop(key, None)
+        self.ranks.pop(key, None)
         self.seen.pop(key, None)
-        self.out.pop(key, None)
-        self.unsure.pop(key, None)
+        self.binding.pop(key, None)
+        self.unconfirmed.pop(key, None)
         self.ordered = None
 
     def _drop(self, key: PodKey) -> None:
-        for pods in (self.waiting, self.gated, self.standing, self.failed):
+        for pods in (self.pending, self.gated, self.bound, self.failed):
             pods.pop(key, None)
-        if self.counts is not None and key in self.parts:
-            self.counts.count(self.seats[key], self.parts[key], -1)
+        if self.counts is not None and key in self.states:
+            self.counts.count(self.ranks[key], self.states[key], -1)
 
     def note_started(self) -> None:
         """Mark the gang as started once it has its minimum and no bind is in flight.
 
         A strict gang without any bound pod starts over.
         """
-        if self.out or self.charter is None or not self.charter.is_gang:
+        if self.binding or self.spec is None or not self.spec.is_gang:
             return
-        if not self.begun:
-            self.begun = self.has_minimum
-        elif self.charter.is_strict and not self.standing:
-            self.begun = False
+        if not self.started:
+            self.started = self.has_minimum
+        elif self.spec.is_strict and not self.bound:
+            self.started = False
 
     @property
     def has_minimum(self) -> bool:
         """Whether its minimum is bound, of every pod set if each has its own."""
-        minimum = 0 if self.charter is None else self.charter.minimum
-        return len(self.standing) >= minimum and (self.counts is None or self.counts.has_minimum)
+        minimum = 0 if self.spec is None else self.spec.minimum
+        return len(self.bound) >= minimum and (self.counts is None or self.counts.has_minimum)
 
     @property
     def newest(self) -> int:
@@ -125,31 +127,31 @@ class GangState:
         return next(reversed(self.seen.values()), 0)
 
     @property
-    def there(self) -> int:
-        return len(self.waiting) + len(self.standing)
+    def existing(self) -> int:
+        return len(self.pending) + len(self.bound)
 
     @property
     def is_partial(self) -> bool:
         """Whether it started partially, never had its minimum, and has pending pods."""
-        return not self.begun and bool(self.waiting) and bool(self.standing) and not self.has_minimum
+        return not self.started and bool(self.pending) and bool(self.bound) and not self.has_minimum
 
     @property
-    def has_fallen(self) -> bool:
+    def is_below_minimum(self) -> bool:
         """Whether it is a strict gang that is partially bound, below its minimum."""
-        spec = self.charter
+        spec = self.spec
         if spec is None or not spec.is_strict or not spec.is_gang:
             return False
-        return bool(self.standing) and not self.has_minimum
+        return bool(self.bound) and not self.has_minimum
 
     @property
     def is_unrecorded(self) -> bool:
         """Whether it has started and that is not recorded yet."""
-        spec = self.charter
-        if self.lone or spec is None or spec.started or self.start_recorded:
+        spec = self.spec
+        if self.single or spec is None or spec.started or self.start_recorded:
             return False
         if spec.tree is not None:
-            return spec.quorum and bool(self.standing) and self.has_minimum
-        return len(self.standing) >= max(spec.minimum, 1)
+            return spec.quorum and bool(self.bound) and self.has_minimum
+        return len(self.bound) >= max(spec.minimum, 1)
 
 
 def _counts_key(spec: GangSpec) -> tuple[object, ...]:
@@ -157,27 +159,27 @@ def _counts_key(spec: GangSpec) -> tuple[object, ...]:
     return spec.tree, spec.quorum
 
 
-def part_of(pod: Pod) -> MemberState:
+def state_of(pod: Pod) -> MemberState:
     """The state of a pod in its gang."""
-    if pod.leaving:
+    if pod.terminating:
         return MemberState.NONE
-    if pod.takes_room or pod.did_its_part:
-        return MemberState.STANDING
-    if pod.over:
+    if pod.uses_capacity or pod.done:
+        return MemberState.BOUND
+    if pod.finished:
         return MemberState.FAILED
     if not pod.ours:
         return MemberState.NONE
-    return MemberState.GATED if pod.gated else MemberState.WAITING
+    return MemberState.GATED if pod.gated else MemberState.PENDING
 
 
-def hindrance(gang: GangState) -> SchedulingRejection | None:
+def blocker_of(gang: GangState) -> SchedulingRejection | None:
     """What blocks a gang from being tried at all. A flaw that equals a rejection reason maps to it."""
-    spec, there = gang.charter, gang.there
+    spec, there = gang.spec, gang.existing
     if spec is None:
-        return SchedulingRejection(RejectionReason.NO_CHARTER, there=there, about=gang.ref.name)
+        return SchedulingRejection(RejectionReason.NO_SPEC, existing=there, about=gang.ref.name)
     if spec.flaw:
         known = spec.flaw == RejectionReason.NO_GROUP
-        what = RejectionReason.NO_GROUP if known else RejectionReason.FLAWED
+        what = RejectionReason.NO_GROUP if known else RejectionReason.INVALID
         about = gang.ref.name if known else spec.flaw
         return SchedulingRejection(what, spec.minimum, there, about=about)
     if gang.counts is not None:
@@ -185,7 +187,7 @@ def hindrance(gang: GangState) -> SchedulingRejection | None:
     counted = there + len(gang.failed) if spec.tree is not None else there
     if counted < spec.minimum:
         return SchedulingRejection(RejectionReason.TOO_FEW, spec.minimum, there)
-    if spec.desired > there and not gang.standing:
+    if spec.desired > there and not gang.bound:
         return SchedulingRejection(RejectionReason.TOO_FEW, spec.desired, there)
     spare = spec.is_strict and there - len(gang.gated) >= spec.minimum
     if gang.gated and not spare:  # pods that are ungated first must not start without the others
@@ -197,19 +199,19 @@ def _pod_set_blocker(gang: GangState, counts: PodSetCounts, minimum: int) -> Sch
     """The first pod set that lacks pods, or lacks ungated pods; pods beyond the minimum block nothing."""
     part = counts.too_small()
     if part is not None:
-        if part not in counts.minima:
-            return SchedulingRejection(RejectionReason.TOO_FEW, minimum, gang.there, part=part)
-        if len(counts.minima) == 1 and counts.tree is None:
-            return SchedulingRejection(RejectionReason.TOO_FEW, minimum, counts.there.get(part, 0))
+        if part not in counts.minimums:
+            return SchedulingRejection(RejectionReason.TOO_FEW, minimum, gang.existing, part=part)
+        if len(counts.minimums) == 1 and counts.tree is None:
+            return SchedulingRejection(RejectionReason.TOO_FEW, minimum, counts.existing.get(part, 0))
         return SchedulingRejection(
-            RejectionReason.TOO_FEW, counts.minima[part], counts.there.get(part, 0), part=part
+            RejectionReason.TOO_FEW, counts.minimums[part], counts.existing.get(part, 0), part=part
         )
     part = counts.lacks_ungated()
     if part is None:
         return None
-    mine = [key for key in gang.gated if gang.seats[key][0] == part]
-    named = part if len(counts.minima) > 1 else ""
-    return SchedulingRejection(RejectionReason.GATED, minimum, gang.there, pod=_first(mine), part=named)
+    mine = [key for key in gang.gated if gang.ranks[key][0] == part]
+    named = part if len(counts.minimums) > 1 else ""
+    return SchedulingRejection(RejectionReason.GATED, minimum, gang.existing, pod=_first(mine), part=named)
 
 
 def _first(keys: Iterable[PodKey]) -> PodKey:
@@ -231,8 +233,8 @@ def had_minimum(gang: GangState, pods: Mapping[PodKey, Pod]) -> bool:
     All pods of the minimum exist before the first one starts. If fewer existing pods are as old as that,
     others have been deleted since.
     """
-    starts = [pods[key].started for key in gang.standing if pods[key].started]
-    if gang.charter is None or not starts:
+    starts = [pods[key].started for key in gang.bound if pods[key].started]
+    if gang.spec is None or not starts:
         return False
     first = min(starts)
-    return sum(pods[key].created <= first for key in (*gang.waiting, *gang.standing)) < gang.charter.minimum
+    return sum(pods[key].created <= first for key in (*gang.pending, *gang.bound)) < gang.spec.minimum

@@ -27,9 +27,9 @@ class EntryState(StrEnum):
     INCOMPLETE = "incomplete"  # its spec or some pods are missing or gated
     READY = "ready"  # to be tried now
     BACKOFF = "backoff"  # an attempt failed; to be tried after a delay
-    PARKED = "parked"  # does not fit; to be tried after an event that may help
-    MAKING_ROOM = "making_room"  # pods are being preempted for it
-    COMMITTED = "committed"  # decided; the binds are in flight
+    UNSCHEDULABLE = "unschedulable"  # does not fit; to be tried after an event that may help
+    PREEMPTING = "preempting"  # pods are being preempted for it
+    BINDING = "binding"  # decided; the binds are in flight
     RUNNING = "running"  # every pod has a node
 
 
@@ -57,22 +57,22 @@ class SchedulingEntry:
     """Queue entry of one gang, ordered by priority, then pending time, then arrival."""
 
     ref: Ref
-    lone: bool = False
+    single: bool = False
     queue: str = ""  # the fair-share queue; entries of different queues do not block each other
     priority: int = 0
     since: float = 0.0
-    seen: int = 0  # arrival number of its first pending pod
+    arrival: int = 0  # arrival number of its first pending pod
     size: int = 1  # pending pods
-    place: EntryState = EntryState.INCOMPLETE
+    state: EntryState = EntryState.INCOMPLETE
     due: float = NEVER
     tries: int = 0
-    rest: float = -NEVER  # no wakeup before this time
-    kind: EquivalenceClass | None = None  # its class of equivalent unschedulable entries
+    not_before: float = -NEVER  # no wakeup before this time
+    equivalence: EquivalenceClass | None = None  # its class of equivalent unschedulable entries
     stamp: int = 0  # grows with every move: older references to the entry are invalid
 
     @property
     def rank(self) -> tuple[int, float, int, str, str]:
-        return (-self.priority, self.since, self.seen, self.ref.namespace, self.ref.name)
+        return (-self.priority, self.since, self.arrival, self.ref.namespace, self.ref.name)
 
 
 HeapItem = tuple[tuple[int, float, int, str, str], int, Ref]
@@ -84,7 +84,7 @@ class EquivalenceClass:
 
     key: Hashable
     events: frozenset[WakeupEvent]
-    parked: list[HeapItem] = field(default_factory=list)  # a heap
+    entries: list[HeapItem] = field(default_factory=list)  # a heap
     burst: int = 1  # entries woken at once; doubled as long as they fit
     woken: float = -NEVER  # last timed wakeup
 
@@ -94,8 +94,8 @@ class SchedulingQueue:
 
     def __init__(self) -> None:
         self.entries: dict[Ref, SchedulingEntry] = {}
-        self.telling: dict[Ref, None] = {}  # incomplete gangs whose reason is to be reported
-        self.kinds: dict[Hashable, EquivalenceClass] = {}
+        self.to_report: dict[Ref, None] = {}  # incomplete gangs whose reason is to be reported
+        self.classes: dict[Hashable, EquivalenceClass] = {}
         self.by_event: dict[WakeupEvent, dict[EquivalenceClass, None]] = {event: {} for event in WakeupEvent}
         self._delayed: dict[EquivalenceClass, None] = {}  # to be woken with a delay
         self._ready: dict[str, list[HeapItem]] = {}  # by fair-share queue
@@ -120,7 +120,7 @@ class SchedulingQueue:
     def move(self, entry: SchedulingEntry, place: EntryState, due: float = NEVER) -> None:
         """Change the state of an entry; `due` is when it expires."""
         self._detach(entry)
-        entry.place, entry.due = place, due
+        entry.state, entry.due = place, due
         if place is EntryState.READY:
             heapq.heappush(self._ready.setdefault(entry.queue, []), (entry.rank, entry.stamp, entry.ref))
             self._tidy_ready(entry.queue)
@@ -130,13 +130,13 @@ class SchedulingQueue:
             entry.tries = 0
 
     def _detach(self, entry: SchedulingEntry) -> None:
-        self.telling.pop(entry.ref, None)
+        self.to_report.pop(entry.ref, None)
         entry.stamp = self._count = self._count + 1
-        if entry.place is EntryState.READY and entry.kind is not None:
-            self._wake_class(entry.kind, 1)
-        if entry.kind is not None:
-            self._delayed.pop(entry.kind, None)
-        entry.kind = None
+        if entry.state is EntryState.READY and entry.equivalence is not None:
+            self._wake_class(entry.equivalence, 1)
+        if entry.equivalence is not None:
+            self._delayed.pop(entry.equivalence, None)
+        entry.equivalence = None
 
     def postpone(self, entry: SchedulingEntry, due: float) -> None:
         """Keep the state of an entry and set another due time."""
@@ -151,35 +151,38 @@ class SchedulingQueue:
 
         Entries it was tried for would be rejected the same way, so they wait for the same events.
         """
-        group, entry.kind = entry.kind, None  # it was tried itself: no other entry is tried in its place
+        group, entry.equivalence = (
+            entry.equivalence,
+            None,
+        )  # it was tried itself: no other entry is tried in its place
         if group is not None:
             group.burst = 1
-        self.move(entry, EntryState.PARKED, due)
+        self.move(entry, EntryState.UNSCHEDULABLE, due)
         self._join(entry, (key, events), events)
-        if group is not None and group.key != (key, events) and self.kinds.get(group.key) is group:
+        if group is not None and group.key != (key, events) and self.classes.get(group.key) is group:
             self._move_class(group, key, events)
 
     def _move_class(self, group: EquivalenceClass, key: Hashable, events: frozenset[WakeupEvent]) -> None:
         """Move the other entries of a class to the class of the new events, if they are still equivalent."""
         alike = isinstance(group.key, tuple) and group.key[0] == key
-        for _, stamp, ref in list(group.parked) if alike else ():
+        for _, stamp, ref in list(group.entries) if alike else ():
             other = self.entries.get(ref)
-            if other is not None and other.stamp == stamp and other.place is EntryState.PARKED:
+            if other is not None and other.stamp == stamp and other.state is EntryState.UNSCHEDULABLE:
                 self._join(other, (key, events), events)
         if alike:
             self._drop_class(group)
 
-    def make_room(self, entry: SchedulingEntry, events: frozenset[WakeupEvent], due: float) -> None:
+    def mark_preempting(self, entry: SchedulingEntry, events: frozenset[WakeupEvent], due: float) -> None:
         """Pods are being preempted for an entry; the events wake it too."""
-        group, entry.kind = entry.kind, None
-        self.move(entry, EntryState.MAKING_ROOM, due)
+        group, entry.equivalence = entry.equivalence, None
+        self.move(entry, EntryState.PREEMPTING, due)
         self._join(entry, (entry.ref, events), events)
         self._wake_more(group)
 
     def mark_binding(self, entry: SchedulingEntry, due: float) -> None:
         """Its binds are in flight. Equivalent entries may fit as well."""
-        group, entry.kind = entry.kind, None
-        self.move(entry, EntryState.COMMITTED, due)
+        group, entry.equivalence = entry.equivalence, None
+        self.move(entry, EntryState.BINDING, due)
         self._wake_more(group)
 
     def back_off(self, entry: SchedulingEntry, now: float) -> None:
@@ -204,19 +207,19 @@ class SchedulingQueue:
         for group in groups:
             self._wake_class(group, group.burst, now)
         later = {group: None for event in happened & DELAYED_EVENTS for group in self.by_event[event]}
-        for group in sorted(later, key=lambda group: group.parked[:1]):
+        for group in sorted(later, key=lambda group: group.entries[:1]):
             self._wake_soon(group, now)
 
     def wake_soon(self, entry: SchedulingEntry, now: float) -> None:
         """Wake one entry with a delay."""
-        if entry.kind is not None and entry.place is EntryState.PARKED:
-            self._wake_soon(entry.kind, now)
+        if entry.equivalence is not None and entry.state is EntryState.UNSCHEDULABLE:
+            self._wake_soon(entry.equivalence, now)
 
     def _wake_soon(self, group: EquivalenceClass, now: float) -> None:
         """Limit delayed wakeups per second; events during the delay are covered by it."""
         for event in group.events & DELAYED_EVENTS:
             self.by_event[event].pop(group, None)
-        first = next((one for item in group.parked if (one := self._current(item)) is not None), None)
+        first = next((one for item in group.entries if (one := self._current(item)) is not None), None)
         if first is not None and group not in self._delayed:
             due = now + WAKEUP_DELAY + len(self._delayed) / WAKEUPS_PER_SECOND
             self._delayed[group] = None
@@ -225,48 +228,48 @@ class SchedulingQueue:
 
     def wake_due(self, entry: SchedulingEntry, now: float, again: float) -> None:
         """An unschedulable entry expired: wake the first entries of its class, not all."""
-        group = entry.kind
+        group = entry.equivalence
         if group is not None and now - group.woken >= again / 2:
             group.woken = now
             self._wake_class(group, group.burst, now)
-        if entry.place is EntryState.PARKED:
+        if entry.state is EntryState.UNSCHEDULABLE:
             self.postpone(entry, now + again)
 
     def _wake_class(self, group: EquivalenceClass, count: int, now: float | None = None) -> None:
-        while group.parked and count > 0:
-            _, stamp, ref = heapq.heappop(group.parked)
+        while group.entries and count > 0:
+            _, stamp, ref = heapq.heappop(group.entries)
             entry = self.entries.get(ref)
             if entry is None or entry.stamp != stamp:
                 continue
             count -= 1
-            if entry.place is EntryState.MAKING_ROOM:  # the preemption is in progress: no hurry
-                heapq.heappush(group.parked, (entry.rank, stamp, ref))
+            if entry.state is EntryState.PREEMPTING:  # the preemption is in progress: no hurry
+                heapq.heappush(group.entries, (entry.rank, stamp, ref))
                 if now is not None and entry.due > now + 1.0:
                     self.postpone(entry, now + 1.0)
                 return
-            if now is not None and entry.rest > now:
-                self.move(entry, EntryState.BACKOFF, entry.rest)
+            if now is not None and entry.not_before > now:
+                self.move(entry, EntryState.BACKOFF, entry.not_before)
                 continue
             self.move(entry, EntryState.READY)
-            entry.kind = group
-        if not group.parked:
+            entry.equivalence = group
+        if not group.entries:
             self._drop_class(group)
 
     def _join(self, entry: SchedulingEntry, key: Hashable, events: frozenset[WakeupEvent]) -> None:
-        group = self.kinds.get(key)
+        group = self.classes.get(key)
         if group is None:
-            group = self.kinds[key] = EquivalenceClass(key, events)
+            group = self.classes[key] = EquivalenceClass(key, events)
         for event in events:
             self.by_event[event][group] = None
-        entry.kind = group
-        heapq.heappush(group.parked, (entry.rank, entry.stamp, entry.ref))
-        if len(group.parked) > 2 * len(self.entries) + SPARE:
-            group.parked = [item for item in group.parked if self._current(item) is not None]
-            heapq.heapify(group.parked)
+        entry.equivalence = group
+        heapq.heappush(group.entries, (entry.rank, entry.stamp, entry.ref))
+        if len(group.entries) > 2 * len(self.entries) + SPARE:
+            group.entries = [item for item in group.entries if self._current(item) is not None]
+            heapq.heapify(group.entries)
 
     def _drop_class(self, group: EquivalenceClass) -> None:
-        if self.kinds.get(group.key) is group:
-            del self.kinds[group.key]
+        if self.classes.get(group.key) is group:
+            del self.classes[group.key]
             self._delayed.pop(group, None)
             for event in group.events:
                 self.by_event[event].pop(group, None)
@@ -275,7 +278,7 @@ class SchedulingQueue:
 
     def heads(self) -> list[Ref]:
         """The gangs to try now, best first, after the gangs that only need a report."""
-        to_report = [ref for ref, _ in zip(self.telling, range(HEADS_MAX), strict=False)]
+        to_report = [ref for ref, _ in zip(self.to_report, range(HEADS_MAX), strict=False)]
         taken = self._heads_of("", 1)
         first = [
             (self._ready[queue][0], queue) for queue in list(self._ready) if queue and self._has_ready(queue)
@@ -296,7 +299,7 @@ class SchedulingQueue:
             if entry is None:
                 heapq.heappop(ready)
                 continue
-            gangs, pods, weight = gangs + (not entry.lone), pods + entry.lone, weight + entry.size
+            gangs, pods, weight = gangs + (not entry.single), pods + entry.single, weight + entry.size
             limits = HEADS_MAX // queues, PODS_MAX // queues, WEIGHT_MAX // queues
             if heads and (gangs > limits[0] or pods > limits[1] or weight > limits[2]):
                 break
@@ -320,7 +323,7 @@ class SchedulingQueue:
 
     def next_due(self, now: float) -> float:
         """When the next action is due without any event."""
-        if self.telling or any(self._has_ready(queue) for queue in list(self._ready)):
+        if self.to_report or any(self._has_ready(queue) for queue in list(self._ready)):
             return now
         while self._due:
             due, _, stamp, ref = self._due[0]
@@ -330,12 +333,12 @@ class SchedulingQueue:
             heapq.heappop(self._due)
         return NEVER
 
-    def renew(self, entry: SchedulingEntry) -> None:
+    def reorder(self, entry: SchedulingEntry) -> None:
         """Reorder an entry after its rank changed."""
-        group, entry.kind = entry.kind, None
-        if entry.place is EntryState.READY:
+        group, entry.equivalence = entry.equivalence, None
+        if entry.state is EntryState.READY:
             self.move(entry, EntryState.READY)
-        entry.kind = group
+        entry.equivalence = group
 
     # ── tidying ────────────────────────────────────────────────────────────────────────────────────
 

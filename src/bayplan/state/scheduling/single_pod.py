@@ -6,16 +6,16 @@ from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.pod import Pod, PodKey
 
 
-def lone_ref(key: PodKey) -> Ref:
+def single_pod_ref(key: PodKey) -> Ref:
     """The gang reference of a single pod."""
     return Ref("kube", "Pod", key.namespace, key.name)
 
 
 def single_pod_spec(pod: Pod) -> GangSpec:
     """The gang spec of a single pod."""
-    wants = pod.wants
+    wants = pod.spec
     return GangSpec(
-        lone_ref(pod.key),
+        single_pod_ref(pod.key),
         1,
         priority=wants.priority,
         preempts=wants.preempts,

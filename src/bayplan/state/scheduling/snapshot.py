@@ -12,7 +12,7 @@ from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.filters.pipeline import FilterInput
 from bayplan.state.cluster.node_state import FLAT
 from bayplan.state.scheduling.fair_usage import FairView
-from bayplan.state.scheduling.gang_state import GangState, hindrance, in_order
+from bayplan.state.scheduling.gang_state import GangState, blocker_of, in_order
 from bayplan.state.scheduling.queue import NEVER
 from bayplan.state.scheduling.state_machine import GangStateMachine
 from bayplan.state.scheduling.store import SchedulingStore
@@ -25,13 +25,13 @@ PRIVATE_MARK = "/"
 class SchedulingCandidate:
     """A gang, or a single pod, to decide on."""
 
-    charter: GangSpec
-    waiting: tuple[Pod, ...]  # pending pods, in the order in which they are tried
-    standing: tuple[Pod, ...] = ()  # bound or succeeded pods
+    spec: GangSpec
+    pending: tuple[Pod, ...]  # pending pods, in the order in which they are tried
+    bound: tuple[Pod, ...] = ()  # bound or succeeded pods
     nominated: Mapping[PodKey, str] = field(default_factory=dict)
-    making_room: frozenset[PodKey] = frozenset()  # pods being preempted for it
-    hindrance: SchedulingRejection | None = None  # what blocks it: to be reported, not tried
-    refused: SchedulingRejection | None = None  # the rejection reported last
+    victims: frozenset[PodKey] = frozenset()  # pods being preempted for it
+    blocker: SchedulingRejection | None = None  # what blocks it: to be reported, not tried
+    reported: SchedulingRejection | None = None  # the rejection reported last
     stale: bool = False  # partially bound for too long
     since: float = 0.0  # pending since
     topology: str = ""  # whose levels its tree names; key of `SchedulingSnapshot.supplies`
@@ -41,17 +41,17 @@ class SchedulingCandidate:
 class SchedulingSnapshot:
     """The input of one cycle. The pod index in the filter input is live: changes to it must be undone."""
 
-    scene: FilterInput
+    filter_input: FilterInput
     supply: CapacitySnapshot  # all nodes by name; rows as in the filter input
     supplies: Mapping[str, CapacitySnapshot] = field(default_factory=dict)  # by topology
     candidates: tuple[SchedulingCandidate, ...] = ()
     pods: Mapping[PodKey, Pod] = field(default_factory=dict)  # all pods that use capacity
-    charters: Mapping[Ref, GangSpec] = field(default_factory=dict)
+    specs: Mapping[Ref, GangSpec] = field(default_factory=dict)
     members: Mapping[Ref, Collection[PodKey]] = field(default_factory=dict)
     budgets: tuple[DisruptionBudget, ...] = ()
     nominations: Mapping[PodKey, tuple[Pod, str]] = field(default_factory=dict)  # of other pods
-    kept: tuple[Ref, frozenset[str]] | None = None  # the gang with a backfill reservation, and its nodes
-    kept_priority: int | None = None  # priority of that gang
+    reserved: tuple[Ref, frozenset[str]] | None = None  # the gang with a backfill reservation, and its nodes
+    reserved_priority: int | None = None  # priority of that gang
     fair: FairView | None = None  # fair-share usage of the queues
 
 
@@ -63,61 +63,61 @@ class SnapshotBuilder:
 
     def build(self, refs: Iterable[Ref], now: float) -> SchedulingSnapshot:
         """A snapshot for deciding on these gangs. It is valid until the next change is applied."""
-        store, kept = self.store, self.gangs.kept
-        gangs = (store.crews.get(ref) for ref in refs)
+        store, kept = self.store, self.gangs.reserved
+        gangs = (store.gang_states.get(ref) for ref in refs)
         candidates = tuple(self._candidate(gang, now) for gang in gangs if gang is not None)
         supply, node_snapshot = store.nodes.flat.view()
-        own = {pod.key for candidate in candidates for pod in candidate.waiting} if store.nominations else ()
-        topologies = {each.topology for each in candidates if each.charter.tree is not None}
+        own = {pod.key for candidate in candidates for pod in candidate.pending} if store.nominations else ()
+        topologies = {each.topology for each in candidates if each.spec.tree is not None}
         if store.fair.active:  # pods that are moved to make room may be in any topology
-            topologies |= set(store.nodes.clusters)
+            topologies |= set(store.nodes.topologies)
         return SchedulingSnapshot(
-            scene=FilterInput(
+            filter_input=FilterInput(
                 node_snapshot,
                 store.index,
-                store.stores.picture(),
+                store.volumes.snapshot(),
                 store.nodes.images,
-                store.zones.ground(supply.tree.nodes),
+                store.numa.snapshot(supply.tree.nodes),
             ),
             supply=supply,
             supplies={
-                name: supply if name == FLAT.name else store.nodes.clusters[name].snapshot()
+                name: supply if name == FLAT.name else store.nodes.topologies[name].snapshot()
                 for name in topologies
             },
             candidates=candidates,
             pods=store.placed,
-            charters=store.charters,
+            specs=store.specs,
             members=store.members,
             budgets=tuple(store.budgets.values()),
             nominations={key: nomination for key, nomination in store.nominations.items() if key not in own},
-            kept=kept,
-            kept_priority=self.gangs.queue.entries[kept[0]].priority if kept is not None else None,
+            reserved=kept,
+            reserved_priority=self.gangs.queue.entries[kept[0]].priority if kept is not None else None,
             fair=store.fair.view(),
         )
 
     def _candidate(self, gang: GangState, now: float) -> SchedulingCandidate:
         store, gangs = self.store, self.gangs
-        entry, waiting = gangs.queue.put(gang.ref, lone=gang.lone), store.waiting(gang.ref)
+        entry, waiting = gangs.queue.put(gang.ref, lone=gang.single), store.pending(gang.ref)
         since = gangs.partial.get(gang.ref, NEVER)
-        stale = since + gangs.heal_seconds <= now and (gang.spent or not gangs.can_repair(gang.ref))
-        spec = gang.charter
-        rejection = None if stale and spec is not None else hindrance(gang)
+        stale = since + gangs.heal_seconds <= now and (gang.repair_failed or not gangs.can_repair(gang.ref))
+        spec = gang.spec
+        rejection = None if stale and spec is not None else blocker_of(gang)
         if spec is None:
             spec = GangSpec(gang.ref, priority=entry.priority)
         if rejection is not None:
-            gang.noted, gang.blocker_at, gang.blocker_for = rejection, now, gang.newest
+            gang.blocker, gang.blocker_at, gang.blocker_for = rejection, now, gang.newest
         nominated = {}
         if store.nominations:
             found = ((pod.key, store.nominations.get(pod.key)) for pod in waiting)
             nominated = {key: nomination[1] for key, nomination in found if nomination is not None}
         return SchedulingCandidate(
             spec,
-            in_order(store.pods[key] for key in gang.waiting) if rejection is not None else waiting,
-            store.standing(gang.ref),
+            in_order(store.pods[key] for key in gang.pending) if rejection is not None else waiting,
+            store.bound(gang.ref),
             nominated,
             frozenset(gang.victims),
             rejection,
-            gang.told,
+            gang.reported,
             stale,
             entry.since,
             self._topology_of(spec, spec.tree) if spec.tree is not None else FLAT.name,
@@ -129,15 +129,15 @@ class SnapshotBuilder:
         Strict and quorum gangs that name no level use the flat topology of all nodes.
         """
         wanted = set(_levels(tree)) - {AUTO}
-        if spec.topology and spec.topology in self.store.nodes.clusters:
+        if spec.topology and spec.topology in self.store.nodes.topologies:
             return spec.topology
         if (spec.is_strict or spec.quorum) and not wanted:
             return FLAT.name
         named = sorted(
-            name for name in self.store.nodes.clusters if name != FLAT.name and PRIVATE_MARK not in name
+            name for name in self.store.nodes.topologies if name != FLAT.name and PRIVATE_MARK not in name
         )
         for name in named:
-            if wanted <= set(self.store.nodes.clusters[name].topology.levels):
+            if wanted <= set(self.store.nodes.topologies[name].topology.levels):
                 return name
         return named[0] if named else FLAT.name
 

@@ -11,14 +11,14 @@ from bayplan.model.numa import NumaStalenessPolicy
 from bayplan.model.plan import Action, Bind, MarkStarted, Nominate, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.pod import Pod
 from bayplan.model.scheduling_rejection import SchedulingRejection
-from bayplan.state.cluster.numa_state import USUAL_CARE
+from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
 from bayplan.state.scheduling.queue import EntryState, SchedulingEntry
-from bayplan.state.scheduling.single_pod import lone_ref
+from bayplan.state.scheduling.single_pod import single_pod_ref
 from bayplan.state.scheduling.snapshot import SchedulingSnapshot, SnapshotBuilder
 from bayplan.state.scheduling.state_machine import ASSUMED_SECONDS, GangStateMachine
 from bayplan.state.scheduling.store import SchedulingStore
 
-__all__ = ["ASSUMED_SECONDS", "SchedulingState", "lone_ref"]
+__all__ = ["ASSUMED_SECONDS", "SchedulingState", "single_pod_ref"]
 
 
 class SchedulingState:
@@ -27,13 +27,15 @@ class SchedulingState:
     Nothing here reads a clock or does I/O.
     """
 
-    def __init__(self, heal_seconds: float = 60.0, zone_care: NumaStalenessPolicy = USUAL_CARE) -> None:
-        self.heal_seconds, self.zone_care = heal_seconds, zone_care
+    def __init__(
+        self, heal_seconds: float = 60.0, numa_policy: NumaStalenessPolicy = DEFAULT_NUMA_POLICY
+    ) -> None:
+        self.heal_seconds, self.numa_policy = heal_seconds, numa_policy
         self._reset()
 
     def _reset(self) -> None:
         """Start empty."""
-        self.store = SchedulingStore(self.zone_care)
+        self.store = SchedulingStore(self.numa_policy)
         self.gangs = GangStateMachine(self.store, self.heal_seconds)
         self._snapshots = SnapshotBuilder(self.store, self.gangs)
         self._in_snapshot: list[Ref] = []  # the gangs in the last snapshot
@@ -71,36 +73,36 @@ class SchedulingState:
         """When the next action is due without any event."""
         return self.gangs.next_due(now)
 
-    def look(self, refs: Iterable[Ref], now: float) -> SchedulingSnapshot:
+    def snapshot(self, refs: Iterable[Ref], now: float) -> SchedulingSnapshot:
         """A snapshot for deciding on these gangs. It is valid until the next change is applied."""
         self._in_snapshot = list(refs)
         return self._snapshots.build(self._in_snapshot, now)
 
-    def place_of(self, ref: Ref) -> EntryState | None:
+    def state_of(self, ref: Ref) -> EntryState | None:
         """The state of a gang in the queue; None if it is unknown, or a single pod that runs."""
-        return self.gangs.place_of(ref)
+        return self.gangs.state_of(ref)
 
     def entries(self) -> Iterator[SchedulingEntry]:
         """All gangs in the queue."""
         return self.gangs.entries()
 
-    def told(self, ref: Ref) -> SchedulingRejection | None:
+    def reported(self, ref: Ref) -> SchedulingRejection | None:
         """Why a gang is pending, as reported last."""
-        gang = self.store.crews.get(ref)
-        return None if gang is None else gang.told
+        gang = self.store.gang_states.get(ref)
+        return None if gang is None else gang.reported
 
-    def charter_of(self, ref: Ref) -> GangSpec | None:
+    def spec_of(self, ref: Ref) -> GangSpec | None:
         """The spec of a gang, or of a single pod."""
-        gang = self.store.crews.get(ref)
-        return None if gang is None else gang.charter
+        gang = self.store.gang_states.get(ref)
+        return None if gang is None else gang.spec
 
-    def waiting(self, ref: Ref) -> tuple[Pod, ...]:
+    def pending(self, ref: Ref) -> tuple[Pod, ...]:
         """The pending, ungated pods of a gang, in the order in which they are tried."""
-        return self.store.waiting(ref)
+        return self.store.pending(ref)
 
-    def standing(self, ref: Ref) -> tuple[Pod, ...]:
+    def bound(self, ref: Ref) -> tuple[Pod, ...]:
         """The pods of a gang that are bound (or assumed to be) or succeeded, without terminating ones."""
-        return self.store.standing(ref)
+        return self.store.bound(ref)
 
     # ── plans ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -125,32 +127,32 @@ class SchedulingState:
             acted[ref] = None
         for ref in acted:
             self.gangs.decided(ref, reports.get(ref), now)
-        remaining = frozenset(plan.left)
+        remaining = frozenset(plan.undecided)
         for ref in self._in_snapshot:
             if ref not in remaining:
                 self.gangs.turn_ended(ref, now, acted=ref in acted)
         self._in_snapshot = []
 
     def _assume_bind(self, ref: Ref, pod: Pod, node: str) -> None:
-        now, gang = self.store.pods.get(pod.key), self.store.crews.get(ref)
-        if now is None or now.uid != pod.uid or not now.waits or gang is None:
+        now, gang = self.store.pods.get(pod.key), self.store.gang_states.get(ref)
+        if now is None or now.uid != pod.uid or not now.pending or gang is None:
             return
-        gang.out[pod.key] = None
-        gang.unsure.pop(pod.key, None)
+        gang.binding[pod.key] = None
+        gang.unconfirmed.pop(pod.key, None)
         self.store.assume_bound(now, node)
 
     def _assume_nomination(self, pod: Pod, node: str) -> None:
         now = self.store.pods.get(pod.key)
         self.store.clear_nomination(pod.key, node)
-        if now is not None and now.uid == pod.uid and now.waits and node:
+        if now is not None and now.uid == pod.uid and now.pending and node:
             self.store.assume_nominated(now, node)
 
     def _assume_preempted(self, action: PreemptPod) -> None:
-        pod, gang = self.store.pods.get(action.pod.key), self.store.crews.get(action.by)
+        pod, gang = self.store.pods.get(action.pod.key), self.store.gang_states.get(action.by)
         if pod is None or pod.uid != action.pod.uid or pod.key not in self.store.placed:
             return
         if gang is not None and action.undoes:
-            gang.broken = True
+            gang.bind_broken = True
         elif gang is not None:
             gang.victims[pod.key] = None
         self.store.assume_preempted(pod, action.by)
@@ -159,39 +161,39 @@ class SchedulingState:
         """The write of an action ended: "done", "failed" (it did not happen) or "unknown"."""
         match action:
             case Bind(_, pod):
-                self.gangs.settled = now
+                self.gangs.bind_ended_at = now
                 self._settle_bind(pod, ended, now)
             case PreemptPod(pod):
                 if ended == "unknown":  # a second unknown result does not extend the deadline
-                    self.gangs.doubted.setdefault(pod.key, now + ASSUMED_SECONDS)
+                    self.gangs.unconfirmed.setdefault(pod.key, now + ASSUMED_SECONDS)
                     return
-                self.gangs.doubted.pop(pod.key, None)
+                self.gangs.unconfirmed.pop(pod.key, None)
                 if ended == "failed" and self.store.is_current(pod):
                     self.store.assume_not_preempted(pod.key)
             case MarkStarted(ref):
                 self._record(ref, ended != "failed")
             case ReportUnschedulable(ref):
-                if ended == "failed" and (gang := self.store.crews.get(ref)) is not None:
-                    gang.told = gang.noted = None  # reported again at the next rejection
+                if ended == "failed" and (gang := self.store.gang_states.get(ref)) is not None:
+                    gang.reported = gang.blocker = None  # reported again at the next rejection
                     self.store.notes.touch(gang, own=False)
 
     def _settle_bind(self, pod: Pod, ended: str, now: float) -> None:
         if not self.store.is_current(pod):
             return
         gang = self.store.pods[pod.key].gang  # the pod may have changed its gang
-        gang_state = self.store.crews.get(gang or lone_ref(pod.key))
-        if gang_state is None or pod.key not in gang_state.out:
+        gang_state = self.store.gang_states.get(gang or single_pod_ref(pod.key))
+        if gang_state is None or pod.key not in gang_state.binding:
             return  # the watch was faster
         if ended == "unknown":  # the watch will show it, or the assumption expires
-            gang_state.unsure[pod.key] = now
+            gang_state.unconfirmed[pod.key] = now
             return
-        del gang_state.out[pod.key]
+        del gang_state.binding[pod.key]
         if ended == "failed":
-            gang_state.trouble = now
-            self.gangs.take_back(gang_state, pod.key)
+            gang_state.bind_failed_at = now
+            self.gangs.undo_bind(gang_state, pod.key)
         self.store.notes.touch(gang_state, own=False)
 
     def _record(self, ref: Ref, recorded: bool) -> None:
-        if (gang := self.store.crews.get(ref)) is not None:
+        if (gang := self.store.gang_states.get(ref)) is not None:
             gang.start_recorded = recorded
             self.store.notes.touch(gang, own=False)

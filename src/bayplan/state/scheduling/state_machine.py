@@ -8,7 +8,7 @@ from bayplan.model.gang import Ref
 from bayplan.model.plan import ReportUnschedulable
 from bayplan.model.pod import PodKey
 from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
-from bayplan.state.scheduling.gang_state import GangState, had_minimum, hindrance
+from bayplan.state.scheduling.gang_state import GangState, blocker_of, had_minimum
 from bayplan.state.scheduling.queue import (
     DELAYED_EVENTS,
     NEVER,
@@ -31,38 +31,38 @@ REPORT_AGAIN_SECONDS = 10.0  # minimum interval between reports of changing numb
 class GangStateMachine:
     """Computes the state of each gang in the scheduling queue for the gangs that changes touched.
 
-    One gang at a time may have a backfill reservation of nodes (`kept`).
+    One gang at a time may have a backfill reservation of nodes (`reserved`).
     """
 
     def __init__(self, store: SchedulingStore, heal_seconds: float = 60.0) -> None:
         self.store, self.notes, self.heal_seconds = store, store.notes, heal_seconds
         self.queue = SchedulingQueue()
-        self.kept: tuple[Ref, frozenset[str]] | None = None
+        self.reserved: tuple[Ref, frozenset[str]] | None = None
         self.partial: dict[Ref, float] = {}  # partially bound gangs, since when; oldest first
-        self.doubted: dict[PodKey, float] = {}  # preemptions with unknown result, until when
-        self.heard: dict[WakeupEvent, int] = dict.fromkeys(WakeupEvent, 0)  # event counts
-        self.settled = -NEVER  # when a bind last ended
+        self.unconfirmed: dict[PodKey, float] = {}  # preemptions with unknown result, until when
+        self.event_counts: dict[WakeupEvent, int] = dict.fromkeys(WakeupEvent, 0)  # event counts
+        self.bind_ended_at = -NEVER  # when a bind last ended
         self._now = 0.0
 
     # ── whose turn it is ───────────────────────────────────────────────────────────────────────────
 
     def heads(self, now: float) -> list[Ref]:
         """The gangs to decide on, best first. Without a change in between, the answer is the same."""
-        if self.store.zones.checks:
-            self.notes.event(WakeupEvent.NUMA_CHANGED, self.store.zones.catch_up(now))
+        if self.store.numa.checks:
+            self.notes.event(WakeupEvent.NUMA_CHANGED, self.store.numa.catch_up(now))
         self._flush(now)
         for entry in self.queue.expired(now):
             self._expired(entry, now)
-        for key in [key for key, due in self.doubted.items() if due <= now]:
-            del self.doubted[key]
-            if key in self.store.pods and not self.store.pods[key].leaving:
+        for key in [key for key, due in self.unconfirmed.items() if due <= now]:
+            del self.unconfirmed[key]
+            if key in self.store.pods and not self.store.pods[key].terminating:
                 self.store.assume_not_preempted(key)
         self._flush(now)
         for ref, since in list(self.partial.items()):
             if since + self.heal_seconds > now:
                 break
             entry = self.queue.entries[ref]
-            if entry.place is not EntryState.READY and not self._is_busy(entry):
+            if entry.state is not EntryState.READY and not self._is_busy(entry):
                 self.queue.move(entry, EntryState.READY)
         return self.queue.heads()
 
@@ -71,35 +71,35 @@ class GangStateMachine:
         self._flush(now)
         entries = self.queue.entries
         stale = (since for ref, since in self.partial.items() if not self._is_busy(entries[ref]))
-        doubted = min(self.doubted.values(), default=NEVER)
+        doubted = min(self.unconfirmed.values(), default=NEVER)
         healed = min(stale, default=NEVER) + self.heal_seconds
-        return max(min(self.queue.next_due(now), healed, doubted, self.store.zones.next_due()), now)
+        return max(min(self.queue.next_due(now), healed, doubted, self.store.numa.next_due()), now)
 
     def _is_busy(self, entry: SchedulingEntry) -> bool:
         """Whether binds are in flight, or a repair is in progress."""
         waits = (
-            entry.place in (EntryState.MAKING_ROOM, EntryState.BACKOFF)
-            and not self.store.crews[entry.ref].spent
+            entry.state in (EntryState.PREEMPTING, EntryState.BACKOFF)
+            and not self.store.gang_states[entry.ref].repair_failed
         )
-        return entry.place is EntryState.COMMITTED or (waits and self.can_repair(entry.ref))
+        return entry.state is EntryState.BINDING or (waits and self.can_repair(entry.ref))
 
     def can_repair(self, ref: Ref) -> bool:
         """Whether a started gang below its minimum has all the pods it needs to be repaired."""
-        gang = self.store.crews[ref]
-        return gang.begun and gang.has_fallen and bool(gang.waiting) and hindrance(gang) is None
+        gang = self.store.gang_states[ref]
+        return gang.started and gang.is_below_minimum and bool(gang.pending) and blocker_of(gang) is None
 
-    def place_of(self, ref: Ref) -> EntryState | None:
+    def state_of(self, ref: Ref) -> EntryState | None:
         """The state of a gang in the queue; None if it is unknown, or a single pod that runs."""
         self._flush(self._now)
         entry = self.queue.entries.get(ref)
-        return None if entry is None else entry.place
+        return None if entry is None else entry.state
 
     def entries(self) -> Iterator[SchedulingEntry]:
         """All gangs in the queue."""
         self._flush(self._now)
         yield from self.queue.entries.values()
 
-    # ── standing in line ───────────────────────────────────────────────────────────────────────────
+    # ── queue entries ───────────────────────────────────────────────────────────────────────────
 
     def _flush(self, now: float) -> None:
         """Recompute the touched gangs, and wake gangs that the noted events may help."""
@@ -115,48 +115,46 @@ class GangStateMachine:
         finally:  # if one gang fails, the others are recomputed by the next call
             for ref, own in touched[begun:]:
                 self.notes.mark(ref, own)
-        self.notes.event(WakeupEvent.USAGE_GROWN, self.store.fair.outgrown())
+        self.notes.event(WakeupEvent.USAGE_GROWN, self.store.fair.shares_exceeded())
         events = self.notes.take_events()
         if events:
             for event in events:
-                self.heard[event] += 1
+                self.event_counts[event] += 1
             self.queue.wake(events, now)
 
     def _recompute(self, ref: Ref, own: bool, now: float) -> None:
-        gang = self.store.crews.get(ref)
+        gang = self.store.gang_states.get(ref)
         if gang is None:
             return
-        over = not gang.waiting if gang.lone else gang.charter is None and not gang.parts
-        if over and not gang.out:
+        over = not gang.pending if gang.single else gang.spec is None and not gang.states
+        if over and not gang.binding:
             self._forget(gang)
             return
-        entry = self.queue.put(ref, lone=gang.lone)
-        if gang.out:
-            if (
-                entry.place is not EntryState.COMMITTED
-            ):  # pods moved here from another gang during their binds
+        entry = self.queue.put(ref, lone=gang.single)
+        if gang.binding:
+            if entry.state is not EntryState.BINDING:  # pods moved here from another gang during their binds
                 self.queue.mark_binding(entry, now + ASSUMED_SECONDS)
             return
-        committed = entry.place is EntryState.COMMITTED
+        committed = entry.state is EntryState.BINDING
         self._note_partial(gang, now)
-        if not gang.waiting:
+        if not gang.pending:
             self._end_reservation(ref)
-            gang.told = gang.noted = None
-            self.queue.move(entry, EntryState.RUNNING if gang.standing else EntryState.INCOMPLETE)
+            gang.reported = gang.blocker = None
+            self.queue.move(entry, EntryState.RUNNING if gang.bound else EntryState.INCOMPLETE)
             if gang.is_unrecorded:
-                self.queue.telling[ref] = None
+                self.queue.to_report[ref] = None
             return
-        rejection = hindrance(gang)
+        rejection = blocker_of(gang)
         if rejection is not None:
             self._block(gang, entry, rejection, now)
         elif committed:
             self._after_binding(gang, entry, now)
-        elif entry.place is EntryState.MAKING_ROOM and not own and gang.victims:
+        elif entry.state is EntryState.PREEMPTING and not own and gang.victims:
             self.queue.postpone(entry, min(entry.due, now + 1.0))
-        elif entry.place is EntryState.READY:
+        elif entry.state is EntryState.READY:
             if self._update_rank(gang, entry):
-                self.queue.renew(entry)
-        elif entry.place is not EntryState.BACKOFF and (own or entry.place is not EntryState.PARKED):
+                self.queue.reorder(entry)
+        elif entry.state is not EntryState.BACKOFF and (own or entry.state is not EntryState.UNSCHEDULABLE):
             self._update_rank(gang, entry)
             self.queue.move(entry, EntryState.READY)
 
@@ -171,10 +169,10 @@ class GangStateMachine:
     ) -> None:
         """A blocked gang is not tried; its reason is reported once the facts have settled."""
         self._end_reservation(gang.ref)
-        heard = rejection == gang.noted and gang.newest <= gang.blocker_for  # reported for all pods
+        heard = rejection == gang.blocker and gang.newest <= gang.blocker_for  # reported for all pods
         if heard and not self._has_nominations(gang):
             due = NEVER
-        elif entry.place is EntryState.INCOMPLETE and (entry.due < NEVER or gang.ref in self.queue.telling):
+        elif entry.state is EntryState.INCOMPLETE and (entry.due < NEVER or gang.ref in self.queue.to_report):
             return  # a report is scheduled already
         else:
             due = max(now + REPORT_SECONDS, gang.blocker_at + REPORT_AGAIN_SECONDS)
@@ -182,12 +180,12 @@ class GangStateMachine:
 
     def _has_nominations(self, gang: GangState) -> bool:
         """Whether other gangs respect nominations that it got when it could be tried."""
-        return bool(self.store.nominations) and any(key in self.store.nominations for key in gang.waiting)
+        return bool(self.store.nominations) and any(key in self.store.nominations for key in gang.pending)
 
     def _after_binding(self, gang: GangState, entry: SchedulingEntry, now: float) -> None:
         """All binds of the cycle ended, and pods are still pending."""
-        trouble, fresh, remaining = gang.trouble, gang.fresh, gang.left
-        gang.trouble, gang.fresh, gang.left = None, False, None
+        trouble, fresh, remaining = gang.bind_failed_at, gang.changed, gang.remaining
+        gang.bind_failed_at, gang.changed, gang.remaining = None, False, None
         self._update_rank(gang, entry)
         if trouble is not None:
             self.queue.back_off(entry, trouble)
@@ -204,60 +202,60 @@ class GangStateMachine:
 
     def _events_during_binds(self, gang: GangState, remaining: SchedulingRejection) -> set[WakeupEvent]:
         """The events during the binds that the remaining pods wait for."""
-        making_room = remaining.hindrance is RejectionReason.MAKING_ROOM
+        making_room = remaining.reason is RejectionReason.PREEMPTING
         events = CAPACITY_EVENTS if making_room else _wakeups_for(gang, remaining)
-        return {event for event in events if self.heard[event] != gang.heard.get(event)}
+        return {event for event in events if self.event_counts[event] != gang.event_counts.get(event)}
 
     def _update_rank(self, gang: GangState, entry: SchedulingEntry) -> bool:
         """Update the rank of an entry. Returns whether it changed."""
         before = entry.rank, entry.queue
-        waiting, spec = self.store.waiting(gang.ref), gang.charter
+        waiting, spec = self.store.pending(gang.ref), gang.spec
         entry.size = len(waiting)
         entry.queue = spec.queue if spec is not None else ""
         if waiting and spec is not None:
-            highest = max(pod.wants.priority for pod in waiting)
+            highest = max(pod.spec.priority for pod in waiting)
             entry.priority = highest if spec.priority is None else spec.priority
             entry.since = max(spec.created, min(pod.created for pod in waiting))
-            entry.seen = min(gang.seen[pod.key] for pod in waiting)
+            entry.arrival = min(gang.seen[pod.key] for pod in waiting)
         return (entry.rank, entry.queue) != before
 
     def _note_partial(self, gang: GangState, now: float) -> None:
-        if gang.charter is not None and gang.charter.started and not gang.broken:
-            gang.begun = True
-        in_part = not gang.lone and (gang.is_partial or gang.has_fallen)
-        in_part = in_part and any(key in self.store.placed for key in gang.standing)
-        if in_part and (gang.broken or self._is_undone(gang)):
+        if gang.spec is not None and gang.spec.started and not gang.bind_broken:
+            gang.started = True
+        in_part = not gang.single and (gang.is_partial or gang.is_below_minimum)
+        in_part = in_part and any(key in self.store.placed for key in gang.bound)
+        if in_part and (gang.bind_broken or self._is_undone(gang)):
             self.partial.setdefault(gang.ref, now)
         else:
             self.partial.pop(gang.ref, None)
-            gang.spent = False
+            gang.repair_failed = False
 
     def _is_undone(self, gang: GangState) -> bool:
         """Whether a partially bound gang is undone in the end: it never had its minimum, or is strict.
 
         A gang with succeeded pods is finishing: its missing pods do not matter.
         """
-        if gang.has_fallen:
-            return not any(self.store.pods[key].did_its_part for key in gang.standing)
+        if gang.is_below_minimum:
+            return not any(self.store.pods[key].done for key in gang.bound)
         return not had_minimum(gang, self.store.pods)
 
     def _end_reservation(self, ref: Ref) -> None:
         """End the backfill reservation of a gang."""
-        if self.kept is not None and self.kept[0] == ref:
-            self.kept = None
+        if self.reserved is not None and self.reserved[0] == ref:
+            self.reserved = None
             self.notes.event(WakeupEvent.RESERVATION_ENDED)
 
     def _expired(self, entry: SchedulingEntry, now: float) -> None:
-        gang = self.store.crews[entry.ref]
-        match entry.place:
+        gang = self.store.gang_states[entry.ref]
+        match entry.state:
             case EntryState.INCOMPLETE:
-                self.queue.telling[entry.ref] = None
-            case EntryState.PARKED:
+                self.queue.to_report[entry.ref] = None
+            case EntryState.UNSCHEDULABLE:
                 self.queue.wake_due(entry, now, FLUSH_SECONDS)
-            case EntryState.BACKOFF | EntryState.MAKING_ROOM:
+            case EntryState.BACKOFF | EntryState.PREEMPTING:
                 self.queue.move(entry, EntryState.READY)
                 self.notes.touch(gang, own=True)
-            case EntryState.COMMITTED:
+            case EntryState.BINDING:
                 self._expire_binds(gang, entry, now)
 
     def _expire_binds(self, gang: GangState, entry: SchedulingEntry, now: float) -> None:
@@ -265,91 +263,91 @@ class GangStateMachine:
 
         As long as other binds end, unwritten ones may be queued behind them.
         """
-        ends = {key: gang.unsure.get(key, self.settled) + ASSUMED_SECONDS for key in gang.out}
+        ends = {key: gang.unconfirmed.get(key, self.bind_ended_at) + ASSUMED_SECONDS for key in gang.binding}
         for key, due in ends.items():
             if due <= now:
-                self.take_back(gang, key)
-        if gang.out:
-            self.queue.postpone(entry, min(ends[key] for key in gang.out))
+                self.undo_bind(gang, key)
+        if gang.binding:
+            self.queue.postpone(entry, min(ends[key] for key in gang.binding))
         else:
             self.notes.touch(gang, own=True)
 
-    def take_back(self, gang: GangState, key: PodKey) -> None:
+    def undo_bind(self, gang: GangState, key: PodKey) -> None:
         """Undo an assumed bind that did not happen."""
-        gang.out.pop(key, None)
-        gang.broken = gang.broken or not gang.begun
+        gang.binding.pop(key, None)
+        gang.bind_broken = gang.bind_broken or not gang.started
         self.store.assume_unbound(key)
 
     def _wait_for_events(
         self, gang: GangState, entry: SchedulingEntry, rejection: SchedulingRejection, now: float
     ) -> None:
         """The attempt failed: wait for events that may help."""
-        if rejection.hindrance is RejectionReason.MAKING_ROOM:
-            self.queue.make_room(entry, CAPACITY_EVENTS, now + PREEMPTION_SECONDS)
+        if rejection.reason is RejectionReason.PREEMPTING:
+            self.queue.mark_preempting(entry, CAPACITY_EVENTS, now + PREEMPTION_SECONDS)
             return
         gang.victims.clear()
-        for pod in self.store.waiting(gang.ref):
+        for pod in self.store.pending(gang.ref):
             self.store.clear_nomination(pod.key)
-        entry.rest = now + (entry.size / 1000 if entry.size >= LARGE_GANG else 0.0)
+        entry.not_before = now + (entry.size / 1000 if entry.size >= LARGE_GANG else 0.0)
         due = (
             now + FLUSH_SECONDS
-            if rejection.again is None
-            else max(min(now + FLUSH_SECONDS, rejection.again), now)
+            if rejection.retry_at is None
+            else max(min(now + FLUSH_SECONDS, rejection.retry_at), now)
         )
-        self.queue.mark_unschedulable(entry, self.kind(gang), _wakeups_for(gang, rejection), due)
+        self.queue.mark_unschedulable(entry, self.equivalence_key(gang), _wakeups_for(gang, rejection), due)
 
-    def kind(self, gang: GangState) -> Hashable:
+    def equivalence_key(self, gang: GangState) -> Hashable:
         """The equivalence key of an entry: single pods without a relevant difference are rejected together.
 
         A pod with a nomination or reservation differs: it may use capacity that the others may not.
         """
-        waiting = self.store.waiting(gang.ref)
-        keeps = self.kept is not None and self.kept[0] == gang.ref
-        if not gang.lone or not waiting or waiting[0].key in self.store.nominations or keeps:
+        waiting = self.store.pending(gang.ref)
+        keeps = self.reserved is not None and self.reserved[0] == gang.ref
+        if not gang.single or not waiting or waiting[0].key in self.store.nominations or keeps:
             return gang.ref
-        wants = waiting[0].wants
-        return self.store.index.signature(wants.shape), wants.priority, wants.preempts
+        wants = waiting[0].spec
+        return self.store.index.signature(wants.signature), wants.priority, wants.preempts
 
     # ── what was decided about them ────────────────────────────────────────────────────────────────
 
     def decided(self, ref: Ref, report: ReportUnschedulable | None, now: float) -> None:
         """A plan has actions for a gang: binds, a rejection, or preemptions."""
-        gang, entry = self.store.crews.get(ref), self.queue.entries.get(ref)
+        gang, entry = self.store.gang_states.get(ref), self.queue.entries.get(ref)
         if gang is None or entry is None:
             return
         if report is not None:
-            gang.told = report.why
+            gang.reported = report.rejection
         self._renew_reservation(gang.ref, report)
-        gang.trouble, gang.fresh = None, False
-        if gang.out:
-            gang.left = None if report is None else report.why
-            gang.heard = {str(event): times for event, times in self.heard.items()}
+        gang.bind_failed_at, gang.changed = None, False
+        if gang.binding:
+            gang.remaining = None if report is None else report.rejection
+            gang.event_counts = {str(event): times for event, times in self.event_counts.items()}
             self.queue.mark_binding(entry, now + ASSUMED_SECONDS)
         elif report is not None:
-            self._rejected(gang, entry, report.why, now)
+            self._rejected(gang, entry, report.rejection, now)
         elif gang.victims:
-            self.queue.make_room(entry, CAPACITY_EVENTS, now + PREEMPTION_SECONDS)
+            self.queue.mark_preempting(entry, CAPACITY_EVENTS, now + PREEMPTION_SECONDS)
         else:  # the plan only records its start
             self._requeue_undecided(entry, now)
 
     def _renew_reservation(self, ref: Ref, report: ReportUnschedulable | None) -> None:
         """A backfill reservation lasts as long as each rejection renews it."""
-        if report is None or not report.keeps:
+        if report is None or not report.reserved_nodes:
             self._end_reservation(ref)
             return
-        nodes = frozenset(report.keeps)
-        if self.kept is not None and self.kept != (ref, nodes):
+        nodes = frozenset(report.reserved_nodes)
+        if self.reserved is not None and self.reserved != (ref, nodes):
             self.notes.event(WakeupEvent.RESERVATION_ENDED)
-        self.kept = ref, nodes
+        self.reserved = ref, nodes
 
     def _rejected(
         self, gang: GangState, entry: SchedulingEntry, rejection: SchedulingRejection, now: float
     ) -> None:
-        if entry.place in (EntryState.INCOMPLETE, EntryState.RUNNING):
-            self.queue.move(entry, entry.place)
+        if entry.state in (EntryState.INCOMPLETE, EntryState.RUNNING):
+            self.queue.move(entry, entry.state)
             self.notes.touch(gang, own=False)
-        elif rejection.hindrance.backs_off:
-            if rejection.hindrance is not RejectionReason.TAKEN_BACK:
+        elif rejection.reason.backs_off:
+            if rejection.reason is not RejectionReason.UNDONE:
                 gang.victims.clear()  # no pod is preempted for it any more
             self.queue.back_off(entry, now)
         else:
@@ -357,9 +355,9 @@ class GangStateMachine:
 
     def _requeue_undecided(self, entry: SchedulingEntry, now: float) -> None:
         """Nothing was decided about a gang: requeue it so that it does not block the others."""
-        if entry.ref in self.queue.telling:
-            self.queue.move(entry, entry.place)
-        elif entry.place is EntryState.READY:
+        if entry.ref in self.queue.to_report:
+            self.queue.move(entry, entry.state)
+        elif entry.state is EntryState.READY:
             self.queue.back_off(entry, now)
 
     def turn_ended(self, ref: Ref, now: float, *, acted: bool) -> None:
@@ -371,9 +369,9 @@ class GangStateMachine:
 
     def _repair_ended(self, ref: Ref, now: float) -> None:
         """A gang that is still partially bound gets another turn; after a failed repair it is undone then."""
-        gang, entry = self.store.crews[ref], self.queue.entries[ref]
-        if not gang.spent and self.can_repair(ref):
-            gang.spent = not gang.out and entry.place is not EntryState.MAKING_ROOM
+        gang, entry = self.store.gang_states[ref], self.queue.entries[ref]
+        if not gang.repair_failed and self.can_repair(ref):
+            gang.repair_failed = not gang.binding and entry.state is not EntryState.PREEMPTING
             return
         del self.partial[ref]
         self.partial[ref] = now
@@ -381,5 +379,5 @@ class GangStateMachine:
 
 def _wakeups_for(gang: GangState, rejection: SchedulingRejection) -> frozenset[WakeupEvent]:
     """The events that may help a gang; gangs of a queue are also helped by changes of shares."""
-    events = wakeups_for(rejection, gang.lone)
-    return events | {WakeupEvent.SHARE_CHANGED} if gang.charter is not None and gang.charter.queue else events
+    events = wakeups_for(rejection, gang.single)
+    return events | {WakeupEvent.SHARE_CHANGED} if gang.spec is not None and gang.spec.queue else events

@@ -35,13 +35,13 @@ from bayplan.model.quota import FairQueue
 from bayplan.placement.cluster.pod_index import PodIndex
 from bayplan.state.cluster.ledger import LedgerEntry
 from bayplan.state.cluster.node_store import NodeStore
-from bayplan.state.cluster.numa_state import USUAL_CARE, NumaCache
+from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY, NumaCache
 from bayplan.state.scheduling.change_notes import ChangeNotes
 from bayplan.state.scheduling.diffs import allows_more_evictions, attempt_key, more_preemptible, same_request
 from bayplan.state.scheduling.fair_usage import FairUsage, usage_kind
-from bayplan.state.scheduling.gang_state import GangState, in_order, part_of
+from bayplan.state.scheduling.gang_state import GangState, in_order, state_of
 from bayplan.state.scheduling.queue import WakeupEvent
-from bayplan.state.scheduling.single_pod import lone_ref, single_pod_spec
+from bayplan.state.scheduling.single_pod import single_pod_ref, single_pod_spec
 from bayplan.state.scheduling.volumes import VolumeState
 
 
@@ -51,21 +51,21 @@ class SchedulingStore:
     Nothing here reads a clock or does I/O. Snapshots share these dicts: no other part writes to them.
     """
 
-    def __init__(self, zone_care: NumaStalenessPolicy = USUAL_CARE) -> None:
+    def __init__(self, numa_policy: NumaStalenessPolicy = DEFAULT_NUMA_POLICY) -> None:
         self.index = PodIndex()
         self.nodes = NodeStore(self.index.slots)
-        self.stores = VolumeState()
-        self.zones = NumaCache(zone_care)
+        self.volumes = VolumeState()
+        self.numa = NumaCache(numa_policy)
         self.fair = FairUsage()
         self.pods: dict[PodKey, Pod] = {}  # as in the API
         self.placed: dict[PodKey, Pod] = {}  # pods that use capacity, including assumed binds
         self.assumed: dict[PodKey, str] = {}  # nodes of binds in flight
-        self.displaced: dict[PodKey, Ref] = {}  # preempted pods that still exist, and the preemptor
+        self.preempting: dict[PodKey, Ref] = {}  # preempted pods that still exist, and the preemptor
         self.nominations: dict[PodKey, tuple[Pod, str]] = {}
-        self.charters: dict[Ref, GangSpec] = {}
+        self.specs: dict[Ref, GangSpec] = {}
         self.members: dict[Ref, dict[PodKey, None]] = {}  # all pods that name a gang
         self.budgets: dict[tuple[str, str], DisruptionBudget] = {}
-        self.crews: dict[Ref, GangState] = {}
+        self.gang_states: dict[Ref, GangState] = {}
         self.notes = ChangeNotes()
         self._arrivals = 0
 
@@ -75,21 +75,21 @@ class SchedulingStore:
         """Whether this very pod still exists in the API."""
         return pod.key in self.pods and self.pods[pod.key].uid == pod.uid
 
-    def waiting(self, ref: Ref) -> tuple[Pod, ...]:
+    def pending(self, ref: Ref) -> tuple[Pod, ...]:
         """The pending, ungated pods of a gang, in the order in which they are tried."""
-        gang = self.crews.get(ref)
+        gang = self.gang_states.get(ref)
         if gang is None:
             return ()
         if gang.ordered is None:
-            gang.ordered = in_order(self.pods[key] for key in gang.waiting if key not in gang.gated)
+            gang.ordered = in_order(self.pods[key] for key in gang.pending if key not in gang.gated)
         return gang.ordered
 
-    def standing(self, ref: Ref) -> tuple[Pod, ...]:
+    def bound(self, ref: Ref) -> tuple[Pod, ...]:
         """The pods of a gang that are bound (or assumed to be) or succeeded, without terminating ones."""
-        gang = self.crews.get(ref)
+        gang = self.gang_states.get(ref)
         if gang is None:
             return ()
-        return in_order(self.placed.get(key) or self.pods[key] for key in gang.standing)
+        return in_order(self.placed.get(key) or self.pods[key] for key in gang.bound)
 
     # ── changes ────────────────────────────────────────────────────────────────────────────────────
 
@@ -109,9 +109,9 @@ class SchedulingStore:
             case GangSpecLost(ref):
                 self._spec_changed(ref, None)
             case StorageSeen(item, key):
-                self.notes.event(WakeupEvent.STORAGE_CHANGED, self.stores.seen(item, key))
+                self.notes.event(WakeupEvent.STORAGE_CHANGED, self.volumes.seen(item, key))
             case StorageLost(group, key):
-                self.notes.event(WakeupEvent.STORAGE_CHANGED, self.stores.lost(group, key))
+                self.notes.event(WakeupEvent.STORAGE_CHANGED, self.volumes.lost(group, key))
             case _:
                 self._apply_other(change)
         self.index.slots.tidy()
@@ -127,9 +127,11 @@ class SchedulingStore:
             case BudgetLost(namespace, name):
                 self._budget_changed(namespace, name, None)
             case NumaReportSeen(report):
-                self.notes.event(WakeupEvent.NUMA_CHANGED, self.zones.report(report, self._on_nodes()))
+                self.notes.event(
+                    WakeupEvent.NUMA_CHANGED, self.numa.report_received(report, self._on_nodes())
+                )
             case NumaReportLost(name):
-                self.notes.event(WakeupEvent.NUMA_CHANGED, self.zones.report_removed(name))
+                self.notes.event(WakeupEvent.NUMA_CHANGED, self.numa.report_removed(name))
             case FairQueueSeen(queue):
                 self._fair_queue_seen(queue)
             case FairQueueLost(name):
@@ -138,9 +140,9 @@ class SchedulingStore:
                 self.nodes.images.note(name, images)
             case NamespaceSeen(name, labels):
                 self.notes.event(WakeupEvent.POD_BOUND, self.index.namespaces.get(name) != labels)
-                self.index.name_space(name, labels)
+                self.index.set_namespace(name, labels)
             case NamespaceLost(name):
-                self.index.name_space(name, None)
+                self.index.set_namespace(name, None)
 
     # ── nodes ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -151,39 +153,39 @@ class SchedulingStore:
             return
         self.nodes.load(fresh)
         for name, node in fresh.items():
-            self.zones.node_changed(name)
-            self.fair.node(name, node)
+            self.numa.node_changed(name)
+            self.fair.set_node(name, node)
         self.notes.event(WakeupEvent.NODE_CHANGED)
 
     def _node_seen(self, node: Node) -> None:
         if self.nodes.seen(node):
-            self.zones.node_changed(node.name)
-            self.fair.node(node.name, node)
+            self.numa.node_changed(node.name)
+            self.fair.set_node(node.name, node)
             self.notes.event(WakeupEvent.NODE_CHANGED)
 
     def _node_lost(self, name: str) -> None:
         if self.nodes.lost(name):
-            self.fair.node(name, None)
+            self.fair.set_node(name, None)
             self.notes.event(WakeupEvent.NODE_CHANGED)  # spread constraints may hold without it
 
     # ── gangs ──────────────────────────────────────────────────────────────────────────────────────
 
     def _spec_changed(self, ref: Ref, spec: GangSpec | None) -> None:
-        before = self.charters.get(ref)
+        before = self.specs.get(ref)
         if before == spec:
             return
         if spec is None:
-            del self.charters[ref]
+            del self.specs[ref]
         else:
-            self.charters[ref] = spec
+            self.specs[ref] = spec
         gang = self._gang_state(ref)
         if self.fair.active:
-            self.notes.event(WakeupEvent.SHARE_CHANGED, self.fair.charter(ref, spec))
-        preemptible = more_preemptible(before, spec) and any(key in self.placed for key in gang.standing)
+            self.notes.event(WakeupEvent.SHARE_CHANGED, self.fair.set_spec(ref, spec))
+        preemptible = more_preemptible(before, spec) and any(key in self.placed for key in gang.bound)
         self.notes.event(WakeupEvent.SPEC_CHANGED, preemptible)
         if before is not None and spec is not None and before.uid != spec.uid:
-            gang.begun, gang.told = False, None  # another gang of the same name
-        gang.rule(spec)
+            gang.started, gang.reported = False, None  # another gang of the same name
+        gang.set_spec(spec)
         self.notes.touch(gang, own=not same_request(before, spec))
 
     def _budget_changed(self, namespace: str, name: str, budget: DisruptionBudget | None) -> None:
@@ -199,12 +201,12 @@ class SchedulingStore:
         self.notes.event(WakeupEvent.SHARE_CHANGED, self.fair.queue_seen(queue))
         if first:
             shown = (self.placed.get(key) or pod for key, pod in self.pods.items())
-            self.fair.begin(self.charters, shown)
+            self.fair.start_tracking(self.specs, shown)
 
     def _gang_state(self, ref: Ref, lone: bool = False) -> GangState:
-        gang = self.crews.get(ref)
+        gang = self.gang_states.get(ref)
         if gang is None:
-            gang = self.crews[ref] = GangState(ref, lone)
+            gang = self.gang_states[ref] = GangState(ref, lone)
         return gang
 
     # ── pods ───────────────────────────────────────────────────────────────────────────────────────
@@ -220,7 +222,7 @@ class SchedulingStore:
         self.pods[key] = pod
         if pod.gang is not None:
             self.members.setdefault(pod.gang, {})[key] = None
-        if pod.node or pod.over:
+        if pod.node or pod.finished:
             self._confirmed(pod)
         self._update_nomination(before, pod)
         self._update_pod(pod, before)
@@ -230,10 +232,10 @@ class SchedulingStore:
         self.assumed.pop(key, None)
         self.clear_nomination(key)
         self._preemption_ended(key)
-        if self.zones.active:
-            self.zones.lost(key, pod, self.placed.get(key))
+        if self.numa.active:
+            self.numa.pod_deleted(key, pod, self.placed.get(key))
         self.placed.pop(key, None)
-        self.notes.event(WakeupEvent.SHARE_CHANGED, self.fair.lost(key))
+        self.notes.event(WakeupEvent.SHARE_CHANGED, self.fair.remove_pod(key))
         self.index.remove(key)
         self.notes.event(WakeupEvent.CAPACITY_FREED, self.nodes.release(key))
         if pod is None:
@@ -243,46 +245,50 @@ class SchedulingStore:
             members.pop(key, None)
             if not members:
                 del self.members[pod.gang]
-        gang = self.crews.get(pod.gang or lone_ref(key))
-        if gang is not None and key in gang.parts:
-            gang.lose(key)
+        gang = self.gang_states.get(pod.gang or single_pod_ref(key))
+        if gang is not None and key in gang.states:
+            gang.remove(key)
             self.notes.touch(gang, own=True)
 
     def _replaced(self, before: Pod, pod: Pod) -> None:
         """A pod was replaced, or moved to another gang: writes in flight for it stay in effect."""
-        key, same, old = pod.key, before.uid == pod.uid, self.crews.get(before.gang or lone_ref(pod.key))
-        node = self.assumed.get(key) if same and pod.waits else None
-        by = self.displaced.pop(key, None) if same else None  # before it counts as deleted
+        key, same, old = (
+            pod.key,
+            before.uid == pod.uid,
+            self.gang_states.get(before.gang or single_pod_ref(pod.key)),
+        )
+        node = self.assumed.get(key) if same and pod.pending else None
+        by = self.preempting.pop(key, None) if same else None  # before it counts as deleted
         if node is not None:
-            self._gang_state(pod.gang or lone_ref(key), pod.gang is None).move_bind(key, old)
+            self._gang_state(pod.gang or single_pod_ref(key), pod.gang is None).move_bind(key, old)
         self._pod_lost(key)
         if node is not None:
             self.assumed[key] = node
         if by is not None:
-            self.displaced[key] = by
+            self.preempting[key] = by
 
     def _confirmed(self, pod: Pod) -> None:
         """The API shows a pod on its node, or finished: drop the assumed bind."""
         self.assumed.pop(pod.key, None)
         self.clear_nomination(pod.key, pod.node)
-        gang = self.crews.get(pod.gang or lone_ref(pod.key))
-        if gang is not None and pod.key in gang.out:
-            del gang.out[pod.key]
+        gang = self.gang_states.get(pod.gang or single_pod_ref(pod.key))
+        if gang is not None and pod.key in gang.binding:
+            del gang.binding[pod.key]
             self.notes.touch(gang, own=False)
 
     def _update_nomination(self, before: Pod | None, pod: Pod) -> None:
         """A nomination in the API counts unless we have set another one since."""
-        if not pod.waits:
+        if not pod.pending:
             self.clear_nomination(pod.key, pod.node)
             return
-        ours, reported = self.nominations.get(pod.key), pod.wants.nominated
+        ours, reported = self.nominations.get(pod.key), pod.spec.nominated
         if ours is not None:
             self.nominations[pod.key] = pod, ours[1]
-        if before is None or before.wants.nominated != reported:
+        if before is None or before.spec.nominated != reported:
             if reported:
                 self.clear_nomination(pod.key, reported)
                 self.nominations[pod.key] = pod, reported
-            elif before is not None and ours is not None and ours[1] == before.wants.nominated:
+            elif before is not None and ours is not None and ours[1] == before.spec.nominated:
                 self.clear_nomination(pod.key)
 
     def clear_nomination(self, key: PodKey, comes_to: str = "") -> None:
@@ -291,15 +297,15 @@ class SchedulingStore:
         if nomination is None:
             return
         self.notes.event(WakeupEvent.CAPACITY_FREED, nomination[1] != comes_to)
-        if self.fair.answers(nomination[0].gang):  # the nomination counted for its queue
+        if self.fair.has_queue(nomination[0].gang):  # the nomination counted for its queue
             self.notes.event(
                 WakeupEvent.SHARE_CHANGED if nomination[1] != comes_to else WakeupEvent.VICTIMS_ADDED
             )
 
     def _preemption_ended(self, key: PodKey) -> None:
         """A pod uses no capacity any more; the gang that preempted it may go on."""
-        by = self.displaced.pop(key, None)
-        gang = None if by is None else self.crews.get(by)
+        by = self.preempting.pop(key, None)
+        gang = None if by is None else self.gang_states.get(by)
         if gang is not None and key in gang.victims:
             del gang.victims[key]
             self.notes.touch(gang, own=False)
@@ -307,16 +313,16 @@ class SchedulingStore:
     def _update_pod(self, pod: Pod, before: Pod | None = None) -> None:
         """Update capacity, pod index, shares and gang counts for a pod."""
         key, node = pod.key, pod.node or self.assumed.get(pod.key, "")
-        leaving = pod.leaving or key in self.displaced
-        if self.zones.active:
-            self.zones.follow(pod, node, self.placed.get(key))
+        leaving = pod.terminating or key in self.preempting
+        if self.numa.active:
+            self.numa.update_pod(pod, node, self.placed.get(key))
         shown = pod
-        if node != pod.node or leaving != pod.leaving:
-            shown = replace(pod, node=node, leaving=leaving)
-        if shown.takes_room:
+        if node != pod.node or leaving != pod.terminating:
+            shown = replace(pod, node=node, terminating=leaving)
+        if shown.uses_capacity:
             if key not in self.placed:
                 self.notes.event(WakeupEvent.POD_BOUND)
-            elif before is not None and before.wants.shape != pod.wants.shape:
+            elif before is not None and before.spec.signature != pod.spec.signature:
                 self.notes.event(WakeupEvent.POD_BOUND)
                 self.notes.event(WakeupEvent.CAPACITY_FREED)
             self.placed[key] = shown
@@ -324,7 +330,7 @@ class SchedulingStore:
                 WakeupEvent.CAPACITY_FREED,
                 self.nodes.hold(LedgerEntry(key, node, pod.amounts, assumed=not pod.node)),
             )
-            self.index.add(key, node, pod.wants.shape, leaving=leaving)
+            self.index.add(key, node, pod.spec.signature, leaving=leaving)
         elif key in self.placed:
             del self.placed[key]
             self.index.remove(key)
@@ -332,11 +338,11 @@ class SchedulingStore:
             self._preemption_ended(key)
             shown = pod  # it frees no more capacity
         if self.fair.active:
-            self.notes.event(WakeupEvent.SHARE_CHANGED, self.fair.pod(shown, usage_kind(shown)))
+            self.notes.event(WakeupEvent.SHARE_CHANGED, self.fair.set_pod(shown, usage_kind(shown)))
         if pod.ours or pod.gang is not None:
-            self._enrol(shown, before)
-            if pod.over and pod.gang in self.crews:  # it may have been the last one with capacity
-                self.notes.touch(self.crews[pod.gang], own=False)
+            self._update_gang(shown, before)
+            if pod.finished and pod.gang in self.gang_states:  # it may have been the last one with capacity
+                self.notes.touch(self.gang_states[pod.gang], own=False)
 
     def _on_nodes(self) -> Iterator[Pod]:
         """All pods with a node, including assumed binds."""
@@ -344,26 +350,26 @@ class SchedulingStore:
             if node := pod.node or self.assumed.get(key):
                 yield pod if pod.node else replace(pod, node=node)
 
-    def _enrol(self, pod: Pod, before: Pod | None) -> None:
+    def _update_gang(self, pod: Pod, before: Pod | None) -> None:
         key, lone = pod.key, pod.gang is None
-        ref = lone_ref(key) if pod.gang is None else pod.gang
-        if lone and ref not in self.crews and not pod.waits:
+        ref = single_pod_ref(key) if pod.gang is None else pod.gang
+        if lone and ref not in self.gang_states and not pod.pending:
             return  # a single pod that is bound needs nothing more
         gang = self._gang_state(ref, lone)
-        if lone and gang.charter is None:
-            gang.charter = single_pod_spec(pod)
+        if lone and gang.spec is None:
+            gang.spec = single_pod_spec(pod)
         if key not in gang.seen:
             self._arrivals += 1
             gang.seen[key] = self._arrivals
-        changed = gang.take(key, part_of(pod), (pod.pod_set, pod.rank))
-        if key in gang.waiting:
+        changed = gang.set_pod(key, state_of(pod), (pod.pod_set, pod.rank))
+        if key in gang.pending:
             gang.ordered = None
             if before is not None and attempt_key(before) != attempt_key(pod):
                 changed = True
                 if lone:
-                    gang.charter = single_pod_spec(pod)
+                    gang.spec = single_pod_spec(pod)
         if changed:
-            gang.fresh = gang.fresh or key in gang.waiting
+            gang.changed = gang.changed or key in gang.pending
             self.notes.touch(gang, own=True)
 
     # ── what was decided, until the API shows it ───────────────────────────────────────────────────
@@ -385,7 +391,7 @@ class SchedulingStore:
 
     def assume_preempted(self, pod: Pod, by: Ref) -> None:
         """A pod is being preempted for a gang."""
-        self.displaced[pod.key] = by
+        self.preempting[pod.key] = by
         self._update_pod(pod)
 
     def assume_not_preempted(self, key: PodKey) -> None:
@@ -395,4 +401,4 @@ class SchedulingStore:
 
     def forget(self, ref: Ref) -> None:
         """A gang has neither a spec nor pods any more."""
-        del self.crews[ref]
+        del self.gang_states[ref]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from bayplan.model.gang import Group, is_whole, short_part
+from bayplan.model.gang import Group, has_minimum, part_below_minimum
 from bayplan.placement.subgroups.constraint_tree import mandatory_ranks
 
 PodSetRank = tuple[str, int]
@@ -18,9 +18,9 @@ class MemberState(StrEnum):
     """State of a pod in its gang."""
 
     NONE = "none"  # terminating, or of another scheduler
-    WAITING = "waiting"
+    PENDING = "pending"
     GATED = "gated"  # pending, with scheduling gates
-    STANDING = "standing"  # bound, or succeeded on its node
+    BOUND = "bound"  # bound, or succeeded on its node
     FAILED = "failed"
 
 
@@ -28,11 +28,11 @@ class MemberState(StrEnum):
 class PodSetCounts:
     """Counts by pod set, limited to the pods its minimum is about: optional segments do not count."""
 
-    minima: dict[str, int]
+    minimums: dict[str, int]
     bounds: dict[str, int]  # ranks from here on do not count
-    there: dict[str, int] = field(default_factory=dict)
+    existing: dict[str, int] = field(default_factory=dict)
     gated: dict[str, int] = field(default_factory=dict)
-    standing: dict[str, int] = field(default_factory=dict)
+    bound: dict[str, int] = field(default_factory=dict)
     tree: Group | None = None  # for quorum gangs: some members may be missing
 
     @staticmethod
@@ -55,33 +55,33 @@ class PodSetCounts:
         name, rank = slot
         if rank >= self.bounds.get(name, rank + 1):
             return
-        if part in (MemberState.WAITING, MemberState.GATED, MemberState.STANDING):
-            self.there[name] = self.there.get(name, 0) + more
+        if part in (MemberState.PENDING, MemberState.GATED, MemberState.BOUND):
+            self.existing[name] = self.existing.get(name, 0) + more
         if part is MemberState.GATED:
             self.gated[name] = self.gated.get(name, 0) + more
-        elif part is MemberState.STANDING:
-            self.standing[name] = self.standing.get(name, 0) + more
+        elif part is MemberState.BOUND:
+            self.bound[name] = self.bound.get(name, 0) + more
 
     def too_small(self) -> str | None:
         """The first pod set with too few pods, or group with too few members."""
         if self.tree is not None:
-            part = short_part(self.tree, self.there)
+            part = part_below_minimum(self.tree, self.existing)
             return None if part is None else part.name
         return next(
-            (name for name, minimum in self.minima.items() if self.there.get(name, 0) < minimum), None
+            (name for name, minimum in self.minimums.items() if self.existing.get(name, 0) < minimum), None
         )
 
     def lacks_ungated(self) -> str | None:
         """The first pod set that lacks ungated pods."""
-        free = {name: there - self.gated.get(name, 0) for name, there in self.there.items()}
-        if self.tree is not None and is_whole(self.tree, free):
+        free = {name: there - self.gated.get(name, 0) for name, there in self.existing.items()}
+        if self.tree is not None and has_minimum(self.tree, free):
             return None
-        held = (name for name, minimum in self.minima.items() if free.get(name, 0) < minimum)
+        held = (name for name, minimum in self.minimums.items() if free.get(name, 0) < minimum)
         return next((name for name in held if self.tree is None or self.gated.get(name)), None)
 
     @property
     def has_minimum(self) -> bool:
         """Whether the minimum of every pod set is bound."""
         if self.tree is not None:
-            return is_whole(self.tree, self.standing)
-        return all(self.standing.get(name, 0) >= minimum for name, minimum in self.minima.items())
+            return has_minimum(self.tree, self.bound)
+        return all(self.bound.get(name, 0) >= minimum for name, minimum in self.minimums.items())

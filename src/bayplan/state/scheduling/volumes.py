@@ -23,7 +23,7 @@ class VolumeState:
         self.volumes: dict[str, Volume] = {}
         self.classes: dict[str, StorageClass] = {}
         self.nodes: dict[str, NodeVolumes] = {}
-        self.rooms: dict[str, StorageCapacity] = {}
+        self.capacities: dict[str, StorageCapacity] = {}
         self._snapshot: Storage | None = None
 
     def seen(self, item: Item, key: str) -> bool:
@@ -38,7 +38,7 @@ class VolumeState:
             case NodeVolumes():
                 return self._put(self.nodes, item.node, item)
             case StorageCapacity():
-                return self._put(self.rooms, key, item)
+                return self._put(self.capacities, key, item)
 
     def lost(self, group: str, key: str) -> bool:
         """Remove an object. Returns whether it existed."""
@@ -48,7 +48,7 @@ class VolumeState:
             "Volume": (self.volumes, key),
             "StorageClass": (self.classes, key),
             "NodeVolumes": (self.nodes, key),
-            "StoreRoom": (self.rooms, key),
+            "StoreRoom": (self.capacities, key),
         }
         items, at = known[group]
         if items.pop(at, None) is None:
@@ -63,16 +63,16 @@ class VolumeState:
         self._snapshot = None
         return True
 
-    def picture(self) -> Storage:
+    def snapshot(self) -> Storage:
         """A snapshot of all storage objects; the same object until something changes."""
         if self._snapshot is None:
-            classes = {room.storage_class for room in self.rooms.values()}
+            classes = {room.storage_class for room in self.capacities.values()}
             self._snapshot = Storage(
                 claims=self.claims,
                 volumes=self.volumes,
                 classes=self.classes,
                 limits={name: volumes.limits for name, volumes in self.nodes.items()},
                 measured=frozenset(self.classes[name].provisioner for name in classes & self.classes.keys()),
-                rooms=tuple(self.rooms.values()),
+                capacities=tuple(self.capacities.values()),
             )
         return self._snapshot

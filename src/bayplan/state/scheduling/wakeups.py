@@ -20,18 +20,18 @@ _NODES_ALONE = frozenset(
         FilterReason.AFFINITY,
     }
 )
-_BY_POD = frozenset({FilterReason.SPREAD, FilterReason.NOT_NEAR})
+_BY_POD = frozenset({FilterReason.SPREAD, FilterReason.POD_AFFINITY})
 _BY_STORAGE = frozenset(
     {
-        FilterReason.ONE_POD,
+        FilterReason.CLAIM_IN_USE,
         FilterReason.ATTACHED,
-        FilterReason.VOLUME_ELSEWHERE,
+        FilterReason.VOLUME_NODE_AFFINITY,
         FilterReason.NO_VOLUME,
-        FilterReason.NO_STORE_ROOM,
+        FilterReason.NO_STORAGE_CAPACITY,
     }
     | {FilterReason.VOLUME_GONE, FilterReason.VOLUME_ZONE}
 )
-_NO_VICTIMS = (PreemptionSearchOutcome.NO_CANDIDATES, PreemptionSearchOutcome.NO_HELP)
+_NO_VICTIMS = (PreemptionSearchOutcome.NO_CANDIDATES, PreemptionSearchOutcome.INSUFFICIENT)
 
 
 def wakeups_for(rejection: SchedulingRejection, lone: bool) -> frozenset[WakeupEvent]:
@@ -43,30 +43,30 @@ def _preemption_events(rejection: SchedulingRejection) -> frozenset[WakeupEvent]
     """Events after which a preemption may succeed."""
     found = set[WakeupEvent]()
     if (
-        rejection.sought in _NO_VICTIMS
-        or rejection.hindrance is RejectionReason.KEPT_FREE
-        or FairShareWakeup.OTHERS in rejection.hopes
+        rejection.preemption in _NO_VICTIMS
+        or rejection.reason is RejectionReason.RESERVED
+        or FairShareWakeup.VICTIMS in rejection.wakeups
     ):
         found.add(WakeupEvent.SPEC_CHANGED)
-    if FairShareWakeup.OTHERS in rejection.hopes:
+    if FairShareWakeup.VICTIMS in rejection.wakeups:
         found.add(WakeupEvent.VICTIMS_ADDED)
-    if FairShareWakeup.EXCESS in rejection.hopes:
+    if FairShareWakeup.EXCESS in rejection.wakeups:
         found.add(WakeupEvent.USAGE_GROWN)
     return frozenset(found)
 
 
 def _capacity_events(rejection: SchedulingRejection, lone: bool) -> frozenset[WakeupEvent]:
     """Events after which capacity may be available without preemption."""
-    if FairShareWakeup.PLACE in rejection.hopes:
+    if FairShareWakeup.NODES in rejection.wakeups:
         return CAPACITY_EVENTS | {
             WakeupEvent.RESERVATION_ENDED,
             WakeupEvent.STORAGE_CHANGED,
             WakeupEvent.NUMA_CHANGED,
         }
-    if not rejection.hindrance.was_tried:
+    if not rejection.reason.was_tried:
         return frozenset()
     found = {WakeupEvent.NODE_CHANGED, WakeupEvent.RESERVATION_ENDED}  # not all nodes may have been tried
-    if rejection.unfit is None:
+    if rejection.filter_failure is None:
         return (
             frozenset(
                 found
@@ -80,12 +80,12 @@ def _capacity_events(rejection: SchedulingRejection, lone: bool) -> frozenset[Wa
             if rejection.misfit is None
             else CAPACITY_EVENTS | found | {WakeupEvent.NUMA_CHANGED}
         )
-    causes = {cause for cause, _ in rejection.unfit.counts}
-    if rejection.unfit.bar is not None:
+    causes = {cause for cause, _ in rejection.filter_failure.counts}
+    if rejection.filter_failure.error is not None:
         found = found if lone else found | {WakeupEvent.CAPACITY_FREED}
         return frozenset(
             found
-            if rejection.unfit.bar is PodError.AFFINITY_CONFLICT
+            if rejection.filter_failure.error is PodError.AFFINITY_CONFLICT
             else found | {WakeupEvent.STORAGE_CHANGED}
         )
     if not lone or not causes or not causes <= _NODES_ALONE:  # other pods of the gang may lack something else

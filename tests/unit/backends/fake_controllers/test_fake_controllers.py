@@ -13,7 +13,7 @@ from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.fake_controllers.controller_manager import OPERATORS, FakeControllerManager
-from bayplan.backends.fake_controllers.definitions import definitions
+from bayplan.backends.fake_controllers.definitions import foreign_crds
 from bayplan.backends.fake_controllers.manifests import job, node
 from bayplan.backends.fake_controllers.objects import (
     JOB_SETS,
@@ -36,7 +36,7 @@ class Stage:
         self.now = START
         numbers = count()
         self.store = new_store(lambda: self.now, lambda: f"uid-{next(numbers)}", lambda: "abcde")
-        for definition in definitions():
+        for definition in foreign_crds():
             self.store.create(DEFINITIONS, definition)
         for number in range(2):
             self.store.create(NODES, node(f"n{number}", "b", "r", 8))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bayplan.backends.remote.access import Access
-from bayplan.backends.remote.answers import outcome_of, status_of, trouble_of
+from bayplan.backends.remote.answers import api_error_of, outcome_of, status_of
 from bayplan.backends.remote.client import ApiResponse
 from bayplan.backends.remote.request import collection, request_of
 from bayplan.dialects.api import Ended, Kind, Verb, Write
@@ -191,7 +191,7 @@ def test_an_api_that_does_not_exist_is_not_mistaken_for_an_object_that_is_gone()
     ("code", "kind"), [(404, NotServed), (410, Stale), (429, Unreachable), (503, Unreachable)]
 )
 def test_trouble_is_told_by_kind(code: int, kind: type[Exception]) -> None:
-    found = trouble_of(code, b"", PODS, ACCESS)
+    found = api_error_of(code, b"", PODS, ACCESS)
     assert type(found) is kind
     assert "https://api.test" in str(found)
 

@@ -89,7 +89,7 @@ def test_writes_to_one_object_are_made_in_order(server: Server) -> None:
 
 def test_writes_of_one_line_are_made_in_order_whatever_they_are_about(server: Server) -> None:
     gate = server.writes = Gate()
-    lined = [replace(patch(f"p{number}", number), line="row") for number in range(5)]
+    lined = [replace(patch(f"p{number}", number), order_key="row") for number in range(5)]
     with watching(server) as seen:
         seen.backend.submit([*lined, patch("other", 5)])
         seen.until(lambda: gate.inside == 2)

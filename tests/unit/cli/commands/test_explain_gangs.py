@@ -11,7 +11,7 @@ import pytest
 from bayplan.assembly.gang_api import gang_api_words, gang_versions
 from bayplan.backends.definitions import DEFINITIONS
 from bayplan.dialects.api import Kind
-from bayplan.dialects.kube.gang_api.gates import FIRST, GROUP, OF_COMPOSITES, SECOND, THIRD
+from bayplan.dialects.kube.gang_api.gates import GROUP, V1ALPHA1, V1ALPHA2, V1ALPHA3, V1BETA1
 from bayplan.dialects.nrt.wire import TOPOLOGIES
 from bayplan.state.cluster.topology_state import TopologyState
 from tests.support.numa_crd import definition, topology
@@ -19,9 +19,9 @@ from tests.support.queued_cluster import Object, QueuedCluster, queued_cluster
 
 NODES = Kind("", "v1", "Node", "nodes", namespaced=False)
 PODS = Kind("", "v1", "Pod", "pods")
-WORKLOADS = Kind(GROUP, FIRST, "Workload", "workloads")
-COMPOSITES = Kind(GROUP, OF_COMPOSITES, "CompositePodGroup", "compositepodgroups")
-GROUPS = Kind(GROUP, THIRD, "PodGroup", "podgroups")
+WORKLOADS = Kind(GROUP, V1ALPHA1, "Workload", "workloads")
+COMPOSITES = Kind(GROUP, V1ALPHA3, "CompositePodGroup", "compositepodgroups")
+GROUPS = Kind(GROUP, V1BETA1, "PodGroup", "podgroups")
 CLASSES = Kind(GROUP, "v1", "PriorityClass", "priorityclasses", namespaced=False)
 
 
@@ -140,10 +140,10 @@ def test_what_is_not_there_is_told_as_ever(cluster: QueuedCluster) -> None:
 def test_a_cluster_without_the_gang_api_says_what_is_missing() -> None:
     assert gang_versions(lambda *_: (404, b"")) == gang_versions(lambda *_: (200, b"?")) == ()
     served = b'{"versions": [{"version": "v1"}, {"version": "v1alpha1"}]}'
-    assert gang_versions(lambda *_: (200, served)) == (FIRST,)
+    assert gang_versions(lambda *_: (200, served)) == (V1ALPHA1,)
     assert "does not serve" in gang_api_words(())
-    assert "Workloads of scheduling.k8s.io/v1alpha1" in gang_api_words((FIRST,))
-    assert "PodGroups" in gang_api_words((SECOND,))
+    assert "Workloads of scheduling.k8s.io/v1alpha1" in gang_api_words((V1ALPHA1,))
+    assert "PodGroups" in gang_api_words((V1ALPHA2,))
 
 
 def test_zones_are_drawn_if_asked(cluster: QueuedCluster) -> None:

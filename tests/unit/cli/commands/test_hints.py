@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bayplan.assembly.in_process_webhooks import ask_our_functions
+from bayplan.assembly.in_process_webhooks import register_webhooks
 from bayplan.assembly.webhooks import LookUps, registry
 from bayplan.backends.embedded.api.options import Options
 from bayplan.dialects.kai.api import hints as kai
 from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.dialects.kube.fields.closest_name import closest, closest_key
-from bayplan.dialects.kueue.fields.hints import advise
+from bayplan.dialects.kueue.fields.hints import object_hints
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.runtime.webhooks.admission_review import admit
 from tests.support.queued_cluster import (
@@ -50,7 +50,7 @@ def mistyped() -> Object:
 
 
 def test_a_mistyped_key_is_told_with_the_one_that_was_meant() -> None:
-    assert advise(mistyped()) == [MISTYPED]
+    assert object_hints(mistyped()) == [MISTYPED]
     group = {"kind": "Pod", "metadata": {"annotations": {"kai.scheduler/segment-siez": "2"}}}
     (told,) = kai.advise(group)
     assert told.endswith("did you mean kai.scheduler/segment-size?")
@@ -69,14 +69,14 @@ def test_a_mistyped_key_is_told_with_the_one_that_was_meant() -> None:
 def test_keys_in_the_wrong_place_are_told(place: str, key: str, told: str) -> None:
     made = job("x", 1, 1, "")
     made["metadata"][place] = {key: "left"}
-    assert any(told in hint for hint in advise(made)), advise(made)
+    assert any(told in hint for hint in object_hints(made)), object_hints(made)
 
 
 def test_keys_of_others_and_keys_that_are_like_none_of_ours_are_not_told() -> None:
     made = job("x", 1, 1, podset_required_topology=RACK)
     notes = {"example.com/podset-required-topology": "x", "kueue.x-k8s.io/brand-new": "x", "queue-name": "x"}
     made["metadata"]["annotations"] = notes
-    assert advise(made, {RACK}) == kai.advise(made) == []
+    assert object_hints(made, {RACK}) == kai.advise(made) == []
 
 
 def test_a_name_is_close_only_if_it_is_alike() -> None:
@@ -120,7 +120,7 @@ def test_advice_that_fails_refuses_nothing() -> None:
 
 
 def test_the_cluster_in_memory_warns_too(cluster: QueuedCluster) -> None:
-    ask_our_functions(cluster.store)
+    register_webhooks(cluster.store)
     options = Options()
     cluster.store.create(JOBS, job("far", 1, 1, podset_required_topology=RAK), "ml", options)
     assert MEANT in options.warnings

@@ -142,7 +142,7 @@ def test_replicas_have_no_more_than_the_restricted_standard_allows() -> None:
 
 
 def every_right() -> list[RbacRule]:
-    return [right for rights in ROLES.values() for right in (*rights.everywhere, *rights.at_home)]
+    return [right for rights in ROLES.values() for right in (*rights.clusterwide, *rights.namespaced)]
 
 
 def test_nothing_is_granted_by_wildcard_or_leads_to_more_rights() -> None:
@@ -155,7 +155,7 @@ def test_nothing_is_granted_by_wildcard_or_leads_to_more_rights() -> None:
 
 
 def test_the_scheduler_may_watch_what_it_watches_and_write_what_it_writes() -> None:
-    rights = ROLES["scheduler"].everywhere
+    rights = ROLES["scheduler"].clusterwide
     granted = {(one.group, name, verb) for one in rights for name in one.resources for verb in one.verbs}
     watched = {
         (kind.group, kind.plural, verb) for kind in SchedulerController.kinds for verb in ("list", "watch")
@@ -168,7 +168,7 @@ def test_the_scheduler_may_watch_what_it_watches_and_write_what_it_writes() -> N
 
 
 def test_the_grouper_may_do_only_what_it_does_and_comes_only_when_it_is_asked_for() -> None:
-    rights = ROLES["grouper"].everywhere
+    rights = ROLES["grouper"].clusterwide
     granted = {(one.group, name, verb) for one in rights for name in one.resources for verb in one.verbs}
     watched = {
         (kind.group, kind.plural, verb) for kind in PodGrouperController.kinds for verb in ("list", "watch")

@@ -13,7 +13,7 @@ from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.api.names import POD_GROUP as KAI_GROUP
 from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.dialects.kube.fields.times import timestamp
-from bayplan.dialects.kube.gang_api.gates import GROUP, THIRD
+from bayplan.dialects.kube.gang_api.gates import GROUP, V1BETA1
 from tests.support.queued_cluster import (
     JOBS,
     NOW,
@@ -26,7 +26,7 @@ from tests.support.queued_cluster import (
     workload,
 )
 
-GROUPS = Kind(GROUP, THIRD, "PodGroup", "podgroups")
+GROUPS = Kind(GROUP, V1BETA1, "PodGroup", "podgroups")
 
 
 def our_pod(name: str, gpus: int = 1, **spec: Any) -> Object:

@@ -40,7 +40,7 @@ def cluster() -> LocalCluster:
 def shown(cluster: LocalCluster, submitted: dict[str, object]) -> str:
     cluster.submit(submitted)
     for _ in range(5):
-        cluster.crew.step(cluster.clock.wall())
+        cluster.controller_manager.step(cluster.clock.wall())
         cluster.loop.step(cluster.clock.wall())
     console = Console(file=StringIO(), width=250)
     console.print(picture(cluster, cluster.clock.wall()))
@@ -124,7 +124,7 @@ def test_nodes_that_come_later_are_shown_whatever_their_labels() -> None:
 
 def test_a_name_cannot_steer_the_terminal() -> None:
     world = World()
-    world.home.ticker.lines.append((0.0, "Job \x1b[2Jbad waits: \x07"))
+    world.home.decision_log.lines.append((0.0, "Job \x1b[2Jbad waits: \x07"))
     assert "\x1b[2J" not in drawn(world) and "\\x1b[2J" in drawn(world)
 
 
@@ -140,4 +140,4 @@ def test_pods_that_must_join_running_ones_are_told_so() -> None:
 
 
 def test_a_topology_that_is_gone_does_not_matter(cluster: LocalCluster) -> None:
-    assert cluster.why(Misfit(Code.NO_ROOM, ("main",), "gone", fit=1, asked=2)) == "1 of 2 fit"
+    assert cluster.misfit_text(Misfit(Code.NO_ROOM, ("main",), "gone", fit=1, asked=2)) == "1 of 2 fit"

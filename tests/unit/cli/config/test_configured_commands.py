@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.cli.commands.main import main
-from bayplan.cli.commands.run import roles_to_play
+from bayplan.cli.commands.run import controllers_for
 from bayplan.cli.config.options import configure
 from bayplan.configuration.settings import DEFAULTS, EMPTY, Settings
 from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
@@ -75,7 +75,7 @@ def written(folder: Path, text: str) -> str:
 
 def first_admitted(cluster: QueuedCluster, settings: Settings) -> list[str]:
     """Whom the role that `bayplan run` would play admits."""
-    played = roles_to_play(frozenset(("admission",)), settings=settings)
+    played = controllers_for(frozenset(("admission",)), settings=settings)
     loop = Loop(
         EmbeddedBackend(cluster.store), [role for role in played if role.name == "admission"], Silent()
     )
@@ -161,11 +161,11 @@ def test_roles_have_what_the_configuration_says(tmp_path: Path) -> None:
     text += "nodes: {notReadySeconds: 9}\njobs: {waitForPodsReady: {enabled: true, timeoutSeconds: 11}}\n"
     settings = configure(written(tmp_path, text)).settings
     played = {
-        role.name: role for role in roles_to_play(frozenset(("admission", "scheduler")), settings=settings)
+        role.name: role for role in controllers_for(frozenset(("admission", "scheduler")), settings=settings)
     }
     assert played["admission"].profile.reserve and played["scheduler"].profiles["bayplan"].reserve  # type: ignore[attr-defined]
     ungating = played["ungating"]
     assert isinstance(ungating, UngatingController) and ungating.batch_seconds == 7.0
     health, jobs = played["node_health"], played["jobs"]
     assert isinstance(health, NodeHealthController) and health.rules.not_ready_seconds == 9.0
-    assert isinstance(jobs, JobsController) and jobs.known.patience == PodsReadyPolicy(11.0)
+    assert isinstance(jobs, JobsController) and jobs.context.pods_ready_policy == PodsReadyPolicy(11.0)

@@ -111,11 +111,11 @@ def test_the_pod_sets_of_a_train_job_come_from_its_runtime_and_its_patches() -> 
         },
     )
     load, node = parts(job, runtime)
-    assert (load.name, load.count, node.name, node.count, node.counted) == ("load", 1, "node", 5, True)
+    assert (load.name, load.count, node.name, node.count, node.count_known) == ("load", 1, "node", 5, True)
     assert node.metadata.at("annotations").path == "job[node].annotations"
     assert node.metadata.at("annotations").texts() == {"a": "b"}
     unknown = parts(job)
-    assert [(part.name, part.counted) for part in unknown] == [("node", False)]
+    assert [(part.name, part.count_known) for part in unknown] == [("node", False)]
 
 
 def test_wrapped_jobs_are_numbered_and_paths_are_followed() -> None:

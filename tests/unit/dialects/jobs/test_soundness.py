@@ -10,7 +10,7 @@ import pytest
 from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
-from bayplan.backends.fake_controllers.definitions import of_anything
+from bayplan.backends.fake_controllers.definitions import schemaless_crd
 from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.jobs.soundness import DEPTH_MAX, flaws
@@ -63,7 +63,7 @@ class World:
         )
         define(self.store)
         for kind in SPECS:
-            self.store.create(DEFINITIONS, of_anything(resource(kind)))
+            self.store.create(DEFINITIONS, schemaless_crd(resource(kind)))
         self.loop = Loop(EmbeddedBackend(self.store), (JobsController(),), Silent())
 
     def create(self, kind: str, name: str, spec: object) -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from bayplan.dialects.api import Verb
 from bayplan.dialects.jobs.kinds import parts
-from bayplan.dialects.jobs.running import status_reader_of
+from bayplan.dialects.jobs.running import status_reader
 from bayplan.dialects.jobs.status import JobEnd
 from bayplan.dialects.kube.fields.reader import Field
-from bayplan.dialects.kueue.jobs.reconcile_job import JobContext, keep_job
+from bayplan.dialects.kueue.jobs.reconcile_job import JobContext, reconcile_job
 from bayplan.dialects.kueue.jobs.workload import job_workload
 from bayplan.dialects.kueue.jobs.writes import WriteWithEvents
 from tests.properties.test_injection import MADE
@@ -68,7 +68,7 @@ def condition(kind: str, message: str = "") -> Object:
     ],
 )
 def test_a_job_is_finished_when_its_status_says_so(kind: str, status: Object, ending: JobEnd | None) -> None:
-    assert status_reader_of(kind).ended(Field(made(kind, status))) == ending
+    assert status_reader(kind).ended(Field(made(kind, status))) == ending
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,7 @@ def test_active_and_ready_are_read_from_the_status(
     kind: str, status: Object, active: bool, ready: bool
 ) -> None:
     job = Field(made(kind, status))
-    assert (status_reader_of(kind).active(job), status_reader_of(kind).ready(job, parts(job))) == (
-        active,
-        ready,
-    )
+    assert (status_reader(kind).active(job), status_reader(kind).ready(job, parts(job))) == (active, ready)
 
 
 @pytest.mark.parametrize(
@@ -115,13 +112,13 @@ def test_active_and_ready_are_read_from_the_status(
 def test_finished_pods_are_reclaimable(spec: Object, status: Object, counts: dict[str, int]) -> None:
     job = made("Job", status)
     job["spec"] |= spec
-    assert status_reader_of("Job").reclaimable(Field(job), parts(Field(job))) == counts
+    assert status_reader("Job").reclaimable(Field(job), parts(Field(job))) == counts
 
 
 def test_the_pods_of_succeeded_jobs_of_a_set_are_reclaimable() -> None:
     job = made("JobSet", {"replicatedJobsStatus": [{"name": "p0", "succeeded": 1}]}, pods=2)
     job["spec"]["replicatedJobs"][0]["template"]["spec"]["parallelism"] = 3
-    assert status_reader_of("JobSet").reclaimable(Field(job), parts(Field(job))) == {"p0": 3}
+    assert status_reader("JobSet").reclaimable(Field(job), parts(Field(job))) == {"p0": 3}
 
 
 # ── kinds with several steps ───────────────────────────────────────────────────────────────────────
@@ -175,11 +172,11 @@ def test_a_job_starts_with_one_write_and_stops_with_one(kind: str) -> None:
     known = JobContext(flavors=FLAVORS)
     job = made(kind)
     workload = admitted(job, known)
-    ran = done(job, keep_job(job, [workload], known, NOW))
-    assert keep_job(ran, [workload], known, NOW) == []
+    ran = done(job, reconcile_job(job, [workload], known, NOW))
+    assert reconcile_job(ran, [workload], known, NOW) == []
     leaving = evicted(workload)
-    assert done(ran, keep_job(ran, [leaving], known, NOW)) == job
-    (deed,) = keep_job(job, [leaving], known, NOW)
+    assert done(ran, reconcile_job(ran, [leaving], known, NOW)) == job
+    (deed,) = reconcile_job(job, [leaving], known, NOW)
     assert deed.write.subresource == "status"
     assert "admission" not in deed.write.body["status"]
 
@@ -189,24 +186,24 @@ def test_a_train_job_is_patched_before_it_runs_and_cleaned_when_its_pods_are_gon
     job = made("TrainJob")
     job["spec"]["runtimePatches"] = job["spec"]["runtimePatches"][1:]
     workload = admitted(job, known)
-    prepared = done(job, keep_job(job, [workload], known, NOW))
+    prepared = done(job, reconcile_job(job, [workload], known, NOW))
     assert prepared["spec"]["suspend"] is True
     (patch,) = prepared["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"][
         "replicatedJobs"
     ]
     assert patch["template"]["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "gpu"}
-    ran = done(prepared, keep_job(prepared, [workload], known, NOW))
+    ran = done(prepared, reconcile_job(prepared, [workload], known, NOW))
     assert ran["spec"]["suspend"] is False
-    assert keep_job(ran, [workload], known, NOW) == []
+    assert reconcile_job(ran, [workload], known, NOW) == []
     leaving = evicted(workload)
-    held = done(ran, keep_job(ran, [leaving], known, NOW))
+    held = done(ran, reconcile_job(ran, [leaving], known, NOW))
     busy = {**held, "status": {"jobsStatus": [{"name": "node", "active": 1}]}}
-    assert keep_job(busy, [leaving], known, NOW) == []
-    assert done(held, keep_job(held, [leaving], known, NOW)) == job
+    assert reconcile_job(busy, [leaving], known, NOW) == []
+    assert done(held, reconcile_job(held, [leaving], known, NOW)) == job
 
 
 def test_a_train_job_waits_for_its_runtime() -> None:
-    assert keep_job(made("TrainJob"), [], JobContext(), NOW) == []
+    assert reconcile_job(made("TrainJob"), [], JobContext(), NOW) == []
 
 
 def test_an_injection_conflict_is_reported_and_not_retried() -> None:
@@ -218,7 +215,7 @@ def test_an_injection_conflict_is_reported_and_not_retried() -> None:
         "replicas": 2,
         "template": {**template, "spec": {**template["spec"], "nodeSelector": {"pool": "cpu"}}},
     }
-    (deed,) = keep_job(job, [workload], known, NOW)
+    (deed,) = reconcile_job(job, [workload], known, NOW)
     told = deed.write.body["status"]["conditions"][-1]
     assert (told["type"], told["reason"]) == ("Finished", "FailedToStart")
     assert told["message"].endswith("conflict for key=pool, value1=cpu, value2=gpu")
@@ -226,4 +223,4 @@ def test_an_injection_conflict_is_reported_and_not_retried() -> None:
 
 def test_a_job_waits_for_an_unknown_flavor() -> None:
     job = made("MPIJob")
-    assert keep_job(job, [admitted(job, JobContext())], JobContext(), NOW) == []
+    assert reconcile_job(job, [admitted(job, JobContext())], JobContext(), NOW) == []

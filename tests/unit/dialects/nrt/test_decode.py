@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from bayplan.dialects.kube.decode.numa_request import qos_class_of, zone_wants
+from bayplan.dialects.kube.decode.numa_request import numa_request, qos_class_of
 from bayplan.dialects.kube.decode.wire import PodWire
-from bayplan.dialects.nrt.fingerprint import sign_of, spelled
+from bayplan.dialects.nrt.fingerprint import fingerprint_with, hash_of
 from bayplan.dialects.nrt.hints import ASSUMED_ZONES, hinted_zones, zone_hint
-from bayplan.dialects.nrt.seating import decoded, encoded, seating
-from bayplan.dialects.nrt.settings import zone_settings
-from bayplan.dialects.nrt.topologies import news, node_zones
+from bayplan.dialects.nrt.seating import decoded_vector, encoded_vector, zone_assignment
+from bayplan.dialects.nrt.settings import numa_settings
+from bayplan.dialects.nrt.topologies import new_problems, node_zones
 from bayplan.dialects.nrt.wire import OLDER_TOPOLOGIES, TOPOLOGIES
 from bayplan.model.numa import (
     Alignment,
@@ -113,31 +113,31 @@ def test_invalid_fields_are_reported_and_ignored(wire: dict[str, Any], message: 
     found, problems = node_zones(topology(**wire))
     assert any(message in problem for problem in problems), problems
     assert found.alignment == Alignment()
-    assert found.sign is None and found.seating is None
+    assert found.fingerprint is None and found.assignment is None
     assert len(found.zones) <= 1
 
 
 def test_a_problem_is_reported_once_until_it_is_fixed_and_returns() -> None:
     told_before: dict[str, tuple[str, ...]] = {}
-    assert news(told_before, "n", ("a", "b")) == ("a", "b")
-    assert news(told_before, "n", ("a", "b")) == ()
-    assert news(told_before, "m", ("a",)) == ("a",)
-    assert news(told_before, "n", ("b", "c")) == ("c",)
-    assert news(told_before, "n", ()) == ()
-    assert news(told_before, "n", ("a",)) == ("a",)
+    assert new_problems(told_before, "n", ("a", "b")) == ("a", "b")
+    assert new_problems(told_before, "n", ("a", "b")) == ()
+    assert new_problems(told_before, "m", ("a",)) == ("a",)
+    assert new_problems(told_before, "n", ("b", "c")) == ("c",)
+    assert new_problems(told_before, "n", ()) == ()
+    assert new_problems(told_before, "n", ("a",)) == ("a",)
 
 
 def test_a_fingerprint_is_read_from_the_attribute_and_else_from_the_annotation() -> None:
-    older = {"name": "n", "annotations": {"topology.node.k8s.io/fingerprint": spelled(1)}}
+    older = {"name": "n", "annotations": {"topology.node.k8s.io/fingerprint": fingerprint_with(1)}}
     found, problems = node_zones(topology(metadata=older))
-    assert (found.sign, found.exclusive_only, problems) == (1, False, ())
+    assert (found.fingerprint, found.exclusive_only, problems) == (1, False, ())
     attributes = [
-        attribute("nodeTopologyPodsFingerprint", spelled(2**63)),
+        attribute("nodeTopologyPodsFingerprint", fingerprint_with(2**63)),
         attribute("nodeTopologyPodsFingerprintMethod", "with-exclusive-resources"),
     ]
     found, problems = node_zones(topology(metadata=older, attributes=attributes))
-    assert (found.sign, found.exclusive_only, problems) == (2**63, True, ())
-    assert sign_of(spelled(0xB92008C14168B3A6)) == 0xB92008C14168B3A6
+    assert (found.fingerprint, found.exclusive_only, problems) == (2**63, True, ())
+    assert hash_of(fingerprint_with(0xB92008C14168B3A6)) == 0xB92008C14168B3A6
 
 
 # ── NUMA placement ─────────────────────────────────────────────────────────────────────────────────
@@ -145,22 +145,23 @@ def test_a_fingerprint_is_read_from_the_attribute_and_else_from_the_annotation()
 
 def test_a_vector_is_decoded_as_it_was_encoded() -> None:
     for places in ((), (0,), (0, 1, 2), (63,), (64,), (5, 70, 1734, 41800, 10**8)):
-        assert decoded(encoded(places)) == places
-    assert encoded((0, 1)) == "!#"  # neither a quote nor anything else that JSON would escape
+        assert decoded_vector(encoded_vector(places)) == places
+    assert encoded_vector((0, 1)) == "!#"  # neither a quote nor anything else that JSON would escape
 
 
 def test_the_containers_of_zones_are_read_from_the_node_and_its_zones() -> None:
     zones = [
         wire_zone("node-0"),
         wire_zone(
-            "node-1", attributes=[attribute("topology.node.k8s.io/numaplacement-vector", encoded((1, 3)))]
+            "node-1",
+            attributes=[attribute("topology.node.k8s.io/numaplacement-vector", encoded_vector((1, 3)))],
         ),
     ]
     metadata = attribute(
         "topology.node.k8s.io/numaplacement-metadata", "npv0v001::ve=leb89::cc=5::nn=2::bn=0"
     )
     found, problems = node_zones(topology(zones=zones, attributes=[metadata]))
-    assert (found.seating, problems) == (ZoneAssignment(5, 0, {1: (1, 3)}), ())
+    assert (found.assignment, problems) == (ZoneAssignment(5, 0, {1: (1, 3)}), ())
 
 
 @pytest.mark.parametrize(
@@ -185,7 +186,7 @@ def test_inconsistent_placements_are_rejected(
     metadata: str, vectors: list[tuple[int, str]], said: str
 ) -> None:
     with pytest.raises(ValueError, match=said):
-        seating(metadata, vectors)
+        zone_assignment(metadata, vectors)
 
 
 # ── pods ───────────────────────────────────────────────────────────────────────────────────────────
@@ -217,18 +218,18 @@ def test_the_qos_class_is_the_one_that_the_api_server_writes(pod: Any, qos_class
 
 
 def test_the_qos_class_in_the_status_wins() -> None:
-    assert zone_wants(spec({}), "Guaranteed").service is QosClass.GUARANTEED
+    assert numa_request(spec({}), "Guaranteed").qos is QosClass.GUARANTEED
 
 
 def test_containers_are_read_in_the_order_of_their_start() -> None:
-    wants = zone_wants(
+    wants = numa_request(
         spec(
             limited(cpu="1", memory="1Gi"),
             initContainers=[{"name": "first"}, {"name": "side", "restartPolicy": "Always"}],
             overhead={"cpu": "250m"},
         )
     )
-    assert [(one.name, one.role) for one in wants.containers] == [
+    assert [(one.name, one.type) for one in wants.containers] == [
         ("first", ContainerType.INIT),
         ("side", ContainerType.SIDECAR),
         ("c0", ContainerType.APP),
@@ -249,7 +250,7 @@ def test_a_hint_says_which_zones_were_assumed() -> None:
 
 
 def test_the_arguments_of_the_plugin() -> None:
-    rules, care, wrong = zone_settings(
+    rules, care, wrong = numa_settings(
         {
             "scoringStrategy": {"type": "LeastNUMANodes", "resources": [{"name": "cpu", "weight": 3}]},
             "cacheResyncPeriodSeconds": 5,
@@ -264,20 +265,20 @@ def test_the_arguments_of_the_plugin() -> None:
     )
     assert wrong == ()
     assert (rules.score, rules.weight("cpu"), rules.weight("memory")) == (ZoneScore.FEWEST_ZONES, 3, 1)
-    assert (care.caution, care.period, care.strangers) == (OverReserve.RESERVE, 5.0, Whose.EXCLUSIVE)
-    assert (care.counted, care.starting, care.heed_settings) == (Whose.ALL, False, False)
-    assert care.make_room
+    assert (care.over_reserve, care.period, care.foreign_pods) == (OverReserve.RESERVE, 5.0, Whose.EXCLUSIVE)
+    assert (care.counted, care.count_starting, care.follow_settings) == (Whose.ALL, False, False)
+    assert care.simulate_evictions
 
 
 def test_reserved_nodes_are_discarded_whatever_the_period() -> None:
     assert (
-        zone_settings({"discardReservedNodes": True, "cacheResyncPeriodSeconds": 5})[1].caution
+        numa_settings({"discardReservedNodes": True, "cacheResyncPeriodSeconds": 5})[1].over_reserve
         is OverReserve.SKIP
     )
-    assert zone_settings({})[1].caution is OverReserve.NONE
+    assert numa_settings({})[1].over_reserve is OverReserve.NONE
 
 
 def test_all_unsupported_values_are_reported() -> None:
-    wrong = zone_settings({"scoringStrategy": {"type": "x"}, "cache": {"resyncMethod": "y"}})[2]
+    wrong = numa_settings({"scoringStrategy": {"type": "x"}, "cache": {"resyncMethod": "y"}})[2]
     assert wrong[0] == 'scoringStrategy.type: Invalid value: "x": invalid ScoringStrategyType'
     assert wrong[1].startswith('cache.resyncMethod: Unsupported value: "y"')

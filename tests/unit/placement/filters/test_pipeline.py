@@ -25,14 +25,14 @@ from bayplan.placement.cluster.node_index import (
     NodeIndex,
     NodeSnapshot,
     allocatable_of,
-    land_of,
-    land_with,
-    land_without,
-    relaid,
+    node_index_of,
+    with_added_node,
+    with_changed_node,
+    with_removed_node,
 )
 from bayplan.placement.cluster.node_table import changed, inserted, removed, table_of
 from bayplan.placement.cluster.pod_index import QUERIES_MAX, PodIndex, PodQuery
-from bayplan.placement.filters.pipeline import FilterInput, FilterResult, judge
+from bayplan.placement.filters.pipeline import FilterInput, FilterResult, run_filters
 
 CPU = {"cpu": 0}
 HOST = "kubernetes.io/hostname"
@@ -51,7 +51,7 @@ def filter_input_of(
     allocatable = allocatable_of(table, CPU)
     free = allocatable - np.asarray([used or [0] * len(nodes)], dtype=np.int64)
     return FilterInput(
-        NodeSnapshot(land_of(table, index.slots), CPU, free, allocatable), index, storage or Storage()
+        NodeSnapshot(node_index_of(table, index.slots), CPU, free, allocatable), index, storage or Storage()
     )
 
 
@@ -61,37 +61,37 @@ def reasons_of(result: FilterResult, row: int = 0) -> list[str]:
 
 def test_the_result_is_cached_until_anything_changes() -> None:
     filter_input = filter_input_of([machine("a")])
-    one = judge(filter_input, PodSignature(amounts=(("cpu", 1),)))
-    assert judge(filter_input, PodSignature(amounts=(("cpu", 1),))) is one
+    one = run_filters(filter_input, PodSignature(amounts=(("cpu", 1),)))
+    assert run_filters(filter_input, PodSignature(amounts=(("cpu", 1),))) is one
     filter_input.index.add("p", "a", PodSignature())
-    assert judge(filter_input, PodSignature(amounts=(("cpu", 1),))) is not one
+    assert run_filters(filter_input, PodSignature(amounts=(("cpu", 1),))) is not one
 
 
 def test_preemption_cannot_help_on_a_node_that_is_too_small() -> None:
     repelling = (Taint("t", "", "NoExecute"),)
     nodes = [machine("full"), machine("small", 1000), machine("tainted", taints=repelling)]
     filter_input = filter_input_of(nodes, used=(3500, 500, 4000))
-    result = judge(filter_input, PodSignature(amounts=(("cpu", 2000),)))
+    result = run_filters(filter_input, PodSignature(amounts=(("cpu", 2000),)))
     assert not result.fits.any()
-    assert result.curable.tolist() == [True, False, False]
+    assert result.resolvable.tolist() == [True, False, False]
 
 
 def test_preemption_may_help_with_spread_and_anti_affinity_but_not_with_a_missing_label() -> None:
     filter_input = filter_input_of([machine("a"), machine("b")])
     filter_input.index.add("p", "a", PodSignature(labels=(("app", "web"),)))
-    apart = PodAffinity(apart=(PodAffinityTerm(HOST, WEB, ("",)),))
-    assert judge(filter_input, PodSignature(neighbours=apart)).curable.tolist() == [True, False]
-    spread = judge(
+    apart = PodAffinity(required_anti=(PodAffinityTerm(HOST, WEB, ("",)),))
+    assert run_filters(filter_input, PodSignature(affinity=apart)).resolvable.tolist() == [True, False]
+    spread = run_filters(
         filter_input, PodSignature(labels=(("app", "web"),), spread=(TopologySpread(HOST, 1, WEB),))
     )
     assert spread.fits.tolist() == [False, True]
-    assert spread.curable.tolist() == [True, False]
-    near = judge(
-        filter_input, PodSignature(neighbours=PodAffinity(near=(PodAffinityTerm(HOST, WEB, ("",)),)))
+    assert spread.resolvable.tolist() == [True, False]
+    near = run_filters(
+        filter_input, PodSignature(affinity=PodAffinity(required=(PodAffinityTerm(HOST, WEB, ("",)),)))
     )
     assert near.fits.tolist() == [True, False]
-    assert not near.curable.any()
-    assert reasons_of(judge(filter_input, PodSignature(spread=(TopologySpread("rack", 1, WEB),)))) == [
+    assert not near.resolvable.any()
+    assert reasons_of(run_filters(filter_input, PodSignature(spread=(TopologySpread("rack", 1, WEB),)))) == [
         FilterReason.SPREAD_LABEL
     ]
 
@@ -100,24 +100,24 @@ def test_terminating_pods_count_for_affinity_but_not_for_spread() -> None:
     filter_input = filter_input_of([machine("a"), machine("b")])
     filter_input.index.add("p", "a", PodSignature(labels=(("app", "web"),)), leaving=True)
     spread = PodSignature(labels=(("app", "web"),), spread=(TopologySpread(HOST, 1, WEB),))
-    assert judge(filter_input, spread).fits.all()
-    apart = PodSignature(neighbours=PodAffinity(apart=(PodAffinityTerm(HOST, WEB, ("",)),)))
-    assert judge(filter_input, apart).fits.tolist() == [False, True]
+    assert run_filters(filter_input, spread).fits.all()
+    apart = PodSignature(affinity=PodAffinity(required_anti=(PodAffinityTerm(HOST, WEB, ("",)),)))
+    assert run_filters(filter_input, apart).fits.tolist() == [False, True]
     filter_input.index.add("p", "a", PodSignature(labels=(("app", "web"),)))
-    assert judge(filter_input, spread).fits.tolist() == [False, True]
+    assert run_filters(filter_input, spread).fits.tolist() == [False, True]
 
 
 def test_a_label_change_of_a_namespace_takes_effect() -> None:
     filter_input = filter_input_of([machine("a")])
-    filter_input.index.name_space("red", {})
+    filter_input.index.set_namespace("red", {})
     filter_input.index.add("p", "a", PodSignature(namespace="red", labels=(("app", "web"),)))
     blue = Selector((Requirement("team", "In", ("blue",)),))
-    shape = PodSignature(neighbours=PodAffinity(apart=(PodAffinityTerm(HOST, WEB, (), blue),)))
-    assert judge(filter_input, shape).fits.all()
-    filter_input.index.name_space("red", {"team": "blue"})
-    assert not judge(filter_input, shape).fits.any()
-    filter_input.index.name_space("red", None)
-    assert judge(filter_input, shape).fits.all()
+    shape = PodSignature(affinity=PodAffinity(required_anti=(PodAffinityTerm(HOST, WEB, (), blue),)))
+    assert run_filters(filter_input, shape).fits.all()
+    filter_input.index.set_namespace("red", {"team": "blue"})
+    assert not run_filters(filter_input, shape).fits.any()
+    filter_input.index.set_namespace("red", None)
+    assert run_filters(filter_input, shape).fits.all()
 
 
 def test_more_queries_than_are_cached_are_all_answered() -> None:
@@ -152,11 +152,11 @@ def test_label_values_of_deleted_pods_are_dropped() -> None:
 
 def test_affinity_terms_are_dropped_with_their_pods() -> None:
     index = PodIndex()
-    shape = PodSignature(neighbours=PodAffinity(apart=(PodAffinityTerm(HOST, WEB, ("",)),)))
+    shape = PodSignature(affinity=PodAffinity(required_anti=(PodAffinityTerm(HOST, WEB, ("",)),)))
     index.add("p", "a", shape)
     assert index.signature(PodSignature(labels=(("app", "x"), ("b", "y")))).labels == (("app", "x"),)
     index.remove("p")
-    assert not index.stances
+    assert not index.affinity_terms
     assert not index.keys
     assert not index.terms_by_label.by_label
     index.remove("p")
@@ -164,33 +164,33 @@ def test_affinity_terms_are_dropped_with_their_pods() -> None:
 
 def test_a_changed_node_is_filtered_by_its_new_state() -> None:
     filter_input = filter_input_of([machine("a"), machine("b")])
-    node_index = filter_input.ground.land
+    node_index = filter_input.node_snapshot.node_index
     nodes = node_index.table.nodes.copy()
     nodes[1] = machine("b", schedulable=False)
-    after = relaid(node_index, changed(node_index.table, nodes, 1), 1)
-    ground = NodeSnapshot(after, CPU, filter_input.ground.free, filter_input.ground.allocatable)
-    assert judge(FilterInput(ground, filter_input.index), PodSignature()).fits.tolist() == [True, False]
-    assert judge(filter_input, PodSignature()).fits.all()
+    after = with_changed_node(node_index, changed(node_index.table, nodes, 1), 1)
+    ground = NodeSnapshot(after, CPU, filter_input.node_snapshot.free, filter_input.node_snapshot.allocatable)
+    assert run_filters(FilterInput(ground, filter_input.index), PodSignature()).fits.tolist() == [True, False]
+    assert run_filters(filter_input, PodSignature()).fits.all()
 
 
 def test_added_and_removed_nodes_do_not_shift_the_pods_of_others() -> None:
     filter_input = filter_input_of([machine("a"), machine("c")])
     filter_input.index.add("p", "c", PodSignature(labels=(("app", "web"),)))
-    apart = PodSignature(neighbours=PodAffinity(apart=(PodAffinityTerm(HOST, WEB, ("",)),)))
-    node_index = filter_input.ground.land
+    apart = PodSignature(affinity=PodAffinity(required_anti=(PodAffinityTerm(HOST, WEB, ("",)),)))
+    node_index = filter_input.node_snapshot.node_index
 
     def fits(node_index: NodeIndex, shape: PodSignature) -> list[bool]:
         allocatable = allocatable_of(node_index.table, CPU)
-        found: list[bool] = judge(
+        found: list[bool] = run_filters(
             FilterInput(NodeSnapshot(node_index, CPU, allocatable, allocatable), filter_input.index), shape
         ).fits.tolist()
         return found
 
     nodes = np.asarray([machine("a"), machine("b", schedulable=False), machine("c")], dtype=object)
-    more = land_with(node_index, inserted(node_index.table, nodes, 1), 1)
+    more = with_added_node(node_index, inserted(node_index.table, nodes, 1), 1)
     assert fits(more, apart) == [True, False, False]
     assert fits(more, PodSignature(node="c")) == [False, False, True]
-    less = land_without(more, removed(more.table, nodes[1:], 0), 0)
+    less = with_removed_node(more, removed(more.table, nodes[1:], 0), 0)
     assert fits(less, apart) == [False, False]
     assert fits(less, PodSignature(node="c")) == [False, True]
     assert fits(less, PodSignature(node="a")) == [False, False]
@@ -211,7 +211,7 @@ def test_added_and_removed_nodes_do_not_shift_the_pods_of_others() -> None:
 def test_disk_conflicts(mine: Disk, theirs: Disk, conflicts: bool) -> None:
     filter_input = filter_input_of([machine("a"), machine("b")])
     filter_input.index.add("p", "a", PodSignature(disks=(theirs,)))
-    result = judge(filter_input, PodSignature(disks=(mine,)))
+    result = run_filters(filter_input, PodSignature(disks=(mine,)))
     assert result.fits.tolist() == [not conflicts, True]
     assert reasons_of(result) == ([FilterReason.DISK] if conflicts else [])
 
@@ -224,9 +224,9 @@ def claim(name: str = "c", **more: Any) -> VolumeClaim:
     ("use", "claim_object", "error", "about"),
     [
         (ClaimUse("c"), None, PodError.CLAIM_MISSING, ("c",)),
-        (ClaimUse("p-c", "u", "p"), None, PodError.CLAIM_AWAITED, ("p-c",)),
+        (ClaimUse("p-c", "u", "p"), None, PodError.CLAIM_PENDING, ("p-c",)),
         (ClaimUse("c"), claim(volume="v", lost=True), PodError.CLAIM_LOST, ("c", "v")),
-        (ClaimUse("c"), claim(volume="v", bound=True, leaving=True), PodError.CLAIM_LEAVING, ("c",)),
+        (ClaimUse("c"), claim(volume="v", bound=True, terminating=True), PodError.CLAIM_TERMINATING, ("c",)),
         (ClaimUse("c"), claim(), PodError.CLAIM_UNBOUND, ()),
         (ClaimUse("c"), claim(storage_class="late", volume="v"), PodError.CLAIM_UNBOUND, ()),
         (ClaimUse("c", "u", "p"), claim(owner="other"), PodError.CLAIM_FOREIGN, ("red/c", "red/p")),
@@ -236,23 +236,25 @@ def claim(name: str = "c", **more: Any) -> VolumeClaim:
 def test_claim_errors_that_no_node_can_resolve(
     use: ClaimUse, claim_object: VolumeClaim | None, error: PodError, about: tuple[str, ...]
 ) -> None:
-    late = StorageClass("late", "driver", waits=True)
+    late = StorageClass("late", "driver", wait_for_consumer=True)
     storage = Storage({claim_object.key: claim_object} if claim_object else {}, {}, {"late": late})
-    result = judge(filter_input_of([machine("a")], storage), PodSignature(namespace="red", claims=(use,)))
-    assert (result.why.bar, result.why.about) == (error, about)
+    result = run_filters(
+        filter_input_of([machine("a")], storage), PodSignature(namespace="red", claims=(use,))
+    )
+    assert (result.why.error, result.why.about) == (error, about)
     assert not result.fits.any()
-    assert not result.curable.any()
+    assert not result.resolvable.any()
 
 
 def test_a_missing_ephemeral_volume_is_reported_on_every_node() -> None:
     own = claim("c", volume="gone", bound=True, owner="u")
     filter_input = filter_input_of([machine("a")], Storage({own.key: own}))
-    result = judge(filter_input, PodSignature(namespace="red", claims=(ClaimUse("c", "u", "p"),)))
+    result = run_filters(filter_input, PodSignature(namespace="red", claims=(ClaimUse("c", "u", "p"),)))
     assert reasons_of(result) == [FilterReason.VOLUME_GONE]
 
 
 def test_a_volume_is_provisioned_only_where_there_is_storage_capacity() -> None:
-    late = StorageClass("late", "driver", waits=True)
+    late = StorageClass("late", "driver", wait_for_consumer=True)
     wanted = claim(storage_class="late", size=10)
     rooms = (
         StorageCapacity("late", 20, Selector((Requirement(HOST, "In", ("a",)),))),
@@ -261,27 +263,27 @@ def test_a_volume_is_provisioned_only_where_there_is_storage_capacity() -> None:
     )
     known = {wanted.key: wanted}
     shape = PodSignature(namespace="red", claims=(ClaimUse("c"),))
-    measured = Storage(known, {}, {"late": late}, measured=frozenset({"driver"}), rooms=rooms)
-    result = judge(filter_input_of([machine("a"), machine("b")], measured), shape)
+    measured = Storage(known, {}, {"late": late}, measured=frozenset({"driver"}), capacities=rooms)
+    result = run_filters(filter_input_of([machine("a"), machine("b")], measured), shape)
     assert result.fits.tolist() == [True, False]
-    assert reasons_of(result, 1) == [FilterReason.NO_STORE_ROOM]
-    unmeasured = Storage(known, {}, {"late": late}, rooms=rooms)
-    assert judge(filter_input_of([machine("a"), machine("b")], unmeasured), shape).fits.all()
+    assert reasons_of(result, 1) == [FilterReason.NO_STORAGE_CAPACITY]
+    unmeasured = Storage(known, {}, {"late": late}, capacities=rooms)
+    assert run_filters(filter_input_of([machine("a"), machine("b")], unmeasured), shape).fits.all()
 
 
 def test_a_volume_being_provisioned_ties_its_claim_to_the_selected_node() -> None:
-    late = StorageClass("late", "driver", waits=True)
+    late = StorageClass("late", "driver", wait_for_consumer=True)
     wanted = claim(storage_class="late", selected_node="b")
     filter_input = filter_input_of(
         [machine("a"), machine("b")], Storage({wanted.key: wanted}, {}, {"late": late})
     )
-    result = judge(filter_input, PodSignature(namespace="red", claims=(ClaimUse("c"),)))
+    result = run_filters(filter_input, PodSignature(namespace="red", claims=(ClaimUse("c"),)))
     assert result.fits.tolist() == [False, True]
     assert reasons_of(result) == [FilterReason.NO_VOLUME]
 
 
 def test_no_volume_is_bound_twice_and_a_reserved_volume_only_to_its_claim() -> None:
-    late = StorageClass("late", "kubernetes.io/no-provisioner", waits=True)
+    late = StorageClass("late", "kubernetes.io/no-provisioner", wait_for_consumer=True)
     small, large = claim("s", storage_class="late", size=1), claim("l", storage_class="late", size=2)
     both = PodSignature(namespace="red", claims=(ClaimUse("l"), ClaimUse("s")))
     known = {small.key: small, large.key: large}
@@ -289,7 +291,7 @@ def test_no_volume_is_bound_twice_and_a_reserved_volume_only_to_its_claim() -> N
 
     def fits(*volumes: Volume) -> bool:
         storage = Storage(known, {volume.name: volume for volume in volumes}, {"late": late})
-        return bool(judge(filter_input_of([machine("a")], storage), both).fits[0])
+        return bool(run_filters(filter_input_of([machine("a")], storage), both).fits[0])
 
     assert not fits(one)
     assert fits(one, Volume("two", 4, "late"))
@@ -310,7 +312,7 @@ def test_attached_volumes_count_once_even_if_the_pod_uses_them() -> None:
         shape = PodSignature(namespace="red", claims=(ClaimUse("c"),))
         if running:
             filter_input.index.add("p", "a", shape)
-        return bool(judge(filter_input, shape).fits[0])
+        return bool(run_filters(filter_input, shape).fits[0])
 
     assert fits(1, frozenset())
     assert not fits(0, frozenset())
@@ -323,7 +325,7 @@ def test_attached_volumes_count_once_even_if_the_pod_uses_them() -> None:
 def test_image_locality_follows_the_images_of_nodes() -> None:
     filter_input = filter_input_of([machine("a"), machine("b")])
     images = ImageIndex(filter_input.index.slots)
-    node_index, shape = filter_input.ground.land, PodSignature(images=("big:1",))
+    node_index, shape = filter_input.node_snapshot.node_index, PodSignature(images=("big:1",))
     assert image_locality(node_index, images, shape).tolist() == [0, 0]
     images.note("b", {"big:1": 2000 << 20})
     assert image_locality(node_index, images, shape).tolist() == [0, 100]

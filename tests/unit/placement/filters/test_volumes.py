@@ -8,12 +8,12 @@ from bayplan.dialects.kube.decode.volumes import (
     ClaimWire,
     CsiNodeWire,
     PersistentVolumeWire,
+    StorageCapacityWire,
     StorageClassWire,
-    StoreRoomWire,
     claim_of,
     class_of,
     limits_of,
-    store_room_of,
+    storage_capacity_of,
     volume_of,
 )
 from bayplan.model.node_rules import NodeSelectorTerm, Requirement
@@ -45,7 +45,8 @@ def test_a_claim_is_decoded() -> None:
     }
     assert claim_of(msgspec.convert(obj, ClaimWire)) == VolumeClaim(
         "red", "c", "fast", "v", True, 1024, ("ReadWriteOncePod",), True,
-        Selector((Requirement("a", "In", ("b",)),)), selected_node="n1", lost=True, leaving=True, owner="u",
+        Selector((Requirement("a", "In", ("b",)),)), selected_node="n1", lost=True, terminating=True,
+        owner="u",
     )  # fmt: skip
 
 
@@ -90,6 +91,8 @@ def test_storage_class_csi_node_and_storage_capacity_are_decoded() -> None:
     drivers = [{"name": "d", "allocatable": {"count": 3}}, {"name": "e"}]
     assert limits_of(msgspec.convert({"spec": {"drivers": drivers}}, CsiNodeWire)) == {"d": 3}
     capacity = {"storageClassName": "fast", "capacity": "9Ki", "maximumVolumeSize": "1Ki"}
-    assert store_room_of(msgspec.convert(capacity, StoreRoomWire)) == StorageCapacity("fast", 1024, NOTHING)
-    unknown = store_room_of(msgspec.convert({"storageClassName": "fast"}, StoreRoomWire))
+    assert storage_capacity_of(msgspec.convert(capacity, StorageCapacityWire)) == StorageCapacity(
+        "fast", 1024, NOTHING
+    )
+    unknown = storage_capacity_of(msgspec.convert({"storageClassName": "fast"}, StorageCapacityWire))
     assert unknown.largest == -1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bayplan.dialects.kube.encode.numa_messages import told
+from bayplan.dialects.kube.encode.numa_messages import message_for
 from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.model.numa import (
     Alignment,
@@ -155,7 +155,7 @@ def test_a_node_with_stale_zones_accepts_no_pod() -> None:
     assert aligned_counts(zones_of_nodes, numa_request, limit=5).tolist() == [0]
     assert zone_scores(zones_of_nodes, numa_request).tolist() == [0]
     why = why_unaligned(zones_of_nodes, 0, "n", numa_request)
-    assert why is not None and told(why).startswith("invalid node topology data: node n ")
+    assert why is not None and message_for(why).startswith("invalid node topology data: node n ")
 
 
 def test_the_plain_fit_rule_does_not_compare_memory() -> None:
@@ -218,7 +218,7 @@ def test_a_message_names_container_resource_and_zone(
     node: NodeZones, numa_request: object, sentence: str
 ) -> None:
     why = why_unaligned(columns(node), 0, "n", numa_request)  # type: ignore[arg-type]
-    assert why is not None and told(why) == sentence
+    assert why is not None and message_for(why) == sentence
 
 
 # ── copies ─────────────────────────────────────────────────────────────────────────────────────────

@@ -22,18 +22,18 @@ from bayplan.model.pod_spec import (
     TopologySpread,
 )
 from bayplan.model.profile import NodeChoice, Profile
-from bayplan.placement.cluster.node_index import NodeSnapshot, allocatable_of, land_of
+from bayplan.placement.cluster.node_index import NodeSnapshot, allocatable_of, node_index_of
 from bayplan.placement.cluster.node_table import table_of
 from bayplan.placement.cluster.pod_index import PodIndex
 from bayplan.placement.cluster.topology_tree import objects
 from bayplan.placement.filters.pipeline import FilterInput
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods import exact_assign
-from bayplan.placement.pods.assign import seat_all
-from bayplan.placement.pods.batches import NodeAssignment, PodBatch, parties_of
+from bayplan.placement.pods.assign import assign_pods
+from bayplan.placement.pods.batches import NodeAssignment, PodBatch, batch_pods
 from bayplan.placement.pods.counting import most_pods
-from bayplan.placement.pods.one_domain import domains, seat_in_domain
-from bayplan.placement.subgroups.whole_gang import tree_seats
+from bayplan.placement.pods.one_domain import assign_in_domain, candidate_domains
+from bayplan.placement.subgroups.whole_gang import assign_whole_gang
 from bayplan.state.cluster.topology_state import TopologyState
 
 RESOURCES = {"cpu": 0, "pods": 1}
@@ -54,12 +54,16 @@ def opened(*nodes: Node, used: dict[str, int] | None = None) -> NodeOverlay:
         cpu = (used or {}).get(one.name, 0)
         free[0, at] -= cpu
         if cpu:
-            index.add(f"on {one.name}", one.name, PodSignature(amounts=(("cpu", cpu),), weighs=(cpu, 0)))
-    return NodeOverlay(FilterInput(NodeSnapshot(land_of(table, index.slots), RESOURCES, free, room), index))
+            index.add(
+                f"on {one.name}", one.name, PodSignature(amounts=(("cpu", cpu),), score_requests=(cpu, 0))
+            )
+    return NodeOverlay(
+        FilterInput(NodeSnapshot(node_index_of(table, index.slots), RESOURCES, free, room), index)
+    )
 
 
 def shape(cpu: int = 2, **more: Any) -> PodSignature:
-    return PodSignature(labels=LABELS, amounts=(("cpu", cpu), ("pods", 1)), weighs=(cpu, 0), **more)
+    return PodSignature(labels=LABELS, amounts=(("cpu", cpu), ("pods", 1)), score_requests=(cpu, 0), **more)
 
 
 def batch(count: int, cpu: int = 2, name: str = "p", **more: Any) -> PodBatch:
@@ -68,13 +72,13 @@ def batch(count: int, cpu: int = 2, name: str = "p", **more: Any) -> PodBatch:
 
 def assign(overlay: NodeOverlay, *batches: PodBatch, need: int | None = None, **more: Any) -> NodeAssignment:
     asked = sum(len(one.keys) for one in batches)
-    return seat_all(
+    return assign_pods(
         overlay, batches, need=asked if need is None else need, profile=more.pop("profile", Profile()), **more
     )
 
 
 def nodes_of(overlay: NodeOverlay, found: NodeAssignment) -> str:
-    return " ".join(overlay.node(row) for row in found.seats.values())
+    return " ".join(overlay.node(row) for row in found.rows.values())
 
 
 def test_a_gang_fills_the_fullest_nodes_first() -> None:
@@ -105,14 +109,14 @@ def test_node_preferences_come_before_packing() -> None:
 def test_unassigned_pods_get_the_reason_counted_with_the_others_assigned() -> None:
     overlay = opened(node("a"), node("b", cpu=1))
     found = assign(overlay, batch(6))
-    assert list(found.seats) == [PodKey("", f"p{at}") for at in range(4)]
-    assert list(found.left) == [PodKey("", "p4"), PodKey("", "p5")]
-    why = found.left[PodKey("", "p4")]
-    assert (why.nodes, dict(why.counts)) == (2, {(FilterReason.LACKING, "cpu"): 2})
+    assert list(found.rows) == [PodKey("", f"p{at}") for at in range(4)]
+    assert list(found.unassigned) == [PodKey("", "p4"), PodKey("", "p5")]
+    why = found.unassigned[PodKey("", "p4")]
+    assert (why.nodes, dict(why.counts)) == (2, {(FilterReason.INSUFFICIENT, "cpu"): 2})
     assert not found.unsure
     overlay.close()
-    only_b = assign(overlay, batch(6), within=overlay.only(["b"]))
-    assert only_b.left[PodKey("", "p0")].nodes == 1
+    only_b = assign(overlay, batch(6), allowed_nodes=overlay.mask_of(["b"]))
+    assert only_b.unassigned[PodKey("", "p0")].nodes == 1
 
 
 def test_batches_that_fit_only_in_one_combination_are_assigned_by_the_search() -> None:
@@ -120,7 +124,7 @@ def test_batches_that_fit_only_in_one_combination_are_assigned_by_the_search() -
     batches = (batch(1, 4), batch(1, 3, "q"), batch(3, 2, "r"))  # 4 2 and 3 2 2, but not 4 3 on b
     overlay = opened(*nodes, used={"b": 0})
     found = assign(overlay, *batches)
-    assert not found.left
+    assert not found.unassigned
     assert sorted(nodes_of(overlay, found).split()) == ["a", "a", "b", "b", "b"]
 
 
@@ -129,75 +133,75 @@ def test_without_the_search_a_misfit_is_not_proven(monkeypatch: pytest.MonkeyPat
     batches = (batch(1, 4), batch(1, 3, "q"), batch(3, 2, "r"))
     overlay = opened(node("a", cpu=6), node("b", cpu=7))
     found = assign(overlay, *batches)
-    assert found.unsure == bool(found.left)
+    assert found.unsure == bool(found.unassigned)
     too_many = assign(opened(node("a", cpu=6)), *batches)
-    assert too_many.left
+    assert too_many.unassigned
     assert not too_many.unsure
 
 
 def test_if_not_all_pods_are_needed_the_small_ones_may_suffice() -> None:
     overlay = opened(node("a", cpu=6))
     found = assign(overlay, batch(1, 5), batch(3, 2, "q"), need=3)
-    assert [str(key) for key in found.seats] == ["/q0", "/q1", "/q2"]
+    assert [str(key) for key in found.rows] == ["/q0", "/q1", "/q2"]
     assert not found.unsure
 
 
 def test_nodes_that_peers_may_make_feasible_are_counted() -> None:
     other = Selector((Requirement("app", "In", ("other",)),))
     overlay = opened(node("a"), node("b", cpu=1, rack="r2"))
-    near = PodAffinity(near=(PodAffinityTerm(HOSTNAME, other, ("",)),))
-    assert most_pods(overlay, shape(neighbours=near), None, 9)[0].tolist() == [0]
+    near = PodAffinity(required=(PodAffinityTerm(HOSTNAME, other, ("",)),))
+    assert most_pods(overlay, shape(affinity=near), None, 9)[0].tolist() == [0]
     for name in ("x", "y"):
-        overlay.seat(PodKey("", name), PodSignature(labels=(("app", "other"),)), 0)
+        overlay.add_pod(PodKey("", name), PodSignature(labels=(("app", "other"),)), 0)
     uneven = shape(spread=(TopologySpread("rack", 1, other),))
-    assert not overlay.judge(uneven).fits.any()
+    assert not overlay.run_filters(uneven).fits.any()
     assert most_pods(overlay, uneven, None, 9)[0].tolist() == [0]
 
 
 def test_pods_apart_from_each_other_get_a_node_each() -> None:
-    apart = PodAffinity(apart=(PodAffinityTerm(HOSTNAME, MINE, ("",)),))
+    apart = PodAffinity(required_anti=(PodAffinityTerm(HOSTNAME, MINE, ("",)),))
     overlay = opened(node("a"), node("b"), node("c"))
-    found = assign(overlay, batch(4, neighbours=apart))
-    assert sorted(found.seats.values()) == [0, 1, 2]
-    assert dict(found.left[PodKey("", "p3")].counts) == {(FilterReason.NOT_APART, ""): 3}
+    found = assign(overlay, batch(4, affinity=apart))
+    assert sorted(found.rows.values()) == [0, 1, 2]
+    assert dict(found.unassigned[PodKey("", "p3")].counts) == {(FilterReason.POD_ANTI_AFFINITY, ""): 3}
 
 
 def test_pods_apart_by_rack_get_a_rack_each() -> None:
-    apart = PodAffinity(apart=(PodAffinityTerm("rack", MINE, ("",)),))
+    apart = PodAffinity(required_anti=(PodAffinityTerm("rack", MINE, ("",)),))
     overlay = opened(node("a"), node("b"), node("c", rack="r2"))
-    assert len(assign(overlay, batch(3, neighbours=apart)).seats) == 2
+    assert len(assign(overlay, batch(3, affinity=apart)).rows) == 2
 
 
 def test_pods_near_each_other_go_where_all_have_room() -> None:
-    near = PodAffinity(near=(PodAffinityTerm("rack", MINE, ("",)),))
+    near = PodAffinity(required=(PodAffinityTerm("rack", MINE, ("",)),))
     overlay = opened(node("a"), node("b", rack="r2"), node("c", rack="r2"), used={"b": 1, "c": 1})
-    found = assign(overlay, batch(6, neighbours=near))  # the emptiest node is in the wrong rack
-    assert set(found.seats.values()) == {1, 2}
+    found = assign(overlay, batch(6, affinity=near))  # the emptiest node is in the wrong rack
+    assert set(found.rows.values()) == {1, 2}
     overlay.close()
-    found = assign(overlay, batch(7, neighbours=near))
-    assert len(found.left) == 1
+    found = assign(overlay, batch(7, affinity=near))
+    assert len(found.unassigned) == 1
     assert not found.unsure
 
 
 def test_pods_with_affinity_are_assigned_after_the_pods_they_need() -> None:
     near = PodAffinity(
-        near=(PodAffinityTerm(HOSTNAME, Selector((Requirement("app", "In", ("other",)),)), ("",)),)
+        required=(PodAffinityTerm(HOSTNAME, Selector((Requirement("app", "In", ("other",)),)), ("",)),)
     )
     other = PodBatch(
         PodSignature(labels=(("app", "other"),), amounts=(("cpu", 1), ("pods", 1))), (PodKey("", "o"),)
     )
     overlay = opened(node("a"), node("b"))
-    found = assign(overlay, batch(2, neighbours=near), other)
-    assert len(set(found.seats.values())) == 1
-    assert not found.left
+    found = assign(overlay, batch(2, affinity=near), other)
+    assert len(set(found.rows.values())) == 1
+    assert not found.unassigned
 
 
 def test_a_spread_constraint_is_kept() -> None:
     even = (TopologySpread("rack", 1, MINE),)
     overlay = opened(node("a"), node("b", cpu=2, rack="r2"))
     found = assign(overlay, batch(4, spread=even))
-    assert sorted(found.seats.values()) == [0, 0, 1]
-    assert len(found.left) == 1
+    assert sorted(found.rows.values()) == [0, 0, 1]
+    assert len(found.unassigned) == 1
 
 
 def test_pods_that_differ_only_in_labels_no_selector_uses_are_one_batch() -> None:
@@ -205,18 +209,22 @@ def test_pods_that_differ_only_in_labels_no_selector_uses_are_one_batch() -> Non
 
     def pod(number: int, app: str) -> Pod:
         mine = PodSignature(labels=(("app", app), ("index", str(number))), amounts=(("cpu", 1), ("pods", 1)))
-        return Pod(PodKey("", f"p{number}"), "", {}, wants=PodSpec(mine))
+        return Pod(PodKey("", f"p{number}"), "", {}, spec=PodSpec(mine))
 
     pods = [pod(0, "x"), pod(1, "y"), pod(2, "x")]
-    (one,) = parties_of(overlay, pods)
+    (one,) = batch_pods(overlay, pods)
     assert len(one.own) == 3
-    overlay.seat(
-        PodKey("", "hater"), shape(neighbours=PodAffinity(apart=(PodAffinityTerm(HOSTNAME, MINE, ("",)),))), 0
+    overlay.add_pod(
+        PodKey("", "hater"),
+        shape(affinity=PodAffinity(required_anti=(PodAffinityTerm(HOSTNAME, MINE, ("",)),))),
+        0,
     )
-    assert [len(found.keys) for found in parties_of(overlay, pods)] == [2, 1]
-    found = assign(overlay, *parties_of(overlay, pods))
-    assert len(found.seats) == 3
-    assert [overlay.scene.index.pods[pod.key].shape for pod in pods] == [pod.wants.shape for pod in pods]
+    assert [len(found.keys) for found in batch_pods(overlay, pods)] == [2, 1]
+    found = assign(overlay, *batch_pods(overlay, pods))
+    assert len(found.rows) == 3
+    assert [overlay.filter_input.index.pods[pod.key].shape for pod in pods] == [
+        pod.spec.signature for pod in pods
+    ]
 
 
 # ── one domain ─────────────────────────────────────────────────────────────────────────────────────
@@ -229,14 +237,14 @@ def racks() -> NodeOverlay:
 
 def together(overlay: NodeOverlay, *batches: PodBatch, bound: tuple[int, ...] = (), need: int = 0) -> Any:
     need = need or sum(len(one.keys) for one in batches)
-    return seat_in_domain(overlay, batches, "rack", bound, need=need, profile=Profile())
+    return assign_in_domain(overlay, batches, "rack", bound, need=need, profile=Profile())
 
 
 def test_the_domain_that_will_be_fullest_takes_the_gang() -> None:
     overlay = racks()
     found = together(overlay, batch(5))
     assert (found.domain, found.misfit) == ("r2", None)
-    assert {overlay.node(row) for row in found.seated.seats.values()} == {"c", "d"}
+    assert {overlay.node(row) for row in found.assignment.rows.values()} == {"c", "d"}
     assert together(racks(), batch(4)).domain == "r3"
 
 
@@ -252,17 +260,17 @@ def test_pods_join_the_domain_of_the_bound_pods() -> None:
 def test_a_gang_too_large_for_any_domain_gets_the_nearest_domain_as_reason() -> None:
     found = together(racks(), batch(9))
     assert (found.domain, found.misfit.fit, found.misfit.nearest.short) == ("r1", 7, 2)
-    assert not found.seated.unsure
-    assert len(found.seated.seats) == 7
-    nowhere = seat_in_domain(racks(), [batch(1)], "block", need=1, profile=Profile())
+    assert not found.assignment.unsure
+    assert len(found.assignment.rows) == 7
+    nowhere = assign_in_domain(racks(), [batch(1)], "block", need=1, profile=Profile())
     assert nowhere.misfit == Misfit(Code.NO_DOMAINS, (), level="block", asked=1)
 
 
 def test_domains_are_listed_by_the_pods_they_could_hold() -> None:
     overlay = racks()
-    assert [one.value for one in domains(overlay, [batch(9)], "rack", need=5)] == ["r1", "r2"]
-    assert [one.most for one in domains(overlay, [batch(9)], "rack", need=1)] == [7, 6, 4]
-    assert [one.value for one in domains(overlay, [batch(9)], "rack", (4,), need=1)] == ["r3"]
+    assert [one.value for one in candidate_domains(overlay, [batch(9)], "rack", need=5)] == ["r1", "r2"]
+    assert [one.max_pods for one in candidate_domains(overlay, [batch(9)], "rack", need=1)] == [7, 6, 4]
+    assert [one.value for one in candidate_domains(overlay, [batch(9)], "rack", (4,), need=1)] == ["r3"]
 
 
 # ── trees ──────────────────────────────────────────────────────────────────────────────────────────
@@ -276,36 +284,36 @@ def tree(count: int) -> tuple[Group, list[Pod]]:
 def members(count: int, **more: Any) -> list[Pod]:
     wants = PodSpec(shape(**more))
     return [
-        Pod(PodKey("", f"p{at}"), "", {"cpu": 2, "pods": 1}, pod_set="main", rank=at, wants=wants)
+        Pod(PodKey("", f"p{at}"), "", {"cpu": 2, "pods": 1}, pod_set="main", rank=at, spec=wants)
         for at in range(count)
     ]
 
 
 def snapshot(overlay: NodeOverlay) -> Any:
     cluster = TopologyState(Topology("dc", ("rack", HOSTNAME)))
-    cluster.load(overlay.scene.ground.land.table.nodes.tolist())
+    cluster.load(overlay.filter_input.node_snapshot.node_index.table.nodes.tolist())
     return cluster.snapshot()
 
 
 def test_a_tree_is_assigned_in_rank_order_around_the_pods_in_the_overlay() -> None:
     overlay = opened(node("b"), node("a"))
     here = snapshot(overlay)
-    overlay.seat(PodKey("", "taker"), shape(6), overlay.row("a"))
-    found = tree_seats(overlay, here, tree(5)[0], members(5), [], profile=Profile())
+    overlay.add_pod(PodKey("", "taker"), shape(6), overlay.row("a"))
+    found = assign_whole_gang(overlay, here, tree(5)[0], members(5), [], profile=Profile())
     assert isinstance(found, NodeAssignment)
     assert nodes_of(overlay, found) == "a b b b b"
-    overlay.undo(1)
-    refused = tree_seats(overlay, here, tree(6)[0], members(6), [], profile=Profile())
+    overlay.rollback(1)
+    refused = assign_whole_gang(overlay, here, tree(6)[0], members(6), [], profile=Profile())
     assert isinstance(refused, Misfit)
     assert (refused.fit, refused.asked) == (5, 6)
-    assert overlay.mark() == 1
+    assert overlay.checkpoint() == 1
 
 
 def test_a_tree_uses_only_the_allowed_nodes() -> None:
     overlay = opened(node("a"), node("b"))
-    inside = overlay.only(["b"])
-    found = tree_seats(
-        overlay, snapshot(overlay), tree(2)[0], members(2), [], profile=Profile(), within=inside
+    inside = overlay.mask_of(["b"])
+    found = assign_whole_gang(
+        overlay, snapshot(overlay), tree(2)[0], members(2), [], profile=Profile(), allowed_nodes=inside
     )
     assert isinstance(found, NodeAssignment)
     assert nodes_of(overlay, found) == "b b"
@@ -314,12 +322,14 @@ def test_a_tree_uses_only_the_allowed_nodes() -> None:
 def test_a_tree_whose_pods_use_one_host_port_gets_a_node_per_pod() -> None:
     overlay = opened(node("a"), node("b"), node("c"))
     ports = (HostPort(80),)
-    overlay.seat(PodKey("", "taker"), shape(1, ports=ports), 1)
-    found = tree_seats(overlay, snapshot(overlay), tree(2)[0], members(2, ports=ports), [], profile=Profile())
+    overlay.add_pod(PodKey("", "taker"), shape(1, ports=ports), 1)
+    found = assign_whole_gang(
+        overlay, snapshot(overlay), tree(2)[0], members(2, ports=ports), [], profile=Profile()
+    )
     assert isinstance(found, NodeAssignment)
     assert nodes_of(overlay, found) == "a c"
-    overlay.undo(1)
-    refused = tree_seats(
+    overlay.rollback(1)
+    refused = assign_whole_gang(
         overlay, snapshot(overlay), tree(3)[0], members(3, ports=ports), [], profile=Profile()
     )
     assert isinstance(refused, Misfit)
@@ -327,13 +337,15 @@ def test_a_tree_whose_pods_use_one_host_port_gets_a_node_per_pod() -> None:
 
 def test_a_tree_with_conflicting_pods_is_not_assigned_and_the_answer_is_unsure() -> None:
     overlay = opened(node("a"), node("b", rack="r2"))
-    apart = PodAffinity(apart=(PodAffinityTerm("rack", MINE, ("",)),))
+    apart = PodAffinity(required_anti=(PodAffinityTerm("rack", MINE, ("",)),))
     even = (TopologySpread("rack", 1, MINE),)
-    found = tree_seats(overlay, snapshot(overlay), tree(3)[0], members(3, spread=even), [], profile=Profile())
+    found = assign_whole_gang(
+        overlay, snapshot(overlay), tree(3)[0], members(3, spread=even), [], profile=Profile()
+    )
     assert isinstance(found, NodeAssignment)
-    assert (dict(found.seats), found.unsure, overlay.mark()) == ({}, True, 0)
-    each = tree_seats(
-        overlay, snapshot(overlay), tree(2)[0], members(2, neighbours=apart), [], profile=Profile()
+    assert (dict(found.rows), found.unsure, overlay.checkpoint()) == ({}, True, 0)
+    each = assign_whole_gang(
+        overlay, snapshot(overlay), tree(2)[0], members(2, affinity=apart), [], profile=Profile()
     )
     assert isinstance(each, NodeAssignment)
     assert nodes_of(overlay, each) == "a b"

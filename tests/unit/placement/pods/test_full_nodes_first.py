@@ -8,7 +8,7 @@ from bayplan.model.gang import Group, Locality, PodSet
 from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.profile import Profile
 from bayplan.placement.cluster.resource_fit import leading
-from bayplan.placement.pods.assign import seat_all
+from bayplan.placement.pods.assign import assign_pods
 from tests.unit.placement.pods.test_assign import batch, node, opened
 from tests.unit.placement.subgroups.test_minimums import RACK, ZONE, gang, leaf, placed
 
@@ -32,14 +32,14 @@ def test_a_device_tells_how_full_a_node_is_before_cpu_does() -> None:
 
 def test_gangs_go_where_least_is_free_and_not_where_the_largest_share_is_in_use() -> None:
     overlay = opened(node("large", cpu=8), node("small", cpu=3), used={"large": 3})
-    found = seat_all(overlay, [batch(1, cpu=2)], need=1, profile=Profile())
-    assert [overlay.node(row) for row in found.seats.values()] == ["small"]
+    found = assign_pods(overlay, [batch(1, cpu=2)], need=1, profile=Profile())
+    assert [overlay.node(row) for row in found.rows.values()] == ["small"]
 
 
 def test_nodes_that_are_equally_free_are_taken_by_name() -> None:
     overlay = opened(node("a", cpu=4), node("b", cpu=8), used={"b": 4})
-    found = seat_all(overlay, [batch(1, cpu=2)], need=1, profile=Profile())
-    assert [overlay.node(row) for row in found.seats.values()] == ["a"]
+    found = assign_pods(overlay, [batch(1, cpu=2)], need=1, profile=Profile())
+    assert [overlay.node(row) for row in found.rows.values()] == ["a"]
 
 
 def test_pod_sets_without_a_locality_fill_one_node_after_the_other() -> None:

@@ -13,7 +13,7 @@ from bayplan.model.pod import PodKey
 from bayplan.model.profile import Profile
 from bayplan.placement.pods.batches import NodeAssignment
 from bayplan.placement.subgroups.explain import TreeMisfit
-from bayplan.placement.subgroups.minimums import minima_seats
+from bayplan.placement.subgroups.minimums import assign_minimums
 from tests.properties.minima_worlds import World, open_overlay, pods_of
 
 RACK, ZONE = Locality(required="rack"), Locality(required="zone")
@@ -53,10 +53,10 @@ def tried(
     on = {PodKey("ns", name): node for name, node in (bound or {}).items()}
     world = World(nodes, tree, pods_of(tree), on, extra)
     overlay, snapshot = open_overlay(world)
-    found = minima_seats(overlay, snapshot, world.wanted(), profile=profile or Profile())
+    found = assign_minimums(overlay, snapshot, world.wanted(), profile=profile or Profile())
     if isinstance(found, TreeMisfit) or found.unsure:
         return found
-    return {key.name: overlay.node(row) for key, row in found.seats.items()}
+    return {key.name: overlay.node(row) for key, row in found.rows.items()}
 
 
 def placed(*given: object, **more: object) -> dict[str, str]:
@@ -316,10 +316,10 @@ def test_one_overlay_is_used_again_with_another_limit() -> None:
     overlay, snapshot = open_overlay(world)
     first = world.wanted()
     for extra, assigned in ((0, 2), (1, 3), (None, 4), (0, 2)):
-        checkpoint = overlay.mark()
-        found = minima_seats(overlay, snapshot, replace(first, extra=extra), profile=Profile())
-        assert isinstance(found, NodeAssignment) and len(found.seats) == assigned
-        overlay.undo(checkpoint)
+        checkpoint = overlay.checkpoint()
+        found = assign_minimums(overlay, snapshot, replace(first, extra=extra), profile=Profile())
+        assert isinstance(found, NodeAssignment) and len(found.rows) == assigned
+        overlay.rollback(checkpoint)
 
 
 def test_a_gang_that_fits_no_domain_is_reported_before_a_part_of_it() -> None:

@@ -13,7 +13,7 @@ import pytest
 from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.fake_controllers.controller_manager import FakeControllerManager
-from bayplan.backends.fake_controllers.definitions import definitions
+from bayplan.backends.fake_controllers.definitions import foreign_crds
 from bayplan.dialects.api import Ended, Event, Happened, Write, WriteOutcome
 from bayplan.dialects.kube.decode.wire import PODS_KIND, PodWire
 from bayplan.dialects.kube.fields.reader import Field
@@ -75,7 +75,7 @@ class World:
     def __init__(self) -> None:
         store = store_at(NOW)
         define(store)
-        for definition in definitions():
+        for definition in foreign_crds():
             store.create(DEFINITIONS, definition)
         self.cluster, self.store, self.now = QueuedCluster(store, Path("unused")), store, NOW
         furnish(self.cluster)
@@ -285,16 +285,16 @@ def test_a_doubtful_slot_is_given_to_no_other_pod() -> None:
     role, one, two = UngatingController(), wire(gated("a")), wire(gated("b"))
     for event in (Event(Happened.SEEN, api_kinds.WORKLOADS, gang(("x1", 1))), _seen(one)):
         list(role.decode(event))
-    (first,) = role.keep(NOW)
-    list(role.follow_up(WriteOutcome(first, Ended.TIMED_OUT), NOW))
+    (first,) = role.reconcile(NOW)
+    list(role.on_outcome(WriteOutcome(first, Ended.TIMED_OUT), NOW))
     list(role.decode(_seen(two)))
-    (second,) = role.keep(NOW + RETRY_SECONDS)
+    (second,) = role.reconcile(NOW + RETRY_SECONDS)
     assert (second.name, second.body) == ("a", first.body)
-    list(role.follow_up(WriteOutcome(second, Ended.REFUSED), NOW + RETRY_SECONDS))
-    assert [write.name for write in role.keep(NOW + 2 * RETRY_SECONDS)] == ["a"]
+    list(role.on_outcome(WriteOutcome(second, Ended.REFUSED), NOW + RETRY_SECONDS))
+    assert [write.name for write in role.reconcile(NOW + 2 * RETRY_SECONDS)] == ["a"]
     list(role.decode(Event(Happened.GONE, PODS_KIND, one)))
     role.changed[("ml", "gang")] = True
-    assert [write.name for write in role.keep(NOW + 3 * RETRY_SECONDS)] == ["b"]
+    assert [write.name for write in role.reconcile(NOW + 3 * RETRY_SECONDS)] == ["b"]
 
 
 def test_a_pod_may_be_told_to_belong_elsewhere() -> None:
@@ -303,7 +303,7 @@ def test_a_pod_may_be_told_to_belong_elsewhere() -> None:
         list(role.decode(Event(Happened.SEEN, api_kinds.WORKLOADS, gang((host, 1), name=name))))
     list(role.decode(_seen(wire(gated("a")))))
     list(role.decode(_seen(wire(gated("a", of="other")))))
-    (write,) = role.keep(NOW)
+    (write,) = role.reconcile(NOW)
     assert write.body["spec"]["nodeSelector"] == {HOSTNAME: "x2"}
 
 

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from bayplan.cli.commands.replay import replay
-from bayplan.dialects.kube.gang_api.gates import FIRST
-from bayplan.dialects.kueue.status.rejection_messages import sentence
+from bayplan.dialects.kube.gang_api.gates import V1ALPHA1
+from bayplan.dialects.kueue.status.rejection_messages import rejection_message
 from bayplan.model.admission_rejection import (
     AdmissionReason,
     AdmissionRejection,
@@ -54,7 +54,7 @@ class BuggyAdmission(AdmissionController):
     bad: frozenset[str] = frozenset({"bad"})
 
     def decide(self, view: AdmissionSnapshot, now: float, watchdog: Watchdog | None = None) -> Plan:
-        if any(gang.name in self.bad for gang in self.asking(view)):
+        if any(gang.name in self.bad for gang in self.candidates(view)):
             raise Bug("it is unknown which gang was decided on")
         return super().decide(view, now, watchdog)
 
@@ -110,7 +110,7 @@ def test_a_watchdog_lets_a_decision_go_on_about_one_gang_only_so_long() -> None:
 
 
 def test_a_gang_that_takes_too_long_is_refused_with_what_was_found_so_far() -> None:
-    site = Site(FIRST, cpus=(4, 4), role=SchedulerController(Profile(decision_seconds=0.25)))
+    site = Site(V1ALPHA1, cpus=(4, 4), role=SchedulerController(Profile(decision_seconds=0.25)))
     site.loop = Loop(
         site.loop.backend, (site.role,), site.journal, observer=Ticking(), containment=Containment()
     )
@@ -132,15 +132,15 @@ def test_what_was_found_before_time_ran_out_is_told_too() -> None:
         AdmissionRemark.OUT_OF_TIME,
         (PodSetAttempts("main", (obstacle,)),),
         about="ml/a",
-        fault="5",
+        error="5",
     )
-    words = sentence(refusal)
+    words = rejection_message(refusal)
     assert words.startswith("deciding on workload ml/a took longer than the 5 s that decisionSeconds allows")
     assert "Found by then: couldn't assign flavors to pod set main" in words
 
 
 def test_gangs_that_were_not_reached_are_decided_on_in_the_next_cycle() -> None:
-    site = Site(FIRST, cpus=(64,), role=SchedulerController(Profile(decision_seconds=3.0)))
+    site = Site(V1ALPHA1, cpus=(64,), role=SchedulerController(Profile(decision_seconds=3.0)))
     site.loop = Loop(
         site.loop.backend, (site.role,), site.journal, observer=Ticking(), containment=Containment()
     )
@@ -179,7 +179,7 @@ def failing_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     attempt = trying.attempt
 
     def bug(look: Any, floor: Any, asked: Any, *rest: Any) -> Any:
-        if asked.candidate.charter.source.name == name:
+        if asked.candidate.spec.source.name == name:
             raise ZeroDivisionError("an unexpected error")
         return attempt(look, floor, asked, *rest)
 
@@ -189,7 +189,7 @@ def failing_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def recorded(folder: Path) -> tuple[Site, str]:
     """A journal of a gang that fails and one that does not; and the id of the failure."""
     found: list[str] = []
-    site = Site(FIRST, journal=FileJournal(folder))
+    site = Site(V1ALPHA1, journal=FileJournal(folder))
     containment = Containment(lambda sentence, error, **facts: found.append(facts["id"]))
     site.loop = Loop(site.loop.backend, (site.role,), site.journal, containment=containment)
     site.pod("good")
@@ -246,7 +246,7 @@ def test_replay_names_the_errors_there_are_if_one_is_not(
 
 
 def test_replay_of_a_gang_that_is_not_there_fails(tmp_path: Path) -> None:
-    site = Site(FIRST, journal=FileJournal(tmp_path))
+    site = Site(V1ALPHA1, journal=FileJournal(tmp_path))
     site.pod("good")
     site.run(1)
     site.journal.close()
@@ -277,7 +277,7 @@ def test_replay_says_which_entry_it_does_not_know(tmp_path: Path, unknown: str) 
 def test_a_step_that_fails_as_a_whole_is_contained_and_the_liveness_probe_notices() -> None:
     clock, metrics, stop = VirtualClock(), Metrics(of_process=False), threading.Event()
     counted: list[str] = []
-    site = Site(FIRST)
+    site = Site(V1ALPHA1)
     loop = Loop(
         Metered(site.loop.backend, metrics),
         (SchedulerController(),),

@@ -9,8 +9,13 @@ from typing import Any
 import pytest
 
 from bayplan.backends.embedded.api.options import Deletion
+from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.dialects.api import Event
-from bayplan.dialects.kube.gang_api.gates import FIRST
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kube.gang_api.gates import V1ALPHA1
+from bayplan.dialects.kueue.decode import events as kueue_events
+from bayplan.dialects.kueue.decode.workloads import decode_workload
+from bayplan.dialects.kueue.names import api_kinds
 from bayplan.model.change import Change
 from bayplan.model.plan import Action, Plan
 from bayplan.model.pod import PodKey
@@ -20,7 +25,7 @@ from bayplan.runtime.controllers.scheduler.controller import CycleInput, Schedul
 from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.loop import Loop
 from bayplan.runtime.core.quarantine import title
-from bayplan.simulator.core.checkers import belief_is_consistent
+from bayplan.simulator.core.checkers import check_consistency
 from bayplan.state.admission import snapshot
 from bayplan.state.scheduling.snapshot import SnapshotBuilder
 from bayplan.state.scheduling.state_machine import GangStateMachine
@@ -53,7 +58,7 @@ class Buggy(SchedulerController):
 
     def decide(self, view: CycleInput, now: float, watchdog: Watchdog | None = None) -> Plan:
         self.decisions += 1
-        for gang in self.asking(view):
+        for gang in self.candidates(view):
             if gang.name in self.undecidable:
                 if watchdog is not None and not self.anonymous:
                     watchdog.turn(gang)
@@ -71,7 +76,7 @@ class ContainedSite(Site):
 
     def __init__(self, *cpus: int) -> None:
         self.bugs = Buggy()
-        super().__init__(FIRST, cpus=cpus or (4, 4), role=self.bugs)
+        super().__init__(V1ALPHA1, cpus=cpus or (4, 4), role=self.bugs)
         self.logged: list[dict[str, str]] = []
         self.counted: Counter[tuple[str, str]] = Counter()
         containment = Containment(self._report, lambda where, kind: self.counted.update([(where, kind)]))
@@ -173,14 +178,14 @@ def test_a_pod_that_cannot_be_read_takes_no_room_once_it_is_deleted() -> None:
 
 def failing_fold(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A change that raises when half of it is applied."""
-    enrol = SchedulingStore._enrol
+    enrol = SchedulingStore._update_gang
 
     def thrown(store: SchedulingStore, pod: Any, before: Any) -> None:
         if pod.key.name == name:
             raise Bug("fold")
         enrol(store, pod, before)
 
-    monkeypatch.setattr(SchedulingStore, "_enrol", thrown)
+    monkeypatch.setattr(SchedulingStore, "_update_gang", thrown)
 
 
 def test_a_change_that_cannot_be_folded_in_leaves_nothing_behind(
@@ -193,7 +198,7 @@ def test_a_change_that_cannot_be_folded_in_leaves_nothing_behind(
     site.pod("good", cpu=4)
     site.run(1)
     assert PodKey("default", "bad") not in site.role.state.store.pods
-    assert not list(belief_is_consistent(site.role.state))
+    assert not list(check_consistency(site.role.state))
     assert site.on("before", "good") == ["n1", "n2"]
     assert site.counted == {("fold", "Pod"): 1}
 
@@ -202,13 +207,13 @@ def test_what_was_being_bound_is_still_assumed_when_the_state_is_built_anew(
     site: ContainedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.pod("first", cpu=4)
-    site.loop.take_in(site.now)
-    view = site.role.look(site.now)
+    site.loop.apply_events(site.now)
+    view = site.role.snapshot(site.now)
     assert view is not None
     site.role.assume(site.role.decide(view, site.now), site.now)  # and the write is in flight
     failing_fold("bad", monkeypatch)
     site.pod("bad")
-    site.loop.take_in(site.now)
+    site.loop.apply_events(site.now)
     assert site.role.state.store.assumed == {PodKey("default", "first"): "n1"}
     assert site.role.state.store.nodes.ledger.by_node()["n1"]["cpu"] == 4000
 
@@ -246,7 +251,7 @@ def test_a_gang_that_cannot_be_decided_on_backs_off_longer_each_time(site: Conta
 def test_gangs_that_fail_only_together_are_decided_on_one_after_the_other(site: ContainedSite) -> None:
     class Together(Buggy):
         def decide(self, view: CycleInput, now: float, watchdog: Watchdog | None = None) -> Plan:
-            names = {gang.name for gang in self.asking(view)}
+            names = {gang.name for gang in self.candidates(view)}
             if {"a", "b"} <= names:
                 raise Bug("together")
             return super().decide(view, now, watchdog)
@@ -274,7 +279,7 @@ def test_a_trial_that_breaks_off_in_the_middle_leaves_nothing_in_the_state(
     site.pod("bad")
     site.run(0.2)
     assert PodKey("default", "bad") not in site.role.state.store.index.pods
-    assert not site.role.state.store.index.damaged and not list(belief_is_consistent(site.role.state))
+    assert not site.role.state.store.index.damaged and not list(check_consistency(site.role.state))
     site.pod("good", cpu=4)
     site.run(2)
     assert site.on("before", "good") == ["n1", "n2"]
@@ -356,7 +361,7 @@ def test_a_workload_that_cannot_be_looked_at_keeps_no_other_from_its_turn(
     world, found = World(), snapshot.head_of
 
     def thrown(rules: Any, lines: Any, standing: Any) -> Any:
-        if standing.demand.gang.source.name == "bad":
+        if standing.queued_gang.gang.source.name == "bad":
             raise Bug("look")
         return found(rules, lines, standing)
 
@@ -367,3 +372,34 @@ def test_a_workload_that_cannot_be_looked_at_keeps_no_other_from_its_turn(
     world.pass_time()
     world.pass_time(1.5)
     assert world.says("good", "Admitted") == ("True", "Admitted")
+
+
+@pytest.mark.parametrize("broken", ["error", "invalid"])
+@pytest.mark.parametrize(("queue", "pods"), [("small", 1), ("left", 4)], ids=["quota", "quota and nodes"])
+def test_an_admitted_workload_that_cannot_be_read_after_a_restart_holds_its_quota(
+    monkeypatch: pytest.MonkeyPatch, broken: str, queue: str, pods: int
+) -> None:
+    world = World()
+    world.submit(workload("first", pods, 4, queue))
+    assert world.says("first", "Admitted") == ("True", "Admitted")
+
+    def unreadable(field: Field, *rest: Any) -> Any:
+        if field.at("metadata", "name").value == "first":
+            if broken == "error":
+                raise Bug("decode")
+            field.at("spec").error("is wrong")
+        return decode_workload(field, *rest)
+
+    monkeypatch.setattr(kueue_events, "decode_workload", unreadable)
+    backend = EmbeddedBackend(world.cluster.store)
+    role = AdmissionController()
+    world.loop = Loop(backend, [role], Silent(), containment=Containment())
+    world.pass_time()
+    held = [path for cluster in role.state.usage.topologies.values() for path in cluster.held]
+    assert len(held) == (4 if queue == "left" else 0)
+    world.change(api_kinds.CLUSTER_QUEUES, "left-queue", {"cohortName": None})
+    world.submit(workload("second", pods, 4, queue))
+    assert world.says("second", "QuotaReserved")[0] == "False"
+    world.cluster.store.delete(api_kinds.WORKLOADS, "ml", "first")
+    world.pass_time(2.0)
+    assert world.says("second", "Admitted") == ("True", "Admitted")

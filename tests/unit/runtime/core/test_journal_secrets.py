@@ -9,7 +9,7 @@ import pytest
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.fake_controllers.manifests import GPU
 from bayplan.dialects.kube.fields.reader import Field
-from bayplan.dialects.kueue.decode.workloads import demand
+from bayplan.dialects.kueue.decode.workloads import decode_workload
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.controllers.jobs.controller import JobsController
@@ -101,7 +101,7 @@ def digest(change: dict[str, Any], **spec: Any) -> str:
     made["spec"]["containers"] = [made["spec"]["containers"][0] | change]
     pod_sets = [{"name": "main", "count": 2, "template": made}]
     workload = {"metadata": {"name": "w", "namespace": "default"}, "spec": {"podSets": pod_sets}}
-    return demand(Field(workload)).shape
+    return decode_workload(Field(workload)).shape
 
 
 def test_workloads_are_alike_if_they_ask_for_the_same_whatever_their_containers_are_told() -> None:

@@ -84,28 +84,28 @@ SHAPE = PodSignature(
     (1000, 0),
     NodeRules((("a", "b"),), (TERM,), ((5, TERM),), (Toleration("t", "Exists"),)),
     ports=(HostPort(80),),
-    neighbours=PodAffinity((NEAR,), (NEAR,), ((3, NEAR),), ()),
+    affinity=PodAffinity((NEAR,), (NEAR,), ((3, NEAR),), ()),
     spread=(TopologySpread("zone", 1, SELECTOR),),
-    company=SELECTOR,
+    default_spread=SELECTOR,
     images=("a:1",),
     claims=(ClaimUse("c"),),
     disks=(Disk("gce", "d"),),
 )
 POD = Pod(
-    PodKey("ns", "p"), "u", {"cpu": 1000}, gang=REF, wants=PodSpec(SHAPE, 5, False, "n1", ("g",)), ours=True,
-    created=1.5, told="no room", scheduler="bayplan",
+    PodKey("ns", "p"), "u", {"cpu": 1000}, gang=REF, spec=PodSpec(SHAPE, 5, False, "n1", ("g",)), ours=True,
+    created=1.5, message="no room", scheduler="bayplan",
 )  # fmt: skip
 WHY = SchedulingRejection(
-    RejectionReason.NO_ROOM,
+    RejectionReason.NO_CAPACITY,
     3,
     3,
     1,
     POD.key,
-    FilterFailure(5, {(FilterReason.LACKING, "cpu"): 5}, PodError.CLAIM_LOST, ("c",)),
+    FilterFailure(5, {(FilterReason.INSUFFICIENT, "cpu"): 5}, PodError.CLAIM_LOST, ("c",)),
     Misfit(Code.NO_ROOM, ("w",)),
     PreemptionSearchOutcome.NO_CANDIDATES,
     2,
-    unsure=True,
+    incomplete=True,
 )
 LEAF = Leaf(Colour.RED, frozenset({"b", "a"}))
 
@@ -147,7 +147,7 @@ LEAF = Leaf(Colour.RED, frozenset({"b", "a"}))
                 (
                     Bind(REF, POD, "n1"),
                     Nominate(REF, POD, ""),
-                    PreemptPod(POD, REF, "u", whole=True),
+                    PreemptPod(POD, REF, "u", with_gang=True),
                     MarkStarted(REF, "u"),
                     ReportUnschedulable(REF, WHY, (POD,), False, "u", ("n1",)),
                 )

@@ -177,7 +177,7 @@ def test_a_queue_shows_what_its_summary_says(shown: Shown) -> None:
     counts = GangCounts(
         3, 2, 5, 4, 1, 0, {AdmissionReason.NO_QUOTA_NOW: 2, AdmissionReason.TO_BE_EVALUATED: 3}
     )
-    cell = CellUse("f", "cpu", Quota(4000, None, 500), 6500, 6000, lent=True)
+    cell = CellUse("f", "cpu", Quota(4000, None, 500), 6500, 6000, can_borrow=True)
     told = QueueSummary("q", counts, (cell,), {"cpu": 2500}, 2, 1, (), ("team", "company"), inf)
     shown.metrics.summarised(Summaries({"q": told}))
     assert shown("kueue_pending_workloads", cluster_queue="q", status="active") == 3

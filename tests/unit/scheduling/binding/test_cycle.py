@@ -24,11 +24,11 @@ def test_below_the_minimum_no_pod_is_bound() -> None:
     found = decide(seen)
     assert not found.binds
     assert not found.begun
-    why = found.refused["g"].why
-    assert (why.hindrance, why.minimum, why.there, why.fit) == (RejectionReason.NO_ROOM, 3, 3, 2)
+    why = found.refused["g"].rejection
+    assert (why.reason, why.minimum, why.existing, why.fit) == (RejectionReason.NO_CAPACITY, 3, 3, 2)
     assert why.pod is not None
-    assert why.unfit is not None
-    assert dict(why.unfit.counts) == {(FilterReason.LACKING, "cpu"): 1}
+    assert why.filter_failure is not None
+    assert dict(why.filter_failure.counts) == {(FilterReason.INSUFFICIENT, "cpu"): 1}
     assert len(found.refused["g"].pods) == 3
 
 
@@ -37,13 +37,13 @@ def test_pods_beyond_the_minimum_are_bound_if_they_fit() -> None:
     found = decide(seen)
     assert len(found.binds) == 3
     assert [one.key.name for one in found.refused["g"].pods] == ["p-3"]
-    assert found.refused["g"].why.fit == 3
+    assert found.refused["g"].rejection.fit == 3
 
 
 def test_later_pods_join_a_bound_gang() -> None:
     standing = tuple(pod(f"s-{n}", on="a", gang="g") for n in range(2))
     seen = look(
-        [node("a", 3)], (), gang(charter("g", 2, started=True), pods("p", 1, gang="g"), standing=standing)
+        [node("a", 3)], (), gang(charter("g", 2, started=True), pods("p", 1, gang="g"), bound=standing)
     )
     found = decide(seen)
     assert found.binds == {"p-0": "a"}
@@ -52,7 +52,7 @@ def test_later_pods_join_a_bound_gang() -> None:
 
 def test_a_gang_that_lost_pods_is_completed_only_to_its_minimum_or_not_at_all() -> None:
     standing = (pod("s", on="a", gang="g"),)
-    seen = look([node("a", 2)], (), gang(charter("g", 3), pods("p", 2, gang="g"), standing=standing))
+    seen = look([node("a", 2)], (), gang(charter("g", 3), pods("p", 2, gang="g"), bound=standing))
     assert not decide(seen).binds
 
 
@@ -67,7 +67,7 @@ def test_two_gangs_never_use_the_same_capacity() -> None:
     first, second = (gang(charter(name, 3), pods(name, 3, gang=name)) for name in ("f", "s"))
     found = decide(look([node("a", 4)], (), first, second))
     assert sorted(found.binds) == ["f-0", "f-1", "f-2"]
-    assert found.refused["s"].why.fit == 1
+    assert found.refused["s"].rejection.fit == 1
 
 
 def test_single_pods_go_to_the_emptiest_node() -> None:
@@ -84,27 +84,27 @@ def test_equivalent_single_pods_are_rejected_without_another_attempt() -> None:
     assert len(found.binds) == 1
     assert sorted(found.refused) == ["p-1", "p-2", "p-3"]
     for name, refuse in found.refused.items():
-        assert refuse.why.pod is not None
-        assert refuse.why.pod.name == name
+        assert refuse.rejection.pod is not None
+        assert refuse.rejection.pod.name == name
 
 
 def test_a_gang_with_a_known_rejection_is_not_tried() -> None:
     why = SchedulingRejection(RejectionReason.TOO_FEW, 3, 1)
-    seen = look([node("a")], (), gang(charter("g", 3), pods("p", 1, gang="g"), hindrance=why))
+    seen = look([node("a")], (), gang(charter("g", 3), pods("p", 1, gang="g"), blocker=why))
     found = decide(seen)
     assert not found.binds
-    assert found.refused["g"].why == why
-    assert found.refused["g"].news
-    again = gang(charter("g", 3), pods("p", 1, gang="g"), hindrance=why, refused=why)
-    assert not decide(look([node("a")], (), again)).refused["g"].news
+    assert found.refused["g"].rejection == why
+    assert found.refused["g"].changed
+    again = gang(charter("g", 3), pods("p", 1, gang="g"), blocker=why, reported=why)
+    assert not decide(look([node("a")], (), again)).refused["g"].changed
 
 
 def test_a_rejection_is_published_only_if_it_changed() -> None:
     waiting = gang(charter("g", 3), pods("p", 3, gang="g"))
-    why = decide(look([node("a", 2)], (), waiting)).refused["g"].why
-    told = replace(waiting, refused=why)
-    assert not decide(look([node("a", 2)], (), told)).refused["g"].news
-    assert decide(look([node("a", 1)], (), told)).refused["g"].news
+    why = decide(look([node("a", 2)], (), waiting)).refused["g"].rejection
+    told = replace(waiting, reported=why)
+    assert not decide(look([node("a", 2)], (), told)).refused["g"].changed
+    assert decide(look([node("a", 1)], (), told)).refused["g"].changed
 
 
 def test_a_gang_keeps_to_one_domain() -> None:
@@ -118,13 +118,13 @@ def test_a_gang_keeps_to_one_domain() -> None:
     assert set(found.binds.values()) == {"c", "d"}
     found = decide(look(nodes, (), gang(charter("g", 5, key="rack"), pods("p", 5, gang="g"))))
     assert not found.binds
-    assert found.refused["g"].why.misfit is not None
+    assert found.refused["g"].rejection.misfit is not None
 
 
 def test_later_pods_stay_in_the_domain_of_the_bound_pods() -> None:
     nodes = [node("a", 2, rack="r1"), node("b", 4, rack="r2")]
     standing = (pod("s", on="a", gang="g"),)
-    group = gang(charter("g", key="rack"), pods("p", 3, gang="g"), standing=standing)
+    group = gang(charter("g", key="rack"), pods("p", 3, gang="g"), bound=standing)
     found = decide(look(nodes, (), group))
     assert found.binds == {"p-0": "a"}
     assert len(found.refused["g"].pods) == 2
@@ -150,19 +150,21 @@ def test_reserved_nodes_are_only_for_their_gang_and_for_higher_priority() -> Non
     kept = owner.source, frozenset({"a"})
     nodes = [node("a", 2), node("b", 1)]
     small = [lone(one) for one in pods("p", 2, priority=5)]
-    found = decide(look(nodes, (), *small, kept=kept, charters=[owner]))
+    found = decide(look(nodes, (), *small, reserved=kept, charters=[owner]))
     assert found.binds == {"p-0": "b"}
-    assert found.refused["p-1"].why.hindrance is RejectionReason.KEPT_FREE
-    found = decide(look(nodes, (), lone(pod("vip", 2, priority=6)), kept=kept, charters=[owner]))
+    assert found.refused["p-1"].rejection.reason is RejectionReason.RESERVED
+    found = decide(look(nodes, (), lone(pod("vip", 2, priority=6)), reserved=kept, charters=[owner]))
     assert found.binds == {"vip": "a"}
-    found = decide(look(nodes, (), gang(owner, pods("p", 2, priority=5, gang="g")), kept=kept))
+    found = decide(look(nodes, (), gang(owner, pods("p", 2, priority=5, gang="g")), reserved=kept))
     assert len(found.binds) == 2
 
 
 def test_a_nominated_pod_may_use_its_node_even_if_it_is_reserved() -> None:
     owner, one = charter("g", 2, 5), pod("p", 2, priority=5)
     kept = owner.source, frozenset({"a"})
-    found = decide(look([node("a", 2)], (), lone(one, nominated={one.key: "a"}), kept=kept, charters=[owner]))
+    found = decide(
+        look([node("a", 2)], (), lone(one, nominated={one.key: "a"}), reserved=kept, charters=[owner])
+    )
     assert found.binds == {"p": "a"}
 
 
@@ -171,34 +173,37 @@ def test_nodes_are_reserved_for_the_first_gang_that_is_pending_long() -> None:
     running = [pod("r-0", 1, on="a"), pod("r-1", 2, on="b"), pod("r-2", 2, on="c")]
     long, other = (gang(charter(n, 3), pods(n, 3, gang=n), since=0.0) for n in ("g", "h"))
     found = decide(look(nodes, running, long, other), now=400.0)
-    assert found.refused["g"].keeps == ("a", "b")
-    assert found.refused["h"].keeps == ()
-    assert decide(look(nodes, running, long), now=200.0).refused["g"].keeps == ()
-    kept = long.charter.source, frozenset({"a", "c"})
-    assert decide(look(nodes, running, long, kept=kept), now=400.0).refused["g"].keeps == ("a", "c")
+    assert found.refused["g"].reserved_nodes == ("a", "b")
+    assert found.refused["h"].reserved_nodes == ()
+    assert decide(look(nodes, running, long), now=200.0).refused["g"].reserved_nodes == ()
+    kept = long.spec.source, frozenset({"a", "c"})
+    assert decide(look(nodes, running, long, reserved=kept), now=400.0).refused["g"].reserved_nodes == (
+        "a",
+        "c",
+    )
 
 
 def test_no_node_is_reserved_where_it_could_never_help() -> None:
     running = [pod("r", 2, priority=9, on="a")]
     found = decide(look([node("a", 2)], running, gang(charter("g", 2), pods("p", 2, gang="g"))))
-    assert found.refused["g"].keeps == ()
+    assert found.refused["g"].reserved_nodes == ()
 
 
 def test_a_gang_that_was_partly_bound_for_too_long_is_preempted() -> None:
-    standing = (pod("s-0", on="a", gang="g"), pod("s-1", on="a", gang="g", over=True, succeeded=True))
-    group = gang(charter("g", 4), pods("p", 2, gang="g"), standing=standing, stale=True)
+    standing = (pod("s-0", on="a", gang="g"), pod("s-1", on="a", gang="g", finished=True, succeeded=True))
+    group = gang(charter("g", 4), pods("p", 2, gang="g"), bound=standing, stale=True)
     found = decide(look([node("a", 2)], (), group))
     assert found.displaced == ("s-0",)
     (sent,) = (action for action in found.plan.actions if isinstance(action, PreemptPod))
     assert sent.undoes
-    assert found.refused["g"].why.hindrance is RejectionReason.TAKEN_BACK
+    assert found.refused["g"].rejection.reason is RejectionReason.UNDONE
     found = decide(look([node("a", 3)], (), group))  # it fits, but was not bound in time
     assert (found.binds, found.displaced) == ({}, ("s-0",))
 
 
 def test_a_gang_whose_pods_are_all_bound_is_recorded_as_started() -> None:
     standing = (pod("s", on="a", gang="g"),)
-    assert decide(look([node("a")], (), gang(charter("g", 1), (), standing=standing))).begun == ("g",)
+    assert decide(look([node("a")], (), gang(charter("g", 1), (), bound=standing))).begun == ("g",)
 
 
 def test_a_gang_that_may_not_preempt_is_rejected_with_that_reason() -> None:
@@ -206,4 +211,4 @@ def test_a_gang_that_may_not_preempt_is_rejected_with_that_reason() -> None:
     seen = look([node("a", 2)], running, lone(pod("p", 1, priority=5, preempts=False)))
     found = decide(seen)
     assert not found.displaced
-    assert found.refused["p"].why.sought is PreemptionSearchOutcome.NEVER
+    assert found.refused["p"].rejection.preemption is PreemptionSearchOutcome.NOT_ALLOWED

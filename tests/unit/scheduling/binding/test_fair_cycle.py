@@ -44,7 +44,7 @@ def grown(name: str, least: int, count: int, of: str, **more: Any) -> list[Chang
 
 
 def displaced(plan: Plan) -> dict[str, str]:
-    return {action.pod.key.name: action.to for action in plan.actions if isinstance(action, PreemptPod)}
+    return {action.pod.key.name: action.moves_to for action in plan.actions if isinstance(action, PreemptPod)}
 
 
 def nominated(plan: Plan) -> dict[str, str]:
@@ -52,7 +52,7 @@ def nominated(plan: Plan) -> dict[str, str]:
 
 
 def why(plan: Plan) -> dict[str, RejectionReason]:
-    return {refused.gang.name: refused.why.hindrance for refused in refusals(plan)}
+    return {refused.gang.name: refused.rejection.reason for refused in refusals(plan)}
 
 
 def runs(name: str, of: str, gpus: int = 1, on: str = "n1", **more: Any) -> list[Change]:
@@ -110,28 +110,28 @@ def test_a_missing_or_inner_queue_is_the_reason_of_the_rejection() -> None:
     inner = step(board(queue("top"), queue("leaf", parent="top"), node("n1"), *waits("a", "top")))
     orphan = step(board(queue("leaf", parent="gone"), node("n1"), *waits("a", "leaf")))
     for plan, about in ((missing, "nowhere"), (inner, "top"), (orphan, "gone")):
-        assert [refused.why.about for refused in refusals(plan)] == [about]
+        assert [refused.rejection.about for refused in refusals(plan)] == [about]
         assert why(plan) == {"a": RejectionReason.NO_QUEUE} and not binds(plan)
 
 
 def test_no_gang_exceeds_the_limit_of_its_queue_or_of_an_ancestor() -> None:
     changes = [queue("top", limit=3), queue("q", parent="top"), node("n1", gpus=8), *runs("a", "q", 2)]
     plan = step(board(*changes, *waits("b", "q", 2)))
-    assert refusals(plan)[0].why.excess == QuotaExcess("top", "gpu", Fraction(3), 2, 2)
+    assert refusals(plan)[0].rejection.excess == QuotaExcess("top", "gpu", Fraction(3), 2, 2)
     assert why(plan) == {"b": RejectionReason.OVER_LIMIT} and not binds(plan)
     assert binds(step(board(*changes, *waits("b", "q", 1)))) == {"b-0": "n1"}
 
 
 def test_non_preemptible_gangs_stay_within_the_quota() -> None:
     changes = [queue("q", 2), node("n1", gpus=8), *runs("a", "q", 2)]
-    plan = step(board(*changes, *waits("b", "q", 2, lasting=True)))
+    plan = step(board(*changes, *waits("b", "q", 2, non_preemptible=True)))
     assert binds(plan) == {"b-0": "n1"}, "what does not last does not count"
-    plan = step(board(*changes, *waits("b", "q", 3, lasting=True)))
+    plan = step(board(*changes, *waits("b", "q", 3, non_preemptible=True)))
     assert why(plan) == {"b": RejectionReason.OVER_QUOTA} and not binds(plan)
 
 
 def woken(found: SchedulingState, *changes: Change) -> bool:
-    assert place_of(found, "b") is EntryState.PARKED
+    assert place_of(found, "b") is EntryState.UNSCHEDULABLE
     found.apply_all(changes)
     return place_of(found, "b") is EntryState.READY
 
@@ -155,7 +155,7 @@ def test_gangs_grow_one_by_one_after_all_minima() -> None:
     changes = [*grown("a", 1, 4, "q"), *grown("b", 1, 4, "q"), *pods("a", 4, gpus=1), *pods("b", 4, gpus=1)]
     plan = step(board(queue("q"), node("n1", gpus=4), *changes))
     assert sorted(binds(plan)) == ["a-0", "a-1", "b-0", "b-1"]
-    assert why(plan) == {"a": RejectionReason.NO_ROOM, "b": RejectionReason.NO_ROOM}
+    assert why(plan) == {"a": RejectionReason.NO_CAPACITY, "b": RejectionReason.NO_CAPACITY}
 
 
 def test_a_gang_grows_up_to_the_limit_of_its_queue() -> None:
@@ -171,7 +171,7 @@ def test_a_queue_below_quota_reclaims_from_one_above_whatever_the_priority() -> 
     rich = [*runs("r0", "rich", created=1.0), *runs("r1", "rich", created=2.0, priority=100)]
     plan = step(board(queue("rich", 1), queue("poor", 1), node("n1", gpus=2), *rich, *waits("p", "poor")))
     assert displaced(plan) == {"r0-0": ""}, "the least important goes"
-    assert nominated(plan) == {"p-0": "n1"} and why(plan) == {"p": RejectionReason.MAKING_ROOM}
+    assert nominated(plan) == {"p-0": "n1"} and why(plan) == {"p": RejectionReason.PREEMPTING}
 
 
 def test_no_queue_reclaims_from_one_within_its_share_or_beyond_its_own() -> None:
@@ -190,8 +190,8 @@ def test_no_queue_reclaims_from_one_within_its_share_or_beyond_its_own() -> None
 
 def test_non_preemptible_gangs_are_not_reclaimed() -> None:
     changes: list[Change] = [queue("rich", 2), queue("poor", 1), node("n1", gpus=2)]
-    plan = step(board(*changes, *runs("r", "rich", 2, lasting=True), *waits("p", "poor")))
-    assert not displaced(plan) and why(plan) == {"p": RejectionReason.NO_ROOM}
+    plan = step(board(*changes, *runs("r", "rich", 2, non_preemptible=True), *waits("p", "poor")))
+    assert not displaced(plan) and why(plan) == {"p": RejectionReason.NO_CAPACITY}
 
 
 def test_pods_beyond_the_minimum_are_preempted_first_and_below_it_all_are() -> None:
@@ -216,7 +216,7 @@ def test_nominated_pods_of_a_queue_at_its_limit_do_not_block_themselves() -> Non
     changes = [queue("q", 2, limit=2), node("n1", gpus=8), *runs("low", "q", 2)]
     rules, comes = waits("b", "q", priority=3)
     assert isinstance(comes, PodSeen)
-    promised = replace(comes.pod, wants=replace(comes.pod.wants, nominated="n1"))
+    promised = replace(comes.pod, spec=replace(comes.pod.spec, nominated="n1"))
     found = board(*changes, rules, PodSeen(promised))
     assert displaced(step(found)) == {"low-0": ""}
 
@@ -244,7 +244,7 @@ def test_a_gang_bound_to_a_rack_moves_for_one_without_a_topology() -> None:
     main = PodSet("main", 1, 1, {"gpu": 2}, Locality(required="rack"))
     held = gang("a", 1, queue="q", tree=Group("", (main,), 1), topology="dc", strict=True)
     changes: list[Change] = [queue("q", 8), node("n1"), node("n2"), held, pod("a", 0, on="n1", started=1.0)]
-    plan = step(board(*changes, *runs("b", "q", 2, on="n2", lasting=True), *waits("c", "q", 4)))
+    plan = step(board(*changes, *runs("b", "q", 2, on="n2", non_preemptible=True), *waits("c", "q", 4)))
     assert displaced(plan) == {"a-0": "n2"} and nominated(plan) == {"c-0": "n1"}
 
 
@@ -260,13 +260,13 @@ def test_reclaimed_capacity_goes_to_the_gang_it_was_reclaimed_for() -> None:
     rich = [*runs("r0", "rich", created=1.0), *runs("r1", "rich", created=2.0)]
     found = board(queue("rich", 1), queue("poor", 1), node("n1", gpus=2), *rich, *waits("p", "poor"))
     plan = step(found)
-    assert displaced(plan) == {"r1-0": ""} and place_of(found, "p") is EntryState.MAKING_ROOM
+    assert displaced(plan) == {"r1-0": ""} and place_of(found, "p") is EntryState.PREEMPTING
     found.apply(PodLost(PodKey("ns", "r1-0")))
     found.apply(pod("r1", 0, gpus=1, uid="another"))
     found.apply_all(waits("r2", "rich"))
     again = step(found, NOW + 2.0)
     assert binds(again) == {"p-0": "n1"} and not displaced(again)
-    assert why(again) == {"r1": RejectionReason.NO_ROOM, "r2": RejectionReason.NO_ROOM}
+    assert why(again) == {"r1": RejectionReason.NO_CAPACITY, "r2": RejectionReason.NO_CAPACITY}
 
 
 def test_nominated_pods_count_as_usage_of_their_queue() -> None:
@@ -282,7 +282,7 @@ def test_nodes_are_only_reserved_for_a_gang_within_its_share() -> None:
     for quota, kept in ((4, True), (0, False)):
         found = board(queue("rich", 6), queue("q", quota), node("n1"), node("n2"), *held, *waits("w", "q", 4))
         told = refusals(step(found, NOW + 1000.0))
-        assert [bool(refused.keeps) for refused in told] == [kept]
+        assert [bool(refused.reserved_nodes) for refused in told] == [kept]
 
 
 @pytest.mark.parametrize("fair", [True, False])
@@ -302,10 +302,10 @@ def test_a_nominated_gang_keeps_waiting_though_other_nodes_are_reserved(fair: bo
     told: list[RejectionReason] = []
     for now, gone in ((NOW + 1000.0, other), (NOW + 1001.0, goes)):
         found.apply(PodLost(PodKey("ns", gone)))
-        found.gangs.kept = ref("k"), frozenset({"n1", "n2"})
+        found.gangs.reserved = ref("k"), frozenset({"n1", "n2"})
         plan = step(found, now)
         told += [reason for name, reason in why(plan).items() if name == "p"]
-    assert told == [RejectionReason.MAKING_ROOM] and binds(plan) == {"p-0": node_of_its_own}
+    assert told == [RejectionReason.PREEMPTING] and binds(plan) == {"p-0": node_of_its_own}
 
 
 def test_a_gang_that_waits_for_the_end_of_a_minimum_runtime_is_tried_then() -> None:

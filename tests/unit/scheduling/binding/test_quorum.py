@@ -16,5 +16,5 @@ def test_a_pod_without_a_node_is_rejected_in_the_cycle_that_binds_the_quorum() -
     plan = step(board(TWO_OF_THREE, node("n1"), *waiting))
     assert binds(plan) == {"g-0": "n1", "g-1": "n1"}
     (refused,) = refusals(plan)
-    assert refused.why.hindrance is RejectionReason.NO_ROOM
+    assert refused.rejection.reason is RejectionReason.NO_CAPACITY
     assert [one.key.name for one in refused.pods] == ["g-2"]

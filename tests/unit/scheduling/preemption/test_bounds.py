@@ -23,11 +23,11 @@ def test_equivalent_pods_with_different_allowed_nodes_do_not_share_a_result() ->
     low = [pod(f"low{at}", 0, on=f"n{at}", gpus=4, gang=None) for at in (1, 2)]
     high = [pod(f"high{at}", 0, gpus=4, gang=None, priority=9) for at in (1, 2)]
     found = board(node("n1"), node("n2"), *low, *high)
-    look = found.look(found.heads(NOW), NOW)
-    with NodeOverlay(look.scene) as floor:
+    look = found.snapshot(found.heads(NOW), NOW)
+    with NodeOverlay(look.filter_input) as floor:
         rooms = PreemptionSearch(PreemptionContext(look, Profile(), floor))
         for candidate, may_use in zip(look.candidates, ("n1", "n2"), strict=True):
-            room = rooms.find(request_for(candidate), 9, floor.only({may_use}))
+            room = rooms.find(request_for(candidate), 9, floor.mask_of({may_use}))
             assert [floor.node(row) for row in room.rows.values()] == [may_use]
             assert [one.node for one, _ in room.pods] == [may_use]
 
@@ -36,15 +36,15 @@ def test_nor_do_equivalent_gangs_of_a_queue() -> None:
     low = runs("low", "q", 4, on="n2")
     high = [*waits("high1", "q", 4, priority=9), *waits("high2", "q", 4, priority=9)]
     found = board(queue("q", 8), node("n1", gpus=0), node("n2"), *low, *high)
-    look = found.look(found.heads(NOW), NOW)
+    look = found.snapshot(found.heads(NOW), NOW)
     assert look.fair is not None
-    with NodeOverlay(look.scene) as floor:
+    with NodeOverlay(look.filter_input) as floor:
         rooms = FairPreemptionSearch(PreemptionContext(look, Profile(), floor), Accounts(look.fair), NOW)
-        waiting = [candidate for candidate in look.candidates if candidate.waiting]
+        waiting = [candidate for candidate in look.candidates if candidate.pending]
         first, second = (turn_of(candidate, at) for at, candidate in enumerate(waiting))
         for turn, may_use, helps in ((first, "n1", False), (second, "n2", True)):
             room = rooms.find(
-                PreemptionMeans.PREEMPT, turn, request_for(turn.candidate), floor.only({may_use})
+                PreemptionMeans.PREEMPT, turn, request_for(turn.candidate), floor.mask_of({may_use})
             )
             assert (room is not None) == helps
 

@@ -30,14 +30,14 @@ def test_a_gang_preempts_no_more_than_it_needs() -> None:
     assert found.displaced == ("low-1",)
     assert sorted(found.nominates.values()) == ["a", "a", "b"]
     assert not found.binds
-    why = found.refused["g"].why
-    assert (why.hindrance, why.sought, why.displaced, why.fit) == (
-        RejectionReason.MAKING_ROOM, PreemptionSearchOutcome.FOUND, 1, 3,
+    why = found.refused["g"].rejection
+    assert (why.reason, why.preemption, why.victims, why.fit) == (
+        RejectionReason.PREEMPTING, PreemptionSearchOutcome.FOUND, 1, 3,
     )  # fmt: skip
     (action,) = sent(found)
     assert action.by.name == "g"
     assert action.by_uid == "uid-g"
-    assert action.whole
+    assert action.with_gang
 
 
 def test_no_pod_is_preempted_if_the_gang_would_not_fit_even_then() -> None:
@@ -45,14 +45,14 @@ def test_no_pod_is_preempted_if_the_gang_would_not_fit_even_then() -> None:
     found = decide(look([node("a", 3)], running, gang(charter("g", 3, 100), pods("p", 3, gang="g"))))
     assert not found.displaced
     assert not found.nominates
-    assert found.refused["g"].why.sought is PreemptionSearchOutcome.NO_HELP
+    assert found.refused["g"].rejection.preemption is PreemptionSearchOutcome.INSUFFICIENT
 
 
 def test_equal_priority_is_never_preempted() -> None:
     running = [pod("same", on="a", priority=100)]
     found = decide(look([node("a", 1)], running, gang(charter("g", 1, 100), pods("p", 1, gang="g"))))
     assert not found.displaced
-    assert found.refused["g"].why.sought is PreemptionSearchOutcome.NO_CANDIDATES
+    assert found.refused["g"].rejection.preemption is PreemptionSearchOutcome.NO_CANDIDATES
 
 
 def test_the_lowest_priority_is_preempted_first() -> None:
@@ -86,19 +86,19 @@ def test_a_gang_that_cannot_run_below_its_minimum_is_preempted_as_a_whole() -> N
     victims = [pod(f"v-{n}", on="a", gang="v") for n in range(3)]
     nodes = [node("a", 2), node("b", 1)]
     victims[2] = replace(victims[2], node="b")
-    whole = charter("v", 3, 10, leaves_whole=True)
+    whole = charter("v", 3, 10, disrupt_together=True)
     found = decide(look(nodes, victims, gang(charter("g", 1, 100), pods("p", 1, gang="g")), charters=[whole]))
     assert found.displaced == ("v-0", "v-1", "v-2")
     single = lone(pod("p", priority=100))
     found = decide(look(nodes, victims, single, charters=[whole]))
     assert found.displaced == ("v-0", "v-1", "v-2")
-    assert all(action.whole for action in sent(found))
+    assert all(action.with_gang for action in sent(found))
     assert decide(look(nodes, victims, single, charters=[charter("v", 3, 10)])).displaced == ("v-1",)
 
 
 def test_a_gang_has_the_priority_of_its_spec() -> None:
     victims = [pod("v", on="a", gang="v", priority=1000)]
-    whole = charter("v", 1, 10, leaves_whole=True)
+    whole = charter("v", 1, 10, disrupt_together=True)
     preemptor = gang(charter("g", 1, 100), pods("p", 1, gang="g"))
     assert decide(look([node("a", 1)], victims, preemptor, charters=[whole])).displaced == ("v",)
     important = replace(whole, priority=100)
@@ -120,7 +120,7 @@ def test_a_strict_gang_has_the_priority_of_its_spec_and_its_minimum_is_preempted
 def test_a_gang_that_can_no_longer_be_tried_loses_its_nominations() -> None:
     waiting = pods("p", 1, gang="g")
     held = gang(charter("g", 2, 9), waiting, nominated={waiting[0].key: "a"})
-    held = replace(held, hindrance=SchedulingRejection(RejectionReason.TOO_FEW, 2, 1))
+    held = replace(held, blocker=SchedulingRejection(RejectionReason.TOO_FEW, 2, 1))
     assert decide(look([node("a", 2)], [], held)).nominates == {"p-0": ""}
 
 
@@ -154,7 +154,7 @@ def test_victims_for_a_single_pod_are_chosen_by_node() -> None:
     assert found.displaced == ("b",)
     assert found.nominates == {"p": "b"}
     (action,) = sent(found)
-    assert not action.whole
+    assert not action.with_gang
 
 
 def test_single_pods_each_preempt_their_own_victims() -> None:
@@ -164,9 +164,9 @@ def test_single_pods_each_preempt_their_own_victims() -> None:
     found = decide(look(nodes, running, *waiting))
     assert found.displaced == ("a", "b")
     assert sorted(found.nominates.values()) == ["a", "b"]
-    assert found.refused["p-2"].why.sought in (
+    assert found.refused["p-2"].rejection.preemption in (
         PreemptionSearchOutcome.NO_CANDIDATES,
-        PreemptionSearchOutcome.NO_HELP,
+        PreemptionSearchOutcome.INSUFFICIENT,
     )
 
 
@@ -184,36 +184,36 @@ def test_two_gangs_share_neither_victims_nor_their_capacity() -> None:
     assert found.displaced == ("a", "b")
     assert len({found.nominates["f-0"], found.nominates["g-0"]}) == 2
     assert len(sent(found)) == 2
-    assert found.refused["h"].why.hindrance is RejectionReason.NO_ROOM
+    assert found.refused["h"].rejection.reason is RejectionReason.NO_CAPACITY
 
 
 def test_terminating_pods_are_waited_for() -> None:
-    running = [pod("going", 2, on="a", priority=50, leaving=True), pod("low", 2, on="b")]
+    running = [pod("going", 2, on="a", priority=50, terminating=True), pod("low", 2, on="b")]
     found = decide(
         look([node("a", 2), node("b", 2)], running, gang(charter("g", 2, 9), pods("p", 2, gang="g")))
     )
     assert not found.displaced
     assert set(found.nominates.values()) == {"a"}
-    assert found.refused["g"].why.hindrance is RejectionReason.MAKING_ROOM
+    assert found.refused["g"].rejection.reason is RejectionReason.PREEMPTING
 
 
 def test_while_victims_terminate_no_other_pod_is_preempted() -> None:
-    victim = pod("v", 2, on="a", leaving=True)
+    victim = pod("v", 2, on="a", terminating=True)
     waiting = pods("p", 2, gang="g")
     group = gang(
         charter("g", 2, 9),
         waiting,
         nominated={one.key: "a" for one in waiting},
-        making_room=frozenset({victim.key}),
+        victims=frozenset({victim.key}),
     )
     nodes = [node("a", 2), node("b", 2)]
     running = [victim, pod("other", 2, on="b")]
     found = decide(look(nodes, running, group))
     assert not found.displaced
     assert not found.nominates
-    why = found.refused["g"].why
-    assert (why.hindrance, why.displaced) == (RejectionReason.MAKING_ROOM, 1)
-    assert not decide(look(nodes, running, replace(group, refused=why))).refused["g"].news
+    why = found.refused["g"].rejection
+    assert (why.reason, why.victims) == (RejectionReason.PREEMPTING, 1)
+    assert not decide(look(nodes, running, replace(group, reported=why))).refused["g"].changed
     found = decide(look(nodes, [victim], group))  # capacity was freed elsewhere
     assert set(found.binds.values()) == {"b"}
     found = decide(look(nodes, [victim, pod("new", 1, priority=50, on="a"), pod("other", 2, on="b")], group))
@@ -227,7 +227,7 @@ def test_nominations_that_no_longer_fit_are_cleared() -> None:
         look([node("a", 2)], [pod("r", 1, on="a", priority=9)], lone(one, nominated={one.key: "a"}))
     )
     assert found.nominates == {"p": ""}
-    assert found.refused["p"].why.hindrance is RejectionReason.NO_ROOM
+    assert found.refused["p"].rejection.reason is RejectionReason.NO_CAPACITY
 
 
 def test_the_remaining_pods_preempt_for_themselves() -> None:
@@ -267,9 +267,9 @@ def test_of_domains_of_equal_cost_the_fullest_is_chosen() -> None:
 
 def test_pods_with_pod_affinity_preempt() -> None:
     apart = PodAffinity(
-        apart=(PodAffinityTerm(HOSTNAME, Selector((Requirement("app", "Exists"),)), ("ns",)),)
+        required_anti=(PodAffinityTerm(HOSTNAME, Selector((Requirement("app", "Exists"),)), ("ns",)),)
     )
-    like = shape(1.5, neighbours=apart)
+    like = shape(1.5, affinity=apart)
     running = [pod("initial", 0.25, on="a", priority=10, like=shape(0.25, (("app", "initial"),)))]
     nodes = [node("a", 2), node("b", 2)]
     waiting = [pod(f"p-{n}", gang="g", like=like) for n in range(2)]
@@ -303,7 +303,7 @@ def test_gangs_of_several_signatures_preempt_too() -> None:
 def test_gangs_with_subgroups_preempt_too() -> None:
     tree = Group("", (PodSet("main", 2, 2, {"cpu": 2000}, Locality(required=HOSTNAME)),), 1)
     waiting = [replace(one, pod_set="main") for one in pods("p", 2, 2, gang="g")]
-    rules = replace(charter("g", 2, 100), tree=tree, leaves_whole=True)
+    rules = replace(charter("g", 2, 100), tree=tree, disrupt_together=True)
     running = [pod(f"r-{n}", 1, on="ab"[n // 4], priority=n) for n in range(8)]
     found = decide(look([node("a", 4), node("b", 4)], running, gang(rules, waiting)))
     assert found.displaced == ("r-0", "r-1", "r-2", "r-3")
@@ -312,7 +312,7 @@ def test_gangs_with_subgroups_preempt_too() -> None:
 
 def test_no_pod_is_preempted_where_preemption_is_disabled() -> None:
     found = decide(
-        look([node("a", 1)], [pod("r", on="a")], lone(pod("p", priority=9))), Profile(displace=False)
+        look([node("a", 1)], [pod("r", on="a")], lone(pod("p", priority=9))), Profile(preemption=False)
     )
     assert not found.displaced
-    assert found.refused["p"].why.sought is PreemptionSearchOutcome.NEVER
+    assert found.refused["p"].rejection.preemption is PreemptionSearchOutcome.NOT_ALLOWED

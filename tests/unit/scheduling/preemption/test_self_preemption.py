@@ -38,7 +38,7 @@ def test_the_last_surplus_pod_is_preempted(kind: Any) -> None:
     found = board(*segmented(kind, 2, 2, 6), node("n1"), *stand("n1", "", "n1", "n1", "n1", ""))
     plan = step(found)
     assert displaced(plan) == {"g-4": ""} and nominated(plan) == {"g-1": "n1"} and not binds(plan)
-    assert not binds(step(found, NOW + 1.0)) and place_of(found, "g") is EntryState.MAKING_ROOM
+    assert not binds(step(found, NOW + 1.0)) and place_of(found, "g") is EntryState.PREEMPTING
 
 
 @everywhere
@@ -98,7 +98,7 @@ def test_no_pod_set_falls_below_its_minimum(kind: Any) -> None:
 
 @everywhere
 def test_a_non_preemptible_gang_still_preempts_its_own_surplus(kind: Any) -> None:
-    changes = segmented(kind, 2, 2, 4, lasting=True, preempts=False)
+    changes = segmented(kind, 2, 2, 4, non_preemptible=True, preempts=False)
     wide = [queue("q", 9)] if kind is OF_A_QUEUE else []
     plan = step(board(*changes, *wide, node("n1", gpus=3), *stand("n1", "", "n1", "n1")))
     assert displaced(plan) == {"g-3": ""}

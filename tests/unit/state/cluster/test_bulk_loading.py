@@ -57,7 +57,7 @@ def test_nodes_that_come_in_several_lots_are_laid_out_once(monkeypatch: pytest.M
     assert built == [3]
     assert [node.name for node in supply.tree.nodes] == ["n1", "n3", "n4"]
     assert supply.free[supply.resources["cpu"]].tolist() == [5, 8, 3]
-    assert supply.held is not None and supply.held[supply.resources["cpu"]].tolist() == [0, 0, 5]
+    assert supply.gang_usage is not None and supply.gang_usage[supply.resources["cpu"]].tolist() == [0, 0, 5]
 
 
 def test_pods_with_assigned_hosts_are_read_once_and_keep_their_hosts() -> None:

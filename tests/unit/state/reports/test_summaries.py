@@ -40,7 +40,7 @@ def test_gangs_are_counted_by_how_far_they_have_come() -> None:
     counts = told.counts
     assert (counts.pending, counts.reserving, counts.admitted) == (1, 3, 1)
     assert (counts.unchecked, counts.unplaced) == (1, 1)
-    assert counts.refused == {AdmissionReason.TO_BE_EVALUATED: 1}
+    assert counts.rejected == {AdmissionReason.TO_BE_EVALUATED: 1}
     (cell,) = told.cells
     assert (cell.flavor, cell.resource, cell.reserved, cell.used) == ("f", "cpu", 5500, 3000)
     assert told.wanted == {"cpu": 1000}
@@ -57,7 +57,7 @@ def test_a_namespace_queue_counts_its_own_gangs_only() -> None:
         demand("c", entrance=("ns", "other")),
     )
     told = summaries(state)
-    main, other = told.entrances["ns", "main"], told.entrances["ns", "other"]
+    main, other = told.namespace_queues["ns", "main"], told.namespace_queues["ns", "other"]
     assert (main.counts.pending, main.counts.reserving, main.counts.admitted) == (0, 1, 1)
     assert (other.counts.pending, other.counts.reserving, other.counts.admitted) == (1, 1, 0)
     assert [(cell.reserved, cell.used) for cell in main.cells + other.cells] == [(1000, 1000), (2000, 0)]
@@ -72,8 +72,8 @@ def test_what_a_decision_believes_counts_at_once() -> None:
         plan = decide_admissions(state.snapshot(state.heads(10.0)), Profile(), 10.0)
         state.assume(plan, 10.0)
     counts = summaries(state).queues["q"].counts
-    assert (counts.ready, counts.parked, counts.reserving) == (0, 1, 1)
-    assert counts.refused == {AdmissionReason.NO_QUOTA_NOW: 1}
+    assert (counts.ready, counts.inadmissible, counts.reserving) == (0, 1, 1)
+    assert counts.rejected == {AdmissionReason.NO_QUOTA_NOW: 1}
 
 
 def test_shapes_are_counted_once_however_many_gangs_have_them() -> None:
@@ -81,10 +81,10 @@ def test_shapes_are_counted_once_however_many_gangs_have_them() -> None:
     see(state, *(demand(f"small-{n}") for n in range(5)), demand("large", cpu=9000))
     refused = demand("small-0")
     refusal = AdmissionRejection(AdmissionReason.NO_QUOTA_NOW)
-    state.assume(Plan((ReportNotAdmitted(refused, refusal, Requeue.WHEN_IT_MAY_HELP),)), 0.0)
+    state.assume(Plan((ReportNotAdmitted(refused, refusal, Requeue.ON_EVENT),)), 0.0)
     told = summaries(state).queues["q"]
-    assert (told.ready_shapes, told.parked_shapes) == (1, 1)
-    assert (told.counts.ready, told.counts.parked) == (1, 5)
+    assert (told.ready_shapes, told.inadmissible_shapes) == (1, 1)
+    assert (told.counts.ready, told.counts.inadmissible) == (1, 5)
 
 
 def test_in_a_strict_queue_no_gang_is_inadmissible() -> None:
@@ -103,7 +103,7 @@ def test_gangs_of_a_stopped_namespace_queue_are_not_pending() -> None:
     told = summaries(state)
     assert told.queues["q"].counts.pending == 0
     assert told.queues["q"].counts.reserving == 1
-    assert told.entrances["ns", "main"].stopped and not told.entrances["ns", "main"].active
+    assert told.namespace_queues["ns", "main"].stopped and not told.namespace_queues["ns", "main"].active
 
 
 def test_what_is_missing_is_named() -> None:
@@ -117,8 +117,8 @@ def test_what_is_missing_is_named() -> None:
         QueueFault(Flaw.CHECK_INACTIVE, ("c",)),
         QueueFault(Flaw.TOPOLOGY_MISSING, ("f", "t")),
     )
-    assert told.queues["q"].counts.parked == 1
-    entrance = told.entrances["ns", "main"]
+    assert told.queues["q"].counts.inadmissible == 1
+    entrance = told.namespace_queues["ns", "main"]
     assert entrance.queue_known and not entrance.queue_active
     state.apply(FlavorLost("f"))
     assert QueueFault(Flaw.FLAVOR_MISSING, ("f",)) in summaries(state).queues["q"].faults
@@ -134,7 +134,7 @@ def test_a_namespace_queue_without_a_queue_says_so() -> None:
     state = world()
     state.apply(NamespaceQueueSeen(NamespaceQueue("ns", "main", "gone")))
     see(state, demand("a"))
-    told = summaries(state).entrances["ns", "main"]
+    told = summaries(state).namespace_queues["ns", "main"]
     assert not told.queue_known and told.counts.pending == 1 and told.cells == ()
 
 
@@ -179,7 +179,8 @@ def test_levels_say_how_large_a_gang_still_fits() -> None:
     rack, host = summaries(state).levels
     assert (rack.level, rack.domains, host.level, host.domains) == ("rack", 2, HOSTNAME, 5)
     cpu = {
-        level.level: next(room for room in level.rooms if room.resource == "cpu") for level in (rack, host)
+        level.level: next(room for room in level.capacities if room.resource == "cpu")
+        for level in (rack, host)
     }
     assert (cpu["rack"].free, cpu["rack"].largest) == (13_000, 8000)
     assert cpu["rack"].fragmentation == pytest.approx(1 - 8000 / 12_000)
@@ -191,7 +192,7 @@ def test_an_empty_data_centre_is_not_fragmented_and_one_without_nodes_is_nothing
     racks(state, {})
     assert [level.domains for level in summaries(state).levels] == [0, 0]
     racks(state, {"r1": 3, "r2": 1})
-    assert all(room.fragmentation == 0 for level in summaries(state).levels for room in level.rooms)
+    assert all(room.fragmentation == 0 for level in summaries(state).levels for room in level.capacities)
 
 
 def test_objects_in_use_are_those_that_others_reference() -> None:

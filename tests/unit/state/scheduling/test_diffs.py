@@ -28,7 +28,7 @@ def tree(main: PodSet = MAIN, inner: Locality = ANYWHERE) -> Group:
         replace(RULES, tree=tree(inner=Locality(required="rack"))),
         replace(RULES, tree=tree(replace(MAIN, segments=(Segment(2, "rack"),)))),
         replace(RULES, tree=tree(replace(MAIN, minimum=1))),
-        replace(RULES, leave_together={"main": "inner"}),
+        replace(RULES, disrupted_with={"main": "inner"}),
         replace(RULES, priority=-1),
     ],
 )
@@ -44,8 +44,8 @@ def test_a_gang_that_does_with_a_quorum_from_now_on_is_counted_anew() -> None:
     sets = (PodSet("a", 1, 1), PodSet("b", 1, 1))
     rules = GangSpec(ref("g"), 1, tree=Group("", sets, 1), strict=True)
     gang = GangState(ref("g"))
-    gang.rule(rules)
-    gang.take(PodKey("ns", "a-0"), MemberState.STANDING, ("a", 0))
+    gang.set_spec(rules)
+    gang.set_pod(PodKey("ns", "a-0"), MemberState.BOUND, ("a", 0))
     assert not gang.has_minimum
-    gang.rule(replace(rules, quorum=True))
+    gang.set_spec(replace(rules, quorum=True))
     assert gang.has_minimum

@@ -16,11 +16,11 @@ from tests.support.scheduling_scene import pod, ref
 def book(has: int) -> FairUsage:
     """A queue whose quota is two, on a node with eight."""
     state = FairUsage()
-    state.node("n1", Node("n1", {}, {"gpu": 8}))
+    state.set_node("n1", Node("n1", {}, {"gpu": 8}))
     state.queue_seen(FairQueue("q", entitlements={"gpu": Entitlement(Fraction(2))}))
-    state.begin({ref("g"): GangSpec(ref("g"), 1, queue="q")}, ())
-    state.pod(pod("g", 0, on="n1", gpus=has).pod, UsageKind.USED)
-    state.outgrown()
+    state.start_tracking({ref("g"): GangSpec(ref("g"), 1, queue="q")}, ())
+    state.set_pod(pod("g", 0, on="n1", gpus=has).pod, UsageKind.USED)
+    state.shares_exceeded()
     return state
 
 
@@ -36,9 +36,9 @@ def book(has: int) -> FairUsage:
 )
 def test_with_less_to_share_a_queue_may_have_to_give_back_more(now: Node | None, less: bool) -> None:
     state = book(has=3)
-    assert not state.outgrown()
-    state.node("n1", now)
-    assert state.outgrown() == less
+    assert not state.shares_exceeded()
+    state.set_node("n1", now)
+    assert state.shares_exceeded() == less
     within = book(has=2)
-    within.node("n1", now)
-    assert not within.outgrown(), "that is its own"
+    within.set_node("n1", now)
+    assert not within.shares_exceeded(), "that is its own"

@@ -46,7 +46,7 @@ def tight(*changes: Change) -> SchedulingState:
         *changes,
     )
     step(state)
-    assert place_of(state, "b") is EntryState.PARKED
+    assert place_of(state, "b") is EntryState.UNSCHEDULABLE
     return state
 
 
@@ -148,7 +148,9 @@ def test_a_gang_that_is_less_important_from_now_on_may_go() -> None:
 
 def test_a_gang_that_lasts_no_more_may_go() -> None:
     state = tight(
-        queue("a", 9), gang("b", 1, queue="a", priority=5), *important("a1", "a2", lasting=True, priority=1)
+        queue("a", 9),
+        gang("b", 1, queue="a", priority=5),
+        *important("a1", "a2", non_preemptible=True, priority=1),
     )
     state.apply(gang("a2", 1, queue="a", priority=1))
     assert list(displaced(tried(state, NOW))) == ["a2-0"]
@@ -162,7 +164,7 @@ def test_a_gang_that_needs_fewer_pods_may_lose_some() -> None:
     rests = queue("a", 4, reclaim_after=1000.0)
     state = board(rests, queue("b", 4), node("n1"), node("n2"), whole, *there, *waits("b", "b", 4))
     step(state)
-    assert place_of(state, "b") is EntryState.PARKED
+    assert place_of(state, "b") is EntryState.UNSCHEDULABLE
     state.apply(gang("a", 1, queue="a", tree=Group("", (replace(main, minimum=1),), 1)))
     assert set(displaced(tried(state, NOW))) < {"a-0", "a-1", "a-2"}
 
@@ -174,11 +176,11 @@ def important(*names: str, priority: int = 5, **more: Any) -> Iterable[Change]:
 @pytest.mark.parametrize("changed", [gang("a", 1, priority=1), GangSpecLost(ref("a"))], ids=["lower", "lost"])
 def test_it_is_the_same_without_queues(changed: Change) -> None:
     state = board(
-        node("n1"), gang("a", 1, priority=5, leaves_whole=True), pod("a", 0, on="n1", gpus=4, started=1.0),
-        gang("b", 1, priority=5), pod("b", 0, gpus=4),
+        node("n1"), gang("a", 1, priority=5, disrupt_together=True),
+        pod("a", 0, on="n1", gpus=4, started=1.0), gang("b", 1, priority=5), pod("b", 0, gpus=4),
     )  # fmt: skip
     step(state)
-    assert place_of(state, "b") is EntryState.PARKED
+    assert place_of(state, "b") is EntryState.UNSCHEDULABLE
     state.apply(changed)
     assert list(displaced(tried(state, NOW))) == ["a-0"]
 
@@ -195,7 +197,7 @@ def test_finished_gangs_are_no_victims() -> None:
         queue("a", 6),
         queue("b", 2),
         gang("done", 1, queue="a"),
-        pod("done", 0, on="n1", over=True, succeeded=True),
+        pod("done", 0, on="n1", finished=True, succeeded=True),
     )
     state.apply(GangSpecLost(ref("done")))
     assert is_let_wait(state)
@@ -220,12 +222,14 @@ def test_a_gang_bound_to_its_nominated_nodes_may_be_preempted_by_higher_priority
     state = board(queue("q"), node("n1"), *runs("x", "q", 4), *waits("low", "q", 4, priority=1))
     assert nominated(step(state)) == {"low-0": "n1"}
     state.apply_all(waits("b", "q", 4, priority=2))
-    assert why(step(state))["b"] is RejectionReason.NO_ROOM, "the room is promised to the other"
+    assert why(step(state))["b"] is RejectionReason.NO_CAPACITY, "the room is promised to the other"
     state.apply(PodLost(PodKey("ns", "x-0")))
     state.heads(NOW)
-    plan = decide_gangs(state.look([ref("b")], NOW), Profile(), NOW)  # the other has its turn a moment later
+    plan = decide_gangs(
+        state.snapshot([ref("b")], NOW), Profile(), NOW
+    )  # the other has its turn a moment later
     state.assume(plan, NOW)
-    assert why(plan)["b"] is RejectionReason.NO_ROOM
+    assert why(plan)["b"] is RejectionReason.NO_CAPACITY
     comes(state)
     assert state.store.pods[PodKey("ns", "low-0")].node == "n1"
     assert list(displaced(tried(state))) == ["low-0"]
@@ -256,7 +260,7 @@ def test_victims_that_have_not_started_yet_do_not_delay_the_retry_for_ever() -> 
     rests = queue("q", preempt_after=60.0)
     state = board(rests, node("n1"), *runs("x", "q", 4), *waits("b", "q", 4, priority=5))
     state.apply(PodSeen(replace(state.store.pods[PodKey("ns", "x-0")], started=0.0)))
-    assert why(step(state)) == {"b": RejectionReason.NO_ROOM}
+    assert why(step(state)) == {"b": RejectionReason.NO_CAPACITY}
     state.apply(PodSeen(replace(state.store.pods[PodKey("ns", "x-0")], started=NOW + 1)))
     assert not displaced(tried(state, NOW + 60)), "a second is missing"
     assert list(displaced(tried(state, NOW + 61))) == ["x-0"]
@@ -303,10 +307,10 @@ def test_a_repeated_event_neither_delays_nor_hurries_a_wakeup() -> None:
 
 
 def test_a_gang_tried_in_vain_is_woken_by_the_next_event_too() -> None:
-    state = tight(queue("a", 6), queue("b", 2), *important("a1", "a2", lasting=True))
+    state = tight(queue("a", 6), queue("b", 2), *important("a1", "a2", non_preemptible=True))
     for n in range(3):
         now = NOW + 10 * n
-        state.apply_all([gang(f"c{n}", 1, queue="a", lasting=True), pod(f"c{n}", 0, on="n9", gpus=1)])
+        state.apply_all([gang(f"c{n}", 1, queue="a", non_preemptible=True), pod(f"c{n}", 0, on="n9", gpus=1)])
         assert ref("b") not in state.heads(now)
         assert [refused.gang.name for refused in refusals(tried(state, now + WAKEUP_DELAY))] == ["b"]
 

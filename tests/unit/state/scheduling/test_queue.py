@@ -69,8 +69,8 @@ def park(
 def test_entries_are_ordered_by_priority_then_pending_time_then_arrival() -> None:
     queue = SchedulingQueue()
     put(queue, "late", since=5.0)
-    put(queue, "early", since=1.0, seen=2)
-    put(queue, "earlier", since=1.0, seen=1)
+    put(queue, "early", since=1.0, arrival=2)
+    put(queue, "earlier", since=1.0, arrival=1)
     put(queue, "high", priority=3, since=9.0)
     assert names(queue) == ["high", "earlier", "early", "late"] == names(queue)
 
@@ -119,7 +119,7 @@ def test_only_what_may_help_wakes() -> None:
 
 def test_the_first_of_a_class_is_tried_and_the_others_follow_if_it_fits() -> None:
     queue = SchedulingQueue()
-    entries = [put(queue, f"p{at}", lone=True, seen=at) for at in range(9)]
+    entries = [put(queue, f"p{at}", lone=True, arrival=at) for at in range(9)]
     park(queue, *entries)
     queue.wake(ROOM, NOW)
     assert names(queue) == ["p0"]
@@ -134,7 +134,7 @@ def test_the_first_of_a_class_is_tried_and_the_others_follow_if_it_fits() -> Non
 
 def test_an_entry_woken_and_rejected_wakes_no_other() -> None:
     queue = SchedulingQueue()
-    entries = [put(queue, f"p{at}", lone=True, seen=at) for at in range(3)]
+    entries = [put(queue, f"p{at}", lone=True, arrival=at) for at in range(3)]
     park(queue, *entries)
     queue.wake(ROOM, NOW)
     park(queue, entries[0])
@@ -145,7 +145,7 @@ def test_an_entry_woken_and_rejected_wakes_no_other() -> None:
 
 def test_of_a_kind_that_is_due_only_the_first_is_tried() -> None:
     queue = SchedulingQueue()
-    entries = [put(queue, f"p{at}", lone=True, seen=at) for at in range(3)]
+    entries = [put(queue, f"p{at}", lone=True, arrival=at) for at in range(3)]
     park(queue, *entries)
     for entry in queue.expired(NOW + 300):
         queue.wake_due(entry, NOW + 300, 300.0)
@@ -156,19 +156,19 @@ def test_of_a_kind_that_is_due_only_the_first_is_tried() -> None:
 def test_a_large_gang_that_was_just_tried_rests_first() -> None:
     queue = SchedulingQueue()
     entry = put(queue, "large", size=5000)
-    entry.rest = NOW + 5
+    entry.not_before = NOW + 5
     park(queue, entry)
     queue.wake(ROOM, NOW + 1)
-    assert names(queue) == [] and entry.place is EntryState.BACKOFF and queue.next_due(NOW + 1) == NOW + 5
+    assert names(queue) == [] and entry.state is EntryState.BACKOFF and queue.next_due(NOW + 1) == NOW + 5
 
 
 def test_a_preempting_entry_is_retried_soon_but_not_for_every_pod() -> None:
     queue = SchedulingQueue()
     entry = put(queue, "gang")
-    queue.make_room(entry, ROOM, NOW + 60)
+    queue.mark_preempting(entry, ROOM, NOW + 60)
     for later in (0.0, 0.5):
         queue.wake(ROOM, NOW + later)
-    assert entry.place is EntryState.MAKING_ROOM and queue.next_due(NOW) == NOW + 1
+    assert entry.state is EntryState.PREEMPTING and queue.next_due(NOW) == NOW + 1
 
 
 def test_equivalent_entries_wait_for_the_events_of_the_one_that_was_tried() -> None:
@@ -195,7 +195,7 @@ def test_what_moved_leaves_nothing_behind() -> None:
     for _ in range(1000):
         park(queue, entry)
         queue.move(entry, EntryState.READY)
-    kinds = sum(len(kind.parked) for kind in queue.kinds.values())
+    kinds = sum(len(kind.entries) for kind in queue.classes.values())
     assert max(sum(map(len, queue._ready.values())), len(queue._due), kinds) <= SPARE + 2
 
 
@@ -205,27 +205,28 @@ def test_hints_follow_from_the_reason() -> None:
     ) -> frozenset[WakeupEvent]:
         unfit = FilterFailure(3, {(cause, ""): 1 for cause in causes}, bar)
         return wakeups_for(
-            SchedulingRejection(RejectionReason.NO_ROOM, unfit=unfit, pod=PodKey("ns", "p")), lone
+            SchedulingRejection(RejectionReason.NO_CAPACITY, filter_failure=unfit, pod=PodKey("ns", "p")),
+            lone,
         )
 
     always = {
         WakeupEvent.NODE_CHANGED,
         WakeupEvent.RESERVATION_ENDED,
     }  # it may have been rejected on some of the nodes only
-    assert hints(FilterReason.LACKING) == always | {WakeupEvent.CAPACITY_FREED}
+    assert hints(FilterReason.INSUFFICIENT) == always | {WakeupEvent.CAPACITY_FREED}
     assert hints(FilterReason.TAINT, FilterReason.AFFINITY) == always
     assert hints(FilterReason.TAINT, lone=False) == always | {
         WakeupEvent.CAPACITY_FREED,
         WakeupEvent.NUMA_CHANGED,
     }
-    assert hints(FilterReason.NOT_NEAR) == always | {WakeupEvent.CAPACITY_FREED, WakeupEvent.POD_BOUND}
+    assert hints(FilterReason.POD_AFFINITY) == always | {WakeupEvent.CAPACITY_FREED, WakeupEvent.POD_BOUND}
     assert hints(FilterReason.NO_VOLUME) == always | {WakeupEvent.CAPACITY_FREED, WakeupEvent.STORAGE_CHANGED}
     assert hints(bar=PodError.CLAIM_MISSING) == always | {WakeupEvent.STORAGE_CHANGED}
     assert hints() == always | {WakeupEvent.CAPACITY_FREED}  # no node was eligible
     assert WakeupEvent.RESERVATION_ENDED in wakeups_for(
-        SchedulingRejection(RejectionReason.KEPT_FREE), lone=True
+        SchedulingRejection(RejectionReason.RESERVED), lone=True
     )
-    assert wakeups_for(SchedulingRejection(RejectionReason.FLAWED), lone=True) == frozenset()
+    assert wakeups_for(SchedulingRejection(RejectionReason.INVALID), lone=True) == frozenset()
 
 
 def test_what_helps_few_wakes_the_most_important_first_and_so_many_a_second() -> None:
@@ -271,30 +272,31 @@ def test_a_gang_unschedulable_again_for_the_same_reason_is_woken_again() -> None
 
 def test_wakeup_events_of_gangs_that_preemption_may_help() -> None:
     def hints(**facts: Any) -> frozenset[WakeupEvent]:
-        unfit = FilterFailure(1, {(FilterReason.LACKING, ""): 1})
+        unfit = FilterFailure(1, {(FilterReason.INSUFFICIENT, ""): 1})
         return wakeups_for(
-            SchedulingRejection(**{"hindrance": RejectionReason.NO_ROOM, "unfit": unfit, **facts}), lone=False
+            SchedulingRejection(**{"reason": RejectionReason.NO_CAPACITY, "filter_failure": unfit, **facts}),
+            lone=False,
         )
 
-    never = hints(sought=PreemptionSearchOutcome.NEVER)
+    never = hints(preemption=PreemptionSearchOutcome.NOT_ALLOWED)
     assert not never & {WakeupEvent.SPEC_CHANGED, WakeupEvent.USAGE_GROWN, WakeupEvent.VICTIMS_ADDED}
     assert (
-        hints(sought=PreemptionSearchOutcome.NO_CANDIDATES)
-        == hints(sought=PreemptionSearchOutcome.NO_HELP)
+        hints(preemption=PreemptionSearchOutcome.NO_CANDIDATES)
+        == hints(preemption=PreemptionSearchOutcome.INSUFFICIENT)
         == never | {WakeupEvent.SPEC_CHANGED}
     )
-    queued = frozenset({FairShareWakeup.OTHERS, FairShareWakeup.EXCESS})
-    assert hints(sought=PreemptionSearchOutcome.NO_HELP, hopes=queued) == never | {
+    queued = frozenset({FairShareWakeup.VICTIMS, FairShareWakeup.EXCESS})
+    assert hints(preemption=PreemptionSearchOutcome.INSUFFICIENT, wakeups=queued) == never | {
         WakeupEvent.SPEC_CHANGED,
         WakeupEvent.VICTIMS_ADDED,
         WakeupEvent.USAGE_GROWN,
     }
-    full = {"hindrance": RejectionReason.OVER_LIMIT, "unfit": None}
+    full = {"reason": RejectionReason.OVER_LIMIT, "filter_failure": None}
     assert hints(**full) == frozenset()
-    assert hints(**full, hopes=frozenset({FairShareWakeup.OTHERS})) == {
+    assert hints(**full, wakeups=frozenset({FairShareWakeup.VICTIMS})) == {
         WakeupEvent.SPEC_CHANGED,
         WakeupEvent.VICTIMS_ADDED,
     }
     assert {WakeupEvent.CAPACITY_FREED, WakeupEvent.NODE_CHANGED} <= hints(
-        **full, hopes=frozenset({FairShareWakeup.OTHERS, FairShareWakeup.PLACE})
+        **full, wakeups=frozenset({FairShareWakeup.VICTIMS, FairShareWakeup.NODES})
     )

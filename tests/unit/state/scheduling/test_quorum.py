@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.model.gang import Group, PodSet, fewest_more, is_whole, short_part
+from bayplan.model.gang import Group, PodSet, has_minimum, part_below_minimum, pods_to_minimum
 from bayplan.state.scheduling.subgroup_counts import MemberState, PodSetCounts
 
 A, B, C = PodSet("a", 2, 2), PodSet("b", 1, 1), PodSet("c", 3, 3)
@@ -25,33 +25,33 @@ TREE = Group("tree", (INNER, C), 2)
 def test_a_group_has_its_minimum_with_that_many_members(
     counts: dict[str, int], short: str | None, more: int
 ) -> None:
-    part = short_part(TREE, counts)
+    part = part_below_minimum(TREE, counts)
     assert (None if part is None else part.name) == short
-    assert is_whole(TREE, counts) == (short is None)
-    assert fewest_more(TREE, counts) == more
+    assert has_minimum(TREE, counts) == (short is None)
+    assert pods_to_minimum(TREE, counts) == more
 
 
 def test_a_group_that_has_too_few_members_is_itself_what_is_short() -> None:
     lonely = Group("lonely", (A,), 2)
-    part = short_part(Group("top", (lonely,), 1), {"a": 2})
+    part = part_below_minimum(Group("top", (lonely,), 1), {"a": 2})
     assert part is lonely
-    assert fewest_more(lonely, {"a": 2}) is None
+    assert pods_to_minimum(lonely, {"a": 2}) is None
 
 
 def test_optional_members_are_not_waited_for() -> None:
-    pods = [(("b", 0), MemberState.WAITING)] + [(("c", 0), MemberState.WAITING)] * 3
+    pods = [(("b", 0), MemberState.PENDING)] + [(("c", 0), MemberState.PENDING)] * 3
     assert PodSetCounts.of(TREE, pods, quorum=True).too_small() is None
     assert PodSetCounts.of(TREE, pods).too_small() == "a"
 
 
 def test_gated_pods_count_only_where_the_others_are_not_enough() -> None:
-    there = [(("c", 0), MemberState.WAITING)] * 3 + [(("b", 0), MemberState.GATED)]
+    there = [(("c", 0), MemberState.PENDING)] * 3 + [(("b", 0), MemberState.GATED)]
     assert PodSetCounts.of(TREE, there, quorum=True).lacks_ungated() == "b"
-    enough = [*there, (("a", 0), MemberState.WAITING), (("a", 0), MemberState.WAITING)]
+    enough = [*there, (("a", 0), MemberState.PENDING), (("a", 0), MemberState.PENDING)]
     assert PodSetCounts.of(TREE, enough, quorum=True).lacks_ungated() is None
 
 
 def test_a_gang_has_its_minimum_with_a_quorum() -> None:
-    stands = [(("b", 0), MemberState.STANDING)] + [(("c", 0), MemberState.STANDING)] * 3
+    stands = [(("b", 0), MemberState.BOUND)] + [(("c", 0), MemberState.BOUND)] * 3
     assert PodSetCounts.of(TREE, stands, quorum=True).has_minimum
     assert not PodSetCounts.of(TREE, stands[:-1], quorum=True).has_minimum

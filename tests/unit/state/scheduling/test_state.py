@@ -56,7 +56,7 @@ def test_what_was_decided_is_taken_before_the_api_shows_it() -> None:
     plan = step(state)
     assert binds(plan) == {"one-0": "a", "one-1": "a"}
     assert [refusal.gang for refusal in refusals(plan)] == [ref("two")]
-    assert place_of(state, "two") is EntryState.PARKED
+    assert place_of(state, "two") is EntryState.UNSCHEDULABLE
 
 
 def test_the_more_important_gang_goes_first_then_the_older() -> None:
@@ -76,7 +76,7 @@ def test_a_gang_that_did_not_fit_is_tried_again_when_room_appears() -> None:
     state = board(node("a"), tree("one", 2), *pods("one", 2), tree("two", 1), pod("two", 0))
     ends(state, step(state))
     assert step(state, NOW + 1) == Plan()
-    state.apply(pod("one", 0, on="a", over=True))
+    state.apply(pod("one", 0, on="a", finished=True))
     assert binds(step(state, NOW + 2)) == {"two-0": "a"}
 
 
@@ -129,7 +129,7 @@ def test_an_unconfirmed_bind_expires_although_other_binds_end() -> None:
 def test_a_bind_that_was_done_holds_although_the_api_shows_it_late() -> None:
     state = board(node("a"), gang("job", 1), pod("job", 0))
     state.settle(step(state).actions[0], "done", NOW)
-    state.apply(pod("job", 0, told="something from before"))
+    state.apply(pod("job", 0, message="something from before"))
     assert place_of(state, "job") is EntryState.RUNNING
     assert step(state, NOW + 100) == Plan()
     assert state.store.nodes.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
@@ -152,24 +152,24 @@ def test_a_node_that_takes_nothing_new_still_says_where_its_gang_is() -> None:
 
 def test_succeeded_pods_keep_the_rest_in_their_domain_but_use_no_capacity() -> None:
     nodes = [node("a1"), node("b1", "r2", gpus=8)]
-    first = [pod("job", rank, on="a1", over=True, succeeded=True) for rank in (0, 1)]
+    first = [pod("job", rank, on="a1", finished=True, succeeded=True) for rank in (0, 1)]
     state = board(*nodes, tree("job", 4, required="rack"), *first, pod("job", 2), pod("job", 3))
     assert binds(step(state)) == {"job-2": "a1", "job-3": "a1"}
 
 
 def test_a_domain_that_is_full_is_waited_for_once_part_of_the_gang_ran_there() -> None:
     nodes = [node("a1"), node("b1", "r2", gpus=8)]
-    first = pod("job", 0, on="a1", over=True, succeeded=True)
+    first = pod("job", 0, on="a1", finished=True, succeeded=True)
     others = [pod("other", rank, on="a1") for rank in (0, 1)]
     state = board(*nodes, tree("other", 2), *others, tree("job", 2, required="rack"), first, pod("job", 1))
     assert binds(step(state)) == {}
-    state.apply(pod("other", 0, on="a1", over=True, succeeded=True))
+    state.apply(pod("other", 0, on="a1", finished=True, succeeded=True))
     assert binds(step(state, NOW + 1)) == {"job-1": "a1"}
 
 
 def test_a_later_round_of_pods_stays_where_the_first_one_was() -> None:
     nodes = [node("a1"), node("b1", "r2", gpus=8)]
-    first = [pod("job", rank, on="b1", over=True, succeeded=True) for rank in (0, 1)]
+    first = [pod("job", rank, on="b1", finished=True, succeeded=True) for rank in (0, 1)]
     state = board(*nodes, tree("job", 2, required="rack"), *first, pod("job", 2), pod("job", 3))
     assert binds(step(state)) == {"job-2": "b1", "job-3": "b1"}
 
@@ -178,8 +178,8 @@ def test_a_segment_is_completed_where_its_first_pods_were() -> None:
     nodes = [node("a1", gpus=8), node("b1", "r2", gpus=8), node("c1", "r3")]
     main = PodSet("main", 8, 8, {"gpu": 2}, segments=(Segment(4, "rack"),))
     asked = GangSpecSeen(GangSpec(ref("job"), 8, tree=Group("", (main,), 1), created=1.0))
-    first = [pod("job", rank, on="a1", over=True, succeeded=True) for rank in range(4)]
-    half = [pod("job", rank, on="b1", over=True, succeeded=True) for rank in (4, 5)]
+    first = [pod("job", rank, on="a1", finished=True, succeeded=True) for rank in range(4)]
+    half = [pod("job", rank, on="b1", finished=True, succeeded=True) for rank in (4, 5)]
     state = board(*nodes, asked, *first, *half, pod("job", 6), pod("job", 7))
     assert binds(step(state)) == {"job-6": "b1", "job-7": "b1"}
 
@@ -187,8 +187,8 @@ def test_a_segment_is_completed_where_its_first_pods_were() -> None:
 def test_failed_or_terminating_pods_bind_the_gang_to_no_domain() -> None:
     nodes = [node("a1", gpus=2), node("b1", "r2")]
     past = [
-        pod("job", 0, on="a1", over=True),
-        pod("job", 1, on="a1", over=True, succeeded=True, leaving=True),
+        pod("job", 0, on="a1", finished=True),
+        pod("job", 1, on="a1", finished=True, succeeded=True, terminating=True),
     ]
     state = board(*nodes, tree("job", 2, required="rack"), *past, pod("job", 2), pod("job", 3))
     assert binds(step(state)) == {"job-2": "b1", "job-3": "b1"}
@@ -217,7 +217,7 @@ def test_everything_can_go_away_again() -> None:
         state.store.members,
         state.store.pods,
         state.store.placed,
-        state.store.crews,
+        state.store.gang_states,
         state.store.nodes.ledger.claims,
         state.store.index.pods,
     ):
@@ -225,8 +225,8 @@ def test_everything_can_go_away_again() -> None:
     assert not (
         state.store.assumed
         or state.store.nominations
-        or state.store.displaced
-        or state.store.charters
+        or state.store.preempting
+        or state.store.specs
         or state.gangs.partial
     )
 
@@ -258,7 +258,7 @@ def test_a_gang_without_its_spec_is_pending_and_reported_once() -> None:
     state = board(node("a"), *pods("job", 2))
     assert step(state) == Plan()  # the spec may arrive later
     (told,) = refusals(step(state, state.next_due(NOW)))
-    assert told.why.hindrance is RejectionReason.NO_CHARTER
+    assert told.rejection.reason is RejectionReason.NO_SPEC
     assert step(state, NOW + 1000) == Plan() and state.next_due(NOW + 1000) == NEVER
     state.apply(gang("job", 2))
     assert binds(step(state, NOW + 1001)) == {"job-0": "a", "job-1": "a"}
@@ -280,11 +280,15 @@ def test_too_few_pods_are_reported_once_the_number_has_settled() -> None:
         state.apply(pod("job", rank))
         assert step(state, NOW + rank / 10) == Plan()
     (told,) = refusals(step(state, NOW + 5))
-    assert (told.why.hindrance, told.why.minimum, told.why.there) == (RejectionReason.TOO_FEW, 4, 3)
+    assert (told.rejection.reason, told.rejection.minimum, told.rejection.existing) == (
+        RejectionReason.TOO_FEW,
+        4,
+        3,
+    )
     state.apply(PodLost(PodKey("ns", "job-0")))
     assert step(state, NOW + 6) == Plan()  # not again at once
     (told,) = refusals(step(state, state.next_due(NOW + 6)))
-    assert told.why.there == 2
+    assert told.rejection.existing == 2
 
 
 def test_facts_that_change_and_change_back_are_not_reported_again() -> None:
@@ -305,7 +309,7 @@ def test_a_pod_that_replaces_another_gets_the_report_too() -> None:
     state.apply(pod("job", 0))
     assert step(state, NOW + 6) == Plan()
     (told,) = refusals(step(state, NOW + 60))
-    assert PodKey("ns", "job-0") in {one.key for one in told.pods} and not told.news
+    assert PodKey("ns", "job-0") in {one.key for one in told.pods} and not told.changed
 
 
 def test_a_lower_minimum_lets_it_go_and_a_higher_one_holds_it_back() -> None:
@@ -335,7 +339,7 @@ def test_pods_that_come_while_others_are_bound_have_their_turn_afterwards() -> N
     state = board(node("a", gpus=8), gang("job", 2), *pods("job", 2))
     plan = step(state)
     state.apply(pod("job", 2))
-    assert place_of(state, "job") is EntryState.COMMITTED
+    assert place_of(state, "job") is EntryState.BINDING
     ends(state, plan)
     assert binds(step(state, NOW + 1)) == {"job-2": "a"}
 
@@ -345,7 +349,7 @@ def test_remaining_pods_wait_for_capacity_once_the_others_are_bound() -> None:
     plan = step(state)
     assert len(binds(plan)) == 2 and len(refusals(plan)) == 1
     ends(state, plan)
-    assert place_of(state, "job") is EntryState.PARKED and state.heads(NOW) == []
+    assert place_of(state, "job") is EntryState.UNSCHEDULABLE and state.heads(NOW) == []
     state.apply(node("b", gpus=8))
     assert list(binds(step(state, NOW + 1)).values()) == ["b"]
 
@@ -355,7 +359,7 @@ def test_a_pod_that_is_held_back_holds_back_its_gang() -> None:
     state = board(node("a", gpus=8), gang("job", 2), *pods("job", 2), held)
     step(state)
     (told,) = refusals(step(state, NOW + 5))
-    assert told.why.hindrance is RejectionReason.GATED and told.why.pod == held.pod.key
+    assert told.rejection.reason is RejectionReason.GATED and told.rejection.pod == held.pod.key
     assert {each.key.name for each in told.pods} == {"job-0", "job-1", "job-2"}
     state.apply(pod("job", 2))
     assert len(binds(step(state, NOW + 6))) == 3
@@ -375,7 +379,7 @@ def test_an_invalid_gang_is_reported_and_never_tried() -> None:
     state = board(node("a"), gang("job", 1, flaw="priorities differ"), pod("job", 0))
     step(state)
     (told,) = refusals(step(state, NOW + 5))
-    assert told.why.hindrance is RejectionReason.FLAWED and told.why.about == "priorities differ"
+    assert told.rejection.reason is RejectionReason.INVALID and told.rejection.about == "priorities differ"
 
 
 def test_that_a_gang_has_begun_is_put_on_record_even_after_a_restart() -> None:

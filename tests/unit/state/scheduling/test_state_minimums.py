@@ -42,9 +42,9 @@ def displaced(plan: Plan) -> set[str]:
 
 
 def told(state: SchedulingState) -> tuple[object, ...]:
-    why = state.told(ref("job"))
+    why = state.reported(ref("job"))
     assert why is not None
-    return why.hindrance, why.part, why.there, why.minimum
+    return why.reason, why.part, why.existing, why.minimum
 
 
 def runs(*spec: PodSet, **more: Any) -> SchedulingState:
@@ -123,7 +123,7 @@ def test_a_gang_that_stays_below_its_minimum_is_undone_as_a_whole() -> None:
     assert displaced(step(state, NOW + GRACE - 1)) == set()
     plan = step(state, NOW + 1 + GRACE)
     assert displaced(plan) == {"x0", "x1", "y0"}
-    assert [one.why.hindrance for one in refusals(plan)] == [RejectionReason.TAKEN_BACK]
+    assert [one.rejection.reason for one in refusals(plan)] == [RejectionReason.UNDONE]
 
 
 def test_a_gang_that_is_mended_in_time_stays() -> None:
@@ -169,7 +169,7 @@ def test_more_than_the_minimum_may_go() -> None:
 
 def test_a_gang_with_succeeded_pods_is_not_undone() -> None:
     state = runs()
-    state.apply(PodSeen(replace(state.store.pods[PodKey("ns", "x0")], over=True, succeeded=True)))
+    state.apply(PodSeen(replace(state.store.pods[PodKey("ns", "x0")], finished=True, succeeded=True)))
     state.apply(PodLost(PodKey("ns", "y1")))
     for late in (1, GRACE + 1, 3 * GRACE):
         assert displaced(step(state, NOW + late)) == set()
@@ -202,7 +202,7 @@ def test_an_undone_gang_starts_over() -> None:
         state.apply(PodLost(PodKey("ns", name)))
     state.apply_all([member("x", 0, uid="n0"), member("x", 1, uid="n1"), member("y", 0, uid="n2")])
     assert place_of(state, "job") is EntryState.INCOMPLETE
-    assert not state.store.crews[ref("job")].begun
+    assert not state.store.gang_states[ref("job")].started
 
 
 def test_a_growing_gang_preempts_only_in_its_domain() -> None:
@@ -227,5 +227,5 @@ def test_a_gang_is_held_against_the_topology_it_names() -> None:
         (gang(leaf("x", 1, 1), strict=False), "dc"),
     ):
         state.apply(asked)
-        (candidate,) = state.look([ref("job")], NOW).candidates
+        (candidate,) = state.snapshot([ref("job")], NOW).candidates
         assert candidate.topology == expected

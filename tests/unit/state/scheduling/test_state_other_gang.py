@@ -9,7 +9,7 @@ from bayplan.model.node import PODS
 from bayplan.model.plan import Plan, PreemptPod
 from bayplan.model.pod import PodKey
 from bayplan.state.scheduling.queue import EntryState
-from bayplan.state.scheduling.state import ASSUMED_SECONDS, SchedulingState, lone_ref
+from bayplan.state.scheduling.state import ASSUMED_SECONDS, SchedulingState, single_pod_ref
 from tests.support.scheduling_scene import NOW, binds, board, gang, node, place_of, pod, pods, ref, step
 
 TAKEN = {"a": {"gpu": 4, PODS: 2}}
@@ -39,7 +39,7 @@ def test_capacity_is_held_for_pods_that_change_their_gang_during_binds(to: objec
         state.settle(action, "done", NOW + 1)
     change_gang(state, to, on="a")
     assert state.store.nodes.ledger.by_node() == TAKEN and place_of(state, "job") is None
-    assert state.place_of(ref("other")) is (EntryState.INCOMPLETE if to is None else EntryState.RUNNING)
+    assert state.state_of(ref("other")) is (EntryState.INCOMPLETE if to is None else EntryState.RUNNING)
 
 
 @pytest.mark.parametrize("to", OTHER, ids=["another gang", "no gang"])
@@ -59,7 +59,7 @@ def test_an_unconfirmed_bind_expires_in_the_other_gang(ended: str) -> None:
     for action in plan.actions if ended else ():
         state.settle(action, ended, NOW)
     change_gang(state, ref("other"))
-    assert binds(step(state, NOW + 1)) == {} and place_of(state, "other") is EntryState.COMMITTED
+    assert binds(step(state, NOW + 1)) == {} and place_of(state, "other") is EntryState.BINDING
     assert state.store.nodes.ledger.by_node() == TAKEN
     assert set(binds(step(state, NOW + ASSUMED_SECONDS + 2))) == {"late-0"}
 
@@ -71,8 +71,8 @@ def test_a_pod_being_preempted_stays_so_in_another_gang() -> None:
     plan = step(state)
     assert sum(isinstance(action, PreemptPod) for action in plan.actions) == 2
     state.apply(pod("low", 0, on="a", gang=ref("other")))
-    assert state.store.placed[PodKey("ns", "low-0")].leaving
-    assert place_of(state, "high") is EntryState.MAKING_ROOM
+    assert state.store.placed[PodKey("ns", "low-0")].terminating
+    assert place_of(state, "high") is EntryState.PREEMPTING
     state.apply(PodLost(PodKey("ns", "low-0")))
     assert binds(step(state, NOW + 1.5)) == {}
     state.apply(PodLost(PodKey("ns", "low-1")))
@@ -84,7 +84,7 @@ def test_a_single_pod_that_joins_a_gang_during_its_bind_is_bound_once() -> None:
     plan = step(state)
     assert binds(plan) == {"job-0": "a"}
     state.apply_all([gang("job", 1), pod("job", 0)])
-    assert binds(step(state, NOW + 1)) == {} and place_of(state, "job") is EntryState.COMMITTED
-    assert state.place_of(lone_ref(PodKey("ns", "job-0"))) is None
+    assert binds(step(state, NOW + 1)) == {} and place_of(state, "job") is EntryState.BINDING
+    assert state.state_of(single_pod_ref(PodKey("ns", "job-0"))) is None
     state.settle(plan.actions[0], "done", NOW + 1)
     assert place_of(state, "job") is EntryState.RUNNING

@@ -100,7 +100,9 @@ class EmbeddedBackend:
 
     def _begin(self, kind: Kind) -> None:
         """Report everything that exists, then that this was everything; 410 comes here again."""
-        page = self.store.list(kind, kind.within, labels=kind.label_selector, fields=kind.field_selector)
+        page = self.store.list(
+            kind, kind.only_namespace, labels=kind.label_selector, fields=kind.field_selector
+        )
         before, now = self._known.get(kind, {}), {item["metadata"]["uid"]: item for item in page.items}
         gone = [item for uid, item in before.items() if uid not in now]
         self._pending += [_event(Happened.GONE, kind, item) for item in gone]
@@ -112,7 +114,11 @@ class EmbeddedBackend:
         self._pending.append(Event(Happened.SYNCED, kind, None, page.version))
         self._known[kind] = now
         self._watches[kind] = self.store.watch(
-            kind, kind.within, labels=kind.label_selector, fields=kind.field_selector, since=page.version
+            kind,
+            kind.only_namespace,
+            labels=kind.label_selector,
+            fields=kind.field_selector,
+            since=page.version,
         )
 
     def _taken(self, kind: Kind, watch: Watch) -> list[Event]:

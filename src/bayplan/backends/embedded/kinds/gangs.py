@@ -22,14 +22,14 @@ from bayplan.dialects.kube.gang_api.defaulting import (
 )
 from bayplan.dialects.kube.gang_api.gates import (
     COMPOSITE,
-    FIRST,
+    DEFAULT_GATES,
     GROUP,
-    OF_COMPOSITES,
     POLICY,
     PREEMPTION,
-    SECOND,
-    THIRD,
-    USUAL_GATES,
+    V1ALPHA1,
+    V1ALPHA2,
+    V1ALPHA3,
+    V1BETA1,
     VERSIONS,
     Gates,
 )
@@ -41,7 +41,7 @@ Read = Callable[[Any, list[str]], Object]
 _PLURALS = {"workloads", "podgroups"}
 _COMPOSITES = "compositepodgroups"
 _GROUPS = {"PodGroup": "pod group", "CompositePodGroup": "composite pod group"}
-_REFERENCES = {"workloadRef": {FIRST}, "schedulingGroup": {SECOND, THIRD}}
+_REFERENCES = {"workloadRef": {V1ALPHA1}, "schedulingGroup": {V1ALPHA2, V1BETA1}}
 _TEMPLATE = ("spec", "template", "spec")
 _POD_SPECS = {
     "Pod": ("spec",),
@@ -56,11 +56,11 @@ class GangApi:
     """The versions and features of the gang API that a cluster serves; a real one serves one version."""
 
     versions: tuple[str, ...] = VERSIONS
-    gates: Gates = USUAL_GATES
+    gates: Gates = DEFAULT_GATES
     plugins: bool = True  # priorities are looked up, and a group's template must exist
 
 
-ALL_OF_IT = GangApi()
+FULL_GANG_API = GangApi()
 
 
 def served(found: Iterable[Resource], api: GangApi) -> list[Resource]:
@@ -73,7 +73,7 @@ def served(found: Iterable[Resource], api: GangApi) -> list[Resource]:
             if resource.version in api.versions:
                 result.append(_converted(resource, kept))
         elif resource.group == GROUP and resource.plural == _COMPOSITES:
-            if THIRD in api.versions and COMPOSITE in api.gates:
+            if V1BETA1 in api.versions and COMPOSITE in api.gates:
                 result.append(resource)
         elif strange and resource.type in _POD_SPECS:
             result.append(replace(resource, read=_reader(resource.read, _POD_SPECS[resource.type], strange)))
@@ -117,11 +117,11 @@ def behaviours(api: GangApi) -> dict[str, KindHooks]:
     second = replace(later, admit=_admit) if api.plugins else later
     return {
         "Workload": first,
-        f"{SECOND}.Workload": later,
-        f"{THIRD}.Workload": later,
-        f"{SECOND}.PodGroup": second,
-        f"{THIRD}.PodGroup": later,
-        f"{OF_COMPOSITES}.CompositePodGroup": later,
+        f"{V1ALPHA2}.Workload": later,
+        f"{V1BETA1}.Workload": later,
+        f"{V1ALPHA2}.PodGroup": second,
+        f"{V1BETA1}.PodGroup": later,
+        f"{V1ALPHA3}.CompositePodGroup": later,
     }
 
 
@@ -158,13 +158,13 @@ _OTHER_PRIORITY = (
 def _set_priority(store: ObjectStorage, group: Object, gates: Gates) -> None:
     """The number behind the priority class, as the admission plugin sets it."""
     spec, version = group["spec"], group["apiVersion"].rpartition("/")[2]
-    if version == SECOND and PREEMPTION not in gates:
+    if version == V1ALPHA2 and PREEMPTION not in gates:
         return
     what = _GROUPS[group["kind"]]
     plural = _COMPOSITES if group["kind"] == "CompositePodGroup" else "podgroups"
     resource = store.resources.find(GROUP, version, plural)
     found = set_priority(store, resource, group, _OTHER_PRIORITY.format(what=what))
-    if version != SECOND and POLICY in gates:
+    if version != V1ALPHA2 and POLICY in gates:
         if spec.get("preemptionPolicy", found.policy) != found.policy:
             message = (
                 f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in "
@@ -177,7 +177,7 @@ def _set_priority(store: ObjectStorage, group: Object, gates: Gates) -> None:
 
 def _admit(store: ObjectStorage, group: Object) -> None:
     """403 if the template of a group does not exist."""
-    workloads = store.resources.find(GROUP, SECOND, "workloads")
+    workloads = store.resources.find(GROUP, V1ALPHA2, "workloads")
     objects, namespace = store.collection_of(workloads).objects, group["metadata"]["namespace"]
 
     def find(name: str) -> Object | None:
@@ -185,5 +185,5 @@ def _admit(store: ObjectStorage, group: Object) -> None:
         return None if kept is None else outward(workloads, kept)
 
     if why := missing_template(group, find):
-        groups = store.resources.find(GROUP, SECOND, "podgroups")
+        groups = store.resources.find(GROUP, V1ALPHA2, "podgroups")
         raise forbidden(groups, group["metadata"].get("name", ""), why)

@@ -54,15 +54,15 @@ class Decoded:
     """A PodGroup as a tree, and the position of each sub-group in it."""
 
     root: Group
-    homes: Mapping[str, TreePosition]
+    positions: Mapping[str, TreePosition]
 
     @property
     def minimum(self) -> int:
         return sum(pod_set.minimum for pod_set in self.root.pod_sets())
 
-    def home(self, sub_group: str) -> TreePosition:
+    def position(self, sub_group: str) -> TreePosition:
         """The position of a sub-group; pods that name none, or an unknown one, are in the default pod set."""
-        return self.homes.get(sub_group) or self.homes.get("") or TreePosition(DEFAULT)
+        return self.positions.get(sub_group) or self.positions.get("") or TreePosition(DEFAULT)
 
 
 def children(sub_groups: Sequence[SubGroup]) -> dict[str, list[SubGroup]]:
@@ -137,7 +137,7 @@ def decode(group: PodGroup, pods: Mapping[str, Pods] | None = None) -> Decoded:
     return Decoded(_located(group.name, tuple(members), group.constraint), positions)
 
 
-def charter(
+def gang_spec(
     group: PodGroup, decoded: Decoded | None, priority: int | None = None, created: float = 0.0,
     topologies: Mapping[str, Sequence[str]] | None = None,
 ) -> GangSpec:  # fmt: skip
@@ -147,7 +147,7 @@ def charter(
     if not flaw and len(requested) > 1:
         flaw = f"it has constraints in more than one topology: {', '.join(requested)}"
     if not flaw and topologies is not None:
-        flaw = next(iter(wrong_levels(group, topologies)), "")
+        flaw = next(iter(constraint_errors(group, topologies)), "")
     return GangSpec(
         source=group.ref,
         minimum=decoded.minimum if decoded is not None else group.minimum,
@@ -166,13 +166,13 @@ ROOT = "root"
 """The level above all others: the whole topology."""
 
 
-def wrong_levels(group: PodGroup, topologies: Mapping[str, Sequence[str]]) -> list[str]:
+def constraint_errors(group: PodGroup, topologies: Mapping[str, Sequence[str]]) -> list[str]:
     """The errors in the topology constraints of a PodGroup, given the levels of the known topologies."""
     constraints = [("workload", group.name, group.constraint)]
     constraints += [("sub-group", one.name, one.constraint) for one in group.sub_groups]
     errors: list[str] = []
     for kind, name, constraint in constraints:
-        if constraint is None or not (constraint.topology or constraint.is_placed):
+        if constraint is None or not (constraint.topology or constraint.has_level):
             continue
         levels = topologies.get(constraint.topology)
         if levels is None:
@@ -190,7 +190,7 @@ def unknown_level(topology: str, level: str, strength: str, who: str) -> str:
     )
 
 
-def levels_tried(constraint: Constraint, levels: Sequence[str]) -> list[str]:
+def levels_to_try(constraint: Constraint, levels: Sequence[str]) -> list[str]:
     """The levels at which one domain is searched, narrowest first; `levels` are ordered from the top."""
     narrowest_first = [*reversed(levels), ROOT]
     if constraint.preferred:

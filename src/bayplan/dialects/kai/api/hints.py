@@ -17,7 +17,7 @@ KEYS = Keys(
     "kai.scheduler",
     labels=(names.QUEUE_LABEL, names.SUB_GROUP_NAME, names.NODE_POOL_LABEL, *_BOTH),
     notes=(
-        *names.TOPOLOGY_NOTES, names.SEGMENT_SIZE, names.SEGMENT_REQUIRED, names.SEGMENT_PREFERRED,
+        *names.TOPOLOGY_ANNOTATIONS, names.SEGMENT_SIZE, names.SEGMENT_REQUIRED, names.SEGMENT_PREFERRED,
         names.POD_INDEX_LABEL, *_BOTH,
     ),
     others=(names.SEGMENT_INDEX,),

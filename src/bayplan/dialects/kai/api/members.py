@@ -17,13 +17,13 @@ def known_pods(members: Members) -> dict[str, Pods]:
     return {name: _pods(pods) for name, pods in members.items() if pods}
 
 
-def seats(tree: Decoded, members: Members) -> dict[PodKey, tuple[str, int]]:
+def pod_positions(tree: Decoded, members: Members) -> dict[PodKey, tuple[str, int]]:
     """The pod set and rank of every pod; within a sub-group ordered by index, then by name."""
     positions: dict[PodKey, tuple[str, int]] = {}
     next_rank: dict[str, int] = {}
     for name, pods in members.items():
-        position = tree.home(name)
-        folded = tree.homes.get(name) is not None and position.pod_set != name
+        position = tree.position(name)
+        folded = tree.positions.get(name) is not None and position.pod_set != name
         start = position.first if folded else next_rank.get(position.pod_set, 0)
         for rank, pod in enumerate(sorted(pods, key=lambda pod: (pod.rank, pod.key.name)), start):
             positions[pod.key] = (position.pod_set, rank)
@@ -37,5 +37,5 @@ def _pods(pods: Sequence[Pod]) -> Pods:
         for resource, amount in pod.amounts.items():
             if resource != PODS and amount:
                 requests[resource] = max(requests.get(resource, 0), amount)
-    first = pods[0].wants.shape
+    first = pods[0].spec.signature
     return Pods(len(pods), requests, first.rules, first.zones)

@@ -20,7 +20,7 @@ SUB_GROUP_NAME = "kai.scheduler/subgroup-name"
 TOPOLOGY_NAME = "kai.scheduler/topology"
 REQUIRED = "kai.scheduler/topology-required-placement"
 PREFERRED = "kai.scheduler/topology-preferred-placement"
-TOPOLOGY_NOTES = (TOPOLOGY_NAME, REQUIRED, PREFERRED)
+TOPOLOGY_ANNOTATIONS = (TOPOLOGY_NAME, REQUIRED, PREFERRED)
 
 # On a pod template.
 SEGMENT_SIZE = "kai.scheduler/segment-size"
@@ -32,7 +32,7 @@ POD_INDEX_LABEL = "kai.scheduler/pod-index-label"
 SEGMENT_INDEX = "kai.scheduler/segment-index"
 SEGMENT_INDEX_VARIABLE = "KAI_SEGMENT_INDEX"
 FLAW = "bayplan.dev/flaw"
-ANSWER = "bayplan.dev/owner-asks"
+OWNER_FIELDS = "bayplan.dev/owner-asks"
 """On a PodGroup that we created: queue, priority and preemptibility that its owner had at our last write."""
 
 QUEUE_LABEL = "kai.scheduler/queue"

@@ -26,7 +26,7 @@ class Constraint:
     preferred: str = ""
 
     @property
-    def is_placed(self) -> bool:
+    def has_level(self) -> bool:
         """Whether it names a level; a topology alone is no constraint."""
         return bool(self.required or self.preferred)
 
@@ -80,7 +80,7 @@ class PodGroup:
             return self.preemptibility == PREEMPTIBLE
         return priority < PREEMPTIBLE_BELOW
 
-    def stands_for(self, name: str) -> bool:
+    def is_for_owner(self, name: str) -> bool:
         """Whether it was created for the object of that name; without an owner, its own name decides.
 
         An owner's name may be a prefix of another one, as `a` is of `a-b`, so the rest must be a uid.
@@ -92,7 +92,7 @@ class PodGroup:
 
     def topologies(self) -> tuple[str, ...]:
         """The topologies in which it has constraints, each once."""
-        return tuple(dict.fromkeys(c.topology for c in self._constraints() if c.is_placed))
+        return tuple(dict.fromkeys(c.topology for c in self._constraints() if c.has_level))
 
     def names(self, topology: str) -> bool:
         """Whether it names a topology anywhere, with or without a constraint."""
@@ -134,7 +134,7 @@ def read_constraint(field: Field) -> Constraint | None:
     return constraint if constraint != Constraint() else None
 
 
-def written(group: PodGroup) -> Object:
+def pod_group_object(group: PodGroup) -> Object:
     """The API object of a PodGroup."""
     annotations = dict(group.annotations) | ({FLAW: group.flaw} if group.flaw else {})
     meta: Object = {"name": group.name, "namespace": group.namespace, "labels": dict(group.labels)}

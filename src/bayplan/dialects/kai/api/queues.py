@@ -35,7 +35,7 @@ def queue(wire: QueueWire) -> FairQueue:
     )
 
 
-def way_up(name: str, parents: Mapping[str, str]) -> list[str]:
+def ancestors(name: str, parents: Mapping[str, str]) -> list[str]:
     """A queue and its ancestors. If they lead to no root, the last one does not exist or is in a cycle.
 
     `parents` has the parent of each existing queue; empty for a root.

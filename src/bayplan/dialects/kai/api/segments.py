@@ -33,7 +33,7 @@ INDEX_LABELS: Mapping[str, str] = {
 }
 """The default index label of the pods of each kind. Other kinds have none."""
 
-SEGMENT_NOTES = (SEGMENT_SIZE, SEGMENT_REQUIRED, SEGMENT_PREFERRED)
+SEGMENT_ANNOTATIONS = (SEGMENT_SIZE, SEGMENT_REQUIRED, SEGMENT_PREFERRED)
 """The annotations that request segments."""
 _DIGITS_MAX = 100
 SEGMENTS_MAX = 4096
@@ -80,7 +80,7 @@ def read_plan(
     Raises WrongSegments if the size is invalid. `indexed` is False for jobs whose pods have no index.
     """
     size = _size(notes)
-    requested = [key for key in SEGMENT_NOTES if notes.get(key)]
+    requested = [key for key in SEGMENT_ANNOTATIONS if notes.get(key)]
     if not requested:
         return None
     if size is None:
@@ -102,7 +102,7 @@ def read_plan(
 def segment_constraint(notes: SegmentAnnotations) -> Constraint | None:
     """The constraint of each segment; None without a topology and a level in it."""
     constraint = Constraint(notes.topology, notes.get(SEGMENT_REQUIRED), notes.get(SEGMENT_PREFERRED))
-    return constraint if constraint.topology and constraint.is_placed else None
+    return constraint if constraint.topology and constraint.has_level else None
 
 
 def count(replicas: int, size: int) -> int:
@@ -115,7 +115,7 @@ def segment_of(index: int, size: int) -> int:
     return index // size
 
 
-def normalised(worker_index: int, leaders: int) -> int:
+def worker_number(worker_index: int, leaders: int) -> int:
     """The index of a worker among the workers, if leaders are counted first."""
     return worker_index - leaders
 
@@ -128,7 +128,7 @@ class SegmentSize:
     minimum: int
 
 
-def shares(replicas: int, minimum: int, size: int) -> tuple[SegmentSize, ...]:
+def segment_sizes(replicas: int, minimum: int, size: int) -> tuple[SegmentSize, ...]:
     """All segments of a replica type. A minimum within a segment is rounded up to the whole segment."""
     if count(replicas, size) > SEGMENTS_MAX:
         raise WrongSegments(f"{replicas} pods in segments of {size} make more than {SEGMENTS_MAX} segments")
@@ -154,7 +154,7 @@ def _cut(
 ) -> tuple[SubGroup, ...]:
     return tuple(
         SubGroup(f"{prefix}-{number}", share.minimum, name, constraint)
-        for number, share in enumerate(shares(replicas, minimum, size))
+        for number, share in enumerate(segment_sizes(replicas, minimum, size))
     )
 
 

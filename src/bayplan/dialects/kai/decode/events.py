@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.kai.api import queues, wire
-from bayplan.dialects.kai.api.gang_tree import BadTree, Decoded, charter, decode
-from bayplan.dialects.kai.api.members import known_pods, seats
+from bayplan.dialects.kai.api.gang_tree import BadTree, Decoded, decode, gang_spec
+from bayplan.dialects.kai.api.members import known_pods, pod_positions
 from bayplan.dialects.kai.api.names import (
     BUILD,
     DIALECT,
@@ -48,7 +48,7 @@ DEFAULT_PRIORITY = 50
 ALONE = "Pod"
 """The kind of the Ref of a pod that is not in a group yet."""
 _INDEX_LABELS = tuple(dict.fromkeys(INDEX_LABELS.values()))
-Seats = dict[PodKey, tuple[str, int]]
+PodPositions = dict[PodKey, tuple[str, int]]
 """Pod set and rank of each pod."""
 
 
@@ -75,7 +75,7 @@ class KnownGroup:
     status: wire.PodGroupStatusWire = wire.PodGroupStatusWire()  # noqa: RUF009 - it is frozen
     priority: int = 0
     pods: dict[PodKey, Pod] = field(default_factory=dict)
-    seats: Seats = field(default_factory=dict)
+    positions: PodPositions = field(default_factory=dict)
 
 
 class GroupDecoder:
@@ -89,8 +89,8 @@ class GroupDecoder:
         self.queues: dict[str, wire.QueueWire] = {}
         self.topologies: dict[str, tuple[str, ...]] = {}
         self.priorities: dict[str, PriorityClassWire] = {}
-        self.news: dict[Ref, None] = {}  # groups whose status may have changed
-        self.queue_news: set[str] = set()
+        self.changed_groups: dict[Ref, None] = {}  # groups whose status may have changed
+        self.changed_queues: set[str] = set()
         self.parents: dict[str, str] = {}  # the parent of each queue; empty for a root
         self.moved_queues: set[str] = set()  # queues added, deleted, or with another parent
         self._dirty: dict[Ref, None] = {}  # groups to decode again
@@ -111,7 +111,7 @@ class GroupDecoder:
             case "PriorityClass":
                 self._priority_class(obj, gone)
 
-    def follow(self, changes: Iterable[Change]) -> Iterator[Change]:
+    def position_pods(self, changes: Iterable[Change]) -> Iterator[Change]:
         """The same changes with each pod at its position in its gang; pods of changed groups are held."""
         for change in changes:
             match change:
@@ -122,7 +122,7 @@ class GroupDecoder:
                     self._remove_pod(key)
             yield change
 
-    def gathered(self) -> Iterator[Change]:
+    def flush(self) -> Iterator[Change]:
         """The changes of all affected groups and held pods. Called once after a batch of events.
 
         After a failure, the next call continues with the remaining groups.
@@ -163,7 +163,7 @@ class GroupDecoder:
         known = self.groups.setdefault(gang, KnownGroup())
         self.group_of[key], before = gang, known.pods.get(key)
         known.pods[key] = pod
-        self.news[gang] = None
+        self.changed_groups[gang] = None
         if before is None or _identity(before) != _identity(pod):
             self._dirty[gang] = self._held[key] = None
         elif key not in self._held:
@@ -176,15 +176,15 @@ class GroupDecoder:
             return
         known = self.groups[ref]
         known.pods.pop(key, None)
-        known.seats.pop(key, None)
-        self._dirty[ref] = self.news[ref] = None
+        known.positions.pop(key, None)
+        self._dirty[ref] = self.changed_groups[ref] = None
 
     # ── objects ────────────────────────────────────────────────────────────────────────────────────
 
     def _group(self, group_wire: wire.KaiPodGroupWire, gone: bool) -> Iterator[Change]:
         group = wire.pod_group(group_wire)
         known = self.groups.setdefault(group.ref, KnownGroup())
-        self.news[group.ref] = None
+        self.changed_groups[group.ref] = None
         if gone:
             known.group, known.status = None, wire.PodGroupStatusWire()
             if known.pods:
@@ -208,7 +208,7 @@ class GroupDecoder:
             self.queues[name] = queue_wire
             if before is None or queues.queue(before) != queues.queue(queue_wire):
                 yield FairQueueSeen(queues.queue(queue_wire))
-        self.queue_news.add(name)
+        self.changed_queues.add(name)
         old_parent, new_parent = (
             self.parents.pop(name, None),
             None if gone else queue_wire.spec.parent_queue or "",
@@ -218,7 +218,7 @@ class GroupDecoder:
         if old_parent != new_parent:
             self.moved_queues.add(name)
             for above in (old_parent, new_parent):  # their status lists their children
-                self.queue_news |= set(queues.way_up(above or "", self.parents))
+                self.changed_queues |= set(queues.ancestors(above or "", self.parents))
         if had_any != bool(self.queues):
             self._dirty |= dict.fromkeys(self.groups)
 
@@ -277,11 +277,11 @@ class GroupDecoder:
         elif ref in self.flaws:
             flaw = self.flaws[ref]
             yield GangSpecSeen(GangSpec(ref, 1, flaw=flaw)) if flaw else GangSpecLost(ref)
-        before, known.seats = known.seats, {}
+        before, known.positions = known.positions, {}
         if tree is not None:
-            known.seats = seats(tree, members) | _positions_of_inactive(known.pods, tree, before)
+            known.positions = pod_positions(tree, members) | _positions_of_inactive(known.pods, tree, before)
         for key, pod in known.pods.items():
-            if key in self._held or before.get(key) != known.seats.get(key):
+            if key in self._held or before.get(key) != known.positions.get(key):
                 yield PodSeen(_positioned(pod, known))
 
     def _gang_spec(
@@ -293,7 +293,7 @@ class GroupDecoder:
             decoded = decode(group, known_pods(members))
         except BadTree as error:
             group = replace(group, flaw=group.flaw or str(error))
-        spec = charter(group, decoded, priority, known.created, self.topologies)
+        spec = gang_spec(group, decoded, priority, known.created, self.topologies)
         topologies = group.topologies()
         flat = not group.sub_groups and not topologies
         pods = 0 if spec.tree is None else sum(one.count for one in spec.tree.pod_sets())
@@ -302,14 +302,14 @@ class GroupDecoder:
             tree=None if flat else spec.tree,  # only a number of pods is required
             topology=wire.topology_name(topologies[0]) if topologies else "",
             queue=group.queue if self.queues else "",  # without Queues, no gang has one
-            lasting=not group.is_preemptible(priority),
-            leaves_whole=1 < spec.minimum == pods,
+            non_preemptible=not group.is_preemptible(priority),
+            disrupt_together=1 < spec.minimum == pods,
         )
         return spec, decoded
 
 
 def _positioned(pod: Pod, known: KnownGroup) -> Pod:
-    position = known.seats.get(pod.key)
+    position = known.positions.get(pod.key)
     return pod if position is None else replace(pod, pod_set=position[0], rank=position[1])
 
 
@@ -322,20 +322,20 @@ def _by_sub_group(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
     return by_sub_group
 
 
-def _positions_of_inactive(pods: Mapping[PodKey, Pod], tree: Decoded, before: Seats) -> Seats:
+def _positions_of_inactive(pods: Mapping[PodKey, Pod], tree: Decoded, before: PodPositions) -> PodPositions:
     """Positions of pods that no longer count: those they had before."""
-    positions = ((pod.key, tree.home(pod.pod_set)) for pod in pods.values() if not _is_active(pod))
+    positions = ((pod.key, tree.position(pod.pod_set)) for pod in pods.values() if not _is_active(pod))
     return {key: before.get(key, (position.pod_set, position.first)) for key, position in positions}
 
 
 def _is_active(pod: Pod) -> bool:
     """Whether a pod counts for its group; a failed or terminating pod is replaced by another one."""
-    return not pod.leaving and (not pod.over or pod.succeeded)
+    return not pod.terminating and (not pod.finished or pod.succeeded)
 
 
 def _identity(pod: Pod) -> tuple[object, ...]:
     """What a group depends on in a pod. Binding it to a node changes nothing."""
-    return pod.uid, pod.pod_set, pod.rank, pod.amounts, pod.wants.shape.rules, _is_active(pod)
+    return pod.uid, pod.pod_set, pod.rank, pod.amounts, pod.spec.signature.rules, _is_active(pod)
 
 
 def _index(pod: PodWire) -> int:

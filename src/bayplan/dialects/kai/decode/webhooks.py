@@ -67,14 +67,14 @@ def advise(new: Object) -> Sequence[str]:
     return warnings(read_pod_group(Field(new))) if new.get("kind") == POD_GROUP.kind else ()
 
 
-def tell_segment(new: Object, old: Object | None, owner: FindOwner = no_owner) -> Object:
+def set_segment_index(new: Object, old: Object | None, owner: FindOwner = no_owner) -> Object:
     """A new pod with the index of its segment; unchanged if it is in none.
 
     `owner` looks up the pod's owners. If one is unknown, the pod's own labels and annotations decide.
     """
     if old is not None or not _may_be_in_a_segment(new):
         return new
-    owners, complete = chain(new, owner)
+    owners, complete = owner_chain(new, owner)
     if complete:
         return with_segment_index(new, group_pod(new, owners, find=partial(_find_owner, owners)))
     return with_index(new, _segment_of_pod(new))
@@ -90,7 +90,7 @@ def _find_owner(owners: Sequence[Object], kind: str, namespace: str, name: str) 
     return next((one for one in owners if (one["kind"], meta_text(one, "name")) == (kind, name)), None)
 
 
-def chain(pod: Object, owner: FindOwner) -> tuple[list[Object], bool]:
+def owner_chain(pod: Object, owner: FindOwner) -> tuple[list[Object], bool]:
     """The owners of a pod, nearest first, and whether all that may have been looked up are known."""
     namespace = Field(pod).at("metadata", "namespace").text("default")
     owners: list[Object] = []

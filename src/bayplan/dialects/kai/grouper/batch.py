@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.jobs.part import JobPart
-from bayplan.dialects.kai.api.names import POD_GROUP, POD_INDEX_LABEL, SEGMENT_SIZE, TOPOLOGY_NOTES
+from bayplan.dialects.kai.api.names import POD_GROUP, POD_INDEX_LABEL, SEGMENT_SIZE, TOPOLOGY_ANNOTATIONS
 from bayplan.dialects.kai.api.pod_group import PodGroup
 from bayplan.dialects.kai.api.segments import whole_number
 from bayplan.dialects.kai.grouper.defaults import (
@@ -46,7 +46,7 @@ def cron_job(view: View) -> PodGroup:
     job = view.find("Job", meta_text(view.pod, "namespace"), name)
     if not isinstance(job, dict):
         raise CannotGroup(f'jobs.batch "{name}" not found')
-    inherited = {key: text for key, text in annotations_of(view.top).items() if key in TOPOLOGY_NOTES}
+    inherited = {key: text for key, text in annotations_of(view.top).items() if key in TOPOLOGY_ANNOTATIONS}
     meta = {**(job.get("metadata") or {}), "annotations": {**inherited, **annotations_of(job)}}
     owner = {**job, "apiVersion": "batch/v1", "kind": "Job", "metadata": meta}
     child = replace(view, owners=(owner,))

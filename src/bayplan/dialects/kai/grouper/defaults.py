@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bayplan.dialects.jobs.part import Find, nothing
+from bayplan.dialects.jobs.part import Find, find_nothing
 from bayplan.dialects.kai.api.names import (
     DEFAULT_QUEUE,
     NODE_POOL_LABEL,
@@ -16,7 +16,7 @@ from bayplan.dialects.kai.api.names import (
     PRIORITY_LABEL,
     PROJECT_LABEL,
     QUEUE_LABEL,
-    TOPOLOGY_NOTES,
+    TOPOLOGY_ANNOTATIONS,
     TRAIN,
     USER_LABEL,
 )
@@ -55,7 +55,7 @@ class View:
 
     pod: Object
     owners: Sequence[Object] = ()  # nearest first; the last one is the user's object
-    find: Find = nothing
+    find: Find = find_nothing
     pods: FindPods = no_pods  # pods of a namespace by labels
     settings: GrouperSettings = GrouperSettings()
     warnings: list[str] = field(default_factory=list)
@@ -149,7 +149,7 @@ def one_pod(view: View, group: PodGroup) -> PodGroup:
 
 def constraint_of(annotations: Mapping[str, str]) -> Constraint | None:
     """The topology constraint of a whole workload."""
-    texts = (annotations.get(key, "") for key in TOPOLOGY_NOTES)
+    texts = (annotations.get(key, "") for key in TOPOLOGY_ANNOTATIONS)
     constraint = Constraint(*texts)
     return constraint if constraint != Constraint() else None
 

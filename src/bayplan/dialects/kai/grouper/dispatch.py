@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from bayplan.dialects.jobs.part import Find, nothing
+from bayplan.dialects.jobs.part import Find, find_nothing
 from bayplan.dialects.kai.api.names import (
     BUILD,
     POD_GROUP_NAME,
@@ -19,7 +19,7 @@ from bayplan.dialects.kai.api.names import (
     TOPOLOGY_NAME,
 )
 from bayplan.dialects.kai.api.pod_group import PodGroup, SubGroup
-from bayplan.dialects.kai.api.segments import INDEX_LABELS, SEGMENT_NOTES
+from bayplan.dialects.kai.api.segments import INDEX_LABELS, SEGMENT_ANNOTATIONS
 from bayplan.dialects.kai.api.validation import SUB_GROUPS_MAX, sub_group_problems
 from bayplan.dialects.kai.grouper import batch, serving
 from bayplan.dialects.kai.grouper import ray_and_grove as clusters
@@ -50,10 +50,10 @@ def no_siblings(group: PodGroup, sub_group: str, number: str) -> Iterable[Object
 
 def skipped(view: View) -> PodGroup:
     """An owner that only wraps others: the next owner below it decides."""
-    return group_for(below(view))
+    return group_for(without_top_owner(view))
 
 
-def below(view: View) -> View:
+def without_top_owner(view: View) -> View:
     """The view without the topmost owner, whose labels and annotations are inherited."""
     *owners, top = view.owners
     if not owners:
@@ -114,7 +114,7 @@ class Grouped:
 
 
 def group_pod(
-    pod: Object, owners: Sequence[Object] = (), *, find: Find = nothing, pods: FindPods = no_pods,
+    pod: Object, owners: Sequence[Object] = (), *, find: Find = find_nothing, pods: FindPods = no_pods,
     siblings: Siblings = no_siblings, settings: GrouperSettings | None = None,
 ) -> Grouped:  # fmt: skip
     """The PodGroup of a pod. `owners` are nearest first; `siblings` looks up pods already in groups."""
@@ -152,7 +152,7 @@ def _as_the_api_accepts(group: PodGroup) -> PodGroup:
     if problems:
         group = replace(group, sub_groups=(), flaw=group.flaw or problems[0])
     constraint = group.constraint
-    if constraint is not None and constraint.is_placed and not constraint.topology:
+    if constraint is not None and constraint.has_level and not constraint.topology:
         why = f"topology annotation ({TOPOLOGY_NAME}) is required when topology placement annotations are set"
         group = replace(group, constraint=None, flaw=group.flaw or why)
     return group
@@ -200,7 +200,7 @@ def _duplicate_index(view: View, group: PodGroup, sub_group: str, siblings: Sibl
 def _warn_of_ignored_segments(view: View, group: PodGroup) -> None:
     """Warn if segments are requested but not created, unless a warning says why."""
     annotations = annotations_of(view.pod)
-    requested = [key for key in SEGMENT_NOTES if annotations.get(key)]
+    requested = [key for key in SEGMENT_ANNOTATIONS if annotations.get(key)]
     if requested and not (group.sub_groups or group.flaw or view.warnings):
         kind = view.kind or "Pod"
         view.warnings.append(f"{', '.join(requested)}: ignored, because a {kind} has no segments")

@@ -9,16 +9,16 @@ from typing import Any
 
 from bayplan.dialects.api import Verb, Write
 from bayplan.dialects.kai.api.names import (
-    ANSWER,
     FLAW,
+    OWNER_FIELDS,
     POD_GROUP,
     POD_GROUP_NAME,
     POD_INDEX_LABEL,
     SEGMENT_SIZE,
     TOPOLOGY_NAME,
 )
-from bayplan.dialects.kai.api.pod_group import PodGroup, SubGroup, merged, written
-from bayplan.dialects.kai.api.segments import SEGMENT_NOTES
+from bayplan.dialects.kai.api.pod_group import PodGroup, SubGroup, merged, pod_group_object
+from bayplan.dialects.kai.api.segments import SEGMENT_ANNOTATIONS
 from bayplan.dialects.kai.grouper.dispatch import Grouped, membership
 from bayplan.dialects.kube.decode.wire import PODS_KIND as WIRE_PODS
 from bayplan.dialects.kube.decode.wire import OwnerReference, PodWire
@@ -82,32 +82,32 @@ def as_object(pod: PodWire) -> Object:
     return obj
 
 
-def size_asked(pod: PodWire) -> str:
+def segment_size_of(pod: PodWire) -> str:
     """The segment size in the annotations of a pod; empty if it has none."""
     return (pod.metadata.annotations or {}).get(SEGMENT_SIZE, "")
 
 
-def told_to_wait(pod: PodWire, running: PodWire) -> str:
+def segment_size_message(pod: PodWire, running: PodWire) -> str:
     """The message if the segment size of a pod differs from that of a running pod; empty if it does not."""
-    new_size, current_size = size_asked(pod), size_asked(running)
+    new_size, current_size = segment_size_of(pod), segment_size_of(running)
     if not current_size or new_size == current_size:
         return ""
     change = f"{SEGMENT_SIZE}: {new_size}" if new_size else f"removal of {SEGMENT_SIZE}"
     return f"{change} takes effect when the job is restarted, because pods run in segments of {current_size}"
 
 
-def cut_like(pod: PodWire, running: PodWire) -> Object:
+def with_segments_of(pod: PodWire, running: PodWire) -> Object:
     """The pod with the segment annotations of a running pod."""
     obj, inherited = as_object(pod), running.metadata.annotations or {}
     meta = obj["metadata"]
-    segments = {key: inherited[key] for key in SEGMENT_NOTES if key in inherited}
-    own = {key: text for key, text in meta["annotations"].items() if key not in SEGMENT_NOTES}
+    segments = {key: inherited[key] for key in SEGMENT_ANNOTATIONS if key in inherited}
+    own = {key: text for key, text in meta["annotations"].items() if key not in SEGMENT_ANNOTATIONS}
     defaults = {key: inherited[key] for key in (TOPOLOGY_NAME, POD_INDEX_LABEL) if key in inherited}
     meta["annotations"] = defaults | own | segments
     return obj
 
 
-def same_parts(known: PodGroup, generated: PodGroup) -> bool:
+def same_sub_groups(known: PodGroup, generated: PodGroup) -> bool:
     """Whether a regenerated PodGroup has the same sub-groups."""
     return _parts(known.sub_groups) == _parts(merged(known, generated).sub_groups)
 
@@ -121,7 +121,7 @@ def _ready(pod: PodWire) -> list[Object]:
     return [{"type": "Ready", "status": "True"}] if is_ready(pod) else []
 
 
-def wanted_group(known: PodGroup | None, generated: PodGroup, flaw: str) -> PodGroup:
+def desired_group(known: PodGroup | None, generated: PodGroup, flaw: str) -> PodGroup:
     """The desired PodGroup: with sub-groups that earlier pods added, and the flaw of any pod.
 
     What users changed on it stays until its owner changes the same field.
@@ -135,7 +135,7 @@ def wanted_group(known: PodGroup | None, generated: PodGroup, flaw: str) -> PodG
     annotations = {
         key: text for key, text in generated.annotations.items() if key not in (LAST_APPLIED, FLAW)
     }
-    annotations[ANSWER] = json.dumps(owner_fields, separators=(",", ":"))
+    annotations[OWNER_FIELDS] = json.dumps(owner_fields, separators=(",", ":"))
     bare = tuple(replace(one, pods=()) if one.pods else one for one in generated.sub_groups)
     return replace(generated, sub_groups=bare, annotations=annotations, flaw=flaw)
 
@@ -158,7 +158,7 @@ def _user_changes(known: PodGroup, owner_fields: Mapping[str, str]) -> dict[str,
 
 def _last_owner_fields(known: PodGroup) -> dict[str, Any] | None:
     try:
-        fields = json.loads(known.annotations.get(ANSWER, ""))
+        fields = json.loads(known.annotations.get(OWNER_FIELDS, ""))
     except (ValueError, RecursionError):
         return None
     return fields if isinstance(fields, dict) else None
@@ -168,10 +168,10 @@ def group_write(known: PodGroup | None, wanted: PodGroup) -> Write | None:
     """The write that creates or updates a PodGroup; None if it is as desired."""
     name, namespace = wanted.name, wanted.namespace
     if known is None:
-        return Write(Verb.CREATE, POD_GROUP, namespace, name, written(wanted))
+        return Write(Verb.CREATE, POD_GROUP, namespace, name, pod_group_object(wanted))
     if _same(known, wanted):
         return None
-    spec = written(wanted)["spec"]
+    spec = pod_group_object(wanted)["spec"]
     removed = {key: None for key in ("preemptibility", "topologyConstraint", "subGroups") if key not in spec}
     for field, key in USER_FIELDS.items():  # unchanged fields are not sent: a user may be changing them
         if getattr(known, field) == getattr(wanted, field):

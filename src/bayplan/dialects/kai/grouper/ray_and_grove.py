@@ -143,7 +143,7 @@ def _ray_workers(view: View, workers: Field, name: str, *, is_own: bool) -> Sequ
 def _ray_constraint(annotations: Mapping[str, str], where: str) -> Constraint | None:
     """The constraint of a worker group or the head. Raises WrongSegments for a level without a topology."""
     constraint = constraint_of(annotations)
-    if constraint is None or not constraint.is_placed:
+    if constraint is None or not constraint.has_level:
         return None
     if not constraint.topology:
         why = f"topology annotation ({TOPOLOGY_NAME}) is required for {where}"
@@ -266,9 +266,9 @@ def _pack_constraint(field: Field, gang: PodGang, prefix: str) -> Constraint | N
     """The packConstraint of a PodGang, or of a part of it; None if it has none."""
     pack = field.at("topologyConstraint", "packConstraint")
     constraint = Constraint(gang.topology, pack.at("required").text(), pack.at("preferred").text())
-    if constraint.is_placed and not gang.topology:
+    if constraint.has_level and not gang.topology:
         raise CannotGroup(f"{prefix}topology name cannot be empty when topology constraints are defined")
-    return constraint if constraint.is_placed else None
+    return constraint if constraint.has_level else None
 
 
 def _items(field: Field, prefix: str) -> Sequence[Field]:

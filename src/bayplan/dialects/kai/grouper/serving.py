@@ -9,7 +9,7 @@ from bayplan.dialects.jobs.part import WORKER_INDEX
 from bayplan.dialects.kai.api import segments
 from bayplan.dialects.kai.api.names import INFERENCE, POD_GROUP, POD_GROUP_NAME
 from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, SubGroup
-from bayplan.dialects.kai.api.segments import SEGMENT_NOTES, SegmentAnnotations, WrongSegments
+from bayplan.dialects.kai.api.segments import SEGMENT_ANNOTATIONS, SegmentAnnotations, WrongSegments
 from bayplan.dialects.kai.grouper.defaults import (
     CannotGroup,
     View,
@@ -81,7 +81,7 @@ def leader_worker_sub_groups(view: View, size: int) -> tuple[SubGroup, ...]:
         return (leader, workers) if size > LEADERS else (leader,)
     index = 0 if is_leader else segments.read_index(view.pod_labels, cut.index_label, view.pod_name)
     counted = size if cut.with_leader else size - LEADERS
-    pod_index = index if cut.with_leader else max(segments.normalised(index, LEADERS), 0)
+    pod_index = index if cut.with_leader else max(segments.worker_number(index, LEADERS), 0)
     own_segment = 0 if is_leader else segments.segment_of(pod_index, cut.size)
     segment_groups = [
         SubGroup(f"{SEGMENT}-{number}", segment.minimum, "", cut.constraint)
@@ -104,7 +104,7 @@ def leader_worker_sub_groups(view: View, size: int) -> tuple[SubGroup, ...]:
 
 
 def _shares(counted: int, cut: Cut) -> Sequence[tuple[int, segments.SegmentSize]]:
-    return list(enumerate(segments.shares(counted, counted, cut.size)))
+    return list(enumerate(segments.segment_sizes(counted, counted, cut.size)))
 
 
 def _first_with_leader(segment_groups: Sequence[SubGroup], cut: Cut) -> Sequence[SubGroup]:
@@ -176,7 +176,7 @@ def _cut(view: View, size: int) -> Cut | None:
     annotations = template.texts()
     root_annotations = annotations_of(view.top)
     annotations = {
-        key: root_annotations[key] for key in SEGMENT_NOTES if key in root_annotations
+        key: root_annotations[key] for key in SEGMENT_ANNOTATIONS if key in root_annotations
     } | annotations
     segment_annotations = SegmentAnnotations(
         annotations, root_annotations, annotations_of(view.pod), view.pod_name, "worker"

@@ -15,8 +15,8 @@ _AUTOMATIC = "nothing: it is retried automatically"
 
 def advice(why: SchedulingRejection, group: PodGroup | None) -> str:
     """One line of advice; empty if the message in the status is sufficient."""
-    match why.hindrance:
-        case RejectionReason.NO_CHARTER:
+    match why.reason:
+        case RejectionReason.NO_SPEC:
             return "create the PodGroup that its pods name, or run the role grouper, which creates PodGroups"
         case RejectionReason.NO_GROUP:
             return f"add the sub-group to the PodGroup, or correct the label {SUB_GROUP_NAME} of the pod"
@@ -24,17 +24,17 @@ def advice(why: SchedulingRejection, group: PodGroup | None) -> str:
             return "check why the controller of its pods has not created more, or lower minMember"
         case RejectionReason.GATED:
             return "check which controller set spec.schedulingGates of its pods: it has to remove them"
-        case RejectionReason.FLAWED:
+        case RejectionReason.INVALID:
             return _correct(why.about, group)
         case RejectionReason.OVER_LIMIT | RejectionReason.OVER_QUOTA if why.excess is not None:
-            return _over_quota(why.excess, why.hindrance)
-        case RejectionReason.MAKING_ROOM | RejectionReason.KEPT_FREE | RejectionReason.TAKEN_BACK:
+            return _over_quota(why.excess, why.reason)
+        case RejectionReason.PREEMPTING | RejectionReason.RESERVED | RejectionReason.UNDONE:
             return _AUTOMATIC
         case RejectionReason.INTERNAL:
             return f"search the Bayplan log for {why.about}, and report the error; the group is retried"
         case RejectionReason.OUT_OF_TIME:
             return "nothing, it is retried; if this persists, raise decisionSeconds or request less"
-        case RejectionReason.NO_ROOM:
+        case RejectionReason.NO_CAPACITY:
             return _capacity(why)
         case _:
             return ""

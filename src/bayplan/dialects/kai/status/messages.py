@@ -11,7 +11,7 @@ from typing import Any
 from bayplan.dialects.kai.api.gang_tree import DEFAULT, unknown_level
 from bayplan.dialects.kai.api.names import POD_GROUP
 from bayplan.dialects.kai.api.pod_group import PodGroup
-from bayplan.dialects.kai.api.queues import way_up
+from bayplan.dialects.kai.api.queues import ancestors
 from bayplan.dialects.kai.api.wire import shown_topology
 from bayplan.dialects.kube.encode.fault_messages import (
     INTERNAL_ERROR,
@@ -20,7 +20,7 @@ from bayplan.dialects.kube.encode.fault_messages import (
     out_of_time,
 )
 from bayplan.dialects.kube.encode.filter_messages import unavailable
-from bayplan.dialects.kube.fields.quantity import spelled
+from bayplan.dialects.kube.fields.quantity import formatted
 from bayplan.model.assignment import Code, DomainFit, Lack, Misfit
 from bayplan.model.gang import Group, Ref
 from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
@@ -58,10 +58,10 @@ _REASONS = {
 
 def reason(why: SchedulingRejection) -> str:
     """The condition reason."""
-    return _REASONS.get(why.hindrance, SCHEDULING_ERRORS if why.hindrance.was_tried else UNSCHEDULABLE)
+    return _REASONS.get(why.reason, SCHEDULING_ERRORS if why.reason.was_tried else UNSCHEDULABLE)
 
 
-def told_of(
+def message_for(
     why: SchedulingRejection, gang: Ref, group: PodGroup | None, tree: Group | None,
     parents: Mapping[str, str] = NO_PARENTS,
 ) -> str:  # fmt: skip
@@ -69,10 +69,10 @@ def told_of(
 
     Topologies appear under the names of their objects. `parents` has the parent of each existing queue.
     """
-    if gang.kind != POD_GROUP.kind and why.hindrance is RejectionReason.NO_CHARTER:
+    if gang.kind != POD_GROUP.kind and why.reason is RejectionReason.NO_SPEC:
         return NOT_GROUPED
     group = group or PodGroup(gang.name, gang.namespace)
-    if why.hindrance is RejectionReason.NO_QUEUE:
+    if why.reason is RejectionReason.NO_QUEUE:
         return unusable_queue(group.queue or why.about, parents)
     pod_sets = {one.name: one for one in tree.pod_sets()} if tree is not None else {}
     misfit_pod_set = (
@@ -80,36 +80,36 @@ def told_of(
     )
     sub_group = why.part or misfit_pod_set[0]
     sub_group = "" if sub_group == DEFAULT else sub_group
-    if sub_group in pod_sets and why.hindrance.was_tried:
+    if sub_group in pod_sets and why.reason.was_tried:
         why = replace(why, minimum=pod_sets[sub_group].minimum)
     if why.misfit is not None:
         why = replace(why, misfit=replace(why.misfit, topology=shown_topology(why.misfit.topology)))
-    return told(why, group, sub_group)
+    return group_message(why, group, sub_group)
 
 
-def told(why: SchedulingRejection, group: PodGroup, sub_group: str = "") -> str:
+def group_message(why: SchedulingRejection, group: PodGroup, sub_group: str = "") -> str:
     """The message on a pending PodGroup; `sub_group` is the one that has too few nodes, if it is known."""
-    match why.hindrance:
-        case RejectionReason.NO_CHARTER:
+    match why.reason:
+        case RejectionReason.NO_SPEC:
             return f"{UNABLE}: pod group {group.namespace}/{group.name} does not exist"
         case RejectionReason.NO_GROUP:
             return f"{UNABLE}: it has no sub-group {why.about or sub_group}"
         case RejectionReason.TOO_FEW:
             part = f" of sub-group {sub_group}" if sub_group else ""
-            counts = f"{why.there} pods{part} are there while {why.minimum} are required"
+            counts = f"{why.existing} pods{part} are there while {why.minimum} are required"
             return f"{UNABLE}: {counts} for gang scheduling"
         case RejectionReason.GATED:
             example = f", such as {why.pod}" if why.pod is not None else ""
             return f"{UNABLE}: some of its pods have scheduling gates{example}"
-        case RejectionReason.FLAWED:
+        case RejectionReason.INVALID:
             return why.about or f"{UNABLE}: its spec is contradictory"
         case RejectionReason.OVER_LIMIT | RejectionReason.OVER_QUOTA:
             return _over_limit_or_quota(why, group)
-        case RejectionReason.MAKING_ROOM:
-            return f"{why.displaced} pods are terminating to make room for it"
-        case RejectionReason.KEPT_FREE:
+        case RejectionReason.PREEMPTING:
+            return f"{why.victims} pods are terminating to make room for it"
+        case RejectionReason.RESERVED:
             return f"{NOT_ENOUGH}: free capacity is reserved for a pod group that has been pending longer"
-        case RejectionReason.TAKEN_BACK:
+        case RejectionReason.UNDONE:
             return (
                 f"{why.fit} of {why.minimum} pods were scheduled, which is too few for gang scheduling: "
                 "they were evicted after the grace period"
@@ -117,7 +117,7 @@ def told(why: SchedulingRejection, group: PodGroup, sub_group: str = "") -> str:
         case RejectionReason.INTERNAL:
             return internal_error(f"pod group {group.namespace}/{group.name}", why.about)
         case RejectionReason.OUT_OF_TIME:
-            known = why.misfit is not None or why.unfit is not None
+            known = why.misfit is not None or why.filter_failure is not None
             so_far = _no_room(why, group, sub_group) if known else ""
             return out_of_time(f"pod group {group.namespace}/{group.name}", why.about, so_far)
         case _:
@@ -130,7 +130,7 @@ def _over_limit_or_quota(why: SchedulingRejection, group: PodGroup) -> str:
         return f"{UNABLE}: queue {group.queue} has reached its limit"
     numbers = (excess.bound, Fraction(excess.used), Fraction(excess.asked))
     bound, used, asked = (_number(excess.resource, number) for number in numbers)
-    sentence = over_limit if why.hindrance is RejectionReason.OVER_LIMIT else over_quota
+    sentence = over_limit if why.reason is RejectionReason.OVER_LIMIT else over_quota
     return sentence(excess.queue, excess.resource, bound, used, asked)
 
 
@@ -159,14 +159,17 @@ def _no_room(why: SchedulingRejection, group: PodGroup, sub_group: str) -> str:
 def _details(why: SchedulingRejection, group: PodGroup, sub_group: str) -> str:
     if why.misfit is not None:
         return misfit(why.misfit, group, sub_group)
-    if why.unfit is not None:
-        has_more_nodes = why.unfit.bar is None and sum(why.unfit.counts.values()) < why.unfit.nodes
+    if why.filter_failure is not None:
+        has_more_nodes = (
+            why.filter_failure.error is None
+            and sum(why.filter_failure.counts.values()) < why.filter_failure.nodes
+        )
         outside = (
             "The remaining nodes are outside the topology domain of its group."
             if has_more_nodes and group.topologies()
             else ""
         )
-        return unavailable(why.unfit, outside)
+        return unavailable(why.filter_failure, outside)
     return NOT_ENOUGH
 
 
@@ -197,14 +200,16 @@ def misfit(failure: Misfit, group: PodGroup, sub_group: str = "") -> str:
 def _every_domain_is_too_small(failure: Misfit) -> bool:
     """Whether each domain by itself is too small, though not the cluster as a whole."""
     asked = failure.asked * failure.unit
-    return bool(failure.holds) and not failure.is_too_large and all(one.fit < asked for one in failure.holds)
+    return (
+        bool(failure.domains) and not failure.is_too_large and all(one.fit < asked for one in failure.domains)
+    )
 
 
 def _by_domain(failure: Misfit, group: PodGroup, sub_group: str) -> str:
     """The message with what each domain holds or lacks, line by line."""
     part = f"subgroup {sub_group}: " if sub_group else ""
     asked = failure.asked * failure.unit
-    lines = [f"<{'.'.join(one.domain)}>: {part}{_too_small(one, asked)}." for one in failure.holds]
+    lines = [f"<{'.'.join(one.domain)}>: {part}{_too_small(one, asked)}." for one in failure.domains]
     job = f"{group.namespace}/{group.name}"
     sentence = unsatisfied(failure.topology, failure.level, job, sub_group)
     return "\n".join([f"{UNABLE}.", *lines, f"{sentence}."])
@@ -307,9 +312,9 @@ def unusable_queue(name: str, parents: Mapping[str, str]) -> str:
 
 def queue_fault(name: str, parents: Mapping[str, str]) -> tuple[str, str] | None:
     """Why a queue is not part of the queue tree: reason and message; None if it is."""
-    *ancestors, last = way_up(name, parents)
-    if last in ancestors:
-        cycle = [*ancestors[ancestors.index(last) :], last]
+    *above, last = ancestors(name, parents)
+    if last in above:
+        cycle = [*above[above.index(last) :], last]
         problem, where = (
             f"The parents of queue '{name}' form a cycle: {' → '.join(cycle)}",
             "one of these",
@@ -323,7 +328,7 @@ def queue_fault(name: str, parents: Mapping[str, str]) -> tuple[str, str] | None
         )
     if last in parents:
         return None
-    below = ancestors[-1]
+    below = above[-1]
     child = f"queue '{below}'" if below == name else f"queue '{below}', which '{name}' is below,"
     return NO_PARENT, (
         f"The parent '{last}' of {child} does not exist. {_STAY_PENDING}: create queue '{last}', or change "
@@ -338,9 +343,9 @@ def queue_details(why: SchedulingRejection) -> dict[str, Any]:
         return {}
 
     def amount(number: int) -> dict[str, str]:
-        return {excess.resource: spelled(excess.resource, number)}
+        return {excess.resource: formatted(excess.resource, number)}
 
-    limited = why.hindrance is RejectionReason.OVER_LIMIT
+    limited = why.reason is RejectionReason.OVER_LIMIT
     bound, used = (
         ("queueResourceLimits", "queueAllocatedResources")
         if limited

@@ -19,7 +19,7 @@ from bayplan.dialects.kai.api.wire import (
     SchedulingConditionWire,
 )
 from bayplan.dialects.kai.status.messages import CONDITION
-from bayplan.dialects.kube.fields.quantity import amount, spelled
+from bayplan.dialects.kube.fields.quantity import amount, formatted
 from bayplan.dialects.kube.fields.times import timestamp
 from bayplan.model.gang import Ref
 from bayplan.model.node import PODS
@@ -33,7 +33,7 @@ PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class PendingReason:
     """Why a PodGroup is pending, and since when; the transition number grows with each change."""
 
     reason: str
@@ -48,33 +48,33 @@ class ResourceTotals:
     """The resources that pods hold and request in total."""
 
     allocated: Mapping[str, int]
-    lasting: Mapping[str, int]  # the non-preemptible part of `allocated`
+    non_preemptible: Mapping[str, int]  # the non-preemptible part of `allocated`
     requested: Mapping[str, int]
 
 
-NOTHING = ResourceTotals({}, {}, {})
+NO_TOTALS = ResourceTotals({}, {}, {})
 
 
-def held_by(pods: Iterable[Pod], lasting: bool) -> ResourceTotals:
+def totals_of(pods: Iterable[Pod], lasting: bool) -> ResourceTotals:
     """The totals of the pods of one group."""
     allocated: dict[str, int] = {}
     requested: dict[str, int] = {}
     for pod in pods:
-        if not pod.over:
+        if not pod.finished:
             _add(requested, pod.amounts)
             if pod.node:
                 _add(allocated, pod.amounts)
     return ResourceTotals(allocated, allocated if lasting else {}, requested)
 
 
-def summed(parts: Iterable[ResourceTotals]) -> ResourceTotals:
+def sum_of_totals(parts: Iterable[ResourceTotals]) -> ResourceTotals:
     """The sum of several totals."""
     allocated: dict[str, int] = {}
     lasting: dict[str, int] = {}
     requested: dict[str, int] = {}
     for part in parts:
         _add(allocated, part.allocated)
-        _add(lasting, part.lasting)
+        _add(lasting, part.non_preemptible)
         _add(requested, part.requested)
     return ResourceTotals(allocated, lasting, requested)
 
@@ -83,7 +83,7 @@ def group_status(
     group: PodGroup,
     pods: Sequence[Pod],
     totals: ResourceTotals,
-    waits: Waits | None,
+    waits: PendingReason | None,
     known: PodGroupStatusWire,
 ) -> Object | None:
     """The status update of a PodGroup; None if its status is up to date.
@@ -142,9 +142,9 @@ def _write(kind: Kind, namespace: str, name: str, uid: str, status: Object) -> W
 
 
 def _counts(pods: Sequence[Pod]) -> dict[str, int]:
-    running = sum(pod.up and not pod.over for pod in pods)
-    succeeded = sum(pod.over and pod.succeeded for pod in pods)
-    failed = sum(pod.over and not pod.succeeded for pod in pods)
+    running = sum(pod.was_started and not pod.finished for pod in pods)
+    succeeded = sum(pod.finished and pod.succeeded for pod in pods)
+    failed = sum(pod.finished and not pod.succeeded for pod in pods)
     pending = len(pods) - running - succeeded - failed
     return {"pending": pending, "running": running, "succeeded": succeeded, "failed": failed}
 
@@ -158,15 +158,15 @@ def _phase(group: PodGroup, counts: Mapping[str, int]) -> str:
 
 
 def _wants_a_node(pod: Pod) -> bool:
-    return not (pod.node or pod.over or pod.leaving)
+    return not (pod.node or pod.finished or pod.terminating)
 
 
-def _is_current(conditions: Sequence[SchedulingConditionWire], waits: Waits) -> bool:
+def _is_current(conditions: Sequence[SchedulingConditionWire], waits: PendingReason) -> bool:
     expected = (CONDITION, waits.reason, waits.message)
     return [(one.type, one.reason, one.message) for one in conditions] == [expected]
 
 
-def _condition(waits: Waits) -> Object:
+def _condition(waits: PendingReason) -> Object:
     reason: Object = {"reason": waits.reason, "message": waits.message}
     details = {"details": {"queueDetails": dict(waits.queue)}} if waits.queue else {}
     return {
@@ -202,20 +202,20 @@ def _resources(totals: ResourceTotals, known: ResourcesStatusWire) -> Object:
     """The amounts for a merge patch, in which resources that are gone must be null."""
     return {
         "allocated": _quantities(totals.allocated, known.allocated),
-        "allocatedNonPreemptible": _quantities(totals.lasting, known.allocated_non_preemptible),
+        "allocatedNonPreemptible": _quantities(totals.non_preemptible, known.allocated_non_preemptible),
         "requested": _quantities(totals.requested, known.requested),
     }
 
 
 def _quantities(amounts: Mapping[str, int], known: Mapping[str, object] | None) -> Object:
     removed: Object = dict.fromkeys(known or ())
-    return removed | {name: spelled(name, amounts[name]) for name in sorted(amounts) if amounts[name]}
+    return removed | {name: formatted(name, amounts[name]) for name in sorted(amounts) if amounts[name]}
 
 
 def _same_amounts(known: ResourcesStatusWire, totals: ResourceTotals) -> bool:
     pairs = (
         (known.allocated, totals.allocated),
-        (known.allocated_non_preemptible, totals.lasting),
+        (known.allocated_non_preemptible, totals.non_preemptible),
         (known.requested, totals.requested),
     )
     return all(_read(written) == {n: a for n, a in amounts.items() if a} for written, amounts in pairs)

@@ -61,7 +61,7 @@ def amounts(field: Field) -> dict[str, int]:
     return by_resource
 
 
-def carries(node: Node, labels: dict[str, str], levels: tuple[str, ...]) -> bool:
+def has_labels(node: Node, labels: dict[str, str], levels: tuple[str, ...]) -> bool:
     """Whether a node has these labels and some value for every level."""
     return all(node.labels.get(key) == value for key, value in labels.items()) and all(
         level in node.labels for level in levels

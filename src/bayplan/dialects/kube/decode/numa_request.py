@@ -20,19 +20,19 @@ CLASSES = {
 }
 
 
-def zone_wants(spec: PodSpecWire, qos_class: str | None = None) -> NumaRequest:
+def numa_request(spec: PodSpecWire, qos_class: str | None = None) -> NumaRequest:
     """The NUMA request of a pod. The QoS class in its status wins; without one it is computed.
 
     Pod-level requests are ignored: kubelets do not align them.
     """
     return NumaRequest(
-        service=CLASSES.get(qos_class or "") or qos_class_of(spec),
+        qos=CLASSES.get(qos_class or "") or qos_class_of(spec),
         containers=tuple(_container(one, role) for one, role in _containers(spec)),
         overhead=tuple(amounts_of(spec.overhead).items()),
     )
 
 
-def pod_zone_wants(spec: PodSpecWire, qos_class: str | None = None) -> NumaRequest | None:
+def pod_numa_request(spec: PodSpecWire, qos_class: str | None = None) -> NumaRequest | None:
     """The same, or None for a pod without requests, which is aligned on any zone.
 
     The result is cached, since many pods have equal specs.
@@ -41,7 +41,7 @@ def pod_zone_wants(spec: PodSpecWire, qos_class: str | None = None) -> NumaReque
     if key not in _cache:
         if len(_cache) >= CACHED_MAX:
             _cache.clear()
-        request = zone_wants(spec, qos_class)
+        request = numa_request(spec, qos_class)
         _cache[key] = request if any(one.requests for one in request.containers) else None
     return _cache[key]
 
@@ -62,10 +62,10 @@ def _resource_items(resources: ContainerResources | None) -> tuple[Hashable, Has
     return tuple((resources.requests or {}).items()), tuple((resources.limits or {}).items())
 
 
-def template_zone_wants(spec: Field) -> NumaRequest | None:
+def template_numa_request(spec: Field) -> NumaRequest | None:
     """The NUMA request of a pod template; None if it is invalid, which is reported elsewhere."""
     try:
-        return pod_zone_wants(msgspec.convert(spec.value or {}, PodSpecWire, strict=False))
+        return pod_numa_request(msgspec.convert(spec.value or {}, PodSpecWire, strict=False))
     except (msgspec.ValidationError, ValueError):
         return None
 

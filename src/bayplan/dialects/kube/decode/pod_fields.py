@@ -16,7 +16,7 @@ _FINISHED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
-class PodUse:
+class PodUsage:
     """The usage of a bound pod on its node, including its `pods` slot."""
 
     namespace: str
@@ -25,12 +25,12 @@ class PodUse:
     amounts: Mapping[str, int]
 
 
-def pod_use(pod: Field) -> PodUse | None:
+def usage_of(pod: Field) -> PodUsage | None:
     """The usage of a pod; None if it is not bound or has finished."""
     if not holds_capacity(pod):
         return None
     meta = pod.at("metadata")
-    return PodUse(
+    return PodUsage(
         namespace=meta.at("namespace").text("default"),
         name=meta.at("name").text(),
         node=node_name(pod),
@@ -38,7 +38,7 @@ def pod_use(pod: Field) -> PodUse | None:
     )
 
 
-def usage_by_node(uses: Iterable[PodUse]) -> dict[str, Amounts]:
+def usage_by_node(uses: Iterable[PodUsage]) -> dict[str, Amounts]:
     """The total usage by node."""
     total: dict[str, Amounts] = {}
     for use in uses:
@@ -51,14 +51,14 @@ def node_name(pod: Field) -> str:
     return pod.at("spec", "nodeName").text()
 
 
-def is_over(pod: Field) -> bool:
+def is_finished(pod: Field) -> bool:
     """Whether the pod has finished."""
     return pod.at("status", "phase").text() in _FINISHED
 
 
 def holds_capacity(pod: Field) -> bool:
     """Whether the pod uses resources of a node."""
-    return bool(node_name(pod)) and not is_over(pod)
+    return bool(node_name(pod)) and not is_finished(pod)
 
 
 def pod_requests(spec: Field) -> Amounts:

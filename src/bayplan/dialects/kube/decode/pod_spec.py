@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from bayplan.dialects.kube.decode.numa_request import pod_zone_wants
+from bayplan.dialects.kube.decode.numa_request import pod_numa_request
 from bayplan.dialects.kube.decode.wire import (
     ContainerResources,
     ContainerWire,
@@ -47,7 +47,7 @@ def pod_spec(pod: PodWire, company: Selector | None = None) -> PodSpec:
     """The pod spec as scheduling uses it; `company` selects the pods of its services and owner."""
     spec, status = pod.spec, pod.status
     return PodSpec(
-        pod_shape(pod, company),
+        pod_signature(pod, company),
         priority=spec.priority or 0,
         preempts=spec.preemption_policy != "Never",
         nominated=status.nominated_node_name or "",
@@ -55,7 +55,7 @@ def pod_spec(pod: PodWire, company: Selector | None = None) -> PodSpec:
     )
 
 
-def pod_shape(pod: PodWire, company: Selector | None = None) -> PodSignature:
+def pod_signature(pod: PodWire, company: Selector | None = None) -> PodSignature:
     """The part of a pod spec that decides on which nodes the pod fits."""
     spec, meta = pod.spec, pod.metadata
     namespace, labels = meta.namespace or "default", meta.labels or {}
@@ -64,17 +64,17 @@ def pod_shape(pod: PodWire, company: Selector | None = None) -> PodSignature:
         namespace=namespace,
         labels=tuple(sorted(labels.items())),
         amounts=tuple(sorted((name, amount) for name, amount in amounts.items() if amount)),
-        weighs=_scoring_requests(spec, amounts),
+        score_requests=_scoring_requests(spec, amounts),
         rules=wire_rules(spec),
         node=spec.node_name or "",
         ports=tuple(dict.fromkeys(_ports(spec))),
-        neighbours=_pod_affinity(spec, namespace, labels),
+        affinity=_pod_affinity(spec, namespace, labels),
         spread=tuple(_spread(one, labels) for one in spec.topology_spread_constraints or ()),
-        company=company,
+        default_spread=company,
         images=tuple(image_name(one.image or "") for one in _containers(spec)),
         claims=tuple(_claims(pod)),
         disks=tuple(disk for volume in spec.volumes or () for disk in _disks(volume)),
-        zones=pod_zone_wants(spec, pod.status.qos_class),
+        zones=pod_numa_request(spec, pod.status.qos_class),
     )
 
 
@@ -89,7 +89,7 @@ def selector(wire: LabelSelector | None) -> Selector:
     return Selector(tuple(requirements)) if requirements else EVERYTHING
 
 
-def company_of(
+def default_spread_selector(
     labels: Mapping[str, str], services: Iterable[Mapping[str, str] | None], owner: Selector | None = None
 ) -> Selector | None:
     """The default spread selector of a pod: the pods that its services and its owner select; None if none."""
@@ -185,10 +185,10 @@ def _pod_affinity(spec: PodSpecWire, namespace: str, labels: Mapping[str, str]) 
         return _affinity_term(wire, namespace, labels)
 
     return PodAffinity(
-        near=tuple(term(one) for one in affinity.required or ()),
-        apart=tuple(term(one) for one in anti_affinity.required or ()),
-        rather_near=tuple((one.weight, term(one.pod_affinity_term)) for one in affinity.preferred or ()),
-        rather_apart=tuple(
+        required=tuple(term(one) for one in affinity.required or ()),
+        required_anti=tuple(term(one) for one in anti_affinity.required or ()),
+        preferred=tuple((one.weight, term(one.pod_affinity_term)) for one in affinity.preferred or ()),
+        preferred_anti=tuple(
             (one.weight, term(one.pod_affinity_term)) for one in anti_affinity.preferred or ()
         ),
     )
@@ -223,10 +223,10 @@ def _spread(wire: SpreadConstraint, labels: Mapping[str, str]) -> TopologySpread
         selector=selector(wire.label_selector).narrowed(
             _own_label_values(wire.match_label_keys, labels, "In")
         ),
-        must=wire.when_unsatisfiable == "DoNotSchedule",
+        required=wire.when_unsatisfiable == "DoNotSchedule",
         min_domains=wire.min_domains or 1,
-        heed_affinity=wire.node_affinity_policy != "Ignore",
-        heed_taints=wire.node_taints_policy == "Honor",
+        honor_affinity=wire.node_affinity_policy != "Ignore",
+        honor_taints=wire.node_taints_policy == "Honor",
     )
 
 

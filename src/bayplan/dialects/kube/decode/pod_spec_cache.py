@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from bayplan.dialects.kube.decode.pod_spec import pod_shape
+from bayplan.dialects.kube.decode.pod_spec import pod_signature
 from bayplan.dialects.kube.decode.wire import PodWire, pod_amounts
 from bayplan.model.pod_spec import Labels, PodSignature, Selector
 
@@ -30,7 +30,7 @@ class PodSpecCache:
 
     def __init__(self) -> None:
         self.templates: dict[bytes, PodSpecTemplate] = {}
-        self.remembered = 0
+        self.entries = 0
 
     def of(self, pod: PodWire, company: Selector | None = None) -> tuple[PodSignature, Mapping[str, int]]:
         """The signature and the requests of a pod. The node it is bound to is not part of the signature."""
@@ -40,7 +40,7 @@ class PodSpecCache:
         signature = template.signatures.get((labels, node_selector, company))
         if signature is None:
             rules = replace(template.signature.rules, selector=node_selector)
-            signature = replace(template.signature, labels=labels, rules=rules, company=company)
+            signature = replace(template.signature, labels=labels, rules=rules, default_spread=company)
             template.signatures[labels, node_selector, company] = signature
             self._count()
         return signature, template.amounts
@@ -61,11 +61,11 @@ class PodSpecCache:
         if template is None:
             unbound_spec = msgspec.structs.replace(spec, node_name=None, node_selector=None)
             unbound = msgspec.structs.replace(pod, spec=unbound_spec)
-            template = self.templates[key] = PodSpecTemplate(pod_shape(unbound), pod_amounts(spec))
+            template = self.templates[key] = PodSpecTemplate(pod_signature(unbound), pod_amounts(spec))
             self._count()
         return template
 
     def _count(self) -> None:
-        self.remembered += 1
-        if self.remembered > CACHED_MAX:
-            self.templates, self.remembered = {}, 0
+        self.entries += 1
+        if self.entries > CACHED_MAX:
+            self.templates, self.entries = {}, 0

@@ -31,12 +31,12 @@ def node_changes(old: Field, new: Field) -> NodeChange:
     return changes
 
 
-def pod_arrival_counts(pod: Field) -> bool:
+def pod_arrival_matters(pod: Field) -> bool:
     """Whether a new pod uses resources."""
     return holds_capacity(pod)
 
 
-def pod_removal_counts(pod: Field) -> bool:
+def pod_removal_matters(pod: Field) -> bool:
     """Whether a removed pod may have freed resources.
 
     Its phase is ignored: the update that reported its end may have been missed.
@@ -44,7 +44,7 @@ def pod_removal_counts(pod: Field) -> bool:
     return bool(node_name(pod))
 
 
-def pod_update_counts(old: Field, new: Field) -> bool:
+def pod_update_matters(old: Field, new: Field) -> bool:
     """Whether an update changed the usage of a pod, or its node."""
     used, uses = holds_capacity(old), holds_capacity(new)
     if not (used and uses):

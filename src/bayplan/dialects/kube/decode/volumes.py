@@ -134,7 +134,7 @@ class CsiNodeWire(Struct, frozen=True):
     spec: CsiNodeSpec = CsiNodeSpec()
 
 
-class StoreRoomWire(Struct, frozen=True):
+class StorageCapacityWire(Struct, frozen=True):
     """A CSIStorageCapacity."""
 
     metadata: Metadata = Metadata()
@@ -152,7 +152,7 @@ CLASSES = Kind(
 )
 CSI_NODES = Kind(GROUP, "v1", "CSINode", "csinodes", namespaced=False, wire=CsiNodeWire, optional=True)
 STORAGE_CAPACITIES = Kind(
-    GROUP, "v1", "CSIStorageCapacity", "csistoragecapacities", wire=StoreRoomWire, optional=True
+    GROUP, "v1", "CSIStorageCapacity", "csistoragecapacities", wire=StorageCapacityWire, optional=True
 )
 
 
@@ -175,7 +175,7 @@ def claim_of(wire: ClaimWire) -> VolumeClaim:
         attributes=spec.volume_attributes_class_name or "",
         selected_node=annotations.get(SELECTED_NODE, ""),
         lost=wire.status.phase == "Lost",
-        leaving=meta.deletion_timestamp is not None,
+        terminating=meta.deletion_timestamp is not None,
         owner=owners[0] if owners else "",
     )
 
@@ -193,7 +193,7 @@ def volume_of(wire: PersistentVolumeWire) -> Volume:
         block=spec.volume_mode == BLOCK,
         claim=(spec.claim_ref.namespace, spec.claim_ref.name) if spec.claim_ref is not None else None,
         available=wire.status.phase == "Available",
-        leaving=meta.deletion_timestamp is not None,
+        terminating=meta.deletion_timestamp is not None,
         labels=meta.labels or {},
         affinity=None if required is None else tuple(map(node_term, required.node_selector_terms or ())),
         attributes=spec.volume_attributes_class_name or "",
@@ -207,7 +207,7 @@ def class_of(wire: StorageClassWire) -> StorageClass:
     return StorageClass(
         name=wire.metadata.name,
         provisioner=wire.provisioner,
-        waits=wire.volume_binding_mode == "WaitForFirstConsumer",
+        wait_for_consumer=wire.volume_binding_mode == "WaitForFirstConsumer",
         topologies=tuple(_topology(term) for term in wire.allowed_topologies or ()),
     )
 
@@ -222,7 +222,7 @@ def limits_of(wire: CsiNodeWire) -> Mapping[str, int]:
     }
 
 
-def store_room_of(wire: StoreRoomWire) -> StorageCapacity:
+def storage_capacity_of(wire: StorageCapacityWire) -> StorageCapacity:
     """A CSIStorageCapacity as a value."""
     largest = wire.maximum_volume_size if wire.maximum_volume_size is not None else wire.capacity
     return StorageCapacity(

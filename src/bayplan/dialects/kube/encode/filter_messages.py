@@ -23,61 +23,62 @@ _REASONS = {
     FilterReason.AFFINITY: "node(s) didn't match Pod's node affinity/selector",
     FilterReason.PORT: "node(s) didn't have free ports for the requested pod ports",
     FilterReason.DISK: "node(s) had no available disk",
-    FilterReason.ONE_POD: "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode"
+    FilterReason.CLAIM_IN_USE: "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod"
+    " access mode"
     " already in-use by another pod",
     FilterReason.ATTACHED: "node(s) exceed max volume count",
-    FilterReason.VOLUME_ELSEWHERE: "node(s) didn't match PersistentVolume's node affinity",
+    FilterReason.VOLUME_NODE_AFFINITY: "node(s) didn't match PersistentVolume's node affinity",
     FilterReason.NO_VOLUME: "node(s) didn't find available persistent volumes to bind",
-    FilterReason.NO_STORE_ROOM: "node(s) did not have enough free storage",
+    FilterReason.NO_STORAGE_CAPACITY: "node(s) did not have enough free storage",
     FilterReason.VOLUME_GONE: "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
     FilterReason.VOLUME_ZONE: "node(s) had no available volume zone",
     FilterReason.SPREAD_LABEL: "node(s) didn't match pod topology spread constraints"
     " (missing required label)",
     FilterReason.SPREAD: "node(s) didn't match pod topology spread constraints",
-    FilterReason.NOT_NEAR: "node(s) didn't match pod affinity rules",
-    FilterReason.NOT_APART: "node(s) didn't match pod anti-affinity rules",
-    FilterReason.UNWELCOME: "node(s) didn't satisfy existing pods anti-affinity rules",
+    FilterReason.POD_AFFINITY: "node(s) didn't match pod affinity rules",
+    FilterReason.POD_ANTI_AFFINITY: "node(s) didn't match pod anti-affinity rules",
+    FilterReason.EXISTING_ANTI_AFFINITY: "node(s) didn't satisfy existing pods anti-affinity rules",
 }
 _POD_ERRORS = {
     PodError.AFFINITY_CONFLICT: "pod affinity terms conflict",
     PodError.CLAIM_MISSING: 'persistentvolumeclaim "{}" not found',
-    PodError.CLAIM_AWAITED: "waiting for ephemeral volume controller to create the"
+    PodError.CLAIM_PENDING: "waiting for ephemeral volume controller to create the"
     ' persistentvolumeclaim "{}"',
     PodError.CLAIM_LOST: 'persistentvolumeclaim "{}" bound to non-existent persistentvolume "{}"',
-    PodError.CLAIM_LEAVING: 'persistentvolumeclaim "{}" is being deleted',
+    PodError.CLAIM_TERMINATING: 'persistentvolumeclaim "{}" is being deleted',
     PodError.CLAIM_UNBOUND: "pod has unbound immediate PersistentVolumeClaims",
     PodError.CLAIM_FOREIGN: "PVC {} was not created for pod {} (pod is not owner)",
     PodError.VOLUME_MISSING: 'persistentvolume "{}" not found',
 }
 
 
-def cause(lack: Lack) -> str:
+def node_reason(lack: Lack) -> str:
     """Why one node does not fit."""
     reason, resource = lack
-    if reason is FilterReason.LACKING:
+    if reason is FilterReason.INSUFFICIENT:
         return "Too many pods" if resource == PODS else f"Insufficient {resource}"
     if reason is FilterReason.UNALIGNED:
         return numa_reason(ZoneCause(resource))
     return _REASONS[reason]
 
 
-def bar(unfit: FilterFailure) -> str:
+def pod_error(unfit: FilterFailure) -> str:
     """What is wrong with the pod itself; empty if nothing is."""
-    return _POD_ERRORS[unfit.bar].format(*unfit.about) if unfit.bar is not None else ""
+    return _POD_ERRORS[unfit.error].format(*unfit.about) if unfit.error is not None else ""
 
 
 def unavailable(unfit: FilterFailure, afterwards: str = "") -> str:
     """How many nodes failed for which reason; `afterwards` is the result of preemption."""
     if not unfit.nodes:
         return NO_NODES
-    reasons = bar(unfit) or _counted({cause(lack): count for lack, count in unfit.counts.items()})
+    reasons = pod_error(unfit) or _counted({node_reason(lack): count for lack, count in unfit.counts.items()})
     sentence = f"0/{unfit.nodes} nodes are available:"
     if reasons:
         sentence += f" {reasons}."
     return f"{sentence} {afterwards}" if afterwards else sentence
 
 
-def no_room_made(nodes: int, reasons: Mapping[str, int]) -> str:
+def preemption_message(nodes: int, reasons: Mapping[str, int]) -> str:
     """Why preemption does not help, by reason and number of nodes."""
     return f"preemption: 0/{nodes} nodes are available: {_counted(reasons)}."
 

@@ -15,10 +15,10 @@ from bayplan.dialects.kube.encode.filter_messages import (
     NO_CLAIMS,
     NO_HELP,
     NO_VICTIMS,
-    no_room_made,
+    preemption_message,
     unavailable,
 )
-from bayplan.dialects.kube.encode.numa_messages import told as numa_details
+from bayplan.dialects.kube.encode.numa_messages import message_for as numa_details
 from bayplan.dialects.kube.gang.composite_groups import TOPOLOGIES
 from bayplan.dialects.kube.gang.objects import COMPOSITE, POD_GROUP, WORKLOAD
 from bayplan.model.assignment import Code, Misfit
@@ -37,11 +37,11 @@ Sentence = Callable[[Misfit], str]
 
 def reason(why: SchedulingRejection) -> str:
     """The condition reason. Unschedulable only if more nodes may help: cluster autoscalers act on it."""
-    if why.hindrance in FAULTS:
-        return FAULTS[why.hindrance]
-    if why.hindrance is RejectionReason.FLAWED or _is_split(why):
+    if why.reason in FAULTS:
+        return FAULTS[why.reason]
+    if why.reason is RejectionReason.INVALID or _is_split(why):
         return ERROR
-    return UNSCHEDULABLE if why.hindrance.was_tried else WAITING
+    return UNSCHEDULABLE if why.reason.was_tried else WAITING
 
 
 def _is_split(why: SchedulingRejection) -> bool:
@@ -49,10 +49,10 @@ def _is_split(why: SchedulingRejection) -> bool:
     return why.misfit is not None and why.misfit.code is Code.STALE_ASSIGNMENT
 
 
-def told(why: SchedulingRejection, gang: Ref, of_misfit: Sentence) -> str:
+def message_for(why: SchedulingRejection, gang: Ref, of_misfit: Sentence) -> str:
     """The message in the condition of a pod and in its event."""
-    match why.hindrance:
-        case RejectionReason.NO_CHARTER:
+    match why.reason:
+        case RejectionReason.NO_SPEC:
             return _no_gang_spec(gang)
         case RejectionReason.NO_GROUP:
             name, group = (*gang.name.split("/"), "")[:2]
@@ -60,19 +60,19 @@ def told(why: SchedulingRejection, gang: Ref, of_misfit: Sentence) -> str:
         case RejectionReason.TOO_FEW:
             if gang.kind == COMPOSITE:
                 return _no_quorum(why, gang)
-            counts = f"{why.there} of {why.minimum} are there"
+            counts = f"{why.existing} of {why.minimum} are there"
             return f"waiting for minCount pods from a gang to appear in scheduling queue: {counts}"
         case RejectionReason.GATED:
             example = f", such as {why.pod.name}" if why.pod is not None else ""
             return f"waiting for pods of its gang that have scheduling gates{example}"
-        case RejectionReason.FLAWED:
+        case RejectionReason.INVALID:
             return why.about or "its spec is contradictory"
-        case RejectionReason.MAKING_ROOM:
+        case RejectionReason.PREEMPTING:
             return _preempting(why, gang)
-        case RejectionReason.KEPT_FREE:
+        case RejectionReason.RESERVED:
             reserved_for = f": {why.about}" if why.about else ""
             return f"free capacity is reserved for a larger gang that has been pending longer{reserved_for}"
-        case RejectionReason.TAKEN_BACK:
+        case RejectionReason.UNDONE:
             return (
                 f"the gang could not start completely: {why.fit} of {why.minimum} pods were bound, and were "
                 "evicted to free their capacity; the gang is retried"
@@ -80,7 +80,7 @@ def told(why: SchedulingRejection, gang: Ref, of_misfit: Sentence) -> str:
         case RejectionReason.INTERNAL:
             return internal_error(_title(gang), why.about)
         case RejectionReason.OUT_OF_TIME:
-            has_details = why.misfit is not None or why.unfit is not None
+            has_details = why.misfit is not None or why.filter_failure is not None
             return out_of_time(_title(gang), why.about, _no_room(why, gang, of_misfit) if has_details else "")
         case _:
             return _no_room(why, gang, of_misfit)
@@ -107,12 +107,12 @@ def _no_quorum(why: SchedulingRejection, gang: Ref) -> str:
     if "/" in why.part:
         shortage = f"{_part_title(why.part)} has too few groups"
     else:
-        shortage = f"of {_part_title(why.part)}, {why.there} of {why.minimum} pods are there"
+        shortage = f"of {_part_title(why.part)}, {why.existing} of {why.minimum} pods are there"
     return f'waiting for composite pod group "{gang.name}" tree to meet quorum: {shortage}'
 
 
 def _preempting(why: SchedulingRejection, gang: Ref) -> str:
-    pods = "1 pod is" if why.displaced == 1 else f"{why.displaced or 'other'} pods are"
+    pods = "1 pod is" if why.victims == 1 else f"{why.victims or 'other'} pods are"
     subject = "pod group is " if gang.kind in (POD_GROUP, COMPOSITE, WORKLOAD) else ""
     return f"{subject}waiting for preemption to complete: {pods} terminating"
 
@@ -122,8 +122,8 @@ def _no_room(why: SchedulingRejection, gang: Ref, of_misfit: Sentence) -> str:
         parts = _no_domain(why, why.misfit)
     elif why.misfit is not None:
         parts = [of_misfit(why.misfit)]
-    elif why.unfit is not None:
-        parts = [unavailable(why.unfit, _preemption_result(why))]
+    elif why.filter_failure is not None:
+        parts = [unavailable(why.filter_failure, _preemption_result(why))]
     else:
         parts = ["no node fits"]
     pod_suffix = f" (pod {why.pod.name})" if why.pod is not None else ""
@@ -131,17 +131,17 @@ def _no_room(why: SchedulingRejection, gang: Ref, of_misfit: Sentence) -> str:
         parts = _no_place_for_part(why, pod_suffix, parts)
     elif why.minimum > 1 and why.misfit is None:
         parts.insert(0, f"pod group is unschedulable: {why.fit} of {why.minimum} pods fit{pod_suffix}:")
-    if why.unfit is not None and why.unfit.unaligned is not None:
+    if why.filter_failure is not None and why.filter_failure.unaligned is not None:
         parts[-1] = parts[-1].removesuffix(".") + "."
-        parts.append(f"For example: {numa_details(why.unfit.unaligned)}.")
-    if why.unsure:
+        parts.append(f"For example: {numa_details(why.filter_failure.unaligned)}.")
+    if why.incomplete:
         parts.append(NOT_EXHAUSTIVE)
     return " ".join(parts)
 
 
 def _no_place_for_part(why: SchedulingRejection, pod: str, parts: list[str]) -> list[str]:
     """One of the groups of a tree does not fit, or has too few pods or groups to be tried."""
-    if why.unfit is not None:
+    if why.filter_failure is not None:
         return [
             f"pod group is unschedulable: there is no placement for {_part_title(why.part)}{pod}:",
             *parts,
@@ -172,19 +172,22 @@ def _no_domain(why: SchedulingRejection, misfit: Misfit) -> list[str]:
     where = f", {misfit.nearest.domain[-1]}," if misfit.nearest is not None and misfit.nearest.domain else ""
     best = f'the best value of node label "{misfit.level}"{where} has room for'
     message = [f"pod group is unschedulable: {best} {misfit.fit} of {misfit.asked} pods:"]
-    if why.unfit is None or not why.unfit.counts:  # each node fits a single pod
+    if why.filter_failure is None or not why.filter_failure.counts:  # each node fits a single pod
         return [message[0][:-1]]
-    return [*message, unavailable(why.unfit, _preemption_result(why))]
+    return [*message, unavailable(why.filter_failure, _preemption_result(why))]
 
 
 def _preemption_result(why: SchedulingRejection) -> str:
     """The result of the search for preemption victims."""
-    unfit = why.unfit
-    if unfit is None or why.sought in (PreemptionSearchOutcome.NOTHING, PreemptionSearchOutcome.FOUND):
+    unfit = why.filter_failure
+    if unfit is None or why.preemption in (
+        PreemptionSearchOutcome.NOT_SEARCHED,
+        PreemptionSearchOutcome.FOUND,
+    ):
         return ""
-    if why.sought is PreemptionSearchOutcome.NEVER:
+    if why.preemption is PreemptionSearchOutcome.NOT_ALLOWED:
         return f"{NO_CLAIMS}, preemption: {NEVER_PREEMPTS}"
-    helpful = unfit.curable if why.sought is PreemptionSearchOutcome.NO_CANDIDATES else 0
+    helpful = unfit.preemptible_nodes if why.preemption is PreemptionSearchOutcome.NO_CANDIDATES else 0
     counts = {NO_VICTIMS: helpful, NO_HELP: unfit.nodes - helpful}
     reasons = {text: count for text, count in counts.items() if count}
-    return f"{NO_CLAIMS}, {no_room_made(unfit.nodes, reasons)}"
+    return f"{NO_CLAIMS}, {preemption_message(unfit.nodes, reasons)}"

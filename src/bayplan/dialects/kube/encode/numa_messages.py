@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bayplan.dialects.kube.fields.quantity import spelled
+from bayplan.dialects.kube.fields.quantity import formatted
 from bayplan.model.numa import AlignmentTarget, Amounts, EvictionUnknown, Unaligned, ZoneShortage
 
 SENTENCES = {
@@ -28,7 +28,7 @@ def sentence(cause: AlignmentTarget) -> str:
     return SENTENCES[cause]
 
 
-def told(unaligned: Unaligned) -> str:
+def message_for(unaligned: Unaligned) -> str:
     """The upstream message, with the request and what each zone of the node lacks."""
     head = f"{sentence(unaligned.cause)}: node {unaligned.node}"
     if unaligned.cause is AlignmentTarget.STALE:
@@ -43,13 +43,13 @@ def told(unaligned: Unaligned) -> str:
 
 
 def _amounts(amounts: Amounts) -> str:
-    return " and ".join(f"{spelled(name, amount)} of {name}" for name, amount in amounts) or "nothing"
+    return " and ".join(f"{formatted(name, amount)} of {name}" for name, amount in amounts) or "nothing"
 
 
 def _shortage(one: ZoneShortage) -> str:
     if one.available is None:
         return f"zone {one.zone} lists no {one.resource}"
-    return f"zone {one.zone} has {spelled(one.resource, one.available)} of {one.resource}"
+    return f"zone {one.zone} has {formatted(one.resource, one.available)} of {one.resource}"
 
 
 def no_eviction(why: EvictionUnknown) -> str:

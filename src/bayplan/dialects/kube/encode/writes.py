@@ -40,7 +40,7 @@ def nominate_write(action: Nominate) -> Write:
     return _pod_status(action.pod, body, action)
 
 
-def waits_write(pod: Pod, reason: str, message: str, now: float) -> Write:
+def pending_write(pod: Pod, reason: str, message: str, now: float) -> Write:
     """Set the PodScheduled condition of a pending pod."""
     condition = {
         "type": SCHEDULED,
@@ -52,7 +52,7 @@ def waits_write(pod: Pod, reason: str, message: str, now: float) -> Write:
     return _pod_status(pod, {"status": {"conditions": [condition]}})
 
 
-def displace_writes(action: PreemptPod, now: float) -> Iterator[Write]:
+def preempt_writes(action: PreemptPod, now: float) -> Iterator[Write]:
     """Set the DisruptionTarget condition of a pod, delete it if its uid matches, and record an event."""
     pod, when = action.pod, timestamp(now)
     reason, message = _preemption_reason(action)
@@ -71,7 +71,7 @@ def displace_writes(action: PreemptPod, now: float) -> Iterator[Write]:
         yield event_write(about_pod(pod), "Preempted", _preempted(action), "Normal", when)
 
 
-def failed_event(about: Object, message: str, now: float) -> Write:
+def unschedulable_event(about: Object, message: str, now: float) -> Write:
     """A FailedScheduling event."""
     return event_write(about, "FailedScheduling", message, "Warning", timestamp(now))
 
@@ -147,7 +147,7 @@ def _preemptor_kind(action: PreemptPod) -> str:
     """The kind of the preemptor in one word."""
     if action.by.kind == COMPOSITE:
         return "compositepodgroup"
-    return "podgroup" if action.whole else "pod"
+    return "podgroup" if action.with_gang else "pod"
 
 
 def _purpose(action: PreemptPod) -> str:
@@ -155,14 +155,14 @@ def _purpose(action: PreemptPod) -> str:
     preemptor = f"{action.by.kind} {action.by.namespace}/{action.by.name}"
     if action.pod.gang == action.by:
         preemptor = "the minimum of its own gang"
-    if action.to:
-        return f"moves to make room for {preemptor}; node {action.to} has capacity for its replacement"
+    if action.moves_to:
+        return f"moves to make room for {preemptor}; node {action.moves_to} has capacity for its replacement"
     return f"makes room for {preemptor}"
 
 
 def _preempted(action: PreemptPod) -> str:
     if action.by.dialect not in PREEMPT_BY_PRIORITY:
         return f"Preempted: it {_purpose(action)}"
-    if action.whole:
+    if action.with_gang:
         return f"Preempted by {_preemptor_kind(action)} {action.by_uid} on node cluster"
     return f"Preempted by pod {action.by_uid} on node {action.pod.node}"

@@ -15,10 +15,10 @@ def closest(name: str, known: Iterable[str]) -> str:
     names = list(dict.fromkeys(known))[:NAMES_MAX]
     if not name or name in names or len(name) > LENGTH_MAX:
         return ""
-    return next(iter(several_close(name, names, 1)), "")
+    return next(iter(closest_names(name, names, 1)), "")
 
 
-def several_close(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
+def closest_names(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
     """Similar names, the closest first."""
     names = sorted({one for one in known if one != name and len(one) <= LENGTH_MAX})[:NAMES_MAX]
     if len(name) > LENGTH_MAX:

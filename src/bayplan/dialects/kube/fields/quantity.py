@@ -46,7 +46,7 @@ def amount(resource: str, value: object) -> int:
     return _cached_amount(resource, value) if is_short else _amount(resource, value)
 
 
-def spelled(resource: str, amount: int) -> str:
+def formatted(resource: str, amount: int) -> str:
     """An amount, as Bayplan counts it, in the canonical form of the API: 500m, 2, 64Gi."""
     if (resource in _BYTES or resource.startswith("hugepages-")) and abs(amount) >= 1024:
         return _reduced(amount, 1024, ("", *_BINARY))

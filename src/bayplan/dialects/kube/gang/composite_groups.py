@@ -19,7 +19,7 @@ from bayplan.model.change import (
     TopologyLost,
     TopologySeen,
 )
-from bayplan.model.gang import GangSpec, Group, PodSet, Ref, fewest_more
+from bayplan.model.gang import GangSpec, Group, PodSet, Ref, pods_to_minimum
 from bayplan.model.node import HOSTNAME, LEVELS_MAX, Topology
 from bayplan.model.pod import Pod, PodKey
 
@@ -79,7 +79,7 @@ class CompositeGroups:
             self.nodes[ref].spec = None
             self._dirty |= {ref: None, self.root_of(ref): None}  # without pods it is removed too
 
-    def follow(self, changes: Iterable[Change]) -> Iterator[Change]:
+    def position_pods(self, changes: Iterable[Change]) -> Iterator[Change]:
         """The same changes, with each pod in the gang of its PodGroup."""
         for change in changes:
             match change:
@@ -94,7 +94,7 @@ class CompositeGroups:
                     self._remove_pod(key)
             yield change
 
-    def gathered(self) -> Iterator[Change]:
+    def flush(self) -> Iterator[Change]:
         """The changes of all affected gangs and pods. Called once after a batch of events.
 
         After a failure, the next call continues with the remaining groups.
@@ -216,7 +216,7 @@ class CompositeGroups:
         levels = _levels(tree)
         return GangSpec(
             source=root,
-            minimum=fewest_more(tree, {}) or spec.minimum,
+            minimum=pods_to_minimum(tree, {}) or spec.minimum,
             priority=spec.priority,
             preempts=spec.preempts,
             tree=tree,
@@ -225,7 +225,7 @@ class CompositeGroups:
             uid=spec.uid,
             flaw=self._priority_error(root),
             quorum=True,
-            leave_together=dict(self._disruption_units(root, "")),
+            disrupted_with=dict(self._disruption_units(root, "")),
             started=any(leaf.started for leaf in self.leaves(root)),
         )
 
@@ -251,7 +251,7 @@ class CompositeGroups:
     def _disruption_units(self, ref: Ref, outer_unit: str) -> Iterator[tuple[str, str]]:
         """PodGroups that are preempted as a whole, and the largest part of the tree that goes with each."""
         spec = self.nodes[ref].spec
-        unit = outer_unit or (part_name(ref) if spec is not None and spec.leaves_whole else "")
+        unit = outer_unit or (part_name(ref) if spec is not None and spec.disrupt_together else "")
         if ref.kind == POD_GROUP and unit:
             yield ref.name, unit
         for child, _ in self._members(ref):
@@ -300,7 +300,7 @@ class CompositeGroups:
         if not mismatches or node.spec is None:
             return ""
         first = min(mismatches, key=lambda pod: pod.key.name)
-        return PRIORITY_MISMATCH.format(first.wants.priority, node.spec.priority)
+        return PRIORITY_MISMATCH.format(first.spec.priority, node.spec.priority)
 
     # ── nodes of the trees ─────────────────────────────────────────────────────────────────────────
 
@@ -331,9 +331,9 @@ def _is_pod_group(gang: Ref) -> bool:
 
 def _has_other_priority(pod: Pod, root: GroupNode) -> bool:
     """Whether a pod has another priority than its group; finished and terminating pods are ignored."""
-    if root.spec is None or root.spec.priority is None or not root.exact or pod.over or pod.leaving:
+    if root.spec is None or root.spec.priority is None or not root.exact or pod.finished or pod.terminating:
         return False
-    return pod.wants.priority != root.spec.priority
+    return pod.spec.priority != root.spec.priority
 
 
 def part_name(ref: Ref) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.kube.decode import volumes
 from bayplan.dialects.kube.decode.disruption_budget import BUDGETS, budget_of
-from bayplan.dialects.kube.decode.pod_spec import company_of
+from bayplan.dialects.kube.decode.pod_spec import default_spread_selector
 from bayplan.dialects.kube.decode.pod_spec_cache import PodSpecCache
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND, Metadata, NodeWire, PodWire, Struct, node_of
 from bayplan.dialects.kube.fields.times import seconds
@@ -24,7 +24,7 @@ from bayplan.dialects.kube.gang.objects import (
     pod_group_spec,
     workload_group_spec,
 )
-from bayplan.dialects.kube.gang_api.gates import THIRD, VERSIONS
+from bayplan.dialects.kube.gang_api.gates import V1BETA1, VERSIONS
 from bayplan.model.change import (
     BudgetLost,
     BudgetSeen,
@@ -95,27 +95,27 @@ class SchedulingDecoder:
 
     def __init__(self, names: Collection[str], job_of: Callable[[PodWire], Membership | None]) -> None:
         self.names, self.job_of = frozenset(names), job_of
-        self.shapes = PodSpecCache()
+        self.pod_specs = PodSpecCache()
         self.pods: dict[PodKey, Pod] = {}  # as last published
-        self.waiting: dict[str, dict[PodKey, PodWire]] = {}  # our pods without a node, by namespace
+        self.pending: dict[str, dict[PodKey, PodWire]] = {}  # our pods without a node, by namespace
         self.services: dict[str, dict[str, Mapping[str, str] | None]] = {}  # by namespace
         self.workloads: dict[Name, WorkloadWire] = {}
-        self.copies: dict[
+        self.replicas: dict[
             Name, dict[Ref, set[PodKey]]
         ] = {}  # replicas of groups of a Workload, as pods name them
         self.groups: dict[Ref, dict[str, GangSpec]] = {}  # by version: several may be served
-        self.forest = CompositeGroups()
+        self.composites = CompositeGroups()
         self.claim_uids: dict[Name, str] = {}
         self.volume_versions: dict[str, str] = {}
         self.images: dict[str, Mapping[str, int]] = {}  # by node, as last published
 
     def decode(self, event: Event) -> Iterator[Change]:
         """The changes that an event means."""
-        return self.forest.follow(self._decode(event))
+        return self.composites.position_pods(self._decode(event))
 
-    def gathered(self) -> Iterator[Change]:
+    def flush(self) -> Iterator[Change]:
         """The changes that depend on several objects. Called once after a batch of events."""
-        return self.forest.gathered()
+        return self.composites.flush()
 
     def _decode(self, event: Event) -> Iterator[Change]:
         if event.happened is Happened.SYNCED:
@@ -180,8 +180,8 @@ class SchedulingDecoder:
         elif before is not None and before.gang != pod.gang:
             yield from self._leave_replica(before)
         self.pods[key] = pod
-        if pod.waits:
-            self.waiting.setdefault(key.namespace, {})[key] = wire
+        if pod.pending:
+            self.pending.setdefault(key.namespace, {})[key] = wire
         else:
             self._not_pending(key)
         if pod.gang is not None and pod.gang.kind == WORKLOAD:
@@ -197,22 +197,22 @@ class SchedulingDecoder:
             yield from self._leave_replica(pod)
 
     def _not_pending(self, key: PodKey) -> None:
-        pending = self.waiting.get(key.namespace, {})
+        pending = self.pending.get(key.namespace, {})
         pending.pop(key, None)
         if not pending:
-            self.waiting.pop(key.namespace, None)
+            self.pending.pop(key.namespace, None)
 
     def _leave_replica(self, pod: Pod) -> Iterator[Change]:
         """A pod no longer names its replica of a group; the spec goes with the last pod."""
         if pod.gang is None or pod.gang.kind != WORKLOAD:
             return
         name = _workload_name(pod.gang)
-        replicas = self.copies.get(name, {})
+        replicas = self.replicas.get(name, {})
         pods = replicas.get(pod.gang, set())
         pods.discard(pod.key)
         if not pods and replicas.pop(pod.gang, None) is not None:
             if not replicas:
-                del self.copies[name]
+                del self.replicas[name]
             yield GangSpecLost(pod.gang)
 
     def _decode_pod(self, key: PodKey, wire: PodWire) -> Pod:
@@ -222,7 +222,7 @@ class SchedulingDecoder:
         if gang is None and ours:
             gang, pod_set, rank = self.job_of(wire) or (None, "", 0)
         company = self._company(wire) if ours and not node else None
-        shape, amounts = self.shapes.of(wire, company)
+        shape, amounts = self.pod_specs.of(wire, company)
         wants = PodSpec(
             shape,
             spec.priority or 0,
@@ -235,18 +235,18 @@ class SchedulingDecoder:
             uid=meta.uid,
             amounts=amounts,
             node=node,
-            over=phase in FINISHED,
+            finished=phase in FINISHED,
             succeeded=phase == SUCCEEDED,
-            leaving=meta.deletion_timestamp is not None,
+            terminating=meta.deletion_timestamp is not None,
             gang=gang,
             pod_set=pod_set,
             rank=rank,
-            wants=wants,
+            spec=wants,
             ours=ours,
             created=seconds(meta.creation_timestamp or ""),
             started=seconds(status.start_time or ""),
-            told=_message_of(wire) if ours and not node else "",
-            up=bool(node) and phase not in NOT_STARTED,
+            message=_message_of(wire) if ours and not node else "",
+            was_started=bool(node) and phase not in NOT_STARTED,
             scheduler=spec.scheduler_name or "" if ours else "",
         )
 
@@ -254,12 +254,12 @@ class SchedulingDecoder:
         services = self.services.get(wire.metadata.namespace or "default")
         if not services or wire.spec.topology_spread_constraints:
             return None
-        return company_of(wire.metadata.labels or {}, services.values())
+        return default_spread_selector(wire.metadata.labels or {}, services.values())
 
     def _join_replica(self, ref: Ref, key: PodKey) -> Iterator[Change]:
         """A pod names a replica of a group; the first pod publishes its spec."""
         name = _workload_name(ref)
-        replicas = self.copies.setdefault(name, {})
+        replicas = self.replicas.setdefault(name, {})
         if ref not in replicas and name in self.workloads:
             yield GangSpecSeen(workload_group_spec(self.workloads[name], ref))
         replicas.setdefault(ref, set()).add(key)
@@ -270,7 +270,7 @@ class SchedulingDecoder:
             self.workloads.pop(name, None)
         else:
             self.workloads[name] = wire
-        for ref in self.copies.get(name, ()):
+        for ref in self.replicas.get(name, ()):
             yield GangSpecLost(ref) if gone else GangSpecSeen(workload_group_spec(wire, ref))
 
     def _group(self, wire: PodGroupWire, version: str, gone: bool) -> Iterator[Change]:
@@ -284,12 +284,12 @@ class SchedulingDecoder:
         now, parent = self._newest_spec(ref), wire.spec.parent_composite_pod_group_name or ""
         if now is None:
             del self.groups[ref]
-            self.forest.lost(ref)
+            self.composites.lost(ref)
             yield GangSpecLost(ref)
             return
         if version == self.newest(ref):
-            self.forest.seen(ref, parent, now, exact=version == THIRD)
-        if self.forest.root_of(ref) != ref:
+            self.composites.seen(ref, parent, now, exact=version == V1BETA1)
+        if self.composites.root_of(ref) != ref:
             yield GangSpecLost(ref)  # it is part of another gang
         elif now != before:
             yield GangSpecSeen(now)
@@ -297,9 +297,9 @@ class SchedulingDecoder:
     def _composite(self, wire: CompositeWire, gone: bool) -> None:
         spec = composite_spec(wire)
         if gone:
-            self.forest.lost(spec.source)
+            self.composites.lost(spec.source)
         else:
-            self.forest.seen(spec.source, wire.spec.parent_composite_pod_group_name or "", spec)
+            self.composites.seen(spec.source, wire.spec.parent_composite_pod_group_name or "", spec)
 
     def _newest_spec(self, ref: Ref) -> GangSpec | None:
         return self.groups.get(ref, {}).get(self.newest(ref))
@@ -314,7 +314,7 @@ class SchedulingDecoder:
             services[wire.metadata.name] = wire.spec.selector
         else:
             return
-        for pod in list(self.waiting.get(namespace, {}).values()):
+        for pod in list(self.pending.get(namespace, {}).values()):
             yield from self._pod(pod)
 
 
@@ -347,5 +347,5 @@ def _storage(kind: str, wire: Any, gone: bool) -> Iterator[Change]:
             limits = NodeVolumes(name, volumes.limits_of(wire))
             yield StorageLost("NodeVolumes", name) if gone else StorageSeen(limits)
         case "CSIStorageCapacity":
-            capacity = volumes.store_room_of(wire)
+            capacity = volumes.storage_capacity_of(wire)
             yield StorageLost("StoreRoom", own) if gone else StorageSeen(capacity, own)

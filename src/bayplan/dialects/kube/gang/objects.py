@@ -8,7 +8,7 @@ from typing import Any
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.decode.wire import Metadata, PodConditionWire, PodWire, Struct
 from bayplan.dialects.kube.fields.times import seconds
-from bayplan.dialects.kube.gang_api.gates import FIRST, GROUP, OF_COMPOSITES, SECOND, THIRD
+from bayplan.dialects.kube.gang_api.gates import GROUP, V1ALPHA1, V1ALPHA2, V1ALPHA3, V1BETA1
 from bayplan.model.gang import GangSpec, Locality, Ref
 from bayplan.model.whole_numbers import INT32_MAX, whole_number
 
@@ -17,7 +17,7 @@ WORKLOAD, POD_GROUP, COMPOSITE = "Workload", "PodGroup", "CompositePodGroup"
 DESIRED = "bayplan.dev/desired-count"
 TOPOLOGY = "bayplan.dev/required-topology"
 """Annotations for what no released version has a field for."""
-CONDITIONS = {SECOND: "PodGroupScheduled", THIRD: "PodGroupInitiallyScheduled"}
+CONDITIONS = {V1ALPHA2: "PodGroupScheduled", V1BETA1: "PodGroupInitiallyScheduled"}
 
 
 class BasicPolicy(Struct, frozen=True):
@@ -126,12 +126,12 @@ class CompositeWire(Struct, frozen=True):
     spec: CompositeSpec = CompositeSpec()
 
 
-WORKLOADS = Kind(GROUP, FIRST, WORKLOAD, "workloads", wire=WorkloadWire, optional=True)
+WORKLOADS = Kind(GROUP, V1ALPHA1, WORKLOAD, "workloads", wire=WorkloadWire, optional=True)
 POD_GROUPS = {
     version: Kind(GROUP, version, POD_GROUP, "podgroups", wire=PodGroupWire, optional=True)
-    for version in (SECOND, THIRD)
+    for version in (V1ALPHA2, V1BETA1)
 }
-COMPOSITES = Kind(GROUP, OF_COMPOSITES, COMPOSITE, "compositepodgroups", wire=CompositeWire, optional=True)
+COMPOSITES = Kind(GROUP, V1ALPHA3, COMPOSITE, "compositepodgroups", wire=CompositeWire, optional=True)
 GANG_KINDS = (WORKLOADS, *POD_GROUPS.values(), COMPOSITES)
 
 
@@ -161,7 +161,7 @@ def pod_group_spec(wire: PodGroupWire) -> GangSpec:
         desired=_desired(spec.scheduling_policy, meta.annotations or {}),
         priority=spec.priority,
         preempts=None if spec.preemption_policy is None else spec.preemption_policy != "Never",
-        leaves_whole=spec.disruption_mode == POD_GROUP or _disrupts_all(spec.disruption_mode),
+        disrupt_together=spec.disruption_mode == POD_GROUP or _disrupts_all(spec.disruption_mode),
         locality=_locality(spec.scheduling_constraints, meta.annotations or {}),
         created=seconds(meta.creation_timestamp or ""),
         uid=meta.uid,
@@ -178,7 +178,7 @@ def composite_spec(wire: CompositeWire) -> GangSpec:
         minimum=gang.min_group_count or 1 if gang is not None else 1,
         priority=spec.priority,
         preempts=None if spec.preemption_policy is None else spec.preemption_policy != "Never",
-        leaves_whole=_disrupts_all(spec.disruption_mode),
+        disrupt_together=_disrupts_all(spec.disruption_mode),
         locality=_locality(spec.scheduling_constraints, {}),
         created=seconds(meta.creation_timestamp or ""),
         uid=meta.uid,

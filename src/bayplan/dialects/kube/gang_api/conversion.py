@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bayplan.dialects.kube.gang_api.gates import FIRST, GROUP, SECOND, THIRD, VERSIONS
+from bayplan.dialects.kube.gang_api.gates import GROUP, V1ALPHA1, V1ALPHA2, V1BETA1, VERSIONS
 
 Object = dict[str, Any]
 
@@ -89,10 +89,10 @@ def _without(spec: Object, *keys: str) -> Object:
 
 
 _STEPS: dict[tuple[str, str, str], Callable[[Object], Object]] = {
-    ("Workload", FIRST, SECOND): _workload_up,
-    ("Workload", SECOND, FIRST): _workload_down,
-    ("Workload", SECOND, THIRD): _templates_up,
-    ("Workload", THIRD, SECOND): _templates_down,
-    ("PodGroup", SECOND, THIRD): _group_up,
-    ("PodGroup", THIRD, SECOND): _group_down,
+    ("Workload", V1ALPHA1, V1ALPHA2): _workload_up,
+    ("Workload", V1ALPHA2, V1ALPHA1): _workload_down,
+    ("Workload", V1ALPHA2, V1BETA1): _templates_up,
+    ("Workload", V1BETA1, V1ALPHA2): _templates_down,
+    ("PodGroup", V1ALPHA2, V1BETA1): _group_up,
+    ("PodGroup", V1BETA1, V1ALPHA2): _group_down,
 }

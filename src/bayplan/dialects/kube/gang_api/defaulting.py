@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bayplan.dialects.kube.gang_api.declared import Rule, Structure, value_of
-from bayplan.dialects.kube.gang_api.gates import POLICY, SECOND, Gates
+from bayplan.dialects.kube.gang_api.gates import POLICY, V1ALPHA2, Gates
 from bayplan.dialects.kube.gang_api.rules import STRUCTURES
 
 Object = dict[str, Any]
@@ -15,13 +15,13 @@ _GROUPS = ("PodGroup", "CompositePodGroup")
 def set_defaults(item: Object) -> None:
     """Set the disruption mode of a group; a Workload has no defaults."""
     if item.get("kind") in _GROUPS:
-        mode: Any = "Pod" if _version(item) == SECOND else {"single": {}}
+        mode: Any = "Pod" if _version(item) == V1ALPHA2 else {"single": {}}
         item["spec"].setdefault("disruptionMode", mode)
 
 
 def set_preemption_policy(item: Object, gates: Gates) -> None:
     """Set the preemption policy of a group; done separately, since its priority class has precedence."""
-    if item.get("kind") in _GROUPS and _version(item) != SECOND and POLICY in gates:
+    if item.get("kind") in _GROUPS and _version(item) != V1ALPHA2 and POLICY in gates:
         item["spec"].setdefault("preemptionPolicy", "PreemptLowerPriority")
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 GROUP = "scheduling.k8s.io"
-FIRST, SECOND, THIRD = "v1alpha1", "v1alpha2", "v1beta1"
-VERSIONS = (FIRST, SECOND, THIRD)
+V1ALPHA1, V1ALPHA2, V1BETA1 = "v1alpha1", "v1alpha2", "v1beta1"
+VERSIONS = (V1ALPHA1, V1ALPHA2, V1BETA1)
 """From Kubernetes 1.35, 1.36 and 1.37, oldest first; upstream never serves two of them together."""
-OF_COMPOSITES = "v1alpha3"
+V1ALPHA3 = "v1alpha3"
 """Served together with v1beta1, only for CompositePodGroups."""
 
 TOPOLOGY = "TopologyAwareWorkloadScheduling"
@@ -17,6 +17,6 @@ COMPOSITE = "CompositePodGroup"
 
 Gates = frozenset[str]
 
-EVERY_GATE: Gates = frozenset({TOPOLOGY, CLAIMS, PREEMPTION, POLICY, COMPOSITE})
-USUAL_GATES: Gates = EVERY_GATE
+ALL_GATES: Gates = frozenset({TOPOLOGY, CLAIMS, PREEMPTION, POLICY, COMPOSITE})
+DEFAULT_GATES: Gates = ALL_GATES
 """The gates of the in-memory cluster."""

@@ -11,16 +11,16 @@ from bayplan.dialects.kube.fields.reader import FieldError, FieldErrorType
 from bayplan.dialects.kube.gang_api import shapes
 from bayplan.dialects.kube.gang_api.declared import CheckLocation, Structure, check
 from bayplan.dialects.kube.gang_api.first_version import check_first_workload
-from bayplan.dialects.kube.gang_api.gates import FIRST, OF_COMPOSITES, SECOND, THIRD, USUAL_GATES, Gates
+from bayplan.dialects.kube.gang_api.gates import DEFAULT_GATES, V1ALPHA1, V1ALPHA2, V1ALPHA3, V1BETA1, Gates
 
 Object = Mapping[str, Any]
 
 STRUCTURES: Mapping[tuple[str, str], Structure] = {
-    (SECOND, "Workload"): shapes.WORKLOAD_2,
-    (SECOND, "PodGroup"): shapes.POD_GROUP_2,
-    (THIRD, "Workload"): shapes.WORKLOAD_3,
-    (THIRD, "PodGroup"): shapes.POD_GROUP_3,
-    (OF_COMPOSITES, "CompositePodGroup"): shapes.COMPOSITE_3,
+    (V1ALPHA2, "Workload"): shapes.WORKLOAD_2,
+    (V1ALPHA2, "PodGroup"): shapes.POD_GROUP_2,
+    (V1BETA1, "Workload"): shapes.WORKLOAD_3,
+    (V1BETA1, "PodGroup"): shapes.POD_GROUP_3,
+    (V1ALPHA3, "CompositePodGroup"): shapes.COMPOSITE_3,
 }
 """The structure of specs by version and kind."""
 
@@ -36,16 +36,16 @@ _REASON_MAX, _MESSAGE_MAX = 1024, 32 * 1024
 _STATUSES = ("False", "True", "Unknown")
 
 
-def errors(new: Object, old: Object | None = None, gates: Gates = USUAL_GATES) -> list[FieldError]:
+def errors(new: Object, old: Object | None = None, gates: Gates = DEFAULT_GATES) -> list[FieldError]:
     """The errors of a spec, or of its update. Metadata is checked elsewhere."""
     version, kind = str(new.get("apiVersion", "")).rpartition("/")[2], str(new.get("kind", ""))
-    if (version, kind) == (FIRST, "Workload"):
+    if (version, kind) == (V1ALPHA1, "Workload"):
         return list(check_first_workload(new, old))
     spec, before = new.get("spec") or {}, None if old is None else old.get("spec") or {}
     field_errors: list[FieldError] = []
-    if (version, kind) == (THIRD, "Workload"):
+    if (version, kind) == (V1BETA1, "Workload"):
         field_errors += _check_tree(spec)
-    elif (version, kind) == (THIRD, "PodGroup") and old is None:
+    elif (version, kind) == (V1BETA1, "PodGroup") and old is None:
         field_errors += _check_parent(spec)
     field_errors += check(
         STRUCTURES[version, kind], spec, before, CheckLocation("spec", gates, old is not None)
@@ -53,7 +53,7 @@ def errors(new: Object, old: Object | None = None, gates: Gates = USUAL_GATES) -
     return field_errors
 
 
-def status_errors(new: Object, old: Object | None, gates: Gates = USUAL_GATES) -> list[FieldError]:
+def status_errors(new: Object, old: Object | None, gates: Gates = DEFAULT_GATES) -> list[FieldError]:
     """The errors of the status of a PodGroup."""
     status = new.get("status") or {}
     field_errors = list(_check_conditions(status.get("conditions") or []))

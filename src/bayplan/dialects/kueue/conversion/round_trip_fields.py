@@ -30,8 +30,8 @@ class FieldPath(msgspec.Struct, frozen=True):
     """A field that a round-trip conversion would change; an unset value means that the field is absent."""
 
     path: Path
-    was: Any = msgspec.UNSET
-    left: Any = msgspec.UNSET
+    original: Any = msgspec.UNSET
+    converted: Any = msgspec.UNSET
 
 
 def keep(
@@ -70,9 +70,9 @@ def restore(converted: Object, annotation: str, paths: Collection[Path]) -> Obje
         if _is_listed(field.path, paths):
             by_parent.setdefault(field.path[:-1], []).append(field)
     for siblings in by_parent.values():
-        if all(_value_at(converted, field.path) == field.left for field in siblings):
+        if all(_value_at(converted, field.path) == field.converted for field in siblings):
             for field in siblings:
-                converted = _put(converted, field.path, field.was)
+                converted = _put(converted, field.path, field.original)
     return converted
 
 

@@ -26,7 +26,7 @@ _RETRY_MINUTES = 15  # the schema's default
 Fits = Callable[[Object, Object], bool]
 """Whether an object is valid by the schema of its version wherever it differs from a second one."""
 
-KEPT: dict[tuple[str, str], tuple[Path, ...]] = {
+ROUND_TRIP_FIELDS: dict[tuple[str, str], tuple[Path, ...]] = {
     ("AdmissionCheck", V1BETA1): (("spec", "retryDelayMinutes"),),
     ("ClusterQueue", V1BETA1): (
         ("spec", "admissionChecks"),
@@ -50,10 +50,14 @@ def convert(obj: Object, api_version: str, fits: Fits) -> Object:
     """A copy of the object in another version of its API; ValueError if it is invalid."""
     kind, version = str(obj["kind"]), api_version.rpartition("/")[2]
     other = V1BETA1 if version == V1BETA2 else V1BETA2
-    plain = PLAIN[kind]
+    plain = CONVERSIONS[kind]
     converted = plain(obj, version)
     converted = keep(
-        converted, obj, plain(converted, other), f"bayplan.dev/{other}", KEPT.get((kind, other), ())
+        converted,
+        obj,
+        plain(converted, other),
+        f"bayplan.dev/{other}",
+        ROUND_TRIP_FIELDS.get((kind, other), ()),
     )
     converted = _restored({**converted, "apiVersion": api_version}, kind, version, fits)
     return {**converted, "apiVersion": api_version}
@@ -66,7 +70,7 @@ def _restored(converted: Object, kind: str, version: str, fits: Fits) -> Object:
     if without is converted:
         return converted
     try:
-        restored = restore(converted, annotation, KEPT.get((kind, version), ()))
+        restored = restore(converted, annotation, ROUND_TRIP_FIELDS.get((kind, version), ()))
         return restored if restored == without or fits(restored, without) else without
     except RecursionError:  # nested deeper than anything that a conversion saves
         return without
@@ -120,7 +124,7 @@ def workload(obj: Object, version: str) -> Object:
     return converted
 
 
-PLAIN: dict[str, Plain] = {
+CONVERSIONS: dict[str, Plain] = {
     "AdmissionCheck": admission_check,
     "ClusterQueue": cluster_queue,
     "Cohort": cohort,
@@ -129,7 +133,7 @@ PLAIN: dict[str, Plain] = {
 }
 """Kinds whose versions differ; the others only change their apiVersion."""
 
-CONVERTED = tuple((GROUP, kind) for kind in PLAIN)
+CONVERTED = tuple((GROUP, kind) for kind in CONVERSIONS)
 
 
 def _renamed(obj: Object, section: str, version: str, *, old: str, new: str) -> Object:

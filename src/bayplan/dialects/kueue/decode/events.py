@@ -6,10 +6,17 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from bayplan.dialects.api import Event, Happened
-from bayplan.dialects.kube.decode.numa_request import pod_zone_wants
+from bayplan.dialects.kube.decode.numa_request import pod_numa_request
 from bayplan.dialects.kube.decode.wire import NodeWire, PodWire, node_of, pod_amounts
 from bayplan.dialects.kube.fields.reader import Field
-from bayplan.dialects.kueue.decode.workloads import PLAIN, Counting, demand, is_finished
+from bayplan.dialects.kueue.decode.workloads import (
+    NO_TRANSFORMATIONS,
+    Counting,
+    admitted_gang,
+    decode_workload,
+    has_quota,
+    is_finished,
+)
 from bayplan.dialects.kueue.fields import queues
 from bayplan.dialects.kueue.fields.pod_sets import source
 from bayplan.dialects.kueue.fields.topology_and_flavor import flavor, topology
@@ -55,7 +62,9 @@ WAITING = (None, "", "Pending")
 POD_SPECS_MAX = 1024  # cache entries
 
 
-def decode(event: Event, counting: Counting = PLAIN, *, protects: bool = False) -> Iterator[Change]:
+def decode(
+    event: Event, counting: Counting = NO_TRANSFORMATIONS, *, protects: bool = False
+) -> Iterator[Change]:
     """The changes of the admission state that an event causes. An invalid object causes none.
 
     With `protects`, ClusterQueues that still lack the finalizer are marked as unprotected.
@@ -72,6 +81,14 @@ def decode(event: Event, counting: Counting = PLAIN, *, protects: bool = False) 
             yield from _workload(Field(event.object), gone, counting)
         case kind if kind in _DECODERS:
             yield from _other_object(kind, Field(event.object), gone, protects)
+
+
+def decode_usage(event: Event) -> Iterator[Change]:
+    """The quota and the nodes that an admitted Workload holds, if nothing else of it can be decoded."""
+    if event.kind.kind == "Workload" and event.happened is Happened.SEEN:
+        queued_gang = admitted_gang(Field(event.object))
+        if queued_gang is not None:
+            yield QueuedGangSeen(queued_gang)
 
 
 def _node(node: NodeWire, gone: bool) -> Change:
@@ -94,11 +111,11 @@ def _pod(wire: PodWire, gone: bool) -> Iterator[Change]:
                 uid=meta.uid,
                 amounts=pod_amounts(wire.spec),
                 node=node,
-                over=wire.status.phase in OVER,
+                finished=wire.status.phase in OVER,
                 gang=Ref("kueue", KIND, key.namespace, named) if named else None,
                 pod_set=(meta.labels or {}).get(POD_SET, "") if named else "",
-                wants=_pod_spec(pod_zone_wants(wire.spec, wire.status.qos_class)),
-                up=bool(wire.spec.node_name) and wire.status.phase not in WAITING,
+                spec=_pod_spec(pod_numa_request(wire.spec, wire.status.qos_class)),
+                was_started=bool(wire.spec.node_name) and wire.status.phase not in WAITING,
             )
         )
 
@@ -119,9 +136,11 @@ def _workload(workload: Field, gone: bool, counting: Counting) -> Iterator[Chang
     if gone or is_finished(workload):
         yield QueuedGangLost(source(workload, "Workload"))
         return
-    queued_gang = demand(workload, counting)
+    queued_gang = decode_workload(workload, counting)
     if not workload.errors:
         yield QueuedGangSeen(queued_gang)
+    elif has_quota(workload):  # it must not count as absent
+        raise ValueError(f"a Workload with quota is invalid: {workload.errors[0]}")
 
 
 def _namespace(obj: Field) -> Change:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from bayplan.dialects.api import Event, Happened, Kind
-from bayplan.dialects.jobs.kinds import COMPLETION_INDEX, JOB_INDEX, ONLY
+from bayplan.dialects.jobs.kinds import COMPLETION_INDEX, JOB_INDEX, MAIN_POD_SET
 from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kube.fields.times import seconds
@@ -60,7 +60,7 @@ def membership(wire: PodWire) -> tuple[Ref, str, int] | None:
         return Ref(DIALECT, "JobSet", namespace, labels[JOB_SET_NAME]), labels.get(REPLICATED_JOB, ""), rank
     for owner in meta.owner_references or ():
         if owner.kind == "Job":
-            return Ref(DIALECT, "Job", namespace, owner.name), ONLY, index
+            return Ref(DIALECT, "Job", namespace, owner.name), MAIN_POD_SET, index
     return None
 
 
@@ -68,7 +68,7 @@ def _job(job: Field, gone: bool, names: Collection[str]) -> Iterator[Change]:
     if any(owner.at("kind").text() == "JobSet" for owner in job.at("metadata", "ownerReferences").items()):
         return
     gang = job_gang(job)
-    if gone or not wants_us(job, names) or _is_inactive(job):
+    if gone or not names_scheduler(job, names) or _is_inactive(job):
         yield GangSpecLost(gang.source)
     else:
         yield GangSpecSeen(_gang_spec(job, gang))
@@ -84,7 +84,7 @@ def _gang_spec(job: Field, gang: Gang) -> GangSpec:
     return GangSpec(
         source=gang.source,
         minimum=sum(pod_set.count for pod_set in gang.root.pod_sets()),
-        leaves_whole=True,
+        disrupt_together=True,
         tree=None if is_placed else gang.root,
         created=seconds(job.at("metadata", "creationTimestamp").text()),
         uid=gang.uid,
@@ -100,7 +100,7 @@ def templates(job: Field) -> list[Field]:
     return [job.at("spec", "template")]
 
 
-def wants_us(job: Field, names: Collection[str]) -> bool:
+def names_scheduler(job: Field, names: Collection[str]) -> bool:
     """Whether pods of a Job or JobSet name one of these schedulers and no gang of their own."""
     return any(_names_scheduler(template.at("spec"), names) for template in templates(job))
 

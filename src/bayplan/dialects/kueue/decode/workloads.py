@@ -62,7 +62,7 @@ class Transformation:
     resource: str
     outputs: Mapping[str, Fraction]  # amount per unit of the input, both in model units
     keep: bool = True
-    times: str = ""  # outputs are multiplied by the request for this resource, if any
+    multiply_by: str = ""  # outputs are multiplied by the request for this resource, if any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,14 +73,14 @@ class Counting:
     ignored: tuple[str, ...] = ()  # prefixes of resources that are neither counted nor transformed
 
 
-PLAIN = Counting()
+NO_TRANSFORMATIONS = Counting()
 _CONTAINERS = ("containers", "initContainers")
 _NOT_SCHEDULING = frozenset(
     ("args", "command", "env", "envFrom", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
 )
 
 
-def demand(workload: Field, counting: Counting = PLAIN) -> QueuedGang:
+def decode_workload(workload: Field, counting: Counting = NO_TRANSFORMATIONS) -> QueuedGang:
     """The queued gang of a Workload that is not finished."""
     meta, spec, status = workload.at("metadata"), workload.at("spec"), workload.at("status")
     conditions = _conditions(status)
@@ -101,8 +101,8 @@ def demand(workload: Field, counting: Counting = PLAIN) -> QueuedGang:
     replaced = annotations.get(REPLACES, "").rpartition("/")[2]
     return QueuedGang(
         gang=gang,
-        asks=decoded.requests if gang.root is decoded.root else _with_counts(decoded.requests, gang.root),
-        entrance=(gang.source.namespace, gang.queue),
+        requests=decoded.requests if gang.root is decoded.root else _with_counts(decoded.requests, gang.root),
+        namespace_queue=(gang.source.namespace, gang.queue),
         created=created,
         queued=_queued(conditions.get("Evicted"), created),
         active=spec.at("active").flag(default=True),
@@ -112,7 +112,7 @@ def demand(workload: Field, counting: Counting = PLAIN) -> QueuedGang:
         reserved=_since(conditions.get("QuotaReserved")),
         admitted=_is(conditions.get("Admitted")),
         evicted=_is(conditions.get("Evicted")),
-        verdicts=tuple(_check_status(check) for check in status.at("admissionChecks").items()),
+        check_statuses=tuple(_check_status(check) for check in status.at("admissionChecks").items()),
         failed_nodes=tuple(node.at("name").text() for node in status.at("unhealthyNodes").items()),
         elastic=annotations.get(ELASTIC) == "true",
         replaces=replaced,
@@ -157,6 +157,36 @@ def _with_counts(requests: tuple[QuotaRequest, ...], root: Group) -> tuple[Quota
 def is_finished(workload: Field) -> bool:
     """Whether a Workload is finished."""
     return _is(_conditions(workload.at("status")).get("Finished"))
+
+
+def has_quota(workload: Field) -> bool:
+    """Whether quota is reserved for a Workload."""
+    return _is(_conditions(workload.at("status")).get("QuotaReserved"))
+
+
+def admitted_gang(workload: Field) -> QueuedGang | None:
+    """A Workload with quota by its admission alone: the least that is to be counted. None without quota."""
+    status = workload.at("status")
+    admission = _admission(status.at("admission"), Group("", (), 0)) if has_quota(workload) else None
+    if admission is None or is_finished(workload):
+        return None
+    requests = [
+        QuotaRequest(part.name, part.count, {each: part.usage[each] // part.count for each in part.usage})
+        for part in admission.pod_sets
+        if part.count > 0
+    ]
+    pod_sets = [PodSet(one.name, one.count, one.count, one.per_pod) for one in requests]
+    name, conditions = source(workload, KIND), _conditions(status)
+    queue, uid = Field(workload.value).at("spec", "queueName").text(), workload.at("metadata", "uid").text()
+    return QueuedGang(
+        gang=Gang(name, Group("", tuple(pod_sets), len(pod_sets)), queue, uid=uid),
+        requests=tuple(requests),
+        namespace_queue=(name.namespace, queue),
+        admission=admission,
+        reserved=_since(conditions.get("QuotaReserved")),
+        admitted=_is(conditions.get("Admitted")),
+        evicted=_is(conditions.get("Evicted")),
+    )
 
 
 def pod_sets_text(spec: Field) -> str:
@@ -279,7 +309,7 @@ def _quota_request(field: Field, pod_set: PodSet, counting: Counting) -> QuotaRe
 
 def _counted(requests: Mapping[str, int], counting: Counting) -> dict[str, int]:
     """Requests as quota counts them."""
-    if counting is PLAIN:
+    if counting is NO_TRANSFORMATIONS:
         return dict(requests)
     wanted = {name: value for name, value in requests.items() if not name.startswith(counting.ignored)}
     counted: dict[str, int] = {}
@@ -298,10 +328,10 @@ def _counted(requests: Mapping[str, int], counting: Counting) -> dict[str, int]:
 
 
 def _multiplier(rule: Transformation, requests: Mapping[str, int]) -> Fraction:
-    """The multiplier of the outputs: the request for the resource `times`, in whole units."""
-    if rule.times not in requests:
+    """The multiplier of the outputs: the request for the resource `multiply_by`, in whole units."""
+    if rule.multiply_by not in requests:
         return Fraction(1)
-    return Fraction(requests[rule.times], 1000 if rule.times == CPU else 1)
+    return Fraction(requests[rule.multiply_by], 1000 if rule.multiply_by == CPU else 1)
 
 
 def _admission(field: Field, root: Group) -> Admission | None:

@@ -63,7 +63,7 @@ def check_sizes(metadata: Field, count: int, rules: FeatureSwitches = RULES) -> 
             _invalid(field.at(SEGMENT_SIZE), why, annotations[SEGMENT_SIZE])
     if SEGMENT_LAYERS in annotations:
         try:
-            layers = read_layers(annotations[SEGMENT_LAYERS], forgiving=rules.forgiving)
+            layers = read_layers(annotations[SEGMENT_LAYERS], forgiving=rules.lenient)
         except ValueError:
             return
         if layers and _size(layers[0]) > count:
@@ -132,7 +132,7 @@ def _check_layers(notes: Field, annotations: dict[str, str], rules: FeatureSwitc
             f"may not be set when '{SEGMENT_LAYERS}' is specified", FieldErrorType.FORBIDDEN
         )
     try:
-        layers = read_layers(text, forgiving=rules.forgiving)
+        layers = read_layers(text, forgiving=rules.lenient)
     except ValueError as wrong:
         _invalid(field, f"must be a valid JSON array: {wrong}", text)
         return

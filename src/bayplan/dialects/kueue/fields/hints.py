@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from bayplan.dialects.jobs.kinds import Find, is_known, parts
-from bayplan.dialects.jobs.part import GROUP_POD_INDEX, nothing
+from bayplan.dialects.jobs.part import GROUP_POD_INDEX, find_nothing
 from bayplan.dialects.kube.fields.key_hints import HINTS_MAX, Keys, key_hints, level_hint
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.job_gang import job_gang
@@ -34,19 +34,19 @@ KEYS = Keys(
     others=(
         known.REPLACES, known.SLICE_NAME, known.ROLE_HASH, known.SERVING, known.SUSPENDED_BY,
         known.WORKLOAD_NAME, known.POD_SET, known.LOCAL_QUEUE, known.CLUSTER_QUEUE, known.STOPPING,
-        known.JOB_UID, known.OF_GROUP, known.OWNER_KIND, known.OWNER_NAME, known.REPLICA,
+        known.JOB_UID, known.IS_GROUP_WORKLOAD, known.OWNER_KIND, known.OWNER_NAME, known.REPLICA,
     ),
 )  # fmt: skip
 
 
-def advise(new: Object, levels: Collection[str] = (), find: Find = nothing) -> list[str]:
+def object_hints(new: Object, levels: Collection[str] = (), find: Find = find_nothing) -> list[str]:
     """Hints for an object; `levels` are those of all topologies, empty if they are not known."""
     return list(islice(dict.fromkeys(_hints(Field(new), levels, find)), HINTS_MAX))
 
 
 def workload_hints(workload: Object, levels: Collection[str] = ()) -> list[str]:
     """Hints for a Workload."""
-    return advise({**workload, "kind": "Workload"}, levels)
+    return object_hints({**workload, "kind": "Workload"}, levels)
 
 
 def named_levels(member: Group | PodSet) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bayplan.dialects.jobs.kinds import Find, JobPart, parts
-from bayplan.dialects.jobs.part import nothing
+from bayplan.dialects.jobs.part import find_nothing
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.annotation_rules import check_annotations, check_sizes
 from bayplan.dialects.kueue.fields.job_rules import check_minimum
@@ -19,7 +19,7 @@ from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 from bayplan.model.gang import Gang
 
 
-def job_gang(job: Field, find: Find = nothing, rules: FeatureSwitches = RULES) -> Gang:
+def job_gang(job: Field, find: Find = find_nothing, rules: FeatureSwitches = RULES) -> Gang:
     """The gang of a job."""
     return Gang(
         source=source(job, job.at("kind").text()),
@@ -35,7 +35,7 @@ def part_request(
     """The PodSetTopologyRequest of one pod set. ValueError if an annotation cannot be read."""
     numbering = Numbering(part.index_label, part.subgroup_label, part.subgroup_count)
     return topology_request(
-        annotations, numbering, default_size=part.natural_segment, forgiving=rules.forgiving
+        annotations, numbering, default_size=part.natural_segment, forgiving=rules.lenient
     )
 
 
@@ -43,7 +43,7 @@ def check_part(job: Field, part: JobPart, rules: FeatureSwitches = RULES) -> Non
     """Record every error in the annotations of one pod set."""
     metadata = Field(part.metadata.value, part.metadata.path)
     check_annotations(metadata, part.natural_segment, rules)
-    if part.counted:
+    if part.count_known:
         check_sizes(metadata, part.count, rules)
     job.adopt(metadata.errors, part.advice)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from bayplan.dialects.jobs.kinds import KINDS, Find, is_suspended
-from bayplan.dialects.jobs.part import nothing
+from bayplan.dialects.jobs.part import find_nothing
 from bayplan.dialects.kube.fields.metadata_rules import IMMUTABLE, check_unchanged
 from bayplan.dialects.kube.fields.name_rules import LABEL_MAX, subdomain_problems
 from bayplan.dialects.kube.fields.reader import Field, FieldErrorType
@@ -43,7 +43,7 @@ def check_job(job: Field, rules: FeatureSwitches) -> None:
     check_gates(job.at("metadata", "annotations", GATED_BY))
 
 
-def check_job_update(new: Field, old: Field, rules: FeatureSwitches, find: Find = nothing) -> None:
+def check_job_update(new: Field, old: Field, rules: FeatureSwitches, find: Find = find_nothing) -> None:
     """Validate an update of a job; most fields are immutable while it runs."""
     labels, labels_before = new.at("metadata", "labels"), old.at("metadata", "labels")
     suspended = is_suspended_or_gated(new, old)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bayplan.dialects.kube.decode.node_rule_fields import node_rules
-from bayplan.dialects.kube.decode.numa_request import template_zone_wants
+from bayplan.dialects.kube.decode.numa_request import template_numa_request
 from bayplan.dialects.kube.decode.pod_fields import pod_requests
 from bayplan.dialects.kube.fields.reader import Field, FieldErrorType
 from bayplan.dialects.kueue.fields.topology_request import TopologyRequest
@@ -23,7 +23,7 @@ class PodSetMember:
     group: str
     name_field: Field
     group_field: Field
-    notes: Field | None = None  # the annotations of the topology request, if it is made by annotations
+    annotations: Field | None = None  # the annotations of the topology request, if it is made by annotations
 
 
 def source(obj: Field, kind: str) -> Ref:
@@ -44,7 +44,7 @@ def make_pod_set(name: str, count: int, minimum: int, template: Field, request: 
         locality=request.locality,
         segments=request.segments,
         rules=node_rules(spec),
-        zones=template_zone_wants(spec),
+        zones=template_numa_request(spec),
     )
 
 
@@ -109,13 +109,13 @@ def _group_error(name: str, members: list[PodSetMember], why: str) -> None:
 def _topology_error(name: str, members: list[PodSetMember]) -> None:
     """Record that both pod sets of a group must request the same topology."""
     for member, other in (members, members[::-1]):
-        if member.notes is None or other.notes is None:
+        if member.annotations is None or other.annotations is None:
             member.group_field.error(
                 "must request the same topology as the other pod set", FieldErrorType.INVALID, name
             )
             continue
         why = (
             f"must specify '{REQUIRED}' or '{PREFERRED}' topology consistent with "
-            f"'{other.notes.path}' in group '{name}'"
+            f"'{other.annotations.path}' in group '{name}'"
         )
-        member.notes.error(why, FieldErrorType.INVALID, None)
+        member.annotations.error(why, FieldErrorType.INVALID, None)

@@ -28,7 +28,7 @@ from bayplan.model.quota import (
 PROVISIONING = "kueue.x-k8s.io/provisioning-request"
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 
-_CHECK_KINDS = {PROVISIONING: CheckKind.PROVISIONING, MULTIKUEUE: CheckKind.ELSEWHERE}
+_CHECK_KINDS = {PROVISIONING: CheckKind.PROVISIONING, MULTIKUEUE: CheckKind.MULTI_CLUSTER}
 _STOPS = {"Hold": StopPolicy.HOLD, "HoldAndDrain": StopPolicy.DRAIN}
 _VICTIMS = {
     "LowerPriority": VictimPolicy.LOWER,
@@ -54,7 +54,7 @@ def queue(obj: Field, *, protects: bool = False) -> Queue:
         },
         namespaces=label_selector(spec.at("namespaceSelector")),
         stop=_STOPS.get(spec.at("stopPolicy").text(), StopPolicy.OPEN),
-        leaving=terminating,
+        terminating=terminating,
         unprotected=protects and not terminating and IN_USE not in finalizers,
     )
 
@@ -149,10 +149,10 @@ def _weight(spec: Field) -> Fraction:
 
 def _fungibility(field: Field) -> Fungibility:
     return Fungibility(
-        FlavorSearchPolicy.GO_ON
+        FlavorSearchPolicy.CONTINUE
         if field.at("whenCanBorrow").text() == _TRY_NEXT
         else FlavorSearchPolicy.STOP,
-        FlavorSearchPolicy.GO_ON
+        FlavorSearchPolicy.CONTINUE
         if field.at("whenCanPreempt").text(_TRY_NEXT) == _TRY_NEXT
         else FlavorSearchPolicy.STOP,
         FlavorPreference.PREEMPT

@@ -26,7 +26,7 @@ def workload_gang(workload: Field) -> Gang:
     )
 
 
-def is_settled(workload: Field) -> bool:
+def needs_no_placement(workload: Field) -> bool:
     """Whether a Workload needs no placement: it is admitted or finished."""
     conditions = workload.at("status", "conditions").items()
     finished = any(

@@ -9,12 +9,18 @@ from typing import Any
 
 from bayplan.dialects.jobs.kinds import Find, parts
 from bayplan.dialects.jobs.ray_jobs import own_cluster
-from bayplan.dialects.jobs.running import status_reader_of
+from bayplan.dialects.jobs.running import status_reader
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.jobs import status as job_statuses
 from bayplan.dialects.kueue.jobs.matching import matches
 from bayplan.dialects.kueue.jobs.workload import workload_name
-from bayplan.dialects.kueue.jobs.writes import WriteWithEvents, event_about, is_leaving, key_of, with_status
+from bayplan.dialects.kueue.jobs.writes import (
+    WriteWithEvents,
+    event_about,
+    is_terminating,
+    key_of,
+    with_status,
+)
 from bayplan.dialects.kueue.names.annotations import ELASTIC, JOB_UID, REPLACES, SLICE_NAME, is_elastic
 from bayplan.dialects.kueue.names.feature_switches import FeatureSwitches
 from bayplan.dialects.kueue.names.job_kinds import SCALED
@@ -65,7 +71,7 @@ def slices_of(workloads: Sequence[Object]) -> Slices:
     replaced = tuple((one, admitted[key_of(one)]) for one in active if key_of(one) in admitted)
     holding = [one for one in active if is_true(one, QUOTA_RESERVED) and key_of(one) not in admitted]
     earlier = {key_of(one): one for one in holding}
-    successors = [one for one in active if _annotation(one, REPLACES) in earlier and not is_leaving(one)]
+    successors = [one for one in active if _annotation(one, REPLACES) in earlier and not is_terminating(one)]
     current = [one for one in holding if one not in successors]
     return Slices(active, replaced, next(iter(current), None), next(iter(successors), None))
 
@@ -129,7 +135,7 @@ def with_counts_of(workload: Object, wanted: Object) -> Object:
 
 def has_scaled_down(job: Object, wanted: Object, find: Find) -> bool:
     """Whether no more pods are left than the job wants; until then their quota is still in use."""
-    left = status_reader_of(job["kind"]).left(Field(job), parts(Field(job), find))
+    left = status_reader(job["kind"]).existing_pods(Field(job), parts(Field(job), find))
     return left <= sum(_counts(wanted).values())
 
 

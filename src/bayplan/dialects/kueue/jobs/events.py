@@ -14,8 +14,8 @@ from bayplan.dialects.kueue.jobs.pod_group import group_workload
 from bayplan.dialects.kueue.jobs.pod_group_members import annotations_of, is_runnable
 from bayplan.dialects.kueue.jobs.reconcile_job import JobContext
 from bayplan.dialects.kueue.jobs.reconcile_pods import QueuedPodGroup
-from bayplan.dialects.kueue.jobs.writes import NORMAL, WARNING, event_about, is_leaving
-from bayplan.dialects.kueue.names.annotations import FAST_ADMISSION, OF_GROUP
+from bayplan.dialects.kueue.jobs.writes import NORMAL, WARNING, event_about, is_terminating
+from bayplan.dialects.kueue.names.annotations import FAST_ADMISSION, IS_GROUP_WORKLOAD
 from bayplan.dialects.kueue.status.conditions import ADMITTED, QUOTA_RESERVED, is_true
 
 GROUP_CREATION_SECONDS = 1.0
@@ -41,7 +41,7 @@ class JobEvent:
         return [event_about(one, self.reason, self.message, now, self.type) for one in self.about]
 
 
-def unreadable(job: Object, context: JobContext) -> JobEvent | None:
+def invalid_job_event(job: Object, context: JobContext) -> JobEvent | None:
     """The errors that keep an invalid job from being queued."""
     errors = flaws(job, context.find)
     if not errors:
@@ -53,7 +53,7 @@ def unreadable(job: Object, context: JobContext) -> JobEvent | None:
     )
 
 
-def waiting_for_checks(workload: Object | None, about: tuple[Object, ...]) -> JobEvent | None:
+def pending_checks_event(workload: Object | None, about: tuple[Object, ...]) -> JobEvent | None:
     """The messages of the pending admission checks of a Workload that has quota."""
     if workload is None or not is_true(workload, QUOTA_RESERVED) or is_true(workload, ADMITTED):
         return None
@@ -66,14 +66,12 @@ def waiting_for_checks(workload: Object | None, about: tuple[Object, ...]) -> Jo
     return JobEvent(about, "UpdatedAdmissionCheck", "; ".join(messages)) if messages else None
 
 
-def group_without_workload(
-    group: QueuedPodGroup, workload: Object | None, context: JobContext
-) -> JobEvent | None:
+def pod_group_event(group: QueuedPodGroup, workload: Object | None, context: JobContext) -> JobEvent | None:
     """Why a pod group has no Workload."""
     if prebuilt_name(Field(group.first), context.rules).text():
         return None
     if workload is not None:
-        if annotations_of(workload).get(OF_GROUP) == "true":
+        if annotations_of(workload).get(IS_GROUP_WORKLOAD) == "true":
             return None
         message = (
             f'A Workload named "{group.name}" already exists but is not a pod group workload; '
@@ -93,7 +91,7 @@ def group_without_workload(
 
 def _incomplete(group: QueuedPodGroup, running_pods: Sequence[Object]) -> str:
     fast = annotations_of(group.first).get(FAST_ADMISSION) == "true"
-    terminating = any(is_leaving(pod) for pod in group.pods)
+    terminating = any(is_terminating(pod) for pod in group.pods)
     if fast or terminating or len(running_pods) >= group.size:
         return ""
     return f"'{group.name}' group has fewer runnable pods than expected"
@@ -101,7 +99,9 @@ def _incomplete(group: QueuedPodGroup, running_pods: Sequence[Object]) -> str:
 
 def _invalid(running_pods: Sequence[Object], context: JobContext) -> str:
     try:
-        group_workload([Field(pod) for pod in running_pods], context.find, context.rules, context.copied)
+        group_workload(
+            [Field(pod) for pod in running_pods], context.find, context.rules, context.copied_metadata
+        )
     except ValueError as wrong:
         return str(wrong)
     return ""

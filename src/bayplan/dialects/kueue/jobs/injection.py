@@ -21,7 +21,7 @@ from bayplan.dialects.kueue.names.annotations import (
 )
 from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 
-__all__ = ["Injected", "injected", "injections"]
+__all__ = ["Injected", "injection_for", "injections"]
 
 Object = dict[str, Any]
 
@@ -33,10 +33,10 @@ def injections(
     field = Field(workload)
     assignments = field.at("status", "admission", "podSetAssignments").items()
     pairs = zip(assignments, field.at("spec", "podSets").items(), strict=False)
-    return [_with_names(field, injected(one, pod_set, flavors, rules), rules) for one, pod_set in pairs]
+    return [_with_names(field, injection_for(one, pod_set, flavors, rules), rules) for one, pod_set in pairs]
 
 
-def injected(
+def injection_for(
     assignment: Field, pod_set: Field, flavors: Mapping[str, Object], rules: FeatureSwitches = RULES
 ) -> Injected:
     """The injection that the assignment of a pod set requires; `flavors` are ResourceFlavors by name."""
@@ -45,7 +45,7 @@ def injected(
     selector: dict[str, str] = {}
     if rules.topology and assignment.at("topologyAssignment").present:
         request = pod_set.at("topologyRequest")
-        selector = _one_domain(assignment.at("topologyAssignment")) if rules.selector_alone else {}
+        selector = _one_domain(assignment.at("topologyAssignment")) if rules.selector_without_gate else {}
         gates = () if selector else (TOPOLOGY_GATE,)
         if not any(request.at(key).present for key in ("required", "preferred", "unconstrained")):
             annotations[UNCONSTRAINED] = "true"
@@ -83,12 +83,12 @@ def _with_names(workload: Field, injection: Injected, rules: FeatureSwitches) ->
     if rules.elastic and is_elastic(workload):
         annotations[SLICE_NAME] = workload.at("metadata", "annotations", SLICE_NAME).text() or name
     named = Injected("", 0, labels=labels, annotations=annotations)
-    injection = injection.and_also(named)
+    injection = injection.merged_with(named)
     for check in workload.at("status", "admissionChecks").items():
         for update in check.at("podSetUpdates").items():
             if update.at("name").text() == injection.name:
                 try:
-                    injection = injection.and_also(_update(update))
+                    injection = injection.merged_with(_update(update))
                 except InjectionConflict as wrong:
                     raise InjectionConflict(
                         f'in admission check "{check.at("name").text()}": {wrong}'

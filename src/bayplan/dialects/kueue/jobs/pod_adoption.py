@@ -30,7 +30,9 @@ POD_INDEX = "apps.kubernetes.io/pod-index"
 Object = dict[str, Any]
 
 
-def adopted(pod: Object, owner: Object, workload: str = "", rules: FeatureSwitches = RULES) -> Object:
+def with_workload_metadata(
+    pod: Object, owner: Object, workload: str = "", rules: FeatureSwitches = RULES
+) -> Object:
     """A copy of the pod with the metadata that adds it to its Workload (`workload`, if named otherwise)."""
     copied: Object = copy.deepcopy(pod)
     field, job = Field(copied), Field(owner)
@@ -43,7 +45,7 @@ def adopted(pod: Object, owner: Object, workload: str = "", rules: FeatureSwitch
     queued = {QUEUE: queue} if queue and (gated or not has_groups) else {}
     if MANAGED in labels:
         _add(copied, "labels", queued)
-    elif (queue or rules.every_job) and (not has_groups or GROUP_INDEX in labels):
+    elif (queue or rules.jobs_without_queue) and (not has_groups or GROUP_INDEX in labels):
         replica = f"-{labels[GROUP_INDEX]}" if has_groups else ""
         metadata = job.at("metadata")
         named = f"{metadata.at('name').text()}{replica}"

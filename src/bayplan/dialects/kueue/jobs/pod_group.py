@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bayplan.dialects.jobs.kinds import Find
-from bayplan.dialects.jobs.part import GROUP_POD_INDEX, nothing
+from bayplan.dialects.jobs.part import GROUP_POD_INDEX, find_nothing
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.job_rules import whole_number
 from bayplan.dialects.kueue.fields.pod_rules import group_name
@@ -15,7 +15,7 @@ from bayplan.dialects.kueue.jobs.pod_sets import pod_sets
 from bayplan.dialects.kueue.jobs.workload import NONE, Copied, copied_metadata, make_workload, owner
 from bayplan.dialects.kueue.names.annotations import (
     FAST_ADMISSION,
-    OF_GROUP,
+    IS_GROUP_WORKLOAD,
     POD_GROUP_COUNT,
     QUEUE,
     ROLE_HASH,
@@ -68,7 +68,7 @@ def check_same_group(pods: Sequence[Field]) -> None:
 
 
 def group_workload(
-    pods: Sequence[Field], find: Find = nothing, rules: FeatureSwitches = RULES, copied: Copied = NONE
+    pods: Sequence[Field], find: Find = find_nothing, rules: FeatureSwitches = RULES, copied: Copied = NONE
 ) -> Object:
     """The Workload of a complete pod group: a pod set for each role.
 
@@ -84,7 +84,7 @@ def group_workload(
     for pod in counted:
         for key, value in copied_metadata(pod, copied).items():
             workload["metadata"][key] |= value
-    workload["metadata"]["annotations"][OF_GROUP] = "true"
+    workload["metadata"]["annotations"][IS_GROUP_WORKLOAD] = "true"
     workload["metadata"]["ownerReferences"] = [owner(pod, controls=False) for pod in owners]
     return workload
 

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from bayplan.dialects.jobs.kinds import Find, JobPart, parts
-from bayplan.dialects.jobs.part import nothing
+from bayplan.dialects.jobs.part import find_nothing
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.job_gang import part_request
 from bayplan.dialects.kueue.fields.job_rules import whole_number
@@ -21,7 +21,7 @@ _WITHOUT_METADATA = ("Pod", "StatefulSet")
 Object = dict[str, Any]
 
 
-def pod_sets(job: Field, find: Find = nothing, rules: FeatureSwitches = RULES) -> list[Object]:
+def pod_sets(job: Field, find: Find = find_nothing, rules: FeatureSwitches = RULES) -> list[Object]:
     """Workload.spec.podSets. ValueError if an annotation cannot be read."""
     return [_pod_set(job, part, rules) for part in parts(job, find)]
 

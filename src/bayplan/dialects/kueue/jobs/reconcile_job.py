@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bayplan.dialects.jobs.kinds import Find, parts
-from bayplan.dialects.jobs.part import nothing
-from bayplan.dialects.jobs.running import is_suspendable, resource, status_reader_of, suspended
+from bayplan.dialects.jobs.part import find_nothing
+from bayplan.dialects.jobs.running import is_suspendable, resource, status_reader, suspended
 from bayplan.dialects.jobs.soundness import flaws
 from bayplan.dialects.jobs.starting import InjectionConflict
 from bayplan.dialects.kube.fields.reader import Field
@@ -37,13 +37,13 @@ from bayplan.dialects.kueue.jobs.workload import NONE, Copied, job_workload, own
 from bayplan.dialects.kueue.jobs.writes import (
     WARNING,
     WriteWithEvents,
-    changed,
     controller,
     create,
     delete_workload,
     event_about,
-    is_leaving,
+    is_terminating,
     key_of,
+    patch_object,
     with_status,
     without_finalizer,
 )
@@ -71,17 +71,17 @@ def _no_bound_pods(namespace: str, name: str) -> bool:
 class JobContext:
     """What the reconcilers need besides a job and its Workloads."""
 
-    find: Find = nothing  # priority classes, runtimes
+    find: Find = find_nothing  # priority classes, runtimes
     flavors: Mapping[str, Object] = field(default_factory=dict)
     rules: FeatureSwitches = RULES
-    patience: PodsReadyPolicy | None = None
-    copied: Copied = NONE
-    stands: Callable[[str, str], bool] = _no_bound_pods  # whether a Workload has bound pods
+    pods_ready_policy: PodsReadyPolicy | None = None
+    copied_metadata: Copied = NONE
+    has_bound_pods: Callable[[str, str], bool] = _no_bound_pods  # whether a Workload has bound pods
 
 
-def orphaned(workload: Object, now: float) -> list[WriteWithEvents]:
+def reconcile_orphan(workload: Object, now: float) -> list[WriteWithEvents]:
     """Finish a Workload whose job is deleted or terminating, and remove its finalizer."""
-    if not is_leaving(workload) and controller(workload) is not None:
+    if not is_terminating(workload) and controller(workload) is not None:
         message = "The workload's owner no longer exists"
         status = job_statuses.finished(workload, "OwnerNotFound", message, now)
         if status is not None:
@@ -89,31 +89,34 @@ def orphaned(workload: Object, now: float) -> list[WriteWithEvents]:
     return without_finalizer(WORKLOADS, workload)
 
 
-def keep_child(job: Object, above: Object | None, now: float) -> list[WriteWithEvents]:
+def reconcile_child(job: Object, above: Object | None, now: float) -> list[WriteWithEvents]:
     """Suspend a child of a queued job unless the Workload of the parent (`above`, if any) is admitted."""
-    status_reader = status_reader_of(job["kind"])
-    if status_reader.ended(Field(job)) is not None or is_fully_suspended(job) or not is_suspendable(job):
+    if (
+        status_reader(job["kind"]).ended(Field(job)) is not None
+        or is_fully_suspended(job)
+        or not is_suspendable(job)
+    ):
         return []
     if above is not None and is_true(above, ADMITTED):
         return []
     event = event_about(job, "Suspended", "Kueue managed child job suspended", now)
-    return [changed(resource(job["kind"]), job, suspended(job), event)]
+    return [patch_object(resource(job["kind"]), job, suspended(job), event)]
 
 
-def keep_job(
+def reconcile_job(
     job: Object, workloads: Sequence[Object], context: JobContext, now: float
 ) -> list[WriteWithEvents]:
     """The next writes for a queued job; `workloads` are those it owns, or the prebuilt one it names."""
     if flaws(job, context.find):
         return suspend_invalid(job, workloads, now)
     pods = parts(Field(job), context.find)
-    if not pods or not all(part.counted for part in pods):
+    if not pods or not all(part.count_known for part in pods):
         return []  # no pods, or its runtime is not known yet
     if prebuilt_name(Field(job), context.rules).text():
         match, writes = _adopt_prebuilt(job, workloads, context, now)
     else:
         try:
-            wanted = job_workload(Field(job), 0, context.find, context.rules, context.copied)
+            wanted = job_workload(Field(job), 0, context.find, context.rules, context.copied_metadata)
         except ValueError:
             return []  # reported by the webhook; a job that bypassed it stays pending
         if is_scaled(job, context.rules):
@@ -138,7 +141,7 @@ def _reconcile_slices(
     if replaced_writes := finish_replaced(slices.replaced, now):
         return replaced_writes
     is_ending = current is not None and (
-        is_true(current, EVICTED) or is_leaving(current) or is_true(current, FINISHED)
+        is_true(current, EVICTED) or is_terminating(current) or is_true(current, FINISHED)
     )
     difference = JobChange.OTHER if current is None or is_fully_suspended(job) else change(current, wanted)
     if difference is JobChange.LARGER and not is_ending and _end_of(job) is None:
@@ -151,7 +154,7 @@ def _reconcile_slices(
     if current is not None and (is_ending or difference is not JobChange.OTHER):
         if difference is JobChange.SMALLER and not is_ending and has_scaled_down(job, wanted, context.find):
             event = event_about(job, "UpdatedWorkload", f"Scaled down Workload: {key_of(current)}", now)
-            return [changed(WORKLOADS, current, with_counts_of(current, wanted), event)]
+            return [patch_object(WORKLOADS, current, with_counts_of(current, wanted), event)]
         sync_writes = [] if is_ending else _sync_with_job(job, current, wanted, now)
         return sync_writes or _finish(job, current, context, now) or _advance(job, current, context, now)
     wanted = next_slice(wanted, job, context.find)
@@ -173,7 +176,7 @@ def _scale_up(
     if not is_up_to_date(successor, wanted):
         return _rewrite_workload(job, successor, wanted, now)
     sync_writes = _sync_with_job(job, successor, wanted, now) or _sync_with_job(job, current, wanted, now)
-    return sync_writes or enforce_deadlines(current, context.patience, now)
+    return sync_writes or enforce_deadlines(current, context.pods_ready_policy, now)
 
 
 def _matching_workload(
@@ -184,7 +187,7 @@ def _matching_workload(
     match = next((one for one in workloads if matches(one, wanted, suspended=suspended)), None)
     others = [one for one in workloads if one is not match]
     if match is None and others and suspended and not is_true(others[0], QUOTA_RESERVED):
-        if is_true(others[0], FINISHED) or is_leaving(others[0]):
+        if is_true(others[0], FINISHED) or is_terminating(others[0]):
             return None, [write for one in others for write in delete_workload(one)]
         return None, _rewrite_workload(job, others[0], wanted, now)
     if match is None and not suspended and _end_of(job) is None:
@@ -212,12 +215,12 @@ def _rewrite_workload(job: Object, workload: Object, wanted: Object, now: float)
         spec["active"] = workload["spec"]["active"]
     message = f"Updated not matching Workload for suspended job: {key_of(workload)}"
     after = {**workload, "spec": spec}
-    return [changed(WORKLOADS, workload, after, event_about(job, "UpdatedWorkload", message, now))]
+    return [patch_object(WORKLOADS, workload, after, event_about(job, "UpdatedWorkload", message, now))]
 
 
 def _sync_with_job(job: Object, workload: Object, wanted: Object, now: float) -> list[WriteWithEvents]:
     """Copy admission gates and priority class from the job, also while it runs."""
-    if is_true(workload, FINISHED) or is_leaving(workload):
+    if is_true(workload, FINISHED) or is_terminating(workload):
         return []
     return sync_admission_gate(job, workload, now) or sync_priority_class(job, workload, wanted, now)
 
@@ -233,7 +236,7 @@ def sync_admission_gate(job: Object, workload: Object, now: float) -> list[Write
     )
     after = {**workload, "metadata": {**workload["metadata"], "annotations": updated}}
     event = event_about(job, "UpdatedWorkload", f'Updated workload AdmissionGatedBy to "{gate}"', now)
-    return [changed(WORKLOADS, workload, after, event)]
+    return [patch_object(WORKLOADS, workload, after, event)]
 
 
 def sync_priority_class(job: Object, workload: Object, wanted: Object, now: float) -> list[WriteWithEvents]:
@@ -251,7 +254,7 @@ def sync_priority_class(job: Object, workload: Object, wanted: Object, now: floa
     priority = {key: wanted["spec"][key] for key in keys if key in wanted["spec"]}
     after = {**workload, "spec": {key: spec[key] for key in spec if key not in keys} | priority}
     event = event_about(job, "UpdatedWorkload", f"Updated workload priority class: {key_of(workload)}", now)
-    return [changed(WORKLOADS, workload, after, event)]
+    return [patch_object(WORKLOADS, workload, after, event)]
 
 
 def _adopt_prebuilt(
@@ -269,9 +272,9 @@ def _adopt_prebuilt(
         labels = {**(meta.get("labels") or {}), JOB_UID: uid}
         references = [*(meta.get("ownerReferences") or ()), owner(Field(job), controls=True)]
         after = {**workload, "metadata": {**meta, "labels": labels, "ownerReferences": references}}
-        return None, [changed(WORKLOADS, workload, after)]
+        return None, [patch_object(WORKLOADS, workload, after)]
     try:
-        wanted = job_workload(Field(job), 0, context.find, context.rules, context.copied)
+        wanted = job_workload(Field(job), 0, context.find, context.rules, context.copied_metadata)
     except ValueError:
         return None, []
     if not matches(workload, wanted, suspended=is_fully_suspended(job)) and not is_true(workload, FINISHED):
@@ -283,7 +286,7 @@ def _adopt_prebuilt(
 
 def _create_workload(job: Object, wanted: Object, now: float) -> list[WriteWithEvents]:
     """Create the Workload of a job once it has no active pods."""
-    if _end_of(job) is not None or status_reader_of(job["kind"]).active(Field(job)):
+    if _end_of(job) is not None or status_reader(job["kind"]).active(Field(job)):
         return []
     event = event_about(job, "CreatedWorkload", f"Created Workload: {key_of(wanted)}", now)
     return [create(WORKLOADS, wanted, event)]
@@ -293,7 +296,7 @@ def _finish(job: Object, workload: Object, context: JobContext, now: float) -> l
     """The writes for a finished or terminating Workload, or a finished job."""
     if is_true(workload, FINISHED):
         return without_finalizer(WORKLOADS, workload)
-    if is_leaving(workload):
+    if is_terminating(workload):
         return stop(job, workload, "Workload is deleted", context.find, now) or without_finalizer(
             WORKLOADS, workload
         )
@@ -310,21 +313,21 @@ def _advance(job: Object, workload: Object, context: JobContext, now: float) -> 
     """The writes for a job that is pending, running or evicted."""
     if is_true(workload, FINISHED) or _end_of(job) is not None:
         return []
-    status_reader, job_field = status_reader_of(job["kind"]), Field(job)
+    reader, job_field = status_reader(job["kind"]), Field(job)
     pods = parts(job_field, context.find)
-    status = job_statuses.reclaimed(workload, status_reader.reclaimable(job_field, pods))
-    if status is None and context.patience is not None:
-        status = job_statuses.pods_ready(workload, status_reader.ready(job_field, pods), now)
+    status = job_statuses.reclaimed(workload, reader.reclaimable(job_field, pods))
+    if status is None and context.pods_ready_policy is not None:
+        status = job_statuses.pods_ready(workload, reader.ready(job_field, pods), now)
     if status is not None:
         return [with_status(workload, status)]
     if is_true(workload, EVICTED):
         meta = workload["metadata"]  # the job's status may be stale, or its pods belong to child jobs
-        active = status_reader.active(job_field) or context.stands(
+        active = reader.active(job_field) or context.has_bound_pods(
             meta.get("namespace", "default"), meta["name"]
         )
         stopping = stop(job, workload, eviction_message(workload), context.find, now)
         return finish_eviction(stopping, workload, active, now)
-    if deadline_writes := enforce_deadlines(workload, context.patience, now):
+    if deadline_writes := enforce_deadlines(workload, context.pods_ready_policy, now):
         return deadline_writes
     admitted = is_true(workload, ADMITTED)
     if is_fully_suspended(job):
@@ -360,13 +363,13 @@ def enforce_deadlines(workload: Object, policy: PodsReadyPolicy | None, now: flo
     return [with_status(workload, status, event_about(workload, why, eviction["message"], now))]
 
 
-def look_again(workload: Object, context: JobContext) -> float:
+def next_deadline(workload: Object, context: JobContext) -> float:
     """When a deadline of a Workload expires."""
     if is_true(workload, FINISHED) or is_true(workload, EVICTED):
         return job_statuses.NEVER
     ready = job_statuses.NEVER
-    if context.patience is not None:
-        ready = job_statuses.pods_ready_deadline(workload, context.patience)
+    if context.pods_ready_policy is not None:
+        ready = job_statuses.pods_ready_deadline(workload, context.pods_ready_policy)
     return min(ready, job_statuses.execution_deadline(workload))
 
 
@@ -375,7 +378,7 @@ def sync_queue_name(job: Object, workload: Object) -> list[WriteWithEvents]:
     name = (job["metadata"].get("labels") or {}).get(QUEUE, "")
     if workload["spec"].get("queueName", "") == name:
         return []
-    return [changed(WORKLOADS, workload, {**workload, "spec": {**workload["spec"], "queueName": name}})]
+    return [patch_object(WORKLOADS, workload, {**workload, "spec": {**workload["spec"], "queueName": name}})]
 
 
 def eviction_message(workload: Object) -> str:
@@ -394,4 +397,4 @@ def _start(job: Object, workload: Object, context: JobContext, now: float) -> li
 
 
 def _end_of(job: Object) -> Any:
-    return status_reader_of(job["kind"]).ended(Field(job))
+    return status_reader(job["kind"]).ended(Field(job))

@@ -34,27 +34,27 @@ from bayplan.dialects.kueue.jobs.reconcile_job import (
     enforce_deadlines,
     eviction_message,
     finish_eviction,
-    orphaned,
+    reconcile_orphan,
     sync_queue_name,
 )
 from bayplan.dialects.kueue.jobs.workload import job_workload, owner
 from bayplan.dialects.kueue.jobs.writes import (
     WriteWithEvents,
-    changed,
     create,
     delete,
     delete_workload,
     event_about,
-    is_leaving,
+    is_terminating,
     key_of,
     owners,
+    patch_object,
     with_status,
     without_finalizer,
 )
 from bayplan.dialects.kueue.names.annotations import (
     FAST_ADMISSION,
+    IS_GROUP_WORKLOAD,
     MANAGED,
-    OF_GROUP,
     RETRIABLE,
     SERVING,
     TOPOLOGY_GATE,
@@ -80,7 +80,7 @@ class QueuedPodGroup:
         return self.pods[0]
 
     @property
-    def serves(self) -> bool:
+    def is_serving(self) -> bool:
         return bool(self.name) and annotations_of(self.first).get(SERVING) == "true"
 
     @property
@@ -92,12 +92,12 @@ class QueuedPodGroup:
             return 0
 
 
-def keep_pods(
+def reconcile_pods(
     group: QueuedPodGroup, workload: Object | None, context: JobContext, now: float
 ) -> list[WriteWithEvents]:
     """The next writes for queued pods; there is at least one pod."""
-    if not group.name and is_leaving(group.first):
-        writes = orphaned(workload, now) if workload is not None else []
+    if not group.name and is_terminating(group.first):
+        writes = reconcile_orphan(workload, now) if workload is not None else []
         return writes or _remove_finalizers(group.pods)
     try:
         match, rest, writes = _matched(group, workload, context, now)
@@ -109,14 +109,14 @@ def keep_pods(
         return _create_workload(rest, workload, context, now)
     if is_true(match, FINISHED):
         return [*_remove_finalizers(rest.pods), *without_finalizer(WORKLOADS, match)]
-    if is_leaving(match):
+    if is_terminating(match):
         return _delete_pods(rest, match, now)
     return _finish(rest, match, now) or _advance(rest, match, context, now)
 
 
-def keep_abandoned(workload: Object, alive: bool) -> list[WriteWithEvents]:
+def reconcile_without_pods(workload: Object, alive: bool) -> list[WriteWithEvents]:
     """The writes for the Workload of a group without pods; `alive`: its owner will create some."""
-    return [] if alive and not is_leaving(workload) else without_finalizer(WORKLOADS, workload)
+    return [] if alive and not is_terminating(workload) else without_finalizer(WORKLOADS, workload)
 
 
 # ── the Workload of the pods ───────────────────────────────────────────────────────────────────────
@@ -132,7 +132,7 @@ def _matched(
         return None, group, []
     if prebuilt_name(Field(group.first), context.rules).text():
         return _matched_prebuilt(group, workload, now)
-    if annotations_of(workload).get(OF_GROUP) != "true":
+    if annotations_of(workload).get(IS_GROUP_WORKLOAD) != "true":
         raise ValueError(f'Workload "{group.name}" does not belong to a pod group')
     members = sort_members(group.pods, workload, annotations_of(group.first).get(FAST_ADMISSION) == "true")
     if not members.kept or not members.fits:
@@ -154,7 +154,7 @@ def _matched_alone(
 ) -> tuple[Object | None, QueuedPodGroup, list[WriteWithEvents]]:
     if workload is None or is_true(workload, FINISHED):
         return workload, group, []
-    wanted = job_workload(Field(group.first), 0, context.find, context.rules, context.copied)
+    wanted = job_workload(Field(group.first), 0, context.find, context.rules, context.copied_metadata)
     if matches(workload, wanted, suspended=is_gated(group.first)):
         return workload, group, []
     if is_gated(group.first):
@@ -171,7 +171,7 @@ def _matched_prebuilt(
     group: QueuedPodGroup, workload: Object, now: float
 ) -> tuple[Object | None, QueuedPodGroup, list[WriteWithEvents]]:
     """A Workload that the owner of the pods created; its pod sets must fit the pods."""
-    if is_true(workload, FINISHED) or is_leaving(workload):
+    if is_true(workload, FINISHED) or is_terminating(workload):
         return workload, group, []
     members = sort_members(group.pods, workload, True)
     if not members.fits:
@@ -185,18 +185,20 @@ def _add_owners(group: QueuedPodGroup, workload: Object, now: float) -> list[Wri
     """Make every pod an owner of the Workload, so that it is garbage-collected with the last pod."""
     uids = {one.get("uid") for one in owners(workload)}
     new = [pod for pod in group.pods if pod["metadata"].get("uid") not in uids]
-    if not new or is_true(workload, FINISHED) or is_leaving(workload):
+    if not new or is_true(workload, FINISHED) or is_terminating(workload):
         return []
     references = [*owners(workload), *(owner(Field(pod), controls=False) for pod in new)]
     after = {**workload, "metadata": {**workload["metadata"], "ownerReferences": references}}
     message = f"Added {len(new)} owner reference(s)"
-    return [changed(WORKLOADS, workload, after, event_about(workload, "OwnerReferencesAdded", message, now))]
+    return [
+        patch_object(WORKLOADS, workload, after, event_about(workload, "OwnerReferencesAdded", message, now))
+    ]
 
 
 def _delete_excess(members: PodGroupMembers, now: float) -> list[WriteWithEvents]:
     writes = _remove_finalizers(members.excess)
     for pod in members.excess:
-        if not is_leaving(pod):
+        if not is_terminating(pod):
             event = event_about(pod, "ExcessPodDeleted", "Excess pod deleted", now)
             writes.append(delete(PODS, pod, event))
     return writes
@@ -215,7 +217,7 @@ def _create_workload(
                 if is_finished(group.first)
                 else _stop(group, "NoMatchingWorkload", "", now)
             )
-        wanted = job_workload(Field(group.first), 0, context.find, context.rules, context.copied)
+        wanted = job_workload(Field(group.first), 0, context.find, context.rules, context.copied_metadata)
     else:
         if _active(group, now):
             return []
@@ -228,7 +230,7 @@ def _create_workload(
             return []
         try:
             wanted = group_workload(
-                [Field(pod) for pod in running], context.find, context.rules, context.copied
+                [Field(pod) for pod in running], context.find, context.rules, context.copied_metadata
             )
         except ValueError:
             return []
@@ -242,7 +244,7 @@ def _create_workload(
 
 def _delete_pods(group: QueuedPodGroup, workload: Object, now: float) -> list[WriteWithEvents]:
     """Delete the pods of a deleted Workload."""
-    remaining = QueuedPodGroup(group.name, tuple(pod for pod in group.pods if not is_leaving(pod)))
+    remaining = QueuedPodGroup(group.name, tuple(pod for pod in group.pods if not is_terminating(pod)))
     if remaining.pods:
         return _stop(remaining, "WorkloadDeleted", "Workload is deleted", now, include_finished=True)
     return [*_remove_finalizers(group.pods), *without_finalizer(WORKLOADS, workload)]
@@ -250,7 +252,7 @@ def _delete_pods(group: QueuedPodGroup, workload: Object, now: float) -> list[Wr
 
 def _finish(group: QueuedPodGroup, workload: Object, now: float) -> list[WriteWithEvents]:
     """Finish the Workload of pods that all succeeded, or that are not to be retried."""
-    if group.serves:
+    if group.is_serving:
         return []
     succeeded = sum(phase(pod) == "Succeeded" for pod in group.pods)
     if not group.name:
@@ -275,12 +277,12 @@ def _advance(
     group: QueuedPodGroup, workload: Object, context: JobContext, now: float
 ) -> list[WriteWithEvents]:
     counts: dict[str, int] = {}
-    if group.name and not group.serves:
+    if group.name and not group.is_serving:
         for pod in group.pods:
             if phase(pod) == "Succeeded":
                 counts[role_of(pod)] = counts.get(role_of(pod), 0) + 1
     status = job_statuses.reclaimed(workload, counts)
-    if status is None and context.patience is not None:
+    if status is None and context.pods_ready_policy is not None:
         status = job_statuses.pods_ready(workload, _ready(group), now)
     if status is not None:
         return [with_status(workload, status)]
@@ -289,13 +291,13 @@ def _advance(
         return finish_eviction(
             _stop(group, reason, eviction_message(workload), now), workload, _active(group, now), now
         )
-    if deadline_writes := enforce_deadlines(workload, context.patience, now):
+    if deadline_writes := enforce_deadlines(workload, context.pods_ready_policy, now):
         return deadline_writes
     admitted = is_true(workload, ADMITTED)
     if any(is_gated(pod) or is_finished(pod) for pod in group.pods):
         if admitted:
             return _start(group, workload, context, now)
-        return [] if group.serves else sync_queue_name(group.first, workload)
+        return [] if group.is_serving else sync_queue_name(group.first, workload)
     return [] if admitted else _stop(group, "NotAdmitted", "Not admitted by cluster queue", now)
 
 
@@ -303,11 +305,11 @@ def _start(group: QueuedPodGroup, workload: Object, context: JobContext, now: fl
     """Inject the admission of its role into each gated pod, and remove its gate."""
     try:
         extras = {one.name: one for one in injections(workload, context.flavors, context.rules)}
-        gated_pods = [pod for pod in group.pods if is_gated(pod) and not is_leaving(pod)]
+        gated_pods = [pod for pod in group.pods if is_gated(pod) and not is_terminating(pod)]
         queue = workload["status"]["admission"].get("clusterQueue", "")
         message = f"Admitted by clusterQueue {queue}"
         return [
-            changed(
+            patch_object(
                 PODS,
                 pod,
                 _ungated(pod, _extra(group, pod, extras)),
@@ -348,7 +350,7 @@ def _stop(
     """Set the TerminationTarget condition of running pods and delete them; gated pods stay."""
     writes: list[WriteWithEvents] = []
     for pod in group.pods:
-        if is_leaving(pod) or (not include_finished and (is_finished(pod) or is_gated(pod))):
+        if is_terminating(pod) or (not include_finished and (is_finished(pod) or is_gated(pod))):
             continue
         conditions = (pod.get("status") or {}).get("conditions") or []
         target = {
@@ -360,7 +362,7 @@ def _stop(
         }
         others = [one for one in conditions if one.get("type") != TERMINATION_TARGET]
         after = {**pod, "status": {**(pod.get("status") or {}), "conditions": [*others, target]}}
-        writes.append(changed(PODS, pod, after, subresource="status"))
+        writes.append(patch_object(PODS, pod, after, subresource="status"))
         writes.append(delete(PODS, pod, event_about(pod, "Stopped", message, now)))
     return writes
 

@@ -13,7 +13,7 @@ from bayplan.dialects.jobs.soundness import flaws
 from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.jobs import status as job_statuses
-from bayplan.dialects.kueue.jobs.pod_adoption import adopted
+from bayplan.dialects.kueue.jobs.pod_adoption import with_workload_metadata
 from bayplan.dialects.kueue.jobs.reconcile_job import (
     JobContext,
     sync_admission_gate,
@@ -24,14 +24,14 @@ from bayplan.dialects.kueue.jobs.reconcile_pods import PODS
 from bayplan.dialects.kueue.jobs.workload import job_workload, owner, replica_name
 from bayplan.dialects.kueue.jobs.writes import (
     WriteWithEvents,
-    changed,
     create,
     delete_workload,
     difference,
     event_about,
-    is_leaving,
+    is_terminating,
     key_of,
     owners,
+    patch_object,
     with_status,
 )
 from bayplan.dialects.kueue.names.annotations import MANAGED, SUSPENDED_BY
@@ -47,11 +47,11 @@ WRITES_MAX = 100
 _KIND_OF_PARENT = {PARENTS[kind]: kind for kind in SERVING_KINDS}
 
 
-def keep_serving(
+def reconcile_serving(
     job: Object, workloads: Sequence[Object], context: JobContext, now: float
 ) -> list[WriteWithEvents]:
     """The next writes for the Workloads of a queued StatefulSet or LeaderWorkerSet."""
-    if is_leaving(job) or flaws(job, context.find):
+    if is_terminating(job) or flaws(job, context.find):
         return []  # its Workloads are garbage-collected; an invalid object stays pending
     try:
         if job["kind"] == "StatefulSet":
@@ -66,17 +66,17 @@ def _reconcile_stateful_set(
 ) -> list[WriteWithEvents]:
     """All pods of a StatefulSet are one gang; scaled to zero, its Workload is on hold."""
     count = Field(job).at("spec", "replicas").integer(default=1)
-    wanted = job_workload(Field(job), 0, context.find, context.rules, context.copied)
+    wanted = job_workload(Field(job), 0, context.find, context.rules, context.copied_metadata)
     workload = _by_name(workloads).get(wanted["metadata"]["name"])
     if workload is None:
         return [_created(job, wanted, now)] if count else []
-    if is_leaving(workload):
+    if is_terminating(workload):
         return []
     uid = job["metadata"].get("uid")
     if count and all(one.get("uid") != uid for one in owners(workload)):
         references = [*owners(workload), owner(Field(job), controls=False)]
         after = {**workload, "metadata": {**workload["metadata"], "ownerReferences": references}}
-        return [changed(WORKLOADS, workload, after)]
+        return [patch_object(WORKLOADS, workload, after)]
     if writes := (sync_queue_name(job, workload) if count else []) or sync_admission_gate(job, workload, now):
         return writes
     status = job_statuses.off_hold(workload, now) if count else job_statuses.on_hold(workload, now)
@@ -89,7 +89,7 @@ def _reconcile_leader_worker_set(
     """Each group of a LeaderWorkerSet is a gang; Workloads are created in the order of the groups."""
     by_name = _by_name(workloads)
     order_key = f"{job['kind']} {key_of(job)}"
-    first = job_workload(Field(job), 0, context.find, context.rules, context.copied)
+    first = job_workload(Field(job), 0, context.find, context.rules, context.copied_metadata)
     writes: list[WriteWithEvents] = []
     for index in range(_group_count(job)):
         workload = by_name.pop(replica_name(Field(job), index), None)
@@ -97,10 +97,12 @@ def _reconcile_leader_worker_set(
             continue  # only surplus Workloads are still collected
         if workload is None:
             write = _created(
-                job, job_workload(Field(job), index, context.find, context.rules, context.copied), now
+                job,
+                job_workload(Field(job), index, context.find, context.rules, context.copied_metadata),
+                now,
             )
-            writes.append(replace(write, write=replace(write.write, line=order_key)))
-        elif not is_leaving(workload):
+            writes.append(replace(write, write=replace(write.write, order_key=order_key)))
+        elif not is_terminating(workload):
             writes += (
                 sync_queue_name(job, workload)
                 or sync_admission_gate(job, workload, now)
@@ -142,14 +144,14 @@ def parent_kind(pod: PodWire) -> str:
     )
 
 
-def joined(pod: PodWire, parent: Object, rules: FeatureSwitches = RULES) -> list[WriteWithEvents]:
+def join_workload(pod: PodWire, parent: Object, rules: FeatureSwitches = RULES) -> list[WriteWithEvents]:
     """Add a pod to the Workload of its owner."""
     meta = pod.metadata
     current: Object = {
         "metadata": {"name": meta.name, "labels": meta.labels or {}, "annotations": meta.annotations or {}},
         "spec": {"schedulingGates": [{"name": gate.name} for gate in pod.spec.scheduling_gates or ()]},
     }
-    change: Mapping[str, Any] = difference(current, adopted(current, parent, rules=rules))
+    change: Mapping[str, Any] = difference(current, with_workload_metadata(current, parent, rules=rules))
     if not change:
         return []
     where = (meta.namespace or "default", meta.name)

@@ -15,13 +15,13 @@ from bayplan.dialects.jobs.running import (
     resource,
     restored,
     started,
-    status_reader_of,
+    status_reader,
     suspended,
 )
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.topology_request import parse_bool
 from bayplan.dialects.kueue.jobs.injection import injections
-from bayplan.dialects.kueue.jobs.writes import WriteWithEvents, changed, event_about
+from bayplan.dialects.kueue.jobs.writes import WriteWithEvents, event_about, patch_object
 from bayplan.dialects.kueue.names.annotations import ELASTIC_GATE, MINIMUM, STOPPING, SYNCED, is_elastic
 from bayplan.dialects.kueue.names.feature_switches import FeatureSwitches
 from bayplan.dialects.kueue.status.conditions import ADMITTED, EVICTED, is_true
@@ -55,11 +55,13 @@ def start(
     if job["kind"] in _IN_STEPS:
         prepared_job = prepared(job, extras, find)
         if not _contains(job, prepared_job):
-            return [changed(kind, job, prepared_job)]
+            return [patch_object(kind, job, prepared_job)]
     after = started(job, extras, find)
     _resize(after, extras[0].count if extras else 0)
     queue = workload["status"]["admission"].get("clusterQueue", "")
-    return [changed(kind, job, after, event_about(job, "Started", f"Admitted by clusterQueue {queue}", now))]
+    return [
+        patch_object(kind, job, after, event_about(job, "Started", f"Admitted by clusterQueue {queue}", now))
+    ]
 
 
 def stop(job: Object, workload: Object | None, message: str, find: Find, now: float) -> list[WriteWithEvents]:
@@ -75,12 +77,12 @@ def stop(job: Object, workload: Object | None, message: str, find: Find, now: fl
         after = (
             _with_original_templates(suspended_job, pod_sets, find) if workload is not None else suspended_job
         )
-        return [changed(kind, job, after, event)]
+        return [patch_object(kind, job, after, event)]
     if suspended_job != job:
-        return [changed(kind, job, suspended_job, event)]
+        return [patch_object(kind, job, suspended_job, event)]
     after = restored(job, (), find)
-    is_waiting = after == job or status_reader_of(job["kind"]).active(Field(job))
-    return [] if is_waiting else [changed(kind, job, after)]
+    is_waiting = after == job or status_reader(job["kind"]).active(Field(job))
+    return [] if is_waiting else [patch_object(kind, job, after)]
 
 
 def suspend_invalid(job: Object, workloads: Sequence[Object], now: float) -> list[WriteWithEvents]:
@@ -89,7 +91,7 @@ def suspend_invalid(job: Object, workloads: Sequence[Object], now: float) -> lis
     if admitted or is_suspended(job) or not is_suspendable(job):
         return []
     event = event_about(job, "Suspended", "The job is invalid and was not admitted", now)
-    return [changed(resource(job["kind"]), job, suspended(job), event)]
+    return [patch_object(resource(job["kind"]), job, suspended(job), event)]
 
 
 def _contains(actual: object, wanted: object) -> bool:
@@ -109,18 +111,18 @@ def _stop_job(job: Object, pod_sets: Sequence[Object], event: Any) -> list[Write
         stopping = suspended(job)
         meta = stopping["metadata"]
         meta["annotations"] = {**(meta.get("annotations") or {}), STOPPING: "true"}
-        return [changed(kind, job, stopping, event)]
+        return [patch_object(kind, job, stopping, event)]
     status = job.get("status") or {}
     if status.get("startTime"):
         not_started = {key: value for key, value in status.items() if key != "startTime"}
-        return [changed(kind, job, {**job, "status": not_started}, subresource="status")]
+        return [patch_object(kind, job, {**job, "status": not_started}, subresource="status")]
     after = _with_original_templates(job, pod_sets, lambda *_: None)
     after["metadata"] = copy.deepcopy(job["metadata"])
     annotations = after["metadata"].get("annotations") or {}
     annotations.pop(STOPPING, None)
     if not annotations:
         after["metadata"].pop("annotations", None)
-    return [changed(kind, job, after)]
+    return [patch_object(kind, job, after)]
 
 
 def _with_original_templates(job: Object, pod_sets: Sequence[Object], find: Find) -> Object:

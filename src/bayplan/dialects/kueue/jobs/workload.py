@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayplan.dialects.jobs.kinds import KINDS, Find
-from bayplan.dialects.jobs.part import nothing
+from bayplan.dialects.jobs.part import find_nothing
 from bayplan.dialects.kube.fields.name_rules import LABEL_MAX, digest, label_value_problems
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.workload_rules import has_reservation
@@ -14,8 +14,8 @@ from bayplan.dialects.kueue.jobs.pod_sets import pod_sets
 from bayplan.dialects.kueue.names.annotations import (
     GATED_BY,
     IN_USE,
+    IS_GROUP_WORKLOAD,
     JOB_UID,
-    OF_GROUP,
     OWNER_KIND,
     OWNER_NAME,
     PRIORITY_CLASS,
@@ -62,7 +62,7 @@ def replica_name(job: Field, index: int) -> str:
 def job_workload(
     job: Field,
     index: int = 0,
-    find: Find = nothing,
+    find: Find = find_nothing,
     rules: FeatureSwitches = RULES,
     copied: Copied = NONE,
 ) -> Object:
@@ -79,7 +79,7 @@ def job_workload(
     if kind in _NOT_CONTROLLED:
         annotations = workload["metadata"]["annotations"]
         annotations |= {
-            OF_GROUP: "true",
+            IS_GROUP_WORKLOAD: "true",
             OWNER_KIND: f"{KINDS[kind].api_version}, Kind={kind}",
             OWNER_NAME: name,
         }
@@ -89,7 +89,7 @@ def job_workload(
     return workload
 
 
-def refreshed(workload: Object, wanted: Object, *, serving: bool = False) -> Object | None:
+def updated_workload(workload: Object, wanted: Object, *, serving: bool = False) -> Object | None:
     """A Workload updated to the one its job would get today (`wanted`); None if nothing changed.
 
     While no quota is reserved it is rewritten; after that only the queue is updated, and any other change

@@ -23,7 +23,7 @@ class WriteWithEvents:
     """A write, and the events to publish once it is done."""
 
     write: Write
-    told: tuple[Write, ...] = ()
+    events: tuple[Write, ...] = ()
 
 
 def key_of(obj: Object) -> str:
@@ -49,7 +49,7 @@ def create(kind: Kind, body: Object, *events: Write) -> WriteWithEvents:
     )
 
 
-def changed(
+def patch_object(
     kind: Kind, before: Object, after: Object, *events: Write, subresource: str = ""
 ) -> WriteWithEvents:
     """Patch an object; only the difference is sent."""
@@ -85,12 +85,12 @@ def without_finalizer(kind: Kind, obj: Object, finalizer: str = IN_USE) -> list[
 def delete_workload(workload: Object, *events: Write) -> list[WriteWithEvents]:
     """Delete a Workload and its finalizer; of a terminating one only the finalizer is removed."""
     finalizer_writes = without_finalizer(WORKLOADS, workload)
-    if is_leaving(workload):
+    if is_terminating(workload):
         return finalizer_writes
     return [*finalizer_writes, delete(WORKLOADS, workload, *events)]
 
 
-def is_leaving(obj: Object) -> bool:
+def is_terminating(obj: Object) -> bool:
     """Whether an object is terminating."""
     return bool(obj["metadata"].get("deletionTimestamp"))
 

@@ -57,7 +57,7 @@ STOPPING = PREFIX + "stopping"
 
 # On Workloads.
 JOB_UID = PREFIX + "job-uid"
-OF_GROUP = PREFIX + "is-group-workload"
+IS_GROUP_WORKLOAD = PREFIX + "is-group-workload"
 OWNER_KIND = PREFIX + "job-owner-gvk"
 OWNER_NAME = PREFIX + "job-owner-name"
 REPLICA = PREFIX + "component-workload-index"

@@ -12,7 +12,7 @@ from bayplan.dialects.kube.fields.times import timestamp
 from bayplan.dialects.kueue.pods.node_health import GangPod, HealthRules
 from bayplan.dialects.kueue.status.conditions import Draft
 from bayplan.dialects.kueue.status.decisions import NODE_FAILURES
-from bayplan.dialects.kueue.status.reconcile import left
+from bayplan.dialects.kueue.status.reconcile import evicted_for
 
 Object = dict[str, Any]
 
@@ -22,19 +22,19 @@ CONDITION, REASON = "TerminatedByKueue", "UnschedulableOnAssignedNode"
 EVENT, MESSAGE = "PodTerminatedByKueue", "Pod terminated by Kueue NodeController due to node taint"
 
 
-def with_failures(
+def with_unhealthy_nodes(
     workload: Object, failed: Iterable[str], recovered: Collection[str], rules: HealthRules, now: float
 ) -> Object | None:
     """The status of a Workload whose nodes failed or recovered; None if unchanged."""
     draft = Draft.of(workload, now)
     before = [str(node.get("name", "")) for node in draft.status.get("unhealthyNodes") or ()]
     listed = list(dict.fromkeys([*(name for name in before if name not in recovered), *failed]))
-    if not rules.together and len(listed) > 1 and set(listed) - set(before):
+    if not rules.replace_together and len(listed) > 1 and set(listed) - set(before):
         names = ", ".join(listed)
         message = (
             f"Workload eviction triggered due to multiple TAS assigned node failures, including: {names}"
         )
-        return left(workload, NODE_FAILURES, message, now)
+        return evicted_for(workload, NODE_FAILURES, message, now)
     listed = listed[:LISTED_MAX]
     if listed != before:
         draft.put("unhealthyNodes", [{"name": name} for name in listed])
@@ -54,7 +54,7 @@ def fail_pod(pod: GangPod, now: float, tag: object) -> Write:
     return Write(Verb.APPLY, PODS_KIND, *pod.key, body, "status", uid=pod.uid, version=pod.version, tag=tag)
 
 
-def pod_notice(pod: GangPod, now: float) -> Write:
+def pod_event(pod: GangPod, now: float) -> Write:
     """The event about a pod that was failed."""
     namespace, name = pod.key
     regarding = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": pod.uid}

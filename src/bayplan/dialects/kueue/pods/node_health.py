@@ -36,10 +36,10 @@ class HealthRules:
     by_time: bool = True  # NotReady for that long is a failure, even with running pods
     by_pods: bool = True  # NotReady is a failure once no pod of the gang runs there; so are taints
     by_taints: bool = True  # untolerated taints are failures; a cordon counts as a taint
-    together: bool = True  # replace several failed nodes; otherwise the second evicts the gang
-    at_once: bool = False  # fail pending pods of a failed node before it is replaced
-    on_lost: bool = True  # also fail pending pods of a deleted or never ready node
-    stray_seconds: float = 1.0  # a pod must be unbindable for this long before it is failed
+    replace_together: bool = True  # replace several failed nodes; otherwise the second evicts the gang
+    fail_pods_at_once: bool = False  # fail pending pods of a failed node before it is replaced
+    fail_pods_of_lost_nodes: bool = True  # also fail pending pods of a deleted or never ready node
+    unbindable_seconds: float = 1.0  # a pod must be unbindable for this long before it is failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Host:
     taints: tuple[Taint, ...] = ()  # NoSchedule and NoExecute taints; a cordon counts as one
 
     @property
-    def fine(self) -> bool:
+    def is_healthy(self) -> bool:
         """Whether it is ready and has no taints."""
         return self.ready is True and not self.taints
 
@@ -67,8 +67,8 @@ class GangPod:
     gang: Key
     node: str = ""
     host: str = ""  # assigned by its node selector
-    runs: bool = False  # bound, neither finished nor terminating
-    waits: bool = False  # pending and ungated, to be bound to its host
+    is_running: bool = False  # bound, neither finished nor terminating
+    is_pending: bool = False  # pending and ungated, to be bound to its host
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +78,15 @@ class WorkloadHosts:
     gang: Key
     hosts: Mapping[str, tuple[str, ...]]
     failed: tuple[str, ...] = ()
-    fixed: bool = False  # a single pod: never moved
+    is_immovable: bool = False  # a single pod: never moved
 
 
 @dataclass(frozen=True, slots=True)
 class TaintTolerations:
     """The tolerations of a pod set: unlimited ones, and those with tolerationSeconds."""
 
-    lasting: tuple[Toleration, ...] = ()
-    passing: tuple[Toleration, ...] = ()
+    unlimited: tuple[Toleration, ...] = ()
+    limited: tuple[Toleration, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def host_of(node: NodeWire) -> Host:
     return Host(name, condition.status == "True", since, tuple(taints))
 
 
-def member_of(pod: PodWire) -> GangPod | None:
+def gang_pod(pod: PodWire) -> GangPod | None:
     """A Pod as a member of its gang; None if it has no gang."""
     meta, spec, phase = pod.metadata, pod.spec, pod.status.phase or ""
     annotations = meta.annotations or {}
@@ -131,12 +131,14 @@ def member_of(pod: PodWire) -> GangPod | None:
         gang=(namespace, name),
         node=spec.node_name or "",
         host=host,
-        runs=bool(spec.node_name) and active,
-        waits=bool(host) and not spec.node_name and active and phase == "Pending" and not gated,
+        is_running=bool(spec.node_name) and active,
+        is_pending=bool(host) and not spec.node_name and active and phase == "Pending" and not gated,
     )
 
 
-def stance_of(workload: Object, hosts: Mapping[str, tuple[str, ...]] | None = None) -> WorkloadHosts | None:
+def workload_hosts(
+    workload: Object, hosts: Mapping[str, tuple[str, ...]] | None = None
+) -> WorkloadHosts | None:
     """The hosts of a Workload; None if it is finished or evicted.
 
     Assignments are long: a caller that knows the hosts passes them, so that they are not decoded again.
@@ -148,11 +150,11 @@ def stance_of(workload: Object, hosts: Mapping[str, tuple[str, ...]] | None = No
         gang=(meta.get("namespace", "default"), (meta.get("annotations") or {}).get(SLICE) or meta["name"]),
         hosts=_hosts(status) if hosts is None else hosts,
         failed=tuple(str(node.get("name", "")) for node in status.get("unhealthyNodes") or ()),
-        fixed=is_of_one_pod(workload),
+        is_immovable=is_of_one_pod(workload),
     )
 
 
-def consents_of(
+def pod_set_tolerations(
     workload: Object, flavors: Mapping[str, Object], pod_sets: Iterable[str]
 ) -> list[TaintTolerations]:
     """The tolerations of pod sets: of their templates, their flavors and their checks."""
@@ -172,7 +174,7 @@ def consents_of(
     ]
 
 
-def judged(
+def check_host(
     host: Host | None, tolerations: Sequence[TaintTolerations], runs: bool, rules: HealthRules, now: float
 ) -> Finding:
     """Whether a host has failed for a gang. `runs` says whether a pod of the gang still runs there."""
@@ -232,6 +234,6 @@ def _split_tolerations(items: list[Object]) -> TaintTolerations:
 
 def _is_tolerated(taint: Taint, tolerations: Iterable[TaintTolerations], *, lasting: bool) -> bool:
     return all(
-        any(one.accepts(taint) for one in (*pod_set.lasting, *(() if lasting else pod_set.passing)))
+        any(one.accepts(taint) for one in (*pod_set.unlimited, *(() if lasting else pod_set.limited)))
         for pod_set in tolerations
     )

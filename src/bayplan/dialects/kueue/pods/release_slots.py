@@ -19,7 +19,7 @@ OVER = ("Succeeded", "Failed")
 Object = dict[str, Any]
 
 
-def shrunk_places(workload: Object, pods: Sequence[PodWire]) -> Object | None:
+def without_surplus_slots(workload: Object, pods: Sequence[PodWire]) -> Object | None:
     """The status of a Workload without its surplus slots; None if unchanged.
 
     No slot is released while one of its pods is terminating.

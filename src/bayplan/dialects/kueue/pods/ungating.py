@@ -52,7 +52,7 @@ class PodUngating:
 
     pod: PodWire
     levels: tuple[str, ...]
-    place: Path
+    domain: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Ungatings:
     """The pods of a Workload to ungate now; or the error in one of them that blocks all."""
 
     pods: tuple[PodUngating, ...] = ()
-    trouble: str = ""
+    error: str = ""
 
 
 def gang_of_pod(pod: PodWire) -> Key | None:
@@ -83,7 +83,7 @@ def replaces(workload: Object) -> Key:
     return namespace, name
 
 
-def part_of(pod: PodWire) -> str:
+def pod_set_of(pod: PodWire) -> str:
     """The pod set that a pod belongs to."""
     return (pod.metadata.labels or {}).get(POD_SET, "")
 
@@ -98,7 +98,7 @@ def is_of_pod_group(pod: PodWire) -> bool:
     return POD_GROUP in (pod.metadata.labels or {}) or POD_GROUP in (pod.metadata.annotations or {})
 
 
-def placed(workload: Object) -> AdmittedPlacement | None:
+def admitted_placement(workload: Object) -> AdmittedPlacement | None:
     """The placement of a Workload; None unless it is admitted, not evicted, and placed by topology."""
     admitted = condition_of(workload, ADMITTED)
     if admitted is None or admitted.get("status") != "True":
@@ -149,7 +149,7 @@ def ungatings(
     by_pod_set: dict[str, list[PodWire]] = {}
     for pod in pods:
         if _holds_slot(pod):
-            by_pod_set.setdefault(part_of(pod), []).append(pod)
+            by_pod_set.setdefault(pod_set_of(pod), []).append(pod)
     result: list[PodUngating] = []
     try:
         for part in gang.parts:
@@ -160,7 +160,7 @@ def ungatings(
                 slots = slots[: max(0, gang.counts.get(part.name, part.count) - len(sorted_pods.placed))]
             result += (PodUngating(pod, part.levels, domain) for pod, domain in slots)
     except UnreadableOffset as wrong:
-        return Ungatings(trouble=str(wrong))
+        return Ungatings(error=str(wrong))
     return Ungatings(tuple(result))
 
 
@@ -180,7 +180,7 @@ def ungating_write(ungating: PodUngating, tag: object = None) -> Write:
     gates = [gate.name for gate in ungating.pod.spec.scheduling_gates or () if gate.name not in GATES]
     spec = {
         "schedulingGates": [{"name": name} for name in gates],
-        "nodeSelector": dict(zip(ungating.levels, ungating.place, strict=True)),
+        "nodeSelector": dict(zip(ungating.levels, ungating.domain, strict=True)),
     }
     return Write(
         Verb.MERGE_PATCH,

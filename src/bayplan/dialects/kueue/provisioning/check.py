@@ -68,8 +68,8 @@ class ProvisioningContext:
     configs: Mapping[str, Object]
     flavors: Mapping[str, Object]
     kind: Kind | None = None  # the served version of ProvisioningRequest; None if not served
-    trouble: Mapping[str, str] = field(default_factory=dict)  # errors of failed requests, by check
-    may_ask: bool = True
+    errors: Mapping[str, str] = field(default_factory=dict)  # errors of failed requests, by check
+    may_create: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,11 @@ class ProvisioningStep:
     """The next writes for one Workload."""
 
     status: Object | None = None  # to be written
-    spent: tuple[Object, ...] = ()  # requests and templates to delete
-    wanted: tuple[NewProvisioningRequest, ...] = ()  # to create
+    obsolete: tuple[Object, ...] = ()  # requests and templates to delete
+    to_create: tuple[NewProvisioningRequest, ...] = ()  # to create
 
 
-def is_ours(check: Object) -> bool:
+def is_provisioning_check(check: Object) -> bool:
     """Whether an AdmissionCheck is a provisioning check."""
     return bool((check.get("spec") or {}).get("controllerName") == PROVISIONING)
 
@@ -95,7 +95,7 @@ def owner_of(obj: Object) -> tuple[str, str] | None:
     return None
 
 
-def course(
+def next_step(
     workload: Object,
     requests: Iterable[Object],
     templates: Iterable[Object],
@@ -132,7 +132,7 @@ def holds_quota(workload: Object) -> bool:
     return is_true(workload, QUOTA_RESERVED) and not ending and bool(workload["status"].get("admission"))
 
 
-def announced(workload: Object, status: Object) -> list[WorkloadEvent]:
+def check_events(workload: Object, status: Object) -> list[WorkloadEvent]:
     """The events of a new status: checks that changed their state."""
     before = {check["name"]: check for check in (workload.get("status") or {}).get("admissionChecks") or ()}
     events = []
@@ -141,11 +141,11 @@ def announced(workload: Object, status: Object) -> list[WorkloadEvent]:
         if old_state != check["state"]:
             message = f"Admission check {check['name']} updated state from {old_state} to {check['state']}"
             message += f" with message: {check['message']}" if check["message"] else ""
-            events.append(notice(workload, "AdmissionCheckUpdated", message))
+            events.append(workload_event(workload, "AdmissionCheckUpdated", message))
     return events
 
 
-def notice(workload: Object, reason: str, message: str, *, bad: bool = False) -> WorkloadEvent:
+def workload_event(workload: Object, reason: str, message: str, *, bad: bool = False) -> WorkloadEvent:
     """An event about a Workload."""
     meta = workload["metadata"]
     namespace, name, uid = (str(meta.get(key) or "") for key in ("namespace", "name", "uid"))
@@ -195,13 +195,13 @@ def _check_result(
         check = _after_request(check, workload, request, attempt, config, now)
     if check["state"] != PENDING or not (request is None or _has_failed(request, workload)):
         return _CheckResult(check, request)
-    missing, error = None, context.trouble.get(name, "")
-    if context.kind is not None and context.may_ask:
+    missing, error = None, context.errors.get(name, "")
+    if context.kind is not None and context.may_create:
         attempt = attempt or int(check.get("retryCount") or 0)
         missing = new_request(workload, name, attempt + 1, config, context.flavors, context.kind)
-        error = error or missing.trouble
+        error = error or missing.error
     check = _with_state(check, PENDING, error, now) if error else check
-    return _CheckResult(check, request, None if missing is None or missing.trouble else missing)
+    return _CheckResult(check, request, None if missing is None or missing.error else missing)
 
 
 def _config(check: Object, configs: Mapping[str, Object]) -> Config | None:

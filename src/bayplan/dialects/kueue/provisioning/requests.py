@@ -9,7 +9,7 @@ from typing import Any
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.fields.name_rules import digest
 from bayplan.dialects.kube.fields.reader import Field
-from bayplan.dialects.kueue.jobs.injection import Injected, injected
+from bayplan.dialects.kueue.jobs.injection import Injected, injection_for
 from bayplan.dialects.kueue.jobs.workload import PROVISIONING as PARAMETER
 from bayplan.dialects.kueue.names.api_kinds import GROUP, WORKLOADS
 from bayplan.dialects.kueue.status.misfit_messages import quoted
@@ -82,7 +82,7 @@ class NewProvisioningRequest:
     name: str
     templates: tuple[Object, ...] = ()
     request: Object | None = None
-    trouble: str = ""  # why it cannot be created, in a sentence
+    error: str = ""  # why it cannot be created, in a sentence
 
 
 def request_name(workload: str, check: str, attempt: int) -> str:
@@ -146,7 +146,7 @@ def new_request(
         template = _template(bundle, flavors)
         if isinstance(template, str):
             return NewProvisioningRequest(
-                check, name, trouble=f"Error creating PodTemplate {quoted(template_title)}: {template}"
+                check, name, error=f"Error creating PodTemplate {quoted(template_title)}: {template}"
             )
         meta = _metadata(workload, template_title)
         templates.append({"apiVersion": "v1", "kind": "PodTemplate", "metadata": meta, "template": template})
@@ -235,7 +235,7 @@ def _template(bundle: Bundle, flavors: Mapping[str, Object]) -> Object | str:
     for name in (bundle.assignment.get("flavors") or {}).values():
         if name not in flavors:
             return f"resourceflavors.{GROUP} {quoted(name)} not found"
-    injection = injected(Field(bundle.assignment), Field(bundle.pod_set), flavors)
+    injection = injection_for(Field(bundle.assignment), Field(bundle.pod_set), flavors)
     template = bundle.pod_set.get("template") or {}
     meta, spec = dict(template.get("metadata") or {}), dict(template.get("spec") or {})
     for part, key, added in (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from bayplan.dialects.kube.fields.quantity import spelled
+from bayplan.dialects.kube.fields.quantity import formatted
 from bayplan.dialects.kube.fields.times import timestamp
 from bayplan.dialects.kueue.fields.assignment_encode import encode_slices, hosts_only
 from bayplan.dialects.kueue.fields.hints import workload_hints
@@ -20,13 +20,13 @@ from bayplan.dialects.kueue.status.conditions import (
     Object,
     is_true,
 )
-from bayplan.dialects.kueue.status.rejection_messages import details, reason, sentence
+from bayplan.dialects.kueue.status.rejection_messages import details, reason, rejection_message
 from bayplan.model.plan import Admit, EvictGang, EvictionReason, ReportNotAdmitted
 from bayplan.model.queued_gang import Admission, Delayed, PodSetAdmission, QueuedGang
 
 JOB_UID = "kueue.x-k8s.io/job-uid"
 NODE_FAILURES = "NodeFailures"
-NO_PLACE_IN_TIME = "TopologyPlacementFailed"
+PLACEMENT_TIMED_OUT = "TopologyPlacementFailed"
 
 PREEMPTIONS = {
     EvictionReason.PRIORITY: ("InClusterQueue", "prioritization in the ClusterQueue"),
@@ -77,7 +77,7 @@ def _with_quota_of(before: Object, after: Object) -> Object:
     return {**after, "podSetAssignments": parts}
 
 
-def declined(
+def not_admitted(
     workload: Object,
     action: ReportNotAdmitted,
     now: float,
@@ -91,12 +91,12 @@ def declined(
     if keeps_quota(workload, action):
         return None
     draft = Draft.of(workload, now)
-    message_head, more_details = sentence(action.refusal), details(action.refusal, holders)
+    message_head, more_details = rejection_message(action.rejection), details(action.rejection, holders)
     message = f"{message_head}. {more_details}" if more_details else message_head
     if hints := workload_hints(workload, levels):
         message = f"{message.rstrip('.')}. {'; '.join(hints)}"
-    draft.release_quota(reason(action.refusal.token), message)
-    draft.put("resourceRequests", _requests(action.demand))
+    draft.release_quota(reason(action.rejection.reason), message)
+    draft.put("resourceRequests", _requests(action.queued_gang))
     return draft.done()
 
 
@@ -106,29 +106,29 @@ def evicted(workload: Object, action: EvictGang, now: float) -> Object | None:
         return None
     draft = Draft.of(workload, now)
     message = eviction_message(action)
-    if action.why in PREEMPTIONS:
-        draft.mark(PREEMPTED, True, PREEMPTIONS[action.why][0], message, observed=False)
+    if action.reason in PREEMPTIONS:
+        draft.mark(PREEMPTED, True, PREEMPTIONS[action.reason][0], message, observed=False)
     mark_evicted(draft, eviction_reason(action), message)
     return draft.done()
 
 
 def keeps_quota(workload: Object, action: ReportNotAdmitted) -> bool:
     """Whether a gang that was not admitted holds quota, and only its placement failed."""
-    return action.demand.admission is not None or is_true(workload, QUOTA_RESERVED)
+    return action.queued_gang.admission is not None or is_true(workload, QUOTA_RESERVED)
 
 
 def eviction_reason(action: EvictGang) -> str:
     """The reason of the Evicted condition."""
-    if action.why in PREEMPTIONS:
+    if action.reason in PREEMPTIONS:
         return "Preempted"
-    return NODE_FAILURES if action.why is EvictionReason.NODES_FAILED else NO_PLACE_IN_TIME
+    return NODE_FAILURES if action.reason is EvictionReason.NODES_FAILED else PLACEMENT_TIMED_OUT
 
 
 def eviction_message(action: EvictGang) -> str:
     """The message of the Evicted condition."""
-    match action.why:
+    match action.reason:
         case EvictionReason.NODES_FAILED:
-            nodes = ",".join(action.demand.failed_nodes)
+            nodes = ",".join(action.queued_gang.failed_nodes)
             return f"Workload was evicted as there was no replacement for unhealthy node(s): {nodes}"
         case EvictionReason.NO_PLACE_IN_TIME:
             return "Workload was evicted as its delayed topology requests could not be placed in time"
@@ -159,7 +159,7 @@ def encode_admission(admission: Admission) -> Object:
     """The admission of a gang in v1beta2."""
     return {
         "clusterQueue": admission.queue,
-        "podSetAssignments": [_pod_set_assignment(given) for given in admission.given],
+        "podSetAssignments": [_pod_set_assignment(given) for given in admission.pod_sets],
     }
 
 
@@ -168,9 +168,9 @@ def _pod_set_assignment(granted: PodSetAdmission) -> Object:
     if granted.flavors:
         assignment["flavors"] = dict(granted.flavors)
         usage = {name: granted.usage.get(name, 0) for name in granted.flavors}
-        assignment["resourceUsage"] = {name: spelled(name, amount) for name, amount in usage.items()}
-    if granted.place is not None:
-        assignment["topologyAssignment"] = encode_slices(hosts_only(granted.place))
+        assignment["resourceUsage"] = {name: formatted(name, amount) for name, amount in usage.items()}
+    if granted.assignment is not None:
+        assignment["topologyAssignment"] = encode_slices(hosts_only(granted.assignment))
     if granted.delayed is not None:
         assignment["delayedTopologyRequest"] = READY if granted.delayed is Delayed.READY else PENDING
     return assignment
@@ -178,8 +178,8 @@ def _pod_set_assignment(granted: PodSetAdmission) -> Object:
 
 def _requests(queued_gang: QueuedGang) -> list[Object]:
     requests: list[Object] = []
-    for request in queued_gang.asks:
-        resources = {name: spelled(name, each * request.count) for name, each in request.each.items()}
+    for request in queued_gang.requests:
+        resources = {name: formatted(name, each * request.count) for name, each in request.per_pod.items()}
         requests.append({"name": request.name} | ({"resources": resources} if resources else {}))
     return requests
 

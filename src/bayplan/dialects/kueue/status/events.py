@@ -25,7 +25,12 @@ from bayplan.dialects.kueue.status.decisions import (
     eviction_reason,
     keeps_quota,
 )
-from bayplan.dialects.kueue.status.rejection_messages import flavors_considered, for_event, reason, sentence
+from bayplan.dialects.kueue.status.rejection_messages import (
+    flavors_considered,
+    for_event,
+    reason,
+    rejection_message,
+)
 from bayplan.model.admission_rejection import AdmissionRemark
 from bayplan.model.plan import Admit, EvictGang, ReportNotAdmitted
 from bayplan.model.queued_gang import QueuedGang
@@ -48,7 +53,7 @@ class WorkloadEvent:
     message: str
 
 
-def notice_write(notice: WorkloadEvent, now: float) -> Write:
+def workload_event_write(notice: WorkloadEvent, now: float) -> Write:
     """The write that publishes the event."""
     regarding = {"apiVersion": API_VERSION, "kind": "Workload"}
     regarding |= {"namespace": notice.namespace, "name": notice.name}
@@ -73,7 +78,7 @@ def events(
             return list(_of_rejection(action, workload))
 
 
-def upkeep_events(workload: Object, status: Object, now: float) -> list[WorkloadEvent]:
+def reconcile_events(workload: Object, status: Object, now: float) -> list[WorkloadEvent]:
     """The events of a status change by reconciliation."""
     events, after = [], {"status": status}
     queue = (status.get("admission") or {}).get("clusterQueue", "")
@@ -111,8 +116,8 @@ def _of_admission(action: Admit, workload: Object, status: Object, now: float) -
 def _of_eviction(action: EvictGang, workload: Object) -> Iterator[WorkloadEvent]:
     message = eviction_message(action)
     yield _event(workload, NORMAL, f"EvictedDueTo{eviction_reason(action)}", message)
-    by, victim = action.by, action.demand
-    if action.why not in PREEMPTIONS or by is None:
+    by, victim = action.by, action.queued_gang
+    if action.reason not in PREEMPTIONS or by is None:
         return
     ranks = f"preemptor {_priority_text(by)}; preemptee {_priority_text(victim)}"
     yield _event(workload, NORMAL, "Preempted", f"{message}; {ranks}")
@@ -134,14 +139,14 @@ def _of_eviction(action: EvictGang, workload: Object) -> Iterator[WorkloadEvent]
 
 def _of_rejection(action: ReportNotAdmitted, workload: Object) -> Iterator[WorkloadEvent]:
     """An event only if the reason or message changed; a failed second pass is reported each time."""
-    rejection = action.refusal
-    message = sentence(rejection)
+    rejection = action.rejection
+    message = rejection_message(rejection)
     if keeps_quota(workload, action):
         yield _event(workload, WARNING, "SecondPassFailed", message)
         return
-    if rejection.remark in (AdmissionRemark.ALIKE, AdmissionRemark.OTHERS_STARTING):
+    if rejection.remark in (AdmissionRemark.EQUIVALENT, AdmissionRemark.OTHERS_STARTING):
         return
-    condition, condition_reason = condition_of(workload, QUOTA_RESERVED) or {}, reason(rejection.token)
+    condition, condition_reason = condition_of(workload, QUOTA_RESERVED) or {}, reason(rejection.reason)
     if condition.get("reason") != condition_reason or not str(condition.get("message", "")).startswith(
         message
     ):

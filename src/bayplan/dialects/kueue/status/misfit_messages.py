@@ -20,7 +20,7 @@ _ESCAPES = {
 }
 
 
-def sentence(misfit: Misfit) -> str:
+def misfit_message(misfit: Misfit) -> str:
     """Why a pod set cannot be placed."""
     return _SENTENCES[misfit.code](misfit)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from itertools import groupby
 from math import ceil, isinf
 
-from bayplan.dialects.kube.fields.quantity import spelled
+from bayplan.dialects.kube.fields.quantity import formatted
 from bayplan.dialects.kueue.fields.queues import PROVISIONING
 from bayplan.dialects.kueue.names.annotations import IN_USE
 from bayplan.dialects.kueue.status.conditions import Draft, Object
@@ -35,9 +35,9 @@ _REASONS = {
     Flaw.FLAVOR_MISSING: "FlavorNotFound",
     Flaw.CHECK_MISSING: "AdmissionCheckNotFound",
     Flaw.CHECK_INACTIVE: "AdmissionCheckInactive",
-    Flaw.SEVERAL_ELSEWHERE: "MultipleMultiKueueAdmissionChecks",
-    Flaw.ELSEWHERE_PER_FLAVOR: "MultiKueueAdmissionCheckAppliedPerFlavor",
-    Flaw.ELSEWHERE_AND_PROVISIONING: "MultiKueueWithProvisioningRequest",
+    Flaw.SEVERAL_MULTI_CLUSTER: "MultipleMultiKueueAdmissionChecks",
+    Flaw.MULTI_CLUSTER_PER_FLAVOR: "MultiKueueAdmissionCheckAppliedPerFlavor",
+    Flaw.MULTI_CLUSTER_AND_PROVISIONING: "MultiKueueWithProvisioningRequest",
     Flaw.TOPOLOGY_MISSING: "TopologyNotFound",
     Flaw.CYCLE: "CohortCycle",
 }
@@ -46,11 +46,11 @@ _SENTENCES = {
     Flaw.FLAVOR_MISSING: "references missing ResourceFlavor(s): {names}",
     Flaw.CHECK_MISSING: "references missing AdmissionCheck(s): {names}",
     Flaw.CHECK_INACTIVE: "references inactive AdmissionCheck(s): {names}",
-    Flaw.SEVERAL_ELSEWHERE: (
+    Flaw.SEVERAL_MULTI_CLUSTER: (
         "Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: {names}"
     ),
-    Flaw.ELSEWHERE_PER_FLAVOR: "Cannot specify MultiKueue AdmissionCheck per flavor, found: {names}",
-    Flaw.ELSEWHERE_AND_PROVISIONING: (
+    Flaw.MULTI_CLUSTER_PER_FLAVOR: "Cannot specify MultiKueue AdmissionCheck per flavor, found: {names}",
+    Flaw.MULTI_CLUSTER_AND_PROVISIONING: (
         "Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together, found: {names}"
     ),
     Flaw.CYCLE: "the Cohort is its own ancestor: {names}",
@@ -149,8 +149,8 @@ def _flavors(cells: Iterable[CellUse], *, used: bool, borrowed: bool) -> list[Ob
 
     def usage(cell: CellUse) -> Object:
         amount = cell.used if used else cell.reserved
-        entry = {"name": cell.resource, "total": spelled(cell.resource, amount)}
-        return entry | ({"borrowed": spelled(cell.resource, cell.borrowed(amount))} if borrowed else {})
+        entry = {"name": cell.resource, "total": formatted(cell.resource, amount)}
+        return entry | ({"borrowed": formatted(cell.resource, cell.borrowed(amount))} if borrowed else {})
 
     by_flavor = groupby(cells, key=lambda cell: cell.flavor)
     return [
@@ -168,7 +168,7 @@ def _fair_sharing(share: float | None) -> Object | None:
 def _readiness(obj: Object, faults: tuple[QueueFault, ...], refused: str) -> tuple[bool, str, str]:
     """Whether a ClusterQueue admits gangs: status, reason and message."""
     terminating = bool((obj.get("metadata") or {}).get("deletionTimestamp"))
-    if terminating or any(fault.flaw is Flaw.LEAVING for fault in faults):
+    if terminating or any(fault.flaw is Flaw.TERMINATING for fault in faults):
         return False, "Terminating", "Can't admit new workloads; clusterQueue is terminating"
     if refused:
         wrong = f"its finalizer {IN_USE} was refused ({refused})"

@@ -24,14 +24,14 @@ from bayplan.dialects.kueue.status.conditions import (
     condition_of,
     is_true,
 )
-from bayplan.dialects.kueue.status.decisions import NO_PLACE_IN_TIME, NODE_FAILURES, mark_evicted
+from bayplan.dialects.kueue.status.decisions import NODE_FAILURES, PLACEMENT_TIMED_OUT, mark_evicted
 from bayplan.dialects.kueue.status.misfit_messages import quoted
 from bayplan.model.quota import StopPolicy
 
 ADMISSION_CHECK = "AdmissionCheck"
 DEACTIVATED = "Deactivated"
 BACKED_OFF = (ADMISSION_CHECK, "PodsReadyTimeout")
-REQUEUED_AT_ONCE = ("Preempted", NODE_FAILURES, NO_PLACE_IN_TIME)
+REQUEUED_AT_ONCE = ("Preempted", NODE_FAILURES, PLACEMENT_TIMED_OUT)
 """Evictions after which a gang is requeued at once; after others it waits."""
 
 
@@ -67,7 +67,7 @@ def synced(workload: Object, checks: Iterable[str], now: float) -> Object | None
     return draft.done()
 
 
-def left(workload: Object, reason: str, message: str, now: float, cause: str = "") -> Object | None:
+def evicted_for(workload: Object, reason: str, message: str, now: float, cause: str = "") -> Object | None:
     """Evict a gang for a reason other than a scheduling decision, such as a stopped queue."""
     if is_true(workload, EVICTED):
         return None
@@ -76,7 +76,7 @@ def left(workload: Object, reason: str, message: str, now: float, cause: str = "
     return draft.done()
 
 
-def heeding(workload: Object, queues: Sequence[QueueOnPath], now: float) -> Object | None:
+def apply_stop_policies(workload: Object, queues: Sequence[QueueOnPath], now: float) -> Object | None:
     """Apply the stop policies of the queues: evict gangs, release quota, or requeue after a restart."""
     requeued_condition = condition_of(workload, REQUEUED) or {}
     evicted_by = (
@@ -92,7 +92,7 @@ def heeding(workload: Object, queues: Sequence[QueueOnPath], now: float) -> Obje
     for queue in queues:
         if draft.holds(ADMITTED):
             if queue.stop is StopPolicy.DRAIN:
-                return left(workload, queue.reason, f"The {queue.kind} is stopped", now)
+                return evicted_for(workload, queue.reason, f"The {queue.kind} is stopped", now)
         elif draft.holds(QUOTA_RESERVED):
             if queue.stop is not StopPolicy.OPEN:
                 draft.release_quota(*_stopped_queue(queue, "stopped", "is terminating or missing"))
@@ -122,7 +122,7 @@ def requeued(workload: Object, reason: str, message: str, now: float) -> Object 
     return draft.done()
 
 
-def shall_be_deactivated(workload: Object) -> bool:
+def should_deactivate(workload: Object) -> bool:
     """Whether `spec.active` has to be set to false."""
     return is_true(workload, DEACTIVATION_TARGET) and (workload.get("spec") or {}).get("active") is not False
 
@@ -160,7 +160,7 @@ def _set_requeue_time(draft: Draft) -> None:
         draft.status["requeueState"] = {**state, "requeueAt": timestamp(latest)}
 
 
-def waits_until(workload: Object) -> float:
+def requeue_at(workload: Object) -> float:
     """When a gang in backoff is to be requeued; 0 if it is queued, or the time is not known."""
     requeued_condition = condition_of(workload, REQUEUED) or {}
     if requeued_condition.get("status") != "False":

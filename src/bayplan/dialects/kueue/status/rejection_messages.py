@@ -14,8 +14,8 @@ from bayplan.dialects.kube.encode.fault_messages import (
     internal_error,
     out_of_time,
 )
-from bayplan.dialects.kube.encode.numa_messages import told as numa_message
-from bayplan.dialects.kube.fields.quantity import spelled
+from bayplan.dialects.kube.encode.numa_messages import message_for as numa_message
+from bayplan.dialects.kube.fields.quantity import formatted
 from bayplan.dialects.kueue.status import misfit_messages
 from bayplan.dialects.kueue.status.misfit_messages import quoted
 from bayplan.model.admission_rejection import (
@@ -60,22 +60,23 @@ def reason(token: AdmissionReason) -> str:
     return _REASONS[token]
 
 
-def sentence(rejection: AdmissionRejection) -> str:
+def rejection_message(rejection: AdmissionRejection) -> str:
     """Why a gang is not admitted, in the words of Kueue."""
     match rejection.remark:
         case AdmissionRemark.TRIED:
-            return tried_in_vain(rejection.tried)
-        case AdmissionRemark.LEAVING:
-            return (
-                f"{tried_in_vain(rejection.tried)}. Pending the preemption of {rejection.victims} workload(s)"
-            )
-        case AdmissionRemark.LEAVING_FAILED:
+            return attempts_message(rejection.tried)
+        case AdmissionRemark.PREEMPTING:
+            attempts = attempts_message(rejection.tried)
+            return f"{attempts}. Pending the preemption of {rejection.victims} workload(s)"
+        case AdmissionRemark.PREEMPTION_FAILED:
             what = f"Preempting {rejection.victims} workload(s) failed, will retry."
-            return f"{tried_in_vain(rejection.tried)}. {what}"
+            return f"{attempts_message(rejection.tried)}. {what}"
         case AdmissionRemark.INTERNAL:
-            return internal_error(f"workload {rejection.about}", rejection.fault)
+            return internal_error(f"workload {rejection.about}", rejection.error)
         case AdmissionRemark.OUT_OF_TIME:
-            return out_of_time(f"workload {rejection.about}", rejection.fault, tried_in_vain(rejection.tried))
+            return out_of_time(
+                f"workload {rejection.about}", rejection.error, attempts_message(rejection.tried)
+            )
         case remark:
             return _REMARKS[remark].format(queue=rejection.queue)
 
@@ -86,18 +87,19 @@ _REMARKS = {
     AdmissionRemark.SAME_VICTIMS: _OVERLAP,
     AdmissionRemark.SAME_VICTIMS_WILL_FIT: f"{_OVERLAP}, but will fit after these preemptions complete",
     AdmissionRemark.CHECKS_FAILED: "The workload has failed admission checks",
-    AdmissionRemark.QUEUE_CLOSED: "ClusterQueue {queue} is inactive",
+    AdmissionRemark.QUEUE_INACTIVE: "ClusterQueue {queue} is inactive",
     AdmissionRemark.QUEUE_MISSING: "ClusterQueue {queue} not found",
     AdmissionRemark.NAMESPACE: "workload namespace doesn't match ClusterQueue selector",
-    AdmissionRemark.ENTRANCE_MISSING: "LocalQueue {queue} doesn't exist",
-    AdmissionRemark.ENTRANCE_CLOSED: "LocalQueue {queue} is inactive",
+    AdmissionRemark.NAMESPACE_QUEUE_MISSING: "LocalQueue {queue} doesn't exist",
+    AdmissionRemark.NAMESPACE_QUEUE_STOPPED: "LocalQueue {queue} is inactive",
     AdmissionRemark.OTHERS_STARTING: "waiting for all admitted workloads to be in PodsReady condition",
     AdmissionRemark.RESERVED: "Workload fits, but the capacity is reserved for an older pending workload",
-    AdmissionRemark.ALIKE: "Bypassed scheduling evaluation because an equivalent workload recently failed",
+    AdmissionRemark.EQUIVALENT: "Bypassed scheduling evaluation because an equivalent workload recently"
+    " failed",
 }
 
 
-def tried_in_vain(tried: Iterable[PodSetAttempts]) -> str:
+def attempts_message(tried: Iterable[PodSetAttempts]) -> str:
     """The obstacles of each pod set. A fatal obstacle is reported alone."""
     messages = []
     for part in tried:
@@ -116,7 +118,7 @@ def flavors_considered(tried: Iterable[PodSetAttempts]) -> str:
         attempts = [
             _attempt(attempt)
             for attempt in part.attempts
-            if attempt.chance is not FlavorMode.FIT or attempt.borrow
+            if attempt.mode is not FlavorMode.FIT or attempt.borrow
         ]
         if attempts:
             messages.append(f"{part.pod_set}: {', '.join(attempts)}")
@@ -141,10 +143,10 @@ def details(rejection: AdmissionRejection, holders: Iterable[str] = ()) -> str:
     obstacles = [obstacle for part in rejection.tried for obstacle in part.obstacles]
     misfits = [obstacle for obstacle in obstacles if isinstance(obstacle, Misfit)]
     by_quota = (
-        rejection.token is AdmissionReason.NO_QUOTA_NOW and rejection.remark is AdmissionRemark.TRIED
+        rejection.reason is AdmissionReason.NO_QUOTA_NOW and rejection.remark is AdmissionRemark.TRIED
     )  # would fit if other gangs were preempted
     if not misfits or not (
-        rejection.token is AdmissionReason.NO_PLACE or (by_quota and len(misfits) == len(obstacles))
+        rejection.reason is AdmissionReason.NO_PLACE or (by_quota and len(misfits) == len(obstacles))
     ):
         return ""
     return " ".join(f"{text}." for text in _details(misfits[0], sorted(set(holders))))
@@ -158,9 +160,9 @@ def _cut(message: str, limit: int) -> str:
 
 
 def _attempt(attempt: FlavorAttempt) -> str:
-    parts = [_MODES[attempt.chance]]
-    if attempt.possible is not None:
-        parts = [f"preemptionMode={_PREEMPTION_MODES[attempt.possible]}"]
+    parts = [_MODES[attempt.mode]]
+    if attempt.preemption_mode is not None:
+        parts = [f"preemptionMode={_PREEMPTION_MODES[attempt.preemption_mode]}"]
     if attempt.borrow > 0:
         parts.append(f"borrow={attempt.borrow}")
     parts += sorted({_obstacle(obstacle) for obstacle in attempt.obstacles})
@@ -183,19 +185,19 @@ _PREEMPTION_MODES = {
 
 def _obstacle(obstacle: RejectionDetail) -> str:
     if isinstance(obstacle, Misfit):
-        return misfit_messages.sentence(obstacle)
-    return _OBSTACLES[obstacle.what](obstacle)
+        return misfit_messages.misfit_message(obstacle)
+    return _OBSTACLES[obstacle.kind](obstacle)
 
 
 def _short(obstacle: Obstacle) -> str:
-    more = spelled(obstacle.resource, obstacle.amounts[0])
+    more = formatted(obstacle.resource, obstacle.amounts[0])
     return (
         f"insufficient unused quota for {obstacle.resource} in flavor {obstacle.flavor}, {more} more needed"
     )
 
 
 def _too_much(obstacle: Obstacle) -> str:
-    before, asked, limit = (spelled(obstacle.resource, amount) for amount in obstacle.amounts)
+    before, asked, limit = (formatted(obstacle.resource, amount) for amount in obstacle.amounts)
     return (
         f"insufficient quota for {obstacle.resource} in flavor {obstacle.flavor}, previously considered "
         f"podsets requests ({before}) + current podset request ({asked}) > maximum capacity ({limit})"
@@ -258,7 +260,9 @@ def _details(misfit: Misfit, holders: Sequence[str]) -> Iterator[str]:
 
 
 def _too_large(oversized: Oversized) -> str:
-    lacks = [f"{spelled(name, has)} of {spelled(name, asked)} {name}" for name, asked, has in oversized.lacks]
+    lacks = [
+        f"{formatted(name, has)} of {formatted(name, asked)} {name}" for name, asked, has in oversized.lacks
+    ]
     return (
         f"No node that it may use is large enough for one pod of {oversized.pod_set}: "
         f"the largest, {oversized.node}, has {' and '.join(lacks)}"
@@ -273,7 +277,7 @@ def _closest(misfit: Misfit, near: NearMiss) -> str:
         return message
     if near.resource.startswith(ALIGNED):
         return f"{message}, limited by the NUMA alignment on its nodes"
-    return f"{message}, limited by {near.resource}: {spelled(near.resource, near.lacking)} more needed"
+    return f"{message}, limited by {near.resource}: {formatted(near.resource, near.lacking)} more needed"
 
 
 def _changes(misfit: Misfit, near: NearMiss) -> Iterator[str]:
@@ -283,7 +287,7 @@ def _changes(misfit: Misfit, near: NearMiss) -> Iterator[str]:
     if misfit.oversized is not None:
         yield "ask for less in each pod, or add larger nodes"
     elif by_amount and near.lacking and not _none_is_eligible(excluded):
-        yield f"free or add {spelled(near.resource, near.lacking)} {near.resource} there"
+        yield f"free or add {formatted(near.resource, near.lacking)} {near.resource} there"
     if near.fit > 0:
         yield f"ask for {near.fit} pod(s)"
     taint = max(excluded.taints, key=lambda name: (excluded.taints[name], name), default="")

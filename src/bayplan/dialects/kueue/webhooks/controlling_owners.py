@@ -30,12 +30,12 @@ class OwnerUnknown(Exception):
     """It is not known whether an owner exists."""
 
 
-def nothing_known(group: str, kind: str, namespace: str, name: str) -> Object | None:
+def no_lookup(group: str, kind: str, namespace: str, name: str) -> Object | None:
     """A lookup that knows no owners."""
     raise OwnerUnknown
 
 
-def is_part(obj: Object, find: FindController = nothing_known) -> bool:
+def is_part(obj: Object, find: FindController = no_lookup) -> bool:
     """Whether an object belongs to another job. If that cannot be looked up, the reference is trusted."""
     for _ in range(DEPTH_MAX):
         reference = controller(obj)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bayplan.dialects.jobs.kinds import KINDS, Find, is_known, parts
-from bayplan.dialects.jobs.part import nothing
+from bayplan.dialects.jobs.part import find_nothing
 from bayplan.dialects.jobs.train_runtime import PATCH_MANAGER
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.job_rules import SCHEDULING_GATE
@@ -31,7 +31,7 @@ from bayplan.dialects.kueue.names.annotations import (
 )
 from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 from bayplan.dialects.kueue.names.job_kinds import PARENTS, SCALED
-from bayplan.dialects.kueue.webhooks.controlling_owners import FindController, is_part, nothing_known
+from bayplan.dialects.kueue.webhooks.controlling_owners import FindController, is_part, no_lookup
 
 Object = dict[str, Any]
 
@@ -47,7 +47,7 @@ class JobSurroundings:
 ALONE = JobSurroundings()
 NOT_ELASTIC = replace(RULES, elastic=False)
 """For kinds whose elastic jobs are restarted to be resized: no controller would remove their gate."""
-CHANGED_TOO = tuple(PARENTS)
+DEFAULTED_ON_UPDATE = tuple(PARENTS)
 """Kinds that are defaulted on updates too, since their template may change."""
 
 
@@ -61,7 +61,7 @@ def default_job(job: Object, surroundings: JobSurroundings = ALONE, rules: Featu
     by_parent = SUSPENDED_BY in field.at("metadata", "annotations").texts()
     if surroundings.default_queue and not by_parent and not field.at("metadata", "labels", QUEUE).text():
         _labels(defaulted)[QUEUE] = DEFAULT_QUEUE
-    if not (by_parent or rules.every_job or Field(defaulted).at("metadata", "labels", QUEUE).text()):
+    if not (by_parent or rules.jobs_without_queue or Field(defaulted).at("metadata", "labels", QUEUE).text()):
         return defaulted
     if path := KINDS[kind].suspend:
         _set_true(defaulted, path)
@@ -73,8 +73,8 @@ def default_job(job: Object, surroundings: JobSurroundings = ALONE, rules: Featu
     return defaulted
 
 
-def default_written(
-    new: Object, old: Object | None = None, find: Find = nothing, owner: FindController = nothing_known
+def default_on_write(
+    new: Object, old: Object | None = None, find: Find = find_nothing, owner: FindController = no_lookup
 ) -> Object:
     """Default a job or pod that is created or updated.
 

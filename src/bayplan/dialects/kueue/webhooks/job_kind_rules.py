@@ -102,7 +102,7 @@ def _flag(field: Field) -> bool:
 
 
 def _check_ray_cluster(cluster: Field, rules: FeatureSwitches) -> None:
-    if not (has_queue(cluster) or rules.every_job):
+    if not (has_queue(cluster) or rules.jobs_without_queue):
         return
     spec = cluster.at("spec")
     if is_elastic(cluster) and rules.elastic:
@@ -123,7 +123,7 @@ def _check_elastic_gate(gates: Field) -> None:
 
 
 def _check_ray_job(job: Field, rules: FeatureSwitches) -> None:
-    if not (has_queue(job) or rules.every_job):
+    if not (has_queue(job) or rules.jobs_without_queue):
         return
     spec = job.at("spec")
     selector, cluster = spec.at("clusterSelector"), spec.at("rayClusterSpec")
@@ -143,7 +143,7 @@ def _check_ray_job(job: Field, rules: FeatureSwitches) -> None:
 
 
 def _check_ray_service(service: Field, rules: FeatureSwitches) -> None:
-    if has_queue(service) or rules.every_job:
+    if has_queue(service) or rules.jobs_without_queue:
         _check_wrapped_cluster(service, service.at("spec", "rayClusterConfig"))
 
 
@@ -166,7 +166,7 @@ def _check_ray_groups(spec: Field) -> None:
 
 
 def _check_spark(app: Field, rules: FeatureSwitches) -> None:
-    if not (has_queue(app) or rules.every_job):
+    if not (has_queue(app) or rules.jobs_without_queue):
         return
     mode = app.at("spec", "mode")
     if mode.text() != "cluster":

@@ -14,17 +14,17 @@ HasClass = Callable[[str, str], bool]
 """Whether there is a priority class, by kind and name."""
 
 CLASSES = ("WorkloadPriorityClass", "PriorityClass")
-CLASSED = (*QUEUED, (FAMILY, "workloads"))
+WITH_PRIORITY_CLASS = (*QUEUED, (FAMILY, "workloads"))
 """Group and resource of objects that can name a priority class."""
 
 
-def every_class(kind: str, name: str) -> bool:
+def any_class(kind: str, name: str) -> bool:
     """A lookup that accepts every name."""
     return True
 
 
 def check_class(
-    new: Object | None, old: Object | None, has_class: HasClass = every_class
+    new: Object | None, old: Object | None, has_class: HasClass = any_class
 ) -> Sequence[FieldError]:
     """The error if an object names a class that does not exist; an unchanged name is accepted."""
     if new is None:

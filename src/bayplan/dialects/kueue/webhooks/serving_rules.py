@@ -35,7 +35,7 @@ def check_leader_worker_set(job: Field, rules: FeatureSwitches) -> None:
 
 def check_leader_worker_update(new: Field, old: Field, rules: FeatureSwitches) -> None:
     """Validate an update of a LeaderWorkerSet: pod requirements and group size are immutable."""
-    if not (has_queue(new) or rules.every_job):
+    if not (has_queue(new) or rules.jobs_without_queue):
         return
     group, before = (job.at("spec", "leaderWorkerTemplate") for job in (new, old))
     for name in ("leaderTemplate", "workerTemplate"):
@@ -52,7 +52,7 @@ def check_leader_worker_update(new: Field, old: Field, rules: FeatureSwitches) -
 def check_stateful_set_update(new: Field, old: Field, rules: FeatureSwitches) -> None:
     """Validate an update of a StatefulSet: all pods are one gang, which only scales to and from zero."""
     owned = any(owner.at("controller").flag() for owner in new.at("metadata", "ownerReferences").items())
-    if owned or not (has_queue(new) or rules.every_job):
+    if owned or not (has_queue(new) or rules.jobs_without_queue):
         return
     check_requirements(new.at("spec", "template", "spec"), old.at("spec", "template", "spec"))
     replicas = new.at("spec", "replicas")

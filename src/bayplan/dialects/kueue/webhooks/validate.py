@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayplan.dialects.jobs.kinds import KINDS, Find, is_known
-from bayplan.dialects.jobs.part import nothing
+from bayplan.dialects.jobs.part import find_nothing
 from bayplan.dialects.jobs.soundness import note_flaws
 from bayplan.dialects.kube.fields.reader import Field, FieldError
 from bayplan.dialects.kueue.fields.job_gang import job_gang
@@ -72,13 +72,13 @@ VALIDATED = (*((FAMILY, checked.plural) for checked in CHECKED.values()), STATUS
 """Group and resource of all validated objects."""
 
 
-def validate(new: Object | None, old: Object | None, find: Find = nothing) -> Sequence[FieldError]:
+def validate(new: Object | None, old: Object | None, find: Find = find_nothing) -> Sequence[FieldError]:
     """The errors of an object; errors that the old object had do not block an update."""
     return errors(new, old, find=find)
 
 
 def errors(
-    new: Object | None, old: Object | None = None, rules: FeatureSwitches = RULES, find: Find = nothing
+    new: Object | None, old: Object | None = None, rules: FeatureSwitches = RULES, find: Find = find_nothing
 ) -> list[FieldError]:
     """The errors of an object under other feature switches; `find` looks up objects that it refers to."""
     if new is None:

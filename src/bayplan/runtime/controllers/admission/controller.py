@@ -10,12 +10,12 @@ from typing import Any
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
 from bayplan.dialects.kueue.decode import events
-from bayplan.dialects.kueue.decode.workloads import PLAIN, Counting
+from bayplan.dialects.kueue.decode.workloads import NO_TRANSFORMATIONS, Counting
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.status import decisions
 from bayplan.dialects.kueue.status import events as notices
 from bayplan.dialects.kueue.status.conditions import QUOTA_RESERVED, condition_of, is_true
-from bayplan.dialects.kueue.status.reconcile import shall_be_deactivated, waits_until
+from bayplan.dialects.kueue.status.reconcile import requeue_at, should_deactivate
 from bayplan.dialects.nrt import reading as zones
 from bayplan.model.admission_rejection import AdmissionReason
 from bayplan.model.assignment import Path
@@ -41,9 +41,9 @@ from bayplan.scheduling.admission.cycle import decide_admissions
 from bayplan.state.admission.queues import BACKOFF_FIRST, BACKOFF_MAX, NEVER, QueueEntry, QueueEntryState
 from bayplan.state.admission.snapshot import AdmissionSnapshot
 from bayplan.state.admission.state import AdmissionState
-from bayplan.state.cluster.numa_state import USUAL_CARE
+from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
 from bayplan.state.reports.queries import holders
-from bayplan.state.reports.under_way import admissions_under_way
+from bayplan.state.reports.under_way import admissions_in_flight
 
 Key = tuple[str, str]
 Object = dict[str, Any]
@@ -90,16 +90,17 @@ class AdmissionController:
 
     name = "admission"
     kinds: tuple[Kind, ...] = (*api_kinds.KINDS, *zones.KINDS)
-    believes = True
+    has_state = True
     containment: Containment = UNCONTAINED
     unread: UnreadObjects = NOTHING_UNREAD
 
     def __init__(
-        self, profile: Profile | None = None, counting: Counting = PLAIN, watch: Watcher | None = None,
-        zone_care: NumaStalenessPolicy = USUAL_CARE, *, tells: bool = False, shadow: bool = False,
+        self, profile: Profile | None = None, counting: Counting = NO_TRANSFORMATIONS,
+        watch: Watcher | None = None,
+        numa_policy: NumaStalenessPolicy = DEFAULT_NUMA_POLICY, *, tells: bool = False, shadow: bool = False,
     ) -> None:  # fmt: skip
         self.profile, self.counting = profile or Profile(), counting
-        self.state = AdmissionState(zone_care)
+        self.state = AdmissionState(numa_policy)
         self.zones, self.tells = (
             zones.NumaReportDecoder(),
             tells,
@@ -108,12 +109,12 @@ class AdmissionController:
         self.protects = not shadow
         self.queue_status = QueueStatusWriter(fair=self.profile.fair_sharing, watch=watch)
         self.workloads: dict[Key, Object] = {}
-        self.agenda: WorkQueue[Key] = WorkQueue()
+        self.work_queue: WorkQueue[Key] = WorkQueue()
         self.pending_reports: dict[
             Key, ReportNotAdmitted
         ] = {}  # reasons that could not be written yet, or were updated a moment ago
         self.reported_at: dict[Key, float] = {}  # when a reason was last written
-        self.flying: dict[Key, WorkloadWrite] = {}
+        self.in_flight: dict[Key, WorkloadWrite] = {}
         self.domain_holders: dict[tuple[str, Path], list[str]] = {}  # gangs in a domain, as of the last plan
         self.queue_changes = QueueChanges()
         self.unwritten: list[Action] = []
@@ -126,16 +127,20 @@ class AdmissionController:
             self._note(event)
         else:
             self.queue_status.note(event)
-            self.agenda.put_all(self.queue_changes.concerns(event, self.workloads))
+            self.work_queue.put_all(self.queue_changes.concerns(event, self.workloads))
         return events.decode(event, self.counting, protects=self.protects)
 
-    def gathered(self) -> Iterable[Change]:
+    def decode_usage(self, event: Event) -> Iterable[Change]:
+        """An admitted Workload holds its quota, also if the rest of it cannot be decoded."""
+        return events.decode_usage(event)
+
+    def flush(self) -> Iterable[Change]:
         return ()
 
-    def fold(self, changes: Iterable[Change]) -> None:
+    def apply(self, changes: Iterable[Change]) -> None:
         self.state.apply_all(changes)
 
-    def look(self, now: float) -> AdmissionSnapshot | None:
+    def snapshot(self, now: float) -> AdmissionSnapshot | None:
         heads = self.state.heads(now, partial(self._set_aside, now), self._is_unread)
         return self.state.snapshot(heads) if heads else None
 
@@ -144,10 +149,10 @@ class AdmissionController:
 
     def _set_aside(self, now: float, entry: QueueEntry, error: Exception) -> None:
         """Requeue a gang that cannot be put into a snapshot, with a growing backoff."""
-        ref = entry.demand.gang.source
+        ref = entry.queued_gang.gang.source
         self.containment.failed(error, "look", ref.kind, f"{ref.namespace}/{ref.name}")
-        place = QueueEntryState.BACKOFF if entry.place is QueueEntryState.WAITING else entry.place
-        self.state.lines.back_off(entry, place, now, BACKOFF_FIRST, BACKOFF_MAX)
+        place = QueueEntryState.BACKOFF if entry.state is QueueEntryState.PENDING else entry.state
+        self.state.pending.back_off(entry, place, now, BACKOFF_FIRST, BACKOFF_MAX)
 
     def decide(self, view: AdmissionSnapshot, now: float, watchdog: Watchdog | None = None) -> Plan:
         return decide_admissions(view, self.profile, now, watchdog)
@@ -155,22 +160,22 @@ class AdmissionController:
     def budget(self, view: AdmissionSnapshot) -> float:
         return self.profile.decision_seconds
 
-    def asking(self, view: AdmissionSnapshot) -> tuple[Ref, ...]:
-        return tuple(head.demand.gang.source for head in view.heads)
+    def candidates(self, view: AdmissionSnapshot) -> tuple[Ref, ...]:
+        return tuple(head.queued_gang.gang.source for head in view.heads)
 
-    def only(self, view: AdmissionSnapshot, gangs: Collection[Ref]) -> AdmissionSnapshot:
+    def restricted_to(self, view: AdmissionSnapshot, gangs: Collection[Ref]) -> AdmissionSnapshot:
         """With its own copy of the quota tree: a failed decision has changed that of the snapshot."""
-        heads = tuple(head for head in view.heads if head.demand.gang.source in gangs)
-        return replace(view, heads=heads, books=self.state.holdings.books().copy())
+        heads = tuple(head for head in view.heads if head.queued_gang.gang.source in gangs)
+        return replace(view, heads=heads, quota_tree=self.state.usage.quota_tree().copy())
 
-    def refusal(self, view: AdmissionSnapshot, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
+    def rejection(self, view: AdmissionSnapshot, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
         return rejection_for_fault(view, gang, fault)
 
     def is_intact(self) -> bool:
         return True  # decisions only change copies
 
-    def under_way(self) -> Plan:
-        return admissions_under_way(self.state)
+    def plan_in_flight(self) -> Plan:
+        return admissions_in_flight(self.state)
 
     def assume(self, plan: Plan, now: float) -> None:
         self.state.assume(plan, now)
@@ -188,27 +193,27 @@ class AdmissionController:
         unwritten, self.unwritten = self.unwritten, []
         return unwritten
 
-    def keep(self, now: float) -> Iterator[Write]:
+    def reconcile(self, now: float) -> Iterator[Write]:
         """Statuses that follow from what other controllers wrote."""
         if self.tells:
-            yield from self.containment.attempt(self.zones.complaints(now), "reconcile", self.name)[0]
+            yield from self.containment.attempt(self.zones.problem_events(now), "reconcile", self.name)[0]
         else:
             self.zones.problems.clear()  # the scheduler publishes them
-        for key in self.agenda.take(now, self.flying):
+        for key in self.work_queue.take(now, self.in_flight):
             writes, done = self._attempted("reconcile", key, self._reconcile(key, now))
             if done:
                 self.backoff.succeeded(key)
             else:
-                self.agenda.put(key, self.backoff.failed(key, now))
+                self.work_queue.put(key, self.backoff.failed(key, now))
             yield from writes
         yield from self.queue_status.writes(self.state, now, self.containment)
 
     def _attempted(self, where: str, key: Key, work: Iterable[Write]) -> tuple[list[Write], bool]:
         """Writes to one Workload. If the work fails without a write, no write is in flight."""
-        busy = key in self.flying
+        busy = key in self.in_flight
         writes, done = self.containment.attempt(work, where, api_kinds.WORKLOADS.kind, "/".join(key))
         if not done and not writes and not busy:
-            self.flying.pop(key, None)
+            self.in_flight.pop(key, None)
         return writes, done
 
     def settle(self, settled: Settled, now: float) -> None:
@@ -220,14 +225,14 @@ class AdmissionController:
             case EvictGang() as action:
                 self.state.eviction_failed(action.gang)
 
-    def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
+    def on_outcome(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
         """Publish the events of a write, and write what waited for it."""
         self.queue_status.ended(outcome, now)
         tag = outcome.write.tag
         if not isinstance(tag, Written):
             return
         key = _key(tag.gang) if isinstance(tag, Shown) else tag.key
-        writes_in_flight = self.flying.pop(key, None)
+        writes_in_flight = self.in_flight.pop(key, None)
         if writes_in_flight is None:
             return
         if outcome.ended is Ended.DONE:
@@ -236,19 +241,19 @@ class AdmissionController:
             if (
                 writes_in_flight.status is None
             ):  # more may follow from it, and its watch event will be no change
-                self.agenda.put(key)
+                self.work_queue.put(key)
         elif outcome.ended is not Ended.GONE and not isinstance(tag, Admit | EvictGang):
-            self.agenda.put_early(key, now + RETRY_SECONDS)
+            self.work_queue.put_early(key, now + RETRY_SECONDS)
             if isinstance(tag, ReportNotAdmitted):
                 self.pending_reports[key] = tag
-        while writes_in_flight.waiting and key not in self.flying:
+        while writes_in_flight.waiting and key not in self.in_flight:
             yield from self._attempted("encode", key, self._show(writes_in_flight.waiting.popleft(), now))[0]
         if writes_in_flight.waiting:
-            self.flying[key].waiting = writes_in_flight.waiting
+            self.in_flight[key].waiting = writes_in_flight.waiting
 
     def next_due(self, now: float) -> float:
         return min(
-            self.agenda.next_due(self.flying),
+            self.work_queue.next_due(self.in_flight),
             self.state.next_due(now),
             self.queue_status.next_due(self.state),
         )
@@ -260,16 +265,16 @@ class AdmissionController:
         key = (meta.get("namespace", "default"), meta["name"])
         if event.happened is Happened.GONE:
             self.workloads.pop(key, None)
-            self.agenda.drop(key)
+            self.work_queue.drop(key)
             self.pending_reports.pop(key, None)
             self.reported_at.pop(key, None)
         else:
             known, self.workloads[key] = self.workloads.get(key), event.object
-            writes_in_flight = self.flying.get(key)
+            writes_in_flight = self.in_flight.get(key)
             if writes_in_flight is not None and event.object.get("status") == writes_in_flight.status:
                 return  # our own write, seen before its response
             if known is None or _version(known) != _version(event.object) or not _version(known):
-                self.agenda.put(key)
+                self.work_queue.put(key)
 
     def _take_answer(self, key: Key, answer: object) -> None:
         """Take the response of a write as the newest object; the watch will repeat it."""
@@ -282,27 +287,27 @@ class AdmissionController:
         owed, workload = self.pending_reports.pop(key, None), self.workloads.get(key)
         if workload is None:
             return
-        entry = self.state.lines.standings.get(owed.gang) if owed is not None else None
-        if entry is None or entry.place is not QueueEntryState.WAITING:
+        entry = self.state.pending.entries.get(owed.gang) if owed is not None else None
+        if entry is None or entry.state is not QueueEntryState.PENDING:
             owed = None
-        if (until := waits_until(workload)) > now:
-            self.agenda.put_early(key, until)
-        status = status_due(workload, self.state.rules, now)
+        if (until := requeue_at(workload)) > now:
+            self.work_queue.put_early(key, until)
+        status = status_due(workload, self.state.config, now)
         if status is not None:
-            self.flying[key] = WorkloadWrite(workload)
+            self.in_flight[key] = WorkloadWrite(workload)
             if owed is not None:
                 self.pending_reports[key] = owed  # to be written next
             yield _write(workload, status, StatusWriteTag(key, status))
-        elif shall_be_deactivated(workload):
-            self.flying[key] = WorkloadWrite(workload)
+        elif should_deactivate(workload):
+            self.in_flight[key] = WorkloadWrite(workload)
             yield _deactivation(workload, DeactivationWriteTag(key))
-        elif report := owed or rejection_of_equivalents(workload, self.state.lines):
+        elif report := owed or rejection_of_equivalents(workload, self.state.pending):
             yield from self._show(report, now)
 
     def _holders(self, action: ReportNotAdmitted) -> list[str]:
         """The gangs in the domain that a gang nearly fits."""
-        near = action.refusal.near_miss() if action.refusal.token in PLACES_LACK else None
-        cluster = None if near is None else self.state.holdings.clusters.get(near[0])
+        near = action.rejection.near_miss() if action.rejection.reason in PLACES_LACK else None
+        cluster = None if near is None else self.state.usage.topologies.get(near[0])
         if near is None or cluster is None:
             return []
         key = (near[0], near[1].domain)
@@ -313,11 +318,11 @@ class AdmissionController:
 
     def _show(self, action: Shown, now: float) -> Iterator[Write]:
         key = _key(action.gang)
-        if key in self.flying:
-            self.flying[key].waiting.append(action)
+        if key in self.in_flight:
+            self.in_flight[key].waiting.append(action)
             return
         workload = self.workloads.get(key)
-        if workload is None or workload["metadata"].get("uid", "") != action.demand.gang.uid:
+        if workload is None or workload["metadata"].get("uid", "") != action.queued_gang.gang.uid:
             return
         match action:
             case Admit():
@@ -327,21 +332,21 @@ class AdmissionController:
                     decisions.evicted(workload, action, now) if is_true(workload, QUOTA_RESERVED) else None
                 )
             case ReportNotAdmitted():
-                clusters = self.state.holdings.clusters.values()
+                clusters = self.state.usage.topologies.values()
                 levels = {level for cluster in clusters for level in cluster.topology.levels}
-                status = decisions.declined(workload, action, now, self._holders(action), levels)
+                status = decisions.not_admitted(workload, action, now, self._holders(action), levels)
         if status is not None and isinstance(action, ReportNotAdmitted):
             if _is_reworded(workload, status) and now < self.reported_at.get(key, -NEVER) + REPEAT_SECONDS:
                 self.pending_reports[key] = action
-                self.agenda.put_early(key, self.reported_at[key] + REPEAT_SECONDS)
+                self.work_queue.put_early(key, self.reported_at[key] + REPEAT_SECONDS)
                 return
             self.reported_at[key] = now
         if status is not None:
-            self.flying[key] = WorkloadWrite(workload, None if isinstance(action, EvictGang) else status)
+            self.in_flight[key] = WorkloadWrite(workload, None if isinstance(action, EvictGang) else status)
             yield _write(workload, status, action)
         elif isinstance(action, ReportNotAdmitted):
             for notice in notices.events(action, workload, now):
-                yield notices.notice_write(notice, now)
+                yield notices.workload_event_write(notice, now)
 
 
 def _key(ref: Ref) -> Key:
@@ -361,14 +366,14 @@ def _is_reworded(workload: Object, status: Object) -> bool:
 
 def _notices(tag: Written, writes_in_flight: WorkloadWrite, now: float) -> Iterator[Write]:
     for one in _announced(tag, writes_in_flight, now):
-        yield notices.notice_write(one, now)
+        yield notices.workload_event_write(one, now)
 
 
 def _announced(tag: Written, writes_in_flight: WorkloadWrite, now: float) -> list[notices.WorkloadEvent]:
     """The events about a completed write."""
     match tag:
         case StatusWriteTag(_, status):
-            return notices.upkeep_events(writes_in_flight.before, status, now)
+            return notices.reconcile_events(writes_in_flight.before, status, now)
         case DeactivationWriteTag():
             return []
         case _:

@@ -12,13 +12,13 @@ from bayplan.state.admission.snapshot import AdmissionSnapshot
 
 def rejection_for_fault(view: AdmissionSnapshot, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
     """Reject the gang with the fault as the reason, and requeue it with a growing backoff."""
-    [head] = [one for one in view.heads if one.demand.gang.source == gang]
+    [head] = [one for one in view.heads if one.queued_gang.gang.source == gang]
     reason, remark, known, tried = AdmissionReason.INTERNAL, AdmissionRemark.INTERNAL, fault.id, ()
     if not fault.id:
         reason, remark, known = AdmissionReason.OUT_OF_TIME, AdmissionRemark.OUT_OF_TIME, f"{fault.seconds:g}"
         tried = fault.so_far if isinstance(fault.so_far, tuple) else ()
     rejection = AdmissionRejection(
-        reason, remark, tried, queue=head.queue, about=f"{gang.namespace}/{gang.name}", fault=known
+        reason, remark, tried, queue=head.queue, about=f"{gang.namespace}/{gang.name}", error=known
     )
     seconds = min(BACKOFF_FIRST * 2.0 ** min(head.tries, 64), BACKOFF_MAX)
-    return (ReportNotAdmitted(head.demand, rejection, Requeue.AFTER_A_WHILE, seconds=seconds),)
+    return (ReportNotAdmitted(head.queued_gang, rejection, Requeue.AFTER_DELAY, delay=seconds),)

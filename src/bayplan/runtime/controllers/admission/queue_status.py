@@ -146,8 +146,8 @@ class QueueStatusWriter:
             case "ClusterQueue" if key[1] in summary.queues:
                 _, refused = self.refused.get((kind, key), (0.0, ""))
                 return queue_status.cluster_queue(obj, summary.queues[key[1]], now, refused)
-            case "LocalQueue" if key in summary.entrances:
-                return queue_status.local_queue(obj, summary.entrances[key], now)
+            case "LocalQueue" if key in summary.namespace_queues:
+                return queue_status.local_queue(obj, summary.namespace_queues[key], now)
             case "Cohort" if key[1] in summary.shared:
                 return queue_status.cohort(obj, summary.shared[key[1]], now)
             case "AdmissionCheck":

@@ -30,7 +30,7 @@ def status_due(workload: Object, config: AdmissionConfig, now: float) -> Object 
     """The status that a Workload should have, or None if it has that status."""
     status = reconcile.synced(workload, _checks(workload, config), now)
     if status is None and (workload.get("spec") or {}).get("active") is not False:
-        status = reconcile.heeding(workload, list(_queue_path(workload, config)), now)
+        status = reconcile.apply_stop_policies(workload, list(_queue_path(workload, config)), now)
     if status is None and not workload["metadata"].get("ownerReferences"):
         status = reconcile.released(workload, now)  # without an owner, no job controller releases it
     return status
@@ -38,18 +38,22 @@ def status_due(workload: Object, config: AdmissionConfig, now: float) -> Object 
 
 def rejection_of_equivalents(workload: Object, queues: PendingQueues) -> ReportNotAdmitted | None:
     """The rejection of equivalent gangs, for a Workload that joins them without an attempt of its own."""
-    entry = queues.standings.get(source(Field(workload), KIND))
-    if entry is None or entry.place is not QueueEntryState.WAITING:
+    entry = queues.entries.get(source(Field(workload), KIND))
+    if entry is None or entry.state is not QueueEntryState.PENDING:
         return None
-    queue, known = queues.line(entry.queue), condition_of(workload, QUOTA_RESERVED)
-    reason_code = queue.said.get(entry.shape)
-    if not isinstance(reason_code, AdmissionReason) or entry.shape not in queue.refused:
+    queue, known = queues.queue(entry.queue), condition_of(workload, QUOTA_RESERVED)
+    reason_code = queue.reasons.get(entry.shape)
+    if not isinstance(reason_code, AdmissionReason) or entry.shape not in queue.rejected:
         return None
     if known is not None and known.get("reason") not in _BEFORE_A_DECISION - {reason(reason_code)}:
         return None
-    remark = AdmissionRemark.QUEUE_CLOSED if reason_code is AdmissionReason.CLOSED else AdmissionRemark.ALIKE
+    remark = (
+        AdmissionRemark.QUEUE_INACTIVE
+        if reason_code is AdmissionReason.CLOSED
+        else AdmissionRemark.EQUIVALENT
+    )
     rejection = AdmissionRejection(reason_code, remark, queue=entry.queue)
-    return ReportNotAdmitted(entry.demand, rejection, Requeue.WHEN_IT_MAY_HELP)
+    return ReportNotAdmitted(entry.queued_gang, rejection, Requeue.ON_EVENT)
 
 
 class QueueChanges:
@@ -106,7 +110,7 @@ def _queue_path(workload: Object, config: AdmissionConfig) -> Iterator[QueueOnPa
     if not local_queue_name:
         return
     namespace = workload["metadata"].get("namespace", "default")
-    local_queue = config.entrances.get((namespace, local_queue_name))
+    local_queue = config.namespace_queues.get((namespace, local_queue_name))
     yield QueueOnPath("LocalQueue", local_queue_name, local_queue.stop if local_queue is not None else None)
     name = str(
         _admission(workload).get("clusterQueue") or (local_queue.queue if local_queue is not None else "")
@@ -123,7 +127,7 @@ def _checks(workload: Object, config: AdmissionConfig) -> tuple[str, ...]:
     """
     admission = _admission(workload)
     namespace, spec = workload["metadata"].get("namespace", "default"), workload.get("spec") or {}
-    local_queue = config.entrances.get((namespace, str(spec.get("queueName") or "")))
+    local_queue = config.namespace_queues.get((namespace, str(spec.get("queueName") or "")))
     queue = config.queues.get(admission.get("clusterQueue") or (local_queue.queue if local_queue else ""))
     if queue is None:
         return ()

@@ -16,7 +16,7 @@ from bayplan.dialects.kueue.fields.pod_rules import group_name
 from bayplan.dialects.kueue.jobs.reconcile_pods import PODS
 from bayplan.dialects.kueue.jobs.reconcile_serving import SERVING_KINDS, parent_kind
 from bayplan.dialects.kueue.jobs.writes import controller, owners
-from bayplan.dialects.kueue.names.annotations import OF_GROUP, QUEUE, WORKLOAD_NAME
+from bayplan.dialects.kueue.names.annotations import IS_GROUP_WORKLOAD, QUEUE, WORKLOAD_NAME
 from bayplan.dialects.kueue.names.api_kinds import FLAVORS, WORKLOADS
 from bayplan.dialects.kueue.names.feature_switches import RULES
 from bayplan.model.whole_numbers import whole_number
@@ -183,7 +183,7 @@ class ObjectCache:
         if not gone:
             self.workloads[key] = workload
         notes = workload["metadata"].get("annotations") or {}
-        if notes.get(OF_GROUP) == "true" or key in self.groups:
+        if notes.get(IS_GROUP_WORKLOAD) == "true" or key in self.groups:
             yield (GROUP, *key)
 
     def _note_pod(self, key: Key, pod: Object, gone: bool) -> Iterator[JobKey]:

@@ -11,15 +11,21 @@ from bayplan.dialects.kube.fields.times import timestamp
 from bayplan.dialects.kueue.fields.pod_rules import group_name
 from bayplan.dialects.kueue.jobs.events import (
     JobEvent,
-    group_without_workload,
-    unreadable,
-    waiting_for_checks,
+    invalid_job_event,
+    pending_checks_event,
+    pod_group_event,
 )
-from bayplan.dialects.kueue.jobs.reconcile_job import JobContext, keep_child, keep_job, look_again, orphaned
-from bayplan.dialects.kueue.jobs.reconcile_pods import QueuedPodGroup, keep_abandoned, keep_pods
-from bayplan.dialects.kueue.jobs.reconcile_serving import SERVING_KINDS, joined, keep_serving
+from bayplan.dialects.kueue.jobs.reconcile_job import (
+    JobContext,
+    next_deadline,
+    reconcile_child,
+    reconcile_job,
+    reconcile_orphan,
+)
+from bayplan.dialects.kueue.jobs.reconcile_pods import QueuedPodGroup, reconcile_pods, reconcile_without_pods
+from bayplan.dialects.kueue.jobs.reconcile_serving import SERVING_KINDS, join_workload, reconcile_serving
 from bayplan.dialects.kueue.jobs.status import NEVER, PodsReadyPolicy
-from bayplan.dialects.kueue.jobs.writes import WriteWithEvents, controller, is_leaving, owners
+from bayplan.dialects.kueue.jobs.writes import WriteWithEvents, controller, is_terminating, owners
 from bayplan.dialects.kueue.names.annotations import QUEUE
 from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 from bayplan.dialects.kueue.status.conditions import ADMITTED, FINISHED, is_true
@@ -66,8 +72,8 @@ class JobsController(Reconciler):
 
     def __init__(self, patience: PodsReadyPolicy | None = None, rules: FeatureSwitches = RULES) -> None:
         self.cache = ObjectCache()
-        self.known = JobContext(
-            self.cache.find, self.cache.flavors, rules, patience, stands=self.cache.has_bound_pods
+        self.context = JobContext(
+            self.cache.find, self.cache.flavors, rules, patience, has_bound_pods=self.cache.has_bound_pods
         )
         self.work_queue: WorkQueue[JobKey] = WorkQueue()
         self.in_flight: dict[JobKey, JobWrites] = {}
@@ -78,7 +84,7 @@ class JobsController(Reconciler):
         self.work_queue.put_all(self.cache.note(event))
         return iter(())
 
-    def keep(self, now: float) -> Iterator[Write]:
+    def reconcile(self, now: float) -> Iterator[Write]:
         """The next writes of all units that are due."""
         for unit in self.work_queue.take(now, self.in_flight):
             kind, *key = unit
@@ -98,7 +104,7 @@ class JobsController(Reconciler):
         if writes:
             self.in_flight[unit] = JobWrites(len(writes))
             yield from (
-                replace(write_with_events.write, tag=JobWriteTag(unit, write_with_events.told))
+                replace(write_with_events.write, tag=JobWriteTag(unit, write_with_events.events))
                 for write_with_events in writes
             )
             return
@@ -106,7 +112,7 @@ class JobsController(Reconciler):
         if (when := self._next_look(unit)) < NEVER:
             self.work_queue.put(unit, max(when, now + 1.0))
 
-    def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
+    def on_outcome(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
         """Publish the events of a write; reconcile again when no write is in flight."""
         tag = outcome.write.tag
         if not isinstance(tag, JobWriteTag) or tag.unit not in self.in_flight:
@@ -159,15 +165,22 @@ class JobsController(Reconciler):
             case kind if kind == JOINING:
                 pod = self.cache.joining.get(unit[1:])
                 parent = self.cache.parent(pod) if pod is not None else None
-                return joined(pod, parent, self.known.rules) if pod is not None and parent is not None else []
+                return (
+                    join_workload(pod, parent, self.context.rules)
+                    if pod is not None and parent is not None
+                    else []
+                )
         return []
 
     def _of_job(self, unit: JobKey, now: float) -> list[WriteWithEvents]:
         job = self.cache.jobs.get(unit)
         mine, others = self._workloads(unit, job)
-        lost = [write_with_events for one in others for write_with_events in orphaned(one, now)]
-        if job is None or is_leaving(job):
-            return [*lost, *(write_with_events for one in mine for write_with_events in orphaned(one, now))]
+        lost = [write_with_events for one in others for write_with_events in reconcile_orphan(one, now)]
+        if job is None or is_terminating(job):
+            return [
+                *lost,
+                *(write_with_events for one in mine for write_with_events in reconcile_orphan(one, now)),
+            ]
         if lost:
             return lost
         top = self.cache.top(job)
@@ -175,20 +188,20 @@ class JobsController(Reconciler):
             above = self.cache.workloads_of((top["kind"], unit[1], top["metadata"]["name"]))
             current = [one for one in above if not is_true(one, FINISHED)]
             current.sort(key=lambda one: is_true(one, ADMITTED))  # a pending one may replace an admitted one
-            return keep_child(job, current[-1] if current else None, now)
-        if not _queue(job) and not self.known.rules.every_job:
+            return reconcile_child(job, current[-1] if current else None, now)
+        if not _queue(job) and not self.context.rules.jobs_without_queue:
             return []
         if name := named_workload(job):
             found = self.cache.workloads.get((unit[1], name))
             mine = [found] if found is not None else []
-        return keep_job(job, mine, self.known, now)
+        return reconcile_job(job, mine, self.context, now)
 
     def _of_serving(self, unit: JobKey, now: float) -> list[WriteWithEvents]:
         job = self.cache.jobs.get(unit)
         if job is None or not _queue(job) or self.cache.top(job) is not None:
             return []
         mine, _ = self._workloads(unit, job)  # those of an earlier job of the same name are deleted with it
-        return keep_serving(job, mine, self.known, now)
+        return reconcile_serving(job, mine, self.context, now)
 
     def _workloads(self, unit: JobKey, job: Object | None) -> tuple[list[Object], list[Object]]:
         """The Workloads of this very job, and those of an earlier job of the same name."""
@@ -205,23 +218,26 @@ class JobsController(Reconciler):
         pod = self.cache.pods.get(unit[1:])
         mine, others = self._workloads(unit, pod)
         if writes := [
-            write_with_events for one in others if controller(one) for write_with_events in orphaned(one, now)
+            write_with_events
+            for one in others
+            if controller(one)
+            for write_with_events in reconcile_orphan(one, now)
         ]:
             return writes
-        if pod is None or group_name(Field(pod), self.known.rules).text():
+        if pod is None or group_name(Field(pod), self.context.rules).text():
             return []  # the remaining pods belong to groups
         alone = [one for one in mine if controller(one)]
-        return keep_pods(QueuedPodGroup("", (pod,)), alone[0] if alone else None, self.known, now)
+        return reconcile_pods(QueuedPodGroup("", (pod,)), alone[0] if alone else None, self.context, now)
 
     def _of_group(self, unit: JobKey, now: float) -> list[WriteWithEvents]:
         key = unit[1:]
         pods = tuple(self.cache.pods[one] for one in sorted(self.cache.groups.get(key, ())))
         workload = self.cache.workloads.get(key)
         if pods:
-            return keep_pods(QueuedPodGroup(unit[2], pods), workload, self.known, now)
+            return reconcile_pods(QueuedPodGroup(unit[2], pods), workload, self.context, now)
         if workload is None or "Pod" not in self.cache.known_kinds:
             return []
-        return keep_abandoned(workload, self._has_living_owner(workload))
+        return reconcile_without_pods(workload, self._has_living_owner(workload))
 
     def _has_living_owner(self, workload: Object) -> bool:
         namespace = workload["metadata"].get("namespace", "default")
@@ -237,7 +253,7 @@ class JobsController(Reconciler):
             found = [self.cache.workloads[unit[1:]]] if unit[1:] in self.cache.workloads else []
         else:
             found = self.cache.workloads_of(unit)
-        due = min((look_again(one, self.known) for one in found), default=NEVER)
+        due = min((next_deadline(one, self.context) for one in found), default=NEVER)
         return min(due, self.announced.next_due(unit))
 
     def _notice(self, unit: JobKey) -> JobEvent | None:
@@ -247,18 +263,18 @@ class JobsController(Reconciler):
             workload = self.cache.workloads.get(unit[1:])
             if not pods:
                 return None
-            conflict = group_without_workload(QueuedPodGroup(unit[2], pods), workload, self.known)
-            return conflict or waiting_for_checks(workload, pods)
+            conflict = pod_group_event(QueuedPodGroup(unit[2], pods), workload, self.context)
+            return conflict or pending_checks_event(workload, pods)
         job = self.cache.pods.get(unit[1:]) if unit[0] == "Pod" else self.cache.jobs.get(unit)
         if job is not None and unit[0] in (*FLAGGED, *SERVING_KINDS) and _queue(job):
-            conflict = unreadable(job, self.known)
+            conflict = invalid_job_event(job, self.context)
             if conflict is not None:
                 return conflict
         if job is None or unit[0] in SERVING_KINDS:
             return None
-        if unit[0] == "Pod" and group_name(Field(job), self.known.rules).text():
+        if unit[0] == "Pod" and group_name(Field(job), self.context.rules).text():
             return None  # its group has the event
-        found = (waiting_for_checks(one, (job,)) for one in self._workloads(unit, job)[0])
+        found = (pending_checks_event(one, (job,)) for one in self._workloads(unit, job)[0])
         return next((one for one in found if one is not None), None)
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND, PodWire
 from bayplan.dialects.kueue.names import api_kinds
-from bayplan.dialects.kueue.pods.node_failures import fail_pod, pod_notice, with_failures
+from bayplan.dialects.kueue.pods.node_failures import fail_pod, pod_event, with_unhealthy_nodes
 from bayplan.dialects.kueue.pods.node_health import (
     NEVER,
     Finding,
@@ -20,10 +20,10 @@ from bayplan.dialects.kueue.pods.node_health import (
     HealthRules,
     Host,
     Key,
-    consents_of,
-    judged,
+    check_host,
+    pod_set_tolerations,
 )
-from bayplan.dialects.kueue.status.events import notice_write, upkeep_events
+from bayplan.dialects.kueue.status.events import reconcile_events, workload_event_write
 from bayplan.model.change import Change
 from bayplan.model.whole_numbers import whole_number
 from bayplan.runtime.controllers.node_health.index import NodeUsageIndex
@@ -77,11 +77,11 @@ class NodeHealthController(Reconciler):
         self.rules = rules or HealthRules()
         self.index = NodeUsageIndex()
         self.flavors: dict[str, Object] = {}
-        self.agenda: WorkQueue[str] = WorkQueue()  # nodes to evaluate
+        self.work_queue: WorkQueue[str] = WorkQueue()  # nodes to evaluate
         self.noticed: dict[str, float] = {}  # NotReady nodes without a transition time
         # by node: pods by uid, and since when they wait for it
         self.stranded: dict[str, dict[str, float]] = {}
-        self.flying: dict[Key, NodeHealthWrite] = {}
+        self.in_flight: dict[Key, NodeHealthWrite] = {}
         self.failing: set[str] = set()  # uids of pods being failed
         self.backoff: Backoff[tuple[str, str]] = Backoff()
 
@@ -104,11 +104,11 @@ class NodeHealthController(Reconciler):
 
     # ── writes ────────────────────────────────────────────────────────────────────────────────────
 
-    def keep(self, now: float) -> Iterator[Write]:
+    def reconcile(self, now: float) -> Iterator[Write]:
         """List failed nodes, remove recovered ones, and fail pods that can never be bound."""
         changes: dict[Key, HostChanges] = {}
         lost: dict[str, list[GangPod]] = {}
-        due = sorted(self.agenda.take(now))
+        due = sorted(self.work_queue.take(now))
         for name in sorted(due, key=lambda host: self.index.host(host) is not None):  # deleted nodes first
             lost[name] = self._attempted(self._evaluate(name, changes, now), NODES.kind, name, (name,), now)
         evicted: set[Key] = set()
@@ -130,14 +130,15 @@ class NodeHealthController(Reconciler):
             self._evaluate_soon(hosts, self.backoff.failed((kind, name), now))
         return found
 
-    def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
+    def on_outcome(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
         """Publish the events of a write; evaluate again what was not written."""
         match outcome.write.tag:
-            case FailedNodesWriteTag(key, status) if key in self.flying:
-                writes_in_flight = self.flying.pop(key)
+            case FailedNodesWriteTag(key, status) if key in self.in_flight:
+                writes_in_flight = self.in_flight.pop(key)
                 if outcome.ended is Ended.DONE:
                     yield from (
-                        notice_write(one, now) for one in upkeep_events(writes_in_flight.before, status, now)
+                        workload_event_write(one, now)
+                        for one in reconcile_events(writes_in_flight.before, status, now)
                     )
                     self._take_answer(key, outcome.object)
                     self._evaluate_soon(writes_in_flight.hosts)
@@ -146,20 +147,20 @@ class NodeHealthController(Reconciler):
             case PodFailureWriteTag(member):
                 self.failing.discard(member.uid)
                 if outcome.ended is Ended.DONE:
-                    yield pod_notice(member, now)
+                    yield pod_event(member, now)
                     if isinstance(outcome.object, PodWire):
                         self.index.pod(outcome.object)
                 else:
                     self._evaluate_soon([member.host], now + RETRY_SECONDS)
 
     def next_due(self, now: float) -> float:
-        return self.agenda.next_due()
+        return self.work_queue.next_due()
 
     # ── details ───────────────────────────────────────────────────────────────────────────────────
 
     def _evaluate_soon(self, hosts: Iterable[str], when: float = 0.0) -> None:
         for host in hosts:
-            self.agenda.put_early(host, when)
+            self.work_queue.put_early(host, when)
 
     def _flavor(self, flavor: Object, gone: bool) -> None:
         """The tolerations of a flavor may make a tainted node usable or unusable."""
@@ -178,8 +179,8 @@ class NodeHealthController(Reconciler):
         failed: set[Key] = set()
         for key in self.index.gangs_on(name):
             hosts_of_gang = self.index.hosts_of[key]
-            if key in self.flying:
-                self.flying[key].hosts.add(name)
+            if key in self.in_flight:
+                self.in_flight[key].hosts.add(name)
                 continue
             finding = self._finding(host, key, name, now)
             if finding.failed:
@@ -189,10 +190,10 @@ class NodeHealthController(Reconciler):
                 changes.setdefault(key, HostChanges()).failed.append(name)
             elif not finding.failed and name in hosts_of_gang.failed:
                 changes.setdefault(key, HostChanges()).recovered.append(name)
-        if not self.rules.on_lost and (host is None or host.ready is None):
+        if not self.rules.fail_pods_of_lost_nodes and (host is None or host.ready is None):
             return
         yield from self.index.stranded(name, failed=False)
-        if self.rules.at_once:
+        if self.rules.fail_pods_at_once:
             yield from (m for m in self.index.stranded(name, failed=True) if m.gang in failed)
 
     def _dated(self, name: str, now: float) -> Host | None:
@@ -205,20 +206,20 @@ class NodeHealthController(Reconciler):
         return host if host.since is not None else replace(host, since=noticed)
 
     def _finding(self, host: Host | None, key: Key, name: str, now: float) -> Finding:
-        if host is not None and host.fine:
+        if host is not None and host.is_healthy:
             return Finding(failed=False)
         hosts_of_gang, workload = self.index.hosts_of[key], self.index.workloads[key]
-        consents = consents_of(workload, self.flavors, hosts_of_gang.hosts[name])
-        return judged(host, consents, self.index.runs(hosts_of_gang.gang, name), self.rules, now)
+        consents = pod_set_tolerations(workload, self.flavors, hosts_of_gang.hosts[name])
+        return check_host(host, consents, self.index.runs(hosts_of_gang.gang, name), self.rules, now)
 
     def _list(self, key: Key, changes: HostChanges, evicted: set[Key], now: float) -> Iterator[Write]:
         workload = self.index.workloads[key]
-        status = with_failures(workload, changes.failed, changes.recovered, self.rules, now)
+        status = with_unhealthy_nodes(workload, changes.failed, changes.recovered, self.rules, now)
         if status is None:
             return
         if not status.get("unhealthyNodes") and changes.failed:
             evicted.add(self.index.hosts_of[key].gang)
-        self.flying[key] = NodeHealthWrite(workload, {*changes.failed, *changes.recovered})
+        self.in_flight[key] = NodeHealthWrite(workload, {*changes.failed, *changes.recovered})
         meta, tag = workload["metadata"], FailedNodesWriteTag(key, status)
         body, version = {**workload, "status": status}, meta.get("resourceVersion", "")
         yield Write(Verb.UPDATE, api_kinds.WORKLOADS, *key, body, "status", version=version, tag=tag)
@@ -228,8 +229,8 @@ class NodeHealthController(Reconciler):
         known = self.stranded.pop(host, {})
         for member in members:
             since = self.stranded.setdefault(host, {}).setdefault(member.uid, known.get(member.uid, now))
-            if since + self.rules.stray_seconds > now:
-                self._evaluate_soon([host], since + self.rules.stray_seconds)
+            if since + self.rules.unbindable_seconds > now:
+                self._evaluate_soon([host], since + self.rules.unbindable_seconds)
             elif member.uid not in self.failing:
                 self.failing.add(member.uid)
                 yield fail_pod(member, now, PodFailureWriteTag(member))

@@ -12,9 +12,9 @@ from bayplan.dialects.kueue.pods.node_health import (
     Host,
     Key,
     WorkloadHosts,
+    gang_pod,
     host_of,
-    member_of,
-    stance_of,
+    workload_hosts,
 )
 
 Object = dict[str, Any]
@@ -58,15 +58,15 @@ class NodeUsageIndex:
         """A pod was added, changed or deleted. Pods without a gang are ignored."""
         key = (wire.metadata.namespace or "default", wire.metadata.name)
         before = self.members.pop(key, None)
-        after = None if gone else member_of(wire)
+        after = None if gone else gang_pod(wire)
         if before is not None:
             _drop(self.bound, before.node, key)
             _drop(self.waiting, before.host, key)
         if after is not None:
             self.members[key] = after
-            if after.runs:
+            if after.is_running:
                 _add(self.bound, after.node, key)
-            if after.waits:
+            if after.is_pending:
                 _add(self.waiting, after.host, key)
         return [host for member in (before, after) if member is not None for host in self._of(member)]
 
@@ -78,7 +78,9 @@ class NodeUsageIndex:
         if not gone:
             self.workloads[key] = workload
         same = before is not None and known is not None and _standing(known) == _standing(workload)
-        after = None if gone else stance_of(workload, before.hosts if before is not None and same else None)
+        after = (
+            None if gone else workload_hosts(workload, before.hosts if before is not None and same else None)
+        )
         if after is not None:
             self.hosts_of[key] = after
         if before == after:
@@ -102,11 +104,11 @@ class NodeUsageIndex:
     def host(self, name: str) -> Host | None:
         """The node of a hostname; if there are several, the healthiest."""
         found = [self.nodes[node] for node in self.named.get(name, ())]
-        return next((host for host in found if host.fine), found[0] if found else None)
+        return next((host for host in found if host.is_healthy), found[0] if found else None)
 
     def is_healthy(self, name: str) -> bool:
         host = self.host(name)
-        return host is not None and host.fine
+        return host is not None and host.is_healthy
 
     def runs(self, gang: Key, host: str) -> bool:
         """Whether a pod of a gang runs on a host. A deleted node is known by its own name."""
@@ -118,7 +120,7 @@ class NodeUsageIndex:
 
     def gangs_on(self, host: str) -> list[Key]:
         """The Workloads on a host whose pods may be moved."""
-        return sorted(key for key in self.workloads_on.get(host, ()) if not self.hosts_of[key].fixed)
+        return sorted(key for key in self.workloads_on.get(host, ()) if not self.hosts_of[key].is_immovable)
 
     def stranded(self, host: str, *, failed: bool) -> list[GangPod]:
         """Pods that wait for a host that their gang no longer uses, or that has failed for it."""

@@ -11,16 +11,16 @@ from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.jobs.part import WORKER_INDEX
 from bayplan.dialects.kai.api import wire
 from bayplan.dialects.kai.api.names import POD_GROUP, POD_GROUP_NAME, SUB_GROUP_NAME
-from bayplan.dialects.kai.api.pod_group import PodGroup, written
+from bayplan.dialects.kai.api.pod_group import PodGroup, pod_group_object
 from bayplan.dialects.kai.decode.events import PRIORITY_CLASSES
-from bayplan.dialects.kai.decode.webhooks import chain
+from bayplan.dialects.kai.decode.webhooks import owner_chain
 from bayplan.dialects.kai.grouper.dispatch import Grouped, membership
 from bayplan.dialects.kai.grouper.join import (
     as_object,
     group_named,
     is_ready,
-    same_parts,
-    size_asked,
+    same_sub_groups,
+    segment_size_of,
     wants_group,
 )
 from bayplan.dialects.kai.grouper.owner_kinds import BY_NAME, LOOKED_UP, OWNER_KINDS, POD_GANG
@@ -104,7 +104,7 @@ class PodGrouperCache:
                 del self.dependents[owner]
         if name := group_named(pod):
             ref = group_ref(key.namespace, name)
-            if self.index.has_other_segment_size(ref, size_asked(pod)):
+            if self.index.has_other_segment_size(ref, segment_size_of(pod)):
                 yield from list(self.index.members[ref])  # they may have waited for this one to end
             elif ref in self.groups and self.groups[ref].flaw:
                 yield from alike
@@ -169,7 +169,7 @@ class PodGrouperCache:
 
     def chain(self, key: PodKey, pod: PodWire) -> tuple[list[Object], bool]:
         """The owners of a pod, nearest first, and whether all of them are known."""
-        found, complete = chain(as_object(pod), self.owner)
+        found, complete = owner_chain(as_object(pod), self.owner)
         for one in found:
             self._needs(key, (one["kind"], key.namespace, one["metadata"]["name"]))
         return found, complete
@@ -194,7 +194,7 @@ class PodGrouperCache:
             return {} if name in self.classes else None
         if kind == POD_GROUP.kind:
             known = self.groups.get(group_ref(namespace, name))
-            return None if known is None else written(known)
+            return None if known is None else pod_group_object(known)
         return self.owners.get((kind, namespace, name)) if kind in LOOKED_UP else None
 
     def pods_with(self, namespace: str, labels: Mapping[str, str]) -> Iterator[Object]:
@@ -222,7 +222,7 @@ class PodGrouperCache:
         """The oldest running pod of a group whose segments differ from those this pod asks for."""
         made = found.group
         known = None if made is None else self.groups.get(made.ref)
-        if made is None or known is None or same_parts(known, made):
+        if made is None or known is None or same_sub_groups(known, made):
             return None
         whole = next((one.parent for one in made.sub_groups if one.name == found.sub_group), "")
         whole = whole or found.sub_group  # it no longer asks for segments

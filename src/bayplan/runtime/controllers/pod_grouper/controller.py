@@ -14,13 +14,13 @@ from bayplan.dialects.kai.grouper.defaults import GrouperSettings
 from bayplan.dialects.kai.grouper.dispatch import Grouped, group_pod
 from bayplan.dialects.kai.grouper.join import (
     as_object,
-    cut_like,
+    desired_group,
     flaw_write,
     group_named,
     group_write,
     join_write,
-    told_to_wait,
-    wanted_group,
+    segment_size_message,
+    with_segments_of,
 )
 from bayplan.dialects.kai.status.pod_group import about_group
 from bayplan.dialects.kube.decode.wire import PodWire
@@ -71,7 +71,7 @@ class PodGrouperController(Reconciler):
         self, names: Iterable[str] = (SCHEDULER,), settings: GrouperSettings | None = None,
         note: Callable[[str], None] = lambda sentence: None,
     ) -> None:  # fmt: skip
-        self.shelf = PodGrouperCache(names)
+        self.cache = PodGrouperCache(names)
         self.settings = settings or GrouperSettings()
         self.defaults = WatchedDefaults(self.settings.defaults, note)
         self.kinds = (*WATCHED, *self.defaults.kinds)
@@ -90,12 +90,12 @@ class PodGrouperController(Reconciler):
         if event.kind in self.defaults.kinds:
             self.defaults.take(event)  # for pods that are grouped from now on
         else:
-            self.work_queue.put_all(self.shelf.note(event))
+            self.work_queue.put_all(self.cache.note(event))
         if event.kind == POD_GROUPS and event.happened is Happened.GONE:
             self.warned.pop(pod_group(event.object).ref, None)
         return iter(())
 
-    def keep(self, now: float) -> Iterator[Write]:
+    def reconcile(self, now: float) -> Iterator[Write]:
         """The next writes of all pods that are due. All pods are evaluated before the first write."""
         yield from self.containment.attempt(self.defaults.warnings(now), "reconcile", "ConfigMap")[0]
         found: dict[PodKey, tuple[PodWire, Grouped]] = {}
@@ -106,7 +106,7 @@ class PodGrouperController(Reconciler):
             yield from self._attempted(key, self._write(key, pod, grouped, now), now)
 
     def _evaluate(self, key: PodKey, now: float) -> Iterator[tuple[PodWire, Grouped]]:
-        pod = self.shelf.pods.get(key)
+        pod = self.cache.pods.get(key)
         if pod is None:
             self._forget(key)
         elif (owners := self._owners(key, pod, now)) is not None:
@@ -121,7 +121,7 @@ class PodGrouperController(Reconciler):
             self.work_queue.put(key, self.backoff.failed(key, now))
         return found
 
-    def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
+    def on_outcome(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
         """Continue with the pods that waited; publish if a group could not be created."""
         tag = outcome.write.tag
         match tag:
@@ -141,7 +141,7 @@ class PodGrouperController(Reconciler):
 
     def _owners(self, key: PodKey, pod: PodWire, now: float) -> list[Object] | None:
         """The owners of a pod; None while they are not all known: they may arrive after the pod."""
-        owners, complete = self.shelf.chain(key, pod)
+        owners, complete = self.cache.chain(key, pod)
         if not complete and now < self.unknown_owners.setdefault(key, now) + OWNER_SECONDS:
             self.work_queue.put(key, now + CHECK_SECONDS)
             return None
@@ -151,22 +151,22 @@ class PodGrouperController(Reconciler):
 
     def _group(self, key: PodKey, pod: PodWire, owners: list[Object]) -> Grouped:
         found = self._grouped(key, owners, as_object(pod))
-        elder = self.shelf.oldest_with_other_segments(found)
-        if elder is not None and (text := told_to_wait(pod, elder)):
-            found = self._grouped(key, owners, cut_like(pod, elder))
+        elder = self.cache.oldest_with_other_segments(found)
+        if elder is not None and (text := segment_size_message(pod, elder)):
+            found = self._grouped(key, owners, with_segments_of(pod, elder))
             found = replace(found, warnings=(*found.warnings, text))
-        self.shelf.belongs(key, found)
+        self.cache.belongs(key, found)
         if found.group is not None and group_named(pod) in ("", found.group.name):
             self._note_problem(found.group.ref, key, found.error)
         return found
 
     def _grouped(self, key: PodKey, owners: list[Object], obj: Object) -> Grouped:
         def find(kind: str, namespace: str, name: str) -> object:
-            return self.defaults.find(kind, namespace, name) or self.shelf.find(key, kind, namespace, name)
+            return self.defaults.find(kind, namespace, name) or self.cache.find(key, kind, namespace, name)
 
         try:
             return group_pod(
-                obj, owners, find=find, pods=self.shelf.pods_with, siblings=self.shelf.alike,
+                obj, owners, find=find, pods=self.cache.pods_with, siblings=self.cache.alike,
                 settings=self.settings,
             )  # fmt: skip
         except Exception as bug:  # an unexpected job must not keep other jobs from being grouped
@@ -180,11 +180,11 @@ class PodGrouperController(Reconciler):
             return
         if group_named(pod) not in ("", made.name):
             return  # a user has chosen a group for it
-        ref, known = made.ref, self.shelf.groups.get(made.ref)
+        ref, known = made.ref, self.cache.groups.get(made.ref)
         if ref in self.waiting_for_group:
             self.waiting_for_group[ref][key] = None
             return
-        wanted = wanted_group(known, made, next(iter(self.problems.get(ref, {}).values()), ""))
+        wanted = desired_group(known, made, next(iter(self.problems.get(ref, {}).values()), ""))
         write = group_write(known, wanted)
         if write is not None:
             self.waiting_for_group[ref] = {key: None}
@@ -206,12 +206,12 @@ class PodGrouperController(Reconciler):
         """Take the response of a group write as the newest object."""
         exists = outcome.write.verb is Verb.CREATE and outcome.ended is Ended.CONFLICT
         if outcome.ended is Ended.DONE and isinstance(outcome.object, dict):
-            self.work_queue.put_all(self.shelf.answered(read_pod_group(Field(outcome.object))))
+            self.work_queue.put_all(self.cache.answered(read_pod_group(Field(outcome.object))))
         elif outcome.ended is Ended.GONE and outcome.write.verb is not Verb.CREATE:
-            known = self.shelf.groups.get(ref)
+            known = self.cache.groups.get(ref)
             if known is not None and known.uid == outcome.write.uid:  # else another group has replaced it
-                del self.shelf.groups[ref]  # it is created again
-        elif outcome.ended is not Ended.TIMED_OUT and not exists and (pod := self.shelf.pods.get(key)):
+                del self.cache.groups[ref]  # it is created again
+        elif outcome.ended is not Ended.TIMED_OUT and not exists and (pod := self.cache.pods.get(key)):
             why = f"{POD_GROUP.kind} {ref.name} cannot be written: {outcome.message}"
             yield from self._written(key, flaw_write(pod, why[:PROBLEM_MAX]))
 

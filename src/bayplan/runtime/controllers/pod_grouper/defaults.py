@@ -23,7 +23,9 @@ class WatchedDefaults:
     def __init__(self, where: tuple[str, str] | None, note: Callable[[str], None]) -> None:
         self.namespace, self.name = where or ("", "")
         # Only this object is watched, so that no permission for other ConfigMaps is needed.
-        only = replace(CONFIG_MAPS, within=self.namespace, field_selector=f"metadata.name={self.name}")
+        only = replace(
+            CONFIG_MAPS, only_namespace=self.namespace, field_selector=f"metadata.name={self.name}"
+        )
         self.kinds = (only,) if self.name else ()
         self.object: dict[str, Any] | None = None
         self._note = note

@@ -9,7 +9,7 @@ from typing import TypeVar
 from bayplan.dialects.kai.api.names import POD_INDEX_LABEL
 from bayplan.dialects.kai.api.pod_group import PodGroup
 from bayplan.dialects.kai.api.segments import INDEX_LABELS
-from bayplan.dialects.kai.grouper.join import group_named, size_asked
+from bayplan.dialects.kai.grouper.join import group_named, segment_size_of
 from bayplan.dialects.kai.grouper.serving import GROUP_INDEX, REVISION, SET_NAME
 from bayplan.dialects.kai.grouper.training import JOB_NAME, JOB_ROLE
 from bayplan.dialects.kube.decode.wire import PodWire
@@ -41,7 +41,7 @@ class GrouperPodIndex:
         if name := group_named(pod):
             ref = group_ref(key.namespace, name)
             self.members.setdefault(ref, {})[key] = None
-            self._sizes.setdefault(ref, Counter())[size_asked(pod)] += 1
+            self._sizes.setdefault(ref, Counter())[segment_size_of(pod)] += 1
         for where in _index_keys(key, pod):
             self._labelled.setdefault(where, {})[key] = None
 
@@ -50,7 +50,7 @@ class GrouperPodIndex:
         ref = group_ref(key.namespace, group_named(pod))
         if key in self.members.get(ref, ()):
             _remove(self.members, ref, key)
-            self._sizes[ref] -= Counter([size_asked(pod)])  # removes zero counts
+            self._sizes[ref] -= Counter([segment_size_of(pod)])  # removes zero counts
             if not self._sizes[ref]:
                 del self._sizes[ref]
         for where in _index_keys(key, pod):

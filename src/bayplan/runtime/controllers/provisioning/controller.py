@@ -8,7 +8,7 @@ from bayplan.dialects.api import Ended, Event, Happened, Kind, Write, WriteOutco
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.provisioning import check
 from bayplan.dialects.kueue.provisioning.requests import OLDER_REQUESTS, REQUESTS, TEMPLATES
-from bayplan.dialects.kueue.status.events import notice_write
+from bayplan.dialects.kueue.status.events import workload_event_write
 from bayplan.dialects.kueue.status.misfit_messages import quoted
 from bayplan.model.change import Change
 from bayplan.runtime.controllers.provisioning.objects import (
@@ -69,7 +69,7 @@ class ProvisioningController(Reconciler):
 
     # ── writes ────────────────────────────────────────────────────────────────────────────────────
 
-    def keep(self, now: float) -> Iterator[Write]:
+    def reconcile(self, now: float) -> Iterator[Write]:
         """Create missing requests, delete obsolete ones, and update check states."""
         self._mark_due(now)
         for key in list(self.dirty):
@@ -93,7 +93,7 @@ class ProvisioningController(Reconciler):
             else:
                 self._unpause(key, now)
 
-    def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
+    def on_outcome(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
         """A request is written after its templates, and events after the writes."""
         step = outcome.write.tag
         if not isinstance(step, ProvisioningWriteTag) or step.key not in self.in_flight:
@@ -144,7 +144,7 @@ class ProvisioningController(Reconciler):
             return
         name = event.object["metadata"]["name"]
         before = there.pop(name, None)
-        theirs = event.kind == api_kinds.CHECKS and not check.is_ours(event.object)
+        theirs = event.kind == api_kinds.CHECKS and not check.is_provisioning_check(event.object)
         if event.happened is Happened.SEEN and not theirs:
             there[name] = event.object
         after = there.get(name)
@@ -198,7 +198,7 @@ class ProvisioningController(Reconciler):
 
     def _writes(self, key: Key, workload: Object, now: float) -> Iterator[Write]:
         kind = self._kind()
-        course = check.course(
+        course = check.next_step(
             workload,
             self.owned[kind].of(key) if kind is not None else (),
             self.owned[TEMPLATES].of(key),
@@ -207,10 +207,10 @@ class ProvisioningController(Reconciler):
         )
         if course.status is not None:
             yield status_write(workload, course.status, ProvisioningWriteTag(key, status=course.status))
-        for obj in course.spent:
+        for obj in course.obsolete:
             yield delete_write(TEMPLATES if obj.get("kind") == TEMPLATES.kind else kind or REQUESTS, obj, key)
         there = {obj["metadata"]["name"]: obj for obj in self.owned[TEMPLATES].of(key)}
-        for asked in course.wanted:
+        for asked in course.to_create:
             for body in asked.templates:
                 if body["metadata"]["name"] in there:  # of a request that was never created
                     yield delete_write(TEMPLATES, there[body["metadata"]["name"]], key)
@@ -222,7 +222,7 @@ class ProvisioningController(Reconciler):
             trouble = dict.fromkeys(self.checks, check.NOT_SERVED)
         until, _ = self.paused.get(key, (0.0, 0.0))
         return check.ProvisioningContext(
-            self.checks, self.configs, self.flavors, kind, trouble, may_ask=until <= now
+            self.checks, self.configs, self.flavors, kind, trouble, may_create=until <= now
         )
 
     def _ended(
@@ -234,8 +234,8 @@ class ProvisioningController(Reconciler):
     ) -> Iterator[Write]:
         done = outcome.ended is Ended.DONE
         if step.status is not None and done:
-            notices = check.announced(writes_in_flight.before, step.status)
-            yield from (notice_write(notice, now) for notice in notices)
+            notices = check.check_events(writes_in_flight.before, step.status)
+            yield from (workload_event_write(notice, now) for notice in notices)
             self._take_answer(step.key, outcome.object)
         elif step.template is not None and (done or outcome.ended is Ended.CONFLICT):
             asked = step.template
@@ -251,8 +251,8 @@ class ProvisioningController(Reconciler):
             ):  # the watch may be ahead
                 self.owned[outcome.write.kind].put(step.key, outcome.object)
             message = f"Created ProvisioningRequest: {quoted(step.request.name)}"
-            made = check.notice(writes_in_flight.before, "ProvisioningRequestCreated", message)
-            yield notice_write(made, now)
+            made = check.workload_event(writes_in_flight.before, "ProvisioningRequestCreated", message)
+            yield workload_event_write(made, now)
         elif step.deleted is not None and (done or outcome.ended is Ended.GONE):
             self.owned[outcome.write.kind].drop(step.deleted)
         else:
@@ -275,7 +275,9 @@ class ProvisioningController(Reconciler):
         what = TEMPLATES.kind if step.template is not None else REQUESTS.kind
         message = f"Error creating {what} {quoted(outcome.write.name)}: {outcome.message}"
         self.failures.setdefault(step.key, {})[asked.check] = message
-        yield notice_write(check.notice(writes_in_flight.before, "FailedCreate", message, bad=True), now)
+        yield workload_event_write(
+            check.workload_event(writes_in_flight.before, "FailedCreate", message, bad=True), now
+        )
 
     def _settled(self, key: Key, writes_in_flight: ProvisioningWrites, now: float) -> None:
         """Reconcile at once after success, after a pause otherwise."""

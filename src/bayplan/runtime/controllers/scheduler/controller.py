@@ -14,12 +14,12 @@ from bayplan.dialects.kai.status import messages as of_groups
 from bayplan.dialects.kai.status.pod_group import about_group
 from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.kube.encode import writes as gang_writes
-from bayplan.dialects.kube.encode.gang_messages import ERROR, FAULTS, reason, told
+from bayplan.dialects.kube.encode.gang_messages import ERROR, FAULTS, message_for, reason
 from bayplan.dialects.kube.gang import events
 from bayplan.dialects.kube.gang.objects import COMPOSITE, POD_GROUP
 from bayplan.dialects.kube.gang.objects import DIALECT as GANG
 from bayplan.dialects.kueue.decode import scheduled_jobs
-from bayplan.dialects.kueue.status.misfit_messages import sentence
+from bayplan.dialects.kueue.status.misfit_messages import misfit_message
 from bayplan.dialects.nrt import reading as zones
 from bayplan.model.change import Change, GangSpecLost, GangSpecSeen, PodLost, PodSeen
 from bayplan.model.gang import GangSpec, Ref
@@ -41,8 +41,8 @@ from bayplan.runtime.controllers.scheduler.volume_binding import VolumeBinding
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
 from bayplan.runtime.core.controller import NOTHING_UNREAD, DecisionFault, Settled, UnreadObjects
 from bayplan.scheduling.binding.cycle import decide_gangs
-from bayplan.state.cluster.numa_state import USUAL_CARE
-from bayplan.state.reports.under_way import scheduling_under_way
+from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
+from bayplan.state.reports.under_way import scheduling_in_flight
 from bayplan.state.scheduling.snapshot import SchedulingSnapshot
 from bayplan.state.scheduling.state import SchedulingState
 
@@ -65,7 +65,7 @@ class SchedulerController:
 
     name = "scheduler"
     kinds: tuple[Kind, ...] = (*events.KINDS, *scheduled_jobs.KINDS, *zones.KINDS, *groups.KINDS)
-    believes = True
+    has_state = True
     containment: Containment = UNCONTAINED
     unread: UnreadObjects = NOTHING_UNREAD
 
@@ -73,7 +73,7 @@ class SchedulerController:
         self,
         profile: Profile | None = None,
         profiles: Mapping[str, Profile] | None = None,
-        zone_care: NumaStalenessPolicy = USUAL_CARE,
+        numa_policy: NumaStalenessPolicy = DEFAULT_NUMA_POLICY,
         awaits_grouper: bool = False,
         one_by_one: Collection[str] = (),
     ) -> None:
@@ -81,12 +81,12 @@ class SchedulerController:
         self.one_by_one = frozenset(one_by_one)
         self.profiles = dict(profiles or {scheduled_jobs.SCHEDULER: profile or Profile()})
         heal_seconds = max(profile.heal_seconds for profile in self.profiles.values())
-        self.state = SchedulingState(heal_seconds, zone_care)
+        self.state = SchedulingState(heal_seconds, numa_policy)
         self.groups = groups.GroupDecoder(awaits_grouper)
-        self.reading = events.SchedulingDecoder(self.profiles, self.membership)
+        self.decoder = events.SchedulingDecoder(self.profiles, self.membership)
         self.statuses = GroupStatuses(self.groups)
         self.zones = zones.NumaReportDecoder()
-        self.volumes = VolumeBinding(self.state, self.reading.claim_uids, self.reading.volume_versions)
+        self.volumes = VolumeBinding(self.state, self.decoder.claim_uids, self.decoder.volume_versions)
         self.publisher = PodEventPublisher()
         self.bindings_in_flight = 0
         self.unwritten: list[Action] = []
@@ -102,7 +102,7 @@ class SchedulerController:
             return self.zones.decode(event)
         if event.kind in groups.KINDS:
             return self.groups.decode(event)
-        return self.groups.follow(self.reading.decode(event))
+        return self.groups.position_pods(self.decoder.decode(event))
 
     def membership(self, pod: PodWire) -> events.Membership | None:
         """The group that a pod is joined to, or else the job that owns it."""
@@ -110,14 +110,17 @@ class SchedulerController:
             return None
         return self.groups.membership(pod) or scheduled_jobs.membership(pod)
 
-    def gathered(self) -> Iterator[Change]:
-        yield from self.groups.follow(self.reading.gathered())
-        yield from self.groups.gathered()
+    def decode_usage(self, event: Event) -> Iterable[Change]:
+        return ()
 
-    def fold(self, changes: Iterable[Change]) -> None:
+    def flush(self) -> Iterator[Change]:
+        yield from self.groups.position_pods(self.decoder.flush())
+        yield from self.groups.flush()
+
+    def apply(self, changes: Iterable[Change]) -> None:
         self.state.apply_all(self._noted(changes))
 
-    def look(self, now: float) -> CycleInput | None:
+    def snapshot(self, now: float) -> CycleInput | None:
         heads = heads_of(self.state, now, self.containment)
         if not heads:
             return None
@@ -135,20 +138,20 @@ class SchedulerController:
     def budget(self, view: CycleInput) -> float:
         return self.profiles[view.name].decision_seconds
 
-    def asking(self, view: CycleInput) -> tuple[Ref, ...]:
-        return tuple(candidate.charter.source for candidate in view.snapshot.candidates)
+    def candidates(self, view: CycleInput) -> tuple[Ref, ...]:
+        return tuple(candidate.spec.source for candidate in view.snapshot.candidates)
 
-    def only(self, view: CycleInput, gangs: Collection[Ref]) -> CycleInput:
+    def restricted_to(self, view: CycleInput, gangs: Collection[Ref]) -> CycleInput:
         return replace(view, snapshot=restricted_to(view.snapshot, gangs))
 
-    def refusal(self, view: CycleInput, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
+    def rejection(self, view: CycleInput, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
         return rejection_for_fault(view.snapshot, gang, fault)
 
     def is_intact(self) -> bool:
         return not self.state.store.index.damaged
 
-    def under_way(self) -> Plan:
-        return scheduling_under_way(self.state)
+    def plan_in_flight(self) -> Plan:
+        return scheduling_in_flight(self.state)
 
     def assume(self, plan: Plan, now: float) -> None:
         self.state.assume(plan, now)
@@ -190,7 +193,7 @@ class SchedulerController:
             case Nominate():
                 yield gang_writes.nominate_write(action)
             case PreemptPod():
-                yield from gang_writes.displace_writes(action, now)
+                yield from gang_writes.preempt_writes(action, now)
             case MarkStarted():
                 self.starts[action.gang] = action, bound_pods.get(action.gang, set())
             case ReportUnschedulable():
@@ -200,8 +203,8 @@ class SchedulerController:
         unwritten, self.unwritten = self.unwritten, []
         return unwritten
 
-    def keep(self, now: float) -> Iterable[Write]:
-        yield from self._attempted(self.zones.complaints(now), "NodeResourceTopology")
+    def reconcile(self, now: float) -> Iterable[Write]:
+        yield from self._attempted(self.zones.problem_events(now), "NodeResourceTopology")
         for write in self._attempted(self.volumes.ready(now), "volumes"):
             self.bindings_in_flight += isinstance(write.tag, Bind)
             yield write
@@ -248,7 +251,7 @@ class SchedulerController:
 
     def _start_recorded(self, start: MarkStarted, ended: Ended, now: float) -> None:
         """Handle the outcome of a start record. A deleted group needs no record."""
-        if ended not in (Ended.DONE, Ended.GONE) and start.gang in self.state.store.charters:
+        if ended not in (Ended.DONE, Ended.GONE) and start.gang in self.state.store.specs:
             self.unrecorded_starts[start.gang] = start, now + RECORD_SECONDS
 
     def _bound(self, action: Bind, ended: str, now: float) -> None:
@@ -259,7 +262,7 @@ class SchedulerController:
             del self.starts[action.gang]
             self.state.settle(start, "failed", now)
 
-    def follow_up(self, outcome: WriteOutcome, now: float) -> Iterable[Write]:
+    def on_outcome(self, outcome: WriteOutcome, now: float) -> Iterable[Write]:
         self.publisher.ended(outcome, now)
         self.statuses.ended(outcome, now)
         if outcome.ended is Ended.TIMED_OUT and self._is_still_wanted(outcome.write.tag):
@@ -271,12 +274,12 @@ class SchedulerController:
         if not isinstance(action, PreemptPod | Nominate):
             return False
         pod = self.state.store.pods.get(action.pod.key)
-        if pod is None or pod.uid != action.pod.uid or pod.leaving or pod.over:
+        if pod is None or pod.uid != action.pod.uid or pod.terminating or pod.finished:
             return False
         if isinstance(action, PreemptPod):
-            return pod.key in self.state.store.displaced
+            return pod.key in self.state.store.preempting
         nomination = self.state.store.nominations.get(pod.key)
-        return pod.waits and action.node == ("" if nomination is None else nomination[1])
+        return pod.pending and action.node == ("" if nomination is None else nomination[1])
 
     def next_due(self, now: float) -> float:
         retry_at = min((due for _, due in self.unrecorded_starts.values()), default=NEVER)
@@ -287,7 +290,7 @@ class SchedulerController:
         """Drop notices for pods that have a node or are deleted."""
         for change in changes:
             match change:
-                case PodSeen(pod) if pod.ours and not pod.waits:
+                case PodSeen(pod) if pod.ours and not pod.pending:
                     self.publisher.drop(pod.key)
                 case PodLost(key):
                     self.publisher.drop(key)
@@ -296,27 +299,27 @@ class SchedulerController:
                     self.starts.pop(ref, None)
                     self.unrecorded_starts.pop(ref, None)
                 case GangSpecSeen(spec) if spec.source.kind == COMPOSITE:
-                    if spec.source not in self.state.store.charters:  # its groups may have started before
+                    if spec.source not in self.state.store.specs:  # its groups may have started before
                         self.unrecorded_starts[spec.source] = MarkStarted(spec.source, spec.uid), 0.0
             yield change
 
     def name_of(self, ref: Ref) -> str:
         """The scheduler name of a gang."""
-        pods = self.state.waiting(ref) or self.state.standing(ref)
+        pods = self.state.pending(ref) or self.state.bound(ref)
         name = pods[0].scheduler if pods else ""
         return name if name in self.profiles else next(iter(self.profiles))
 
     def _start_writes(self, action: MarkStarted, now: float) -> Iterator[Write]:
         """Record in the gang's object that it has started. Pods still pending keep their reason."""
-        if not self.state.waiting(action.gang):
+        if not self.state.pending(action.gang):
             self.publisher.drop(action.gang)
         if action.gang.kind == COMPOSITE:
             for leaf in self._started_groups(action.gang, bound=True):
-                version = self.reading.newest(leaf.source)
+                version = self.decoder.newest(leaf.source)
                 write = gang_writes.group_write(leaf.source, leaf.uid, version, "Scheduled", STARTED, now)
                 yield replace(write, tag=action)
             return
-        version, spec = self.reading.newest(action.gang), self.state.charter_of(action.gang)
+        version, spec = self.decoder.newest(action.gang), self.state.spec_of(action.gang)
         if spec is not None and spec.started:
             return
         if action.gang.dialect == GANG and action.gang.kind == POD_GROUP and version:
@@ -325,23 +328,27 @@ class SchedulerController:
 
     def _started_groups(self, gang: Ref, *, bound: bool = False) -> list[GangSpec]:
         """The started groups of a composite gang (`bound`: confirmed) that have no record yet."""
-        crew, standing = self.state.store.crews.get(gang), Counter[str]()
-        for pod in self.state.standing(gang):
-            standing[pod.pod_set] += not (bound and crew is not None and pod.key in crew.out)
-        leaves = self.reading.forest.leaves(gang)
+        gang_state, bound_pods = self.state.store.gang_states.get(gang), Counter[str]()
+        for pod in self.state.bound(gang):
+            bound_pods[pod.pod_set] += not (
+                bound and gang_state is not None and pod.key in gang_state.binding
+            )
+        leaves = self.decoder.composites.leaves(gang)
         return [
-            leaf for leaf in leaves if not leaf.started and standing[leaf.source.name] >= max(leaf.minimum, 1)
+            leaf
+            for leaf in leaves
+            if not leaf.started and bound_pods[leaf.source.name] >= max(leaf.minimum, 1)
         ]
 
     def _reject(self, action: ReportUnschedulable, now: float, started: set[Ref]) -> None:
-        text, code = self.told(action.gang, action.why), reason(action.why)
-        hindrance = action.why.hindrance
-        at_once = hindrance.was_tried or hindrance.backs_off or code == ERROR
+        text, code = self.message_for(action.gang, action.rejection), reason(action.rejection)
+        why = action.rejection.reason
+        at_once = why.was_tried or why.backs_off or code == ERROR
         for pod in action.pods:
-            if pod.gated or pod.told == text or (pod.told and not action.news):
+            if pod.gated or pod.message == text or (pod.message and not action.changed):
                 continue
             self.publisher.publish(pod.key, text, partial(_publish_pod, pod, code, text), now, at_once)
-        if action.news and action.gang.kind != "Pod":
+        if action.changed and action.gang.kind != "Pod":
             if action.gang.dialect == KAI and action.gang not in self.statuses.pending_reasons:
                 self.publisher.drop(action.gang)  # its earlier condition no longer exists
             ends = action.gang in started
@@ -349,51 +356,51 @@ class SchedulerController:
                 action.gang, text, partial(self._publish_gang, action, code, text, ends), now, at_once
             )
 
-    def told(self, gang: Ref, rejection: SchedulingRejection) -> str:
+    def message_for(self, gang: Ref, rejection: SchedulingRejection) -> str:
         """Why a gang is pending, in the words of its API family."""
         if gang.dialect != KAI:
-            return told(rejection, gang, sentence)
-        known, spec = self.groups.groups.get(gang), self.state.charter_of(gang)
+            return message_for(rejection, gang, misfit_message)
+        known, spec = self.groups.groups.get(gang), self.state.spec_of(gang)
         group = None if known is None else known.group
         tree = None if spec is None else spec.tree
-        return of_groups.told_of(rejection, gang, group, tree, self.groups.parents)
+        return of_groups.message_for(rejection, gang, group, tree, self.groups.parents)
 
     def _publish_gang(
         self, action: ReportUnschedulable, code: str, text: str, begun: bool, now: float
     ) -> Iterator[Write]:
-        gang, version = action.gang, self.reading.newest(action.gang)
+        gang, version = action.gang, self.decoder.newest(action.gang)
         if gang.dialect == KAI:
             if action.uid:
-                queue = of_groups.queue_details(action.why)
-                self.statuses.set_pending(gang, of_groups.reason(action.why), text, now, queue)
-                yield gang_writes.failed_event(about_group(gang, action.uid), text, now)
+                queue = of_groups.queue_details(action.rejection)
+                self.statuses.set_pending(gang, of_groups.reason(action.rejection), text, now, queue)
+                yield gang_writes.unschedulable_event(about_group(gang, action.uid), text, now)
             return
         if gang.kind in scheduled_jobs.API_VERSIONS:
             about = {"apiVersion": scheduled_jobs.API_VERSIONS[gang.kind], "kind": gang.kind}
             about |= {"namespace": gang.namespace, "name": gang.name}
             about |= {"uid": action.uid} if action.uid else {}
-            yield gang_writes.failed_event(about, text, now)
+            yield gang_writes.unschedulable_event(about, text, now)
             return
         named = gang_writes.about_gang(gang, action.uid, version)
         if named is None or not action.uid:
             return
-        yield gang_writes.failed_event(named, text, now)
-        spec = self.state.charter_of(gang)
+        yield gang_writes.unschedulable_event(named, text, now)
+        spec = self.state.spec_of(gang)
         started = begun or (spec is not None and spec.started)
-        told_by_condition = action.why.hindrance.was_tried or code in (ERROR, *FAULTS.values())
+        told_by_condition = action.rejection.reason.was_tried or code in (ERROR, *FAULTS.values())
         known = gang_writes.group_reason(code)
         if gang.kind == POD_GROUP and told_by_condition and not started:
             yield gang_writes.group_write(gang, action.uid, version, known, text, now)
         elif gang.kind == COMPOSITE and told_by_condition:
             begun_in = {leaf.source for leaf in self._started_groups(gang)}
             without = {pod.pod_set for pod in action.pods}
-            for leaf in self.reading.forest.leaves(gang):
+            for leaf in self.decoder.composites.leaves(gang):
                 ref = leaf.source
                 if ref.name in without and not leaf.started and ref not in begun_in:
-                    version = self.reading.newest(ref)
+                    version = self.decoder.newest(ref)
                     yield gang_writes.group_write(ref, leaf.uid, version, known, text, now)
 
 
 def _publish_pod(pod: Pod, code: str, text: str, now: float) -> Iterator[Write]:
-    yield gang_writes.waits_write(pod, code, text, now)
-    yield gang_writes.failed_event(gang_writes.about_pod(pod), text, now)
+    yield gang_writes.pending_write(pod, code, text, now)
+    yield gang_writes.unschedulable_event(gang_writes.about_pod(pod), text, now)

@@ -32,15 +32,15 @@ def snapshot_for(
     """A snapshot for these gangs. One that cannot be part of it is rejected and tried later."""
     heads = list(heads)
     try:
-        return state.look(heads, now)
+        return state.snapshot(heads, now)
     except Exception:
         heads = [ref for ref in heads if _fits_in_snapshot(state, ref, now, containment)]
-        return state.look(heads, now) if heads else None
+        return state.snapshot(heads, now) if heads else None
 
 
 def _fits_in_snapshot(state: SchedulingState, ref: Ref, now: float, containment: Containment) -> bool:
     try:
-        state.look((ref,), now)
+        state.snapshot((ref,), now)
     except Exception as error:
         identity = containment.failed(error, "look", ref.kind, f"{ref.namespace}/{ref.name}")
         state.assume(
@@ -54,11 +54,11 @@ def _fits_in_snapshot(state: SchedulingState, ref: Ref, now: float, containment:
 def restricted_to(snapshot: SchedulingSnapshot, gangs: Collection[Ref]) -> SchedulingSnapshot:
     """The same snapshot with only these gangs to decide on; nominations of the others stay."""
     wanted = set(gangs)
-    stay = tuple(one for one in snapshot.candidates if one.charter.source in wanted)
+    stay = tuple(one for one in snapshot.candidates if one.spec.source in wanted)
     nomination = dict(snapshot.nominations)
     for candidate in snapshot.candidates:
-        if candidate.nominated and candidate.charter.source not in wanted:
-            for pod in candidate.waiting:
+        if candidate.nominated and candidate.spec.source not in wanted:
+            for pod in candidate.pending:
                 if node := candidate.nominated.get(pod.key):
                     nomination[pod.key] = pod, node
     return replace(snapshot, candidates=stay, nominations=nomination)
@@ -66,19 +66,19 @@ def restricted_to(snapshot: SchedulingSnapshot, gangs: Collection[Ref]) -> Sched
 
 def rejection_for_fault(snapshot: SchedulingSnapshot, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
     """Reject the gang with the fault as the reason, and clear its nominations."""
-    [candidate] = [one for one in snapshot.candidates if one.charter.source == gang]
-    spec = candidate.charter
-    there = len(candidate.waiting) + len(candidate.standing)
+    [candidate] = [one for one in snapshot.candidates if one.spec.source == gang]
+    spec = candidate.spec
+    there = len(candidate.pending) + len(candidate.bound)
     if fault.id:
         rejection = SchedulingRejection(RejectionReason.INTERNAL, spec.minimum, there, about=fault.id)
     else:
         so_far = fault.so_far if isinstance(fault.so_far, SchedulingRejection) else None
         known = so_far or SchedulingRejection(RejectionReason.OUT_OF_TIME, spec.minimum, there)
         rejection = replace(
-            known, hindrance=RejectionReason.OUT_OF_TIME, about=f"{fault.seconds:g}", unsure=True
+            known, reason=RejectionReason.OUT_OF_TIME, about=f"{fault.seconds:g}", incomplete=True
         )
-    before = candidate.refused
-    news = before is None or (before.hindrance, before.about) != (rejection.hindrance, rejection.about)
-    nomination = [pod for pod in candidate.waiting if candidate.nominated.get(pod.key)]
+    before = candidate.reported
+    news = before is None or (before.reason, before.about) != (rejection.reason, rejection.about)
+    nomination = [pod for pod in candidate.pending if candidate.nominated.get(pod.key)]
     withdrawn = (Nominate(gang, pod, "") for pod in nomination)
-    return *withdrawn, ReportUnschedulable(gang, rejection, candidate.waiting, news, spec.uid)
+    return *withdrawn, ReportUnschedulable(gang, rejection, candidate.pending, news, spec.uid)

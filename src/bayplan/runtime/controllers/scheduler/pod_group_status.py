@@ -8,20 +8,20 @@ from typing import Any
 
 from bayplan.dialects.api import Ended, Write, WriteOutcome
 from bayplan.dialects.kai.api.names import QUEUE
-from bayplan.dialects.kai.api.queues import way_up
+from bayplan.dialects.kai.api.queues import ancestors
 from bayplan.dialects.kai.decode.events import GroupDecoder
 from bayplan.dialects.kai.status.messages import queue_fault
 from bayplan.dialects.kai.status.pod_group import (
-    NOTHING,
+    NO_TOTALS,
     Object,
+    PendingReason,
     ResourceTotals,
-    Waits,
     group_status,
     group_write,
-    held_by,
     queue_status,
     queue_write,
-    summed,
+    sum_of_totals,
+    totals_of,
 )
 from bayplan.model.gang import Ref
 from bayplan.runtime.core.backoff import Backoff
@@ -46,7 +46,7 @@ class QueueContribution:
     """What a group adds to the status of its queue."""
 
     queue: str = ""
-    usage: ResourceTotals = field(default=NOTHING)
+    usage: ResourceTotals = field(default=NO_TOTALS)
 
 
 class GroupStatuses:
@@ -54,7 +54,7 @@ class GroupStatuses:
 
     def __init__(self, reading: GroupDecoder) -> None:
         self.decoder = reading
-        self.pending_reasons: dict[Ref, Waits] = {}
+        self.pending_reasons: dict[Ref, PendingReason] = {}
         self.shares: dict[Ref, QueueContribution] = {}
         self.work_queue: WorkQueue[Ref] = WorkQueue()
         self.in_flight: set[Ref] = set()
@@ -70,12 +70,12 @@ class GroupStatuses:
         before = self.pending_reasons.get(ref)
         if before is None or (before.reason, before.message) != (reason, message):
             number = 1 if before is None else before.number + 1
-            self.pending_reasons[ref] = Waits(reason, message, now, number, queue or {})
+            self.pending_reasons[ref] = PendingReason(reason, message, now, number, queue or {})
             self._put(ref, now)
 
     def keep(self, now: float, containment: Containment = UNCONTAINED) -> Iterator[Write]:
         """The writes that are due. A status that cannot be computed is tried again later."""
-        news, self.decoder.news = self.decoder.news, {}
+        news, self.decoder.changed_groups = self.decoder.changed_groups, {}
         for ref in news:
             self._put(ref, now)
         for name in sorted(self._changed_queues()):
@@ -117,7 +117,9 @@ class GroupStatuses:
         if len(self.in_flight) >= IN_FLIGHT_MAX:
             return float("inf")
         return (
-            0.0 if self.decoder.news or self.decoder.queue_news else self.work_queue.next_due(self.in_flight)
+            0.0
+            if self.decoder.changed_groups or self.decoder.changed_queues
+            else self.work_queue.next_due(self.in_flight)
         )
 
     def _put(self, ref: Ref, now: float) -> None:
@@ -126,14 +128,14 @@ class GroupStatuses:
     def _group(self, ref: Ref, now: float) -> Write | None:
         known = self.decoder.groups.get(ref)
         if known is None or known.group is None:
-            self._share(ref, "", NOTHING, now)
+            self._share(ref, "", NO_TOTALS, now)
             for notes in (self.pending_reasons, self.written, self.next_write_at):
                 notes.pop(ref, None)
             return None
         pods = list(known.pods.values())
-        held = held_by(pods, not known.group.is_preemptible(known.priority))
+        held = totals_of(pods, not known.group.is_preemptible(known.priority))
         self._share(ref, known.group.queue, held, now)
-        if all(pod.node or pod.over or pod.leaving for pod in pods):
+        if all(pod.node or pod.finished or pod.terminating for pod in pods):
             self.pending_reasons.pop(ref, None)
         status = group_status(known.group, pods, held, self.pending_reasons.get(ref), known.status)
         return None if status is None else group_write(ref, known.group.uid, status)
@@ -146,16 +148,16 @@ class GroupStatuses:
         if before == QueueContribution(queue, held):
             return
         for name in {before.queue, queue} - {""}:
-            for above in way_up(name, self.decoder.parents):
+            for above in ancestors(name, self.decoder.parents):
                 self._put(_queue_ref(above), now)
 
     def _changed_queues(self) -> set[str]:
         """Queues that changed, or below a queue that moved."""
-        found, self.decoder.queue_news = self.decoder.queue_news, set()
+        found, self.decoder.changed_queues = self.decoder.changed_queues, set()
         moved, self.decoder.moved_queues = self.decoder.moved_queues, set()
         if moved:
             parents = self.decoder.parents
-            found |= {name for name in parents if not moved.isdisjoint(way_up(name, parents))}
+            found |= {name for name in parents if not moved.isdisjoint(ancestors(name, parents))}
         return found
 
     def _queue(self, ref: Ref, now: float) -> Write | None:
@@ -166,8 +168,8 @@ class GroupStatuses:
             return None
         parents = self.decoder.parents
         children = sorted(name for name, parent in parents.items() if parent == ref.name)
-        mine = {ref.name, *(name for name in parents if ref.name in way_up(name, parents))}
-        held = summed(share.usage for share in self.shares.values() if share.queue in mine)
+        mine = {ref.name, *(name for name in parents if ref.name in ancestors(name, parents))}
+        held = sum_of_totals(share.usage for share in self.shares.values() if share.queue in mine)
         status = queue_status(held, children, queue_fault(ref.name, parents), found.status, now)
         return None if status is None else queue_write(ref.name, found.metadata.uid, status)
 

@@ -55,7 +55,7 @@ class VolumeBinding:
         self.waiting.pop(gang, None)
         claims: dict[ClaimKey, tuple[str, str]] = {}
         for action in binds:
-            if action.pod.wants.shape.claims:
+            if action.pod.spec.signature.claims:
                 claims.update(self._waits_for(action))
         if not claims:
             return [_bind_write(action) for action in binds]
@@ -65,7 +65,7 @@ class VolumeBinding:
 
     def ready(self, now: float) -> Iterator[Write]:
         """Bindings whose claims are all bound by now."""
-        claims = self.state.store.stores.claims
+        claims = self.state.store.volumes.claims
         for gang, held in list(self.waiting.items()):
             if all(key in claims and claims[key].bound for key in held.claims):
                 del self.waiting[gang]
@@ -81,16 +81,16 @@ class VolumeBinding:
         """Each unbound claim with its chosen volume, if any, and the node."""
         _, ground = self.state.store.nodes.flat.view()
         found = volumes_for(
-            ground.land, self.state.store.stores.picture(), action.pod.wants.shape, action.node
+            ground.node_index, self.state.store.volumes.snapshot(), action.pod.spec.signature, action.node
         )
         return {key: (volume, action.node) for key, volume in found.items()}
 
     def _prepare(self, claims: Mapping[ClaimKey, tuple[str, str]]) -> Iterator[Write]:
         for key, (volume, node) in claims.items():
             if volume:
-                if self.state.store.stores.volumes[volume].claim != key:
+                if self.state.store.volumes.volumes[volume].claim != key:
                     yield volume_write(volume, self.versions.get(volume, ""), key, self.uids.get(key, ""))
-            elif self.state.store.stores.claims[key].selected_node != node:
+            elif self.state.store.volumes.claims[key].selected_node != node:
                 yield claim_write(key, self.uids.get(key, ""), node)
 
 

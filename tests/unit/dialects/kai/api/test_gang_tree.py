@@ -15,13 +15,19 @@ from bayplan.dialects.kai.api.gang_tree import (
     Decoded,
     Pods,
     TreePosition,
-    charter,
+    constraint_errors,
     decode,
-    levels_tried,
-    wrong_levels,
+    gang_spec,
+    levels_to_try,
 )
-from bayplan.dialects.kai.api.members import known_pods, seats
-from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, SubGroup, read_pod_group, written
+from bayplan.dialects.kai.api.members import known_pods, pod_positions
+from bayplan.dialects.kai.api.pod_group import (
+    Constraint,
+    PodGroup,
+    SubGroup,
+    pod_group_object,
+    read_pod_group,
+)
 from bayplan.dialects.kai.api.queues import queue
 from bayplan.dialects.kai.api.validation import sub_group_problems
 from bayplan.dialects.kai.api.wire import (
@@ -32,7 +38,7 @@ from bayplan.dialects.kai.api.wire import (
     pod_group,
     topology,
 )
-from bayplan.dialects.kube.decode.numa_request import template_zone_wants
+from bayplan.dialects.kube.decode.numa_request import template_numa_request
 from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.workload import workload_gang
@@ -46,7 +52,7 @@ Object = dict[str, Any]
 RACK, ZONE = Constraint("hall", "rack"), Constraint("hall", "zone")
 GPU = {"nvidia.com/gpu": 1}
 SPEC = {"containers": [{"name": "c", "resources": {"requests": {"nvidia.com/gpu": "1"}}}]}
-ZONES = template_zone_wants(Field(SPEC))
+ZONES = template_numa_request(Field(SPEC))
 
 
 def segmented(*minimums: int, parent: Constraint | None = None, of: Constraint = RACK) -> PodGroup:
@@ -90,7 +96,7 @@ def test_segments_are_equal_to_the_slices_of_kueue(group: PodGroup, counts: list
     found = decode(group, known({f"worker-{at}": count for at, count in enumerate(counts)}))
     assert found.root.members == same.members
     assert found.root.minimum == same.minimum
-    assert found.home("worker-1") in (TreePosition("worker", 4), TreePosition("default"))
+    assert found.position("worker-1") in (TreePosition("worker", 4), TreePosition("default"))
 
 
 def test_unequal_sub_groups_stay_a_tree() -> None:
@@ -122,8 +128,8 @@ def test_no_pod_is_lost() -> None:
         ("a", 3, 2),
         ("default", 3, 0),
     ]
-    assert found.home("zzz") == found.home("") == TreePosition("default")
-    assert found.home("a") == TreePosition("a")
+    assert found.position("zzz") == found.position("") == TreePosition("default")
+    assert found.position("a") == TreePosition("a")
     plain = decode(PodGroup("g", minimum=3), known({"": 5}))
     assert [(one.count, one.minimum) for one in plain.root.pod_sets()] == [(5, 3)]
 
@@ -170,24 +176,24 @@ def test_a_deep_tree_is_rejected_without_recursion() -> None:
 
 def test_the_spec_of_a_gang_and_its_flaws() -> None:
     group = segmented(4, 4)
-    fine = charter(group, decode(group), 7, topologies={"hall": ["zone", "rack"]})
+    fine = gang_spec(group, decode(group), 7, topologies={"hall": ["zone", "rack"]})
     assert (fine.minimum, fine.priority, fine.flaw) == (8, 7, "")
     assert fine.source == Ref("kai", "PodGroup", "ns", "train")
-    gone = charter(group, decode(group), topologies={})
+    gone = gang_spec(group, decode(group), topologies={})
     assert gone.flaw == "Requested topology hall does not exist"
-    unknown = charter(group, decode(group), topologies={"hall": ["zone"]})
+    unknown = gang_spec(group, decode(group), topologies={"hall": ["zone"]})
     assert "sub-group worker-0 specified 'rack' as the required topology" in unknown.flaw
-    assert charter(group, None).flaw
+    assert gang_spec(group, None).flaw
     two = PodGroup("g", sub_groups=(SubGroup("a", 1, "", RACK), SubGroup("b", 1, "", Constraint("x", "y"))))
-    assert "more than one topology" in charter(two, decode(two)).flaw
+    assert "more than one topology" in gang_spec(two, decode(two)).flaw
 
 
 def test_levels_are_tried_from_the_narrowest() -> None:
     levels = ["zone", "row", "rack"]
-    assert levels_tried(Constraint("t", "zone", "rack"), levels) == ["rack", "row", "zone"]
-    assert levels_tried(Constraint("t"), levels) == []
+    assert levels_to_try(Constraint("t", "zone", "rack"), levels) == ["rack", "row", "zone"]
+    assert levels_to_try(Constraint("t"), levels) == []
     upside_down = PodGroup("g", constraint=Constraint("t", "rack", "zone"))
-    assert "wider" in wrong_levels(upside_down, {"t": levels})[0]
+    assert "wider" in constraint_errors(upside_down, {"t": levels})[0]
 
 
 # ── decoding ───────────────────────────────────────────────────────────────────────────────────────
@@ -198,7 +204,7 @@ def test_the_webhook_and_the_watch_decode_a_group_alike() -> None:
         "g", "ns", "q", "train", "preemptible", 3, ZONE, (SubGroup("a", 0, "", RACK), SubGroup("b", 3, "a")),
         {"l": "1"}, {"n": "2"}, flaw="oh",
     )  # fmt: skip
-    obj = written(group)
+    obj = pod_group_object(group)
     by_field = read_pod_group(Field(obj))
     by_wire = pod_group(msgspec.json.decode(msgspec.json.encode(obj), type=KaiPodGroupWire))
     assert by_field == by_wire
@@ -274,11 +280,11 @@ def test_pods_have_a_pod_set_and_a_rank_in_the_tree() -> None:
     cut = {f"worker-{at}": [pod(f"p{at * 2 + of}", at * 2 + of) for of in (1, 0)] for at in (1, 0)}
     found = decode(segmented(2, 2), known_pods(cut))
     assert only(found) == PodSet("worker", 4, 4, GPU, segments=(Segment(2, "rack"),))
-    assert seats(found, cut) == {PodKey("ns", f"p{rank}"): ("worker", rank) for rank in range(4)}
+    assert pod_positions(found, cut) == {PodKey("ns", f"p{rank}"): ("worker", rank) for rank in range(4)}
     strays = {"a": [pod("x", 0, 1), pod("y", 1, 2)], "": [pod("s", 0)], "zzz": [pod("t", 0)]}
     plain = decode(PodGroup("g", sub_groups=(SubGroup("a", 2),)), known_pods(strays))
     assert known_pods(strays)["a"].requests == {"nvidia.com/gpu": 2}
-    placed = seats(plain, strays)
+    placed = pod_positions(plain, strays)
     assert placed[PodKey("ns", "y")] == ("a", 1)
     assert {placed[PodKey("ns", "s")], placed[PodKey("ns", "t")]} == {("default", 0), ("default", 1)}
 
@@ -294,7 +300,7 @@ def test_siblings_that_only_look_equal_stay_a_tree() -> None:
 
 def test_sub_groups_take_the_numa_request_of_their_pods() -> None:
     wants = PodSpec(PodSignature(zones=ZONES))
-    pods = [Pod(PodKey("ns", f"p{at}"), "", {"nvidia.com/gpu": 1, "pods": 1}, wants=wants) for at in (0, 1)]
+    pods = [Pod(PodKey("ns", f"p{at}"), "", {"nvidia.com/gpu": 1, "pods": 1}, spec=wants) for at in (0, 1)]
     found = decode(segmented(1, 1), known_pods({"worker-0": pods[:1], "worker-1": pods[1:]}))
     assert found.root.members == slices(2, 1).members and ZONES is not None
     other = known_pods({"worker-0": pods[:1]}) | {"worker-1": Pods(1, GPU)}

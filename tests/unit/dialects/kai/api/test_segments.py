@@ -18,8 +18,8 @@ from bayplan.dialects.kai.api.names import (
     SUB_GROUP_NAME,
     TOPOLOGY_NAME,
 )
-from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, merged, read_pod_group, written
-from bayplan.dialects.kai.api.segments import INDEX_LABELS, SegmentSize, shares
+from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, merged, pod_group_object, read_pod_group
+from bayplan.dialects.kai.api.segments import INDEX_LABELS, SegmentSize, segment_sizes
 from bayplan.dialects.kai.grouper.dispatch import KINDS, Grouped, group_pod, membership
 from bayplan.dialects.kai.grouper.injection import segment_index, with_segment_index
 from bayplan.dialects.kai.grouper.ray_and_grove import RAY_GROUP
@@ -102,8 +102,8 @@ def test_segments_beyond_the_minimum_are_elastic_and_the_minimum_is_rounded_up()
     found = group_pod(worker(0), [pytorch(20, elasticPolicy={"minReplicas": 11})])  # a master, ten workers
     assert cut(found) == [("worker-0", 4), ("worker-1", 4), ("worker-2", 4), ("worker-3", 0), ("worker-4", 0)]
     assert found.group is not None and found.group.minimum == 13
-    assert shares(20, 12, 4)[2:4] == (SegmentSize(4, 4), SegmentSize(4, 0))
-    assert shares(10, 10, 4)[-1] == SegmentSize(2, 2)
+    assert segment_sizes(20, 12, 4)[2:4] == (SegmentSize(4, 4), SegmentSize(4, 0))
+    assert segment_sizes(10, 10, 4)[-1] == SegmentSize(2, 2)
 
 
 def test_a_pod_beyond_the_replicas_opens_an_elastic_segment_that_stays() -> None:
@@ -149,7 +149,7 @@ def test_an_invalid_size_is_a_flaw_of_the_group_and_every_pod_is_grouped(size: s
     found = group_pod(pod, [job])
     assert found.group is not None and f"invalid segment size {size}" in found.error
     assert found.sub_group == "worker"
-    again = read_pod_group(Field(written(found.group)))
+    again = read_pod_group(Field(pod_group_object(found.group)))
     assert again.flaw == again.annotations[FLAW] == found.error
 
 

@@ -155,45 +155,51 @@ def test_invalid_queues_and_topologies_are_rejected() -> None:
 
 
 def test_messages_for_pending_groups() -> None:
-    unfit = FilterFailure(3, {(FilterReason.LACKING, "nvidia.com/gpu"): 3})
+    unfit = FilterFailure(3, {(FilterReason.INSUFFICIENT, "nvidia.com/gpu"): 3})
     lacks = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
-    few = SchedulingRejection(RejectionReason.NO_ROOM, minimum=4, fit=2, unfit=unfit)
-    assert messages.told(few, GROUP) == (
+    few = SchedulingRejection(RejectionReason.NO_CAPACITY, minimum=4, fit=2, filter_failure=unfit)
+    assert messages.group_message(few, GROUP) == (
         "Resources were found for 2 pods while 4 are required for gang scheduling. "
         f"Additional pods cannot be scheduled due to: {lacks}"
     )
-    assert messages.told(few, GROUP, "workers") == (
+    assert messages.group_message(few, GROUP, "workers") == (
         "Resources were found for 2 pods from all sub-groups while sub-group workers requires 4 pods for "
         f"gang scheduling. Additional pods cannot be scheduled in this sub-group due to: {lacks}"
     )
-    lone = SchedulingRejection(RejectionReason.NO_ROOM, minimum=1, pod=PodKey("ns", "p"), unfit=unfit)
-    assert messages.told(lone, GROUP) == f"Resources were not found for pod ns/p due to: {lacks}"
+    lone = SchedulingRejection(
+        RejectionReason.NO_CAPACITY, minimum=1, pod=PodKey("ns", "p"), filter_failure=unfit
+    )
+    assert messages.group_message(lone, GROUP) == f"Resources were not found for pod ns/p due to: {lacks}"
     assert messages.reason(few) == "PodSchedulingErrors"
     for hindrance in RejectionReason:
-        assert messages.told(SchedulingRejection(hindrance), GROUP)
+        assert messages.group_message(SchedulingRejection(hindrance), GROUP)
 
 
 def test_domains_that_are_each_too_small_are_listed() -> None:
     near = NearMiss(("r1",), "rack", fit=3, short=1)
-    found = Misfit(Code.NO_ROOM, ("a",), "hall", "rack", fit=3, asked=4, nearest=near, in_all=4)
-    found = replace(found, holds=(DomainFit(("r1",), 3), DomainFit(("r2",), 1)))
-    assert messages.told(
-        SchedulingRejection(RejectionReason.NO_ROOM, minimum=4, fit=3, misfit=found), GROUP
+    found = Misfit(Code.NO_ROOM, ("a",), "hall", "rack", fit=3, asked=4, nearest=near, total_fit=4)
+    found = replace(found, domains=(DomainFit(("r1",), 3), DomainFit(("r2",), 1)))
+    assert messages.group_message(
+        SchedulingRejection(RejectionReason.NO_CAPACITY, minimum=4, fit=3, misfit=found), GROUP
     ) == (
         "Unable to schedule podgroup.\n"
         "<r1>: node-group r1 can allocate only 3 of 4 required pods.\n"
         "<r2>: node-group r2 can allocate only 1 of 4 required pods.\n"
         "topology hall, requirement rack couldn't be satisfied for job <ns/train>."
     )
-    small = replace(found, in_all=3)
-    said = messages.told(SchedulingRejection(RejectionReason.NO_ROOM, minimum=4, fit=3, misfit=small), GROUP)
+    small = replace(found, total_fit=3)
+    said = messages.group_message(
+        SchedulingRejection(RejectionReason.NO_CAPACITY, minimum=4, fit=3, misfit=small), GROUP
+    )
     assert (
         "not enough resources in the cluster to allocate the job. node-group r1 can allocate only 3" in said
     )
     large = replace(
-        found, holds=(DomainFit(("r1",), 4),)
+        found, domains=(DomainFit(("r1",), 4),)
     )  # alone it would fit: others of the gang are in the way
-    said = messages.told(SchedulingRejection(RejectionReason.NO_ROOM, minimum=4, fit=3, misfit=large), GROUP)
+    said = messages.group_message(
+        SchedulingRejection(RejectionReason.NO_CAPACITY, minimum=4, fit=3, misfit=large), GROUP
+    )
     assert said.startswith("Resources were found for 3 pods while 4 are required")
 
 
@@ -237,9 +243,9 @@ def test_what_a_domain_lacks(lack: Lack, told: str) -> None:
 
 def test_many_domains_are_counted_by_missing_resource() -> None:
     lacks = (("nvidia.com/gpu", 12), ("cpu", 1), ("nvidia.com/mig-1g.5gb", 3))
-    found = Misfit(Code.NO_ROOM, ("a",), "hall", "rack", fit=3, asked=4, in_all=4, lacking=lacks)
-    assert messages.told(
-        SchedulingRejection(RejectionReason.NO_ROOM, minimum=4, fit=3, misfit=found), GROUP, "a"
+    found = Misfit(Code.NO_ROOM, ("a",), "hall", "rack", fit=3, asked=4, total_fit=4, lacking=lacks)
+    assert messages.group_message(
+        SchedulingRejection(RejectionReason.NO_CAPACITY, minimum=4, fit=3, misfit=found), GROUP, "a"
     ) == (
         "Unable to schedule podgroup: 12 node-group(s) didn't have enough resources: GPUs. \n"
         "3 node-group(s) didn't have enough of mig profile: nvidia.com/mig-1g.5gb. \n"

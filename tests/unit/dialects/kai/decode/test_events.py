@@ -30,7 +30,7 @@ WORKERS = [f"w{number}" for number in range(8)]
 
 
 def charter(site: Site, name: str) -> GangSpec:
-    found = site.role.state.charter_of(Ref("kai", "PodGroup", "default", name))
+    found = site.role.state.spec_of(Ref("kai", "PodGroup", "default", name))
     assert found is not None
     return found
 
@@ -165,15 +165,15 @@ def test_priorities_come_from_classes_and_decide_preemptibility() -> None:
     site.group("h", priorityClassName="build")
     site.group("i", priorityClassName="urgent", preemptibility="preemptible")
     site.run()
-    assert (charter(site, "g").priority, charter(site, "g").lasting) == (50, False)
-    assert (charter(site, "h").priority, charter(site, "h").lasting) == (100, True)
+    assert (charter(site, "g").priority, charter(site, "g").non_preemptible) == (50, False)
+    assert (charter(site, "h").priority, charter(site, "h").non_preemptible) == (100, True)
     site.store.create(CLASSES, {"metadata": {"name": "urgent"}, "value": 700})
     site.run()
-    assert (charter(site, "g").priority, charter(site, "g").lasting) == (700, True)
-    assert (charter(site, "i").priority, charter(site, "i").lasting) == (700, False)
+    assert (charter(site, "g").priority, charter(site, "g").non_preemptible) == (700, True)
+    assert (charter(site, "i").priority, charter(site, "i").non_preemptible) == (700, False)
     site.group("j", priorityClassName="interactive-preemptible")
     site.run()
-    assert (charter(site, "j").priority, charter(site, "j").lasting) == (75, False)
+    assert (charter(site, "j").priority, charter(site, "j").non_preemptible) == (75, False)
 
 
 def test_topologies_of_two_dialects_with_one_name_are_distinct() -> None:
@@ -186,7 +186,7 @@ def test_topologies_of_two_dialects_with_one_name_are_distinct() -> None:
     assert all(site.on(*WORKERS))
     site.store.delete(TOPOLOGY, "", "hall", Deletion())
     site.run()
-    assert "hall" in site.role.state.store.nodes.clusters and charter(site, "g").flaw
+    assert "hall" in site.role.state.store.nodes.topologies and charter(site, "g").flaw
 
 
 def test_gangs_of_another_dialect_are_not_placed_by_kai_topologies() -> None:
@@ -213,7 +213,7 @@ def test_gangs_of_another_dialect_are_not_placed_by_kai_topologies() -> None:
     }
     site.pod("p", owner=ref, cpu=5)
     site.run(6)
-    told = site.role.state.told(Ref("kueue", "Job", "default", "j"))
+    told = site.role.state.reported(Ref("kueue", "Job", "default", "j"))
     assert told is not None and told.misfit is not None and told.misfit.topology == "z-last"
 
 

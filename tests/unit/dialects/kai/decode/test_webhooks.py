@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from bayplan.assembly.in_process_webhooks import ask_our_functions
+from bayplan.assembly.in_process_webhooks import register_webhooks
 from bayplan.assembly.webhooks import registry
 from bayplan.backends.embedded.api.status import StatusError
 from bayplan.dialects.kai.api.names import SEGMENT_REQUIRED, SEGMENT_SIZE, TOPOLOGY_NAME
-from bayplan.dialects.kai.decode.webhooks import tell_segment, validate
+from bayplan.dialects.kai.decode.webhooks import set_segment_index, validate
 from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
 from bayplan.runtime.webhooks.admission_review import admit
 from tests.support.kai_site import RACK, Site
@@ -36,7 +36,7 @@ def made(labels: Mapping[str, str], notes: Mapping[str, str] = NOTES, kind: str 
 
 def test_the_in_memory_cluster_uses_the_same_webhooks() -> None:
     site = Site(grouper=PodGrouperController())
-    ask_our_functions(site.store)
+    register_webhooks(site.store)
     with pytest.raises(StatusError, match="cycle detected in subgroups"):
         site.group("g", subGroups=CYCLE)
     with pytest.raises(StatusError, match="must not be less than the quota"):
@@ -69,10 +69,10 @@ def test_a_pod_gets_its_segment_index_while_its_owner_is_unknown(
     labels: dict[str, str], notes: dict[str, str], segment: str | None
 ) -> None:
     pod = made(labels, notes)
-    told = tell_segment(pod, None)
+    told = set_segment_index(pod, None)
     assert variables(told).get("KAI_SEGMENT_INDEX") == segment and variables(told)["MINE"] == "1"
-    assert tell_segment(told, None) == told, "doing it twice is doing it once"
-    assert tell_segment(pod, pod) is pod, "only new pods are told"
+    assert set_segment_index(told, None) == told, "doing it twice is doing it once"
+    assert set_segment_index(pod, pod) is pod, "only new pods are told"
 
 
 def test_pods_of_the_jobs_of_a_cron_job_get_their_segment_index() -> None:
@@ -89,12 +89,12 @@ def test_pods_of_the_jobs_of_a_cron_job_get_their_segment_index() -> None:
     def owner(group: str, kind: str, namespace: str, name: str) -> Object | None:
         return known.get(kind)
 
-    assert variables(tell_segment(pod, None, owner))["KAI_SEGMENT_INDEX"] == "1"
+    assert variables(set_segment_index(pod, None, owner))["KAI_SEGMENT_INDEX"] == "1"
 
 
 def test_a_pod_of_an_unknown_set_is_accepted() -> None:
     pod = made({"leaderworkerset.sigs.k8s.io/name": "serve", WORKER_INDEX: "3"}, {}, "LeaderWorkerSet")
-    assert "KAI_SEGMENT_INDEX" not in variables(tell_segment(pod, None))
+    assert "KAI_SEGMENT_INDEX" not in variables(set_segment_index(pod, None))
 
 
 def test_existing_errors_do_not_prevent_updates() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from bayplan.dialects.kai.api.names import PREFERRED, REQUIRED, SEGMENT_SIZE, TOPOLOGY_NAME
 from bayplan.dialects.kai.api.pod_group import PodGroup, SubGroup, merged
-from bayplan.dialects.kai.grouper.join import group_write, wanted_group
+from bayplan.dialects.kai.grouper.join import desired_group, group_write
 from tests.support.kai_owners import Object, group, made, pod, thing
 
 TYPE, INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
@@ -75,6 +75,6 @@ def test_sub_groups_that_pods_add_have_the_same_order_whichever_pod_comes_first(
     two = merged(merged(by("a-9"), by("a-10")), by("b-3"))
     names = ["a", "a-0", "a-9", "a-10", "b", "b-0", "b-3"]
     assert [found.name for found in one.sub_groups] == [found.name for found in two.sub_groups] == names
-    known = wanted_group(None, one, "")
+    known = desired_group(None, one, "")
     for late in ("a-9", "a-10", "b-3"):
-        assert group_write(known, wanted_group(known, by(late), "")) is None
+        assert group_write(known, desired_group(known, by(late), "")) is None

@@ -28,16 +28,16 @@ FOUR_PER_RACK = Misfit(Code.NO_ROOM, ("a",), "hall", "rack", asked=2, unit=4)
             "spec.resources.gpu.quota of queue team",
         ),
         (
-            SchedulingRejection(RejectionReason.NO_ROOM, misfit=FOUR_PER_RACK),
+            SchedulingRejection(RejectionReason.NO_CAPACITY, misfit=FOUR_PER_RACK),
             "each segment has one rack with capacity for 4",
         ),
-        (SchedulingRejection(RejectionReason.NO_ROOM), "add nodes"),
+        (SchedulingRejection(RejectionReason.NO_CAPACITY), "add nodes"),
         (
-            SchedulingRejection(RejectionReason.FLAWED, about="cycle detected"),
+            SchedulingRejection(RejectionReason.INVALID, about="cycle detected"),
             "correct that in the PodGroup; the group is",
         ),
         (SchedulingRejection(RejectionReason.TOO_FEW), "minMember"),
-        (SchedulingRejection(RejectionReason.MAKING_ROOM), "nothing"),
+        (SchedulingRejection(RejectionReason.PREEMPTING), "nothing"),
     ],
 )
 def test_advice_for_a_reason(why: SchedulingRejection, words: str) -> None:
@@ -49,11 +49,13 @@ def test_every_reason_has_advice_unless_its_message_is_sufficient() -> None:
         one for one in RejectionReason if not advice(SchedulingRejection(one, excess=NOT_ENOUGH_LEFT), None)
     ]
     assert silent == [RejectionReason.NO_QUEUE]
-    assert not advice(SchedulingRejection(RejectionReason.NO_ROOM, misfit=Misfit(Code.NO_DOMAINS, ())), GROUP)
+    assert not advice(
+        SchedulingRejection(RejectionReason.NO_CAPACITY, misfit=Misfit(Code.NO_DOMAINS, ())), GROUP
+    )
 
 
 def test_the_owner_of_a_group_is_named() -> None:
     made = PodGroup("g", "ns", owner=Owner("batch/v1", "Job", "train", "u"))
     assert "in Job ns/train, which the group was created for" in advice(
-        SchedulingRejection(RejectionReason.FLAWED), made
+        SchedulingRejection(RejectionReason.INVALID), made
     )

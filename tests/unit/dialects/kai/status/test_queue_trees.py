@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bayplan.dialects.kai.api.names import QUEUE
-from bayplan.dialects.kai.api.queues import way_up
+from bayplan.dialects.kai.api.queues import ancestors
 from bayplan.dialects.kai.status.messages import queue_fault, unusable_queue
 from tests.support.kai_site import Site
 from tests.support.pod_site import Object
@@ -42,7 +42,7 @@ def put_below(site: Site, name: str, parent: str | None) -> None:
 def test_the_ancestors_end_at_a_root_a_missing_parent_or_a_cycle(
     parents: dict[str, str], way: list[str]
 ) -> None:
-    assert way_up("a", parents) == way
+    assert ancestors("a", parents) == way
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from bayplan.dialects.kube.decode.pod_spec import company_of, image_name, pod_shape, pod_spec, selector
+from bayplan.dialects.kube.decode.pod_spec import (
+    default_spread_selector,
+    image_name,
+    pod_signature,
+    pod_spec,
+    selector,
+)
 from bayplan.dialects.kube.decode.wire import LabelSelector, PodWire
 from bayplan.model.node_rules import Requirement
 from bayplan.model.pod_spec import EVERYTHING, NOTHING, ClaimUse, Disk, HostPort, PodSignature, Selector
@@ -17,7 +23,7 @@ MIB = 1 << 20
 
 def shape(spec: dict[str, Any], **metadata: Any) -> PodSignature:
     known = {"name": "p", "namespace": "red", "uid": "u1", "labels": {"app": "web", "version": "v1"}}
-    return pod_shape(msgspec.convert({"metadata": known | metadata, "spec": spec}, PodWire))
+    return pod_signature(msgspec.convert({"metadata": known | metadata, "spec": spec}, PodWire))
 
 
 def test_a_selector_that_is_absent_selects_nothing_and_an_empty_one_everything() -> None:
@@ -43,9 +49,9 @@ def test_labels_that_no_selector_uses_are_left_out_of_a_signature() -> None:
     near = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}}
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}
     found = shape({"affinity": affinity}, labels={"app": "web", "index": "7", "version": "v1"})
-    assert found.signature(()).labels == (("app", "web"),)
-    assert found.signature({"version"}).labels == (("app", "web"), ("version", "v1"))
-    assert found.signature({"app", "index", "version"}) is found
+    assert found.reduced(()).labels == (("app", "web"),)
+    assert found.reduced({"version"}).labels == (("app", "web"), ("version", "v1"))
+    assert found.reduced({"app", "index", "version"}) is found
 
 
 def test_match_label_keys_take_the_values_of_the_pod() -> None:
@@ -56,7 +62,7 @@ def test_match_label_keys_take_the_values_of_the_pod() -> None:
         "mismatchLabelKeys": ["tier"],
     }
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    found = shape({"affinity": affinity}, labels={"version": "v1", "tier": "a"}).neighbours.apart[0]
+    found = shape({"affinity": affinity}, labels={"version": "v1", "tier": "a"}).affinity.required_anti[0]
     assert found.selector.requirements == (
         Requirement("app", "In", ("web",)),
         Requirement("version", "In", ("v1",)),
@@ -68,9 +74,9 @@ def test_match_label_keys_take_the_values_of_the_pod() -> None:
 def test_a_term_for_all_namespaces_is_not_for_the_pods_own_alone() -> None:
     term = {"topologyKey": "zone", "labelSelector": {}, "namespaceSelector": {}}
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    found = shape({"affinity": affinity}).neighbours.near[0]
+    found = shape({"affinity": affinity}).affinity.required[0]
     assert found.namespaces == ()
-    assert found.means("elsewhere", {}, {})
+    assert found.selects("elsewhere", {}, {})
 
 
 def test_host_ports_are_those_of_containers_and_sidecars() -> None:
@@ -93,7 +99,7 @@ def test_a_container_without_requests_has_default_requests_for_scoring() -> None
         ]
     }
     found = shape(spec)
-    assert found.weighs == (1000, 201 * MIB)
+    assert found.score_requests == (1000, 201 * MIB)
     assert found.amounts == (("cpu", 1000), ("memory", MIB), ("pods", 1))
 
 
@@ -128,7 +134,7 @@ def test_priority_preemption_policy_nomination_and_gates() -> None:
     }
     found = pod_spec(msgspec.convert(obj, PodWire))
     assert (found.priority, found.preempts, found.nominated, found.gates) == (7, False, "n1", ("g",))
-    assert found.shape.namespace == "default"
+    assert found.signature.namespace == "default"
 
 
 @pytest.mark.parametrize(
@@ -148,11 +154,11 @@ def test_the_default_spread_selector_is_that_of_services_and_owner() -> None:
     labels = {"app": "web", "tier": "a"}
     services = [{"app": "web"}, {"app": "db"}, None, {"tier": "a"}]
     owner = Selector((Requirement("hash", "In", ("1",)),))
-    assert company_of(labels, services, owner) == Selector(
+    assert default_spread_selector(labels, services, owner) == Selector(
         (
             Requirement("app", "In", ("web",)),
             Requirement("tier", "In", ("a",)),
             Requirement("hash", "In", ("1",)),
         )
     )
-    assert company_of(labels, [{"app": "db"}]) is None
+    assert default_spread_selector(labels, [{"app": "db"}]) is None

@@ -9,12 +9,12 @@ import pytest
 
 from bayplan.dialects.kube.decode.node_fields import node
 from bayplan.dialects.kube.decode.node_rule_fields import node_rules
-from bayplan.dialects.kube.decode.pod_fields import pod_requests, pod_use, usage_by_node
+from bayplan.dialects.kube.decode.pod_fields import pod_requests, usage_by_node, usage_of
 from bayplan.dialects.kube.decode.relevance import (
     NodeChange,
     node_changes,
-    pod_removal_counts,
-    pod_update_counts,
+    pod_removal_matters,
+    pod_update_matters,
 )
 from bayplan.dialects.kube.decode.volumes import ClaimWire, claim_of
 from bayplan.dialects.kube.decode.wire import NodeWire, PodSpecWire, node_of, pod_amounts
@@ -249,20 +249,20 @@ def bound(node_name: str = "x1", phase: str = "Running", cpu: str = "1") -> dict
 
 
 def test_bound_pods_use_resources_and_a_slot_until_they_finish() -> None:
-    use = pod_use(Field(bound()))
+    use = usage_of(Field(bound()))
     assert use is not None
     assert usage_by_node([use, use]) == {"x1": {"cpu": 2000, "pods": 2}}
-    assert pod_use(Field(bound(node_name=""))) is None
-    assert pod_use(Field(bound(phase="Succeeded"))) is None
-    assert pod_use(Field(bound(phase="Failed"))) is None
+    assert usage_of(Field(bound(node_name=""))) is None
+    assert usage_of(Field(bound(phase="Succeeded"))) is None
+    assert usage_of(Field(bound(phase="Failed"))) is None
 
 
 def test_pod_updates_matter_if_the_usage_changes() -> None:
-    assert pod_update_counts(Field(bound()), Field(bound(cpu="2")))
-    assert pod_update_counts(Field(bound()), Field(bound(node_name="x2")))
-    assert pod_update_counts(Field(bound()), Field(bound(phase="Failed")))
-    assert not pod_update_counts(Field(bound(phase="Pending")), Field(bound()))
-    assert pod_removal_counts(Field(bound(phase="Failed")))
+    assert pod_update_matters(Field(bound()), Field(bound(cpu="2")))
+    assert pod_update_matters(Field(bound()), Field(bound(node_name="x2")))
+    assert pod_update_matters(Field(bound()), Field(bound(phase="Failed")))
+    assert not pod_update_matters(Field(bound(phase="Pending")), Field(bound()))
+    assert pod_removal_matters(Field(bound(phase="Failed")))
 
 
 def test_a_node_heartbeat_is_no_change() -> None:

@@ -8,8 +8,8 @@ from bayplan.dialects.kube.encode.filter_messages import (
     NO_CLAIMS,
     NO_HELP,
     NO_VICTIMS,
-    cause,
-    no_room_made,
+    node_reason,
+    preemption_message,
     unavailable,
 )
 from bayplan.model.filter_failure import FilterFailure, FilterReason, PodError
@@ -19,8 +19,8 @@ from bayplan.model.numa import AlignmentTarget as ZoneCause
 def test_reasons_are_sorted_as_text_with_their_numbers() -> None:
     counts = {
         (FilterReason.TAINT, ""): 3,
-        (FilterReason.LACKING, "cpu"): 12,
-        (FilterReason.LACKING, "pods"): 2,
+        (FilterReason.INSUFFICIENT, "cpu"): 12,
+        (FilterReason.INSUFFICIENT, "pods"): 2,
     }
     assert unavailable(FilterFailure(15, counts)) == (
         "0/15 nodes are available: 12 Insufficient cpu, 2 Too many pods, 3 node(s) had untolerated taint(s)."
@@ -28,12 +28,12 @@ def test_reasons_are_sorted_as_text_with_their_numbers() -> None:
 
 
 def test_the_result_of_preemption_comes_last() -> None:
-    afterwards = f"{NO_CLAIMS}, {no_room_made(1, {NO_VICTIMS: 1})}"
-    assert unavailable(FilterFailure(1, {(FilterReason.LACKING, "cpu"): 1}), afterwards) == (
+    afterwards = f"{NO_CLAIMS}, {preemption_message(1, {NO_VICTIMS: 1})}"
+    assert unavailable(FilterFailure(1, {(FilterReason.INSUFFICIENT, "cpu"): 1}), afterwards) == (
         "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, "
         "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
     )
-    assert no_room_made(5, {NO_VICTIMS: 2, NO_HELP: 3}) == (
+    assert preemption_message(5, {NO_VICTIMS: 2, NO_HELP: 3}) == (
         "preemption: 0/5 nodes are available: 2 No preemption victims found for incoming pod, "
         "3 Preemption is not helpful for scheduling."
     )
@@ -48,7 +48,7 @@ def test_a_cluster_without_nodes() -> None:
     [
         (PodError.CLAIM_MISSING, ("data",), 'persistentvolumeclaim "data" not found'),
         (
-            PodError.CLAIM_AWAITED,
+            PodError.CLAIM_PENDING,
             ("p-data",),
             'waiting for ephemeral volume controller to create the persistentvolumeclaim "p-data"',
         ),
@@ -66,6 +66,6 @@ def test_errors_of_the_pod_itself(bar: PodError, about: tuple[str, ...], told: s
 
 
 def test_there_is_a_message_for_every_reason_and_pod_error() -> None:
-    assert all(cause((found, "cpu")) for found in FilterReason if found is not FilterReason.UNALIGNED)
-    assert all(cause((FilterReason.UNALIGNED, part.value)) for part in ZoneCause)
+    assert all(node_reason((found, "cpu")) for found in FilterReason if found is not FilterReason.UNALIGNED)
+    assert all(node_reason((FilterReason.UNALIGNED, part.value)) for part in ZoneCause)
     assert all(unavailable(FilterFailure(1, {}, bar, ("a", "b"))) for bar in PodError)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.dialects.kube.encode.gang_messages import NOT_EXHAUSTIVE, reason, told
-from bayplan.dialects.kueue.status.misfit_messages import sentence
+from bayplan.dialects.kube.encode.gang_messages import NOT_EXHAUSTIVE, message_for, reason
+from bayplan.dialects.kueue.status.misfit_messages import misfit_message
 from bayplan.model.assignment import Code, Misfit, NearMiss
 from bayplan.model.filter_failure import FilterFailure, FilterReason
 from bayplan.model.gang import Ref
@@ -16,11 +16,13 @@ GROUP = Ref("gang", "PodGroup", "ns", "pg")
 WORKLOAD = Ref("gang", "Workload", "ns", "train/workers/0")
 JOB = Ref("kueue", "Job", "ns", "j")
 POD = Ref("kube", "Pod", "ns", "p")
-FULL = FilterFailure(5, {(FilterReason.LACKING, "cpu"): 3, (FilterReason.CORDONED, ""): 2}, curable=3)
+FULL = FilterFailure(
+    5, {(FilterReason.INSUFFICIENT, "cpu"): 3, (FilterReason.CORDONED, ""): 2}, preemptible_nodes=3
+)
 
 
 def said(gang: Ref, hindrance: RejectionReason, **facts: object) -> str:
-    return told(SchedulingRejection(hindrance, **facts), gang, sentence)  # type: ignore[arg-type]
+    return message_for(SchedulingRejection(hindrance, **facts), gang, misfit_message)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -32,11 +34,11 @@ def said(gang: Ref, hindrance: RejectionReason, **facts: object) -> str:
     ],
 )
 def test_a_missing_gang_spec_is_named(gang: Ref, words: str) -> None:
-    assert said(gang, RejectionReason.NO_CHARTER).startswith(words)
+    assert said(gang, RejectionReason.NO_SPEC).startswith(words)
 
 
 def test_the_pods_of_an_incomplete_gang_are_counted() -> None:
-    assert said(GROUP, RejectionReason.TOO_FEW, minimum=5, there=3) == (
+    assert said(GROUP, RejectionReason.TOO_FEW, minimum=5, existing=3) == (
         "waiting for minCount pods from a gang to appear in scheduling queue: 3 of 5 are there"
     )
     assert said(WORKLOAD, RejectionReason.NO_GROUP) == (
@@ -54,69 +56,71 @@ def test_the_pods_of_an_incomplete_gang_are_counted() -> None:
             " for scheduling, 3 No preemption victims found for incoming pod.",
         ),
         (
-            PreemptionSearchOutcome.NO_HELP,
+            PreemptionSearchOutcome.INSUFFICIENT,
             " no new claims to deallocate, preemption: 0/5 nodes are available: 5 Preemption is not helpful"
             " for scheduling.",
         ),
         (
-            PreemptionSearchOutcome.NEVER,
+            PreemptionSearchOutcome.NOT_ALLOWED,
             " no new claims to deallocate, preemption: not eligible due to preemptionPolicy=Never.",
         ),
-        (PreemptionSearchOutcome.NOTHING, ""),
+        (PreemptionSearchOutcome.NOT_SEARCHED, ""),
     ],
 )
 def test_a_single_pod_has_the_messages_of_kube_scheduler(sought: PreemptionSearchOutcome, tail: str) -> None:
-    assert said(POD, RejectionReason.NO_ROOM, minimum=1, unfit=FULL, sought=sought) == (
+    assert said(POD, RejectionReason.NO_CAPACITY, minimum=1, filter_failure=FULL, preemption=sought) == (
         f"0/5 nodes are available: 2 node(s) were unschedulable, 3 Insufficient cpu.{tail}"
     )
 
 
 def test_a_gang_message_has_the_number_of_pods_that_fit_and_the_pod_that_does_not() -> None:
-    facts = {"minimum": 8, "fit": 6, "unfit": FULL, "pod": PodKey("ns", "w-6")}
-    text = said(GROUP, RejectionReason.NO_ROOM, **facts)
+    facts = {"minimum": 8, "fit": 6, "filter_failure": FULL, "pod": PodKey("ns", "w-6")}
+    text = said(GROUP, RejectionReason.NO_CAPACITY, **facts)
     assert text.startswith("pod group is unschedulable: 6 of 8 pods fit (pod w-6): 0/5 nodes are available: ")
     assert NOT_EXHAUSTIVE not in text
-    assert said(GROUP, RejectionReason.NO_ROOM, **facts, unsure=True).endswith(NOT_EXHAUSTIVE)
+    assert said(GROUP, RejectionReason.NO_CAPACITY, **facts, incomplete=True).endswith(NOT_EXHAUSTIVE)
 
 
 def test_a_job_has_the_message_of_its_topology() -> None:
     misfit = Misfit(Code.NO_ROOM, ("main",), "dc", fit=1, asked=2)
-    assert said(JOB, RejectionReason.NO_ROOM, minimum=2, misfit=misfit, unfit=FULL) == sentence(misfit)
+    assert said(
+        JOB, RejectionReason.NO_CAPACITY, minimum=2, misfit=misfit, filter_failure=FULL
+    ) == misfit_message(misfit)
 
 
 def test_a_gang_that_requires_one_label_value_has_the_nearest_value_in_its_message() -> None:
     nearest = NearMiss(("r2",), "rack", fit=2, short=1)
     misfit = Misfit(Code.NO_ROOM, (), level="rack", fit=2, asked=3, nearest=nearest)
-    assert said(GROUP, RejectionReason.NO_ROOM, minimum=3, misfit=misfit, unfit=FULL).startswith(
+    assert said(GROUP, RejectionReason.NO_CAPACITY, minimum=3, misfit=misfit, filter_failure=FULL).startswith(
         'pod group is unschedulable: the best value of node label "rack", r2, has room for 2 of 3 pods: '
         "0/5 nodes are available: "
     )
     misfit = Misfit(Code.NO_DOMAINS, (), level="rack", asked=3)
-    assert said(GROUP, RejectionReason.NO_ROOM, minimum=3, misfit=misfit, unfit=FULL) == (
+    assert said(GROUP, RejectionReason.NO_CAPACITY, minimum=3, misfit=misfit, filter_failure=FULL) == (
         'pod group is unschedulable: no node that it may use has the label "rack"'
     )
 
 
 def test_messages_for_preemption_and_reserved_capacity() -> None:
-    assert said(POD, RejectionReason.MAKING_ROOM).endswith("other pods are terminating")
-    assert said(GROUP, RejectionReason.MAKING_ROOM, displaced=2) == (
+    assert said(POD, RejectionReason.PREEMPTING).endswith("other pods are terminating")
+    assert said(GROUP, RejectionReason.PREEMPTING, victims=2) == (
         "pod group is waiting for preemption to complete: 2 pods are terminating"
     )
-    assert said(POD, RejectionReason.MAKING_ROOM, displaced=1).startswith(
+    assert said(POD, RejectionReason.PREEMPTING, victims=1).startswith(
         "waiting for preemption to complete: 1 pod"
     )
-    assert "capacity is reserved" in said(POD, RejectionReason.KEPT_FREE)
-    assert "evicted" in said(GROUP, RejectionReason.TAKEN_BACK, minimum=3, fit=2)
+    assert "capacity is reserved" in said(POD, RejectionReason.RESERVED)
+    assert "evicted" in said(GROUP, RejectionReason.UNDONE, minimum=3, fit=2)
 
 
 def test_only_pods_that_more_nodes_may_help_are_unschedulable() -> None:
     reasons = {hindrance: reason(SchedulingRejection(hindrance)) for hindrance in RejectionReason}
     assert {found for found, word in reasons.items() if word == "Unschedulable"} == {
-        RejectionReason.NO_ROOM,
-        RejectionReason.MAKING_ROOM,
-        RejectionReason.KEPT_FREE,
+        RejectionReason.NO_CAPACITY,
+        RejectionReason.PREEMPTING,
+        RejectionReason.RESERVED,
     }
-    assert reasons[RejectionReason.FLAWED] == "SchedulerError"
+    assert reasons[RejectionReason.INVALID] == "SchedulerError"
     assert reasons[RejectionReason.TOO_FEW] == "WaitingForGang"
 
 

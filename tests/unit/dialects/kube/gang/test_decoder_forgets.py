@@ -29,15 +29,15 @@ def decoder() -> SchedulingDecoder:
 def test_the_replicas_of_a_group_are_removed_with_their_pods(decoder: SchedulingDecoder) -> None:
     for name in ("a", "b", "c"):
         decoded(decoder, Happened.SEEN, name, workloadRef={"name": name, "podGroup": "g"})
-    assert len(decoder.copies) == 3
+    assert len(decoder.replicas) == 3
     for name in ("a", "b", "c"):
         lost = decoded(decoder, Happened.GONE, name, workloadRef={"name": name, "podGroup": "g"})
         assert any(isinstance(change, GangSpecLost) for change in lost)
-    assert decoder.copies == {} and decoder.waiting == {}
+    assert decoder.replicas == {} and decoder.pending == {}
 
 
 def test_a_pod_that_names_another_gang_leaves_its_replica(decoder: SchedulingDecoder) -> None:
     decoded(decoder, Happened.SEEN, workloadRef={"name": "a", "podGroup": "g"})
     moved = decoded(decoder, Happened.SEEN, workloadRef={"name": "b", "podGroup": "g"})
     assert [change.ref.name.split("/")[0] for change in moved if isinstance(change, GangSpecLost)] == ["a"]
-    assert list(decoder.copies) == [("ns", "b")]
+    assert list(decoder.replicas) == [("ns", "b")]

@@ -106,7 +106,7 @@ def test_replicas_of_a_group_are_gangs_once_pods_name_them(tape: Tape) -> None:
     assert tape.pod("b", workloadRef=to("train", "workers", "1")).gang == named("train/workers/1")
     assert tape.pod("c", workloadRef=to("train", "rest")).gang == named("train/rest/")
     changed = tape.seen(WORKLOADS, "train", metadata={"uid": "w"}, spec=workload(GANG, BASIC))
-    assert [(change.charter.source.name, change.charter.minimum) for change in changed] == [  # type: ignore[union-attr]
+    assert [(change.spec.source.name, change.spec.minimum) for change in changed] == [  # type: ignore[union-attr]
         ("train/workers/0", 3),
         ("train/workers/1", 3),
         ("train/rest/", 0),
@@ -126,7 +126,7 @@ def test_a_group_that_the_workload_lacks_is_a_flaw(tape: Tape) -> None:
     tape.pod("a", workloadRef=to("train", "leaders"))
     (seen,) = tape.seen(WORKLOADS, "train", spec=workload(GANG))
     assert isinstance(seen, GangSpecSeen)
-    assert seen.charter.flaw == 'pod group "leaders" doesn\'t exist for a workload "train"'
+    assert seen.spec.flaw == 'pod group "leaders" doesn\'t exist for a workload "train"'
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_the_desired_count_of_a_group(tape: Tape, notes: Object, policy: Object,
     groups = workload({"name": "g", "policy": policy})
     (seen,) = tape.seen(WORKLOADS, "train", metadata={"annotations": notes}, spec=groups)
     assert isinstance(seen, GangSpecSeen)
-    assert seen.charter.desired == desired
+    assert seen.spec.desired == desired
 
 
 # ── v1alpha2 and v1beta1 ───────────────────────────────────────────────────────────────────────────
@@ -164,7 +164,7 @@ def test_a_pod_group_is_a_gang_with_or_without_pods(tape: Tape) -> None:
                 ref,
                 minimum=4,
                 priority=7,
-                leaves_whole=True,
+                disrupt_together=True,
                 locality=Locality(required="rack"),
                 created=BORN_SECONDS,
                 uid="g",
@@ -178,7 +178,7 @@ def test_a_pod_group_is_a_gang_with_or_without_pods(tape: Tape) -> None:
 @pytest.mark.parametrize(
     ("spec", "conditions", "expected"),
     [
-        ({"disruptionMode": {"all": {}}}, [], {"leaves_whole": True}),
+        ({"disruptionMode": {"all": {}}}, [], {"disrupt_together": True}),
         ({"disruptionMode": {"single": {}}, "preemptionPolicy": "Never"}, [], {"preempts": False}),
         ({"preemptionPolicy": "PreemptLowerPriority"}, [], {"preempts": True}),
         ({}, [{"type": "PodGroupInitiallyScheduled", "status": "True"}], {"started": True}),
@@ -188,7 +188,7 @@ def test_a_pod_group_is_a_gang_with_or_without_pods(tape: Tape) -> None:
 def test_the_fields_of_v1beta1(tape: Tape, spec: Object, conditions: list[Object], expected: Object) -> None:
     (seen,) = tape.seen(THIRD, "pg", spec=spec, status={"conditions": conditions})
     assert isinstance(seen, GangSpecSeen)
-    assert {key: getattr(seen.charter, key) for key in expected} == expected
+    assert {key: getattr(seen.spec, key) for key in expected} == expected
 
 
 def test_of_two_versions_the_newer_wins_and_equal_specs_are_published_once(tape: Tape) -> None:
@@ -200,9 +200,9 @@ def test_of_two_versions_the_newer_wins_and_equal_specs_are_published_once(tape:
     assert tape.seen(SECOND, "pg", spec=grown) == []
     (seen,) = tape.seen(THIRD, "pg", spec=grown)
     assert isinstance(seen, GangSpecSeen)
-    assert seen.charter.minimum == 3
+    assert seen.spec.minimum == 3
     assert tape.gone(THIRD, "pg", spec=grown) == []
-    assert tape.gone(SECOND, "pg", spec=grown) == [GangSpecLost(seen.charter.source)]
+    assert tape.gone(SECOND, "pg", spec=grown) == [GangSpecLost(seen.spec.source)]
 
 
 # ── pods ───────────────────────────────────────────────────────────────────────────────────────────
@@ -219,10 +219,10 @@ def test_a_pod_with_everything(tape: Tape) -> None:
         schedulingGates=[{"name": "g"}],
         containers=[{"name": "c", "resources": {"requests": {"cpu": "2"}}}],
     )
-    assert (pod.ours, pod.scheduler, pod.told, pod.created) == (True, "bayplan", "no room", BORN_SECONDS)
-    assert (pod.wants.priority, pod.wants.preempts, pod.wants.nominated) == (5, False, "n1")
-    assert (pod.wants.gates, pod.gated, pod.waits) == (("g",), True, True)
-    assert pod.wants.shape.labels == (("app", "x"),)
+    assert (pod.ours, pod.scheduler, pod.message, pod.created) == (True, "bayplan", "no room", BORN_SECONDS)
+    assert (pod.spec.priority, pod.spec.preempts, pod.spec.nominated) == (5, False, "n1")
+    assert (pod.spec.gates, pod.gated, pod.pending) == (("g",), True, True)
+    assert pod.spec.signature.labels == (("app", "x"),)
     assert pod.amounts == {"cpu": 2000, "pods": 1}
 
 
@@ -251,23 +251,23 @@ def test_the_gang_api_wins_over_the_job_that_made_a_pod(tape: Tape) -> None:
 def test_equal_pods_share_one_signature_on_all_nodes(tape: Tape) -> None:
     one = tape.pod("a", {"labels": {"app": "x"}}, nodeName="n1")
     other = tape.pod("b", {"labels": {"app": "x"}})
-    assert one.wants.shape is other.wants.shape
-    assert one.wants.shape.node == ""
+    assert one.spec.signature is other.spec.signature
+    assert one.spec.signature.node == ""
     third = tape.pod("c", {"labels": {"app": "y"}})
-    assert third.wants.shape.labels == (("app", "y"),)
+    assert third.spec.signature.labels == (("app", "y"),)
 
 
 def test_signatures_with_terms_on_own_labels_are_not_shared(tape: Tape) -> None:
     term = {"topologyKey": "zone", "labelSelector": {}, "matchLabelKeys": ["app"]}
     spread = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    shapes = [tape.pod(app, {"labels": {"app": app}}, affinity=spread).wants.shape for app in "xy"]
-    wanted = [shape.neighbours.apart[0].selector.requirements for shape in shapes]
+    shapes = [tape.pod(app, {"labels": {"app": app}}, affinity=spread).spec.signature for app in "xy"]
+    wanted = [shape.affinity.required_anti[0].selector.requirements for shape in shapes]
     assert wanted == [(Requirement("app", "In", ("x",)),), (Requirement("app", "In", ("y",)),)]
 
 
 def test_ephemeral_claims_are_not_shared(tape: Tape) -> None:
     volume = [{"name": "scratch", "ephemeral": {}}]
-    shapes = [tape.pod(name, volumes=volume).wants.shape for name in "ab"]
+    shapes = [tape.pod(name, volumes=volume).spec.signature for name in "ab"]
     assert [shape.claims[0].name for shape in shapes] == ["a-scratch", "b-scratch"]
 
 
@@ -291,17 +291,17 @@ def test_another_pod_of_the_same_name_is_another_pod(tape: Tape) -> None:
 
 
 def test_services_set_the_default_spread_selector_of_pending_pods(tape: Tape) -> None:
-    assert tape.pod("a", {"labels": {"app": "x"}}).wants.shape.company is None
+    assert tape.pod("a", {"labels": {"app": "x"}}).spec.signature.default_spread is None
     tape.pod("b", {"labels": {"app": "y"}})
     tape.pod("c", {"labels": {"app": "x"}}, nodeName="n1")
     (change,) = tape.seen(SERVICES, "s", spec={"selector": {"app": "x"}})
     assert isinstance(change, PodSeen)
     assert change.pod.key.name == "a"
-    assert change.pod.wants.shape.company == Selector((Requirement("app", "In", ("x",)),))
+    assert change.pod.spec.signature.default_spread == Selector((Requirement("app", "In", ("x",)),))
     assert tape.seen(SERVICES, "s", spec={"selector": {"app": "x"}}) == []
     (back,) = tape.gone(SERVICES, "s", spec={"selector": {"app": "x"}})
     assert isinstance(back, PodSeen)
-    assert back.pod.wants.shape.company is None
+    assert back.pod.spec.signature.default_spread is None
 
 
 def test_budgets(tape: Tape) -> None:

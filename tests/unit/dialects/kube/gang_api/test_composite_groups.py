@@ -8,7 +8,7 @@ import pytest
 
 from bayplan.backends.embedded.api.status import StatusError
 from bayplan.dialects.api import Kind
-from bayplan.dialects.kube.gang_api.gates import EVERY_GATE, GROUP, SECOND, THIRD
+from bayplan.dialects.kube.gang_api.gates import ALL_GATES, GROUP, V1ALPHA2, V1BETA1
 from tests.unit.dialects.kube.gang_api.test_gang_api import CLASSES, Object, rejection, store_of
 
 COMPOSITES = Kind(GROUP, "v1alpha3", "CompositePodGroup", "compositepodgroups")
@@ -21,7 +21,7 @@ def composite(**spec: Any) -> Object:
 
 
 def test_composite_groups_are_served_together_with_v1beta1() -> None:
-    store = store_of(THIRD)
+    store = store_of(V1BETA1)
     store.create(CLASSES, {"metadata": {"name": "high"}, "value": 7, "preemptionPolicy": "Never"})
     made = store.create(COMPOSITES, {**composite(priorityClassName="high"), "status": {"x": 1}}, "default")
     assert (made["spec"]["priority"], made["spec"]["preemptionPolicy"]) == (7, "Never")
@@ -34,7 +34,7 @@ def test_composite_groups_are_served_together_with_v1beta1() -> None:
 
 
 def test_composite_groups_are_immutable() -> None:
-    store = store_of(THIRD)
+    store = store_of(V1BETA1)
     made = store.create(COMPOSITES, composite(), "default")
     made = {**made, "spec": {**made["spec"], "schedulingPolicy": {"gang": {"minGroupCount": 3}}}}
     with pytest.raises(StatusError) as caught:
@@ -42,7 +42,7 @@ def test_composite_groups_are_immutable() -> None:
     assert "field is immutable" in str(caught.value.message)
 
 
-@pytest.mark.parametrize("settings", [((SECOND,), EVERY_GATE), ((THIRD,), frozenset())])
+@pytest.mark.parametrize("settings", [((V1ALPHA2,), ALL_GATES), ((V1BETA1,), frozenset())])
 def test_composite_groups_are_not_served_with_other_versions(
     settings: tuple[tuple[str, ...], frozenset[str]],
 ) -> None:

@@ -89,7 +89,7 @@ DEEP = "[" * 20_000 + "]" * 20_000
 def forged(*places: tuple[list[str], Any], **spec: Any) -> Object:
     """A v1beta1 Workload with a forged annotation: values for paths that are unset."""
     old = made("Workload", "w", {"podSets": [pod_set(name="main")], **spec}, "v1beta1")
-    note = [{"path": path, "was": value} for path, value in places]
+    note = [{"path": path, "original": value} for path, value in places]
     old["metadata"]["annotations"] = {NOTE: json.dumps(note)}
     return old
 
@@ -134,7 +134,7 @@ def test_a_saved_value_that_violates_the_schema_is_dropped(value: Any) -> None:
 
 def test_a_saved_value_that_is_nested_too_deep_is_dropped() -> None:
     old = forged()
-    old["metadata"]["annotations"] = {NOTE: '[{"path":["spec","preemptionGates"],"was":' + DEEP + "}]"}
+    old["metadata"]["annotations"] = {NOTE: '[{"path":["spec","preemptionGates"],"original":' + DEEP + "}]"}
     assert "preemptionGates" not in convert(old, NEW)["spec"]
 
 

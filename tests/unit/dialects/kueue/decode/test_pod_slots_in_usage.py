@@ -61,7 +61,7 @@ class World:
         return self.pod(name, on, **{TOPOLOGY.replace("-", "_"): "x", "workload": of, **more})
 
     def free(self, name: str = "h1") -> int:
-        cluster = next(iter(self.state.holdings.clusters.values()))
+        cluster = next(iter(self.state.usage.topologies.values()))
         supply = cluster.snapshot()
         row = supply.row(name)
         assert row is not None

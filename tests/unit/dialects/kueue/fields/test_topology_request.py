@@ -12,7 +12,7 @@ from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.job_gang import job_gang
 from bayplan.dialects.kueue.fields.topology_and_flavor import flavor, topology
 from bayplan.dialects.kueue.fields.topology_request import TopologyRequest, decode_request, topology_request
-from bayplan.dialects.kueue.fields.workload import is_settled, workload_gang
+from bayplan.dialects.kueue.fields.workload import needs_no_placement, workload_gang
 from bayplan.dialects.kueue.names.annotations import PREFIX, read_annotations
 from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet, Segment
 from bayplan.model.node_rules import Taint, Toleration
@@ -310,9 +310,11 @@ def test_all_errors_of_a_workload_are_recorded() -> None:
 
 
 def test_an_admitted_or_finished_workload_needs_no_placement() -> None:
-    assert not is_settled(Field(workload()))
-    assert is_settled(Field(workload(status={"admission": {"clusterQueue": "c"}})))
-    assert is_settled(Field(workload(status={"conditions": [{"type": "Finished", "status": "True"}]})))
+    assert not needs_no_placement(Field(workload()))
+    assert needs_no_placement(Field(workload(status={"admission": {"clusterQueue": "c"}})))
+    assert needs_no_placement(
+        Field(workload(status={"conditions": [{"type": "Finished", "status": "True"}]}))
+    )
 
 
 def test_kinds_are_distinguished_by_group() -> None:

@@ -13,7 +13,7 @@ from bayplan.backends.fake_controllers.manifests import GPU
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.runtime.controllers.admission.controller import AdmissionController
-from bayplan.state.admission.usage import holding_of
+from bayplan.state.admission.usage import usage_of
 from tests.support.job_world import REQUIRED, JobWorld, Object, job, phases, running
 
 ELASTIC = {"kueue.x-k8s.io/elastic-job": "true"}
@@ -48,13 +48,13 @@ def bound_pods(world: JobWorld) -> dict[int, tuple[str, str]]:
 
 def used_gpus(world: JobWorld) -> tuple[int, int]:
     """GPUs that admission counts as used: of the quota, and on the nodes."""
-    (role,) = [one for one in world.loop.roles if isinstance(one, AdmissionController)]
-    holdings = role.state.holdings.by_gang.values()
+    (role,) = [one for one in world.loop.controllers if isinstance(one, AdmissionController)]
+    holdings = role.state.usage.by_gang.values()
     quota = sum(sum(holding.quota.values()) for holding in holdings)
     room = sum(
         spot.amounts(share).get(GPU, 0)
         for holding in holdings
-        for spot in holding.spots
+        for spot in holding.placements
         for share in spot.place.shares
     )
     return quota, room
@@ -285,17 +285,17 @@ def test_the_quota_of_a_replaced_slice_is_part_of_its_successor_and_returns_with
     world.until(lambda: running(world, 2))
     scale(world, 4)
     world.pass_time(5)
-    (role,) = [one for one in world.loop.roles if isinstance(one, AdmissionController)]
-    holdings = role.state.holdings
+    (role,) = [one for one in world.loop.controllers if isinstance(one, AdmissionController)]
+    holdings = role.state.usage
     (before,) = holdings.by_gang.values()
-    later = next(s.demand for s in role.state.lines.standings.values() if s.demand.replaces)
-    grown = holding_of(replace(later, admission=before.demand.admission), holdings.flavors)
+    later = next(s.queued_gang for s in role.state.pending.entries.values() if s.queued_gang.replaces)
+    grown = usage_of(replace(later, admission=before.queued_gang.admission), holdings.flavors)
     for _ in range(2):
-        holdings.take(grown)
+        holdings.add(grown)
         assert used_gpus(world) == (4, 4) and list(holdings.by_gang) == [later.gang.source]
-        assert holdings.give_back(before.demand.gang.source) is None  # it is seen anew
-        holdings.take(before)
+        assert holdings.remove(before.queued_gang.gang.source) is None  # it is seen anew
+        holdings.add(before)
         assert used_gpus(world) == (4, 4) and list(holdings.by_gang) == [later.gang.source]
-        holdings.give_back(later.gang.source)
-        assert used_gpus(world) == (4, 4) and list(holdings.by_gang) == [before.demand.gang.source]
-    assert not holdings.covered and not holdings.heirs
+        holdings.remove(later.gang.source)
+        assert used_gpus(world) == (4, 4) and list(holdings.by_gang) == [before.queued_gang.gang.source]
+    assert not holdings.covered and not holdings.successors

@@ -11,7 +11,7 @@ from bayplan.dialects.kueue.jobs.injection import injections
 from bayplan.dialects.kueue.names.annotations import TOPOLOGY_GATE
 from bayplan.dialects.kueue.names.feature_switches import RULES
 
-ALONE = replace(RULES, selector_alone=True)
+ALONE = replace(RULES, selector_without_gate=True)
 FLAVORS = {"gpu": {"spec": {"nodeLabels": {"pool": "gpu"}}}}
 
 

@@ -10,10 +10,10 @@ import pytest
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.decode.second_pass import needs_second_pass
 from bayplan.dialects.kueue.fields.role_hash import role_hash
-from bayplan.dialects.kueue.jobs.injection import injected
-from bayplan.dialects.kueue.jobs.pod_adoption import adopted
+from bayplan.dialects.kueue.jobs.injection import injection_for
+from bayplan.dialects.kueue.jobs.pod_adoption import with_workload_metadata
 from bayplan.dialects.kueue.jobs.pod_group import excess_pods, group_workload
-from bayplan.dialects.kueue.jobs.workload import job_workload, refreshed, workload_name
+from bayplan.dialects.kueue.jobs.workload import job_workload, updated_workload, workload_name
 from bayplan.dialects.kueue.webhooks.job_defaults import JobSurroundings, default_job
 
 Object = dict[str, Any]
@@ -93,17 +93,17 @@ def test_each_replica_of_a_leader_worker_set_has_its_own_workload() -> None:
 
 def test_a_workload_is_rewritten_until_quota_is_reserved() -> None:
     today = job_workload(Field(job(labels=QUEUED)))
-    assert refreshed(today, today) is None
+    assert updated_workload(today, today) is None
     moved = job_workload(Field(job(labels={K + "queue-name": "r"})))
-    again = refreshed(today, moved)
+    again = updated_workload(today, moved)
     assert again is not None and again["spec"]["queueName"] == "r"
-    assert refreshed(today, moved, serving=True) is None
+    assert updated_workload(today, moved, serving=True) is None
     grown = copy.deepcopy(today)
     grown["spec"]["podSets"][0]["count"] = 5
     waiting = {**today, "metadata": {"name": "kept"}}
-    assert refreshed(waiting, grown) == {**waiting, "spec": grown["spec"]}
+    assert updated_workload(waiting, grown) == {**waiting, "spec": grown["spec"]}
     reserved = {**waiting, "status": {"conditions": [{"type": "QuotaReserved", "status": "True"}]}}
-    assert refreshed(reserved, grown) is grown
+    assert updated_workload(reserved, grown) is grown
 
 
 def test_a_group_has_a_pod_set_for_each_role_and_leaves_out_the_youngest_excess() -> None:
@@ -137,16 +137,16 @@ def test_roles_differ_by_what_decides_where_a_pod_can_run() -> None:
 def test_pods_of_a_queued_stateful_set_join_its_workload_once() -> None:
     owner = made("StatefulSet", {"replicas": 3, "template": TEMPLATE}, labels=QUEUED)
     alone: Object = {"kind": "Pod", "metadata": {"name": "x-0"}, "spec": {}}
-    found = adopted(alone, owner)
+    found = with_workload_metadata(alone, owner)
     assert found["metadata"]["annotations"][K + "pod-group-name"] == workload_name("StatefulSet", "x", "u")
-    assert adopted(found, owner) == found
-    assert adopted(alone, made("StatefulSet", {"template": TEMPLATE})) == alone
+    assert with_workload_metadata(found, owner) == found
+    assert with_workload_metadata(alone, made("StatefulSet", {"template": TEMPLATE})) == alone
 
 
 def test_a_pod_set_gets_the_labels_and_tolerations_of_its_flavors() -> None:
     flavor = {"spec": {"nodeLabels": {"a": "b"}, "tolerations": [{"key": "t"}]}}
     given = Field({"name": "main", "count": 2, "flavors": {"cpu": "f", "memory": "f"}})
-    found = injected(given, Field({"count": 4}), {"f": flavor})
+    found = injection_for(given, Field({"count": 4}), {"f": flavor})
     assert (found.count, found.node_selector, found.tolerations) == (2, {"a": "b"}, ({"key": "t"},))
     assert found.gates == ()
 

@@ -8,18 +8,18 @@ import msgspec
 import pytest
 
 from bayplan.dialects.kube.decode.wire import NodeWire, PodWire
-from bayplan.dialects.kueue.pods.node_failures import LISTED_MAX, with_failures
+from bayplan.dialects.kueue.pods.node_failures import LISTED_MAX, with_unhealthy_nodes
 from bayplan.dialects.kueue.pods.node_health import (
     CORDON,
     NEVER,
     HealthRules,
     Host,
     TaintTolerations,
-    consents_of,
+    check_host,
+    gang_pod,
     host_of,
-    judged,
-    member_of,
-    stance_of,
+    pod_set_tolerations,
+    workload_hosts,
 )
 from bayplan.model.node import HOSTNAME
 from bayplan.model.node_rules import Taint, Toleration
@@ -52,19 +52,19 @@ def test_a_node_is_known_by_its_hostname_label_and_a_cordon_is_a_taint() -> None
 
 @pytest.mark.parametrize("runs", [True, False])
 def test_a_deleted_node_or_one_without_a_ready_condition_has_failed(runs: bool) -> None:
-    assert judged(None, [], runs, RULES, NOW).failed
-    assert judged(Host("h", None), [], runs, RULES, NOW).failed
+    assert check_host(None, [], runs, RULES, NOW).failed
+    assert check_host(Host("h", None), [], runs, RULES, NOW).failed
 
 
 def test_not_ready_is_a_failure_after_a_while_or_once_no_pod_runs_there() -> None:
     lately = Host("h", ready=False, since=NOW - 10)
-    assert judged(lately, [], False, RULES, NOW).failed
-    waiting = judged(lately, [], True, RULES, NOW)
+    assert check_host(lately, [], False, RULES, NOW).failed
+    waiting = check_host(lately, [], True, RULES, NOW)
     assert not waiting.failed and waiting.due == NOW + 20
-    assert judged(lately, [], True, RULES, waiting.due).failed
+    assert check_host(lately, [], True, RULES, waiting.due).failed
     patient = HealthRules(by_time=False)
-    assert judged(lately, [], True, patient, NOW + 1000).due == NEVER
-    assert not judged(lately, [], False, HealthRules(by_pods=False), NOW).failed
+    assert check_host(lately, [], True, patient, NOW + 1000).due == NEVER
+    assert not check_host(lately, [], False, HealthRules(by_pods=False), NOW).failed
 
 
 @pytest.mark.parametrize(
@@ -72,35 +72,37 @@ def test_not_ready_is_a_failure_after_a_while_or_once_no_pod_runs_there() -> Non
     [
         (HOT, TaintTolerations(), True, False),
         (HOT, TaintTolerations(), False, True),
-        (HOT, TaintTolerations(lasting=(BEARS,)), False, False),
+        (HOT, TaintTolerations(unlimited=(BEARS,)), False, False),
         (HOT_NOW, TaintTolerations(), True, False),
         (HOT_NOW, TaintTolerations(), False, True),
-        (HOT_NOW, TaintTolerations(passing=(BEARS,)), True, False),
-        (HOT_NOW, TaintTolerations(passing=(BEARS,)), False, True),
-        (HOT_NOW, TaintTolerations(lasting=(BEARS,), passing=(BEARS,)), False, False),
+        (HOT_NOW, TaintTolerations(limited=(BEARS,)), True, False),
+        (HOT_NOW, TaintTolerations(limited=(BEARS,)), False, True),
+        (HOT_NOW, TaintTolerations(unlimited=(BEARS,), limited=(BEARS,)), False, False),
     ],
 )
 def test_untolerated_taints_are_failures(
     taint: Taint, consent: TaintTolerations, runs: bool, failed: bool
 ) -> None:
     host = Host("h", ready=True, taints=(taint,))
-    assert judged(host, [consent], runs, RULES, NOW).failed is failed
-    assert judged(host, [TaintTolerations(lasting=(BEARS,)), consent], runs, RULES, NOW).failed is failed
-    assert not judged(host, [consent], runs, HealthRules(by_taints=False), NOW).failed
+    assert check_host(host, [consent], runs, RULES, NOW).failed is failed
+    assert (
+        check_host(host, [TaintTolerations(unlimited=(BEARS,)), consent], runs, RULES, NOW).failed is failed
+    )
+    assert not check_host(host, [consent], runs, HealthRules(by_taints=False), NOW).failed
 
 
 def test_a_pod_waits_for_its_host_if_it_is_pending_ungated_and_placed_by_topology() -> None:
     sent: Object = {"nodeSelector": {HOSTNAME: "h1"}}
-    found = member_of(pod(**sent))
-    assert found is not None and found.waits and found.host == "h1" and not found.runs
-    gated = member_of(pod(**sent, schedulingGates=[{"name": "kueue.x-k8s.io/topology"}]))
-    bound, done = member_of(pod(**sent, nodeName="h1")), member_of(pod(phase="Failed", **sent))
-    chosen = member_of(pod({"kueue.x-k8s.io/workload": "w"}, **sent))
+    found = gang_pod(pod(**sent))
+    assert found is not None and found.is_pending and found.host == "h1" and not found.is_running
+    gated = gang_pod(pod(**sent, schedulingGates=[{"name": "kueue.x-k8s.io/topology"}]))
+    bound, done = gang_pod(pod(**sent, nodeName="h1")), gang_pod(pod(phase="Failed", **sent))
+    chosen = gang_pod(pod({"kueue.x-k8s.io/workload": "w"}, **sent))
     for other in (gated, bound, done, chosen):
-        assert other is not None and not other.waits
-    assert bound is not None and bound.runs
-    assert member_of(pod({})) is None
-    grown = member_of(pod({"kueue.x-k8s.io/workload": "w", "kueue.x-k8s.io/workload-slice-name": "first"}))
+        assert other is not None and not other.is_pending
+    assert bound is not None and bound.is_running
+    assert gang_pod(pod({})) is None
+    grown = gang_pod(pod({"kueue.x-k8s.io/workload": "w", "kueue.x-k8s.io/workload-slice-name": "first"}))
     assert grown is not None and grown.gang == ("ml", "first")
 
 
@@ -120,25 +122,27 @@ def placed(**status: Any) -> Object:
 
 
 def test_a_workload_is_on_the_hosts_of_its_assignment_until_it_is_evicted() -> None:
-    found = stance_of(placed(unhealthyNodes=[{"name": "h1"}]))
+    found = workload_hosts(placed(unhealthyNodes=[{"name": "h1"}]))
     assert found is not None and dict(found.hosts) == {"h1": ("main",)} and found.failed == ("h1",)
     for ended in ("Finished", "Evicted"):
-        assert stance_of(placed(conditions=[{"type": ended, "status": "True"}])) is None
+        assert workload_hosts(placed(conditions=[{"type": ended, "status": "True"}])) is None
 
 
 def test_flavors_and_checks_add_tolerations() -> None:
     update = {"name": "main", "tolerations": [{"key": "asked", "operator": "Exists", "tolerationSeconds": 9}]}
     flavors = {"f": {"spec": {"tolerations": [{"key": "given", "operator": "Exists"}]}}}
-    (consent,) = consents_of(placed(admissionChecks=[{"podSetUpdates": [update]}]), flavors, ["main"])
-    assert [one.key for one in consent.lasting] == ["own", "given"]
-    assert [one.key for one in consent.passing] == ["asked"]
+    (consent,) = pod_set_tolerations(placed(admissionChecks=[{"podSetUpdates": [update]}]), flavors, ["main"])
+    assert [one.key for one in consent.unlimited] == ["own", "given"]
+    assert [one.key for one in consent.limited] == ["asked"]
 
 
 def test_no_more_nodes_are_listed_than_the_api_allows() -> None:
     failed = [f"h{number}" for number in range(20)]
-    status = with_failures(placed(), failed, (), RULES, NOW)
+    status = with_unhealthy_nodes(placed(), failed, (), RULES, NOW)
     assert status is not None
     assert [one["name"] for one in status["unhealthyNodes"]] == failed[:LISTED_MAX]
-    assert with_failures(placed(unhealthyNodes=status["unhealthyNodes"]), failed, (), RULES, NOW) is None
-    again = with_failures(placed(unhealthyNodes=status["unhealthyNodes"]), (), failed, RULES, NOW)
+    assert (
+        with_unhealthy_nodes(placed(unhealthyNodes=status["unhealthyNodes"]), failed, (), RULES, NOW) is None
+    )
+    again = with_unhealthy_nodes(placed(unhealthyNodes=status["unhealthyNodes"]), (), failed, RULES, NOW)
     assert again is not None and "unhealthyNodes" not in again

@@ -6,7 +6,7 @@ import pytest
 
 from bayplan.dialects.api import Verb
 from bayplan.dialects.kueue.names.annotations import ELASTIC
-from bayplan.dialects.kueue.pods.ungating import SLOTS_MAX, placed, ungating_write, ungatings
+from bayplan.dialects.kueue.pods.ungating import SLOTS_MAX, admitted_placement, ungating_write, ungatings
 from tests.support.gated_gangs import INDEX, RANKED, SUBGROUP, gang, groups, pod, where, wire
 
 OFFSET = "kueue.x-k8s.io/pod-index-offset"
@@ -117,7 +117,7 @@ def test_only_an_admitted_gang_that_is_not_evicted_has_slots() -> None:
         known = {one["type"]: one for one in workload["status"]["conditions"]}
         known[kind] = {"type": kind, "status": status}
         workload["status"]["conditions"] = list(known.values())
-        assert placed(workload) is None
+        assert admitted_placement(workload) is None
 
 
 @pytest.mark.parametrize("elastic", [False, True])
@@ -126,23 +126,23 @@ def test_a_gang_of_billions_of_pods_has_a_bounded_number_of_slots(elastic: bool)
     if elastic:
         workload["metadata"]["annotations"] = {ELASTIC: "true"}
         del workload["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"]
-    found = placed(workload)
+    found = admitted_placement(workload)
     assert found is not None
     assert (found.parts[0].count, len(found.parts[0].slots)) == (2**31 - 1, SLOTS_MAX)
 
 
 def test_an_invalid_offset_is_reported_and_blocks_all_pods() -> None:
-    places = placed(gang(("x1", 2), request=RANKED))
+    places = admitted_placement(gang(("x1", 2), request=RANKED))
     assert places is not None
     answer = ungatings(places, [wire(pod("a", 0)), wire(pod("b", 1, notes={OFFSET: "one"}))], {})
     assert answer.pods == ()
-    assert 'Pod "b"' in answer.trouble and '"one"' in answer.trouble
+    assert 'Pod "b"' in answer.error and '"one"' in answer.error
 
 
 def test_the_patch_keeps_other_gates_and_is_limited_to_the_uid() -> None:
     held = pod("a", 0)
     held["spec"]["schedulingGates"].append({"name": "example.com/later"})
-    places = placed(gang(("x1", 1), request={"podIndexLabel": INDEX}))
+    places = admitted_placement(gang(("x1", 1), request={"podIndexLabel": INDEX}))
     assert places is not None
     (one,) = ungatings(places, [wire(held)], {}).pods
     write = ungating_write(one)

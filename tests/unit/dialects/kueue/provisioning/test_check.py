@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bayplan.dialects.kueue.provisioning import check as provisioning
-from bayplan.dialects.kueue.provisioning.check import ProvisioningContext, ProvisioningStep, course
+from bayplan.dialects.kueue.provisioning.check import ProvisioningContext, ProvisioningStep, next_step
 from bayplan.dialects.kueue.provisioning.requests import (
     EQUAL_REQUIREMENTS,
     EQUAL_TEMPLATES,
@@ -88,7 +88,7 @@ OWNER = {"kind": "Workload", "name": "wl", "uid": "u1"}
 
 def check_after(before: Object, *requests: Object, **more: Any) -> Object:
     """The check after the conditions of the request."""
-    found = course(workload(pod_set("main"), checks=[before], **more), requests, (), context(), NOW)
+    found = next_step(workload(pod_set("main"), checks=[before], **more), requests, (), context(), NOW)
     if found.status is None:
         return before
     (after,) = found.status["admissionChecks"]
@@ -97,7 +97,7 @@ def check_after(before: Object, *requests: Object, **more: Any) -> Object:
 
 def names(found: ProvisioningStep) -> tuple[list[str], list[str]]:
     """The names of objects to create and to delete."""
-    return [one.name for one in found.wanted], [one["metadata"]["name"] for one in found.spent]
+    return [one.name for one in found.to_create], [one["metadata"]["name"] for one in found.obsolete]
 
 
 # ── names ──────────────────────────────────────────────────────────────────────────────────────────
@@ -163,13 +163,13 @@ def test_a_template_contains_the_injections_of_its_flavor() -> None:
 
 def test_a_conflict_with_the_flavor_or_a_missing_flavor_is_reported() -> None:
     gang = workload(pod_set("main", nodeSelector={"pool": "mine"}))
-    found = course(gang, (), (), context(flavor={"nodeLabels": {"pool": "p"}}), NOW)
-    assert found.status is not None and not found.wanted
+    found = next_step(gang, (), (), context(flavor={"nodeLabels": {"pool": "p"}}), NOW)
+    assert found.status is not None and not found.to_create
     assert found.status["admissionChecks"][0]["message"] == (
         'Error creating PodTemplate "ppt-wl-prov-1-main": invalid admission check PodSetUpdate: '
         "conflict for nodeSelector: conflict for key=pool, value1=mine, value2=p"
     )
-    found = course(gang, (), (), context(flavors={}), NOW)
+    found = next_step(gang, (), (), context(flavors={}), NOW)
     assert found.status is not None
     assert found.status["admissionChecks"][0]["message"].endswith(
         'resourceflavors.kueue.x-k8s.io "f" not found'
@@ -226,7 +226,7 @@ def test_every_pod_set_that_shares_an_entry_gets_the_updates() -> None:
         "podSetUpdates": {"nodeSelector": [label, absent]},
     }
     told = request("Provisioned", provisioningClassDetails={"Group": "g1"})
-    found = course(gang, [told], (), context(configs={"cfg": {"spec": spec}}), NOW)
+    found = next_step(gang, [told], (), context(configs={"cfg": {"spec": spec}}), NOW)
     assert found.status is not None
     notes = {provisioning.CONSUME: "wl-prov-1", provisioning.CLASS: "c"}
     assert found.status["admissionChecks"][0]["podSetUpdates"] == [
@@ -240,39 +240,39 @@ def test_every_pod_set_that_shares_an_entry_gets_the_updates() -> None:
 def test_the_latest_attempt_counts_and_earlier_ones_are_deleted() -> None:
     gang = workload(pod_set("main"), checks=[check(retryCount=1)])
     both = [request("Failed"), request(name="wl-prov-2")]
-    assert names(course(gang, both, (), context(), NOW)) == ([], ["wl-prov-1"])
-    assert names(course(gang, both[::-1], (), context(), NOW)) == ([], ["wl-prov-1"])
-    assert names(course(gang, both[:1], (), context(), NOW)) == (["wl-prov-2"], [])
-    assert names(course(gang, (), (), context(), NOW)) == (["wl-prov-2"], [])
+    assert names(next_step(gang, both, (), context(), NOW)) == ([], ["wl-prov-1"])
+    assert names(next_step(gang, both[::-1], (), context(), NOW)) == ([], ["wl-prov-1"])
+    assert names(next_step(gang, both[:1], (), context(), NOW)) == (["wl-prov-2"], [])
+    assert names(next_step(gang, (), (), context(), NOW)) == (["wl-prov-2"], [])
 
 
 def test_an_outdated_request_is_deleted_before_its_name_is_reused() -> None:
     gang, other = workload(pod_set("main")), request()
     other["spec"]["provisioningClassName"] = "old"
-    assert names(course(gang, [other], (), context(), NOW)) == ([], ["wl-prov-1"])
+    assert names(next_step(gang, [other], (), context(), NOW)) == ([], ["wl-prov-1"])
     other["metadata"]["deletionTimestamp"] = EARLIER
-    assert names(course(gang, [other], (), context(), NOW)) == ([], [])
+    assert names(next_step(gang, [other], (), context(), NOW)) == ([], [])
 
 
 @pytest.mark.parametrize("over", ["Finished", "Evicted"])
 def test_without_quota_nothing_is_requested(over: str) -> None:
     gang = workload(pod_set("main"), conditions=[{"type": over, "status": "True"}])
     template = {**request(name="ppt-x"), "kind": "PodTemplate"}
-    assert names(course(gang, [request()], [template], context(), NOW)) == ([], ["wl-prov-1", "ppt-x"])
+    assert names(next_step(gang, [request()], [template], context(), NOW)) == ([], ["wl-prov-1", "ppt-x"])
     gang["status"]["conditions"] = []
-    assert names(course(gang, [request()], (), context(), NOW)) == ([], ["wl-prov-1"])
+    assert names(next_step(gang, [request()], (), context(), NOW)) == ([], ["wl-prov-1"])
 
 
 def test_objects_of_an_earlier_workload_of_the_name_are_left_to_garbage_collection() -> None:
     earlier = request("Failed")
     earlier["metadata"]["ownerReferences"] = [{**OWNER, "uid": "u0"}]
-    assert names(course(workload(pod_set("main")), [earlier], (), context(), NOW)) == (["wl-prov-1"], [])
+    assert names(next_step(workload(pod_set("main")), [earlier], (), context(), NOW)) == (["wl-prov-1"], [])
 
 
 def test_a_ready_check_or_one_of_another_controller_requests_nothing() -> None:
     for settled in (check("Ready"), check("Rejected"), check("Retry"), check() | {"name": "theirs"}):
         gang = workload(pod_set("main"), checks=[settled])
-        assert course(gang, (), (), context(), NOW) == ProvisioningStep()
+        assert next_step(gang, (), (), context(), NOW) == ProvisioningStep()
 
 
 def test_a_parameter_of_the_user_overrides_the_configuration() -> None:
@@ -280,16 +280,16 @@ def test_a_parameter_of_the_user_overrides_the_configuration() -> None:
     gang["metadata"]["annotations"] = {"provreq.kueue.x-k8s.io/p": "mine"}
     spec = {"provisioningClassName": "c", "parameters": {"p": "1"}}
     world = context(configs={"cfg": {"spec": spec}})
-    (made,) = course(gang, (), (), world, NOW).wanted
+    (made,) = next_step(gang, (), (), world, NOW).to_create
     assert made.request is not None
     there = request()
     there["spec"] = made.request["spec"]
-    assert names(course(gang, [there], (), world, NOW)) == ([], [])
+    assert names(next_step(gang, [there], (), world, NOW)) == ([], [])
 
 
 def test_without_the_crd_nothing_is_created_or_deleted() -> None:
     template = {**request(name="ppt-x"), "kind": "PodTemplate"}
-    world = context(kind=None, trouble={"prov": provisioning.NOT_SERVED})
-    found = course(workload(pod_set("main")), (), [template], world, NOW)
+    world = context(kind=None, errors={"prov": provisioning.NOT_SERVED})
+    found = next_step(workload(pod_set("main")), (), [template], world, NOW)
     assert names(found) == ([], []) and found.status is not None
     assert found.status["admissionChecks"][0]["message"] == provisioning.NOT_SERVED

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.dialects.kueue.status.decisions import admitted, declined, evicted
+from bayplan.dialects.kueue.status.decisions import admitted, evicted, not_admitted
 from bayplan.model.admission_rejection import (
     AdmissionReason,
     AdmissionRejection,
@@ -154,7 +154,7 @@ def test_reserving_quota_again_resets_eviction_and_preemption() -> None:
 
 def test_a_rejection_is_reported_with_the_requests() -> None:
     action = ReportNotAdmitted(demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=(SHORT,)))
-    status = declined(workload(requeueState={"count": 1}), action, NOW)
+    status = not_admitted(workload(requeueState={"count": 1}), action, NOW)
     assert status == {
         "requeueState": {"count": 1},
         "conditions": [
@@ -166,21 +166,21 @@ def test_a_rejection_is_reported_with_the_requests() -> None:
 
 
 def test_a_second_rejection_changes_the_message_but_not_the_transition_time() -> None:
-    first = declined(
+    first = not_admitted(
         workload(),
         ReportNotAdmitted(demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=(SHORT,))),
         NOW,
     )
     again = workload() | {"status": first}
     assert (
-        declined(
+        not_admitted(
             again,
             ReportNotAdmitted(demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=(SHORT,))),
             NOW + 60,
         )
         is None
     )
-    other = declined(
+    other = not_admitted(
         again,
         ReportNotAdmitted(
             demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, AdmissionRemark.OVERTAKEN)
@@ -198,7 +198,7 @@ def test_hints_follow_the_message_that_tools_parse() -> None:
     action = ReportNotAdmitted(
         demand(), AdmissionRejection(AdmissionReason.NO_PLACE, tried=(PodSetAttempts("one", (misfit,)),))
     )
-    _, why, message = conditions(declined(workload(), action, NOW, ["team/other"]))["QuotaReserved"]
+    _, why, message = conditions(not_admitted(workload(), action, NOW, ["team/other"]))["QuotaReserved"]
     assert why == "TopologyPlacementFailed"
     assert message == (
         'couldn\'t assign flavors to pod set one: topology "default" allows to fit only 1 out of 2 pod(s). '
@@ -212,7 +212,7 @@ def test_a_gang_that_holds_quota_keeps_it_when_its_placement_fails(given: object
     action = ReportNotAdmitted(
         demand(given=admission()), AdmissionRejection(AdmissionReason.NO_PLACE, tried=(SHORT,))
     )
-    assert declined(held() if given is None else workload(), action, NOW) is None
+    assert not_admitted(held() if given is None else workload(), action, NOW) is None
 
 
 def evict(why: EvictionReason = EvictionReason.PRIORITY, failed: tuple[str, ...] = ()) -> EvictGang:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.dialects.kueue.status.decisions import declined
-from bayplan.dialects.kueue.status.events import WorkloadEvent, events, notice_write, upkeep_events
+from bayplan.dialects.kueue.status.decisions import not_admitted
+from bayplan.dialects.kueue.status.events import WorkloadEvent, events, reconcile_events, workload_event_write
 from bayplan.dialects.kueue.status.reconcile import synced
 from bayplan.model.admission_rejection import (
     AdmissionReason,
@@ -120,7 +120,7 @@ def without_creation_time() -> Object:
                 demand(),
                 AdmissionRejection(
                     AdmissionReason.VICTIMS_LEAVING,
-                    AdmissionRemark.LEAVING,
+                    AdmissionRemark.PREEMPTING,
                     (PodSetAttempts("one", (NO_NODE,)),),
                     victims=1,
                 ),
@@ -143,7 +143,9 @@ def without_creation_time() -> Object:
         ),
         (
             workload(),
-            ReportNotAdmitted(demand(), AdmissionRejection(AdmissionReason.NO_PLACE, AdmissionRemark.ALIKE)),
+            ReportNotAdmitted(
+                demand(), AdmissionRejection(AdmissionReason.NO_PLACE, AdmissionRemark.EQUIVALENT)
+            ),
             [],
         ),
         (
@@ -196,10 +198,10 @@ def test_the_same_rejection_is_one_event() -> None:
     action = ReportNotAdmitted(
         demand(), AdmissionRejection(AdmissionReason.NO_PLACE, tried=(PodSetAttempts("one", (NO_NODE,)),))
     )
-    again = workload() | {"status": declined(workload(), action, NOW)}
+    again = workload() | {"status": not_admitted(workload(), action, NOW)}
     assert events(action, again, NOW + 1) == []
     other = ReportNotAdmitted(
-        demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=action.refusal.tried)
+        demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=action.rejection.tried)
     )
     assert summaries(events(other, again, NOW + 1)) == [("Warning", "WaitingForQuota", NO_NODE_TEXT)]
 
@@ -217,7 +219,7 @@ def test_an_admission_after_its_checks_reports_their_duration() -> None:
     before = workload(RESERVED, admission={"clusterQueue": "tas-main"}, admissionChecks=[ready])
     status = synced(before, ["prov"], NOW)
     assert status is not None
-    assert summaries(upkeep_events(before, status, NOW)) == [
+    assert summaries(reconcile_events(before, status, NOW)) == [
         ("Normal", "Admitted", "Admitted by ClusterQueue tas-main, wait time since reservation was 100s")
     ]
 
@@ -248,11 +250,13 @@ def test_a_rejected_or_retried_check_is_an_event(state: str, want: tuple[str, st
     before = workload(RESERVED, admission={"clusterQueue": "tas-main"}, admissionChecks=[said])
     status = synced(before, ["prov"], NOW)
     assert status is not None
-    assert summaries(upkeep_events(before, status, NOW)) == [want]
+    assert summaries(reconcile_events(before, status, NOW)) == [want]
 
 
 def test_an_event_regards_the_workload() -> None:
-    write = notice_write(WorkloadEvent("ns", "foo", "u-1", "Warning", "WaitingForQuota", "none left"), NOW)
+    write = workload_event_write(
+        WorkloadEvent("ns", "foo", "u-1", "Warning", "WaitingForQuota", "none left"), NOW
+    )
     assert write.namespace == "ns"
     assert write.body["involvedObject"] == {
         "apiVersion": "kueue.x-k8s.io/v1beta2",

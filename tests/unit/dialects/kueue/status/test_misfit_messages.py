@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.dialects.kueue.status.misfit_messages import quoted, sentence
+from bayplan.dialects.kueue.status.misfit_messages import misfit_message, quoted
 from bayplan.model.assignment import Code, Exclusions, LayerFit, Misfit
 
 PODS = ("main",)
@@ -95,12 +95,12 @@ PODS = ("main",)
     ],
 )
 def test_sentences(misfit: Misfit, want: str) -> None:
-    assert sentence(misfit) == want
+    assert misfit_message(misfit) == want
 
 
 def test_every_code_has_a_sentence() -> None:
     for code in Code:
-        assert sentence(Misfit(code, PODS))
+        assert misfit_message(Misfit(code, PODS))
 
 
 @pytest.mark.parametrize(

@@ -24,11 +24,11 @@ from tests.support.kueue_workloads import EARLIER, NOW, NOW_TEXT, condition, con
 
 Object = dict[str, Any]
 CELLS = (
-    CellUse("big", "cpu", Quota(1000), 2500, 500, lent=True),
-    CellUse("big", "memory", Quota(1 << 30), 1 << 30, 0, lent=True),
-    CellUse("small", "cpu", Quota(0), 0, 0, lent=True),
+    CellUse("big", "cpu", Quota(1000), 2500, 500, can_borrow=True),
+    CellUse("big", "memory", Quota(1 << 30), 1 << 30, 0, can_borrow=True),
+    CellUse("small", "cpu", Quota(0), 0, 0, can_borrow=True),
 )
-COUNTS = GangCounts(ready=2, parked=3, reserving=4, admitted=1)
+COUNTS = GangCounts(ready=2, inadmissible=3, reserving=4, admitted=1)
 QUEUE = QueueSummary("q", COUNTS, CELLS)
 ENTRANCE = NamespaceQueueSummary("ns", "main", "q", COUNTS, CELLS)
 READY = ("True", "Ready", "Can admit new workloads")
@@ -108,7 +108,7 @@ def test_other_conditions_are_left_alone() -> None:
             "references missing AdmissionCheck(s): x, references inactive AdmissionCheck(s): y,z",
         ),
         (
-            (QueueFault(Flaw.SEVERAL_ELSEWHERE, ("x", "y")),),
+            (QueueFault(Flaw.SEVERAL_MULTI_CLUSTER, ("x", "y")),),
             "MultipleMultiKueueAdmissionChecks",
             "Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: x,y",
         ),

@@ -44,7 +44,7 @@ def summaries_of(queue: Object, local: Object, cohort: Object) -> Summaries:
     state.apply(NamespaceQueueSeen(queues.namespace_queue(Field(local))))
     gang = demand("a", cpu=10_500, entrance=("default", "lq"), admitted=True, given="cq")
     assert gang.admission is not None
-    given = replace(gang.admission.given[0], flavors={"cpu": "default-flavor"})
+    given = replace(gang.admission.pod_sets[0], flavors={"cpu": "default-flavor"})
     state.apply(QueuedGangSeen(replace(gang, admission=Admission("cq", (given,)))))
     return summaries(state)
 
@@ -66,9 +66,11 @@ def test_statuses_are_accepted_as_they_are(store: Store) -> None:
         {"name": "cpu", "total": "10500m", "borrowed": "1500m"}
     ]
     assert queue_status.cluster_queue(after, told.queues["cq"], NOW + 60) is None
-    after = written(store, local, queue_status.local_queue(local, told.entrances["default", "lq"], NOW))
+    after = written(
+        store, local, queue_status.local_queue(local, told.namespace_queues["default", "lq"], NOW)
+    )
     assert after["status"]["reservingWorkloads"] == 1
-    assert queue_status.local_queue(after, told.entrances["default", "lq"], NOW + 60) is None
+    assert queue_status.local_queue(after, told.namespace_queues["default", "lq"], NOW + 60) is None
     endless = SharedSummary("team", share=inf)
     after = written(store, cohort, queue_status.cohort(cohort, endless, NOW))
     assert queue_status.cohort(after, endless, NOW + 60) is None

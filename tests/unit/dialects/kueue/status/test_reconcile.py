@@ -8,11 +8,11 @@ import pytest
 
 from bayplan.dialects.kueue.status.reconcile import (
     QueueOnPath,
-    heeding,
-    left,
+    apply_stop_policies,
+    evicted_for,
     released,
     requeued,
-    shall_be_deactivated,
+    should_deactivate,
     synced,
 )
 from bayplan.model.quota import StopPolicy
@@ -98,9 +98,9 @@ def test_a_rejected_check_deactivates() -> None:
     message = 'AdmissionChecks in Rejected state: "a"; "z" (no)'
     assert conditions(status)["DeactivationTarget"] == ("True", "AdmissionCheck", message)
     after = before | {"status": status}
-    assert shall_be_deactivated(after) and synced(after, ["a", "z"], NOW) is None
+    assert should_deactivate(after) and synced(after, ["a", "z"], NOW) is None
     after["spec"]["active"] = False
-    assert not shall_be_deactivated(after)
+    assert not should_deactivate(after)
     final = synced(after, ["a", "z"], NOW)
     assert final is not None
     assert conditions(final)["Evicted"] == (
@@ -160,10 +160,10 @@ def test_an_evicted_gang_is_not_admitted() -> None:
 
 
 def test_a_stopped_queue_evicts_its_gangs_and_requeues_them_when_restarted() -> None:
-    status = left(reserved(ADMITTED), "ClusterQueueStopped", "The ClusterQueue is stopped", NOW)
+    status = evicted_for(reserved(ADMITTED), "ClusterQueueStopped", "The ClusterQueue is stopped", NOW)
     assert conditions(status)["Evicted"] == ("True", "ClusterQueueStopped", "The ClusterQueue is stopped")
     gone = workload() | {"status": status}
-    assert left(gone, "ClusterQueueStopped", "The ClusterQueue is stopped", NOW) is None
+    assert evicted_for(gone, "ClusterQueueStopped", "The ClusterQueue is stopped", NOW) is None
     out = released(gone, NOW)
     assert conditions(out)["Requeued"][0] == "False"
     text = "The ClusterQueue was restarted after being stopped"
@@ -185,41 +185,44 @@ def queues_on_path(
     ],
 )
 def test_a_draining_queue_evicts_admitted_gangs(kind: str, drained: list[QueueOnPath]) -> None:
-    status = heeding(reserved(ADMITTED), drained, NOW)
+    status = apply_stop_policies(reserved(ADMITTED), drained, NOW)
     assert conditions(status)["Evicted"] == ("True", f"{kind}Stopped", f"The {kind} is stopped")
     gone = workload() | {"status": status}
-    assert heeding(gone, drained, NOW) is None
+    assert apply_stop_policies(gone, drained, NOW) is None
     out = workload() | {"status": released(gone, NOW)}
-    told = heeding(out, drained, NOW)
+    told = apply_stop_policies(out, drained, NOW)
     name = "main" if kind == "LocalQueue" else "pool"
     assert conditions(told)["QuotaReserved"] == ("False", "Suspended", f"{kind} {name} is inactive")
-    back = heeding(workload() | {"status": told}, queues_on_path(), NOW)
+    back = apply_stop_policies(workload() | {"status": told}, queues_on_path(), NOW)
     text = f"The {kind} was restarted after being stopped"
     assert conditions(back)["Requeued"] == ("True", f"{kind}Restarted", text)
-    assert heeding(workload() | {"status": back}, queues_on_path(), NOW) is None
+    assert apply_stop_policies(workload() | {"status": back}, queues_on_path(), NOW) is None
 
 
 def test_a_queue_on_hold_keeps_admitted_gangs_and_releases_the_quota_of_others() -> None:
-    assert heeding(reserved(ADMITTED), queues_on_path(queue=StopPolicy.HOLD), NOW) is None
+    assert apply_stop_policies(reserved(ADMITTED), queues_on_path(queue=StopPolicy.HOLD), NOW) is None
     for stop in (StopPolicy.HOLD, StopPolicy.DRAIN):
-        status = heeding(reserved(), queues_on_path(queue=stop), NOW)
+        status = apply_stop_policies(reserved(), queues_on_path(queue=stop), NOW)
         assert status is not None and "admission" not in status
         assert conditions(status)["QuotaReserved"] == ("False", "Suspended", "ClusterQueue pool is stopped")
-    outside = heeding(workload(), queues_on_path(queue=StopPolicy.HOLD), NOW)
+    outside = apply_stop_policies(workload(), queues_on_path(queue=StopPolicy.HOLD), NOW)
     assert conditions(outside)["QuotaReserved"] == ("False", "Suspended", "ClusterQueue pool is inactive")
 
 
 def test_a_missing_queue_is_named() -> None:
-    status = heeding(workload(), queues_on_path(entrance=None)[:1], NOW)
+    status = apply_stop_policies(workload(), queues_on_path(entrance=None)[:1], NOW)
     assert conditions(status)["QuotaReserved"] == ("False", "Misconfigured", "LocalQueue main doesn't exist")
-    status = heeding(reserved(), queues_on_path(queue=None), NOW)
+    status = apply_stop_policies(reserved(), queues_on_path(queue=None), NOW)
     told = "ClusterQueue pool is terminating or missing"
     assert conditions(status)["QuotaReserved"] == ("False", "Misconfigured", told)
-    assert heeding(reserved(ADMITTED), queues_on_path(queue=None), NOW) is None
-    assert heeding(reserved(ADMITTED), queues_on_path(), NOW) is None
+    assert apply_stop_policies(reserved(ADMITTED), queues_on_path(queue=None), NOW) is None
+    assert apply_stop_policies(reserved(ADMITTED), queues_on_path(), NOW) is None
 
 
 def test_stop_policies_do_not_affect_evicted_or_finished_gangs() -> None:
-    assert heeding(evicted_workload("Preempted"), queues_on_path(queue=StopPolicy.DRAIN), NOW) is None
+    assert (
+        apply_stop_policies(evicted_workload("Preempted"), queues_on_path(queue=StopPolicy.DRAIN), NOW)
+        is None
+    )
     done = reserved(ADMITTED, condition("Finished", "True", "Succeeded", ""))
-    assert heeding(done, queues_on_path(queue=StopPolicy.DRAIN), NOW) is None
+    assert apply_stop_policies(done, queues_on_path(queue=StopPolicy.DRAIN), NOW) is None

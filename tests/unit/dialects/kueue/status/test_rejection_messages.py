@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.dialects.kube.fields.quantity import spelled
+from bayplan.dialects.kube.fields.quantity import formatted
 from bayplan.dialects.kueue.status.rejection_messages import (
     details,
     flavors_considered,
     for_condition,
     for_event,
     reason,
-    sentence,
+    rejection_message,
 )
 from bayplan.model.admission_rejection import (
     AdmissionReason,
@@ -55,11 +55,11 @@ def short(resource: str, amount: int, flavor: str = "tas-default") -> Obstacle:
     [
         (AdmissionRejection(AdmissionReason.NO_PLACE, tried=one(NO_FIT)), NO_FIT_TEXT),
         (
-            AdmissionRejection(AdmissionReason.VICTIMS_LEAVING, AdmissionRemark.LEAVING, one(NO_FIT), 1),
+            AdmissionRejection(AdmissionReason.VICTIMS_LEAVING, AdmissionRemark.PREEMPTING, one(NO_FIT), 1),
             f"{NO_FIT_TEXT}. Pending the preemption of 1 workload(s)",
         ),
         (
-            AdmissionRejection(AdmissionReason.VICTIMS_LEAVING, AdmissionRemark.LEAVING, one(HALF), 1),
+            AdmissionRejection(AdmissionReason.VICTIMS_LEAVING, AdmissionRemark.PREEMPTING, one(HALF), 1),
             'couldn\'t assign flavors to pod set one: topology "tas-single-level" allows to fit only 1 out '
             "of 2 pod(s). Pending the preemption of 1 workload(s)",
         ),
@@ -71,14 +71,14 @@ def short(resource: str, amount: int, flavor: str = "tas-default") -> Obstacle:
         ),
         (
             AdmissionRejection(
-                AdmissionReason.NO_QUOTA_NOW, AdmissionRemark.LEAVING_FAILED, one(short("cpu", 3000)), 2
+                AdmissionReason.NO_QUOTA_NOW, AdmissionRemark.PREEMPTION_FAILED, one(short("cpu", 3000)), 2
             ),
             "couldn't assign flavors to pod set one: insufficient unused quota for cpu in flavor "
             "tas-default, 3 more needed. Preempting 2 workload(s) failed, will retry.",
         ),
         (
             AdmissionRejection(
-                AdmissionReason.VICTIMS_LEAVING, AdmissionRemark.LEAVING, one(short("memory", 5 << 30)), 2
+                AdmissionReason.VICTIMS_LEAVING, AdmissionRemark.PREEMPTING, one(short("memory", 5 << 30)), 2
             ),
             "couldn't assign flavors to pod set one: insufficient unused quota for memory in flavor "
             "tas-default, 5Gi more needed. Pending the preemption of 2 workload(s)",
@@ -137,7 +137,7 @@ def short(resource: str, amount: int, flavor: str = "tas-default") -> Obstacle:
             "preemptions complete",
         ),
         (
-            AdmissionRejection(AdmissionReason.CLOSED, AdmissionRemark.QUEUE_CLOSED, queue="cq"),
+            AdmissionRejection(AdmissionReason.CLOSED, AdmissionRemark.QUEUE_INACTIVE, queue="cq"),
             "ClusterQueue cq is inactive",
         ),
         (
@@ -149,17 +149,19 @@ def short(resource: str, amount: int, flavor: str = "tas-default") -> Obstacle:
             "workload namespace doesn't match ClusterQueue selector",
         ),
         (
-            AdmissionRejection(AdmissionReason.MISCONFIGURED, AdmissionRemark.ENTRANCE_MISSING, queue="lq"),
+            AdmissionRejection(
+                AdmissionReason.MISCONFIGURED, AdmissionRemark.NAMESPACE_QUEUE_MISSING, queue="lq"
+            ),
             "LocalQueue lq doesn't exist",
         ),
         (
-            AdmissionRejection(AdmissionReason.CLOSED, AdmissionRemark.ENTRANCE_CLOSED, queue="lq"),
+            AdmissionRejection(AdmissionReason.CLOSED, AdmissionRemark.NAMESPACE_QUEUE_STOPPED, queue="lq"),
             "LocalQueue lq is inactive",
         ),
     ],
 )
 def test_rejections_have_the_exact_words(refusal: AdmissionRejection, want: str) -> None:
-    assert sentence(refusal) == want
+    assert rejection_message(refusal) == want
 
 
 @pytest.mark.parametrize(
@@ -201,7 +203,9 @@ def test_rejections_have_the_exact_words(refusal: AdmissionRejection, want: str)
     ],
 )
 def test_every_obstacle_has_its_message(obstacle: Obstacle, want: str) -> None:
-    assert sentence(AdmissionRejection(AdmissionReason.NO_FLAVOR, tried=one(obstacle))).endswith(f": {want}")
+    assert rejection_message(AdmissionRejection(AdmissionReason.NO_FLAVOR, tried=one(obstacle))).endswith(
+        f": {want}"
+    )
 
 
 @pytest.mark.parametrize("token", AdmissionReason)
@@ -211,7 +215,7 @@ def test_every_token_has_a_reason(token: AdmissionReason) -> None:
 
 @pytest.mark.parametrize("remark", AdmissionRemark)
 def test_every_remark_has_a_message(remark: AdmissionRemark) -> None:
-    assert sentence(AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, remark, one(NO_FIT), 1, "cq"))
+    assert rejection_message(AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, remark, one(NO_FIT), 1, "cq"))
 
 
 def test_flavors_that_fit_without_borrowing_are_not_reported() -> None:
@@ -221,7 +225,7 @@ def test_flavors_that_fit_without_borrowing_are_not_reported() -> None:
 def test_flavors_considered_are_reported_with_mode_borrowing_and_obstacles() -> None:
     spent = (short("memory", 100 << 20, "a"), short("cpu", 100, "a"))
     attempts = (
-        FlavorAttempt("a", FlavorMode.NO_VICTIMS, 0, spent, possible=FlavorMode.NO_VICTIMS),
+        FlavorAttempt("a", FlavorMode.NO_VICTIMS, 0, spent, preemption_mode=FlavorMode.NO_VICTIMS),
         FlavorAttempt("b", FlavorMode.FIT, 1),
         FlavorAttempt(
             "c", FlavorMode.NONE, 0, (Obstacle(ObstacleKind.LEVEL_MISSING, "c"),), AdmissionReason.NO_FLAVOR
@@ -254,9 +258,9 @@ def test_flavors_considered_are_reported_with_mode_borrowing_and_obstacles() -> 
     ],
 )
 def test_amounts_are_spelled_as_the_api_spells_them(amount: int, cpu: str, memory: str, device: str) -> None:
-    assert spelled("cpu", amount) == cpu
-    assert spelled("memory", amount) == spelled("hugepages-2Mi", amount) == memory
-    assert spelled("nvidia.com/gpu", amount) == device
+    assert formatted("cpu", amount) == cpu
+    assert formatted("memory", amount) == formatted("hugepages-2Mi", amount) == memory
+    assert formatted("nvidia.com/gpu", amount) == device
 
 
 NONE_EXCLUDED = Exclusions()

@@ -337,10 +337,10 @@ def test_a_queue_status_is_right_though_it_changed_during_its_write(world: World
 
 
 def test_a_decision_on_a_gang_of_the_past_is_not_shown_of_its_namesake(world: World) -> None:
-    role = world.loop.roles[0]
+    role = world.loop.controllers[0]
     assert isinstance(role, AdmissionController)
     world.submit(workload("twin", 1, 4))
-    action = next(iter(role.state.holdings.by_gang.values())).demand
+    action = next(iter(role.state.usage.by_gang.values())).queued_gang
     world.cluster.store.delete(api_kinds.WORKLOADS, "ml", "twin")
     world.submit(workload("twin", 9, 4, required=RACK))
     assert action.admission is not None

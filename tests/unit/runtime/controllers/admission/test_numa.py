@@ -15,9 +15,9 @@ from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.assignment_decode import decode_assignment
 from bayplan.dialects.kueue.names import api_kinds
-from bayplan.dialects.nrt.fingerprint import ATTRIBUTE, spelled
+from bayplan.dialects.nrt.fingerprint import ATTRIBUTE, fingerprint_with
 from bayplan.dialects.nrt.wire import TOPOLOGIES
-from bayplan.placement.numa.fingerprint import sign_of_pods
+from bayplan.placement.numa.fingerprint import pods_fingerprint
 from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.core.loop import Loop
 from tests.support.kueue_workloads import conditions
@@ -63,7 +63,7 @@ class Zoned:
 
     def tells(self, *hosts: str, zones: Zones = (ZONE, ZONE), sign: int | None = None, **more: str) -> None:
         """What is free in the zones of hosts, of two GPUs each."""
-        more |= {} if sign is None else {ATTRIBUTE: spelled(sign)}
+        more |= {} if sign is None else {ATTRIBUTE: fingerprint_with(sign)}
         for host in hosts:
             body = topology(host, zones, **more)
             for zone in body["zones"]:
@@ -181,7 +181,7 @@ def test_a_torn_host_is_not_given_twice_in_one_round() -> None:
 def test_pods_to_come_keep_their_zones_until_the_report_counts_them() -> None:
     world = Zoned()
     world.tells(*(f"h{number}" for number in range(1, 8)), zones=(USED, USED))
-    world.tells("h8", zones=(ZONE, TORN), sign=sign_of_pods(()))
+    world.tells("h8", zones=(ZONE, TORN), sign=pods_fingerprint(()))
     world.submit(workload("a", 1, 2, required=RACK))
     assert world.hosts("a") == {"h8": 1}
     world.submit(workload("b", 1, 2, required=RACK), workload("c", 1, 1, required=RACK))
@@ -190,7 +190,7 @@ def test_pods_to_come_keep_their_zones_until_the_report_counts_them() -> None:
     world.starts("a-0")
     world.run(2)
     assert world.hosts("b") == {}, "the report is still that of an empty host"
-    world.tells("h8", zones=(ZONE, {**USED}), sign=sign_of_pods([("ml", "a-0")]))
+    world.tells("h8", zones=(ZONE, {**USED}), sign=pods_fingerprint([("ml", "a-0")]))
     world.run(2)
     assert world.hosts("b") == {}, "the pod sits in the other zone, and the gang c takes from the first"
     world.store.delete(api_kinds.WORKLOADS, "ml", "c")
@@ -215,7 +215,7 @@ def test_a_report_without_a_sign_counts_pods_that_run_once_it_changes() -> None:
 def test_pods_of_no_gang_are_taken_from_every_zone_until_they_are_counted() -> None:
     world = Zoned()
     world.tells(*(f"h{number}" for number in range(1, 8)), zones=(USED, USED))
-    world.tells("h8", sign=sign_of_pods(()))
+    world.tells("h8", sign=pods_fingerprint(()))
     world.run()
     container = {"name": "main", "image": "i", "resources": {"limits": {GPU: "1"}, "requests": {GPU: "1"}}}
     body = {"metadata": {"name": "other"}, "spec": {"nodeName": "h8", "containers": [container]}}
@@ -223,7 +223,7 @@ def test_pods_of_no_gang_are_taken_from_every_zone_until_they_are_counted() -> N
     world.submit(workload("a", 1, 2, required=RACK))
     assert world.hosts("a") == {}
     world.starts("other")
-    world.tells("h8", zones=(TORN, ZONE), sign=sign_of_pods([("ml", "other")]))
+    world.tells("h8", zones=(TORN, ZONE), sign=pods_fingerprint([("ml", "other")]))
     world.run(2)
     assert world.hosts("a") == {"h8": 1}
 

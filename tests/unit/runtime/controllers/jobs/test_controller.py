@@ -8,7 +8,7 @@ import pytest
 
 from bayplan.backends.definitions import DEFINITIONS
 from bayplan.backends.embedded.api.options import Deletion
-from bayplan.backends.fake_controllers.definitions import of_anything as definition
+from bayplan.backends.fake_controllers.definitions import schemaless_crd as definition
 from bayplan.dialects.api import Ended, Write, WriteOutcome
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy

@@ -12,10 +12,10 @@ from bayplan.backends.fake_controllers.manifests import GPU
 from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kube.decode.wire import PODS_KIND, Metadata, PodWire
-from bayplan.dialects.kueue.jobs.events import unreadable
+from bayplan.dialects.kueue.jobs.events import invalid_job_event
 from bayplan.dialects.kueue.jobs.reconcile_job import JobContext
 from bayplan.dialects.kueue.jobs.reconcile_pods import PODS as QUEUED_PODS
-from bayplan.dialects.kueue.jobs.reconcile_serving import keep_serving
+from bayplan.dialects.kueue.jobs.reconcile_serving import reconcile_serving
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.names.feature_switches import RULES
 from bayplan.model.node import HOSTNAME
@@ -82,7 +82,7 @@ def test_a_pod_that_changes_its_group_leaves_the_first_one() -> None:
     assert role.cache.groups == {("default", "second"): {("default", "one"): None}}
     assert told("first", gone=True) == both
     assert not role.cache.groups and not role.cache.pods
-    list(role.keep(0.0))
+    list(role.reconcile(0.0))
 
 
 def test_a_pod_stands_for_the_workload_that_it_names_last() -> None:
@@ -201,13 +201,13 @@ def test_the_groups_of_a_large_leader_worker_set_are_made_a_few_at_a_time() -> N
     known = JobContext(lambda *_: None, {}, RULES, None)
     there: list[Object] = []
     steps = []
-    while deeds := keep_serving(job, there, known, 0.0):
+    while deeds := reconcile_serving(job, there, known, 0.0):
         there += [copy.deepcopy(dict(deed.write.body)) for deed in deeds]
         steps.append(len(deeds))
     assert steps == [100, 100, 50]
     assert len({one["metadata"]["name"] for one in there}) == 250
     job["spec"]["replicas"] = 0
-    assert len(keep_serving(job, there, known, 0.0)) == 100
+    assert len(reconcile_serving(job, there, known, 0.0)) == 100
 
 
 def test_a_leader_worker_set_with_more_groups_than_can_be_queued_waits_and_says_why() -> None:
@@ -217,16 +217,16 @@ def test_a_leader_worker_set_with_more_groups_than_can_be_queued_waits_and_says_
         world.create(job)
     known = JobContext(lambda *_: None, {}, RULES, None)
     job |= {"apiVersion": "leaderworkerset.x-k8s.io/v1"}
-    assert keep_serving(job, [], known, 0.0) == []
-    notice = unreadable(job, known)
+    assert reconcile_serving(job, [], known, 0.0) == []
+    notice = invalid_job_event(job, known)
     assert notice is not None and "spec.replicas: 50000: must not be more than 10000" in notice.message
 
 
 def test_the_groups_of_a_leader_worker_set_are_made_one_after_the_other() -> None:
     job = {**leader_worker_set(replicas=12), "apiVersion": "leaderworkerset.x-k8s.io/v1"}
     job["metadata"] |= {"uid": "u", "namespace": "default"}
-    deeds = keep_serving(job, [], JobContext(lambda *_: None, {}, RULES, None), 0.0)
+    deeds = reconcile_serving(job, [], JobContext(lambda *_: None, {}, RULES, None), 0.0)
     made = [deed.write for deed in deeds]
     notes = [write.body["metadata"]["annotations"] for write in made]
     assert [one["kueue.x-k8s.io/component-workload-index"] for one in notes] == [str(n) for n in range(12)]
-    assert {write.line for write in made} == {"LeaderWorkerSet default/serve"}
+    assert {write.order_key for write in made} == {"LeaderWorkerSet default/serve"}

@@ -319,7 +319,7 @@ def test_a_role_that_starts_late_finds_what_failed_before(world: World) -> None:
 
 
 def test_the_second_failure_evicts_if_they_are_not_to_be_replaced_together() -> None:
-    world = World(Profile(replace_fast=False), HealthRules(together=False))
+    world = World(Profile(replace_fast=False), HealthRules(replace_together=False))
     before = world.start("train", 2, 4, required=RACK)
     first, second = before
     world.fail(first)

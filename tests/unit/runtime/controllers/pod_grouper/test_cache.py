@@ -8,7 +8,7 @@ import msgspec
 
 from bayplan.backends.definitions import DEFINITIONS
 from bayplan.backends.embedded.api.options import Deletion
-from bayplan.backends.fake_controllers.definitions import of_anything
+from bayplan.backends.fake_controllers.definitions import schemaless_crd
 from bayplan.dialects.api import Ended, Event, Happened, WriteOutcome
 from bayplan.dialects.kai.api.names import (
     POD_GROUP,
@@ -61,13 +61,13 @@ def worker(number: int, notes: Mapping[str, str] = NOTES, **labels: str) -> PodW
 def carried_out(role: PodGrouperController, now: float, uid: str = "g") -> list[Object]:
     """The writes that are due, each of a group as if the API had accepted it."""
     found = []
-    for write in list(role.keep(now)):
+    for write in list(role.reconcile(now)):
         body: Object = dict(write.body)
         if write.kind.kind == "PodGroup":
             meta = {"name": write.name, "namespace": "ns", **body["metadata"], "uid": uid}
             body = {**body, "metadata": meta}
         found.append({"kind": write.kind.kind, "name": write.name, **body})
-        list(role.follow_up(WriteOutcome(write, Ended.DONE, 200, "", body), now))
+        list(role.on_outcome(WriteOutcome(write, Ended.DONE, 200, "", body), now))
     return found
 
 
@@ -76,7 +76,7 @@ def test_pods_that_were_grouped_before_their_owner_came_are_all_put_where_they_b
     for number in range(4):
         role.decode(Event(Happened.SEEN, PODS_KIND, worker(number)))
     now = 2 * OWNER_SECONDS
-    list(role.keep(0.0))
+    list(role.reconcile(0.0))
     first = carried_out(role, now) + carried_out(role, now)
     assert [one["kind"] for one in first if one["kind"] != "Event"] == ["PodGroup", *["Pod"] * 4]
     group = first[0]["name"]
@@ -99,7 +99,7 @@ class Owned(Site):
         super().__init__((2, 2), grouper=PodGrouperController())
         for kind in OWNER_KINDS:
             if kind.kind in kinds:
-                self.store.create(DEFINITIONS, of_anything(kind))
+                self.store.create(DEFINITIONS, schemaless_crd(kind))
 
     def sub_groups(self, *names: str) -> list[str]:
         return [self.get(name)["metadata"]["labels"].get(SUB_GROUP_NAME, "") for name in names]
@@ -146,17 +146,17 @@ def test_pods_are_looked_for_by_what_they_are_listed_by() -> None:
     for name in jobs:
         pod = member(name, name, "batch/v1", "Job", number | {"leaderworkerset.sigs.k8s.io/name": "set"})
         role.decode(Event(Happened.SEEN, PODS_KIND, pod))
-    list(role.keep(0.0))
-    list(role.keep(2 * OWNER_SECONDS))
-    index = role.shelf.index
+    list(role.reconcile(0.0))
+    list(role.reconcile(2 * OWNER_SECONDS))
+    index = role.cache.index
     assert [len(index.others_at_position(PodKey("ns", name))) for name in jobs] == [0, 0, 0]
-    assert len(list(role.shelf.pods_with("ns", {"leaderworkerset.sigs.k8s.io/name": "set"}))) == 3
-    role.decode(Event(Happened.GONE, PODS_KIND, role.shelf.pods[PodKey("ns", "two")]))
-    assert len(list(role.shelf.pods_with("ns", {"leaderworkerset.sigs.k8s.io/name": "set"}))) == 2
+    assert len(list(role.cache.pods_with("ns", {"leaderworkerset.sigs.k8s.io/name": "set"}))) == 3
+    role.decode(Event(Happened.GONE, PODS_KIND, role.cache.pods[PodKey("ns", "two")]))
+    assert len(list(role.cache.pods_with("ns", {"leaderworkerset.sigs.k8s.io/name": "set"}))) == 2
     for name in ("one", "three"):
-        role.decode(Event(Happened.GONE, PODS_KIND, role.shelf.pods[PodKey("ns", name)]))
+        role.decode(Event(Happened.GONE, PODS_KIND, role.cache.pods[PodKey("ns", name)]))
     assert not any((index.members, index._sizes, index._labelled, index._pods_at, index._position_of))
-    assert not role.shelf.dependents and not role.shelf.owners_of
+    assert not role.cache.dependents and not role.cache.owners_of
 
 
 def test_an_answer_about_a_group_that_is_no_more_does_not_hide_the_one_in_its_place() -> None:
@@ -164,42 +164,42 @@ def test_an_answer_about_a_group_that_is_no_more_does_not_hide_the_one_in_its_pl
     role.decode(Event(Happened.SEEN, PYTORCH, training()))
     role.decode(Event(Happened.SEEN, PODS_KIND, worker(0)))
     made = carried_out(role, 1.0, "old")[0]
-    list(role.keep(1.0))
+    list(role.reconcile(1.0))
     changed = training({**NOTES, SEGMENT_SIZE: "1"})
     role.decode(Event(Happened.SEEN, PYTORCH, changed))
     role.decode(Event(Happened.SEEN, PODS_KIND, worker(1, {**NOTES, SEGMENT_SIZE: "1"})))
-    (write,) = [one for one in role.keep(2.0) if one.kind.kind == "PodGroup"]
-    (ref,) = role.shelf.groups
-    another = role.shelf.groups[ref]
+    (write,) = [one for one in role.reconcile(2.0) if one.kind.kind == "PodGroup"]
+    (ref,) = role.cache.groups
+    another = role.cache.groups[ref]
     object.__setattr__(another, "uid", "new")
-    list(role.follow_up(WriteOutcome(write, Ended.GONE, 409, "another"), 2.0))
-    assert made["name"] == ref.name and role.shelf.groups[ref].uid == "new"
+    list(role.on_outcome(WriteOutcome(write, Ended.GONE, 409, "another"), 2.0))
+    assert made["name"] == ref.name and role.cache.groups[ref].uid == "new"
 
 
 def test_a_group_that_went_before_its_making_was_answered_is_not_taken_for_there() -> None:
     role = PodGrouperController()
     role.decode(Event(Happened.SEEN, PYTORCH, training()))
     role.decode(Event(Happened.SEEN, PODS_KIND, worker(0)))
-    (write,) = [one for one in role.keep(1.0) if one.kind.kind == "PodGroup"]
+    (write,) = [one for one in role.reconcile(1.0) if one.kind.kind == "PodGroup"]
     meta = {"name": write.name, "namespace": "ns", **write.body["metadata"], "uid": "g"}
     made = {**write.body, "metadata": meta}
     for happened in (Happened.SEEN, Happened.GONE):
         role.decode(Event(happened, POD_GROUPS, msgspec.convert(made, KaiPodGroupWire)))
-    list(role.follow_up(WriteOutcome(write, Ended.DONE, 201, "", made), 1.0))
-    assert role.shelf.groups == {}
-    assert [one.name for one in role.keep(2.0) if one.kind.kind == "PodGroup"] == [write.name]
+    list(role.on_outcome(WriteOutcome(write, Ended.DONE, 201, "", made), 1.0))
+    assert role.cache.groups == {}
+    assert [one.name for one in role.reconcile(2.0) if one.kind.kind == "PodGroup"] == [write.name]
 
 
 def test_what_was_refused_is_not_tried_again_all_the_time() -> None:
     role = PodGrouperController()
     role.decode(Event(Happened.SEEN, PYTORCH, training()))
     role.decode(Event(Happened.SEEN, PODS_KIND, worker(0)))
-    (write,) = role.keep(1.0)
-    (flaw,) = role.follow_up(WriteOutcome(write, Ended.REFUSED, 422, "no"), 1.0)
+    (write,) = role.reconcile(1.0)
+    (flaw,) = role.on_outcome(WriteOutcome(write, Ended.REFUSED, 422, "no"), 1.0)
     assert "cannot be written: no" in str(flaw.body)
-    list(role.follow_up(WriteOutcome(flaw, Ended.DONE), 1.0))
-    assert list(role.keep(1.0 + RETRY_SECONDS)) == []
-    assert [one.kind.kind for one in role.keep(1.0 + REFUSED_SECONDS)] == ["PodGroup"]
+    list(role.on_outcome(WriteOutcome(flaw, Ended.DONE), 1.0))
+    assert list(role.reconcile(1.0 + RETRY_SECONDS)) == []
+    assert [one.kind.kind for one in role.reconcile(1.0 + REFUSED_SECONDS)] == ["PodGroup"]
 
 
 def test_running_segments_stay_when_no_pod_asks_for_segments_any_more() -> None:

@@ -11,7 +11,7 @@ import pytest
 from bayplan.backends.definitions import DEFINITIONS
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
-from bayplan.backends.fake_controllers.definitions import of_anything
+from bayplan.backends.fake_controllers.definitions import schemaless_crd
 from bayplan.dialects.api import Event, Happened, Kind, Verb
 from bayplan.dialects.kai.api.names import (
     POD_GROUP,
@@ -23,7 +23,7 @@ from bayplan.dialects.kai.api.names import (
 from bayplan.dialects.kai.api.pod_group import PodGroup
 from bayplan.dialects.kai.grouper.defaults import GrouperSettings, View
 from bayplan.dialects.kai.grouper.dispatch import KINDS
-from bayplan.dialects.kai.grouper.join import group_write, wanted_group
+from bayplan.dialects.kai.grouper.join import desired_group, group_write
 from bayplan.dialects.kai.grouper.owner_kinds import BY_NAME, OWNER_KINDS
 from bayplan.dialects.kube.decode.wire import PODS_KIND, Metadata, OwnerReference, PodSpecWire, PodWire
 from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
@@ -226,7 +226,7 @@ def test_pods_without_owner_and_of_unknown_kinds_are_groups_of_their_own() -> No
     site = Trained()
     site.pod("alone")
     things = Kind("example.com", "v1", "Thing", "things")
-    site.store.create(DEFINITIONS, of_anything(things))
+    site.store.create(DEFINITIONS, schemaless_crd(things))
     uid = site.store.create(things, {"metadata": {"name": "t"}}, "default")["metadata"]["uid"]
     ref = {"apiVersion": "example.com/v1", "kind": "Thing", "name": "t", "uid": uid, "controller": True}
     site.pod("thing", owner=ref)
@@ -240,7 +240,7 @@ def test_what_stands_on_an_owner_counts_for_every_kind_of_the_table() -> None:
     site = Trained()
     run, task = BY_NAME["tekton.dev", "PipelineRun"], BY_NAME["tekton.dev", "TaskRun"]
     for kind in (run, task):
-        site.store.create(DEFINITIONS, of_anything(kind))
+        site.store.create(DEFINITIONS, schemaless_crd(kind))
     pipeline = site.owner("PipelineRun", "nightly", {}, labels={"kai.scheduler/queue": "builds"})
     first = site.owner("TaskRun", "first", {}, ownerReferences=[pipeline])
     site.pod("first-pod", owner=first)
@@ -250,7 +250,7 @@ def test_what_stands_on_an_owner_counts_for_every_kind_of_the_table() -> None:
 
 def test_a_leader_may_take_its_time_to_be_ready_and_its_workers_follow() -> None:
     site = Trained()
-    site.store.create(DEFINITIONS, of_anything(BY_NAME["leaderworkerset.x-k8s.io", "LeaderWorkerSet"]))
+    site.store.create(DEFINITIONS, schemaless_crd(BY_NAME["leaderworkerset.x-k8s.io", "LeaderWorkerSet"]))
     spec = {"startupPolicy": "LeaderReady", "leaderWorkerTemplate": {"size": 3}}
     ref = site.owner("LeaderWorkerSet", "serve", spec)
     group = f"pg-serve-{ref['uid']}-group-0"
@@ -296,9 +296,9 @@ def test_an_owner_that_is_seen_late_is_waited_for_and_no_pod_is_lost() -> None:
     meta = Metadata("p", "default", "1", owner_references=[owner])
     pod = PodWire(meta, PodSpecWire(scheduler_name="bayplan"))
     list(role.decode(Event(Happened.SEEN, PODS_KIND, pod)))
-    assert list(role.keep(100.0)) == [] and role.next_due(100.0) <= 101.0
-    assert list(role.keep(109.0)) == []
-    (write,) = role.keep(110.0)
+    assert list(role.reconcile(100.0)) == [] and role.next_due(100.0) <= 101.0
+    assert list(role.reconcile(109.0)) == []
+    (write,) = role.reconcile(110.0)
     assert write.verb is Verb.CREATE and write.name == "pg-train-9"
 
 
@@ -371,7 +371,7 @@ def test_a_bug_in_one_kind_is_shown_on_its_pods_and_affects_no_other_kind(
 
     monkeypatch.setitem(KINDS, ("kubeflow.org", "PyTorchJob"), bug)
     site = Trained()
-    for role in site.loop.roles:
+    for role in site.loop.controllers:
         role.containment = Containment()
     site.training()
     site.worker(0)
@@ -395,7 +395,7 @@ def test_a_quiet_cluster_is_not_written_to() -> None:
 def test_unchanged_fields_are_not_sent_because_they_may_change_concurrently() -> None:
     known = PodGroup("g", "ns", "theirs", "train", "preemptible", uid="u")
     made = replace(known, queue="ours", minimum=2)
-    write = group_write(known, wanted_group(known, made, ""))
+    write = group_write(known, desired_group(known, made, ""))
     assert write is not None and dict(write.body["spec"]) == {
         "minMember": 2, "topologyConstraint": None, "subGroups": None,
     }  # fmt: skip

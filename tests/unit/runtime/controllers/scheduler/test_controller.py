@@ -20,7 +20,7 @@ from bayplan.backends.fake_controllers.controller_manager import FakeControllerM
 from bayplan.backends.fake_controllers.manifests import job, topology
 from bayplan.cli.commands.replay import replay
 from bayplan.dialects.api import Ended, Kind, Verb, Write, WriteOutcome
-from bayplan.dialects.kube.gang_api.gates import FIRST, GROUP, SECOND, THIRD
+from bayplan.dialects.kube.gang_api.gates import GROUP, V1ALPHA1, V1ALPHA2, V1BETA1
 from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.model.profile import NodeChoice, Profile
 from bayplan.runtime.controllers.scheduler.controller import RECORD_SECONDS, SchedulerController
@@ -30,9 +30,9 @@ from bayplan.state.scheduling.state import ASSUMED_SECONDS
 from tests.support.pod_site import NODES, PODS, START, Object, PodSite
 
 CLASSES = Kind(GROUP, "v1", "PriorityClass", "priorityclasses", namespaced=False)
-WORKLOADS = Kind(GROUP, FIRST, "Workload", "workloads")
-GROUPS = {version: Kind(GROUP, version, "PodGroup", "podgroups") for version in (SECOND, THIRD)}
-CONDITION = {SECOND: "PodGroupScheduled", THIRD: "PodGroupInitiallyScheduled"}
+WORKLOADS = Kind(GROUP, V1ALPHA1, "Workload", "workloads")
+GROUPS = {version: Kind(GROUP, version, "PodGroup", "podgroups") for version in (V1ALPHA2, V1BETA1)}
+CONDITION = {V1ALPHA2: "PodGroupScheduled", V1BETA1: "PodGroupInitiallyScheduled"}
 
 
 class Site(PodSite):
@@ -101,7 +101,7 @@ OF_GROUP: Object = {"schedulingGroup": {"podGroupName": "g"}}
 
 
 def test_a_gang_waits_until_it_is_complete_and_says_so() -> None:
-    site = Site(FIRST)
+    site = Site(V1ALPHA1)
     site.pod("a", **OF_WORKLOAD)
     site.run(6)
     assert site.said("a")[1] == "WaitingForGang", "an autoscaler must not be woken"
@@ -116,7 +116,7 @@ def test_a_gang_waits_until_it_is_complete_and_says_so() -> None:
 
 
 def test_pods_that_come_together_are_told_nothing_on_the_way() -> None:
-    site = Site(FIRST)
+    site = Site(V1ALPHA1)
     site.workload(3)
     for name in "abc":
         site.pod(name, **OF_WORKLOAD)
@@ -127,7 +127,7 @@ def test_pods_that_come_together_are_told_nothing_on_the_way() -> None:
     assert site.events("w") == []
 
 
-@pytest.mark.parametrize("version", [SECOND, THIRD])
+@pytest.mark.parametrize("version", [V1ALPHA2, V1BETA1])
 def test_a_pod_group_says_how_it_fares(version: str) -> None:
     site = Site(version, cpus=(2,))
     site.group(version, 3)
@@ -147,7 +147,7 @@ def test_a_pod_group_says_how_it_fares(version: str) -> None:
 
 
 def test_that_a_gang_began_is_on_record_only_when_all_of_it_is_bound() -> None:
-    site = Site(THIRD)
+    site = Site(V1BETA1)
     submit, failures = site.loop.backend.submit, ["b"]
 
     def refuse_b_once(writes: Sequence[Write]) -> None:
@@ -160,32 +160,32 @@ def test_that_a_gang_began_is_on_record_only_when_all_of_it_is_bound() -> None:
         submit(told)
 
     site.loop.backend.submit = refuse_b_once  # type: ignore[method-assign]
-    site.group(THIRD, 2)
+    site.group(V1BETA1, 2)
     site.pod("a", **OF_GROUP)
     site.pod("b", **OF_GROUP)
     site.run(0.8)
     assert (bool(site.on("a")[0]), site.on("b")) == (True, [""])
-    assert site.group_said(THIRD)[0] != "True", "half of it is bound"
+    assert site.group_said(V1BETA1)[0] != "True", "half of it is bound"
     site.run(3)
     assert all(site.on("a", "b"))
-    assert site.group_said(THIRD)[:2] == ("True", "Scheduled")
+    assert site.group_said(V1BETA1)[:2] == ("True", "Scheduled")
 
 
 def test_a_group_made_again_is_put_on_record_like_the_first() -> None:
-    site = Site(THIRD)
-    site.group(THIRD, 2)
+    site = Site(V1BETA1)
+    site.group(V1BETA1, 2)
     site.pod("a", **OF_GROUP)
     site.pod("b", **OF_GROUP)
     site.run(3)
-    assert site.group_said(THIRD)[:2] == ("True", "Scheduled")
-    site.store.delete(GROUPS[THIRD], "default", "g")
-    site.group(THIRD, 2)
+    assert site.group_said(V1BETA1)[:2] == ("True", "Scheduled")
+    site.store.delete(GROUPS[V1BETA1], "default", "g")
+    site.group(V1BETA1, 2)
     site.run(3)
-    assert site.group_said(THIRD)[:2] == ("True", "Scheduled")
+    assert site.group_said(V1BETA1)[:2] == ("True", "Scheduled")
 
 
 def test_a_record_that_is_refused_is_written_again_after_a_while_and_not_all_the_time() -> None:
-    site = Site(THIRD)
+    site = Site(V1BETA1)
     backend, refused, refuses = site.loop.backend, list[Write](), [True]
     submit, outcomes = backend.submit, backend.outcomes
 
@@ -202,7 +202,7 @@ def test_a_record_that_is_refused_is_written_again_after_a_while_and_not_all_the
     said: list[Write] = []
     backend.submit = refuse  # type: ignore[method-assign]
     backend.outcomes = told  # type: ignore[method-assign]
-    site.group(THIRD, 2)
+    site.group(V1BETA1, 2)
     site.pod("a", **OF_GROUP)
     site.pod("b", **OF_GROUP)
     site.run(3 * RECORD_SECONDS + 5)
@@ -210,7 +210,7 @@ def test_a_record_that_is_refused_is_written_again_after_a_while_and_not_all_the
     assert site.loop.step(site.now) <= site.now + RECORD_SECONDS
     refuses.clear()
     site.run(RECORD_SECONDS + 5)
-    assert site.group_said(THIRD)[:2] == ("True", "Scheduled")
+    assert site.group_said(V1BETA1)[:2] == ("True", "Scheduled")
 
 
 def test_the_same_reason_is_published_only_once() -> None:
@@ -244,8 +244,8 @@ def test_pods_without_a_gang_are_scheduled_and_those_of_others_left_alone() -> N
 )
 def test_each_name_has_its_profile(name: str, nodes: list[str]) -> None:
     profiles = {"dense": Profile(), "loose": Profile(gang_nodes=NodeChoice.SPREAD)}
-    site = Site(SECOND, role=SchedulerController(profiles=profiles))
-    site.group(SECOND, 2)
+    site = Site(V1ALPHA2, role=SchedulerController(profiles=profiles))
+    site.group(V1ALPHA2, 2)
     site.pod("a", 1, name, **OF_GROUP)
     site.pod("b", 1, name, **OF_GROUP)
     site.run()
@@ -314,7 +314,7 @@ def test_a_deletion_that_always_times_out_is_repeated_and_given_up() -> None:
     lost = deletions_lost(site)
     preemption_is_needed(site)
     site.run(20)
-    assert 10 <= len(lost) <= 20 and site.role.state.store.displaced
+    assert 10 <= len(lost) <= 20 and site.role.state.store.preempting
     site.run(ASSUMED_SECONDS)
     assert isinstance(site.journal, MemoryJournal)
     plans = [entry for entry in site.journal.entries() if entry.kind == "plan"]
@@ -347,12 +347,12 @@ def test_without_the_gang_api_pods_are_scheduled_all_the_same() -> None:
 
 def test_a_journal_with_gangs_and_preemption_is_decided_alike_again(tmp_path: Path) -> None:
     journal = FileJournal(tmp_path / "journal")
-    site = Site(SECOND, cpus=(2, 2), journal=journal)
+    site = Site(V1ALPHA2, cpus=(2, 2), journal=journal)
     for name in "abcd":
         site.pod(name, terminationGracePeriodSeconds=0)
     site.run()
     site.store.create(CLASSES, {"metadata": {"name": "urgent"}, "value": 1000})
-    site.group(SECOND, 3, priorityClassName="urgent")
+    site.group(V1ALPHA2, 3, priorityClassName="urgent")
     for name in "xyz":
         site.pod(name, priorityClassName="urgent", **OF_GROUP)
     site.run(5)

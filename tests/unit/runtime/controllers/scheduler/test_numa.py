@@ -11,14 +11,14 @@ from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.fake_controllers.controller_manager import FakeControllerManager
 from bayplan.backends.fake_controllers.manifests import job
-from bayplan.dialects.kube.gang_api.gates import SECOND
+from bayplan.dialects.kube.gang_api.gates import V1ALPHA2
 from bayplan.dialects.kueue.decode import scheduled_jobs
-from bayplan.dialects.nrt.fingerprint import ATTRIBUTE, spelled
-from bayplan.dialects.nrt.seating import HEAD, METADATA, VECTOR, encoded
+from bayplan.dialects.nrt.fingerprint import ATTRIBUTE, fingerprint_with
+from bayplan.dialects.nrt.seating import HEAD, METADATA, VECTOR, encoded_vector
 from bayplan.dialects.nrt.wire import OLDER_TOPOLOGIES, TOPOLOGIES
 from bayplan.model.numa import NumaStalenessPolicy, OverReserve
 from bayplan.model.profile import NodeChoice, Profile
-from bayplan.placement.numa.fingerprint import sign_of_container, sign_of_pods
+from bayplan.placement.numa.fingerprint import container_fingerprint, pods_fingerprint
 from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from tests.support.numa_crd import definition, topology
 from tests.support.pod_site import NODES, PODS
@@ -33,7 +33,7 @@ class Zoned(Site):
     """Racks of two nodes, each with two zones of 4 CPUs and 2 GPUs."""
 
     def __init__(self, nodes: int = 4, role: SchedulerController | None = None) -> None:
-        super().__init__(SECOND, cpus=(), role=role)
+        super().__init__(V1ALPHA2, cpus=(), role=role)
         self.store.create(DEFINITIONS, definition())
         for number in range(nodes):
             self.zoned(f"n{number}", f"r{number // 2}")
@@ -67,7 +67,7 @@ class Zoned(Site):
 
 
 def gang(site: Zoned, count: int, cpu: int, gpus: int) -> list[str]:
-    site.group(SECOND, count, schedulingConstraints={"topology": [{"key": "rack"}]})
+    site.group(V1ALPHA2, count, schedulingConstraints={"topology": [{"key": "rack"}]})
     names = [f"p{number}" for number in range(count)]
     for name in names:
         site.guaranteed(name, cpu, gpus, **OF_GROUP)
@@ -164,7 +164,7 @@ def test_what_makes_no_sense_in_a_report_is_told_once() -> None:
 
 def test_our_own_pods_are_taken_from_every_zone_until_the_report_knows_them() -> None:
     site = Zoned(1)
-    site.tells("n0", **{ATTRIBUTE: spelled(sign_of_pods(()))})
+    site.tells("n0", **{ATTRIBUTE: fingerprint_with(pods_fingerprint(()))})
     site.guaranteed("a", 3, 2)
     site.run(2)
     site.guaranteed("b", 3, 2)
@@ -173,7 +173,7 @@ def test_our_own_pods_are_taken_from_every_zone_until_the_report_knows_them() ->
     site.starts("a")
     site.run(2)
     assert site.on("b") == [""], "the report is still that of an empty node"
-    sign = spelled(sign_of_pods([("default", "a")]))
+    sign = fingerprint_with(pods_fingerprint([("default", "a")]))
     site.tells("n0", {"cpu": "1", "memory": "28Gi", GPU: 0}, ZONE, **{ATTRIBUTE: sign})
     site.run(3)
     assert site.on("b") == ["n0"]
@@ -194,7 +194,7 @@ def test_a_report_without_a_fingerprint_counts_when_it_changes() -> None:
 
 
 def test_who_takes_no_care_trusts_the_last_report() -> None:
-    site = Zoned(1, SchedulerController(zone_care=NumaStalenessPolicy(OverReserve.NONE)))
+    site = Zoned(1, SchedulerController(numa_policy=NumaStalenessPolicy(OverReserve.NONE)))
     site.tells("n0")
     site.guaranteed("a", 3, 2)
     site.run(2)
@@ -205,7 +205,7 @@ def test_who_takes_no_care_trusts_the_last_report() -> None:
 
 def test_a_stranger_casts_doubt_on_a_node() -> None:
     site = Zoned(1)
-    site.tells("n0", **{ATTRIBUTE: spelled(sign_of_pods(()))})
+    site.tells("n0", **{ATTRIBUTE: fingerprint_with(pods_fingerprint(()))})
     site.run(1)
     site.pod("stranger", scheduler="other", nodeName="n0")
     site.guaranteed("a", 1, 1)
@@ -213,7 +213,7 @@ def test_a_stranger_casts_doubt_on_a_node() -> None:
     assert site.on("a") == [""]
     assert "invalid node topology data" in site.said("a")[2]
     site.starts("stranger")
-    site.tells("n0", **{ATTRIBUTE: spelled(sign_of_pods([("default", "stranger")]))})
+    site.tells("n0", **{ATTRIBUTE: fingerprint_with(pods_fingerprint([("default", "stranger")]))})
     site.run(3)
     assert site.on("a") == ["n0"]
 
@@ -241,7 +241,7 @@ def test_pods_that_differ_rather_go_where_their_order_does_not_matter() -> None:
     site = Zoned(2)
     site.tells("n0")
     site.tells("n1", ZONE, USED)
-    site.group(SECOND, 3)
+    site.group(V1ALPHA2, 3)
     site.guaranteed("a", 2, 1, **OF_GROUP)
     site.guaranteed("b", 2, 1, **OF_GROUP)
     site.guaranteed("c", 1, 2, **OF_GROUP)
@@ -253,7 +253,7 @@ def test_pods_that_differ_rather_go_where_their_order_does_not_matter() -> None:
 def test_pods_that_differ_share_a_node_if_there_is_no_other() -> None:
     site = Zoned(1)
     site.tells("n0")
-    site.group(SECOND, 3)
+    site.group(V1ALPHA2, 3)
     site.guaranteed("a", 2, 1, **OF_GROUP)
     site.guaranteed("b", 2, 1, **OF_GROUP)
     site.guaranteed("c", 1, 2, **OF_GROUP)
@@ -285,19 +285,19 @@ def test_a_job_with_topology_annotations_counts_aligned_pods() -> None:
 @pytest.mark.parametrize("thought_through", [True, False])
 def test_who_has_to_go_is_found_by_zones(thought_through: bool) -> None:
     """The node has enough capacity as it is; only one of the two can free a zone."""
-    care = NumaStalenessPolicy(OverReserve.RESERVE, make_room=thought_through)
-    site = Zoned(1, SchedulerController(zone_care=care))
+    care = NumaStalenessPolicy(OverReserve.RESERVE, simulate_evictions=thought_through)
+    site = Zoned(1, SchedulerController(numa_policy=care))
     for name in ("near", "far"):
         site.guaranteed(name, 1, 1, priority=0)
     site.run(1)
     site.starts("near")
     site.starts("far")
-    sign = spelled(sign_of_pods([("default", "near"), ("default", "far")]))
-    near, far = (sign_of_container("default", name, "main") for name in ("near", "far"))
+    sign = fingerprint_with(pods_fingerprint([("default", "near"), ("default", "far")]))
+    near, far = (container_fingerprint("default", name, "main") for name in ("near", "far"))
     left = {"cpu": "3", "memory": "28Gi"}
     body = topology("n0", ({**left, GPU: 1}, {**left, GPU: 0}), **{ATTRIBUTE: sign})
     body["attributes"].append({"name": METADATA, "value": f"{HEAD}::ve=leb89::cc=2::nn=2::bn=0"})
-    body["zones"][1]["attributes"] = [{"name": VECTOR, "value": encoded([int(near < far)])}]
+    body["zones"][1]["attributes"] = [{"name": VECTOR, "value": encoded_vector([int(near < far)])}]
     for zone in body["zones"]:
         for resource in zone["resources"]:
             resource |= {"capacity": ZONE[resource["name"]], "allocatable": ZONE[resource["name"]]}
@@ -348,7 +348,7 @@ def test_a_complete_search_for_pods_that_differ_knows_how_many_nodes_align() -> 
         body = {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}}
         site.store.create(NODES, body | {"status": {"allocatable": amounts, "capacity": amounts}})
         site.tells(name, {"cpu": "10", "memory": "64Gi"}, {"cpu": "2", "memory": "0"})
-    site.group(SECOND, 8)
+    site.group(V1ALPHA2, 8)
     sizes = {f"p{at}": cpu for at, cpu in enumerate((5, 5, 4, 4, 3, 3, 3, 3))}
     for name, cpu in sizes.items():
         site.guaranteed(name, cpu, 0, **OF_GROUP)

@@ -38,7 +38,7 @@ class Hand:
         meta = {"name": name, "uid": f"u-{name}", "resourceVersion": "7", **(metadata or {})}
         meta |= {"namespace": "ns"} if kind.namespaced else {}
         item = msgspec.convert({**body, "metadata": meta}, kind.wire, strict=False)
-        self.role.fold(self.role.decode(Event(Happened.SEEN, kind, item)))
+        self.role.apply(self.role.decode(Event(Happened.SEEN, kind, item)))
 
     def claim(self, name: str, notes: Object | None = None, **spec: Any) -> None:
         asked = {"requests": {"storage": "1Gi"}}
@@ -64,12 +64,12 @@ class Hand:
     def writes(self, now: float = NOW) -> list[Write]:
         """One step."""
         found: list[Write] = []
-        view = self.role.look(now)
+        view = self.role.snapshot(now)
         if view is not None:
             plan = self.role.decide(view, now)
             self.role.assume(plan, now)
             found += self.role.encode(plan, now)
-        return [*found, *self.role.keep(now)]
+        return [*found, *self.role.reconcile(now)]
 
 
 @pytest.fixture
