@@ -35,6 +35,8 @@ def test_errors_are_thrown_everywhere() -> None:
     thrown: Counter[str] = Counter()
     for play, seed in RUNS:
         thrown.update(report_of(play, seed).faults)
+        if all(thrown[f"thrown_{where}"] for where in (DECODE, DECIDE, ENCODE, RECONCILE)):
+            break  # another process may have run the other seeds: they would be run again here
     assert all(thrown[f"thrown_{where}"] for where in (DECODE, DECIDE, ENCODE, RECONCILE))
 
 
