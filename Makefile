@@ -13,6 +13,10 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/stamp
 
+# Python keeps what it compiled, even where the environment says otherwise: tests start Bayplan dozens of times, and each
+# start would compile it again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The tiers: tests/tiers.py says which test is in which. With SHUFFLE=7 the order is random, the same for the same number.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) $(if $(SHUFFLE),--shuffle $(SHUFFLE))
 CONFORMANCE = $(BIN)/python -m tests.conformance --cases '$(CASES)' --only '$(ONLY)'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ import pytest
 
 from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
 from bayplan.runtime.core.clock import VirtualClock
-from tests.end_to_end.walk import EXAMPLES, Example, Walk, commands, examples
+from tests.end_to_end.walk import ASKED, EXAMPLES, KINDS, WORKLOADS, Example, Object, Walk, commands, examples
 
 LINES_MAX = 60
 RUNNING = "kubectl get pods -l others=here -o jsonpath='{.items[*].status.phase}'"
@@ -86,6 +87,18 @@ class InMemory:
     def patient(self) -> range:
         return range(60)
 
+    def listed(self, kinds: str) -> list[Object]:
+        """From the store: the commands of the examples show that kubectl gets the same."""
+        store = self.home.store
+        with self.home.lock:
+            return [
+                item
+                for kind in kinds.split(",")
+                for resource in store.resources.stored.values()
+                if kind in (resource.plural, resource.qualified)
+                for item in store.list(resource, "default").items
+            ]
+
 
 @pytest.fixture(scope="module")
 def walk(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
@@ -102,6 +115,14 @@ def walk(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wal
     found.until(lambda: found.run(RUNNING).split() == ["Running"] * 6, "the bystanders run")
     yield found
     home.api_server.stop()
+
+
+def test_the_store_lists_what_kubectl_gets(walk: Walk) -> None:
+    kinds = f"{KINDS},{WORKLOADS},{ASKED},nodes,clusterqueues"
+    told = json.loads(walk.run(f"kubectl get {kinds} -o json"))["items"]
+    uids = {(one["kind"], one["metadata"]["uid"]) for one in told}
+    assert {"Job", "Pod", "Workload", "Node", "ClusterQueue"} <= {kind for kind, _ in uids}
+    assert {(one["kind"], one["metadata"]["uid"]) for one in walk.stage.listed(kinds) or ()} == uids
 
 
 @pytest.mark.parametrize("example", examples(), ids=lambda one: one.name)

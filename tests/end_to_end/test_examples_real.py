@@ -48,6 +48,9 @@ class Real:
         self.crew.step(now)
         self.binder.step(now)
 
+    def listed(self, kinds: str) -> None:
+        """Only kubectl knows."""
+
     def patient(self) -> Iterator[None]:
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:

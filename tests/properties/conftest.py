@@ -11,7 +11,7 @@ settings.register_profile(
     derandomize=True,
     database=None,
     deadline=None,
-    max_examples=200,
+    max_examples=100,
     stateful_step_count=25,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -47,7 +47,7 @@ KINDS: st.SearchStrategy[Kind] = st.sampled_from(
         {"topology": True, "flavors": 2},
     ]
 )
-FEW = settings(max_examples=60)
+FEW = settings(max_examples=settings().max_examples // 3)
 
 
 class Watched(World):

@@ -25,8 +25,9 @@ from bayplan.model.change import (
     TopologySeen,
 )
 from bayplan.model.gang import Ref
+from tests.properties.amounts import seeds
 
-SEEDS, CHUNK, STEPS = 200, 50, 30
+SEEDS, CHUNK, STEPS = seeds(100, 200), 50, 30
 GROUPS = POD_GROUPS[V1BETA1]
 NAMES = {COMPOSITES: "abcd", GROUPS: "wxyz", PODS_KIND: "012345"}
 Key = tuple[Kind, str]

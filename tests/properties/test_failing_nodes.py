@@ -142,7 +142,7 @@ class Drama:
         assert sum(lost.values()) <= sum(count for on, count in before.items() if on in trouble)
 
 
-@settings(max_examples=50)
+@settings(max_examples=settings().max_examples // 4)
 @given(gangs, deeds, st.booleans())
 def test_gangs_stay_whole_and_nobody_moves_who_need_not(
     asked: list[Gang], done: list[tuple[str, str]], fast: bool

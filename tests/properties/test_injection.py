@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayplan.dialects.jobs.injection import Injected, InjectionConflict, add
@@ -143,6 +143,7 @@ def test_every_kind_with_a_flag_is_tried() -> None:
 
 
 @pytest.mark.parametrize("kind", MADE)
+@settings(max_examples=settings().max_examples // 2)  # for each of many kinds
 @given(data=st.data())
 def test_a_job_that_was_started_and_stopped_is_as_it_was(kind: str, data: st.DataObject) -> None:
     pods = data.draw(st.lists(templates(), min_size=1, max_size=3))

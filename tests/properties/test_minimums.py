@@ -14,9 +14,10 @@ from bayplan.model.pod import PodKey
 from bayplan.model.profile import Profile
 from bayplan.placement.pods.batches import NodeAssignment
 from bayplan.placement.subgroups.minimums import assign_minimums
+from tests.properties.amounts import seeds
 from tests.properties.minima_worlds import Judge, World, needed, open_overlay, pods_of, world
 
-SEEDS, CHUNK = 1200, 100
+SEEDS, CHUNK = seeds(400, 1200), 100
 FOUND = (6591, 7716, 11975, 16690, 17417)  # each broke something once
 
 

@@ -31,6 +31,7 @@ from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.state.admission.state import AdmissionState
 from bayplan.state.scheduling.state import SchedulingState
 from tests.fuzz.sizes import sizes_of
+from tests.properties.amounts import seeds
 from tests.properties.assign_worlds import key, shape
 
 RACKS = Topology("racks", ("rack", HOSTNAME))
@@ -160,7 +161,7 @@ def answers(board: SchedulingState, shapes: list[PodSignature], now: float) -> l
     return found
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(seeds(8, 40)))
 def test_nodes_that_come_go_and_come_back_leave_the_answers_of_a_fresh_state(seed: int) -> None:
     world = World(seed)
     for step in range(200):

@@ -15,9 +15,10 @@ from bayplan.model.pod import PodKey
 from bayplan.model.profile import Profile
 from bayplan.placement.pods.batches import NodeAssignment
 from bayplan.placement.subgroups.quorum import assign_quorum
+from tests.properties.amounts import seeds
 from tests.properties.minima_worlds import Judge, World, open_overlay, pods_of, world
 
-SEEDS, CHUNK, LEAVES_MAX = 400, 100, 5
+SEEDS, CHUNK, LEAVES_MAX = seeds(200, 400), 100, 5
 Parts = frozenset[str]
 
 

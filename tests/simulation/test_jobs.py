@@ -85,7 +85,7 @@ def test_a_slot_that_is_used_twice_is_caught(monkeypatch: pytest.MonkeyPatch) ->
         return UNGATINGS(gang, [pod for pod in pods if ungating.is_gated(pod)], {}, put_off)
 
     monkeypatch.setattr(ungating, "ungatings", blind)
-    assert "slots on" in first_violation("slots on")
+    assert "slots on" in first_violation("slots on", (4, *range(24)))  # seed 4 was the first to show it
 
 
 @pytest.mark.long

@@ -13,8 +13,8 @@ from bayplan.simulator.core.thrown_errors import DECIDE, DECODE, ENCODE, RECONCI
 from tests.simulation.trying import check_same_bytes, check_sound
 
 SEEDS = {  # the numbers behind found something once
-    GANGS: (*range(4), 6, 12, 46),
-    JOBS: (*range(4), 5, 16, 29),
+    GANGS: (*range(2), 6, 12, 46),
+    JOBS: (*range(2), 5, 16, 29),
     PODS: range(4),
     TREES: range(4),
 }
@@ -35,6 +35,8 @@ def test_errors_are_thrown_everywhere() -> None:
     thrown: Counter[str] = Counter()
     for play, seed in RUNS:
         thrown.update(report_of(play, seed).faults)
+        if all(thrown[f"thrown_{where}"] for where in (DECODE, DECIDE, ENCODE, RECONCILE)):
+            break  # another process may have run the other seeds: they would be run again here
     assert all(thrown[f"thrown_{where}"] for where in (DECODE, DECIDE, ENCODE, RECONCILE))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bayplan.assembly import crds, manifests
+from bayplan.assembly import crds, helm_chart, manifests
 from bayplan.assembly.helm_chart import (
     HEADER,
     IS_CERTIFIED,
@@ -159,7 +159,10 @@ def test_the_chart_makes_what_install_makes(
     assert theirs == ours
 
 
-def test_writing_the_chart_removes_only_what_it_wrote(tmp_path: Path) -> None:
+def test_writing_the_chart_removes_only_what_it_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(helm_chart, "chart", made_chart)  # it takes a second each time
     write_chart(tmp_path)
     stale, foreign = tmp_path / "templates" / "old.yaml", tmp_path / "mine.yaml"
     stale.write_text(f"{HEADER}kind: Old\n")
