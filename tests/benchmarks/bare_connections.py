@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 import aiohttp
 
 from bayplan.backends.remote.access import Access
-from bayplan.backends.remote.client import CONNECT_SECONDS, READ_BUFFER
+from bayplan.backends.remote.client import CONNECT_SECONDS
 from bayplan.backends.remote.pool import Pool, RawResponse
+from bayplan.backends.remote.session import READ_BUFFER
 from bayplan.backends.remote.tls import tls_context
 
 SECONDS = 120.0
