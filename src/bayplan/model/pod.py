@@ -21,6 +21,15 @@ class PodKey:
 
 
 @dataclass(frozen=True, slots=True)
+class Slot:
+    """A place that an admitted gang has for one pod of a pod set: on the host with this hostname."""
+
+    gang: Ref
+    pod_set: str
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """One pod. `amounts` includes its own slot; an empty `node` means not bound yet."""
 
@@ -41,6 +50,7 @@ class Pod:
     message: str = ""  # the message of its PodScheduled condition
     was_started: bool = False  # its node has started it at some time
     scheduler: str = ""  # the scheduler name, if it is ours
+    slot: Slot | None = None  # the slot of an admitted gang that it takes
 
     @property
     def uses_capacity(self) -> bool:

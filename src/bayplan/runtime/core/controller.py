@@ -118,6 +118,12 @@ class Controller(Protocol):
     def settle(self, settled: Settled, now: float) -> None:
         """Apply the outcome of an action's write to the state."""
 
+    def peer_changes(self, plan: Plan) -> Iterable[Change]:
+        """What a plan of another controller of this process changes here, until the API shows it."""
+
+    def peer_outcome(self, settled: Settled) -> Iterable[Change]:
+        """What the outcome of another controller's write changes here."""
+
     def on_outcome(self, outcome: WriteOutcome, now: float) -> Iterable[Write]:
         """Writes that follow from the outcome of a write."""
 
@@ -139,6 +145,12 @@ class Reconciler:
     unread: UnreadObjects = NOTHING_UNREAD
 
     def decode_usage(self, event: Event) -> Iterable[Change]:
+        return ()
+
+    def peer_changes(self, plan: Plan) -> Iterable[Change]:
+        return ()
+
+    def peer_outcome(self, settled: Settled) -> Iterable[Change]:
         return ()
 
     def flush(self) -> Iterable[Change]:

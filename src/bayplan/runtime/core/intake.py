@@ -46,6 +46,13 @@ class EventIntake:
             self._record(changes, now)
         self._apply(changes, now)
 
+    def apply_changes(self, changes: Iterable[Change], now: float) -> None:
+        """Record and apply changes that no event caused."""
+        known = list(changes)
+        if known:
+            self._record(known, now)
+            self._apply(known, now)
+
     # ── decoding ───────────────────────────────────────────────────────────────────────────────────
 
     def _decode(self, event: Event, now: float, changes: list[Change]) -> None:

@@ -138,6 +138,10 @@ class Loop:
         except Exception:
             self.intakes[controller.name].rebuild(now)
             raise
+        for peer in self.controllers:
+            if peer is not controller and peer.has_state:
+                with self.containment.unit("assume", peer.name):
+                    self.intakes[peer.name].apply_changes(peer.peer_changes(plan), now)
         writes, _ = self.containment.attempt(_lazily(controller.encode, plan, now), "encode", controller.name)
         self.backend.submit(writes)
         self._settle_unwritten(controller, plan, now)
@@ -175,6 +179,8 @@ class Loop:
         with self.containment.unit("settle", gang.kind, f"{gang.namespace}/{gang.name}"):
             self.journal.record(now, "outcome", settled, controller.name)
             controller.settle(settled, now)
+            if controller.has_state:
+                self.intakes[controller.name].apply_changes(controller.peer_outcome(settled), now)
 
 
 def _lazily(work: Callable[..., Iterable[Write]], *arguments: Any) -> Iterator[Write]:

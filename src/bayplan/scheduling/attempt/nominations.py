@@ -11,6 +11,7 @@ from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSnapshot
 
 NOWHERE = -1
+CLAIMED = 1 << 40  # above every priority: a slot of an admitted gang is for its pod alone
 
 
 class Nominations:
@@ -25,6 +26,9 @@ class Nominations:
         self.order: list[tuple[int, str, PodKey]] = []
         self.nominated: dict[PodKey, tuple[Pod, int]] = {}
         self.in_overlay = 0
+        self.claims = snapshot.claims
+        for pod, node in snapshot.claims.values():
+            self.add(pod, node, CLAIMED)
         for pod, node in snapshot.nominations.values():
             self.add(pod, node, pod_priority(pod, snapshot.specs))
         for candidate in snapshot.candidates:
@@ -55,6 +59,18 @@ class Nominations:
         self.order = [entry for entry in self.order if entry[-1] not in dropped]
         for key in dropped:
             del self.nominated[key]
+
+    def take(self, candidate: SchedulingCandidate) -> None:
+        """The pods of this gang are tried: what is nominated or claimed for them is free for them."""
+        self.drop(candidate.nominated)
+        if self.claims:
+            self.drop(pod.key for pod in candidate.pending)
+
+    def give_back(self, pods: Iterable[Pod]) -> None:
+        """These pods stay pending, and keep their claims."""
+        for pod in pods:
+            if pod.key in self.claims:
+                self.add(*self.claims[pod.key], CLAIMED)
 
     def respect(self, priority: int) -> None:
         """Keep exactly those nominated pods in the overlay that a pod of this priority has to respect."""

@@ -78,13 +78,14 @@ class BindingCycle:
             self._mark_if_complete(candidate)
             return
         priority = priority_of(candidate)
-        equivalence = _equivalence_key(candidate, priority)
+        claimed = candidate.pending[0].key in self.snapshot.claims
+        equivalence = None if claimed else _equivalence_key(candidate, priority)
         if equivalence is not None and equivalence in self.rejections:
             self.builder.reject(
                 candidate, replace(self.rejections[equivalence], pod=candidate.pending[0].key)
             )
             return
-        self.builder.nominations.drop(candidate.nominated)
+        self.builder.nominations.take(candidate)
         self.builder.nominations.respect(priority)
         allowed_nodes = self.builder.reservation.allowed(candidate, priority)
         checkpoint = self.overlay.checkpoint()

@@ -95,7 +95,7 @@ class FairShareCycle:
         builder, spec = self.builder, turn.candidate.spec
         builder.reached.add(spec.source)
         builder.overlay.watchdog.turn(spec.source)
-        builder.nominations.drop(turn.candidate.nominated)
+        builder.nominations.take(turn.candidate)
         request = _request_for(turn)
         excess = self.accounts.beyond_quota(turn.queue, turn.amounts) if spec.non_preemptible else None
         if excess is not None:
@@ -105,7 +105,7 @@ class FairShareCycle:
             return
         excess = self.accounts.beyond_limit(turn.queue, turn.amounts)
         if excess is not None:
-            self.late.append(_Late(turn, request, AttemptResult(), None, excess))
+            self._postpone(_Late(turn, request, AttemptResult(), None, excess))
             return
         priority = priority_of(turn.candidate)
         builder.nominations.respect(LOWEST_PRIORITY)
@@ -125,7 +125,12 @@ class FairShareCycle:
         if allowed_nodes is not None and builder.fits(request):
             self._reject(request, rejection_for(RejectionReason.RESERVED, request, result))
         elif not self._waits_for_victims(turn, request, result, allowed_nodes):
-            self.late.append(_Late(turn, request, result, allowed_nodes))
+            self._postpone(_Late(turn, request, result, allowed_nodes))
+
+    def _postpone(self, late: _Late) -> None:
+        """Try this gang again after the others, which respect its claims meanwhile."""
+        self.late.append(late)
+        self.builder.nominations.give_back(late.turn.candidate.pending)
 
     def _grow_fully(
         self, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
@@ -179,6 +184,7 @@ class FairShareCycle:
         while not (self.preemption.is_exhausted or watchdog.is_over) and (turn := order.pop()) is not None:
             late = by_number[turn.number]
             watchdog.turn(turn.candidate.spec.source)
+            self.builder.nominations.take(turn.candidate)
             watchdog.so_far = partial(rejection_for, RejectionReason.NO_CAPACITY, late.request, late.result)
             self.builder.nominations.respect(LOWEST_PRIORITY)
             preemption = self._find(late)

@@ -146,6 +146,7 @@ class PlanBuilder:
         self.reached.add(spec.source)
         changed = _is_changed(rejection, candidate.reported)
         pods = pods or candidate.pending
+        self.nominations.give_back(pods)
         self.actions.append(
             ReportUnschedulable(spec.source, rejection, pods, changed, spec.uid, reserved_nodes)
         )

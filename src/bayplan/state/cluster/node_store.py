@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from bayplan.model.node import Node, Topology
+from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.model.pod import PodKey
 from bayplan.placement.cluster.counters import NodeIds
 from bayplan.placement.cluster.images import ImageIndex
@@ -18,6 +18,7 @@ class NodeStore:
 
     def __init__(self, slots: NodeIds) -> None:
         self.by_name: dict[str, Node] = {}
+        self.by_hostname: dict[str, str] = {}  # names of nodes whose hostname label is not their name
         self.images = ImageIndex(slots)
         self.flat = NodeState(slots)
         self.topologies: dict[str, TopologyState] = {FLAT.name: self.flat.cluster}
@@ -26,6 +27,8 @@ class NodeStore:
     def load(self, fresh: Mapping[str, Node]) -> None:
         """Add new nodes together."""
         self.by_name |= fresh
+        for node in fresh.values():
+            self._note_hostname(node)
         self.flat.load(fresh.values())
         for cluster in self._with_levels():
             cluster.load(fresh.values())
@@ -35,6 +38,7 @@ class NodeStore:
         if self.by_name.get(node.name) == node:
             return False
         self.by_name[node.name] = node
+        self._note_hostname(node)
         self.flat.upsert(node)
         for cluster in self._with_levels():
             cluster.upsert(node)
@@ -42,8 +46,11 @@ class NodeStore:
 
     def lost(self, name: str) -> bool:
         """Remove a node. Returns whether it existed."""
-        if self.by_name.pop(name, None) is None:
+        node = self.by_name.pop(name, None)
+        if node is None:
             return False
+        if self.by_hostname.get(hostname := node.labels.get(HOSTNAME, "")) == name:
+            del self.by_hostname[hostname]
         self.flat.remove(name)
         for cluster in self._with_levels():
             cluster.remove(name)
@@ -65,6 +72,15 @@ class NodeStore:
         """Remove a topology. The flat topology of all nodes does not depend on an object, and stays."""
         if name != FLAT.name:
             self.topologies.pop(name, None)
+
+    def node_of(self, hostname: str) -> str:
+        """The name of the node with this hostname."""
+        name = self.by_hostname.get(hostname, hostname)
+        return name if name in self.by_name else hostname
+
+    def _note_hostname(self, node: Node) -> None:
+        if (hostname := node.labels.get(HOSTNAME, node.name)) != node.name:
+            self.by_hostname[hostname] = node.name
 
     def hold(self, claim: LedgerEntry) -> bool:
         """A pod uses capacity of a node. Returns whether capacity became free where it was before."""

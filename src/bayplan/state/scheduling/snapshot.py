@@ -50,6 +50,7 @@ class SchedulingSnapshot:
     members: Mapping[Ref, Collection[PodKey]] = field(default_factory=dict)
     budgets: tuple[DisruptionBudget, ...] = ()
     nominations: Mapping[PodKey, tuple[Pod, str]] = field(default_factory=dict)  # of other pods
+    claims: Mapping[PodKey, tuple[Pod, str]] = field(default_factory=dict)  # pending pods of admitted gangs
     reserved: tuple[Ref, frozenset[str]] | None = None  # the gang with a backfill reservation, and its nodes
     reserved_priority: int | None = None  # priority of that gang
     fair: FairView | None = None  # fair-share usage of the queues
@@ -90,6 +91,7 @@ class SnapshotBuilder:
             members=store.members,
             budgets=tuple(store.budgets.values()),
             nominations={key: nomination for key, nomination in store.nominations.items() if key not in own},
+            claims=store.claims.pending(),
             reserved=kept,
             reserved_priority=self.gangs.queue.entries[kept[0]].priority if kept is not None else None,
             fair=store.fair.view(),

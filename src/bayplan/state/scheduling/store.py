@@ -22,6 +22,8 @@ from bayplan.model.change import (
     NumaReportSeen,
     PodLost,
     PodSeen,
+    QueuedGangLost,
+    QueuedGangSeen,
     StorageLost,
     StorageSeen,
     TopologyLost,
@@ -36,6 +38,7 @@ from bayplan.placement.cluster.pod_index import PodIndex
 from bayplan.state.cluster.ledger import LedgerEntry
 from bayplan.state.cluster.node_store import NodeStore
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY, NumaCache
+from bayplan.state.scheduling.claims import SlotClaims
 from bayplan.state.scheduling.diffs import allows_more_evictions, attempt_key, more_preemptible, same_request
 from bayplan.state.scheduling.fair_usage import FairUsage, usage_kind
 from bayplan.state.scheduling.gang_state import GangState, in_order, state_of
@@ -53,6 +56,7 @@ class SchedulingStore:
     def __init__(self, numa_policy: NumaStalenessPolicy = DEFAULT_NUMA_POLICY) -> None:
         self.index = PodIndex()
         self.nodes = NodeStore(self.index.slots)
+        self.claims = SlotClaims(self.nodes)
         self.volumes = VolumeState()
         self.numa = NumaCache(numa_policy)
         self.fair = FairUsage()
@@ -93,7 +97,7 @@ class SchedulingStore:
     # ── changes ────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, change: Change) -> None:
-        """Apply one change. Changes of queued gangs and their quota do not concern this store."""
+        """Apply one change. Of queued gangs only the placements matter here: they hold capacity."""
         match change:
             case PodSeen(pod):
                 self._pod_seen(pod)
@@ -107,6 +111,10 @@ class SchedulingStore:
                 self._spec_changed(spec.source, spec)
             case GangSpecLost(ref):
                 self._spec_changed(ref, None)
+            case QueuedGangSeen(queued_gang):
+                self.notes.event(WakeupEvent.CAPACITY_FREED, self.claims.gang_seen(queued_gang))
+            case QueuedGangLost(ref):
+                self.notes.event(WakeupEvent.CAPACITY_FREED, self.claims.gang_lost(ref))
             case StorageSeen(item, key):
                 self.notes.event(WakeupEvent.STORAGE_CHANGED, self.volumes.seen(item, key))
             case StorageLost(group, key):
@@ -237,6 +245,7 @@ class SchedulingStore:
         self.notes.event(WakeupEvent.SHARE_CHANGED, self.fair.remove_pod(key))
         self.index.remove(key)
         self.notes.event(WakeupEvent.CAPACITY_FREED, self.nodes.release(key))
+        self.notes.event(WakeupEvent.CAPACITY_FREED, self.claims.pod_lost(key))
         if pod is None:
             return
         if pod.gang is not None:
@@ -336,6 +345,8 @@ class SchedulingStore:
             self.notes.event(WakeupEvent.CAPACITY_FREED, self.nodes.release(key))
             self._preemption_ended(key)
             shown = pod  # it frees no more capacity
+        if pod.slot is not None or key in self.claims.slots:
+            self.notes.event(WakeupEvent.CAPACITY_FREED, self.claims.pod_seen(shown))
         if self.fair.active:
             self.notes.event(WakeupEvent.SHARE_CHANGED, self.fair.set_pod(shown, usage_kind(shown)))
         if pod.ours or pod.gang is not None:

@@ -42,7 +42,7 @@ from bayplan.model.change import (
     StorageSeen,
 )
 from bayplan.model.gang import GangSpec, Ref
-from bayplan.model.pod import Pod, PodKey
+from bayplan.model.pod import Pod, PodKey, Slot
 from bayplan.model.pod_spec import PodSpec, Selector
 from bayplan.model.storage import NodeVolumes
 
@@ -90,11 +90,16 @@ KINDS = (NODES, PODS_KIND, *GANG_KINDS, BUDGETS, *STORAGE_KINDS, SERVICES, NAMES
 class SchedulingDecoder:
     """Turns watch events into changes; keeps the objects that depend on each other.
 
-    `names` are our scheduler names; `job_of` returns the job of a pod.
+    `names` are our scheduler names; `job_of` returns the job of a pod, `slot_of` its slot.
     """
 
-    def __init__(self, names: Collection[str], job_of: Callable[[PodWire], Membership | None]) -> None:
-        self.names, self.job_of = frozenset(names), job_of
+    def __init__(
+        self,
+        names: Collection[str],
+        job_of: Callable[[PodWire], Membership | None],
+        slot_of: Callable[[PodWire], Slot | None] = lambda wire: None,
+    ) -> None:
+        self.names, self.job_of, self.slot_of = frozenset(names), job_of, slot_of
         self.pod_specs = PodSpecCache()
         self.pods: dict[PodKey, Pod] = {}  # as last published
         self.pending: dict[str, dict[PodKey, PodWire]] = {}  # our pods without a node, by namespace
@@ -248,6 +253,7 @@ class SchedulingDecoder:
             message=_message_of(wire) if ours and not node else "",
             was_started=bool(node) and phase not in NOT_STARTED,
             scheduler=spec.scheduler_name or "" if ours else "",
+            slot=self.slot_of(wire),
         )
 
     def _company(self, wire: PodWire) -> Selector | None:

@@ -91,6 +91,15 @@ def decode_usage(event: Event) -> Iterator[Change]:
             yield QueuedGangSeen(queued_gang)
 
 
+def assumed_pod(pod: Pod, node: str) -> Change:
+    """A pod as it will be on a node; without a node it uses nothing."""
+    if not node:
+        return PodLost(pod.key)
+    gang, pod_set = (pod.slot.gang, pod.slot.pod_set) if pod.slot is not None else (None, "")
+    spec = _pod_spec(pod.spec.signature.zones)
+    return PodSeen(Pod(pod.key, pod.uid, pod.amounts, node, gang=gang, pod_set=pod_set, spec=spec))
+
+
 def _node(node: NodeWire, gone: bool) -> Change:
     return NodeLost(node.metadata.name) if gone else NodeSeen(node_of(node))
 

@@ -19,10 +19,10 @@ from bayplan.dialects.kueue.status.reconcile import requeue_at, should_deactivat
 from bayplan.dialects.nrt import decoder as zones
 from bayplan.model.admission_rejection import AdmissionReason
 from bayplan.model.assignment import Path
-from bayplan.model.change import Change
+from bayplan.model.change import Change, PodLost
 from bayplan.model.gang import Ref
 from bayplan.model.numa import NumaStalenessPolicy
-from bayplan.model.plan import Action, Admit, EvictGang, Plan, ReportNotAdmitted
+from bayplan.model.plan import Action, Admit, Bind, EvictGang, Nominate, Plan, ReportNotAdmitted
 from bayplan.model.profile import Profile
 from bayplan.model.watchdog import Watchdog
 from bayplan.model.whole_numbers import whole_number
@@ -133,6 +133,17 @@ class AdmissionController:
     def decode_usage(self, event: Event) -> Iterable[Change]:
         """An admitted Workload holds its quota, also if the rest of it cannot be decoded."""
         return events.decode_usage(event)
+
+    def peer_changes(self, plan: Plan) -> Iterator[Change]:
+        """Pods that are being bound, or nominated, use their nodes from now on."""
+        for action in plan.actions:
+            if isinstance(action, Bind | Nominate):
+                yield events.assumed_pod(action.pod, action.node)
+
+    def peer_outcome(self, settled: Settled) -> Iterator[Change]:
+        """A pod that was not bound uses nothing."""
+        if isinstance(settled.action, Bind) and settled.ended is not Ended.DONE:
+            yield PodLost(settled.action.pod.key)
 
     def flush(self) -> Iterable[Change]:
         return ()

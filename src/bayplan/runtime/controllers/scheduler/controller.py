@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bayplan.dialects.api import Ended, Event, Kind, Write, WriteOutcome
+from bayplan.dialects.api import Ended, Event, Happened, Kind, Write, WriteOutcome
 from bayplan.dialects.kai.api.names import DIALECT as KAI
 from bayplan.dialects.kai.decode import events as groups
 from bayplan.dialects.kai.status import messages as of_groups
@@ -18,13 +18,30 @@ from bayplan.dialects.kube.encode.gang_messages import ERROR, FAULTS, message_fo
 from bayplan.dialects.kube.gang import events
 from bayplan.dialects.kube.gang.objects import COMPOSITE, POD_GROUP
 from bayplan.dialects.kube.gang.objects import DIALECT as GANG
-from bayplan.dialects.kueue.decode import scheduled_jobs
+from bayplan.dialects.kueue.decode import scheduled_jobs, slots
 from bayplan.dialects.kueue.status.misfit_messages import misfit_message
 from bayplan.dialects.nrt import decoder as zones
-from bayplan.model.change import Change, GangSpecLost, GangSpecSeen, PodLost, PodSeen
+from bayplan.model.change import (
+    Change,
+    GangSpecLost,
+    GangSpecSeen,
+    PodLost,
+    PodSeen,
+    QueuedGangLost,
+    QueuedGangSeen,
+)
 from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.numa import NumaStalenessPolicy
-from bayplan.model.plan import Action, Bind, MarkStarted, Nominate, Plan, PreemptPod, ReportUnschedulable
+from bayplan.model.plan import (
+    Action,
+    Admit,
+    Bind,
+    MarkStarted,
+    Nominate,
+    Plan,
+    PreemptPod,
+    ReportUnschedulable,
+)
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
 from bayplan.model.scheduling_rejection import SchedulingRejection
@@ -64,7 +81,9 @@ class SchedulerController:
     """Binds pods with one of our scheduler names; each name has a profile."""
 
     name = "scheduler"
-    kinds: tuple[Kind, ...] = (*events.KINDS, *scheduled_jobs.KINDS, *zones.KINDS, *groups.KINDS)
+    kinds: tuple[Kind, ...] = (
+        *events.KINDS, *scheduled_jobs.KINDS, slots.WORKLOADS, *zones.KINDS, *groups.KINDS
+    )  # fmt: skip
     has_state = True
     containment: Containment = UNCONTAINED
     unread: UnreadObjects = NOTHING_UNREAD
@@ -83,7 +102,9 @@ class SchedulerController:
         heal_seconds = max(profile.heal_seconds for profile in self.profiles.values())
         self.state = SchedulingState(heal_seconds, numa_policy)
         self.groups = groups.GroupDecoder(awaits_grouper)
-        self.decoder = events.SchedulingDecoder(self.profiles, self.membership)
+        self.decoder = events.SchedulingDecoder(self.profiles, self.membership, slots.slot_of)
+        # Workloads admitted by this process and not yet seen so; the version once they are written
+        self.admitting: dict[Ref, int | None] = {}
         self.statuses = GroupStatuses(self.groups)
         self.zones = zones.NumaReportDecoder()
         self.volumes = VolumeBinding(self.state, self.decoder.claim_uids, self.decoder.volume_versions)
@@ -98,11 +119,41 @@ class SchedulerController:
     def decode(self, event: Event) -> Iterator[Change]:
         if event.kind in scheduled_jobs.KINDS:
             return scheduled_jobs.decode(event, self.profiles.keys() - self.one_by_one)
+        if event.kind == slots.WORKLOADS:
+            return iter(()) if self._is_older(event) else slots.decode(event)
         if event.kind in zones.KINDS:
             return self.zones.decode(event)
         if event.kind in groups.KINDS:
             return self.groups.decode(event)
         return self.groups.position_pods(self.decoder.decode(event))
+
+    def _is_older(self, event: Event) -> bool:
+        """Whether an event shows a Workload as it was before this process admitted it."""
+        if not self.admitting or event.happened is Happened.SYNCED:
+            return False
+        ref = slots.ref_of(event.object)
+        if ref not in self.admitting:
+            return False
+        written = self.admitting[ref]
+        if event.happened is Happened.SEEN and (written is None or slots.version_of(event.object) < written):
+            return True
+        del self.admitting[ref]
+        return False
+
+    def peer_changes(self, plan: Plan) -> Iterator[Change]:
+        """What admission decides holds hosts from now on."""
+        for action in plan.actions:
+            if isinstance(action, Admit):
+                self.admitting[action.gang] = None
+                yield QueuedGangSeen(replace(action.queued_gang, admission=action.admission, evicted=False))
+
+    def peer_outcome(self, settled: Settled) -> Iterator[Change]:
+        """An admission that was not written holds nothing."""
+        failed = isinstance(settled.action, Admit) and settled.ended is not Ended.DONE
+        if failed and settled.action.gang in self.admitting:
+            del self.admitting[settled.action.gang]
+            if settled.ended is not Ended.TIMED_OUT:  # else the next event tells
+                yield QueuedGangLost(settled.action.gang)
 
     def membership(self, pod: PodWire) -> events.Membership | None:
         """The group that a pod is joined to, or else the job that owns it."""
@@ -265,6 +316,9 @@ class SchedulerController:
     def on_outcome(self, outcome: WriteOutcome, now: float) -> Iterable[Write]:
         self.publisher.ended(outcome, now)
         self.statuses.ended(outcome, now)
+        tag = outcome.write.tag
+        if isinstance(tag, Admit) and outcome.ended is Ended.DONE and tag.gang in self.admitting:
+            self.admitting[tag.gang] = slots.version_of(outcome.object)
         if outcome.ended is Ended.TIMED_OUT and self._is_still_wanted(outcome.write.tag):
             self.repeats.append((now + REPEAT_SECONDS, outcome.write))
         return ()

@@ -1,0 +1,58 @@
+"""Admitted Workloads as the scheduler sees them: slots on hosts, and the pods that take them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from bayplan.dialects.api import Event, Happened
+from bayplan.dialects.kube.decode.wire import PodWire
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.decode.workloads import decode_workload, has_quota, is_finished
+from bayplan.dialects.kueue.fields.pod_sets import source
+from bayplan.dialects.kueue.fields.workload import KIND
+from bayplan.dialects.kueue.names import api_kinds
+from bayplan.dialects.kueue.names.annotations import POD_SET, SLICE_NAME, WORKLOAD_NAME
+from bayplan.model.change import Change, QueuedGangLost, QueuedGangSeen
+from bayplan.model.gang import Ref
+from bayplan.model.node import HOSTNAME
+from bayplan.model.pod import Slot
+from bayplan.model.whole_numbers import whole_number
+
+WORKLOADS = replace(api_kinds.WORKLOADS, optional=True)
+
+
+def decode(event: Event) -> Iterator[Change]:
+    """The slots of a Workload; none if it has no quota."""
+    if event.happened is Happened.SYNCED:
+        return
+    workload = Field(event.object)
+    if event.happened is Happened.GONE or is_finished(workload) or not has_quota(workload):
+        yield QueuedGangLost(source(workload, KIND))
+        return
+    queued_gang = decode_workload(workload)
+    if not workload.errors:
+        yield QueuedGangSeen(queued_gang)
+
+
+def ref_of(workload: dict[str, Any]) -> Ref:
+    """The gang of a Workload."""
+    meta = workload["metadata"]
+    return Ref("kueue", KIND, meta.get("namespace", "default"), meta["name"])
+
+
+def version_of(workload: dict[str, Any]) -> int:
+    """Its resourceVersion as a number."""
+    return whole_number(str(workload["metadata"].get("resourceVersion", ""))) or 0
+
+
+def slot_of(wire: PodWire) -> Slot | None:
+    """The slot of an ungated pod of an admitted Workload: its node selector names the host."""
+    annotations = wire.metadata.annotations or {}
+    name = annotations.get(SLICE_NAME) or annotations.get(WORKLOAD_NAME)
+    host = (wire.spec.node_selector or {}).get(HOSTNAME)
+    if not name or not host:
+        return None
+    gang = Ref("kueue", KIND, wire.metadata.namespace or "default", name)
+    return Slot(gang, (wire.metadata.labels or {}).get(POD_SET, ""), host)

@@ -1,0 +1,123 @@
+"""Slots of admitted gangs: capacity of a host is held for them until their pods take it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bayplan.model.gang import Ref
+from bayplan.model.node import HOSTNAME, PODS
+from bayplan.model.pod import Pod, PodKey, Slot
+from bayplan.model.queued_gang import QueuedGang
+from bayplan.state.cluster.ledger import LedgerEntry
+from bayplan.state.cluster.node_store import NodeStore
+
+Amounts = Mapping[str, int]
+
+
+class SlotClaims:
+    """One ledger entry for the open slots of a pod set on a host.
+
+    A pod of the gang takes a slot over when it is bound there, or when it is pending and ours: then its
+    claim is with the pod, and no other pod may use the capacity.
+    """
+
+    def __init__(self, nodes: NodeStore) -> None:
+        self.nodes = nodes
+        self.gangs: dict[Ref, dict[Slot, tuple[int, Amounts]]] = {}  # slots and requests of one pod, by gang
+        self.counts: dict[Slot, dict[Ref, tuple[int, Amounts]]] = {}  # the same, by slot
+        self.takers: dict[Slot, set[PodKey]] = {}
+        self.slots: dict[PodKey, Slot] = {}  # of the takers
+        self.waiting: dict[PodKey, Pod] = {}  # those that are not bound
+
+    def gang_seen(self, queued_gang: QueuedGang) -> bool:
+        """A gang has an admission. Returns whether capacity became free."""
+        return self._set_gang(queued_gang.gang.source, _slots_of(queued_gang))
+
+    def gang_lost(self, ref: Ref) -> bool:
+        """A gang has no admission any more. Returns whether capacity became free."""
+        return self._set_gang(ref, {})
+
+    def pod_seen(self, pod: Pod) -> bool:
+        """A pod, with the node that it is bound to or assumed to be. Returns whether capacity became free."""
+        before = self.slots.get(pod.key)
+        takes = pod.slot is not None and (pod.uses_capacity or pod.succeeded or pod.pending)
+        slot = pod.slot if takes and not pod.terminating else None
+        if slot is not None and pod.pending:
+            self.waiting[pod.key] = pod
+        else:
+            self.waiting.pop(pod.key, None)
+        return before != slot and self._take(pod.key, before, slot)
+
+    def pod_lost(self, key: PodKey) -> bool:
+        """A pod is gone. Returns whether capacity became free."""
+        self.waiting.pop(key, None)
+        return self._take(key, self.slots.get(key), None)
+
+    def pending(self) -> dict[PodKey, tuple[Pod, str]]:
+        """The pending pods that have a slot, and its node."""
+        found = ((pod, pod.slot) for pod in self.waiting.values())
+        return {
+            pod.key: (pod, self.nodes.node_of(slot.host))
+            for pod, slot in found
+            if slot is not None and slot in self.counts
+        }
+
+    def _take(self, key: PodKey, before: Slot | None, slot: Slot | None) -> bool:
+        freed = False
+        if before is not None:
+            del self.slots[key]
+            self.takers[before].discard(key)
+            if not self.takers[before]:
+                del self.takers[before]
+            freed = self._hold(before)
+        if slot is not None:
+            self.slots[key] = slot
+            self.takers.setdefault(slot, set()).add(key)
+            freed |= self._hold(slot)
+        return freed
+
+    def _set_gang(self, ref: Ref, slots: Mapping[Slot, tuple[int, Amounts]]) -> bool:
+        before = self.gangs.get(ref, {})
+        if before == slots:
+            return False
+        for slot in before:
+            del self.counts[slot][ref]
+            if not self.counts[slot]:
+                del self.counts[slot]
+        for slot, claim in slots.items():
+            self.counts.setdefault(slot, {})[ref] = claim
+        self.gangs[ref] = dict(slots)
+        if not slots:
+            del self.gangs[ref]
+        freed = False
+        for slot in {**before, **slots}:
+            freed |= self._hold(slot)
+        return freed
+
+    def _hold(self, slot: Slot) -> bool:
+        """Hold the capacity of the open slots."""
+        owner = PodKey(
+            slot.gang.namespace, f"{slot.gang.name}/{slot.pod_set}/{slot.host}"
+        )  # no pod has a slash
+        claims = self.counts.get(slot, {})
+        count = sum(number for number, _ in claims.values()) - len(self.takers.get(slot, ()))
+        if count <= 0:
+            return self.nodes.release(owner)
+        requests = next(iter(claims.values()))[1]
+        amounts = {name: amount * count for name, amount in requests.items()}
+        return self.nodes.hold(LedgerEntry(owner, self.nodes.node_of(slot.host), amounts, assumed=True))
+
+
+def _slots_of(queued_gang: QueuedGang) -> dict[Slot, tuple[int, Amounts]]:
+    """The slots of a gang on hosts. In a topology that ends above the host, a slot has no host yet."""
+    if queued_gang.admission is None or queued_gang.evicted:
+        return {}
+    requests = {one.name: {**one.requests, PODS: 1} for one in queued_gang.gang.root.pod_sets()}
+    found: dict[Slot, tuple[int, Amounts]] = {}
+    for part in queued_gang.admission.pod_sets:
+        if part.assignment is None or part.assignment.levels[-1:] != (HOSTNAME,) or part.name not in requests:
+            continue
+        for share in part.assignment.shares:
+            slot = Slot(queued_gang.family, part.name, share.values[-1])
+            found[slot] = found.get(slot, (0, {}))[0] + share.count, requests[part.name]
+    return found
