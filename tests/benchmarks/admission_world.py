@@ -81,7 +81,7 @@ def nodes(racks: int = 10, hosts: int = 64) -> Iterator[Object]:
             }
 
 
-def workload(name: str, queue: str, size: Size, wish: str) -> Object:
+def rack_workload(name: str, queue: str, size: Size, wish: str) -> Object:
     """One Workload; `wish` is required or preferred."""
     container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": size.cpu}}}
     pod_set = {
@@ -100,7 +100,7 @@ def arrivals(cohorts: int = 5, queues: int = 6, share: float = 1.0) -> list[tupl
         [
             (
                 index * size.every / 3,
-                workload(
+                rack_workload(
                     f"{size.name}-{cohort}-{queue}-{index:03d}",
                     f"queue-{cohort}-{queue}",
                     size,

@@ -42,7 +42,7 @@ class Taken:
     cpu: float
 
 
-def job(name: str, pods: int, how: str, **asks: str) -> dict[str, Any]:
+def block_job(name: str, pods: int, how: str, **asks: str) -> dict[str, Any]:
     """A Job in the queue; without `how` in none."""
     requests = RESOURCES | asks
     own: dict[str, Any] = {"labels": {"kueue.x-k8s.io/queue-name": QUEUE}} if how else {}
@@ -71,9 +71,9 @@ def objects() -> Iterator[tuple[Kind, dict[str, Any]]]:
         meta = {"name": name} | ({"namespace": "default"} if kind.namespaced else {})
         yield kind, {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
     for number in range(JOBS_COUNT):
-        yield JOBS, job(f"run{number}", JOB_PODS, "preferred")
-    yield JOBS, job("toobig", 1100, "required")
-    yield JOBS, job("plainbig", 2, "", cpu="200")
+        yield JOBS, block_job(f"run{number}", JOB_PODS, "preferred")
+    yield JOBS, block_job("toobig", 1100, "required")
+    yield JOBS, block_job("plainbig", 2, "", cpu="200")
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def without_taints(count: int) -> Iterable[Ask]:
         yield "PATCH", f"/api/v1/nodes/n{number:05d}", {"spec": {"taints": None}}
 
 
-def pod(name: str, scheduler: str, gpus: int = 1, gang: str = "", priority: str = "") -> Object:
+def load_pod(name: str, scheduler: str, gpus: int = 1, gang: str = "", priority: str = "") -> Object:
     """A pod that names its scheduler, and its gang if it has one."""
     asked = {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": str(gpus)}
     spec: Object = {
@@ -85,7 +85,7 @@ def pod(name: str, scheduler: str, gpus: int = 1, gang: str = "", priority: str 
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
 
 
-def workload(name: str, minimum: int) -> Object:
+def gang_workload(name: str, minimum: int) -> Object:
     """A gang."""
     groups = [{"name": "main", "policy": {"gang": {"minCount": minimum}}}]
     head = {"apiVersion": "scheduling.k8s.io/v1alpha1", "kind": "Workload", "metadata": {"name": name}}

@@ -16,7 +16,7 @@ from bayplan.assembly.crds import converted
 from bayplan.assembly.manifests import InstallSettings, manifests
 from bayplan.assembly.webhooks import SECRET_NAME
 from bayplan.configuration.settings import EMPTY
-from tests.end_to_end.objects import Object, eventually, node
+from tests.end_to_end.objects import Object, eventually, kwok_node
 from tests.end_to_end.test_kueue_api import CONFIGURATIONS, point
 from tests.support.listening import free_address
 
@@ -126,7 +126,7 @@ def made(kind: str, name: str, spec: Object) -> Object:
 def hosts(pool: str, racks: int = 2, each: int = 2) -> list[Object]:
     """Hosts of four GPUs, in racks of one block."""
     return [
-        node(f"{pool}-r{rack}-h{number}", 4, **{POOL: pool, BLOCK: "b1", RACK: f"r{rack}"})
+        kwok_node(f"{pool}-r{rack}-h{number}", 4, **{POOL: pool, BLOCK: "b1", RACK: f"r{rack}"})
         for rack in range(1, racks + 1)
         for number in range(1, each + 1)
     ]
@@ -136,7 +136,7 @@ def flavor(pool: str, **more: Any) -> Object:
     return made("ResourceFlavor", pool, {"nodeLabels": {POOL: pool}, "topologyName": "hall", **more})
 
 
-def queue(name: str, gpus: int, pool: str = "", *, cohort: str = "", **more: Any) -> list[Object]:
+def gpu_queues(name: str, gpus: int, pool: str = "", *, cohort: str = "", **more: Any) -> list[Object]:
     """A ClusterQueue for GPUs of one flavor, and a LocalQueue of the same name."""
     resource = {"name": GPU, "nominalQuota": gpus}
     group = {"coveredResources": [GPU], "flavors": [{"name": pool or name, "resources": [resource]}]}
@@ -146,7 +146,7 @@ def queue(name: str, gpus: int, pool: str = "", *, cohort: str = "", **more: Any
     return [made("ClusterQueue", name, spec), made("LocalQueue", name, {"clusterQueue": name})]
 
 
-def gang(name: str, queue: str, pods: int, gpus: int, *, required: str = "", **more: Any) -> Object:
+def gang_workload(name: str, queue: str, pods: int, gpus: int, *, required: str = "", **more: Any) -> Object:
     limits = {GPU: str(gpus)}
     container = {"name": "main", "image": "none", "resources": {"requests": limits, "limits": limits}}
     template = {"spec": {"restartPolicy": "Never", "containers": [container], **more.pop("pod", {})}}
@@ -223,7 +223,7 @@ def with_queue(cluster: Cluster, namespace: str, folder: Path, pool: str) -> Ite
     """An installation with four hosts, and a queue of their pool's name for all that they have."""
     with installed(cluster, namespace, folder) as site:
         site.add_hosts(*hosts(pool))
-        site.apply(flavor(pool), *queue(pool, 16))
+        site.apply(flavor(pool), *gpu_queues(pool, 16))
         yield site
 
 

@@ -24,7 +24,7 @@ def eventually(holds: Callable[[], bool], what: str, seconds: float = PATIENCE) 
         time.sleep(0.2)
 
 
-def node(name: str, gpus: int = 8, **labels: str) -> Object:
+def kwok_node(name: str, gpus: int = 8, **labels: str) -> Object:
     """A node that kwok will make Ready."""
     amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}
     return {
@@ -45,7 +45,7 @@ def pod_template(played: Mapping[str, str]) -> Object:
     }
 
 
-def pod(namespace: str, name: str, played: Mapping[str, str]) -> Object:
+def kwok_pod(namespace: str, name: str, played: Mapping[str, str]) -> Object:
     """A single pod."""
     template = pod_template(played)
     metadata = {"name": name, "namespace": namespace} | template["metadata"]

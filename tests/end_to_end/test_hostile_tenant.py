@@ -48,7 +48,7 @@ GATE = "kueue.x-k8s.io/admission"
 CLAIMING = 4  # pods of two GPUs each: half of what there is
 
 
-def queue(name: str, resources: list[Object]) -> list[Object]:
+def tenant_queues(name: str, resources: list[Object]) -> list[Object]:
     covered = [one["name"] for one in resources]
     group = {"coveredResources": covered, "flavors": [{"name": hostile.HOME, "resources": resources}]}
     local = made("LocalQueue", name, {"clusterQueue": name})
@@ -102,8 +102,8 @@ def stage(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         small: list[Object] = [{"name": "cpu", "nominalQuota": "2"}, {"name": GPU, "nominalQuota": 2}]
         site.apply(
             flavor(hostile.HOME),
-            *queue(hostile.HOME, small),
-            *queue(STEADY, [{"name": GPU, "nominalQuota": 8}]),
+            *tenant_queues(hostile.HOME, small),
+            *tenant_queues(STEADY, [{"name": GPU, "nominalQuota": 8}]),
         )
         options = ("--roles=admission,scheduler", "--pod-batch-seconds=0.1", f"--listen={address}")
         with running(site, folder / "run", *options) as process:

@@ -90,7 +90,7 @@ def trusted(cluster: Cluster, webhooks: Webhooks) -> bool:
     return {*bundles, definition.get("caBundle")} == {wanted}
 
 
-def job(name: str, scheduler: str, **annotations: str) -> Object:
+def suspended_job(name: str, scheduler: str, **annotations: str) -> Object:
     spec = job_spec(2, {})
     template = spec["template"]
     template["spec"]["schedulerName"] = scheduler
@@ -122,15 +122,15 @@ def test_the_certificate_is_in_the_secret(asked: tuple[Cluster, Webhooks]) -> No
 
 def test_a_job_with_mistakes_is_refused_with_all_of_them(asked: tuple[Cluster, Webhooks]) -> None:
     cluster, _ = asked
-    answer = create(cluster, job("webhook-bad", "bayplan", **WRONG))
+    answer = create(cluster, suspended_job("webhook-bad", "bayplan", **WRONG))
     assert 'The Job "webhook-bad" is invalid' in answer
     assert answer.count("\n* spec.template.metadata.annotations") >= 2, "each in a line of its own"
 
 
 def test_good_jobs_and_jobs_of_others_pass(asked: tuple[Cluster, Webhooks]) -> None:
     cluster, _ = asked
-    assert create(cluster, job("webhook-good", "bayplan", required_topology="rack")) == "created"
-    assert create(cluster, job("webhook-other", "default-scheduler", **WRONG)) == "created"
+    assert create(cluster, suspended_job("webhook-good", "bayplan", required_topology="rack")) == "created"
+    assert create(cluster, suspended_job("webhook-other", "default-scheduler", **WRONG)) == "created"
 
 
 def test_a_workload_is_read_in_the_version_it_was_not_written_in(asked: tuple[Cluster, Webhooks]) -> None:

@@ -34,7 +34,7 @@ RULES = ZoneRules()
 RACK = "rack"
 
 
-def gang(seed: int) -> Gang:
+def random_gang(seed: int) -> Gang:
     """One to three pod sets with different requests, in one rack or anywhere."""
     random = Random(seed)
     locality = Locality(required=RACK) if random.random() < 0.5 else Locality()
@@ -63,7 +63,7 @@ def cluster(nodes_world: World) -> TopologyState:
 @pytest.mark.parametrize("strategy", list(Strategy))
 @given(seed=st.integers(0, 1 << 30))
 def test_a_gang_is_never_placed_unaligned(seed: int, strategy: Strategy) -> None:
-    nodes_world, placed_gang = world(seed), gang(seed)
+    nodes_world, placed_gang = world(seed), random_gang(seed)
     supply = cluster(nodes_world).snapshot()
     profile = Profile(required=strategy, preferred=strategy, unconstrained=strategy, exact_seconds=0.5)
     columns = zone_columns(supply.tree.nodes.tolist(), nodes_world.reports, nodes_world.stale)

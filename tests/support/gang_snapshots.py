@@ -25,7 +25,7 @@ NOW = 1000.0
 FLAT = Topology("flat", (HOSTNAME,))
 
 
-def node(name: str, cpu: int = 4, pods: int = 110, **labels: str) -> Node:
+def cpu_node(name: str, cpu: int = 4, pods: int = 110, **labels: str) -> Node:
     """`cpu` in whole CPUs; nodes know their own name as a label."""
     named = {key.replace("_", "-"): value for key, value in labels.items()}
     return Node(name, {HOSTNAME: name, **named}, {CPU: 1000 * cpu, PODS: pods})
@@ -40,7 +40,7 @@ def ref(name: str) -> Ref:
     return Ref("test", "PodGroup", "ns", name)
 
 
-def pod(
+def cpu_pod(
     name: str, cpu: float = 1, priority: int = 0, on: str = "", gang: str = "", *, preempts: bool = True,
     like: PodSignature | None = None, **more: object,
 ) -> Pod:  # fmt: skip
@@ -70,7 +70,7 @@ def lone(one: Pod, **more: object) -> SchedulingCandidate:
     return SchedulingCandidate(made, (one,), **more)  # type: ignore[arg-type]
 
 
-def gang(rules: GangSpec, waiting: Iterable[Pod], **more: object) -> SchedulingCandidate:
+def candidate(rules: GangSpec, waiting: Iterable[Pod], **more: object) -> SchedulingCandidate:
     return SchedulingCandidate(rules, tuple(waiting), **more)  # type: ignore[arg-type]
 
 
@@ -139,7 +139,7 @@ def decide(seen: SchedulingSnapshot, profile: Profile | None = None, now: float 
 def pods(
     prefix: str, count: int, cpu: float = 1, priority: int = 0, gang: str = "", **more: object
 ) -> list[Pod]:
-    return [pod(f"{prefix}-{n}", cpu, priority, gang=gang, **more) for n in range(count)]  # type: ignore[arg-type]
+    return [cpu_pod(f"{prefix}-{n}", cpu, priority, gang=gang, **more) for n in range(count)]  # type: ignore[arg-type]
 
 
 def with_tree(rules: GangSpec, tree: Group) -> GangSpec:

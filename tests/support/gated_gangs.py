@@ -33,7 +33,7 @@ def assignment(hosts: Sequence[tuple[str, int]]) -> Object:
     }
 
 
-def gang(
+def assigned_gang(
     *hosts: tuple[str, int], request: Object | None = None, count: int = 0, name: str = "gang"
 ) -> Object:
     """A Workload with one pod set on these hosts, in rank order."""
@@ -69,7 +69,7 @@ def groups(
     }
 
 
-def pod(
+def gang_pod(
     name: str,
     index: int | str | None = None,
     *,

@@ -207,7 +207,9 @@ def pod_template(
     return found | {"spec": {"restartPolicy": restart, "containers": [container]}}
 
 
-def job(name: str = "train", pods: int = 4, labels: dict[str, str] | None = None, **template: Any) -> Object:
+def indexed_job(
+    name: str = "train", pods: int = 4, labels: dict[str, str] | None = None, **template: Any
+) -> Object:
     spec = {
         "parallelism": pods,
         "completions": pods,

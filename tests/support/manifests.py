@@ -24,7 +24,7 @@ def place(*files: str | Path, options: tuple[str, ...] = (), stdin: bytes | None
     return run("place", *named, *options, stdin=stdin)
 
 
-def node(name: str, rack: str = "r1", **more: Any) -> dict[str, Any]:
+def rack_node(name: str, rack: str = "r1", **more: Any) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -36,7 +36,7 @@ def node(name: str, rack: str = "r1", **more: Any) -> dict[str, Any]:
     } | more
 
 
-def job(name: str = "job", pods: object = 2, gpu: object = 4, **annotations: Any) -> dict[str, Any]:
+def gpu_job(name: str = "job", pods: object = 2, gpu: object = 4, **annotations: Any) -> dict[str, Any]:
     notes = {f"kueue.x-k8s.io/{key.replace('_', '-')}": value for key, value in annotations.items()}
     return {
         "apiVersion": "batch/v1",
@@ -52,7 +52,7 @@ def job(name: str = "job", pods: object = 2, gpu: object = 4, **annotations: Any
     }
 
 
-def pod(name: str, on: str, gpu: int) -> dict[str, Any]:
+def running_pod(name: str, on: str, gpu: int) -> dict[str, Any]:
     containers = [{"resources": {"limits": {"example.com/gpu": gpu}}}]
     return {
         "apiVersion": "v1",
@@ -62,7 +62,7 @@ def pod(name: str, on: str, gpu: int) -> dict[str, Any]:
     }
 
 
-FOUR = [node("x1"), node("x2"), node("x3", "r2"), node("x4", "r2")]
+FOUR = [rack_node("x1"), rack_node("x2"), rack_node("x3", "r2"), rack_node("x4", "r2")]
 
 
 Write = Callable[..., Path]

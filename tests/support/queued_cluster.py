@@ -43,7 +43,7 @@ def ruled(kind: Kind, name: str, spec: Object, namespace: str = "") -> tuple[Kin
     return kind, {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
 
 
-def host(name: str, block: str, rack: str, labels: dict[str, str]) -> Object:
+def rack_node(name: str, block: str, rack: str, labels: dict[str, str]) -> Object:
     amounts = {"cpu": "64", GPU: "4", "pods": "20"}
     ready = {"type": "Ready", "status": "True"}
     return {
@@ -77,7 +77,7 @@ def template(gpus: int, notes: dict[str, str] | None = None) -> Object:
     return {**meta, "spec": {"restartPolicy": "Never", "containers": [container]}}
 
 
-def workload(
+def queued_workload(
     name: str,
     pods: int,
     gpus: int,
@@ -97,7 +97,7 @@ def workload(
     }
 
 
-def job(name: str, pods: int, gpus: int, queue: str = "left", **notes: str) -> Object:
+def queued_job(name: str, pods: int, gpus: int, queue: str = "left", **notes: str) -> Object:
     told = {f"kueue.x-k8s.io/{key.replace('_', '-')}": value for key, value in notes.items()}
     labels = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
     return {
@@ -108,7 +108,7 @@ def job(name: str, pods: int, gpus: int, queue: str = "left", **notes: str) -> O
     }
 
 
-def pod(name: str, on: str, gpus: int) -> Object:
+def running_pod(name: str, on: str, gpus: int) -> Object:
     """A pod of nobody's gang, on a node already."""
     spec = {**template(gpus)["spec"], "nodeName": on}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "ml"}, "spec": spec}
@@ -205,7 +205,7 @@ def furniture() -> Iterator[tuple[Kind, Object]]:
     yield api_kinds.NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}
     for number in range(8):
         block, rack = f"b{number // 4 + 1}", f"r{number // 2 % 2 + 1}"
-        yield NODES, host(f"h{number + 1}", block, rack, {"gpu": "yes"})
+        yield NODES, rack_node(f"h{number + 1}", block, rack, {"gpu": "yes"})
     levels = [{"nodeLabel": level} for level in (BLOCK, RACK, HOSTNAME)]
     flavor = {"nodeLabels": {"gpu": "yes"}, "topologyName": "hall"}
     shared: Object = {"cohortName": "team", "namespaceSelector": {}}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 from bayplan.model.change import (
     Change,
+    FairQueueSeen,
     GangSpecSeen,
     NodeSeen,
     PodSeen,
@@ -15,10 +17,12 @@ from bayplan.model.change import (
 )
 from bayplan.model.gang import GangSpec, Group, Locality, PodSet, Ref
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
-from bayplan.model.plan import Bind, Plan, ReportUnschedulable
+from bayplan.model.plan import Bind, Nominate, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.pod_spec import PodSignature, PodSpec
 from bayplan.model.profile import Profile
+from bayplan.model.quota import Entitlement, FairQueue
+from bayplan.model.scheduling_rejection import RejectionReason
 from bayplan.scheduling.binding.cycle import decide_gangs
 from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.state import SchedulingState
@@ -62,8 +66,22 @@ def pod(of: str, rank: int, on: str = "", gpus: int = 2, priority: int = 0, **mo
     return PodSeen(Pod(key, given.pop("uid", f"uid-{of}-{rank}"), amounts, on, **given))
 
 
+def queue(name: str, quota: int | None = 0, limit: int | None = None, **more: Any) -> FairQueueSeen:
+    said = Entitlement(None if quota is None else Fraction(quota), None if limit is None else Fraction(limit))
+    return FairQueueSeen(FairQueue(name, entitlements={"gpu": said}, **more))
+
+
 def pods(of: str, count: int, **more: Any) -> Iterable[PodSeen]:
     return (pod(of, rank, **more) for rank in range(count))
+
+
+def runs(name: str, of: str, gpus: int = 1, on: str = "n1", **more: Any) -> list[Change]:
+    """A running gang of one pod."""
+    return [gang(name, 1, queue=of, **more), pod(name, 0, on=on, gpus=gpus, started=1.0)]
+
+
+def waits(name: str, of: str, gpus: int = 1, **more: Any) -> list[Change]:
+    return [gang(name, 1, queue=of, **more), pod(name, 0, gpus=gpus)]
 
 
 def board(*changes: Change) -> SchedulingState:
@@ -97,3 +115,15 @@ def ends(found: SchedulingState, plan: Plan, now: float = NOW, ended: str = "don
 
 def refusals(plan: Plan) -> list[ReportUnschedulable]:
     return [action for action in plan.actions if isinstance(action, ReportUnschedulable)]
+
+
+def displaced(plan: Plan) -> dict[str, str]:
+    return {action.pod.key.name: action.moves_to for action in plan.actions if isinstance(action, PreemptPod)}
+
+
+def nominated(plan: Plan) -> dict[str, str]:
+    return {action.pod.key.name: action.node for action in plan.actions if isinstance(action, Nominate)}
+
+
+def why(plan: Plan) -> dict[str, RejectionReason]:
+    return {refused.gang.name: refused.rejection.reason for refused in refusals(plan)}

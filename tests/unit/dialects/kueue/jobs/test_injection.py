@@ -15,7 +15,7 @@ ALONE = replace(RULES, selector_without_gate=True)
 FLAVORS = {"gpu": {"spec": {"nodeLabels": {"pool": "gpu"}}}}
 
 
-def workload(levels: list[str], *slices: dict[str, Any]) -> dict[str, Any]:
+def assigned_workload(levels: list[str], *slices: dict[str, Any]) -> dict[str, Any]:
     given = {
         "name": "main",
         "count": 4,
@@ -34,9 +34,9 @@ def in_domain(count: int, *values: str) -> dict[str, Any]:
     return {"domainCount": 1, "podCounts": {"universal": count}, "valuesPerLevel": where}
 
 
-HOST = workload(["kubernetes.io/hostname"], in_domain(4, "h1"))
-RACK = workload(["block", "rack"], in_domain(4, "b1", "r1"))
-TWO_RACKS = workload(["block", "rack"], in_domain(2, "b1", "r1"), in_domain(2, "b1", "r2"))
+HOST = assigned_workload(["kubernetes.io/hostname"], in_domain(4, "h1"))
+RACK = assigned_workload(["block", "rack"], in_domain(4, "b1", "r1"))
+TWO_RACKS = assigned_workload(["block", "rack"], in_domain(2, "b1", "r1"), in_domain(2, "b1", "r2"))
 
 
 @pytest.mark.parametrize("found", [HOST, RACK, TWO_RACKS])
