@@ -12,6 +12,7 @@ import msgspec
 from bayplan.backends.remote.access import Access
 from tests.benchmarks.bare_connections import JSON, bare_connections
 from tests.benchmarks.bare_connections import Ask as Asking
+from tests.support.api_objects import container, pod
 
 Object = dict[str, Any]
 Ask = tuple[str, str, Object | None]
@@ -75,14 +76,13 @@ def load_pod(name: str, scheduler: str, gpus: int = 1, gang: str = "", priority:
         "schedulerName": scheduler,
         "terminationGracePeriodSeconds": 0,
         "automountServiceAccountToken": False,
-        "containers": [{"name": "main", "image": "none", "resources": {"requests": asked, "limits": asked}}],
+        "containers": [container(asked, asked)],
     }
     if gang:
         spec["workloadRef"] = {"name": gang, "podGroup": "main"}
     if priority:
         spec["priorityClassName"] = priority
-    labels = {"bench": "yes", "gang": gang or "none"}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+    return pod(name, labels={"bench": "yes", "gang": gang or "none"}, **spec)
 
 
 def gang_workload(name: str, minimum: int) -> Object:

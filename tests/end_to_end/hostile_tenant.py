@@ -9,6 +9,7 @@ from bayplan.backends.fake_controllers.crds import schemaless_crd
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.start_stop import resource
 from tests.end_to_end.objects import Object, namespace
+from tests.support.api_objects import container, job, pod
 from tools.controlplane.plan import Trouble
 
 if TYPE_CHECKING:
@@ -111,11 +112,9 @@ def _named(name: str, home: str = HOME, **more: Any) -> Object:
 
 def tenant_pod(name: str, requests: Object | None = None, *, queued: bool = False, **meta: Any) -> Object:
     """A pod of our scheduler; or one in the tenant's queue."""
-    container = {"name": "c", "image": "none", "resources": {"requests": requests or {"cpu": "1"}}}
     labels = {**({QUEUE: HOME} if queued else {}), **meta.pop("labels", {})}
-    spec = {"restartPolicy": "Never", "schedulerName": "bayplan", "containers": [container]}
-    whole = _named(name, labels=labels, **meta)
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": whole, "spec": spec}
+    spec: Object = {"restartPolicy": "Never", "schedulerName": "bayplan"}
+    return pod(name, requests or {"cpu": "1"}, namespace=HOME, labels=labels, metadata=meta, **spec)
 
 
 def absurd_amounts() -> list[Object]:
@@ -266,17 +265,17 @@ def admitted_by_annotation() -> Object:
 def rack_job(name: str, home: str, *, queue: str = "", **meta: Any) -> Object:
     """A Job of two pods with a GPU each, in one rack, that run for a moment."""
     limits = {GPU: "1"}
-    container = {"name": "c", "image": "none", "resources": {"requests": limits, "limits": limits}}
     notes = {"bayplan.dev/run-seconds": "1", "kueue.x-k8s.io/podset-required-topology": RACK}
-    template = {
-        "metadata": {"annotations": notes},
-        "spec": {"restartPolicy": "Never", "schedulerName": "bayplan", "containers": [container]},
-    }
-    counts = {"parallelism": 2, "completions": 2, "completionMode": "Indexed", "backoffLimit": 0}
+    spec = {"restartPolicy": "Never", "schedulerName": "bayplan", "containers": [container(limits, limits)]}
+    template = {"metadata": {"annotations": notes}, "spec": spec}
     labels = {**({QUEUE: queue} if queue else {}), **meta.pop("labels", {})}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": _named(name, home, labels=labels, **meta),
-        "spec": {**counts, "template": template},
-    }
+    return job(
+        name,
+        template,
+        2,
+        namespace=home,
+        labels=labels,
+        metadata=meta,
+        completionMode="Indexed",
+        backoffLimit=0,
+    )

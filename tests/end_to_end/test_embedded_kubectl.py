@@ -24,6 +24,7 @@ from bayplan.backends.embedded.storage.store import Store
 from bayplan.backends.fake_controllers.controller_manager import FakeControllerManager
 from bayplan.dialects.api import Kind
 from tests.end_to_end.objects import eventually, job_spec, kwok_node
+from tests.support.api_objects import pod
 
 Object = dict[str, Any]
 
@@ -101,13 +102,7 @@ class playing:  # noqa: N801 — reads as a verb
 
 
 def unscheduled_pod(name: str, **spec: Any) -> Object:
-    body = {"containers": [{"name": "main", "image": "train:1"}], "schedulerName": "by-hand", **spec}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app": name}},
-        "spec": body,
-    }
+    return pod(name, labels={"app": name}, **{"schedulerName": "by-hand", **spec})
 
 
 def test_the_kubeconfig_is_for_its_owner_only(machine: Machine) -> None:

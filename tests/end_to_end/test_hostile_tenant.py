@@ -33,6 +33,7 @@ from tests.end_to_end.hostile_tenant import Tenant
 from tests.end_to_end.objects import Object, eventually
 from tests.end_to_end.steady_tenant import HOME as STEADY
 from tests.end_to_end.steady_tenant import SteadyTenant
+from tests.support.api_objects import cluster_queue
 from tests.support.listening import free_address
 
 if TYPE_CHECKING:
@@ -49,11 +50,9 @@ CLAIMING = 4  # pods of two GPUs each: half of what there is
 
 
 def tenant_queues(name: str, resources: list[Object]) -> list[Object]:
-    covered = [one["name"] for one in resources]
-    group = {"coveredResources": covered, "flavors": [{"name": hostile.HOME, "resources": resources}]}
     local = made("LocalQueue", name, {"clusterQueue": name})
     local["metadata"]["namespace"] = name
-    return [made("ClusterQueue", name, {"namespaceSelector": {}, "resourceGroups": [group]}), local]
+    return [cluster_queue(name, resources, [hostile.HOME], namespaceSelector={}), local]
 
 
 class Stage:

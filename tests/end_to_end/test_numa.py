@@ -13,6 +13,7 @@ from bayplan.assembly.manifests import InstallSettings, custom_resources
 from tests.end_to_end import admission_site as admission
 from tests.end_to_end.objects import Object, eventually, kwok_node, namespace
 from tests.end_to_end.test_run import rights, scheduler
+from tests.support.api_objects import container, node, pod
 from tests.support.numa_crd import definition, topology
 
 if TYPE_CHECKING:
@@ -27,13 +28,7 @@ HINTS = "apiVersion: bayplan.dev/v1\nkind: Configuration\nzones:\n  hints: true\
 
 
 def numa_node(name: str, rack: str) -> Object:
-    amounts = {"cpu": "16", "memory": "64Gi", "pods": "110", GPU: "8"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "zoned-rack": rack}},
-        "status": {"capacity": amounts, "allocatable": amounts},
-    }
+    return node(name, {"cpu": "16", "memory": "64Gi", "pods": "110", GPU: "8"}, {"zoned-rack": rack})
 
 
 @pytest.fixture(scope="module")
@@ -62,22 +57,8 @@ def apply_gang(site: Cluster, name: str, pods: int, gpus: int) -> list[str]:
     site.apply({**api, "metadata": meta(name, annotations=notes), "spec": {"podGroups": groups}})
     names = [f"{name}-{number}" for number in range(pods)]
     asks = {"cpu": "4", "memory": "8Gi", GPU: str(gpus)}
-    container = {"name": "main", "image": "none", "resources": {"requests": asks, "limits": asks}}
-    site.apply(
-        *(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": meta(one),
-                "spec": {
-                    "schedulerName": "bayplan",
-                    "workloadRef": {"name": name, "podGroup": "g"},
-                    "containers": [container],
-                },
-            }
-            for one in names
-        )
-    )
+    spec = {"schedulerName": "bayplan", "workloadRef": {"name": name, "podGroup": "g"}}
+    site.apply(*(pod(one, namespace="default", containers=[container(asks, asks)], **spec) for one in names))
     return names
 
 

@@ -16,6 +16,7 @@ from bayplan.dialects.kueue.fields.job_rules import SCHEDULING_GATE
 from bayplan.dialects.kueue.names.annotations import TOPOLOGY_GATE
 from tests.end_to_end.admission_site import Site, installed
 from tests.end_to_end.objects import Object, eventually
+from tests.support.api_objects import container, job, pod
 from tools.controlplane.plan import Trouble
 
 if TYPE_CHECKING:
@@ -68,18 +69,13 @@ def binding(kind: str, name: str) -> Object:
 
 
 def tenant_pod(name: str, *, queue: str = "", owner: Object | None = None) -> Object:
-    found = space("v1", "Pod", name, spec={"containers": [{"name": "main", "image": "none"}]})
-    found["metadata"]["labels"] = {QUEUE: queue} if queue else {}
-    if owner is not None:
-        found["metadata"]["ownerReferences"] = [owner]
-    return found
+    owners = {} if owner is None else {"ownerReferences": [owner]}
+    return pod(name, namespace=SPACE, labels={QUEUE: queue} if queue else {}, metadata=owners)
 
 
 def queued_job(name: str, **labels: str) -> Object:
-    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}}
-    found = space("batch/v1", "Job", name, spec={"template": template})
-    found["metadata"]["labels"] = {QUEUE: "default", **labels}
-    return found
+    template = {"spec": {"restartPolicy": "Never", "containers": [container()]}}
+    return job(name, template, namespace=SPACE, labels={QUEUE: "default", **labels})
 
 
 def create(site: Site, obj: Object) -> Object:

@@ -18,6 +18,7 @@ from tests.end_to_end.admission_site import (
     with_queue,
 )
 from tests.end_to_end.objects import Object, eventually
+from tests.support.api_objects import container, job
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -37,7 +38,6 @@ def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def admitted_job(name: str, pods: int) -> Object:
     """An indexed Job as it is when its Workload was admitted."""
-    container = {"name": "main", "image": "none", "resources": {"limits": {GPU: "1"}}}
     notes = {"kueue.x-k8s.io/workload": name, "kueue.x-k8s.io/podset-unconstrained-topology": "true"}
     template = {
         "metadata": {"labels": {"kueue.x-k8s.io/podset": "main"}, "annotations": notes},
@@ -45,16 +45,10 @@ def admitted_job(name: str, pods: int) -> Object:
             "restartPolicy": "Never",
             "schedulerName": "by-hand",
             "schedulingGates": [{"name": GATE}],
-            "containers": [container],
+            "containers": [container(limits={GPU: "1"})],
         },
     }
-    spec = {"completions": pods, "parallelism": pods, "completionMode": "Indexed", "template": template}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": spec,
-    }
+    return job(name, template, pods, namespace="default", completionMode="Indexed")
 
 
 def unconstrained_workload(name: str, pods: int) -> Object:

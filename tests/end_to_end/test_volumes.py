@@ -11,6 +11,7 @@ import pytest
 from bayplan.assembly.manifests import InstallSettings, custom_resources
 from tests.end_to_end.objects import Object, eventually, kwok_node, namespace
 from tests.end_to_end.test_run import rights, scheduler
+from tests.support.api_objects import pod
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -74,16 +75,8 @@ def claim(name: str, class_: str) -> Object:
 
 
 def claiming_pod(name: str, claimed: str) -> Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "schedulerName": "bayplan",
-            "containers": [{"name": "c", "image": "example.invalid/c"}],
-            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claimed}}],
-        },
-    }
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": claimed}}
+    return pod(name, namespace="default", schedulerName="bayplan", volumes=[volume])
 
 
 def host_of(site: Cluster, name: str) -> str:

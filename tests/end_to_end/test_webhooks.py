@@ -22,6 +22,7 @@ from bayplan.backends.remote.kubeconfig import load
 from bayplan.runtime.core.clock import SystemClock
 from bayplan.runtime.telemetry.metrics import Metrics
 from tests.end_to_end.objects import eventually, job_spec
+from tests.support.api_objects import job
 from tests.support.kueue_api import pod_set
 from tests.support.listening import free_address
 from tools.controlplane.plan import Trouble
@@ -97,8 +98,7 @@ def suspended_job(name: str, scheduler: str, **annotations: str) -> Object:
     template["metadata"]["annotations"] = {
         ANNOTATION + key.replace("_", "-"): value for key, value in annotations.items()
     }
-    metadata = {"name": name, "namespace": "default"}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {**spec, "suspend": True}}
+    return job(name, namespace="default", suspend=True, **spec)
 
 
 def create(cluster: Cluster, obj: Object) -> str:

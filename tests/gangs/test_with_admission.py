@@ -13,6 +13,7 @@ from bayplan.dialects.kueue.decode.scheduled_jobs import JOBS, decode
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.model.change import GangSpecSeen
 from bayplan.runtime.core.clock import VirtualClock
+from tests.support.api_objects import container, job
 
 Object = dict[str, Any]
 PODS = Kind("", "v1", "Pod", "pods")
@@ -43,18 +44,15 @@ def home() -> LocalCluster:
 
 def rack_job(name: str) -> Object:
     """A job of a whole rack, with half a host for each pod."""
-    limits = {"limits": {GPU: "2"}}
     template = {
         "metadata": {"annotations": {"kueue.x-k8s.io/podset-required-topology": RACK}},
         "spec": {
             "schedulerName": "bayplan",
             "restartPolicy": "Never",
-            "containers": [{"name": "main", "image": "none", "resources": limits}],
+            "containers": [container(limits={GPU: "2"})],
         },
     }
-    count = {"parallelism": 4, "completions": 4, "completionMode": "Indexed"}
-    labels = {"kueue.x-k8s.io/queue-name": "all"}
-    return {"metadata": {"name": name, "labels": labels}, "spec": {**count, "template": template}}
+    return job(name, template, 4, labels={"kueue.x-k8s.io/queue-name": "all"}, completionMode="Indexed")
 
 
 def play(home: LocalCluster, seconds: float) -> None:

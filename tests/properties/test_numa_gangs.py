@@ -28,6 +28,7 @@ from bayplan.placement.overlay.topology_numa_overlay import (
 from bayplan.state.cluster.topology_state import TopologyState
 from tests.properties import numa_oracle as oracle
 from tests.properties.numa_worlds import GPU, World, numa_request, world
+from tests.support.model_objects import gang
 from tests.support.numa_nodes import amounts, report
 
 RULES = ZoneRules()
@@ -44,7 +45,7 @@ def random_gang(seed: int) -> Gang:
         requests = dict(whole_pod(request, sidecars_stay=True))
         count = random.randrange(1, 4)
         sets.append(PodSet(f"s{number}", count, count, requests, locality, zones=request))
-    return Gang(Ref("x", "Gang", "ns", "g"), Group("", tuple(sets), len(sets)))
+    return gang(*sets)
 
 
 def cluster(nodes_world: World) -> TopologyState:

@@ -25,13 +25,14 @@ from bayplan.model.numa import (
     ZoneAssignment,
 )
 from bayplan.model.plan import Nominate, Plan, PreemptPod
-from bayplan.model.pod import Pod, PodKey
-from bayplan.model.pod_spec import PodSignature, PodSpec
+from bayplan.model.pod import Pod
+from bayplan.model.pod_spec import PodSignature
 from bayplan.model.profile import Profile
 from bayplan.placement.numa.fingerprint import container_fingerprint, pods_fingerprint
 from bayplan.scheduling.binding.cycle import decide_gangs
 from bayplan.scheduling.preemption.single_pod import VictimsByNode
 from bayplan.state.scheduling.state import SchedulingState
+from tests.support.model_objects import pod
 
 GPU = "nvidia.com/gpu"
 POLICY = NumaStalenessPolicy(OverReserve.RESERVE, simulate_evictions=True)
@@ -48,10 +49,8 @@ def numa_pod(name: str, cpu: int, gpus: int, priority: int, node: str = "") -> P
     request = numa_request(cpu, gpus)
     amounts = {**dict(request.containers[0].requests), "pods": 1}
     shape = PodSignature("ns", amounts=tuple(sorted(amounts.items())), zones=request)
-    return Pod(
-        PodKey("ns", name), name, amounts, node,
-        spec=PodSpec(shape, priority), ours=True, was_started=bool(node), started=1.0 if node else 0.0,
-    )  # fmt: skip
+    started = 1.0 if node else 0.0
+    return pod(name, shape, node, priority, uid=name, was_started=bool(node), started=started)
 
 
 def state_of(

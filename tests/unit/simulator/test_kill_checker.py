@@ -23,19 +23,15 @@ from tests.end_to_end.storm_checker import (
     forgotten,
     left,
 )
+from tests.support.api_objects import cluster_queue, pod, workload
 
 RACK = "example.com/rack"
 NODES = [kwok_node(name, 2, **{RACK: rack}) for name, rack in (("x1", "r1"), ("x2", "r1"), ("x3", "r2"))]
 
 
 def gpu_queue(name: str, gpus: int, cohort: str = "", **status: Any) -> Object:
-    resources = [{"name": GPU, "nominalQuota": str(gpus)}]
-    spec: Object = {"resourceGroups": [{"flavors": [{"name": "any", "resources": resources}]}]}
-    return {
-        "metadata": {"name": name},
-        "spec": spec | ({"cohortName": cohort} if cohort else {}),
-        "status": status,
-    }
+    spec = {"cohortName": cohort} if cohort else {}
+    return cluster_queue(name, [{"name": GPU, "nominalQuota": str(gpus)}], ["any"], status=status, **spec)
 
 
 def pod_spec(gpus: int) -> Object:
@@ -66,8 +62,8 @@ def placed_workload(
         }
         part = {"name": "main", "count": len(hosts), "topologyAssignment": places}
         status["admission"] = {"clusterQueue": of, "podSetAssignments": [part]}
-    pod_sets = [{"name": "main", "count": count or len(hosts), "template": {"spec": pod_spec(gpus)}}]
-    return {"kind": "Workload", "metadata": {"name": name}, "spec": {"podSets": pod_sets}, "status": status}
+    pod_set = {"name": "main", "count": count or len(hosts), "template": {"spec": pod_spec(gpus)}}
+    return workload(name, pod_set, status=status)
 
 
 def ranked_pod(
@@ -80,11 +76,13 @@ def ranked_pod(
     notes: dict[str, str] | None = None,
 ) -> Object:
     """A pod of a gang, gated unless it has a host."""
-    meta: Object = {"name": f"{gang}-{rank}", "uid": f"{gang}-{rank}"}
-    meta["labels"] = {INDEX: str(rank), f"{KUEUE}podset": "main"}
-    meta["annotations"] = {f"{KUEUE}workload": gang, **(notes or {})}
+    name = f"{gang}-{rank}"
+    labels = {INDEX: str(rank), f"{KUEUE}podset": "main"}
+    annotations = {f"{KUEUE}workload": gang, **(notes or {})}
     sent: Object = {"nodeSelector": {HOST: host}} if host else {"schedulingGates": [{"name": GATE}]}
-    return {"kind": "Pod", "metadata": meta, "spec": pod_spec(gpus) | sent, "status": {"phase": phase}}
+    spec = pod_spec(gpus) | sent
+    known = {"uid": name, "labels": labels, "annotations": annotations}
+    return pod(name, metadata=known, status={"phase": phase}, **spec)
 
 
 def judged(*states: Object | Seen, quota: int = 100, patience: float = 30.0) -> list[str]:

@@ -12,12 +12,13 @@ from bayplan.model.node_rules import NodeRules, Taint, Toleration
 from bayplan.placement.cluster.node_table import REMEMBERED_MAX, mask
 from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.state.cluster.topology_state import TopologyState
+from tests.support.model_objects import node
 
 RACK = "rack"
 
 
 def rack_node(name: str) -> Node:
-    return Node(name, {RACK: "r", HOSTNAME: name}, {"cpu": 8, "pods": 10}, (), True, True)
+    return node(name, {RACK: "r"}, cpu=8, pods=10)
 
 
 def test_a_resource_that_no_pod_uses_any_more_is_forgotten() -> None:

@@ -10,6 +10,7 @@ from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.fake_controllers.binding import HOSTNAME, RETRY_SECONDS, Binder, bindings
 from bayplan.backends.fake_controllers.manifests import node
 from bayplan.backends.fake_controllers.objects import NODES, PODS
+from tests.support.api_objects import pod
 from tests.unit.backends.embedded.storage.test_store import store_at
 
 Object = dict[str, Any]
@@ -17,9 +18,7 @@ NOW = 1_700_000_000.0
 
 
 def pinned_pod(**spec: Any) -> Object:
-    whole = {"containers": [{"name": "c", "image": "i"}], "nodeSelector": {HOSTNAME: "n1"}, **spec}
-    meta = {"name": "p", "namespace": "default", "uid": "u"}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": whole}
+    return pod(namespace="default", metadata={"uid": "u"}, **{"nodeSelector": {HOSTNAME: "n1"}, **spec})
 
 
 def bound(found: Object, *nodes: Object) -> list[str]:

@@ -14,6 +14,7 @@ from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.gang_api.gates import GROUP, V1ALPHA1, V1ALPHA2, V1ALPHA3, V1BETA1
 from bayplan.dialects.nrt.wire import TOPOLOGIES
 from bayplan.state.cluster.topology_state import TopologyState
+from tests.support.api_objects import pod
 from tests.support.numa_crd import definition, topology
 from tests.support.queued_cluster import Object, QueuedCluster, queued_cluster
 
@@ -26,9 +27,7 @@ CLASSES = Kind(GROUP, "v1", "PriorityClass", "priorityclasses", namespaced=False
 
 
 def cpu_pod(name: str, cpu: int, **spec: Any) -> Object:
-    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": str(cpu)}}}
-    whole = {"schedulerName": "bayplan", "containers": [container], **spec}
-    return {"metadata": {"name": name, "namespace": "default"}, "spec": whole}
+    return pod(name, {"cpu": str(cpu)}, namespace="default", schedulerName="bayplan", **spec)
 
 
 def _put_composite(made: QueuedCluster) -> None:

@@ -14,6 +14,7 @@ from bayplan.backends.crds import DEFINITIONS
 from bayplan.backends.fake_controllers.manifests import job
 from bayplan.cli.commands.main import main
 from bayplan.dialects.nrt.wire import TOPOLOGIES
+from tests.support.api_objects import node
 from tests.support.numa_crd import definition, topology
 from tests.support.queued_cluster import (
     RACK,
@@ -30,12 +31,7 @@ TORN = {**ZONE, GPU: 1}
 
 
 def gpu_node(name: str, rack: str) -> dict[str, Any]:
-    amounts = {"cpu": "8", "memory": "64Gi", "pods": "110", GPU: "4"}
-    labels = {"kubernetes.io/hostname": name, "rack": rack}
-    return {
-        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
-        "status": {"allocatable": amounts},
-    }  # fmt: skip
+    return node(name, {"cpu": "8", "memory": "64Gi", "pods": "110", GPU: "4"}, {"rack": rack})
 
 
 def wide(name: str, pods: int) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import yaml
 from click.testing import Result
 
 from bayplan.dialects.kube.decode.wire import PODS_KIND
+from tests.support.api_objects import pod
 from tests.support.queued_cluster import (
     RACK,
     Object,
@@ -46,13 +47,8 @@ def records(cluster: QueuedCluster, *documents: Object) -> dict[str, Any]:
 def gpu_pod(
     name: str, gpus: int = 4, labels: Object | None = None, notes: Object | None = None, **spec: Any
 ) -> Object:
-    meta = {"name": name, "namespace": "ml", "labels": labels or {}, "annotations": notes or {}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": meta,
-        "spec": {"schedulerName": "bayplan", **template(gpus)["spec"], **spec},
-    }
+    whole = {"schedulerName": "bayplan", **template(gpus)["spec"], **spec}
+    return pod(name, namespace="ml", labels=labels or {}, annotations=notes or {}, **whole)
 
 
 def our_job(name: str, pods: int, gpus: int, scheduler: str = "bayplan", **notes: str) -> Object:

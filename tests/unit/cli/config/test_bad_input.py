@@ -214,7 +214,7 @@ def test_every_problem_is_listed_at_once(file: Write) -> None:
         ("first.yaml", "spec.template.spec.containers[0].resources.limits[example.com/gpu]"),
     ]
     assert "5 problems: nothing was placed" in result.stderr
-    assert problems[1]["where"] == "line 17, Node x2"
+    assert problems[1]["where"] == "line 21, Node x2"
 
 
 JUNK = [None, True, 0, -1, 1.5, 2**70, "", "x", "9" * 30, "\0\x1b[31m", "\ud800", [], [None], {}, {"a": None}]

@@ -16,6 +16,7 @@ from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.api.names import POD_GROUP, QUEUE, TOPOLOGY
 from bayplan.dialects.kai.api.wire import QueueSpecWire, QueueWire
 from bayplan.dialects.kube.decode.wire import Metadata
+from tests.support.api_objects import pod
 from tests.support.queued_cluster import Object, QueuedCluster, queued_cluster
 
 NODES = Kind("", "v1", "Node", "nodes", namespaced=False)
@@ -28,13 +29,10 @@ AMPLE = {"cpu": {"quota": -1, "limit": -1}}
 
 
 def grouped_pod(name: str, sub_group: str = "", group: str = "pg-train-1", **spec: str) -> Object:
-    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}}}
-    meta = {"name": name, "namespace": "default", "annotations": {"pod-group-name": group}}
     labels = {"kai.scheduler/subgroup-name": sub_group} if sub_group else {}
-    return {
-        "metadata": {**meta, "labels": labels},
-        "spec": {"schedulerName": "bayplan", "containers": [container], **spec},
-    }
+    notes = {"pod-group-name": group}
+    whole = {"schedulerName": "bayplan", **spec}
+    return pod(name, {"cpu": "2"}, namespace="default", labels=labels, annotations=notes, **whole)
 
 
 @contextmanager

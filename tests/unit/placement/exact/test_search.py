@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bayplan.model.assignment import Code, Misfit
-from bayplan.model.gang import Gang, Group, Locality, PodSet, Ref, Segment
+from bayplan.model.gang import Gang, Group, Locality, PodSet, Segment
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 from bayplan.model.node_rules import NodeRules
 from bayplan.model.profile import LeaderRules, Profile, Strategy
@@ -19,6 +19,7 @@ from bayplan.placement.exact.search import place_exactly
 from bayplan.placement.gang.place import place
 from bayplan.state.cluster.topology_state import TopologyState
 from tests.support.exact_oracle import EXACT, Case, best_score, random_case, score
+from tests.support.model_objects import gang, node
 
 Found = dict[str, list[tuple[str, int]]]
 RACKS = Topology("t", ("rack", HOSTNAME))
@@ -28,15 +29,11 @@ SSD = NodeRules(selector=(("disk", "ssd"),))
 def rack_node(path: str, labels: dict[str, str] | None = None, **amounts: int) -> Node:
     """`r1/x1` is host x1 in rack r1."""
     rack, name = path.split("/")
-    return Node(name, {"rack": rack, HOSTNAME: name, **(labels or {})}, {PODS: 110, **amounts})
+    return node(name, {"rack": rack, **(labels or {})}, **amounts)
 
 
 def pods(name: str, count: int, locality: Locality | None = None, **requests: int) -> PodSet:
     return PodSet(name, count, count, requests, locality or Locality())
-
-
-def gang(*members: Group | PodSet, locality: Locality | None = None) -> Gang:
-    return Gang(Ref("test", "Gang", "", "g"), Group("", members, len(members), locality or Locality()))
 
 
 def cluster(nodes: list[Node], topology: Topology = RACKS) -> TopologyState:

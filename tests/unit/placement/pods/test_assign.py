@@ -35,6 +35,7 @@ from bayplan.placement.pods.counting import most_pods
 from bayplan.placement.pods.one_domain import assign_in_domain, candidate_domains
 from bayplan.placement.subgroups.whole_gang import assign_whole_gang
 from bayplan.state.cluster.topology_state import TopologyState
+from tests.support.model_objects import node
 
 RESOURCES = {"cpu": 0, "pods": 1}
 MINE = Selector((Requirement("app", "In", ("mine",)),))
@@ -42,7 +43,7 @@ LABELS = (("app", "mine"),)
 
 
 def rack_node(name: str, cpu: int = 8, rack: str = "r1", **more: Any) -> Node:
-    return Node(name, {HOSTNAME: name, "rack": rack}, {"cpu": cpu, "pods": 9}, **more)
+    return node(name, {"rack": rack}, cpu=cpu, pods=9, **more)
 
 
 def opened(*nodes: Node, used: dict[str, int] | None = None) -> NodeOverlay:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from bayplan.model.gang import Group, Locality, PodSet
-from bayplan.model.node import HOSTNAME, Node
+from bayplan.model.node import Node
 from bayplan.model.profile import Profile
 from bayplan.placement.cluster.resource_fit import leading
 from bayplan.placement.pods.assign import assign_pods
+from tests.support.model_objects import node
 from tests.unit.placement.pods.test_assign import batch, opened, rack_node
 from tests.unit.placement.subgroups.test_minimums import RACK, ZONE, leaf, placed, root_group
 
@@ -16,7 +17,7 @@ ANYWHERE = Locality()
 
 
 def gpu_node(name: str, gpus: int, rack: str = "r0", zone: str = "A") -> Node:
-    return Node(name, {"zone": zone, "rack": rack, HOSTNAME: name}, {"gpu": gpus, "cpu": 99, "pods": 99})
+    return node(name, {"zone": zone, "rack": rack}, gpu=gpus, cpu=99, pods=99)
 
 
 def pairs(name: str, count: int, locality: Locality = RACK) -> PodSet:

@@ -20,6 +20,7 @@ from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.controllers.ungating import UngatingController
 from bayplan.runtime.core.journal import MemoryJournal
 from bayplan.runtime.core.loop import Loop
+from tests.support.api_objects import job
 from tests.support.job_world import JobWorld
 
 SECRET = "s3cr3t"
@@ -72,9 +73,7 @@ def template(**spec: Any) -> Object:
 
 def annotated_job(name: str, pods: int, labels: dict[str, str] | None = None, **spec: Any) -> Object:
     notes = {"kubectl.kubernetes.io/last-applied-configuration": f'{{"env": "{SECRET}"}}'}
-    meta = {"name": name, "namespace": "default", "labels": labels or {}, "annotations": notes}
-    spec = {"parallelism": pods, "completions": pods, "template": template(**spec)}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}
+    return job(name, template(**spec), pods, namespace="default", labels=labels or {}, annotations=notes)
 
 
 def test_environments_commands_and_annotations_of_jobs_are_not_in_the_journal(

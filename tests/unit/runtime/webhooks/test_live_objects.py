@@ -11,6 +11,7 @@ from bayplan.dialects.errors import Unreachable
 from bayplan.dialects.kueue.webhooks.controlling_owners import OwnerUnknown, is_part
 from bayplan.dialects.kueue.webhooks.priority_class_rules import check_class
 from bayplan.runtime.webhooks.live_objects import CACHE_MAX, CACHE_SECONDS, PAUSE_SECONDS, LiveObjects
+from tests.support.api_objects import workload
 
 Object = dict[str, Any]
 JOBS, SETS = "/apis/batch/v1/namespaces/a/jobs/", "/apis/apps/v1/namespaces/a/replicasets/"
@@ -161,8 +162,7 @@ def prioritized_job(name: str) -> Object:
 
 def prioritized_workload(name: str, kind: str = "WorkloadPriorityClass", *owners: Object) -> Object:
     reference = {"kind": kind, "name": name}
-    meta = {"name": "w", "ownerReferences": list(owners)}
-    return {"kind": "Workload", "metadata": meta, "spec": {"priorityClassRef": reference}}
+    return workload("w", metadata={"ownerReferences": list(owners)}, priorityClassRef=reference)
 
 
 def none(kind: str, name: str) -> bool:

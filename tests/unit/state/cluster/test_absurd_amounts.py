@@ -10,14 +10,14 @@ from bayplan.model.node import HOSTNAME, ROOM_MAX, Node, Topology
 from bayplan.model.profile import Profile, Strategy
 from bayplan.placement.gang.place import place
 from bayplan.state.cluster.topology_state import CLAIMED_MAX, TopologyState
+from tests.support.model_objects import node
 
 HOSTS = Topology("t", ("rack", HOSTNAME))
 RACKS = Topology("t", ("block", "rack"))
 
 
 def rack_node(name: str, cpu: int = 8000) -> Node:
-    labels = {"block": "b1", "rack": "r1", HOSTNAME: name}
-    return Node(name, labels, {"cpu": cpu, "pods": 110})
+    return node(name, {"block": "b1", "rack": "r1"}, cpu=cpu)
 
 
 def of(topology: Topology, *nodes: Node) -> TopologyState:

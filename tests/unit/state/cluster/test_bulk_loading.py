@@ -19,12 +19,13 @@ from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.placement.cluster import topology_tree as trees
 from bayplan.placement.cluster.oversize import oversized
 from bayplan.state.cluster.topology_state import TopologyState
+from tests.support.model_objects import node
 
 RACK = "rack"
 
 
 def rack_node(name: str, cpu: int = 8) -> Node:
-    return Node(name, {RACK: "r", HOSTNAME: name}, {"cpu": cpu, "pods": 110})
+    return node(name, {RACK: "r"}, cpu=cpu)
 
 
 def test_nodes_of_one_model_share_what_they_offer() -> None:

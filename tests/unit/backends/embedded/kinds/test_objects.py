@@ -21,7 +21,8 @@ from bayplan.backends.embedded.tables import durations, rendering
 from bayplan.backends.embedded.tables.cells import pod_reason
 from bayplan.backends.embedded.tables.controller_cells import selector_text
 from bayplan.dialects.kube.fields.quantity import parse_quantity
-from tests.unit.backends.embedded.storage.test_store import CONFIGS, PODS, Object, pod, refused, store_at
+from tests.support.api_objects import pod
+from tests.unit.backends.embedded.storage.test_store import CONFIGS, PODS, Object, refused, store_at
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from bayplan.backends.embedded.storage.store import Store
 from bayplan.backends.embedded.tables.rendering import table
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.gang_api.gates import ALL_GATES, GROUP, V1ALPHA1, V1ALPHA2, V1BETA1
+from tests.support.api_objects import pod
 
 Object = dict[str, Any]
 
@@ -50,10 +51,6 @@ def workload_of(*names: str, **template: Any) -> Object:
 
 def group(**spec: Any) -> Object:
     return {"metadata": {"name": "g"}, "spec": {"schedulingPolicy": GANG, **spec}}
-
-
-def pod(**spec: Any) -> Object:
-    return {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
 
 
 def rejection(store: Store, kind: Kind, item: Object) -> str:

@@ -16,6 +16,7 @@ from bayplan.dialects.kueue.fields.workload import needs_no_placement, workload_
 from bayplan.dialects.kueue.names.annotations import PREFIX, read_annotations
 from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet, Segment
 from bayplan.model.node_rules import Taint, Toleration
+from tests.support.api_objects import job, workload
 
 RACK, BLOCK, HOST = "cloud.com/rack", "cloud.com/block", "kubernetes.io/hostname"
 
@@ -68,16 +69,10 @@ def test_annotations_become_locality_and_segments(
 
 
 def annotated_job(annotations: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    template = {
-        "metadata": {"annotations": annotations},
-        "spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 4}}}]},
-    }
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "train", "namespace": "ml", "labels": {PREFIX + "queue-name": "q"}},
-        "spec": {"parallelism": 4} | spec | {"template": template},
-    }
+    containers = [{"resources": {"limits": {"nvidia.com/gpu": 4}}}]
+    template = {"metadata": {"annotations": annotations}, "spec": {"containers": containers}}
+    labels = {PREFIX + "queue-name": "q"}
+    return job("train", template, namespace="ml", labels=labels, **{"parallelism": 4, **spec})
 
 
 def only(gang: Gang) -> PodSet:
@@ -259,12 +254,7 @@ def test_invalid_annotations_are_rejected(annotations: dict[str, Any], path: str
 
 
 def workload_of(*pod_sets: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "Workload",
-        "metadata": {"name": "w", "namespace": "n"},
-        "spec": {"queueName": "q", "priority": -5, "podSets": list(pod_sets)},
-    } | more
+    return workload("w", *pod_sets, namespace="n", queueName="q", priority=-5) | more
 
 
 def test_a_workload_is_a_gang() -> None:

@@ -10,6 +10,7 @@ import pytest
 from bayplan.dialects.kueue.jobs.injection import injections
 from bayplan.dialects.kueue.names.annotations import TOPOLOGY_GATE
 from bayplan.dialects.kueue.names.feature_switches import RULES
+from tests.support.api_objects import workload
 
 ALONE = replace(RULES, selector_without_gate=True)
 FLAVORS = {"gpu": {"spec": {"nodeLabels": {"pool": "gpu"}}}}
@@ -22,11 +23,9 @@ def assigned_workload(levels: list[str], *slices: dict[str, Any]) -> dict[str, A
         "flavors": {"cpu": "gpu"},
         "topologyAssignment": {"levels": levels, "slices": list(slices)},
     }
-    return {
-        "metadata": {"name": "w", "namespace": "team"},
-        "spec": {"queueName": "door", "podSets": [{"name": "main", "count": 4, "template": {"spec": {}}}]},
-        "status": {"admission": {"clusterQueue": "q", "podSetAssignments": [given]}},
-    }
+    pod_set = {"name": "main", "count": 4, "template": {"spec": {}}}
+    admission = {"clusterQueue": "q", "podSetAssignments": [given]}
+    return workload("w", pod_set, namespace="team", queueName="door", status={"admission": admission})
 
 
 def in_domain(count: int, *values: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from bayplan.dialects.kueue.jobs.pod_adoption import with_workload_metadata
 from bayplan.dialects.kueue.jobs.pod_group import excess_pods, group_workload
 from bayplan.dialects.kueue.jobs.workload import job_workload, updated_workload, workload_name
 from bayplan.dialects.kueue.webhooks.job_defaults import JobSurroundings, default_job
+from tests.support.api_objects import job, pod
 
 Object = dict[str, Any]
 K = "kueue.x-k8s.io/"
@@ -27,20 +28,19 @@ def made(kind: str, spec: Object, **metadata: Any) -> Object:
 
 
 def queued_job(**metadata: Any) -> Object:
-    return made("Job", {"parallelism": 2, "template": copy.deepcopy(TEMPLATE)}, **metadata)
+    known = {"uid": "u", **metadata}
+    return job("x", copy.deepcopy(TEMPLATE), namespace="n", metadata=known, parallelism=2)
 
 
 def grouped_pod(name: str, created: str = "", cpu: str = "1", **labels: str) -> Object:
-    metadata = {
-        "name": name,
-        "namespace": "n",
-        "uid": name,
-        "creationTimestamp": created,
-        "labels": {**QUEUED, K + "pod-group-name": "g", **labels},
-        "annotations": {K + "pod-group-total-count": "2"},
-    }
-    spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}
-    return {"kind": "Pod", "metadata": metadata, "spec": spec}
+    return pod(
+        name,
+        {"cpu": cpu},
+        namespace="n",
+        labels={**QUEUED, K + "pod-group-name": "g", **labels},
+        annotations={K + "pod-group-total-count": "2"},
+        metadata={"uid": name, "creationTimestamp": created},
+    )
 
 
 def test_a_queued_job_is_suspended_and_any_other_is_unchanged() -> None:

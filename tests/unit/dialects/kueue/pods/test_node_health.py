@@ -23,6 +23,7 @@ from bayplan.dialects.kueue.pods.node_health import (
 )
 from bayplan.model.node import HOSTNAME
 from bayplan.model.node_rules import Taint, Toleration
+from tests.support.api_objects import pod
 
 NOW = 1_800_000_000.0
 RULES = HealthRules()
@@ -39,8 +40,11 @@ def unready_node(**spec: Any) -> NodeWire:
 
 def workload_pod(notes: dict[str, str] | None = None, phase: str = "Pending", **spec: Any) -> PodWire:
     own = {"kueue.x-k8s.io/workload": "w", "kueue.x-k8s.io/podset-required-topology": "rack"}
-    meta = {"name": "p", "namespace": "ml", "uid": "u", "annotations": own if notes is None else notes}
-    return msgspec.convert({"metadata": meta, "spec": spec, "status": {"phase": phase}}, PodWire)
+    annotations = own if notes is None else notes
+    made = pod(
+        namespace="ml", annotations=annotations, metadata={"uid": "u"}, status={"phase": phase}, **spec
+    )
+    return msgspec.convert(made, PodWire)
 
 
 def test_a_node_is_known_by_its_hostname_label_and_a_cordon_is_a_taint() -> None:

@@ -19,6 +19,7 @@ from bayplan.dialects.kueue.provisioning.requests import (
     request_name,
     template_name,
 )
+from tests.support.api_objects import workload
 
 Object = dict[str, Any]
 
@@ -37,16 +38,12 @@ def reserved_workload(*pod_sets: Object, checks: Any = (), conditions: Any = (),
         {"name": one["name"], "count": admitted.get(one["name"], one["count"]), "flavors": {"cpu": "f"}}
         for one in pod_sets
     ]
-    held = {"type": "QuotaReserved", "status": "True"}
-    return {
-        "metadata": {"namespace": "ns", "name": "wl", "uid": "u1"},
-        "spec": {"podSets": list(pod_sets)},
-        "status": {
-            "admission": {"clusterQueue": "q", "podSetAssignments": given},
-            "conditions": [held, *conditions],
-            "admissionChecks": list(checks) or [check()],
-        },
+    status = {
+        "admission": {"clusterQueue": "q", "podSetAssignments": given},
+        "conditions": [{"type": "QuotaReserved", "status": "True"}, *conditions],
+        "admissionChecks": list(checks) or [check()],
     }
+    return workload("wl", *pod_sets, namespace="ns", metadata={"uid": "u1"}, status=status)
 
 
 def check(state: str = "Pending", message: str = "", **more: Any) -> Object:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bayplan.dialects.kueue.webhooks.validate import errors
+from tests.support.api_objects import cluster_queue, workload
 
 Object = dict[str, Any]
 K = "kueue.x-k8s.io/"
@@ -28,8 +29,7 @@ def pod_set(name: str = "main", count: int = 3, **more: Any) -> Object:
 
 
 def workload_of(*pod_sets: Object, status: Object | None = None, **metadata: Any) -> Object:
-    spec = {"podSets": list(pod_sets) or [pod_set()]}
-    return {"kind": "Workload", "metadata": {"name": "w", **metadata}, "spec": spec, "status": status or {}}
+    return workload("w", *(pod_sets or [pod_set()]), metadata=metadata, status=status or {})
 
 
 def admitted(usage: str = "3", **status: Any) -> Object:
@@ -178,11 +178,8 @@ def test_a_cluster_must_have_been_nominated() -> None:
     assert paths(changed(before, clusterName="b"), before) == [("Invalid value", "status.clusterName")]
 
 
-def cluster_queue(*resources: Object, flavors: int = 1, **spec: Any) -> Object:
-    covered = [resource["name"] for resource in resources]
-    listed = [{"name": f"f{index}", "resources": list(resources)} for index in range(flavors)]
-    groups = [{"coveredResources": covered, "flavors": listed}] if resources else []
-    return {"kind": "ClusterQueue", "metadata": {"name": "q"}, "spec": {"resourceGroups": groups, **spec}}
+def cpu_queue(*resources: Object, flavors: int = 1, **spec: Any) -> Object:
+    return cluster_queue("q", resources, [f"f{index}" for index in range(flavors)], **spec)
 
 
 def quota(name: str = "cpu", nominal: str = "5", **limits: str) -> Object:
@@ -195,37 +192,37 @@ AT = "spec.resourceGroups[0].flavors[0].resources[0]."
 @pytest.mark.parametrize(
     ("wrong", "expected"),
     [
-        (cluster_queue(quota(nominal="-1")), [("Invalid value", AT + "nominalQuota")]),
-        (cluster_queue(quota(borrowingLimit="1")), [("Invalid value", AT + "borrowingLimit")]),
-        (cluster_queue(quota(lendingLimit="1")), [("Invalid value", AT + "lendingLimit")]),
-        (cluster_queue(quota(lendingLimit="6"), cohortName="c"), [("Invalid value", AT + "lendingLimit")]),
-        (cluster_queue(quota(lendingLimit="6"), cohort="c"), [("Invalid value", AT + "lendingLimit")]),
-        (cluster_queue(quota("@cpu")), [("Invalid value", "spec.resourceGroups[0].coveredResources[0]")]),
+        (cpu_queue(quota(nominal="-1")), [("Invalid value", AT + "nominalQuota")]),
+        (cpu_queue(quota(borrowingLimit="1")), [("Invalid value", AT + "borrowingLimit")]),
+        (cpu_queue(quota(lendingLimit="1")), [("Invalid value", AT + "lendingLimit")]),
+        (cpu_queue(quota(lendingLimit="6"), cohortName="c"), [("Invalid value", AT + "lendingLimit")]),
+        (cpu_queue(quota(lendingLimit="6"), cohort="c"), [("Invalid value", AT + "lendingLimit")]),
+        (cpu_queue(quota("@cpu")), [("Invalid value", "spec.resourceGroups[0].coveredResources[0]")]),
         (
-            cluster_queue(quota(), namespaceSelector={"matchExpressions": [{"key": "a", "operator": "In"}]}),
+            cpu_queue(quota(), namespaceSelector={"matchExpressions": [{"key": "a", "operator": "In"}]}),
             [("Required value", "spec.namespaceSelector.matchExpressions[0].values")],
         ),
         (
-            cluster_queue(
+            cpu_queue(
                 preemption={"reclaimWithinCohort": "Never", "borrowWithinCohort": {"policy": "LowerPriority"}}
             ),
             [("Invalid value", "spec.preemption")],
         ),
         (
-            cluster_queue(
+            cpu_queue(
                 flavorFungibility={"preference": "BorrowingOverPreemption", "whenCanBorrow": "TryNextFlavor"}
             ),
             [("Invalid value", "spec.flavorFungibility.preference")],
         ),
-        (cluster_queue(fairSharing={"weight": "-1"}), [("Invalid value", "spec.fairSharing")]),
-        (cluster_queue(fairSharing={"weight": "1n"}), [("Invalid value", "spec.fairSharing")]),
-        (cluster_queue(quota(), flavors=257), [("Invalid value", "spec.resourceGroups")]),
+        (cpu_queue(fairSharing={"weight": "-1"}), [("Invalid value", "spec.fairSharing")]),
+        (cpu_queue(fairSharing={"weight": "1n"}), [("Invalid value", "spec.fairSharing")]),
+        (cpu_queue(quota(), flavors=257), [("Invalid value", "spec.resourceGroups")]),
         (
-            cluster_queue(quota(), flavors=17, concurrentAdmissionPolicy={}),
+            cpu_queue(quota(), flavors=17, concurrentAdmissionPolicy={}),
             [("Invalid value", "spec.resourceGroups[0].flavors")],
         ),
         (
-            cluster_queue(
+            cpu_queue(
                 quota(),
                 concurrentAdmissionPolicy={"migration": {"mode": "Other", "constraints": {}}},
                 queueingStrategy="StrictFIFO",
@@ -236,7 +233,7 @@ AT = "spec.resourceGroups[0].flavors[0].resources[0]."
             ],
         ),
         (
-            cluster_queue(
+            cpu_queue(
                 quota(),
                 admissionChecksStrategy={"admissionChecks": [{"name": "c", "onFlavors": ["f0", "other"]}]},
             ),
@@ -249,7 +246,7 @@ def test_invalid_cluster_queues_are_rejected(wrong: Object, expected: list[tuple
 
 
 def test_resources_and_flavors_appear_once_and_in_order() -> None:
-    made = cluster_queue(quota(), quota("memory"))
+    made = cpu_queue(quota(), quota("memory"))
     group = made["spec"]["resourceGroups"][0]
     made["spec"]["resourceGroups"].append(copy.deepcopy(group))
     group["flavors"][0]["resources"].reverse()
@@ -263,11 +260,11 @@ def test_resources_and_flavors_appear_once_and_in_order() -> None:
 
 
 def test_a_valid_queue_in_a_cohort_passes() -> None:
-    assert errors_of(cluster_queue(quota(lendingLimit="5", borrowingLimit="9"), cohortName="c")) == []
+    assert errors_of(cpu_queue(quota(lendingLimit="5", borrowingLimit="9"), cohortName="c")) == []
 
 
 def test_cohorts_lend_more_than_their_own_but_only_to_a_parent() -> None:
-    groups = cluster_queue(quota(lendingLimit="9"))["spec"]["resourceGroups"]
+    groups = cpu_queue(quota(lendingLimit="9"))["spec"]["resourceGroups"]
     cohort: Object = {"kind": "Cohort", "metadata": {"name": "c"}, "spec": {"resourceGroups": groups}}
     assert paths(cohort) == [("Invalid value", AT + "lendingLimit")]
     cohort["spec"]["parentName"] = "p"
