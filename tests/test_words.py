@@ -14,6 +14,9 @@ ROOT = Path(__file__).parents[1]
 PLACES = ("src", "docs", "examples", "deploy", "README.md", "CONTRIBUTING.md", "STYLE.md", "SECURITY.md")
 SUFFIXES = {".py", ".md", ".yaml", ".yml", ".toml", ".txt", ".tpl"}
 
+# Files that may have retired words, and why.
+EXEMPT = {"docs/decisions/0018-folders-and-words.md": "says which word replaced which"}
+
 # retired word → what to write instead
 RETIRED = {
     "anybody": "name the subject: any pod, any gang",
@@ -68,11 +71,16 @@ def test_no_retired_word() -> None:
     breaches = [
         f"{path.relative_to(ROOT)}:{at}: {found}"
         for path in files()
-        if path.suffix in SUFFIXES
+        if path.suffix in SUFFIXES and path.relative_to(ROOT).as_posix() not in EXEMPT
         for at, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         for found in retired_words(line)
     ]
     assert breaches == []
+
+
+def test_every_exempt_file_needs_its_exemption() -> None:
+    for name in EXEMPT:
+        assert retired_words((ROOT / name).read_text(encoding="utf-8")) != []
 
 
 def test_a_retired_word_is_found_in_prose_and_in_names() -> None:

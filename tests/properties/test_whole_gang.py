@@ -19,8 +19,8 @@ from bayplan.placement.cluster.pod_index import PodIndex
 from bayplan.placement.cluster.topology_tree import objects
 from bayplan.placement.domains.scope import Located, scope_of
 from bayplan.placement.filters.pipeline import FilterInput
-from bayplan.placement.gang.complete import complete, nodes_in_rank_order
 from bayplan.placement.gang.place import place_in
+from bayplan.placement.gang.replace import complete, nodes_in_rank_order
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.batches import NodeAssignment
 from bayplan.placement.subgroups.whole_gang import assign_whole_gang

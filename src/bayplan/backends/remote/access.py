@@ -78,3 +78,9 @@ class Access:
     token: InlineOrFile | None = None
     plugin: Plugin | None = None
     impersonation: tuple[tuple[str, str], ...] = ()  # headers
+
+
+def no_such_program(plugin: Plugin) -> Misconfigured:
+    """The plugin is not installed; its own hint says how to change that."""
+    todo = " ".join(plugin.install_hint.split()) or "install it or correct exec.command"
+    return Misconfigured(f"{plugin.label}: the plugin {plugin.command} is not an executable program; {todo}")

@@ -10,8 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from bayplan.backends.remote.access import Certificate, InlineOrFile, Interactive, Plugin
-from bayplan.backends.remote.kubeconfig_user import no_such_program
+from bayplan.backends.remote.access import Certificate, InlineOrFile, Interactive, Plugin, no_such_program
 from bayplan.dialects.errors import Misconfigured, Unauthorised
 
 SECONDS_MAX = 60.0  # a plugin without a person in front of it that takes longer hangs

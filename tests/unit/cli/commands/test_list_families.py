@@ -177,6 +177,7 @@ def test_several_objects_of_one_name_are_listed(cluster: QueuedCluster) -> None:
         assert told(cluster, "ml/job/train")[0] == "Job ml/train: running"
     finally:
         cluster.store.delete(GROUPS, "ml", "train")
+        cluster.store.delete(PODS_KIND, "ml", "train-p0")
 
 
 def test_what_is_not_there_is_told_with_what_comes_close(cluster: QueuedCluster) -> None:

@@ -33,8 +33,14 @@ from bayplan.model.summary import (
     Summaries,
 )
 from bayplan.runtime.core.clock import VirtualClock
-from bayplan.runtime.telemetry.admission_gauges import NAMES_MAX, SETS_MAX, bounded, samples
-from bayplan.runtime.telemetry.admission_metrics import PRIORITY_CLASS, AdmissionMetrics
+from bayplan.runtime.telemetry.admission_metrics import (
+    NAMES_MAX,
+    PRIORITY_CLASS,
+    SETS_MAX,
+    AdmissionMetrics,
+    bounded,
+    samples,
+)
 from bayplan.runtime.telemetry.metrics import OTHER, Metrics
 from bayplan.state.reports.summaries import summaries
 from tests.support.admission_worlds import demand, queue, racks, see, share_quota, world

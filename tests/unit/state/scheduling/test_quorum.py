@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bayplan.model.gang import Group, PodSet, has_minimum, part_below_minimum, pods_to_minimum
-from bayplan.state.scheduling.subgroup_counts import MemberState, PodSetCounts
+from bayplan.state.scheduling.gang_state import MemberState, PodSetCounts
 
 A, B, C = PodSet("a", 2, 2), PodSet("b", 1, 1), PodSet("c", 3, 3)
 INNER = Group("inner", (A, B), 1)

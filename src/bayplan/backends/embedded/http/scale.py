@@ -9,7 +9,7 @@ from bayplan.backends.embedded.api.resource import Resource
 from bayplan.backends.embedded.api.status import bad_request, conflict, invalid, wrong
 from bayplan.backends.embedded.patching import apply
 from bayplan.backends.embedded.storage.store import Store
-from bayplan.backends.embedded.tables.controller_cells import selector_text
+from bayplan.backends.embedded.tables.cells import selector_text
 
 Object = dict[str, Any]
 

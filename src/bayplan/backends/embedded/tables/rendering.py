@@ -11,7 +11,8 @@ from importlib import resources
 from typing import Any
 
 from bayplan.backends.embedded.api.resource import Resource
-from bayplan.backends.embedded.tables import cells, controller_cells, durations, gang_cells
+from bayplan.backends.embedded.tables import durations
+from bayplan.backends.embedded.tables.cells import CELLS
 
 Object = dict[str, Any]
 
@@ -21,7 +22,6 @@ _STEP = re.compile(
     r"|\[\?\(@\.([\w.]+)==['\"]([^'\"]*)['\"]\)\]"  # [?(@.field=="value")]
 )
 _DATA = resources.files("bayplan.backends.embedded") / "data"
-_CELLS = {**cells.CELLS, **controller_cells.CELLS, **gang_cells.CELLS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def _column(notation: str) -> Column:
     elif how[0] == ".":
         cell = _path(how, "")
     else:
-        cell = _CELLS[how]
+        cell = CELLS[how]
     return Column(name, type_ or "string", int(bool(wide)), cell, "name" if name == "Name" else "")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from bayplan.dialects.api import Ended, Event, Kind, Verb, Write, WriteOutcome
@@ -40,7 +40,6 @@ from bayplan.runtime.controllers.jobs.cache import (
     ObjectCache,
     named_workload,
 )
-from bayplan.runtime.controllers.jobs.notices import Announcements
 from bayplan.runtime.core.backoff import Backoff
 from bayplan.runtime.core.controller import Reconciler
 from bayplan.runtime.core.work_queue import WorkQueue
@@ -77,7 +76,7 @@ class JobsController(Reconciler):
         )
         self.work_queue: WorkQueue[JobKey] = WorkQueue()
         self.in_flight: dict[JobKey, JobWrites] = {}
-        self.announced: Announcements[JobKey] = Announcements()
+        self.announced = Announcements()
         self.backoff: Backoff[JobKey] = Backoff()
 
     def decode(self, event: Event) -> Iterator[Change]:
@@ -287,3 +286,32 @@ def _changed_nothing(outcome: WriteOutcome) -> bool:
 
 def _queue(job: Object) -> str:
     return str((job["metadata"].get("labels") or {}).get(QUEUE, ""))
+
+
+class Announcements:
+    """The last notice about each unit: published once while it holds, after it has lasted for a while.
+
+    After a restart each notice is published once more.
+    """
+
+    def __init__(self) -> None:
+        self._published: dict[JobKey, tuple[str, str]] = {}  # reason and message
+        self._next: dict[JobKey, float] = {}  # when an unpublished notice is due
+
+    def due(self, key: JobKey, notice: JobEvent | None, now: float) -> Iterable[Write]:
+        """Set the current notice; returns the events to write."""
+        if notice is None:
+            self._published.pop(key, None)
+            self._next.pop(key, None)
+            return ()
+        words = (notice.reason, notice.message)
+        if self._published.get(key) != words:
+            self._published[key], self._next[key] = words, now + notice.after_seconds
+        if now < self._next.get(key, NEVER):
+            return ()
+        del self._next[key]
+        return notice.events(now)
+
+    def next_due(self, key: JobKey) -> float:
+        """When an unpublished notice is due."""
+        return self._next.get(key, NEVER)

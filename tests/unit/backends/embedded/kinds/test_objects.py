@@ -18,8 +18,7 @@ from bayplan.backends.embedded.patching.apply import merge
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.backends.embedded.storage.subresources import with_condition
 from bayplan.backends.embedded.tables import durations, rendering
-from bayplan.backends.embedded.tables.cells import pod_reason
-from bayplan.backends.embedded.tables.controller_cells import selector_text
+from bayplan.backends.embedded.tables.cells import pod_reason, selector_text
 from bayplan.dialects.kube.fields.quantity import parse_quantity
 from tests.support.api_objects import pod
 from tests.unit.backends.embedded.storage.test_store import CONFIGS, PODS, Object, refused, store_at

@@ -20,13 +20,13 @@ from bayplan.dialects.kai.api.wire import POD_GROUPS, KaiPodGroupWire
 from bayplan.dialects.kai.grouper.owner_kinds import OWNER_KINDS
 from bayplan.dialects.kube.decode.wire import PODS_KIND, Metadata, OwnerReference, PodSpecWire, PodWire
 from bayplan.model.pod import PodKey
+from bayplan.runtime.controllers.pod_grouper.cache import group_ref
 from bayplan.runtime.controllers.pod_grouper.controller import (
     OWNER_SECONDS,
     REFUSED_SECONDS,
     RETRY_SECONDS,
     PodGrouperController,
 )
-from bayplan.runtime.controllers.pod_grouper.index import group_ref
 from tests.support.kai_site import Site
 from tests.support.pod_site import PODS, Object
 from tests.unit.runtime.controllers.pod_grouper.test_controller import INDEX, PYTORCH, TYPE, Trained

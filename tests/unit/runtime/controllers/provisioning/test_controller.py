@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,11 @@ from bayplan.dialects.kueue.names.api_kinds import CONFIGS
 from bayplan.dialects.kueue.provisioning import check
 from bayplan.dialects.kueue.provisioning.requests import OLDER_REQUESTS, REQUESTS, TEMPLATES
 from bayplan.model.profile import Profile
-from bayplan.runtime.controllers.provisioning.controller import PATIENCE_SECONDS
+from bayplan.runtime.controllers.provisioning.controller import PATIENCE_SECONDS, Owned
 from tests.support.provisioning_world import GROUP_LABEL, NAME, World, condition
 from tests.support.queued_cluster import NOW
+
+ONE, OTHER = ("ml", "one"), ("ml", "other")
 
 
 @pytest.fixture
@@ -308,3 +311,28 @@ def test_a_request_that_is_deleted_before_we_hear_of_its_creation_is_made_again(
     world.backend._outcomes.extend(held)
     world.pass_time(60)
     assert world.requests() == [NAME]
+
+
+def owned_request(uid: str = "u1") -> dict[str, Any]:
+    return {"metadata": {"namespace": "ml", "name": "request", "uid": uid}}
+
+
+def test_an_object_that_changes_its_owner_leaves_the_former_one() -> None:
+    owned = Owned()
+    owned.put(ONE, owned_request())
+    owned.put(OTHER, owned_request())
+    assert (owned.of(ONE), owned.of(OTHER)) == ([], [owned_request()])
+    assert ONE not in owned.by_owner
+    owned.put(None, owned_request())
+    assert not owned.by_owner
+    assert not owned.owners
+
+
+def test_the_deletion_of_an_object_that_was_replaced_keeps_the_new_one() -> None:
+    owned = Owned()
+    owned.put(ONE, owned_request("u2"))
+    owned.drop(owned_request("u1"))
+    assert owned.of(ONE) == [owned_request("u2")]
+    owned.drop(owned_request("u2"))
+    assert not owned.by_owner
+    owned.drop(owned_request("u2"))
