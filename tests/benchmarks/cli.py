@@ -54,7 +54,7 @@ def block_job(name: str, pods: int, how: str, **asks: str) -> dict[str, Any]:
         "containers": [container(requests, requests)],
     }
     template = {"metadata": notes, "spec": spec}
-    counts = {"completionMode": "Indexed", "suspend": bool(how)}
+    counts: dict[str, Any] = {"completionMode": "Indexed", "suspend": bool(how)}
     return job(name, template, pods, namespace="default", labels=labels, **counts)
 
 

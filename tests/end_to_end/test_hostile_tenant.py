@@ -169,12 +169,12 @@ def test_a_pod_that_changes_its_group_stops_nobody(stage: Stage) -> None:
     stage.tried("a reused group name")
     counted = {hostile.COUNT: "2"}
     for name in ("one", "two"):
-        made_pod = hostile.pod(name, queued=True, labels={hostile.GROUP: "first"}, annotations=counted)
+        made_pod = hostile.tenant_pod(name, queued=True, labels={hostile.GROUP: "first"}, annotations=counted)
         stage.mallory.tries_to_create(made_pod)
     for group in ("second", "first", "second"):
         stage.mallory.tries("label", "--overwrite", "pod", "one", f"{hostile.GROUP}={group}")
     stage.mallory.tries("delete", "pod", "two", "--wait=false")
-    again = hostile.pod("three-of", queued=True, labels={hostile.GROUP: "first"}, annotations=counted)
+    again = hostile.tenant_pod("three-of", queued=True, labels={hostile.GROUP: "first"}, annotations=counted)
     stage.mallory.tries_to_create(again)
     checked(stage)
 
@@ -263,7 +263,7 @@ def test_a_status_is_not_for_tenants_to_write(stage: Stage) -> None:
 
 
 def test_a_gate_is_not_for_tenants_to_remove(stage: Stage) -> None:
-    stage.mallory.create(hostile.pod("gated", {"cpu": "64"}, queued=True))
+    stage.mallory.create(hostile.tenant_pod("gated", {"cpu": "64"}, queued=True))
     found = stage.cluster.get("pod", "gated", "-n", hostile.HOME)
     assert GATE in [one["name"] for one in found["spec"].get("schedulingGates") or []]
     told = stage.mallory.tries(
@@ -277,7 +277,7 @@ def test_a_gate_is_not_for_tenants_to_remove(stage: Stage) -> None:
 def test_an_unknown_priority_class_is_refused(stage: Stage) -> None:
     labels = {"kueue.x-k8s.io/priority-class": "no-such-class"}
     told = stage.mallory.tries_to_create(
-        hostile.job("urgent", hostile.HOME, queue=hostile.HOME, labels=labels)
+        hostile.rack_job("urgent", hostile.HOME, queue=hostile.HOME, labels=labels)
     )
     assert "WorkloadPriorityClass" in told
 
@@ -288,7 +288,7 @@ def test_an_invented_owner_does_not_escape_the_default_queue(stage: Stage) -> No
     known = {**owner, "apiVersion": "batch/v1", "kind": "Job"}
 
     def is_queued(name: str, who: Object) -> bool:
-        told = stage.mallory.tries_to_create(hostile.job(name, hostile.HOME, ownerReferences=[who]))
+        told = stage.mallory.tries_to_create(hostile.rack_job(name, hostile.HOME, ownerReferences=[who]))
         if told:
             return True
         jobs = stage.cluster.get("jobs", "-n", hostile.HOME, f"--field-selector=metadata.name={name}")
@@ -323,7 +323,7 @@ def test_no_host_has_more_than_it_can_hold(stage: Stage) -> None:
         with stage.steady.turn:
             for name in names:
                 marked = {"kueue.x-k8s.io/tas": "true"}
-                claiming = hostile.pod(name, {GPU: "2"}, annotations=notes, labels=marked)
+                claiming = hostile.tenant_pod(name, {GPU: "2"}, annotations=notes, labels=marked)
                 claiming["spec"]["containers"][0]["resources"]["limits"] = {GPU: "2"}
                 stage.mallory.create(claiming)
             eventually(lambda: all(_host(stage, name) for name in names), "pods outside queues are bound")

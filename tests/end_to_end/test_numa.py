@@ -57,7 +57,7 @@ def apply_gang(site: Cluster, name: str, pods: int, gpus: int) -> list[str]:
     site.apply({**api, "metadata": meta(name, annotations=notes), "spec": {"podGroups": groups}})
     names = [f"{name}-{number}" for number in range(pods)]
     asks = {"cpu": "4", "memory": "8Gi", GPU: str(gpus)}
-    spec = {"schedulerName": "bayplan", "workloadRef": {"name": name, "podGroup": "g"}}
+    spec: Object = {"schedulerName": "bayplan", "workloadRef": {"name": name, "podGroup": "g"}}
     site.apply(*(pod(one, namespace="default", containers=[container(asks, asks)], **spec) for one in names))
     return names
 
@@ -140,9 +140,9 @@ def test_a_queue_admits_only_where_a_gang_can_be_aligned(cluster: Cluster, tmp_p
         for name, rack in racks.items():
             labels = {admission.POOL: "zoned", admission.BLOCK: "b1", admission.RACK: rack}
             found.add_hosts(kwok_node(name, 16, **labels))
-        found.apply(admission.flavor("zoned"), *admission.queue("zoned", 64))
+        found.apply(admission.flavor("zoned"), *admission.gpu_queues("zoned", 64))
         with admission.admitting(found, tmp_path / "replica"):
-            found.apply(admission.gang("before", "zoned", 1, 9, required=admission.RACK))
+            found.apply(admission.gang_workload("before", "zoned", 1, 9, required=admission.RACK))
             found.wait_admitted("before")  # nobody tells of zones yet
             found.kubectl("delete", admission.WORKLOADS, "before", "-n", "default")
 
@@ -152,8 +152,8 @@ def test_a_queue_admits_only_where_a_gang_can_be_aligned(cluster: Cluster, tmp_p
                 cluster.apply(topology(name, (torn, torn) if rack == "r1" else (whole, whole)))
             eventually(lambda: _waits(found, "probe", 1, 9), "reports are heard", 60)
             found.apply(
-                admission.gang("aligned", "zoned", 4, 8, required=admission.RACK),
-                admission.gang("late", "zoned", 2, 8, required=admission.RACK),
+                admission.gang_workload("aligned", "zoned", 4, 8, required=admission.RACK),
+                admission.gang_workload("late", "zoned", 2, 8, required=admission.RACK),
             )
             found.wait_admitted("aligned")
             assert found.hosts("aligned") == {"q-r2-h1": 2, "q-r2-h2": 2}
@@ -172,7 +172,7 @@ def test_a_queue_admits_only_where_a_gang_can_be_aligned(cluster: Cluster, tmp_p
 
 def _waits(site: admission.Site, name: str, pods: int, gpus: int) -> bool:
     """Whether a gang that is too large for any zone waits for one; asked anew if it was admitted before."""
-    site.apply(admission.gang(name, "zoned", pods, gpus, required=admission.RACK))
+    site.apply(admission.gang_workload(name, "zoned", pods, gpus, required=admission.RACK))
     eventually(lambda: site.told(name)[0] in ("True", "False"), f"{name} is decided upon")
     if site.told(name)[0] == "False":
         return True

@@ -56,7 +56,7 @@ def gang(name: str, minimum: int, **more: Any) -> GangSpecSeen:
 def pod(of: str, rank: int, on: str = "", gpus: int = 2, priority: int = 0, **more: Any) -> PodSeen:
     amounts = {"gpu": gpus, PODS: 1}
     wants = PodSignature("ns", amounts=tuple(amounts.items()))
-    known = {"gang": ref(of), "pod_set": "main", "rank": rank} | more
+    known: dict[str, Any] = {"gang": ref(of), "pod_set": "main", "rank": rank} | more
     if gates := known.pop("gates", ()):
         known["spec"] = PodSpec(wants, priority, gates=gates)
     return PodSeen(model_objects.pod(f"{of}-{rank}", wants, on, priority, **known))

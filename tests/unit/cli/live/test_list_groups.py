@@ -31,7 +31,7 @@ AMPLE = {"cpu": {"quota": -1, "limit": -1}}
 def grouped_pod(name: str, sub_group: str = "", group: str = "pg-train-1", **spec: str) -> Object:
     labels = {"kai.scheduler/subgroup-name": sub_group} if sub_group else {}
     notes = {"pod-group-name": group}
-    whole = {"schedulerName": "bayplan", **spec}
+    whole: Object = {"schedulerName": "bayplan", **spec}
     return pod(name, {"cpu": "2"}, namespace="default", labels=labels, annotations=notes, **whole)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ RACKS = Topology("t", ("rack", HOSTNAME))
 SSD = NodeRules(selector=(("disk", "ssd"),))
 
 
-def rack_node(path: str, labels: dict[str, str] | None = None, **amounts: int) -> Node:
+def rack_node(path: str, labels: dict[str, str] | None = None, **amounts: Any) -> Node:
     """`r1/x1` is host x1 in rack r1."""
     rack, name = path.split("/")
     return node(name, {"rack": rack, **(labels or {})}, **amounts)
