@@ -230,7 +230,7 @@ def builders_are_shared(source: Source) -> Iterator[str]:
     if source.path.parts[0] != "tests" or source.path.parts[1] == "support":
         return
     for name, _ in builders(source):
-        yield (f"defines {name}(); call the one of tests/support, or name it by what is special about it")
+        yield f"defines {name}(); call the one in tests/support, or say in its name what is special"
 
 
 def builders(source: Source) -> Iterator[tuple[str, str]]:
