@@ -227,10 +227,9 @@ def names_say_something(source: Source) -> Iterator[str]:
 
 
 def builders_are_shared(source: Source) -> Iterator[str]:
-    if source.path.parts[0] != "tests" or source.path.parts[1] == "support":
-        return
-    for name, _ in builders(source):
-        yield f"defines {name}(); call the one in tests/support, or say in its name what is special"
+    if source.path.parts[0] == "tests" and source.path.parts[1] != "support":
+        for name, _ in builders(source):
+            yield f"defines {name}(); call the one in tests/support, or say in its name what is special"
 
 
 def builders(source: Source) -> Iterator[tuple[str, str]]:
