@@ -15,7 +15,9 @@ PRIORITY = 100
 UNLIMITED = -1
 _UNITS = {CPU: 1, MEMORY: 10**6, GPU: 1}
 """Quotas are written in milli-CPU, megabytes and GPUs."""
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
+_PART = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
+_DURATION = re.compile(rf"(?:{_PART.pattern})+")
+_LONGEST = 1e9  # seconds
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
@@ -69,6 +71,6 @@ def _amount(name: str, value: float | None) -> Fraction | None:
 
 def duration(text: str | None) -> float | None:
     """A duration such as 1h30m in seconds; None if it is missing or invalid."""
-    if not text or _DURATION.sub("", text):
+    if not text or not _DURATION.fullmatch(text):
         return None
-    return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(text))
+    return min(sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text)), _LONGEST)

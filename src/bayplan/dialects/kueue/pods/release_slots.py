@@ -27,7 +27,8 @@ def without_surplus_slots(workload: Object, pods: Sequence[PodWire]) -> Object |
     status = workload.get("status") or {}
     if not is_elastic(Field(workload)) or status.get("unhealthyNodes"):
         return None
-    wanted = {one["name"]: int(one.get("count", 1)) for one in workload["spec"].get("podSets") or ()}
+    pod_sets = (workload.get("spec") or {}).get("podSets") or ()
+    wanted = {one["name"]: int(one.get("count", 1)) for one in pod_sets}
     assignments = [dict(one) for one in (status.get("admission") or {}).get("podSetAssignments") or ()]
     changed = False
     for part in assignments:

@@ -181,7 +181,7 @@ class ObjectCache:
                 self.owned.setdefault(unit, {})[key] = None
             yield unit
         if not gone:
-            self.workloads[key] = workload
+            self.workloads[key] = {**workload, "spec": workload.get("spec") or {}}  # the API requires no spec
         notes = workload["metadata"].get("annotations") or {}
         if notes.get(IS_GROUP_WORKLOAD) == "true" or key in self.groups:
             yield (GROUP, *key)
