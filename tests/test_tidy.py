@@ -10,6 +10,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -81,6 +82,15 @@ LIBRARIES_REFUSED = {
     "requests",
     "typer",
 }  # docs/decisions/0003
+BUILDERS = {
+    "gang",
+    "host",
+    "job",
+    "node",
+    "pod",
+    "queue",
+    "workload",
+}  # what tests/support builds for all tests
 VAGUE_NAMES = {"base", "common", "helper", "helpers", "manager", "misc", "util", "utils"}
 MODULE_LINES_MAX = 400  # a module about one thing may have more, with a reason in LONG
 MODULE_LINES_HARD = 600
@@ -216,6 +226,19 @@ def names_say_something(source: Source) -> Iterator[str]:
             yield f"the name '{part}' says nothing; name it by what it does"
 
 
+def builders_are_shared(source: Source) -> Iterator[str]:
+    if source.path.parts[0] == "tests" and source.path.parts[1] != "support":
+        for name, _ in builders(source):
+            yield f"defines {name}(); call the one in tests/support, or say in its name what is special"
+
+
+def builders(source: Source) -> Iterator[tuple[str, str]]:
+    """The functions of the module with a name of BUILDERS, each with the type it returns."""
+    for node in source.tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in BUILDERS:
+            yield node.name, ast.unparse(node.returns) if node.returns else ""
+
+
 def modules_tell_what_they_are(source: Source) -> Iterator[str]:
     if not ast.get_docstring(source.tree):
         yield "no docstring at the top; say in a sentence what the module is for"
@@ -274,6 +297,7 @@ RULES = (
     libraries_are_the_chosen_ones,
     core_names_no_family,
     names_say_something,
+    builders_are_shared,
     modules_tell_what_they_are,
     sizes_are_bounded,
     core_imports_for_real,
@@ -293,6 +317,12 @@ def sizes(source: Source) -> Iterator[tuple[str, int, int]]:
 
 def breaches(source: Source) -> list[str]:
     return [f"{source.path}: {sentence}" for rule in RULES for sentence in rule(source)]
+
+
+def repeated_builders(sources: Iterable[Source]) -> list[tuple[str, str]]:
+    """Names of BUILDERS that more than one module defines for the same type."""
+    counts = Counter(found for source in sources for found in builders(source))
+    return sorted(found for found, count in counts.items() if count > 1)
 
 
 def circles(sources: Iterable[Source]) -> list[tuple[str, ...]]:
@@ -345,6 +375,10 @@ def test_source_is_tidy(path: Path) -> None:
 
 def test_no_modules_of_the_core_import_each_other() -> None:
     assert circles(source for path in PYTHON_FILES if (source := read(path)).package in CORE) == []
+
+
+def test_each_builder_of_the_tests_exists_once_for_each_type() -> None:
+    assert repeated_builders(read(path) for path in PYTHON_FILES if path.is_relative_to(ROOT / "tests")) == []
 
 
 def test_exceptions_are_still_needed() -> None:

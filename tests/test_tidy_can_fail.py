@@ -8,6 +8,7 @@ import pytest
 
 from tests import test_tidy
 from tests.test_tidy import (
+    BUILDERS,
     FUNCTION_LINES_MAX,
     LONG,
     MODULE_LINES_MAX,
@@ -15,6 +16,7 @@ from tests.test_tidy import (
     breaches,
     circles,
     machine_words,
+    repeated_builders,
 )
 
 BREACHES = [
@@ -99,6 +101,27 @@ def test_modules_that_import_each_other_are_found() -> None:
         ("bayplan.state.a", "bayplan.state.b", "bayplan.state.c")
     ]
     assert circles([first, second, outside]) == []
+
+
+def builder(path: str, name: str, made: str) -> Source:
+    return Source(PurePosixPath(path), f'"""A module."""\ndef {name}(name: str) -> {made}: ...')
+
+
+@pytest.mark.parametrize("name", sorted(BUILDERS))
+def test_a_builder_outside_the_shared_ones_is_found(name: str) -> None:
+    [found] = breaches(builder("tests/unit/test_a.py", name, "Object"))
+    assert f"defines {name}()" in found
+    assert breaches(builder("tests/unit/test_a.py", f"bound_{name}", "Object")) == []
+    assert breaches(builder("tests/support/a.py", name, "Object")) == []
+    assert breaches(builder("src/bayplan/runtime/a.py", name, "Object")) == []
+
+
+def test_a_second_builder_of_the_same_type_is_found() -> None:
+    first = builder("tests/support/a.py", "pod", "Object")
+    second = builder("tests/support/b.py", "pod", "Object")
+    value = builder("tests/support/c.py", "pod", "Pod")
+    assert repeated_builders([first, second, value]) == [("pod", "Object")]
+    assert repeated_builders([first, value]) == []
 
 
 def test_a_module_without_docstring_is_found() -> None:

@@ -134,7 +134,7 @@ def _topology(text: str) -> Change:
     return TopologySeen(Topology(name, tuple(map(_level, words))))
 
 
-def node(text: str) -> Node:
+def drawn_node(text: str) -> Node:
     """A node with its own name as host, and capacity for many pods unless it says otherwise."""
     name, words, body = _split(text)
     labels = {HOSTNAME: name} | {_level(key): value for key, value in _values(words).items()}
@@ -371,7 +371,7 @@ def place_of(text: str) -> Assignment:
 
 _LINES: dict[str, Callable[[str], Change]] = {
     "topology": _topology,
-    "node": lambda text: NodeSeen(node(text)),
+    "node": lambda text: NodeSeen(drawn_node(text)),
     "flavor": _flavor,
     "cohort": _cohort,
     "queue": _queue,

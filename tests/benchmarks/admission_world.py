@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tests.support.api_objects import container, workload
+
 Object = dict[str, Any]
 
 RACK, HOST = "topology/rack", "kubernetes.io/hostname"
@@ -81,17 +83,15 @@ def nodes(racks: int = 10, hosts: int = 64) -> Iterator[Object]:
             }
 
 
-def workload(name: str, queue: str, size: Size, wish: str) -> Object:
+def rack_workload(name: str, queue: str, size: Size, wish: str) -> Object:
     """One Workload; `wish` is required or preferred."""
-    container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": size.cpu}}}
     pod_set = {
         "name": "main",
         "count": size.pods,
-        "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+        "template": {"spec": {"restartPolicy": "Never", "containers": [container({"cpu": size.cpu})]}},
         "topologyRequest": {wish: RACK},
     }
-    spec = {"queueName": queue, "priority": size.priority, "podSets": [pod_set]}
-    return _object("Workload", name, spec, NAMESPACE)
+    return workload(name, pod_set, namespace=NAMESPACE, queueName=queue, priority=size.priority)
 
 
 def arrivals(cohorts: int = 5, queues: int = 6, share: float = 1.0) -> list[tuple[float, Object, Size]]:
@@ -100,7 +100,7 @@ def arrivals(cohorts: int = 5, queues: int = 6, share: float = 1.0) -> list[tupl
         [
             (
                 index * size.every / 3,
-                workload(
+                rack_workload(
                     f"{size.name}-{cohort}-{queue}-{index:03d}",
                     f"queue-{cohort}-{queue}",
                     size,

@@ -59,7 +59,7 @@ def empty_store() -> Store:
     return new_store(lambda: 1.8e9, lambda: f"uid-{next(numbers):08d}", lambda: f"{next(numbers):05x}")
 
 
-def node(number: int) -> dict[str, Any]:
+def registered_node(number: int) -> dict[str, Any]:
     """A node as a kubelet registers it: labels, resources, conditions."""
     rack, block = number // 16, number // 256
     labels = {"kubernetes.io/hostname": f"n{number}", "rack": f"r{rack}", "block": f"b{block}"}
@@ -74,7 +74,7 @@ def node(number: int) -> dict[str, Any]:
     }
 
 
-def pod(number: int) -> dict[str, Any]:
+def training_pod(number: int) -> dict[str, Any]:
     """A pod of a training job."""
     limits = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "1"}
     return {
@@ -101,7 +101,9 @@ def figures(nodes: int, writes: int) -> list[Figure]:
 def loaded(store: Store, nodes: int) -> Figure:
     """Nodes, and the memory that they take."""
     before = resident()
-    figure = measured("", nodes, lambda: [store.create(NODES, node(number)) for number in range(nodes)])
+    figure = measured(
+        "", nodes, lambda: [store.create(NODES, registered_node(number)) for number in range(nodes)]
+    )
     held = (resident() - before) / 1e6
     return replace(
         figure,
@@ -118,7 +120,7 @@ def written(store: Store, nodes: int, writes: int) -> list[Figure]:
     running = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
 
     def create(number: int) -> None:
-        store.create(PODS, pod(number), "default")
+        store.create(PODS, training_pod(number), "default")
 
     def bind(number: int) -> None:
         target = {"target": {"name": f"n{number % nodes}"}}
@@ -145,7 +147,9 @@ def through_the_backend(writes: int) -> Figure:
     store = empty_store()
     backend = EmbeddedBackend(store)
     backend.watch([PODS])
-    batch = [Write(Verb.CREATE, PODS, "default", f"p{number}", pod(number)) for number in range(writes)]
+    batch = [
+        Write(Verb.CREATE, PODS, "default", f"p{number}", training_pod(number)) for number in range(writes)
+    ]
 
     def work() -> None:
         backend.submit(batch)

@@ -25,7 +25,7 @@ PIECE = 1 << 16
 BOUND = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}'
 
 
-def node(number: int) -> dict[str, Any]:
+def full_size_node(number: int) -> dict[str, Any]:
     """A node of the usual size: 16 labels, 6 resources, 5 conditions, managed fields, images."""
     name = f"node-{number:05d}"
     labels = {
@@ -127,10 +127,10 @@ def _mark(version: int, annotations: bytes) -> bytes:
 
 def serve(port: int, folder: Path, nodes: int, events: int) -> None:
     """Run until killed."""
-    items = [msgspec.json.encode(node(number)) for number in range(nodes)]
+    items = [msgspec.json.encode(full_size_node(number)) for number in range(nodes)]
     lines = []
     for number in range(events):
-        changed = node(number % nodes)
+        changed = full_size_node(number % nodes)
         changed["metadata"]["resourceVersion"] = str(nodes + 2 + number)
         lines.append(b'{"type":"MODIFIED","object":%b}\n' % msgspec.json.encode(changed))
     happened = chunked(b"".join(lines))

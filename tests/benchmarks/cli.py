@@ -23,6 +23,7 @@ from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.dialects.kueue.decode.scheduled_jobs import JOBS
 from bayplan.dialects.kueue.names import api_kinds
 from tests.benchmarks.cli_server import POOL
+from tests.support.api_objects import container, job
 
 ROOT = Path(__file__).resolve().parents[2]
 NODES_COUNT, JOBS_COUNT, JOB_PODS = 10_000, 8, 300
@@ -42,20 +43,19 @@ class Taken:
     cpu: float
 
 
-def job(name: str, pods: int, how: str, **asks: str) -> dict[str, Any]:
+def block_job(name: str, pods: int, how: str, **asks: str) -> dict[str, Any]:
     """A Job in the queue; without `how` in none."""
     requests = RESOURCES | asks
-    own: dict[str, Any] = {"labels": {"kueue.x-k8s.io/queue-name": QUEUE}} if how else {}
+    labels = {"kueue.x-k8s.io/queue-name": QUEUE} if how else None
     notes = {"annotations": {f"kueue.x-k8s.io/podset-{how}-topology": BLOCK}} if how else {}
-    container = {"name": "a", "image": "x", "resources": {"requests": requests, "limits": requests}}
-    pod = {"restartPolicy": "Never", "schedulerName": "bayplan", "containers": [container]}
-    spec = {"parallelism": pods, "completions": pods, "completionMode": "Indexed", "suspend": bool(how)}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": "default", **own},
-        "spec": spec | {"template": {"metadata": notes, "spec": pod}},
+    spec = {
+        "restartPolicy": "Never",
+        "schedulerName": "bayplan",
+        "containers": [container(requests, requests)],
     }
+    template = {"metadata": notes, "spec": spec}
+    counts: dict[str, Any] = {"completionMode": "Indexed", "suspend": bool(how)}
+    return job(name, template, pods, namespace="default", labels=labels, **counts)
 
 
 def objects() -> Iterator[tuple[Kind, dict[str, Any]]]:
@@ -71,9 +71,9 @@ def objects() -> Iterator[tuple[Kind, dict[str, Any]]]:
         meta = {"name": name} | ({"namespace": "default"} if kind.namespaced else {})
         yield kind, {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
     for number in range(JOBS_COUNT):
-        yield JOBS, job(f"run{number}", JOB_PODS, "preferred")
-    yield JOBS, job("toobig", 1100, "required")
-    yield JOBS, job("plainbig", 2, "", cpu="200")
+        yield JOBS, block_job(f"run{number}", JOB_PODS, "preferred")
+    yield JOBS, block_job("toobig", 1100, "required")
+    yield JOBS, block_job("plainbig", 2, "", cpu="200")
 
 
 @contextmanager

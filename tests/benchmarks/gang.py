@@ -20,7 +20,7 @@ from pathlib import Path
 from bayplan.backends.remote.access import Access
 from bayplan.backends.remote.kubeconfig import load
 from tests.benchmarks.gang_decision import decisions
-from tests.benchmarks.gang_load import PODS, WORKLOADS, ask_all, binding, deletion, pod, workload
+from tests.benchmarks.gang_load import PODS, WORKLOADS, ask_all, binding, deletion, gang_workload, load_pod
 from tests.benchmarks.gang_site import (
     HIGH,
     LOW,
@@ -87,12 +87,12 @@ class Bench:
         with scheduler(self.cluster, who, self.folder) as running, watching(self.cluster) as watcher:
             ask_all(
                 self.access,
-                [("POST", PODS, pod(m, who, gpus, m.partition("-")[0], priority)) for m in members],
+                [("POST", PODS, load_pod(m, who, gpus, m.partition("-")[0], priority)) for m in members],
             )
             time.sleep(WAITING_SECONDS)
             cpu = running.cpu()
             watcher.set_clock()
-            ask_all(self.access, [("POST", WORKLOADS, workload(name, size)) for name in names], gangs)
+            ask_all(self.access, [("POST", WORKLOADS, gang_workload(name, size)) for name in names], gangs)
             watcher.until(lambda w: len(w.bound.keys() & set(members)) == len(members), PATIENCE)
             time.sleep(QUIET_SECONDS)  # events come after the binds: they are part of the cost
             run = _run(watcher.bound, members, running.cpu() - cpu)
@@ -103,11 +103,11 @@ class Bench:
         """A gang that fits nowhere: until its pods say so."""
         members = [f"huge-{at}" for at in range(size)]
         with scheduler(self.cluster, who, self.folder) as running, watching(self.cluster) as watcher:
-            ask_all(self.access, [("POST", PODS, pod(member, who, 9, "huge")) for member in members])
+            ask_all(self.access, [("POST", PODS, load_pod(member, who, 9, "huge")) for member in members])
             time.sleep(QUIET_SECONDS)
             cpu = running.cpu()
             watcher.set_clock()
-            ask_all(self.access, [("POST", WORKLOADS, workload("huge", size))], 1)
+            ask_all(self.access, [("POST", WORKLOADS, gang_workload("huge", size))], 1)
             watcher.until(lambda w: len(w.refused) == size, PATIENCE)
             run = _run(watcher.refused, members, running.cpu() - cpu)
         self._remove(["huge"], members)
@@ -116,7 +116,7 @@ class Bench:
     def plain(self, who: str, count: int) -> Run:
         """Pods that wait for their scheduler to be started; what it takes to start does not count."""
         members = [f"p{number}" for number in range(count)]
-        ask_all(self.access, [("POST", PODS, pod(member, who)) for member in members])
+        ask_all(self.access, [("POST", PODS, load_pod(member, who)) for member in members])
         with watching(self.cluster) as watcher:
             watcher.set_clock()
             with scheduler(self.cluster, who, self.folder) as running:
@@ -134,7 +134,7 @@ class Bench:
 
     @contextmanager
     def _full(self, fillers: list[str]) -> Iterator[None]:
-        ask_all(self.access, [("POST", PODS, pod(name, ASTRAY, 8, "", LOW)) for name in fillers])
+        ask_all(self.access, [("POST", PODS, load_pod(name, ASTRAY, 8, "", LOW)) for name in fillers])
         ask_all(self.access, [binding(name, f"n{at:05d}") for at, name in enumerate(fillers)])
         try:
             yield
@@ -144,7 +144,7 @@ class Bench:
     def bare(self, count: int) -> float:
         """Binds per second of a loop that decides nothing."""
         members = [f"bare-{at}" for at in range(count)]
-        ask_all(self.access, [("POST", PODS, pod(member, ASTRAY)) for member in members])
+        ask_all(self.access, [("POST", PODS, load_pod(member, ASTRAY)) for member in members])
         time.sleep(QUIET_SECONDS)
         with watching(self.cluster) as watcher:
             watcher.set_clock()

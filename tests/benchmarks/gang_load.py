@@ -12,6 +12,7 @@ import msgspec
 from bayplan.backends.remote.access import Access
 from tests.benchmarks.bare_connections import JSON, bare_connections
 from tests.benchmarks.bare_connections import Ask as Asking
+from tests.support.api_objects import container, pod
 
 Object = dict[str, Any]
 Ask = tuple[str, str, Object | None]
@@ -68,24 +69,23 @@ def without_taints(count: int) -> Iterable[Ask]:
         yield "PATCH", f"/api/v1/nodes/n{number:05d}", {"spec": {"taints": None}}
 
 
-def pod(name: str, scheduler: str, gpus: int = 1, gang: str = "", priority: str = "") -> Object:
+def load_pod(name: str, scheduler: str, gpus: int = 1, gang: str = "", priority: str = "") -> Object:
     """A pod that names its scheduler, and its gang if it has one."""
     asked = {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": str(gpus)}
     spec: Object = {
         "schedulerName": scheduler,
         "terminationGracePeriodSeconds": 0,
         "automountServiceAccountToken": False,
-        "containers": [{"name": "main", "image": "none", "resources": {"requests": asked, "limits": asked}}],
+        "containers": [container(asked, asked)],
     }
     if gang:
         spec["workloadRef"] = {"name": gang, "podGroup": "main"}
     if priority:
         spec["priorityClassName"] = priority
-    labels = {"bench": "yes", "gang": gang or "none"}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+    return pod(name, labels={"bench": "yes", "gang": gang or "none"}, **spec)
 
 
-def workload(name: str, minimum: int) -> Object:
+def gang_workload(name: str, minimum: int) -> Object:
     """A gang."""
     groups = [{"name": "main", "policy": {"gang": {"minCount": minimum}}}]
     head = {"apiVersion": "scheduling.k8s.io/v1alpha1", "kind": "Workload", "metadata": {"name": name}}

@@ -125,7 +125,7 @@ def one_pod(columns: NumaColumns, zones: int, scope: TopologyManagerScope, round
     return rows
 
 
-def gang(columns: NumaColumns, wants: NumaRequest, title: str, rounds: int) -> Row:
+def gang_row(columns: NumaColumns, wants: NumaRequest, title: str, rounds: int) -> Row:
     """How many of 1,000 copies every node aligns, summed over racks, and the first rack with most room."""
     racks = np.arange(0, NODES, NODES_PER_RACK)
 
@@ -189,7 +189,9 @@ def main() -> int:
             rows += one_pod(columns, zones, scope, rounds)
             if zones == 8:
                 for wants, what in ((ONE, "one container"), (TWO, "two containers")):
-                    rows.append(gang(columns, wants, f"counts: {GANG:,} of {what}, scope {scope}", rounds))
+                    rows.append(
+                        gang_row(columns, wants, f"counts: {GANG:,} of {what}, scope {scope}", rounds)
+                    )
                 rows += decisions(scope, rounds)
     for nodes in (1_000, NODES):
         rows += displacing(nodes, rounds)

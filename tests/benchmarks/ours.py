@@ -55,7 +55,7 @@ def load(given: Scenario) -> tuple[TopologyState, int]:
     for index, count in enumerate(given.used):
         if count:
             cluster.use_domain((scenario.hostname(index),), scenario.occupied(count))
-    place(cluster.snapshot(), scenario.gang(given.shapes[0]), scenario.profile(given.shapes[0]))
+    place(cluster.snapshot(), scenario.gang_of(given.shapes[0]), scenario.profile(given.shapes[0]))
     gc.collect()
     return cluster, measure.resident() - before
 
@@ -78,8 +78,8 @@ def _usage_change(given: Scenario, cluster: TopologyState) -> Change:
 
 
 def _changes(given: Scenario, cluster: TopologyState) -> dict[str, Change]:
-    was, now = scenario.node(given.changed), scenario.node(given.changed, scenario.REDUCED)
-    added, gone = scenario.node(scenario.size_of(given)), scenario.node(given.removed)
+    was, now = scenario.node_at(given.changed), scenario.node_at(given.changed, scenario.REDUCED)
+    added, gone = scenario.node_at(scenario.size_of(given)), scenario.node_at(given.removed)
     return {
         measure.CHANGED: Change(cluster, lambda: cluster.upsert(now), lambda: cluster.upsert(was)),
         measure.ADDED: Change(cluster, lambda: cluster.upsert(added), lambda: cluster.remove(added.name)),
@@ -99,8 +99,8 @@ def _cycle(row: str, shape: Shape, rounds: int, budget: float, change: Change) -
         change.undo()
         change.cluster.snapshot()
 
-    taken = measure.times(rounds, budget, lambda variant: scenario.gang(shape, variant + 1), act, restore)
-    gang = scenario.gang(shape)
+    taken = measure.times(rounds, budget, lambda variant: scenario.gang_of(shape, variant + 1), act, restore)
+    gang = scenario.gang_of(shape)
     peak, blocks = measure.allocations(lambda: act(gang))
     restore(None)
     placement = act(gang)
@@ -115,11 +115,11 @@ def _further(supply: CapacitySnapshot, shape: Shape, rounds: int, budget: float)
     def act(gang: Gang) -> Placement:
         return place(supply, gang, profile)
 
-    gang = scenario.gang(shape)
+    gang = scenario.gang_of(shape)
     placement = act(gang)
-    taken = measure.times(rounds, budget, lambda variant: scenario.gang(shape, variant + 1), act)
+    taken = measure.times(rounds, budget, lambda variant: scenario.gang_of(shape, variant + 1), act)
     again = measure.times(rounds, budget / 2, lambda _: gang, act)
-    fresh = scenario.gang(shape, rounds + 2)
+    fresh = scenario.gang_of(shape, rounds + 2)
     allocated = measure.allocations(lambda: act(fresh))
     return _line(measure.PLACE, shape, taken, placement, allocated, measure.quantile(again, 50))
 

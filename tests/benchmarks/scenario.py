@@ -125,7 +125,7 @@ def hostname(index: int) -> str:
     return f"n{index:06d}"
 
 
-def node(index: int, allocatable: Amounts = ALLOCATABLE) -> Node:
+def node_at(index: int, allocatable: Amounts = ALLOCATABLE) -> Node:
     """A node with dictionaries of its own, as decoding would make it."""
     rack, name = index // NODES_PER_RACK, hostname(index)
     block, place = divmod(rack, RACKS_PER_BLOCK)
@@ -137,7 +137,7 @@ def occupied(count: int) -> dict[str, int]:
     return {name: amount * count for name, amount in OCCUPANT.items()} | {PODS: count}
 
 
-def gang(shape: Shape, variant: int = 0) -> Gang:
+def gang_of(shape: Shape, variant: int = 0) -> Gang:
     """The shape as a gang. Variants ask for a few bytes less: new to any cache, with the same answer."""
     locality = Locality(shape.required or None, shape.preferred or None)
     segments = (Segment(shape.segment_size, shape.segment_level),) if shape.segment_size else ()
@@ -165,4 +165,4 @@ def size_of(scenario: Scenario) -> int:
 
 def nodes(scenario: Scenario) -> Iterable[Node]:
     """All nodes of the cluster."""
-    return (node(index) for index in range(size_of(scenario)))
+    return (node_at(index) for index in range(size_of(scenario)))

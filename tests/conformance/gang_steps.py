@@ -18,8 +18,8 @@ from tests.conformance.gang_steps_objects import (
     Dialect,
     Object,
     budget,
-    node,
     on_the_first,
+    ready_node,
 )
 from tests.conformance.gang_steps_stage import Embedded, NotTaken, Stage, conditions
 from tests.conformance.registry import NothingToRun
@@ -90,7 +90,7 @@ class Play:
     # ── what is done ──
 
     def do_create_nodes(self, step: Object) -> None:
-        self.stage.create(NODES, *(node(said) for said in step["nodes"]))
+        self.stage.create(NODES, *(ready_node(said) for said in step["nodes"]))
 
     def do_create_workload(self, step: Object) -> None:
         self.stage.create(self.stage.dialect.workloads, self.stage.dialect.workload(step["workload"]))

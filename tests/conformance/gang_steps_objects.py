@@ -105,7 +105,7 @@ def _group_spec(said: Object) -> Object:
     return spec
 
 
-def node(said: Object) -> Object:
+def ready_node(said: Object) -> Object:
     """A node that is ready to be used."""
     amounts = dict(said["allocatable"])
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}

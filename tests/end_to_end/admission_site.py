@@ -16,8 +16,9 @@ from bayplan.assembly.crds import converted
 from bayplan.assembly.manifests import InstallSettings, manifests
 from bayplan.assembly.webhooks import SECRET_NAME
 from bayplan.configuration.settings import EMPTY
-from tests.end_to_end.objects import Object, eventually, node
+from tests.end_to_end.objects import Object, eventually, kwok_node
 from tests.end_to_end.test_kueue_api import CONFIGURATIONS, point
+from tests.support.api_objects import cluster_queue, container, workload
 from tests.support.listening import free_address
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def made(kind: str, name: str, spec: Object) -> Object:
 def hosts(pool: str, racks: int = 2, each: int = 2) -> list[Object]:
     """Hosts of four GPUs, in racks of one block."""
     return [
-        node(f"{pool}-r{rack}-h{number}", 4, **{POOL: pool, BLOCK: "b1", RACK: f"r{rack}"})
+        kwok_node(f"{pool}-r{rack}-h{number}", 4, **{POOL: pool, BLOCK: "b1", RACK: f"r{rack}"})
         for rack in range(1, racks + 1)
         for number in range(1, each + 1)
     ]
@@ -136,24 +137,20 @@ def flavor(pool: str, **more: Any) -> Object:
     return made("ResourceFlavor", pool, {"nodeLabels": {POOL: pool}, "topologyName": "hall", **more})
 
 
-def queue(name: str, gpus: int, pool: str = "", *, cohort: str = "", **more: Any) -> list[Object]:
+def gpu_queues(name: str, gpus: int, pool: str = "", *, cohort: str = "", **more: Any) -> list[Object]:
     """A ClusterQueue for GPUs of one flavor, and a LocalQueue of the same name."""
-    resource = {"name": GPU, "nominalQuota": gpus}
-    group = {"coveredResources": [GPU], "flavors": [{"name": pool or name, "resources": [resource]}]}
-    spec: Object = {"namespaceSelector": {}, "resourceGroups": [group], **more}
-    if cohort:
-        spec["cohortName"] = cohort
-    return [made("ClusterQueue", name, spec), made("LocalQueue", name, {"clusterQueue": name})]
+    spec: Object = {"namespaceSelector": {}, **more} | ({"cohortName": cohort} if cohort else {})
+    whole = cluster_queue(name, [{"name": GPU, "nominalQuota": gpus}], [pool or name], **spec)
+    return [whole, made("LocalQueue", name, {"clusterQueue": name})]
 
 
-def gang(name: str, queue: str, pods: int, gpus: int, *, required: str = "", **more: Any) -> Object:
+def gang_workload(name: str, queue: str, pods: int, gpus: int, *, required: str = "", **more: Any) -> Object:
     limits = {GPU: str(gpus)}
-    container = {"name": "main", "image": "none", "resources": {"requests": limits, "limits": limits}}
-    template = {"spec": {"restartPolicy": "Never", "containers": [container], **more.pop("pod", {})}}
-    pod_set: Object = {"name": "main", "count": pods, "template": template}
+    spec = {"restartPolicy": "Never", "containers": [container(limits, limits)], **more.pop("pod", {})}
+    pod_set: Object = {"name": "main", "count": pods, "template": {"spec": spec}}
     if required:
         pod_set["topologyRequest"] = {"required": required}
-    return made("Workload", name, {"queueName": queue, "podSets": [pod_set], **more})
+    return workload(name, pod_set, namespace="default", queueName=queue, **more)
 
 
 TOPOLOGY = made("Topology", "hall", {"levels": [{"nodeLabel": level} for level in (BLOCK, RACK, HOST)]})
@@ -223,7 +220,7 @@ def with_queue(cluster: Cluster, namespace: str, folder: Path, pool: str) -> Ite
     """An installation with four hosts, and a queue of their pool's name for all that they have."""
     with installed(cluster, namespace, folder) as site:
         site.add_hosts(*hosts(pool))
-        site.apply(flavor(pool), *queue(pool, 16))
+        site.apply(flavor(pool), *gpu_queues(pool, 16))
         yield site
 
 

@@ -9,6 +9,7 @@ from bayplan.backends.fake_controllers.crds import schemaless_crd
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.start_stop import resource
 from tests.end_to_end.objects import Object, namespace
+from tests.support.api_objects import container, job, pod
 from tools.controlplane.plan import Trouble
 
 if TYPE_CHECKING:
@@ -109,18 +110,16 @@ def _named(name: str, home: str = HOME, **more: Any) -> Object:
 # ── what is tried ──────────────────────────────────────────────────────────────────────────────────
 
 
-def pod(name: str, requests: Object | None = None, *, queued: bool = False, **meta: Any) -> Object:
+def tenant_pod(name: str, requests: Object | None = None, *, queued: bool = False, **meta: Any) -> Object:
     """A pod of our scheduler; or one in the tenant's queue."""
-    container = {"name": "c", "image": "none", "resources": {"requests": requests or {"cpu": "1"}}}
     labels = {**({QUEUE: HOME} if queued else {}), **meta.pop("labels", {})}
-    spec = {"restartPolicy": "Never", "schedulerName": "bayplan", "containers": [container]}
-    whole = _named(name, labels=labels, **meta)
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": whole, "spec": spec}
+    spec: Object = {"restartPolicy": "Never", "schedulerName": "bayplan"}
+    return pod(name, requests or {"cpu": "1"}, namespace=HOME, labels=labels, metadata=meta, **spec)
 
 
 def absurd_amounts() -> list[Object]:
     """Pods and claims larger than any number of 64 bits."""
-    three = pod("three", {"memory": "7Ei"})
+    three = tenant_pod("three", {"memory": "7Ei"})
     one = three["spec"]["containers"][0]
     three["spec"]["containers"] = [{**one, "name": name} for name in ("a", "b", "c")]
     claim = {
@@ -129,12 +128,12 @@ def absurd_amounts() -> list[Object]:
         "metadata": _named("claim"),
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1e308"}}},
     }
-    claimant = pod("claimant")
+    claimant = tenant_pod("claimant")
     claimant["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "claim"}}]
     return [
-        pod("large", {"cpu": "10P"}),
-        pod("large-queued", {"cpu": "10P"}, queued=True),
-        pod("larger", {"cpu": "9E"}),
+        tenant_pod("large", {"cpu": "10P"}),
+        tenant_pod("large-queued", {"cpu": "10P"}, queued=True),
+        tenant_pod("larger", {"cpu": "9E"}),
         three,
         claim,
         claimant,
@@ -151,8 +150,8 @@ def odd_numbers() -> list[Object]:
     labels = {"batch.kubernetes.io/job-completion-index": "9" * 63}
     count = {COUNT: "99999999999999999999"}
     return [
-        pod("digits", annotations=notes, labels=labels),
-        pod("counted", queued=True, labels={GROUP: "counted"}, annotations=count),
+        tenant_pod("digits", annotations=notes, labels=labels),
+        tenant_pod("counted", queued=True, labels={GROUP: "counted"}, annotations=count),
     ]
 
 
@@ -228,7 +227,7 @@ def constrained(version: str) -> list[Object]:
             "schedulingConstraints": {"topology": [{"key": "example.com/no-such-level"}]},
         },
     }
-    pods = [pod(f"constrained-{number}") for number in range(2)]
+    pods = [tenant_pod(f"constrained-{number}") for number in range(2)]
     for one in pods:
         one["spec"]["schedulingGroup"] = {"podGroupName": "constrained"}
     return [group, *pods]
@@ -263,20 +262,20 @@ def admitted_by_annotation() -> Object:
     }
 
 
-def job(name: str, home: str, *, queue: str = "", **meta: Any) -> Object:
+def rack_job(name: str, home: str, *, queue: str = "", **meta: Any) -> Object:
     """A Job of two pods with a GPU each, in one rack, that run for a moment."""
     limits = {GPU: "1"}
-    container = {"name": "c", "image": "none", "resources": {"requests": limits, "limits": limits}}
     notes = {"bayplan.dev/run-seconds": "1", "kueue.x-k8s.io/podset-required-topology": RACK}
-    template = {
-        "metadata": {"annotations": notes},
-        "spec": {"restartPolicy": "Never", "schedulerName": "bayplan", "containers": [container]},
-    }
-    counts = {"parallelism": 2, "completions": 2, "completionMode": "Indexed", "backoffLimit": 0}
+    spec = {"restartPolicy": "Never", "schedulerName": "bayplan", "containers": [container(limits, limits)]}
+    template = {"metadata": {"annotations": notes}, "spec": spec}
     labels = {**({QUEUE: queue} if queue else {}), **meta.pop("labels", {})}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": _named(name, home, labels=labels, **meta),
-        "spec": {**counts, "template": template},
-    }
+    return job(
+        name,
+        template,
+        2,
+        namespace=home,
+        labels=labels,
+        metadata=meta,
+        completionMode="Indexed",
+        backoffLimit=0,
+    )

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tests.support.api_objects import node, pod
+
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
 
@@ -24,15 +26,9 @@ def eventually(holds: Callable[[], bool], what: str, seconds: float = PATIENCE) 
         time.sleep(0.2)
 
 
-def node(name: str, gpus: int = 8, **labels: str) -> Object:
+def kwok_node(name: str, gpus: int = 8, **labels: str) -> Object:
     """A node that kwok will make Ready."""
-    amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}},
-        "status": {"capacity": amounts, "allocatable": amounts},
-    }
+    return node(name, {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}, labels)
 
 
 def pod_template(played: Mapping[str, str]) -> Object:
@@ -45,11 +41,10 @@ def pod_template(played: Mapping[str, str]) -> Object:
     }
 
 
-def pod(namespace: str, name: str, played: Mapping[str, str]) -> Object:
+def kwok_pod(namespace: str, name: str, played: Mapping[str, str]) -> Object:
     """A single pod."""
     template = pod_template(played)
-    metadata = {"name": name, "namespace": namespace} | template["metadata"]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+    return pod(name, namespace=namespace, metadata=template["metadata"], **template["spec"])
 
 
 def job_spec(pods: int, played: Mapping[str, str]) -> Object:

@@ -23,7 +23,7 @@ from pathlib import Path
 from random import Random
 
 from tests.end_to_end.scheduler_pairs import Obj, Pair, disagreement, keeping, kept, telling
-from tests.properties.fit_worlds import NAMESPACES, pod, world
+from tests.properties.fit_worlds import NAMESPACES, random_pod, world
 from tools.controlplane import components, processes
 from tools.controlplane.build import build
 from tools.controlplane.cluster import Cluster
@@ -300,7 +300,7 @@ def _asked(api: Api, number: int, seed: int) -> Iterator[Pair]:
 
 
 def _pair(api: Api, random: Random, made: Obj, name: str) -> Pair:
-    wanted = pod(random, made, name)
+    wanted = random_pod(random, made, name)
     wanted["spec"]["schedulerName"] = NAME
     stays = random.random() < 0.5
     pair, answer = ask(api, wanted)

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.end_to_end.hostile_tenant import Tenant, job
+from tests.end_to_end.hostile_tenant import Tenant, rack_job
 from tests.end_to_end.objects import Object
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class SteadyTenant:
 
     def _one(self, name: str) -> Waited:
         tenant, during = Tenant(self.cluster, HOME), self.during
-        tenant.create(job(name, HOME, queue=HOME))
+        tenant.create(rack_job(name, HOME, queue=HOME))
         began = time.monotonic()
         while not self._bound(name) and time.monotonic() < began + GIVES_UP_SECONDS:
             time.sleep(PAUSE_SECONDS)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from tests.end_to_end.admission_site import BLOCK, GPU, HOST, POOL, RACK, flavor, made, queue
-from tests.end_to_end.objects import Object, node
+from tests.end_to_end.admission_site import BLOCK, GPU, HOST, POOL, RACK, flavor, gpu_queues, made
+from tests.end_to_end.objects import Object, kwok_node
 from tests.end_to_end.storm import JOB_SETS, JOBS
 
 KUEUE = "kueue.x-k8s.io/"
@@ -44,7 +44,7 @@ POOL_NAME, COHORT = "storm", "storm"
 def hall(blocks: int = 4, racks: int = 4, each: int = 4) -> list[Object]:
     """Hosts of two GPUs."""
     return [
-        node(f"storm-b{block}-r{rack}-h{number}", 2, **_labels(f"b{block}", f"b{block}-r{rack}"))
+        kwok_node(f"storm-b{block}-r{rack}-h{number}", 2, **_labels(f"b{block}", f"b{block}-r{rack}"))
         for block in range(blocks)
         for rack in range(racks)
         for number in range(each)
@@ -61,7 +61,7 @@ def queues() -> list[Object]:
     found = [
         one
         for name, gpus in QUOTAS.items()
-        for one in queue(name, gpus, POOL_NAME, cohort=COHORT, preemption=yielding)
+        for one in gpu_queues(name, gpus, POOL_NAME, cohort=COHORT, preemption=yielding)
     ]
     classes = [
         {key: value for key, value in made("WorkloadPriorityClass", name, {}).items() if key != "spec"}

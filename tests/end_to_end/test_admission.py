@@ -22,14 +22,14 @@ from tests.end_to_end.admission_site import (
     Site,
     admitting,
     flavor,
-    gang,
+    gang_workload,
+    gpu_queues,
     hosts,
     installed,
     made,
-    queue,
     replayed,
 )
-from tests.end_to_end.objects import Object, eventually, node
+from tests.end_to_end.objects import Object, eventually, kwok_node
 from tests.support.kueue_api import contains
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def test_a_queue_of_workloads_as_kueue_users_have_them_is_admitted_in_order(site
 def _labelled(name: str, rack: str) -> Object:
     labels = {"topology-block": "b1", "topology-rack": rack, "node-group": "tas-group"}
     named = {f"cloud.provider.com/{key}": value for key, value in labels.items()}
-    return node(name, 4, **named, **{POOL: "tas"})
+    return kwok_node(name, 4, **named, **{POOL: "tas"})
 
 
 def _named(workload: Object, name: str) -> Object:
@@ -104,16 +104,16 @@ def test_what_does_not_fit_is_told_why_and_starts_when_something_finishes(site: 
     taint = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
     site.add_hosts(*hosts("fit"))
     site.apply(
-        flavor("fit"), *queue("fit", 12),
-        made("ResourceFlavor", "bad", {"nodeTaints": [taint]}), *queue("picky", 8, "bad"),
-        gang("in", "fit", 2, 4, required=RACK),
+        flavor("fit"), *gpu_queues("fit", 12),
+        made("ResourceFlavor", "bad", {"nodeTaints": [taint]}), *gpu_queues("picky", 8, "bad"),
+        gang_workload("in", "fit", 2, 4, required=RACK),
     )  # fmt: skip
     site.wait_admitted("in")
     site.apply(
-        gang("waits", "fit", 2, 3, required=RACK),
-        gang("never", "fit", 4, 4),
-        gang("unloved", "picky", 1, 1),
-        gang("misled", "nowhere", 1, 1),
+        gang_workload("waits", "fit", 2, 3, required=RACK),
+        gang_workload("never", "fit", 4, 4),
+        gang_workload("unloved", "picky", 1, 1),
+        gang_workload("misled", "nowhere", 1, 1),
     )
     short = site.wait("waits", "QuotaReserved", "False", "WaitingForQuota")
     assert short == FAILED + f"insufficient unused quota for {GPU} in flavor fit, 2 more needed"
@@ -132,15 +132,15 @@ def test_what_does_not_fit_is_told_why_and_starts_when_something_finishes(site: 
     site.wait_admitted("waits")
     assert site.hosts("waits") == {"fit-r1-h1": 1, "fit-r1-h2": 1}
     assert "resourceRequests" not in site.workload("waits")["status"]
-    site.apply(*queue("nowhere", 4, "fit"))
+    site.apply(*gpu_queues("nowhere", 4, "fit"))
     site.wait_admitted("misled")
 
 
 def test_a_gang_without_a_place_is_told_what_lacks_and_starts_with_the_node_it_lacked(site: Site) -> None:
     site.add_hosts(*hosts("room"))
-    site.apply(flavor("room"), *queue("room", 64), gang("sits", "room", 1, 2, required=HOST))
+    site.apply(flavor("room"), *gpu_queues("room", 64), gang_workload("sits", "room", 1, 2, required=HOST))
     site.wait_admitted("sits")
-    site.apply(gang("rack", "room", 3, 4, required=RACK))
+    site.apply(gang_workload("rack", "room", 3, 4, required=RACK))
     told = site.wait("rack", "QuotaReserved", "False", "TopologyPlacementFailed")
     known = FAILED + (
         f'topology "hall" allows to fit only 2 out of 3 pod(s). Total nodes: 4; excluded: resource "{GPU}": 1'
@@ -154,7 +154,7 @@ def test_a_gang_without_a_place_is_told_what_lacks_and_starts_with_the_node_it_l
         lambda: site.events("rack") == [(WARNING, "TopologyPlacementFailed", known)], "it is announced"
     )
     # Times of creation are whole seconds: of two in one second the first by name is the first in line.
-    site.apply(gang("similar", "room", 3, 4, required=RACK))
+    site.apply(gang_workload("similar", "room", 3, 4, required=RACK))
     site.wait("similar", "QuotaReserved", "False", "TopologyPlacementFailed")
     site.add_hosts(*hosts("room", 2, 3)[-1:])
     site.wait_admitted("rack")
@@ -164,10 +164,12 @@ def test_a_gang_without_a_place_is_told_what_lacks_and_starts_with_the_node_it_l
 
 def test_a_more_important_gang_makes_others_of_its_queue_leave(site: Site) -> None:
     site.add_hosts(*hosts("prio"))
-    site.apply(flavor("prio"), *queue("prio", 8, preemption={"withinClusterQueue": "LowerPriority"}))
-    site.apply(gang("old", "prio", 1, 4, priority=1), gang("keeps", "prio", 1, 4, priority=5))
+    site.apply(flavor("prio"), *gpu_queues("prio", 8, preemption={"withinClusterQueue": "LowerPriority"}))
+    site.apply(
+        gang_workload("old", "prio", 1, 4, priority=1), gang_workload("keeps", "prio", 1, 4, priority=5)
+    )
     site.wait_admitted("old", "keeps")
-    site.apply(gang("boss", "prio", 1, 4, priority=9, required=HOST))
+    site.apply(gang_workload("boss", "prio", 1, 4, priority=9, required=HOST))
     site.wait_admitted("boss")
     uid, victim = (site.workload(name)["metadata"]["uid"] for name in ("boss", "old"))
     why = preempted(uid, "prioritization in the ClusterQueue", "/prio", "/prio")
@@ -202,13 +204,13 @@ def test_borrowed_quota_returns_to_its_owner(site: Site) -> None:
     reclaim = {"reclaimWithinCohort": "Any"}
     site.add_hosts(*hosts("lent"))
     site.apply(
-        flavor("lent"), *queue("owner", 8, "lent", cohort="lenders", preemption=reclaim),
-        *queue("borrower", 8, "lent", cohort="lenders"), gang("guest", "borrower", 4, 4),
+        flavor("lent"), *gpu_queues("owner", 8, "lent", cohort="lenders", preemption=reclaim),
+        *gpu_queues("borrower", 8, "lent", cohort="lenders"), gang_workload("guest", "borrower", 4, 4),
     )  # fmt: skip
     site.wait_admitted("guest")
     considered = "Flavors considered: main: lent(Fit;borrow=1)"
     eventually(lambda: any(considered in event[2] for event in site.events("guest")), "it borrows")
-    site.apply(gang("owned", "owner", 2, 4, required=RACK))
+    site.apply(gang_workload("owned", "owner", 2, 4, required=RACK))
     site.wait_admitted("owned")
     uid = site.workload("owned")["metadata"]["uid"]
     why = preempted(uid, "reclamation within the cohort", "/lenders/owner", "/lenders/borrower")
@@ -227,14 +229,14 @@ def preempted(uid: str, ground: str, by: str, path: str) -> str:
 
 def test_in_strict_order_nobody_overtakes_and_otherwise_whoever_fits_does(site: Site) -> None:
     site.add_hosts(*hosts("order"))
-    site.apply(flavor("order"), *queue("loose", 8, "order"), *queue("strict", 8, "order"))
+    site.apply(flavor("order"), *gpu_queues("loose", 8, "order"), *gpu_queues("strict", 8, "order"))
     site.patch("clusterqueue", "strict", {"queueingStrategy": "StrictFIFO"})
     for line in ("loose", "strict"):
-        site.apply(gang(f"{line}-first", line, 1, 4))
+        site.apply(gang_workload(f"{line}-first", line, 1, 4))
         site.wait_admitted(f"{line}-first")  # or else the more important one would come first
-        site.apply(gang(f"{line}-big", line, 2, 4, priority=2))
+        site.apply(gang_workload(f"{line}-big", line, 2, 4, priority=2))
         site.wait(f"{line}-big", "QuotaReserved", "False", "WaitingForQuota")
-        site.apply(gang(f"{line}-small", line, 1, 2, priority=1))
+        site.apply(gang_workload(f"{line}-small", line, 1, 2, priority=1))
     site.wait_admitted("loose-small")
     assert site.told("strict-small", "Admitted")[0] != "True"
     site.finish("strict-first")
@@ -243,10 +245,10 @@ def test_in_strict_order_nobody_overtakes_and_otherwise_whoever_fits_does(site: 
 
 def test_queues_stop_drain_and_start(site: Site) -> None:
     site.add_hosts(*hosts("tap"))
-    site.apply(flavor("tap"), *queue("tap", 16), gang("flows", "tap", 1, 4))
+    site.apply(flavor("tap"), *gpu_queues("tap", 16), gang_workload("flows", "tap", 1, 4))
     site.wait_admitted("flows")
     site.patch("clusterqueue", "tap", {"stopPolicy": "Hold"})
-    site.apply(gang("held", "tap", 1, 4))
+    site.apply(gang_workload("held", "tap", 1, 4))
     assert site.wait("held", "QuotaReserved", "False", "Suspended") == "ClusterQueue tap is inactive"
     assert site.told("flows", "Admitted")[0] == "True"
     for kind, other in (("ClusterQueue", "LocalQueue"), ("LocalQueue", "ClusterQueue")):
@@ -273,7 +275,7 @@ def test_a_queue_that_is_deleted_at_once_stays_as_long_as_a_gang_has_quota_from_
 
 def _delete_at_once(site: Site, name: str, *, awaits_quota: bool) -> None:
     """Delete a queue as soon as its gang has quota, or before anything is known of either."""
-    site.apply(*queue(name, 8, "brief"), gang(name, name, 1, 1))
+    site.apply(*gpu_queues(name, 8, "brief"), gang_workload(name, name, 1, 1))
     if awaits_quota:
         eventually(lambda: site.told(name)[0] == "True", f"{name} has quota")
     site.kubectl("delete", "clusterqueue", name, "--wait=false")
@@ -292,12 +294,12 @@ def _delete_at_once(site: Site, name: str, *, awaits_quota: bool) -> None:
 
 def test_a_deactivated_gang_gives_back_its_quota_and_comes_back_when_it_is_active(site: Site) -> None:
     site.add_hosts(*hosts("idle"))
-    site.apply(flavor("idle"), *queue("idle", 4), gang("sleeper", "idle", 1, 4))
+    site.apply(flavor("idle"), *gpu_queues("idle", 4), gang_workload("sleeper", "idle", 1, 4))
     site.wait_admitted("sleeper")
     site.patch(WORKLOADS, "sleeper", {"active": False})
     assert site.wait("sleeper", "Evicted", "True", "Deactivated") == "The workload is deactivated"
     assert site.wait("sleeper", "QuotaReserved", "False", "Deactivated") == "The workload is deactivated"
-    site.apply(gang("taker", "idle", 1, 4))
+    site.apply(gang_workload("taker", "idle", 1, 4))
     site.wait_admitted("taker")
     site.patch(WORKLOADS, "sleeper", {"active": True})
     site.wait("sleeper", "QuotaReserved", "False", "WaitingForQuota")
@@ -308,7 +310,7 @@ def test_a_deactivated_gang_gives_back_its_quota_and_comes_back_when_it_is_activ
 
 def test_queues_tell_how_they_stand(site: Site) -> None:
     site.add_hosts(*hosts("told"))
-    site.apply(flavor("told", topologyName="later"), *queue("told", 8))
+    site.apply(flavor("told", topologyName="later"), *gpu_queues("told", 8))
 
     def active() -> tuple[str, str, str]:
         status = site.cluster.get("clusterqueue", "told").get("status") or {}
@@ -318,7 +320,7 @@ def test_queues_tell_how_they_stand(site: Site) -> None:
     missing = 'there is no Topology "later" for TAS flavor "told"'
     inactive = ("False", "TopologyNotFound", f"Can't admit new workloads: {missing}.")
     eventually(lambda: active() == inactive, "the missing Topology is named")
-    site.apply(gang("patient", "told", 1, 4), gang("second", "told", 2, 4))
+    site.apply(gang_workload("patient", "told", 1, 4), gang_workload("second", "told", 2, 4))
     site.wait("patient", "QuotaReserved", "False", "Suspended")
     site.apply({**TOPOLOGY, "metadata": {"name": "later"}})
     site.wait_admitted("patient")

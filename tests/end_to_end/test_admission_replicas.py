@@ -22,11 +22,11 @@ from tests.end_to_end.admission_site import (
     Site,
     admitting,
     flavor,
-    gang,
+    gang_workload,
+    gpu_queues,
     hosts,
     hosts_in,
     installed,
-    queue,
     replayed,
 )
 from tests.end_to_end.objects import Object, eventually
@@ -97,7 +97,7 @@ def test_killed_at_any_moment_every_gang_is_admitted_once(site: Site, tmp_path: 
     pool = hosts("flow", racks=4)
     capacity = {one["metadata"]["name"]: 4 for one in pool}
     site.add_hosts(*pool)
-    site.apply(flavor("flow"), *queue("flow", QUOTA))
+    site.apply(flavor("flow"), *gpu_queues("flow", QUOTA))
     names = [f"flow-{number:02}" for number in range(GANGS)]
 
     def listed() -> list[Object]:
@@ -149,12 +149,17 @@ def test_killed_at_any_moment_every_gang_is_admitted_once(site: Site, tmp_path: 
 
 def _gang(name: str, number: int) -> Object:
     pods, gpus, level = SHAPES[number % len(SHAPES)]
-    return gang(name, "flow", pods, gpus, required=level)
+    return gang_workload(name, "flow", pods, gpus, required=level)
 
 
 def test_in_the_shadow_nothing_is_written(site: Site, tmp_path: Path) -> None:
     site.add_hosts(*hosts("dim"))
-    site.apply(flavor("dim"), *queue("dim", 4), gang("unseen", "dim", 1, 4), gang("beside", "dim", 1, 4))
+    site.apply(
+        flavor("dim"),
+        *gpu_queues("dim", 4),
+        gang_workload("unseen", "dim", 1, 4),
+        gang_workload("beside", "dim", 1, 4),
+    )
 
     def decided() -> bool:
         entries = "".join(file.read_text() for file in (tmp_path / "journal").glob("*.jsonl"))
@@ -172,7 +177,7 @@ def test_in_the_shadow_nothing_is_written(site: Site, tmp_path: Path) -> None:
 
 def test_of_two_replicas_one_admits_and_the_other_follows_when_it_goes(site: Site, tmp_path: Path) -> None:
     site.add_hosts(*hosts("pair"))
-    site.apply(flavor("pair"), *queue("pair", 8))
+    site.apply(flavor("pair"), *gpu_queues("pair", 8))
 
     def plans(which: str) -> int:
         files = (tmp_path / which / "journal").glob("*.jsonl")
@@ -180,13 +185,13 @@ def test_of_two_replicas_one_admits_and_the_other_follows_when_it_goes(site: Sit
 
     with admitting(site, tmp_path / "second") as second:
         with admitting(site, tmp_path / "first"):
-            site.apply(gang("one", "pair", 1, 4))
+            site.apply(gang_workload("one", "pair", 1, 4))
             site.wait_admitted("one")
             led = "first" if plans("first") else "second"
             assert plans("first" if led == "second" else "second") == 0
             reserved = [event for event in site.events("one") if event[1] == "QuotaReserved"]
             assert len(reserved) == 1
-        site.apply(gang("two", "pair", 1, 4))
+        site.apply(gang_workload("two", "pair", 1, 4))
         site.wait_admitted("two")
         assert second.poll() is None and plans("second") > 0
     assert replayed(tmp_path / "first").endswith(SAME) and replayed(tmp_path / "second").endswith(SAME)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.end_to_end.objects import Object, bind, eventually, job_spec, node, pod
+from tests.end_to_end.objects import Object, bind, eventually, job_spec, kwok_node, kwok_pod
 from tools.controlplane.plan import Trouble, switches
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]
 @pytest.fixture(scope="module")
 def nodes(cluster: Cluster) -> Iterator[list[str]]:
     names = [f"smoke-{number}" for number in range(3)]
-    cluster.apply(*(node(name) for name in names))
+    cluster.apply(*(kwok_node(name) for name in names))
     cluster.kubectl("wait", "--for=condition=Ready", "--timeout=120s", "node", *names)
     yield names
     cluster.kubectl("delete", "node", *names)
@@ -60,7 +60,7 @@ def test_nodes_keep_what_they_were_created_with_and_lose_their_taints(
 
 
 def test_a_node_that_falls_silent_is_tainted(cluster: Cluster) -> None:
-    cluster.apply(node("silent"))
+    cluster.apply(kwok_node("silent"))
     cluster.kubectl("wait", "--for=condition=Ready", "--timeout=120s", "node", "silent")
     cluster.kubectl("annotate", "node", "silent", "bayplan.dev/node=down")
     cluster.kubectl("wait", "--for=condition=Ready=Unknown", "--timeout=120s", "node", "silent")
@@ -88,7 +88,7 @@ def test_six_pods_of_a_job_are_bound_and_complete(cluster: Cluster, nodes: list[
 def test_a_pod_ends_with_the_exit_code_it_was_given(
     cluster: Cluster, nodes: list[str], namespace: str
 ) -> None:
-    cluster.apply(pod(namespace, "fails", {"run-seconds": "0", "exit": "3"}))
+    cluster.apply(kwok_pod(namespace, "fails", {"run-seconds": "0", "exit": "3"}))
     bind(cluster, namespace, "fails", nodes[0])
     eventually(lambda: phase(cluster, namespace, "fails") == "Failed", "the pod fails")
     status = cluster.get("pod", "-n", namespace, "fails")["status"]["containerStatuses"][0]
@@ -98,7 +98,7 @@ def test_a_pod_ends_with_the_exit_code_it_was_given(
 def test_a_pod_without_an_end_runs_until_it_is_deleted(
     cluster: Cluster, nodes: list[str], namespace: str
 ) -> None:
-    cluster.apply(pod(namespace, "runs", {}))
+    cluster.apply(kwok_pod(namespace, "runs", {}))
     bind(cluster, namespace, "runs", nodes[0])
     cluster.kubectl("wait", "-n", namespace, "--for=condition=Ready", "--timeout=120s", "pod/runs")
     cluster.kubectl("delete", "-n", namespace, "--timeout=120s", "pod", "runs")

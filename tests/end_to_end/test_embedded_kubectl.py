@@ -23,7 +23,8 @@ from bayplan.backends.embedded.http.server import ApiServer
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.backends.fake_controllers.controller_manager import FakeControllerManager
 from bayplan.dialects.api import Kind
-from tests.end_to_end.objects import eventually, job_spec, node
+from tests.end_to_end.objects import eventually, job_spec, kwok_node
+from tests.support.api_objects import pod
 
 Object = dict[str, Any]
 
@@ -100,14 +101,8 @@ class playing:  # noqa: N801 — reads as a verb
             self._crew.backend.wait(0.05)
 
 
-def pod(name: str, **spec: Any) -> Object:
-    body = {"containers": [{"name": "main", "image": "train:1"}], "schedulerName": "by-hand", **spec}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app": name}},
-        "spec": body,
-    }
+def unscheduled_pod(name: str, **spec: Any) -> Object:
+    return pod(name, labels={"app": name}, **{"schedulerName": "by-hand", **spec})
 
 
 def test_the_kubeconfig_is_for_its_owner_only(machine: Machine) -> None:
@@ -122,10 +117,10 @@ def test_discovery(machine: Machine) -> None:
 
 
 def test_apply_get_and_apply_again(machine: Machine) -> None:
-    created = machine.apply(node("apply-n1", rack="r1"), pod("apply-p1"))
+    created = machine.apply(kwok_node("apply-n1", rack="r1"), unscheduled_pod("apply-p1"))
     assert "node/apply-n1 created" in created and "pod/apply-p1 created" in created
-    assert "unchanged" in machine.apply(pod("apply-p1"))
-    changed = pod("apply-p1", containers=[{"name": "main", "image": "train:2"}])
+    assert "unchanged" in machine.apply(unscheduled_pod("apply-p1"))
+    changed = unscheduled_pod("apply-p1", containers=[{"name": "main", "image": "train:2"}])
     changed["metadata"]["labels"] = {"other": "label"}
     assert "configured" in machine.apply(changed)
     found = machine.get("pod", "apply-p1")
@@ -140,8 +135,8 @@ def test_apply_get_and_apply_again(machine: Machine) -> None:
 
 
 def test_a_diff_shows_what_an_apply_would_change(machine: Machine) -> None:
-    machine.apply(pod("diff"))
-    changed = json.dumps(pod("diff", containers=[{"name": "main", "image": "train:9"}]))
+    machine.apply(unscheduled_pod("diff"))
+    changed = json.dumps(unscheduled_pod("diff", containers=[{"name": "main", "image": "train:9"}]))
     done = subprocess.run(
         [machine.program, "diff", "-f", "-"],
         input=changed,
@@ -156,7 +151,7 @@ def test_a_diff_shows_what_an_apply_would_change(machine: Machine) -> None:
 
 
 def test_describe_tells_events(machine: Machine) -> None:
-    machine.apply(pod("described"))
+    machine.apply(unscheduled_pod("described"))
     uid = machine.get("pod", "described")["metadata"]["uid"]
     about = {"apiVersion": "v1", "kind": "Pod", "name": "described", "namespace": "default", "uid": uid}
     event = {
@@ -203,7 +198,7 @@ def test_create_sends_protobuf_and_is_understood(machine: Machine) -> None:
 
 
 def test_a_job_runs_and_can_be_waited_for(machine: Machine) -> None:
-    machine.apply(node("job-n1"))
+    machine.apply(kwok_node("job-n1"))
     spec = job_spec(2, {"run-seconds": "1"})
     machine.apply({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "two"}, "spec": spec})
     eventually(lambda: len(machine.get("pods", "-l", "job-name=two")["items"]) == 2, "two pods are made")
@@ -268,7 +263,10 @@ def test_patch_label_annotate_scale_and_edit_by_replace(machine: Machine) -> Non
 
 
 def test_cordon_taint_and_drain(machine: Machine) -> None:
-    machine.apply(node("drain-n1"), pod("drained", nodeName="drain-n1", terminationGracePeriodSeconds=1))
+    machine.apply(
+        kwok_node("drain-n1"),
+        unscheduled_pod("drained", nodeName="drain-n1", terminationGracePeriodSeconds=1),
+    )
     machine.kubectl("cordon", "drain-n1")
     assert "SchedulingDisabled" in machine.kubectl("get", "node", "drain-n1")
     machine.kubectl("uncordon", "drain-n1")
@@ -361,9 +359,9 @@ def test_gangs_in_every_version(machine: Machine) -> None:
 def test_explain_and_server_side_dry_run(machine: Machine) -> None:
     told = machine.kubectl("explain", "pod.spec.containers.resources")
     assert "limits" in told and "requests" in told
-    machine.kubectl("create", "-f", "-", "--dry-run=server", stdin=json.dumps(pod("never")))
+    machine.kubectl("create", "-f", "-", "--dry-run=server", stdin=json.dumps(unscheduled_pod("never")))
     assert "not found" in machine.kubectl("get", "pod", "never", fails=True)
-    wrong = pod("never")
+    wrong = unscheduled_pod("never")
     wrong["spec"]["containers"] = [{"name": "main", "image": "x", "imag": "y"}]
     complaint = machine.kubectl("create", "-f", "-", stdin=json.dumps(wrong), fails=True)
     assert 'unknown field "spec.containers[0].imag"' in complaint
@@ -379,10 +377,10 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_not_served_says_so(machine: Machine, what: str) -> None:
-    machine.apply(node("refused-n1"), pod("refused", nodeName="refused-n1"))
+    machine.apply(kwok_node("refused-n1"), unscheduled_pod("refused", nodeName="refused-n1"))
     eventually(lambda: machine.get("pod", "refused")["status"]["phase"] == "Running", "the pod runs")
     arguments, sentence = REFUSED[what]
-    stdin = json.dumps(pod("refused")) if what == "apply" else None
+    stdin = json.dumps(unscheduled_pod("refused")) if what == "apply" else None
     assert sentence in machine.kubectl(*arguments, stdin=stdin, fails=True)
     machine.kubectl("delete", "pod/refused", "node/refused-n1", "--force", "--grace-period=0")
 

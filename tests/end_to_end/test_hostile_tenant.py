@@ -33,6 +33,7 @@ from tests.end_to_end.hostile_tenant import Tenant
 from tests.end_to_end.objects import Object, eventually
 from tests.end_to_end.steady_tenant import HOME as STEADY
 from tests.end_to_end.steady_tenant import SteadyTenant
+from tests.support.api_objects import cluster_queue
 from tests.support.listening import free_address
 
 if TYPE_CHECKING:
@@ -48,12 +49,10 @@ GATE = "kueue.x-k8s.io/admission"
 CLAIMING = 4  # pods of two GPUs each: half of what there is
 
 
-def queue(name: str, resources: list[Object]) -> list[Object]:
-    covered = [one["name"] for one in resources]
-    group = {"coveredResources": covered, "flavors": [{"name": hostile.HOME, "resources": resources}]}
+def tenant_queues(name: str, resources: list[Object]) -> list[Object]:
     local = made("LocalQueue", name, {"clusterQueue": name})
     local["metadata"]["namespace"] = name
-    return [made("ClusterQueue", name, {"namespaceSelector": {}, "resourceGroups": [group]}), local]
+    return [cluster_queue(name, resources, [hostile.HOME], namespaceSelector={}), local]
 
 
 class Stage:
@@ -102,8 +101,8 @@ def stage(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         small: list[Object] = [{"name": "cpu", "nominalQuota": "2"}, {"name": GPU, "nominalQuota": 2}]
         site.apply(
             flavor(hostile.HOME),
-            *queue(hostile.HOME, small),
-            *queue(STEADY, [{"name": GPU, "nominalQuota": 8}]),
+            *tenant_queues(hostile.HOME, small),
+            *tenant_queues(STEADY, [{"name": GPU, "nominalQuota": 8}]),
         )
         options = ("--roles=admission,scheduler", "--pod-batch-seconds=0.1", f"--listen={address}")
         with running(site, folder / "run", *options) as process:
@@ -170,12 +169,12 @@ def test_a_pod_that_changes_its_group_stops_nobody(stage: Stage) -> None:
     stage.tried("a reused group name")
     counted = {hostile.COUNT: "2"}
     for name in ("one", "two"):
-        made_pod = hostile.pod(name, queued=True, labels={hostile.GROUP: "first"}, annotations=counted)
+        made_pod = hostile.tenant_pod(name, queued=True, labels={hostile.GROUP: "first"}, annotations=counted)
         stage.mallory.tries_to_create(made_pod)
     for group in ("second", "first", "second"):
         stage.mallory.tries("label", "--overwrite", "pod", "one", f"{hostile.GROUP}={group}")
     stage.mallory.tries("delete", "pod", "two", "--wait=false")
-    again = hostile.pod("three-of", queued=True, labels={hostile.GROUP: "first"}, annotations=counted)
+    again = hostile.tenant_pod("three-of", queued=True, labels={hostile.GROUP: "first"}, annotations=counted)
     stage.mallory.tries_to_create(again)
     checked(stage)
 
@@ -264,7 +263,7 @@ def test_a_status_is_not_for_tenants_to_write(stage: Stage) -> None:
 
 
 def test_a_gate_is_not_for_tenants_to_remove(stage: Stage) -> None:
-    stage.mallory.create(hostile.pod("gated", {"cpu": "64"}, queued=True))
+    stage.mallory.create(hostile.tenant_pod("gated", {"cpu": "64"}, queued=True))
     found = stage.cluster.get("pod", "gated", "-n", hostile.HOME)
     assert GATE in [one["name"] for one in found["spec"].get("schedulingGates") or []]
     told = stage.mallory.tries(
@@ -278,7 +277,7 @@ def test_a_gate_is_not_for_tenants_to_remove(stage: Stage) -> None:
 def test_an_unknown_priority_class_is_refused(stage: Stage) -> None:
     labels = {"kueue.x-k8s.io/priority-class": "no-such-class"}
     told = stage.mallory.tries_to_create(
-        hostile.job("urgent", hostile.HOME, queue=hostile.HOME, labels=labels)
+        hostile.rack_job("urgent", hostile.HOME, queue=hostile.HOME, labels=labels)
     )
     assert "WorkloadPriorityClass" in told
 
@@ -289,7 +288,7 @@ def test_an_invented_owner_does_not_escape_the_default_queue(stage: Stage) -> No
     known = {**owner, "apiVersion": "batch/v1", "kind": "Job"}
 
     def is_queued(name: str, who: Object) -> bool:
-        told = stage.mallory.tries_to_create(hostile.job(name, hostile.HOME, ownerReferences=[who]))
+        told = stage.mallory.tries_to_create(hostile.rack_job(name, hostile.HOME, ownerReferences=[who]))
         if told:
             return True
         jobs = stage.cluster.get("jobs", "-n", hostile.HOME, f"--field-selector=metadata.name={name}")
@@ -324,7 +323,7 @@ def test_no_host_has_more_than_it_can_hold(stage: Stage) -> None:
         with stage.steady.turn:
             for name in names:
                 marked = {"kueue.x-k8s.io/tas": "true"}
-                claiming = hostile.pod(name, {GPU: "2"}, annotations=notes, labels=marked)
+                claiming = hostile.tenant_pod(name, {GPU: "2"}, annotations=notes, labels=marked)
                 claiming["spec"]["containers"][0]["resources"]["limits"] = {GPU: "2"}
                 stage.mallory.create(claiming)
             eventually(lambda: all(_host(stage, name) for name in names), "pods outside queues are bound")

@@ -25,7 +25,7 @@ from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.core.api_object import LEASE, SECRET, ApiObject
 from bayplan.runtime.core.clock import SystemClock
 from bayplan.runtime.process.election import Election
-from tests.end_to_end.objects import eventually, job_spec, node, pod
+from tests.end_to_end.objects import eventually, job_spec, kwok_node, kwok_pod
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -243,7 +243,7 @@ def test_at_home_it_has_its_own_lease_and_nothing_else(installed: Cluster) -> No
 
 
 def test_it_watches_binds_tells_and_leads(installed: Cluster, account: RemoteBackend) -> None:
-    installed.apply(node("install-n1"), pod("default", "install-p1", {"run-seconds": "1"}))
+    installed.apply(kwok_node("install-n1"), kwok_pod("default", "install-p1", {"run-seconds": "1"}))
     try:
         account.watch(SchedulerController.kinds)
         synced: set[str] = set()
@@ -305,7 +305,7 @@ def test_a_scheduler_with_these_rights_only_runs_a_job(
     for kind in ("mutating", "validating"):
         installed.kubectl("delete", f"{kind}webhookconfiguration", "bayplan")  # its Service has no pods here
     with running(kubeconfig, tmp_path / "run.log") as said:
-        installed.apply(node("install-n2"), job)
+        installed.apply(kwok_node("install-n2"), job)
         try:
             installed.kubectl(
                 "wait", "--for=condition=Complete", "--timeout=90s", "job/install-job", "-n", "default"

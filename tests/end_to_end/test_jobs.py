@@ -48,7 +48,7 @@ def template(seconds: str) -> Object:
     return {"metadata": {"annotations": notes}, "spec": spec}
 
 
-def job(name: str, seconds: str) -> Object:
+def timed_job(name: str, seconds: str) -> Object:
     counts = {"parallelism": 4, "completions": 4, "completionMode": "Indexed"}
     return queued("batch/v1", "Job", name, {**counts, "template": template(seconds)})
 
@@ -107,7 +107,7 @@ def reasons(site: Site, name: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("made", "done"),
-    [(job("plain", "2"), "Complete"), (job_set("set", "2"), "Completed")],
+    [(timed_job("plain", "2"), "Complete"), (job_set("set", "2"), "Completed")],
     ids=["Job", "JobSet"],
 )
 def test_a_queued_job_runs_in_one_rack_in_rank_order_and_ends(site: Site, made: Object, done: str) -> None:
@@ -129,7 +129,9 @@ def test_a_queued_job_runs_in_one_rack_in_rank_order_and_ends(site: Site, made: 
     eventually(lambda: own_workload(site, uid) is None and not pods_of(site, name), "nothing is left")
 
 
-@pytest.mark.parametrize("made", [job("leaver", FOREVER), job_set("leavers", FOREVER)], ids=["Job", "JobSet"])
+@pytest.mark.parametrize(
+    "made", [timed_job("leaver", FOREVER), job_set("leavers", FOREVER)], ids=["Job", "JobSet"]
+)
 def test_a_job_that_has_to_leave_is_as_it_was_and_comes_back(site: Site, made: Object) -> None:
     kind, name = made["kind"].lower(), made["metadata"]["name"]
     before = json.loads(site.kubectl("create", "-o", "json", "-f", "-", stdin=json.dumps(made)))
@@ -171,7 +173,7 @@ def test_a_group_of_plain_pods_runs_together_and_ends_its_workload(site: Site) -
 
 def test_where_there_is_a_default_queue_jobs_without_one_run_through_it(site: Site) -> None:
     site.apply(made("LocalQueue", "default", {"clusterQueue": "jobs"}))
-    plain = job("homeless", FOREVER)
+    plain = timed_job("homeless", FOREVER)
     del plain["metadata"]["labels"]
 
     def queued_by_default() -> bool:  # the webhooks hear of a queue a moment after it was made

@@ -8,7 +8,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from tests.support.queued_cluster import furnish, queued_cluster, workload
+from tests.support.queued_cluster import furnish, queued_cluster, queued_workload
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 600
@@ -26,7 +26,7 @@ def test_kubectl_runs_it_as_a_plugin(program: str, tmp_path: Path) -> None:
     plugin.chmod(0o755)
     with queued_cluster(tmp_path) as cluster:
         furnish(cluster)
-        cluster.submit(workload("first", 1, 4, "small"))
+        cluster.submit(queued_workload("first", 1, 4, "small"))
         environment = os.environ | {
             "PATH": f"{plugin.parent}{os.pathsep}{os.environ['PATH']}",
             "KUBECONFIG": str(cluster.kubeconfig),

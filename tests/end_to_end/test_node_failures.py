@@ -16,7 +16,7 @@ from tests.end_to_end.admission_site import (
     with_queue,
 )
 from tests.end_to_end.objects import eventually
-from tests.end_to_end.test_ungating import INDEX, job, pods_of, workload
+from tests.end_to_end.test_ungating import INDEX, admitted_job, pods_of, unconstrained_workload
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -35,9 +35,9 @@ def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def start(site: Site, name: str, pods: int) -> dict[int, str]:
     """A gang whose pods were sent to their hosts, which nobody binds them to."""
-    site.apply(workload(name, pods))
+    site.apply(unconstrained_workload(name, pods))
     site.wait_admitted(name)
-    site.apply(job(name, pods))
+    site.apply(admitted_job(name, pods))
     eventually(lambda: len(sent(site, name)) == pods, f"the pods of {name} are ungated")
     return sent(site, name)
 

@@ -11,8 +11,9 @@ import pytest
 
 from bayplan.assembly.manifests import InstallSettings, custom_resources
 from tests.end_to_end import admission_site as admission
-from tests.end_to_end.objects import Object, eventually, namespace, node
+from tests.end_to_end.objects import Object, eventually, kwok_node, namespace
 from tests.end_to_end.test_run import rights, scheduler
+from tests.support.api_objects import container, node, pod
 from tests.support.numa_crd import definition, topology
 
 if TYPE_CHECKING:
@@ -26,21 +27,15 @@ CRD = str(definition()["metadata"]["name"])
 HINTS = "apiVersion: bayplan.dev/v1\nkind: Configuration\nzones:\n  hints: true\n"
 
 
-def host(name: str, rack: str) -> Object:
-    amounts = {"cpu": "16", "memory": "64Gi", "pods": "110", GPU: "8"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "zoned-rack": rack}},
-        "status": {"capacity": amounts, "allocatable": amounts},
-    }
+def numa_node(name: str, rack: str) -> Object:
+    return node(name, {"cpu": "16", "memory": "64Gi", "pods": "110", GPU: "8"}, {"zoned-rack": rack})
 
 
 @pytest.fixture(scope="module")
 def site(cluster: Cluster) -> Iterator[Cluster]:
     cluster.apply(*custom_resources(InstallSettings(roles=("scheduler",))))
     cluster.apply(namespace("bayplan-system"))
-    cluster.apply(*rights(), *(host(name, rack) for name, rack in RACKS.items()))
+    cluster.apply(*rights(), *(numa_node(name, rack) for name, rack in RACKS.items()))
     cluster.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "node", *RACKS)
     yield cluster
     cluster.kubectl("delete", "node", *RACKS)
@@ -54,7 +49,7 @@ def install(site: Cluster) -> None:
         site.apply(topology(name, TORN if rack == "torn" else (ZONE, ZONE)))
 
 
-def gang(site: Cluster, name: str, pods: int, gpus: int) -> list[str]:
+def apply_gang(site: Cluster, name: str, pods: int, gpus: int) -> list[str]:
     """Pods that each need so many GPUs in one zone, all of them in one rack."""
     api = {"apiVersion": "scheduling.k8s.io/v1alpha1", "kind": "Workload"}
     notes = {"bayplan.dev/required-topology": "zoned-rack"}
@@ -62,22 +57,8 @@ def gang(site: Cluster, name: str, pods: int, gpus: int) -> list[str]:
     site.apply({**api, "metadata": meta(name, annotations=notes), "spec": {"podGroups": groups}})
     names = [f"{name}-{number}" for number in range(pods)]
     asks = {"cpu": "4", "memory": "8Gi", GPU: str(gpus)}
-    container = {"name": "main", "image": "none", "resources": {"requests": asks, "limits": asks}}
-    site.apply(
-        *(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": meta(one),
-                "spec": {
-                    "schedulerName": "bayplan",
-                    "workloadRef": {"name": name, "podGroup": "g"},
-                    "containers": [container],
-                },
-            }
-            for one in names
-        )
-    )
+    spec: Object = {"schedulerName": "bayplan", "workloadRef": {"name": name, "podGroup": "g"}}
+    site.apply(*(pod(one, namespace="default", containers=[container(asks, asks)], **spec) for one in names))
     return names
 
 
@@ -85,16 +66,16 @@ def meta(name: str, **more: Any) -> Object:
     return {"name": name, "namespace": "default", **more}
 
 
-def pod(site: Cluster, name: str) -> Object:
+def read_pod(site: Cluster, name: str) -> Object:
     return site.get("pod", "-n", "default", name)
 
 
 def hosts(site: Cluster, names: list[str]) -> list[str]:
-    return sorted(str(pod(site, name)["spec"].get("nodeName", "")) for name in names)
+    return sorted(str(read_pod(site, name)["spec"].get("nodeName", "")) for name in names)
 
 
 def told(site: Cluster, name: str) -> str:
-    for one in pod(site, name)["status"].get("conditions") or ():
+    for one in read_pod(site, name)["status"].get("conditions") or ():
         if one["type"] == "PodScheduled" and one["status"] == "False":
             return str(one.get("message", ""))
     return ""
@@ -109,15 +90,15 @@ def test_a_gang_lands_aligned_in_one_rack_or_hears_why(site: Cluster, tmp_path: 
     settings.write_text(HINTS)
     install(site)
     with scheduler(site, tmp_path, "--config", str(settings)):
-        names = gang(site, "aligned", 4, 4)
+        names = apply_gang(site, "aligned", 4, 4)
         eventually(lambda: all(hosts(site, names)), "all pods have nodes", 30)
         assert hosts(site, names) == ["z-3", "z-3", "z-4", "z-4"]
         hints = sorted(
-            pod(site, one)["metadata"]["annotations"]["bayplan.dev/assumed-zones"] for one in names
+            read_pod(site, one)["metadata"]["annotations"]["bayplan.dev/assumed-zones"] for one in names
         )
         assert hints == ["main=0", "main=0", "main=1", "main=1"]
 
-        late = gang(site, "late", 2, 3)
+        late = apply_gang(site, "late", 2, 3)
         eventually(lambda: "cannot align container" in told(site, late[0]), "it hears why it waits", 30)
         assert hosts(site, late) == ["", ""]
         assert "container main asks for 4 of cpu and 3 of example.com/gpu and 8Gi of memory" in told(
@@ -140,12 +121,12 @@ def test_without_the_definition_zones_do_not_matter(site: Cluster, tmp_path: Pat
     for name in RACKS:
         site.apply(topology(name, TORN))
     with scheduler(site, tmp_path):
-        names = gang(site, "torn", 2, 3)
+        names = apply_gang(site, "torn", 2, 3)
         eventually(lambda: "cannot align container" in told(site, names[0]), "no zone has three", 30)
         site.kubectl("delete", "crd", CRD)
         eventually(lambda: all(hosts(site, names)), "it is scheduled by room alone", 60)
         remove(site, *names)
-        more = gang(site, "later", 2, 3)
+        more = apply_gang(site, "later", 2, 3)
         eventually(lambda: all(hosts(site, more)), "so is another one", 30)
         remove(site, *more)
 
@@ -158,10 +139,10 @@ def test_a_queue_admits_only_where_a_gang_can_be_aligned(cluster: Cluster, tmp_p
         racks = {f"q-r{rack}-h{number}": f"r{rack}" for rack in (1, 2) for number in (1, 2)}
         for name, rack in racks.items():
             labels = {admission.POOL: "zoned", admission.BLOCK: "b1", admission.RACK: rack}
-            found.add_hosts(node(name, 16, **labels))
-        found.apply(admission.flavor("zoned"), *admission.queue("zoned", 64))
+            found.add_hosts(kwok_node(name, 16, **labels))
+        found.apply(admission.flavor("zoned"), *admission.gpu_queues("zoned", 64))
         with admission.admitting(found, tmp_path / "replica"):
-            found.apply(admission.gang("before", "zoned", 1, 9, required=admission.RACK))
+            found.apply(admission.gang_workload("before", "zoned", 1, 9, required=admission.RACK))
             found.wait_admitted("before")  # nobody tells of zones yet
             found.kubectl("delete", admission.WORKLOADS, "before", "-n", "default")
 
@@ -171,8 +152,8 @@ def test_a_queue_admits_only_where_a_gang_can_be_aligned(cluster: Cluster, tmp_p
                 cluster.apply(topology(name, (torn, torn) if rack == "r1" else (whole, whole)))
             eventually(lambda: _waits(found, "probe", 1, 9), "reports are heard", 60)
             found.apply(
-                admission.gang("aligned", "zoned", 4, 8, required=admission.RACK),
-                admission.gang("late", "zoned", 2, 8, required=admission.RACK),
+                admission.gang_workload("aligned", "zoned", 4, 8, required=admission.RACK),
+                admission.gang_workload("late", "zoned", 2, 8, required=admission.RACK),
             )
             found.wait_admitted("aligned")
             assert found.hosts("aligned") == {"q-r2-h1": 2, "q-r2-h2": 2}
@@ -191,7 +172,7 @@ def test_a_queue_admits_only_where_a_gang_can_be_aligned(cluster: Cluster, tmp_p
 
 def _waits(site: admission.Site, name: str, pods: int, gpus: int) -> bool:
     """Whether a gang that is too large for any zone waits for one; asked anew if it was admitted before."""
-    site.apply(admission.gang(name, "zoned", pods, gpus, required=admission.RACK))
+    site.apply(admission.gang_workload(name, "zoned", pods, gpus, required=admission.RACK))
     eventually(lambda: site.told(name)[0] in ("True", "False"), f"{name} is decided upon")
     if site.told(name)[0] == "False":
         return True

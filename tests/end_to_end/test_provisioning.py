@@ -17,14 +17,14 @@ from tests.end_to_end.admission_site import (
     Site,
     admitting,
     flavor,
-    gang,
+    gang_workload,
+    gpu_queues,
     hosts,
     installed,
     made,
-    queue,
     replayed,
 )
-from tests.end_to_end.objects import Object, eventually, node
+from tests.end_to_end.objects import Object, eventually, kwok_node
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -62,7 +62,7 @@ def _furnish(site: Site) -> None:
         made("ProvisioningRequestConfig", "slow", config),
         made("AdmissionCheck", "prov", spec),
         flavor("made"),
-        *queue("made", 16, admissionChecksStrategy=strategy),
+        *gpu_queues("made", 16, admissionChecksStrategy=strategy),
     )
     site.add_hosts(*hosts("made", racks=1))
 
@@ -85,7 +85,7 @@ def _there(site: Site, kind: str) -> list[str]:
 
 
 def test_a_gang_waits_for_the_kind_then_for_its_nodes_and_stands_on_exactly_those(site: Site) -> None:
-    site.apply(gang("train", "made", 2, 4, required=RACK))
+    site.apply(gang_workload("train", "made", 2, 4, required=RACK))
     site.wait("train", "QuotaReserved", "True", "QuotaReserved")
     eventually(lambda: "is not served" in _check(site, "train")["message"], "the kind is missed")
 
@@ -99,7 +99,7 @@ def test_a_gang_waits_for_the_kind_then_for_its_nodes_and_stands_on_exactly_thos
     _answer(site, "train-prov-1", "Provisioned", "there", provisioningClassDetails={"NodeGroup": "g1"})
     site.wait("train", "Admitted", "False", "PendingDelayedTopologyRequests")
     fresh = {POOL: "made", "example.com/block": "b1", RACK: "r9", GROUP: "g1"}
-    site.add_hosts(*(node(f"fresh-{number}", 4, **fresh) for number in (1, 2)))
+    site.add_hosts(*(kwok_node(f"fresh-{number}", 4, **fresh) for number in (1, 2)))
     eventually(lambda: site.told("train", "Admitted")[0] == "True", "a place was found")
     assert site.hosts("train") == {"fresh-1": 1, "fresh-2": 1}
 
@@ -108,7 +108,7 @@ def test_a_gang_waits_for_the_kind_then_for_its_nodes_and_stands_on_exactly_thos
 
 
 def test_a_request_that_fails_for_good_deactivates_the_gang(site: Site) -> None:
-    site.apply(gang("never", "made", 2, 4, required=RACK))
+    site.apply(gang_workload("never", "made", 2, 4, required=RACK))
     eventually(lambda: _there(site, REQUESTS) == ["never-prov-1"], "a request is made")
     _answer(site, "never-prov-1", "Failed", "no such machines")
     site.wait("never", "Evicted", "True", "DeactivatedDueToAdmissionCheck")

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from bayplan.backends.crds import definitions
 from bayplan.cli.commands.main import main
 from tests.end_to_end.objects import eventually
-from tests.support.queued_cluster import GPU, RACK, admitted, furniture, job, workload
+from tests.support.queued_cluster import GPU, RACK, admitted, furniture, queued_job, queued_workload
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -49,7 +49,7 @@ def queued(cluster: Cluster) -> Iterator[Cluster]:
             "create",
             "-f",
             "-",
-            stdin=listed([workload("a", 4, 4), workload("b", 3, 4, "left", required=RACK)]),
+            stdin=listed([queued_workload("a", 4, 4), queued_workload("b", 3, 4, "left", required=RACK)]),
         )
         usage = {"cpu": "32", GPU: "16"}
         status = admitted("left-queue", "a100", usage, {"h1": 1, "h2": 1, "h3": 1, "h4": 1})
@@ -80,7 +80,7 @@ def run(cluster: Cluster, *arguments: str, stdin: str | None = None) -> Result:
 
 def plain_job(name: str, pods: int) -> Object:
     """A Job that names our scheduler and no queue."""
-    made = job(name, pods, 0, "")
+    made = queued_job(name, pods, 0, "")
     made["spec"]["template"]["spec"]["schedulerName"] = "bayplan"
     return {
         **made,
@@ -148,6 +148,6 @@ def test_a_gang_is_explained(queued: Cluster) -> None:
 
 def test_a_job_is_planned(queued: Cluster) -> None:
     wish = {"podset_required_topology": RACK}
-    result = run(queued, "plan", "-f", "-", stdin=yaml.safe_dump(job("new", 2, 4, "right", **wish)))
+    result = run(queued, "plan", "-f", "-", stdin=yaml.safe_dump(queued_job("new", 2, 4, "right", **wish)))
     assert result.exit_code == 0, result.output
     assert "rack r1           8 of 8       8" in result.stdout

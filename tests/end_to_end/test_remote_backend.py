@@ -21,7 +21,7 @@ from bayplan.backends.remote.reflector import WatchTimeouts
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
 from bayplan.dialects.errors import Forbidden, Misconfigured, NotServed, Unauthorised
 from tests.end_to_end.breaker import Breaker
-from tests.end_to_end.objects import node, pod
+from tests.end_to_end.objects import kwok_node, kwok_pod
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -107,7 +107,7 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]
 @pytest.fixture(scope="module")
 def two_nodes(cluster: Cluster) -> Iterator[list[str]]:
     names = ["remote-1", "remote-2"]
-    cluster.apply(*(node(name) for name in names))
+    cluster.apply(*(kwok_node(name) for name in names))
     yield names
     cluster.kubectl("delete", "node", *names)
 
@@ -117,7 +117,7 @@ def admin(cluster: Cluster) -> Access:
 
 
 def create_pod(namespace: str, name: str) -> Write:
-    return Write(Verb.CREATE, PODS, namespace, name, {"spec": pod(namespace, name, {})["spec"]})
+    return Write(Verb.CREATE, PODS, namespace, name, {"spec": kwok_pod(namespace, name, {})["spec"]})
 
 
 def binding(namespace: str, name: str, node_name: str, **more: Any) -> Write:
@@ -235,7 +235,7 @@ def test_another_authority_does_not_do(cluster: Cluster) -> None:
 
 
 def test_every_verb_under_its_precondition(cluster: Cluster, namespace: str, two_nodes: list[str]) -> None:
-    spec = pod(namespace, "p", {})["spec"]
+    spec = kwok_pod(namespace, "p", {})["spec"]
     status = {"status": {"message": "m"}}
     with session(admin(cluster)) as ours:
         made = ours.write(create_pod(namespace, "p"))[0]

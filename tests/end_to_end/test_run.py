@@ -18,7 +18,7 @@ from bayplan.assembly.manifests import InstallSettings, custom_resources
 from bayplan.assembly.rbac import COMMON_RULES, ROLES, rules
 from bayplan.backends.fake_controllers.manifests import BLOCK, RACK, job, topology
 from bayplan.dialects.kueue.names.annotations import REQUIRED, SEGMENT_LEVEL, SEGMENT_SIZE
-from tests.end_to_end.objects import Object, bind, eventually, namespace, node
+from tests.end_to_end.objects import Object, bind, eventually, kwok_node, namespace
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -35,7 +35,7 @@ def data_centre(cluster: Cluster) -> Iterator[Cluster]:
     )
     cluster.apply(namespace("bayplan-system"))
     cluster.apply(topology(), *rights())
-    cluster.apply(*(node(name, 4, **_place(name)) for name in HOSTS))
+    cluster.apply(*(kwok_node(name, 4, **_place(name)) for name in HOSTS))
     cluster.kubectl("wait", "--for=condition=Ready", "--timeout=120s", "node", *HOSTS)
     yield cluster
     cluster.kubectl("delete", "node", *HOSTS)

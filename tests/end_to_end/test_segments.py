@@ -17,7 +17,7 @@ from bayplan.configuration.settings import EMPTY
 from bayplan.dialects.kai.api.names import POD_GROUP, QUEUE, TOPOLOGY
 from bayplan.dialects.kai.grouper.owner_kinds import BY_NAME
 from tests.end_to_end.admission_site import GPU, POOL, RACK, Site, installed, running
-from tests.end_to_end.objects import Object, eventually, node
+from tests.end_to_end.objects import Object, eventually, kwok_node
 from tools.controlplane.plan import Trouble
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def swept(site: Site) -> Iterator[None]:
 
 def hosts() -> list[Object]:
     return [
-        node(f"{zone}-{rack}-h{host}", 4, **{POOL: "segments", ZONE: zone, RACK: rack})
+        kwok_node(f"{zone}-{rack}-h{host}", 4, **{POOL: "segments", ZONE: zone, RACK: rack})
         for zone, racks in HALL.items()
         for rack in racks
         for host in (1, 2, 3)

@@ -16,6 +16,7 @@ from bayplan.dialects.kueue.fields.job_rules import SCHEDULING_GATE
 from bayplan.dialects.kueue.names.annotations import TOPOLOGY_GATE
 from tests.end_to_end.admission_site import Site, installed
 from tests.end_to_end.objects import Object, eventually
+from tests.support.api_objects import container, job, pod
 from tools.controlplane.plan import Trouble
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             *(binding(kind, name) for kind, name in (("ClusterRole", "edit"), ("Role", SPACE))),
             space("kueue.x-k8s.io/v1beta2", "LocalQueue", "default", spec={"clusterQueue": "none"}),
         )
-        create(found, pod("probe", queue="default"))
+        create(found, tenant_pod("probe", queue="default"))
         eventually(lambda: "bayplan" in tried(found, TENANT, "probe", UNGATED), "policies are in force", 60)
         yield found
         found.kubectl("delete", "pods,jobs,jobsets", "--all", "-n", SPACE, "--wait=false")
@@ -67,19 +68,14 @@ def binding(kind: str, name: str) -> Object:
     )
 
 
-def pod(name: str, *, queue: str = "", owner: Object | None = None) -> Object:
-    found = space("v1", "Pod", name, spec={"containers": [{"name": "main", "image": "none"}]})
-    found["metadata"]["labels"] = {QUEUE: queue} if queue else {}
-    if owner is not None:
-        found["metadata"]["ownerReferences"] = [owner]
-    return found
+def tenant_pod(name: str, *, queue: str = "", owner: Object | None = None) -> Object:
+    owners = {} if owner is None else {"ownerReferences": [owner]}
+    return pod(name, namespace=SPACE, labels={QUEUE: queue} if queue else {}, metadata=owners)
 
 
-def job(name: str, **labels: str) -> Object:
-    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}}
-    found = space("batch/v1", "Job", name, spec={"template": template})
-    found["metadata"]["labels"] = {QUEUE: "default", **labels}
-    return found
+def queued_job(name: str, **labels: str) -> Object:
+    template = {"spec": {"restartPolicy": "Never", "containers": [container()]}}
+    return job(name, template, namespace=SPACE, labels={QUEUE: "default", **labels})
 
 
 def create(site: Site, obj: Object) -> Object:
@@ -149,28 +145,28 @@ def test_an_invented_owner_exempts_nothing_from_the_default_queue(site: Site) ->
     real = {"apiVersion": "v1", "kind": "ServiceAccount", "name": "default", "uid": other["metadata"]["uid"]}
     invented = {"apiVersion": "batch/v1", "kind": "Job", "name": "none", "uid": "1-2-3"}
     for number, owner in enumerate((real, invented, {**real, "kind": "Job", "apiVersion": "batch/v1"})):
-        found = create(site, pod(f"owned-{number}", owner={**owner, "controller": True}))
+        found = create(site, tenant_pod(f"owned-{number}", owner={**owner, "controller": True}))
         assert found["metadata"]["labels"][QUEUE] == "default", owner
         assert found["spec"]["schedulingGates"], owner
 
 
 def test_the_pods_of_a_job_that_is_there_are_left_to_it(site: Site) -> None:
-    boss = create(site, job("boss"))
+    boss = create(site, queued_job("boss"))
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "boss", "uid": boss["metadata"]["uid"]}
-    made_by = pod("child", owner={**owner, "controller": True})
+    made_by = tenant_pod("child", owner={**owner, "controller": True})
     made_by["metadata"]["labels"] = boss["spec"]["selector"]["matchLabels"]
     assert QUEUE not in create(site, made_by)["metadata"]["labels"]
-    stray = create(site, pod("stray", owner={**owner, "controller": True}))
+    stray = create(site, tenant_pod("stray", owner={**owner, "controller": True}))
     assert stray["metadata"]["labels"][QUEUE] == "default", "the job controller would let go of it"
 
 
 def test_a_priority_class_has_to_exist(site: Site) -> None:
-    wrong = json.dumps(job("above", **{CLASS: "above-all"}))
+    wrong = json.dumps(queued_job("above", **{CLASS: "above-all"}))
     told = refusal(site, "create", *TENANT, "-f", "-", stdin=wrong)
     assert "there is no WorkloadPriorityClass of this name" in told
     best = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "value": 1}
     site.apply({**best, "metadata": {"name": "above-all"}})
-    create(site, job("above", **{CLASS: "above-all"}))  # known at once
+    create(site, queued_job("above", **{CLASS: "above-all"}))  # known at once
 
 
 def test_a_status_cannot_be_written_by_way_of_a_conversion(site: Site) -> None:
@@ -269,13 +265,13 @@ def test_our_account_can_tell_a_pod_why_it_waits_but_not_how_it_is(site: Site) -
 )
 def test_our_account_cannot_change_what_a_job_runs(site: Site, spec: Object) -> None:
     if refusal(site, "get", "job", "steady", "-n", SPACE):
-        create(site, job("steady"))
+        create(site, queued_job("steady"))
     told = tried(site, ACCOUNT, "steady", {"spec": spec}, "job")
     assert "bayplan may change only the suspend flag of a Job" in told or "field is immutable" in told
 
 
 def test_our_account_can_start_a_job(site: Site) -> None:
-    create(site, job("starts"))
+    create(site, queued_job("starts"))
     template = {
         "metadata": {"labels": {"x": "y"}},
         "spec": {"nodeSelector": {"x": "y"}, "schedulingGates": [{"name": "g"}]},
@@ -284,7 +280,7 @@ def test_our_account_can_start_a_job(site: Site) -> None:
 
 
 def test_our_account_can_start_a_job_set_and_change_nothing_else_of_it(site: Site) -> None:
-    inner = {"spec": {"template": job("x")["spec"]["template"]}}
+    inner = {"spec": {"template": queued_job("x")["spec"]["template"]}}
     spec: Object = {"replicatedJobs": [{"name": "a", "template": inner}, {"name": "b", "template": inner}]}
     found = space("jobset.x-k8s.io/v1alpha2", "JobSet", "several", spec=spec)
     found["metadata"]["labels"] = {QUEUE: "default"}

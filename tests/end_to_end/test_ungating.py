@@ -14,10 +14,11 @@ from tests.end_to_end.admission_site import (
     WORKLOADS,
     Site,
     admitting,
-    gang,
+    gang_workload,
     with_queue,
 )
 from tests.end_to_end.objects import Object, eventually
+from tests.support.api_objects import container, job
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -35,9 +36,8 @@ def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         found.kubectl("delete", WORKLOADS, "--all", "-n", "default")
 
 
-def job(name: str, pods: int) -> Object:
+def admitted_job(name: str, pods: int) -> Object:
     """An indexed Job as it is when its Workload was admitted."""
-    container = {"name": "main", "image": "none", "resources": {"limits": {GPU: "1"}}}
     notes = {"kueue.x-k8s.io/workload": name, "kueue.x-k8s.io/podset-unconstrained-topology": "true"}
     template = {
         "metadata": {"labels": {"kueue.x-k8s.io/podset": "main"}, "annotations": notes},
@@ -45,20 +45,14 @@ def job(name: str, pods: int) -> Object:
             "restartPolicy": "Never",
             "schedulerName": "by-hand",
             "schedulingGates": [{"name": GATE}],
-            "containers": [container],
+            "containers": [container(limits={GPU: "1"})],
         },
     }
-    spec = {"completions": pods, "parallelism": pods, "completionMode": "Indexed", "template": template}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": spec,
-    }
+    return job(name, template, pods, namespace="default", completionMode="Indexed")
 
 
-def workload(name: str, pods: int) -> Object:
-    made = gang(name, "gate", pods, 1)
+def unconstrained_workload(name: str, pods: int) -> Object:
+    made = gang_workload(name, "gate", pods, 1)
     made["spec"]["podSets"][0]["topologyRequest"] = {"unconstrained": True, "podIndexLabel": INDEX}
     return made
 
@@ -91,9 +85,9 @@ def all_sent(site: Site, name: str, pods: int) -> None:
 
 def test_pods_made_before_during_and_after_a_restart_start_in_rank_order(site: Site, tmp_path: Path) -> None:
     with admitting(site, tmp_path / "first") as process:
-        site.apply(workload("train", 10))
+        site.apply(unconstrained_workload("train", 10))
         site.wait_admitted("train")
-        site.apply(job("train", 10))
+        site.apply(admitted_job("train", 10))
         eventually(lambda: len(pods_of(site, "train")) > 0, "the first pods are made")
         process.kill()
         process.wait()

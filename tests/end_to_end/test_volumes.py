@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bayplan.assembly.manifests import InstallSettings, custom_resources
-from tests.end_to_end.objects import Object, eventually, namespace, node
+from tests.end_to_end.objects import Object, eventually, kwok_node, namespace
 from tests.end_to_end.test_run import rights, scheduler
+from tests.support.api_objects import pod
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -27,7 +28,7 @@ def site(cluster: Cluster) -> Iterator[Cluster]:
         lambda: "topologies" in cluster.kubectl("api-resources", "-o", "name"), "the definition is served"
     )
     cluster.apply(namespace("bayplan-system"))
-    cluster.apply(*rights(), *(node(name, 4) for name in HOSTS))
+    cluster.apply(*rights(), *(kwok_node(name, 4) for name in HOSTS))
     cluster.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "node", *HOSTS)
     yield cluster
     cluster.kubectl("delete", "node", *HOSTS)
@@ -73,17 +74,9 @@ def claim(name: str, class_: str) -> Object:
     }
 
 
-def pod(name: str, claimed: str) -> Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "schedulerName": "bayplan",
-            "containers": [{"name": "c", "image": "example.invalid/c"}],
-            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claimed}}],
-        },
-    }
+def claiming_pod(name: str, claimed: str) -> Object:
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": claimed}}
+    return pod(name, namespace="default", schedulerName="bayplan", volumes=[volume])
 
 
 def host_of(site: Cluster, name: str) -> str:
@@ -96,7 +89,7 @@ def phase_of(site: Cluster, name: str) -> str:
 
 def test_a_volume_that_exists_brings_its_pod_to_it(site: Cluster, tmp_path: Path) -> None:
     site.apply(storage_class(CLASS, "kubernetes.io/no-provisioner"), volume("only", "v-2", CLASS))
-    site.apply(claim("static", CLASS), pod("reads", "static"))
+    site.apply(claim("static", CLASS), claiming_pod("reads", "static"))
     with scheduler(site, tmp_path):
         eventually(lambda: host_of(site, "reads") == "v-2", "the pod is where the volume is")
     assert phase_of(site, "static") == "Bound"
@@ -106,7 +99,7 @@ def test_a_volume_that_is_to_be_made_is_asked_for_on_the_node(site: Cluster, tmp
     site.apply(
         storage_class(TO_BE_MADE, "example.com/by-hand"),
         claim("dynamic", TO_BE_MADE),
-        pod("writes", "dynamic"),
+        claiming_pod("writes", "dynamic"),
     )
 
     def asked() -> str:

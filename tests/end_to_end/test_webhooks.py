@@ -22,6 +22,7 @@ from bayplan.backends.remote.kubeconfig import load
 from bayplan.runtime.core.clock import SystemClock
 from bayplan.runtime.telemetry.metrics import Metrics
 from tests.end_to_end.objects import eventually, job_spec
+from tests.support.api_objects import job
 from tests.support.kueue_api import pod_set
 from tests.support.listening import free_address
 from tools.controlplane.plan import Trouble
@@ -90,15 +91,14 @@ def trusted(cluster: Cluster, webhooks: Webhooks) -> bool:
     return {*bundles, definition.get("caBundle")} == {wanted}
 
 
-def job(name: str, scheduler: str, **annotations: str) -> Object:
+def suspended_job(name: str, scheduler: str, **annotations: str) -> Object:
     spec = job_spec(2, {})
     template = spec["template"]
     template["spec"]["schedulerName"] = scheduler
     template["metadata"]["annotations"] = {
         ANNOTATION + key.replace("_", "-"): value for key, value in annotations.items()
     }
-    metadata = {"name": name, "namespace": "default"}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {**spec, "suspend": True}}
+    return job(name, namespace="default", suspend=True, **spec)
 
 
 def create(cluster: Cluster, obj: Object) -> str:
@@ -122,15 +122,15 @@ def test_the_certificate_is_in_the_secret(asked: tuple[Cluster, Webhooks]) -> No
 
 def test_a_job_with_mistakes_is_refused_with_all_of_them(asked: tuple[Cluster, Webhooks]) -> None:
     cluster, _ = asked
-    answer = create(cluster, job("webhook-bad", "bayplan", **WRONG))
+    answer = create(cluster, suspended_job("webhook-bad", "bayplan", **WRONG))
     assert 'The Job "webhook-bad" is invalid' in answer
     assert answer.count("\n* spec.template.metadata.annotations") >= 2, "each in a line of its own"
 
 
 def test_good_jobs_and_jobs_of_others_pass(asked: tuple[Cluster, Webhooks]) -> None:
     cluster, _ = asked
-    assert create(cluster, job("webhook-good", "bayplan", required_topology="rack")) == "created"
-    assert create(cluster, job("webhook-other", "default-scheduler", **WRONG)) == "created"
+    assert create(cluster, suspended_job("webhook-good", "bayplan", required_topology="rack")) == "created"
+    assert create(cluster, suspended_job("webhook-other", "default-scheduler", **WRONG)) == "created"
 
 
 def test_a_workload_is_read_in_the_version_it_was_not_written_in(asked: tuple[Cluster, Webhooks]) -> None:

@@ -6,6 +6,9 @@ from random import Random
 
 from bayplan.cli.commands.run import controllers_for
 from bayplan.dialects.api import Event, Happened
+from bayplan.dialects.kueue.decode.events import InvalidAdmittedWorkload
+from bayplan.model.change import Change
+from bayplan.runtime.core.controller import Controller
 from tests.fuzz.lax_api import LaxApi
 from tests.fuzz.mutator import copied
 from tests.fuzz.roles_target import Drawn
@@ -59,7 +62,15 @@ class DecodingTarget:
     def _tell(self, events: list[Event]) -> None:
         for event in events:
             for role in self.watching[event.kind]:
-                changes = list(role.decode(event))
+                changes = _decode(role, event)
                 if event.happened is not Happened.SYNCED:
                     changes += role.flush()
                 role.apply(changes)
+
+
+def _decode(role: Controller, event: Event) -> list[Change]:
+    """The changes as the intake gets them: an invalid Workload that holds quota counts with its usage."""
+    try:
+        return list(role.decode(event))
+    except InvalidAdmittedWorkload:
+        return list(role.decode_usage(event))

@@ -24,7 +24,7 @@ from tests.properties.worlds import (
     gang_of,
     layerings,
     led_gang,
-    node,
+    numbered_node,
     placed_leaves,
 )
 
@@ -64,7 +64,10 @@ class EngineTarget:
     def run(self, case: Case) -> int:
         """What is placed fits whole; what one strategy places, the complete search places as well."""
         levels, nodes, members, led, strategy, remainder = case
-        world: World = {"levels": tuple(levels), "nodes": [node(number, name) for number, name in nodes]}
+        world: World = {
+            "levels": tuple(levels),
+            "nodes": [numbered_node(number, name) for number, name in nodes],
+        }
         chosen = Strategy(strategy)
         profile = Profile(chosen, chosen, chosen, Remainder(remainder))
         gang = led_gang(*members) if led else gang_of(*members)

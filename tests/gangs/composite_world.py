@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.conformance.gang_steps_objects import COMPOSITES, NODES, PODS, Object, node
+from tests.conformance.gang_steps_objects import COMPOSITES, NODES, PODS, Object, ready_node
 from tests.conformance.gang_steps_stage import Stage, conditions
 
 FROM = {"workloadName": "w", "templateName": "t"}
@@ -18,7 +18,7 @@ class Scene:
 
     def nodes(self, cpu: int, *names: str, **labels: str) -> None:
         said = {"labels": labels, "allocatable": {"cpu": str(cpu), "pods": "32"}}
-        self.stage.create(NODES, *(node({"name": name, **said}) for name in names))
+        self.stage.create(NODES, *(ready_node({"name": name, **said}) for name in names))
 
     def composite(self, name: str, least: int = 0, **said: Any) -> None:
         policy = {"gang": {"minGroupCount": least}} if least else {"basic": {}}

@@ -50,7 +50,7 @@ def nodes(**cpus: int) -> Step:
     return {"op": "create_nodes", "nodes": made}
 
 
-def gang(name: str, minimum: int, **more: Any) -> Step:
+def create_group(name: str, minimum: int, **more: Any) -> Step:
     return {
         "op": "create_podgroup",
         "podgroup": {"name": name, "policy": {"gang": {"minCount": minimum}}, **more},
@@ -77,7 +77,7 @@ def bound_whole(_: Dialect) -> list[Step]:
     """1. Pods of a gang are not bound unless its minimum can be."""
     return [
         nodes(a=1, b=1),
-        gang("pg", 3),
+        create_group("pg", 3),
         pods("pg", p1=1, p2=1, p3=1),
         step("expect_unschedulable", "p1", "p2", "p3"),
         nodes(c=1),
@@ -89,7 +89,7 @@ def placed_together(_: Dialect) -> list[Step]:
     """2. All pods of a gang are placed together: the last one is the hardest to place."""
     return [
         nodes(a=4, b=4),
-        gang("pg", 3),
+        create_group("pg", 3),
         pods("pg", p1=2, p2=2, p3=4),
         step("expect_scheduled", "p1", "p2", "p3"),
     ]
@@ -99,8 +99,8 @@ def gangs_take_turns(_: Dialect) -> list[Step]:
     """3. Contending gangs neither deadlock nor livelock."""
     return [
         nodes(a=4),
-        gang("one", 3),
-        gang("two", 3),
+        create_group("one", 3),
+        create_group("two", 3),
         pods("one", one_1=1),
         pods("two", two_1=1),
         pods("one", one_2=1),
@@ -118,7 +118,7 @@ def schedulers_give_way(_: Dialect) -> list[Step]:
     """4. A gang blocked by another scheduler does not keep its partial binding for ever."""
     return [
         nodes(a=4),
-        gang("pg", 3),
+        create_group("pg", 3),
         step("fail_bindings", pod="p3"),
         pods("pg", p1=1, p2=1, p3=1),
         step("expect_scheduled", "p1", "p2"),
@@ -138,7 +138,7 @@ def no_victims_in_vain(_: Dialect) -> list[Step]:
         pods("", 500, high=1),
         pods("", 10, low_1=1, low_2=1),
         step("expect_scheduled", "high", "low-1", "low-2"),
-        gang("pg", 3, priority=100),
+        create_group("pg", 3, priority=100),
         pods("pg", 100, p1=1, p2=1, p3=1),
         step("expect_unschedulable", "p1", "p2", "p3"),
         step("expect_scheduled", "high", "low-1", "low-2"),
@@ -159,7 +159,7 @@ def victims_go_whole(dialect: Dialect) -> list[Step]:
     mode = "PodGroup" if dialect.version == "v1alpha2" else {"all": {}}
     return [
         nodes(a=3),
-        gang("low", 3, priority=10, disruptionMode=mode),
+        create_group("low", 3, priority=10, disruptionMode=mode),
         pods("low", 10, low_1=1, low_2=1, low_3=1),
         step("expect_scheduled", "low-1", "low-2", "low-3"),
         pods("", 100, high=1),
@@ -173,12 +173,12 @@ def bindings_are_all_or_none(dialect: Dialect) -> list[Step]:
     told = {"podgroup": "one", "status": "True", "reason": "Scheduled"}
     return [
         nodes(a=6),
-        gang("one", 3),
+        create_group("one", 3),
         step("fail_binding_once", pod="one-1"),
         pods("one", one_1=1, one_2=1, one_3=1),
         step("expect_scheduled", "one-1", "one-2", "one-3"),
         *([{"op": "expect_podgroup_condition", **told}] if dialect.condition else []),
-        gang("two", 3),
+        create_group("two", 3),
         step("fail_bindings", pod="two-1"),
         pods("two", two_1=1, two_2=1, two_3=1),
         step("expect_removed", "two-2", "two-3"),
@@ -193,7 +193,7 @@ def nodes_may_come_later(_: Dialect) -> list[Step]:
     """8. An autoscaler sees a complete gang with all its pods; nodes may be added one by one."""
     return [
         nodes(a=1),
-        gang("pg", 3),
+        create_group("pg", 3),
         pods("pg", p1=1, p2=1),
         step("expect_waiting", "p1", "p2"),
         pods("pg", p3=1),

@@ -13,6 +13,7 @@ from bayplan.dialects.kueue.decode.scheduled_jobs import JOBS, decode
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.model.change import GangSpecSeen
 from bayplan.runtime.core.clock import VirtualClock
+from tests.support.api_objects import container, job
 
 Object = dict[str, Any]
 PODS = Kind("", "v1", "Pod", "pods")
@@ -41,20 +42,17 @@ def home() -> LocalCluster:
     return found
 
 
-def job(name: str) -> Object:
+def rack_job(name: str) -> Object:
     """A job of a whole rack, with half a host for each pod."""
-    limits = {"limits": {GPU: "2"}}
     template = {
         "metadata": {"annotations": {"kueue.x-k8s.io/podset-required-topology": RACK}},
         "spec": {
             "schedulerName": "bayplan",
             "restartPolicy": "Never",
-            "containers": [{"name": "main", "image": "none", "resources": limits}],
+            "containers": [container(limits={GPU: "2"})],
         },
     }
-    count = {"parallelism": 4, "completions": 4, "completionMode": "Indexed"}
-    labels = {"kueue.x-k8s.io/queue-name": "all"}
-    return {"metadata": {"name": name, "labels": labels}, "spec": {**count, "template": template}}
+    return job(name, template, 4, labels={"kueue.x-k8s.io/queue-name": "all"}, completionMode="Indexed")
 
 
 def play(home: LocalCluster, seconds: float) -> None:
@@ -68,7 +66,7 @@ def play(home: LocalCluster, seconds: float) -> None:
 
 def test_two_jobs_fill_both_racks_to_the_last_device(home: LocalCluster) -> None:
     for name in ("one", "two"):
-        home.store.create(JOBS, job(name), "default")
+        home.store.create(JOBS, rack_job(name), "default")
     play(home, 12)
     pods = home.store.list(PODS).items
     assert len(pods) == 8
@@ -84,7 +82,7 @@ def test_two_jobs_fill_both_racks_to_the_last_device(home: LocalCluster) -> None
 @pytest.mark.parametrize("placed", [False, True])
 def test_the_tree_of_a_job_counts_only_until_admission_has_placed_it(placed: bool) -> None:
     """Afterwards each pod names its host; placing the tree again might choose another one."""
-    found = job("one")
+    found = rack_job("one")
     found["kind"] = "Job"
     if placed:
         found["spec"]["template"]["metadata"]["annotations"]["kueue.x-k8s.io/workload"] = "job-one"

@@ -16,7 +16,7 @@ from tests.properties.worlds import (
     cluster_of,
     gang_of,
     layerings,
-    node,
+    numbered_node,
 )
 
 ROUNDS = 150
@@ -28,7 +28,7 @@ def answers(seed: int) -> str:
     lines = []
     for _ in range(ROUNDS):
         levels = chance.choice(SHAPES)
-        nodes = [node(chance.randrange(10**6), f"n{at}") for at in range(chance.randint(1, 8))]
+        nodes = [numbered_node(chance.randrange(10**6), f"n{at}") for at in range(chance.randint(1, 8))]
         ask = {
             "name": "set",
             "count": chance.randint(1, 8),

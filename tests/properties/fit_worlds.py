@@ -45,7 +45,7 @@ def world(seed: int, prefix: str = "") -> Obj:
     if random.random() < 0.6:
         add_volumes(random, objects)
     for number in range(random.randint(0, 12)):
-        running = pod(random, objects, f"{prefix}r{number}", running=True)
+        running = random_pod(random, objects, f"{prefix}r{number}", running=True)
         running["spec"]["tolerations"] = [{"key": "drain", "operator": "Exists"}]  # so that it is not evicted
         running["spec"]["nodeName"] = random.choice(nodes)["metadata"]["name"]
         objects["pods"].append(running)
@@ -95,7 +95,7 @@ def _service(random: Random, namespace: str) -> Obj:
 # ── pods ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def pod(random: Random, objects: Obj, name: str, *, running: bool = False) -> Obj:
+def random_pod(random: Random, objects: Obj, name: str, *, running: bool = False) -> Obj:
     """A pod with two or three features of the pod spec."""
     labels = {"app": random.choice(APPS), "version": random.choice(VERSIONS)}
     spec: Obj = {"containers": [_container(random, "main")], "terminationGracePeriodSeconds": 0}

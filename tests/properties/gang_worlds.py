@@ -14,7 +14,7 @@ from bayplan.model.plan import Bind, Nominate, Plan, PreemptPod
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.pod_spec import HostPort, PodAffinity, PodAffinityTerm, PodSignature, Selector
 from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSnapshot
-from tests.support.gang_snapshots import charter, gang, lone, look, node, pod, shape
+from tests.support.gang_snapshots import candidate, charter, cpu_node, cpu_pod, lone, look, shape
 
 APP = Selector((Requirement("app", "In", ("x",)),))
 
@@ -42,7 +42,7 @@ def world(seed: int, most: int = 3) -> World:
     random = Random(seed)
     picky = random.random() < 0.4
     nodes = tuple(
-        node(f"n{at}", random.randint(1, 4), pods=random.choice((2, 3, 110)), zone=random.choice("xyz"))
+        cpu_node(f"n{at}", random.randint(1, 4), pods=random.choice((2, 3, 110)), zone=random.choice("xyz"))
         for at in range(random.randint(1, 4))
     )
     whole = tuple(
@@ -64,7 +64,7 @@ def world(seed: int, most: int = 3) -> World:
                 room[where][name] -= amount
             gone, gang = random.random() < 0.1, random.choice(("", "", "v0", "v1"))
             priority, started = random.randint(0, 3), float(random.randint(0, 3))
-            one = pod(f"r{at}", 0, priority, where, gang, like=like, started=started, terminating=gone)
+            one = cpu_pod(f"r{at}", 0, priority, where, gang, like=like, started=started, terminating=gone)
             running.append(one)
     candidates = [_candidate(random, f"c{at}", picky) for at in range(random.randint(1, most))]
     candidates.sort(key=lambda one: -(one.spec.priority or 0))
@@ -87,12 +87,12 @@ def _candidate(random: Random, name: str, picky: bool) -> SchedulingCandidate:
     priority = random.randint(1, 4)
     like = _shape(random, picky)
     if random.random() < 0.35:
-        return lone(pod(name, priority=priority, like=like, preempts=random.random() < 0.9))
+        return lone(cpu_pod(name, priority=priority, like=like, preempts=random.random() < 0.9))
     size = random.randint(1, 4)
     shapes = [like if random.random() < 0.7 else _shape(random, picky) for _ in range(size)]
-    pods = [pod(f"{name}-{at}", priority=priority, gang=name, like=one) for at, one in enumerate(shapes)]
+    pods = [cpu_pod(f"{name}-{at}", priority=priority, gang=name, like=one) for at, one in enumerate(shapes)]
     key = "zone" if random.random() < 0.3 else None
-    return gang(charter(name, random.choice((0, 1, size, size)), priority, key), pods)
+    return candidate(charter(name, random.choice((0, 1, size, size)), priority, key), pods)
 
 
 # ── what was decided ───────────────────────────────────────────────────────────────────────────────

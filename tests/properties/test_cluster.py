@@ -17,7 +17,7 @@ from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.gang.place import place
 from bayplan.state.cluster.topology_state import TopologyState
 from tests.properties import oracle
-from tests.properties.worlds import NODE, THREE, cluster_of, gang_of, node, node_of, packed
+from tests.properties.worlds import NODE, THREE, cluster_of, gang_of, node_of, numbered_node, packed
 
 NAMES = st.sampled_from([f"n{at}" for at in range(6)])
 AMOUNTS: tuple[dict[str, int], ...] = ({"gpu": 1, "pods": 1}, {"cpu": 2, "pods": 1}, {"tpu": 1}, {"gpu": 3})
@@ -74,20 +74,20 @@ class Changes(RuleBasedStateMachine):
     @initialize(levels=st.sampled_from(TOPOLOGIES), numbers=st.lists(packed(*NODE), max_size=4))
     def start(self, levels: tuple[str, ...], numbers: list[int]) -> None:
         self.levels = levels
-        self.nodes = {f"n{at}": node(number, f"n{at}") for at, number in enumerate(numbers)}
+        self.nodes = {f"n{at}": numbered_node(number, f"n{at}") for at, number in enumerate(numbers)}
         self.cluster = cluster_of({"levels": levels, "nodes": list(self.nodes.values())})
 
     @rule(name=NAMES, number=packed(*NODE))
     def upsert(self, name: str, number: int) -> None:
         """A new node, or one that is different in everything."""
-        self._put(node(number, name))
+        self._put(numbered_node(number, name))
 
     @precondition(lambda self: self.nodes)
     @rule(pick=st.integers(0, 5), number=packed(*NODE), key=st.sampled_from(ASPECTS))
     def change(self, pick: int, number: int, key: str) -> None:
         """One aspect of a node changes: it moves, is resized, tainted, or falls silent."""
         given = list(self.nodes.values())[pick % len(self.nodes)]
-        self._put({**given, key: node(number, given["name"])[key]})
+        self._put({**given, key: numbered_node(number, given["name"])[key]})
 
     @precondition(lambda self: self.nodes)
     @rule(pick=st.integers(0, 5), key=st.sampled_from(("ready", "schedulable")))

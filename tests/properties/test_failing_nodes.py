@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bayplan.model.profile import Profile
 from tests.support.failing_nodes import LIMIT, PLAIN_NODES, PLAIN_PODS, World
-from tests.support.queued_cluster import BLOCK, RACK, host, workload
+from tests.support.queued_cluster import BLOCK, RACK, queued_workload, rack_node
 
 HOSTS = {f"h{number + 1}": (f"b{number // 4 + 1}", f"r{number // 2 % 2 + 1}") for number in range(8)}
 GPUS = 4
@@ -40,7 +40,7 @@ class Drama:
         self.world = World(Profile(replace_fast=fast))
         self.asked = {f"g{number}": gang for number, gang in enumerate(asked)}
         for name, (pods, gpus, required) in self.asked.items():
-            self.world.cluster.submit(workload(name, pods, gpus, required=required))
+            self.world.cluster.submit(queued_workload(name, pods, gpus, required=required))
             self.world.pass_time()
         self.made = 0
         self.work()
@@ -58,7 +58,7 @@ class Drama:
             case "work":
                 self.work()
             case "make" if not there:
-                self.world.store.create(PLAIN_NODES, host(name, *HOSTS[name], {"gpu": "yes"}))
+                self.world.store.create(PLAIN_NODES, rack_node(name, *HOSTS[name], {"gpu": "yes"}))
             case "delete" if there:
                 self.world.delete(name)
             case "fail" if there:

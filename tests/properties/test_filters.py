@@ -15,7 +15,7 @@ from tests.properties import fit_oracle
 from tests.properties.filter_inputs import index_of, key_of, put, scene_of, shape_of
 from tests.properties.fit_oracle_scores import oracle_scores
 from tests.properties.fit_world_volumes import Obj
-from tests.properties.fit_worlds import pod, world
+from tests.properties.fit_worlds import random_pod, world
 
 SEEDS = st.integers(0, 2**32)
 RESOLVABLE = (
@@ -41,7 +41,7 @@ def cluster(seed: int) -> Obj:
 
 
 def new_pod(seed: int, objects: Obj) -> Obj:
-    api_pod = pod(Random(seed + 1), objects, "new")
+    api_pod = random_pod(Random(seed + 1), objects, "new")
     if seed % 17 == 0:
         api_pod["spec"]["nodeName"] = objects["nodes"][0]["metadata"]["name"]
     return api_pod
@@ -110,7 +110,7 @@ def test_added_and_removed_pods_leave_no_trace(seed: int) -> None:
     fresh = run_filters(scene_of(objects), new)
     index = index_of(objects, ())
     filter_input = scene_of(objects, index)
-    extra_pods = [pod(random, objects, f"s{number}", running=True) for number in range(8)]
+    extra_pods = [random_pod(random, objects, f"s{number}", running=True) for number in range(8)]
     for extra in extra_pods:
         extra["spec"]["nodeName"] = random.choice(objects["nodes"])["metadata"]["name"]
     steps = [(one, True) for one in extra_pods + objects["pods"]]

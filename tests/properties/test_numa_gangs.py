@@ -28,13 +28,14 @@ from bayplan.placement.overlay.topology_numa_overlay import (
 from bayplan.state.cluster.topology_state import TopologyState
 from tests.properties import numa_oracle as oracle
 from tests.properties.numa_worlds import GPU, World, numa_request, world
+from tests.support.model_objects import gang
 from tests.support.numa_nodes import amounts, report
 
 RULES = ZoneRules()
 RACK = "rack"
 
 
-def gang(seed: int) -> Gang:
+def random_gang(seed: int) -> Gang:
     """One to three pod sets with different requests, in one rack or anywhere."""
     random = Random(seed)
     locality = Locality(required=RACK) if random.random() < 0.5 else Locality()
@@ -44,7 +45,7 @@ def gang(seed: int) -> Gang:
         requests = dict(whole_pod(request, sidecars_stay=True))
         count = random.randrange(1, 4)
         sets.append(PodSet(f"s{number}", count, count, requests, locality, zones=request))
-    return Gang(Ref("x", "Gang", "ns", "g"), Group("", tuple(sets), len(sets)))
+    return gang(*sets)
 
 
 def cluster(nodes_world: World) -> TopologyState:
@@ -63,7 +64,7 @@ def cluster(nodes_world: World) -> TopologyState:
 @pytest.mark.parametrize("strategy", list(Strategy))
 @given(seed=st.integers(0, 1 << 30))
 def test_a_gang_is_never_placed_unaligned(seed: int, strategy: Strategy) -> None:
-    nodes_world, placed_gang = world(seed), gang(seed)
+    nodes_world, placed_gang = world(seed), random_gang(seed)
     supply = cluster(nodes_world).snapshot()
     profile = Profile(required=strategy, preferred=strategy, unconstrained=strategy, exact_seconds=0.5)
     columns = zone_columns(supply.tree.nodes.tolist(), nodes_world.reports, nodes_world.stale)

@@ -25,13 +25,14 @@ from bayplan.model.numa import (
     ZoneAssignment,
 )
 from bayplan.model.plan import Nominate, Plan, PreemptPod
-from bayplan.model.pod import Pod, PodKey
-from bayplan.model.pod_spec import PodSignature, PodSpec
+from bayplan.model.pod import Pod
+from bayplan.model.pod_spec import PodSignature
 from bayplan.model.profile import Profile
 from bayplan.placement.numa.fingerprint import container_fingerprint, pods_fingerprint
 from bayplan.scheduling.binding.cycle import decide_gangs
 from bayplan.scheduling.preemption.single_pod import VictimsByNode
 from bayplan.state.scheduling.state import SchedulingState
+from tests.support.model_objects import pod
 
 GPU = "nvidia.com/gpu"
 POLICY = NumaStalenessPolicy(OverReserve.RESERVE, simulate_evictions=True)
@@ -44,14 +45,12 @@ def numa_request(cpu: int, gpus: int) -> NumaRequest:
     return NumaRequest(QosClass.GUARANTEED, (ContainerRequest("main", asked),))
 
 
-def pod(name: str, cpu: int, gpus: int, priority: int, node: str = "") -> Pod:
+def numa_pod(name: str, cpu: int, gpus: int, priority: int, node: str = "") -> Pod:
     request = numa_request(cpu, gpus)
     amounts = {**dict(request.containers[0].requests), "pods": 1}
     shape = PodSignature("ns", amounts=tuple(sorted(amounts.items())), zones=request)
-    return Pod(
-        PodKey("ns", name), name, amounts, node,
-        spec=PodSpec(shape, priority), ours=True, was_started=bool(node), started=1.0 if node else 0.0,
-    )  # fmt: skip
+    started = 1.0 if node else 0.0
+    return pod(name, shape, node, priority, uid=name, was_started=bool(node), started=started)
 
 
 def state_of(
@@ -76,7 +75,7 @@ def state_of(
             left[zone] = [left[zone][0] - cpu, left[zone][1] - 1, left[zone][2] - gpus]
             pod_zones[node].append((name, zone, cpu, gpus))
             priorities[name] = random.choice((0, 0, 1, 200))
-            state.apply(PodSeen(pod(name, cpu, gpus, priorities[name], node)))
+            state.apply(PodSeen(numa_pod(name, cpu, gpus, priorities[name], node)))
         state.apply(NumaReportSeen(report(node, pod_zones[node], left, knows=random.random() < reporting)))
     return state, pod_zones, priorities
 
@@ -102,7 +101,7 @@ def report(
 
 def decided(state: SchedulingState, cpu: int, gpus: int) -> Plan:
     gang = Ref("kube", "Pod", "ns", "high")
-    state.apply(PodSeen(pod("high", cpu, gpus, 100)))
+    state.apply(PodSeen(numa_pod("high", cpu, gpus, 100)))
     return decide_gangs(state.snapshot([gang], 1.0), Profile(), 1.0)
 
 
@@ -158,7 +157,7 @@ def test_the_node_with_the_fewest_victims_of_many_is_chosen() -> None:
         state.apply(NodeSeen(Node(node, {HOSTNAME: node}, whole)))
         running = [(f"{node}-{at}", at % 2, 1, 2) for at in range(2 if last else 4)]
         for name, _, cpu, gpus in running:
-            state.apply(PodSeen(pod(name, cpu, gpus, 0, node)))
+            state.apply(PodSeen(numa_pod(name, cpu, gpus, 0, node)))
         left = [[ZONE_CPU - 1, 31, 2], [ZONE_CPU - 1, 31, 2]] if last else [[ZONE_CPU - 2, 30, 0]] * 2
         state.apply(NumaReportSeen(report(node, running, left, knows=True)))
     plan = decided(state, 1, 4)
@@ -174,13 +173,13 @@ def test_a_gang_preempts_pods_to_free_zones() -> None:
         state.apply(NodeSeen(Node(node, {HOSTNAME: node}, whole)))
         running = [(f"{node}-{at}", at, 1, 1) for at in range(2)]
         for name, _, cpu, gpus in running:
-            state.apply(PodSeen(pod(name, cpu, gpus, 0, node)))
+            state.apply(PodSeen(numa_pod(name, cpu, gpus, 0, node)))
         left = [[ZONE_CPU - 1, 31, 3], [ZONE_CPU - 1, 31, 3]]
         state.apply(NumaReportSeen(report(node, running, left, knows=True)))
     gang = Ref("bench", "Gang", "ns", "g")
     state.apply(GangSpecSeen(GangSpec(gang, minimum=3, uid="g", priority=100)))
     for at in range(3):
-        one = pod(f"g-{at}", 1, 4, 100)
+        one = numa_pod(f"g-{at}", 1, 4, 100)
         state.apply(
             PodSeen(Pod(one.key, one.uid, one.amounts, gang=gang, spec=one.spec, ours=True))
         )  # each needs a whole zone

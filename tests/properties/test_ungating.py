@@ -16,7 +16,7 @@ from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.dialects.kueue.names.api_kinds import WORKLOADS
 from bayplan.model.node import HOSTNAME
 from bayplan.runtime.controllers.ungating import RETRY_SECONDS, UngatingController
-from tests.support.gated_gangs import INDEX, RANKED, gang, pod, wire
+from tests.support.gated_gangs import INDEX, RANKED, assigned_gang, gang_pod, wire
 
 Object = dict[str, Any]
 HOSTS = (("x1", 1), ("x2", 1), ("x3", 2), ("x4", 1), ("x1", 1))
@@ -56,7 +56,7 @@ class World:
     made: int = 0
 
     def __post_init__(self) -> None:
-        self.workload = gang(*HOSTS, request=RANKED if self.ranked else {})
+        self.workload = assigned_gang(*HOSTS, request=RANKED if self.ranked else {})
         self.restart()
 
     def restart(self) -> None:
@@ -74,7 +74,7 @@ class World:
             case "create" if not self.living(how):
                 self.made += 1
                 name = f"p{how}-{self.made}"
-                self.change(name, pod(name, how, uid=str(self.made)))
+                self.change(name, gang_pod(name, how, uid=str(self.made)))
             case "fail":
                 for name in self.living(how):
                     self.change(name, {**self.pods[name], "status": {"phase": "Failed"}})
@@ -126,11 +126,11 @@ class World:
 
     def check(self) -> None:
         """No slot has two living pods, and a rank is where it belongs."""
-        held = Counter(host(obj) for obj in self.pods.values() if lives(obj) and host(obj))
+        held = Counter(selected_host(obj) for obj in self.pods.values() if lives(obj) and selected_host(obj))
         assert not held - Counter(SLOTS)
         for obj in self.pods.values() if self.ranked else ():
-            if host(obj):
-                assert host(obj) == SLOTS[int(obj["metadata"]["labels"][INDEX])]
+            if selected_host(obj):
+                assert selected_host(obj) == SLOTS[int(obj["metadata"]["labels"][INDEX])]
 
     def calm_down(self) -> None:
         """Everything arrives, and time passes."""
@@ -146,7 +146,7 @@ def lives(obj: Object) -> bool:
     return obj["status"]["phase"] == "Pending" and "deletionTimestamp" not in obj["metadata"]
 
 
-def host(obj: Object) -> str:
+def selected_host(obj: Object) -> str:
     return str((obj["spec"].get("nodeSelector") or {}).get(HOSTNAME, ""))
 
 
@@ -157,11 +157,11 @@ def test_no_slot_is_used_twice_and_none_stays_idle(ranked: bool, steps: list[tup
         world.step(what, how)
         world.check()
     world.calm_down()
-    assert all(host(obj) for obj in world.pods.values() if lives(obj)), "a pod is gated for ever"
+    assert all(selected_host(obj) for obj in world.pods.values() if lives(obj)), "a pod is gated for ever"
     for rank in range(len(SLOTS)):
         world.step("create", rank)
     world.calm_down()
-    assert Counter(host(obj) for obj in world.pods.values() if lives(obj)) == Counter(SLOTS)
+    assert Counter(selected_host(obj) for obj in world.pods.values() if lives(obj)) == Counter(SLOTS)
 
 
 @given(steps=SCRIPTS)

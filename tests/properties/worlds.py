@@ -67,7 +67,7 @@ def packed(*tables: Sequence[Any]) -> st.SearchStrategy[int]:
 NODE = (GPUS, PLACES, KINDS, TAINTS, SPARE, ORDER)
 
 
-def node(number: int, name: str) -> dict[str, Any]:
+def numbered_node(number: int, name: str) -> dict[str, Any]:
     """A node; most are in order."""
     gpu, (block, rack), kind, taints, spare, order = unpacked(number, *NODE)
     labels = {"block": block, "rack": rack, HOSTNAME: name, "kind": kind}
@@ -85,7 +85,10 @@ def node(number: int, name: str) -> dict[str, Any]:
 def worlds(draw: st.DrawFn, levels: Sequence[str], hosts: int = 8) -> World:
     """A cluster of up to three levels; rack names repeat from block to block."""
     numbers = draw(st.lists(packed(*NODE), min_size=1, max_size=hosts))
-    return {"levels": tuple(levels), "nodes": [node(number, f"n{at}") for at, number in enumerate(numbers)]}
+    return {
+        "levels": tuple(levels),
+        "nodes": [numbered_node(number, f"n{at}") for at, number in enumerate(numbers)],
+    }
 
 
 @st.composite

@@ -16,12 +16,12 @@ from bayplan.model.plan import Admit
 from bayplan.runtime.controllers.ungating import GatedGang, UngateWriteTag, UngatingController
 from tests.support.failing_nodes import LIMIT, PLAIN_PODS, World
 from tests.support.kueue_workloads import conditions
-from tests.support.queued_cluster import template, workload
+from tests.support.queued_cluster import queued_workload, template
 
 
 def start(world: World, *, bound: bool = True) -> str:
     """Start a gang of two pods on whole hosts; return the host of the first."""
-    world.cluster.submit(workload("train", 2, 4))
+    world.cluster.submit(queued_workload("train", 2, 4))
     world.pass_time()
     for rank, on in enumerate(world.places("train")):
         notes = {"kueue.x-k8s.io/workload": "train", "kueue.x-k8s.io/podset-unconstrained-topology": "true"}
@@ -45,7 +45,7 @@ def remove_pod(world: World) -> None:
 
 def submit_for_host(world: World, host: str) -> None:
     """Submit a Workload that needs a whole host."""
-    submitted = workload("next", 1, 4)
+    submitted = queued_workload("next", 1, 4)
     submitted["spec"]["podSets"][0]["template"]["spec"]["nodeSelector"] = {HOSTNAME: host}
     world.cluster.submit(submitted)
     world.pass_time(1.0)
@@ -124,7 +124,7 @@ def test_an_ungating_patch_is_not_repeated_for_a_slot_of_another_pod_set() -> No
 def test_a_recreated_workload_gets_the_reason_why_it_is_pending() -> None:  # seed 432
     world = World()
     for _ in range(2):
-        world.cluster.submit(workload("large", 100, 4))
+        world.cluster.submit(queued_workload("large", 100, 4))
         world.pass_time(10.0)
         status = conditions(world.workload("large")["status"])["QuotaReserved"]
         assert status[0] == "False"

@@ -21,7 +21,15 @@ from bayplan.runtime.controllers.node_health.controller import NodeHealthControl
 from bayplan.runtime.core.controller import Controller
 from bayplan.runtime.core.loop import Loop
 from tests.support.kueue_workloads import conditions
-from tests.support.queued_cluster import EVENTS, NOW, Object, QueuedCluster, furnish, host, workload
+from tests.support.queued_cluster import (
+    EVENTS,
+    NOW,
+    Object,
+    QueuedCluster,
+    furnish,
+    queued_workload,
+    rack_node,
+)
 from tests.unit.backends.embedded.storage.test_store import store_at
 from tests.unit.runtime.controllers.admission.test_controller import Flaky, Silent
 
@@ -58,7 +66,7 @@ class World:
 
     def start(self, name: str, pods: int, gpus: int, required: str = "", **spec: Any) -> dict[str, int]:
         """A gang is admitted and its pods run; says where."""
-        self.cluster.submit(workload(name, pods, gpus, required=required, **spec))
+        self.cluster.submit(queued_workload(name, pods, gpus, required=required, **spec))
         self.pass_time()
         rank = 0
         for on, count in self.places(name).items():
@@ -106,7 +114,7 @@ class World:
 
     def add(self, *names: str, rack: str) -> None:
         for name in names:
-            self.cluster.put(NODES, host(name, "b1", rack, {"gpu": "yes"}))
+            self.cluster.put(NODES, rack_node(name, "b1", rack, {"gpu": "yes"}))
         self.pass_time()
 
     def ready(self, name: str, says: str, *, dated: bool = True) -> None:

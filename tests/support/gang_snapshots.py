@@ -11,7 +11,7 @@ from bayplan.model.gang import DisruptionBudget, GangSpec, Group, Locality, Ref
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 from bayplan.model.plan import Bind, MarkStarted, Nominate, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.pod_spec import Labels, PodSignature, PodSpec
+from bayplan.model.pod_spec import Labels, PodSignature
 from bayplan.model.profile import Profile
 from bayplan.placement.cluster.node_index import NodeSnapshot, allocatable_of, node_index_of
 from bayplan.placement.cluster.pod_index import PodIndex
@@ -19,16 +19,18 @@ from bayplan.placement.filters.pipeline import FilterInput
 from bayplan.scheduling.binding.cycle import decide_gangs
 from bayplan.state.cluster.topology_state import TopologyState
 from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSnapshot
+from tests.support.model_objects import node, pod
 
 CPU = "cpu"
 NOW = 1000.0
 FLAT = Topology("flat", (HOSTNAME,))
 
 
-def node(name: str, cpu: int = 4, pods: int = 110, **labels: str) -> Node:
-    """`cpu` in whole CPUs; nodes know their own name as a label."""
-    named = {key.replace("_", "-"): value for key, value in labels.items()}
-    return Node(name, {HOSTNAME: name, **named}, {CPU: 1000 * cpu, PODS: pods})
+def cpu_node(name: str, cpu: int = 4, pods: int = 110, **labels: str) -> Node:
+    """`cpu` in whole CPUs."""
+    return node(
+        name, {key.replace("_", "-"): value for key, value in labels.items()}, cpu=1000 * cpu, pods=pods
+    )
 
 
 def shape(cpu: float = 1, labels: Labels = (), **more: object) -> PodSignature:
@@ -40,15 +42,14 @@ def ref(name: str) -> Ref:
     return Ref("test", "PodGroup", "ns", name)
 
 
-def pod(
+def cpu_pod(
     name: str, cpu: float = 1, priority: int = 0, on: str = "", gang: str = "", *, preempts: bool = True,
     like: PodSignature | None = None, **more: object,
 ) -> Pod:  # fmt: skip
+    """`cpu` in whole CPUs. A pod that runs already is not ours."""
     looks = like if like is not None else shape(cpu)
-    return Pod(
-        PodKey("ns", name), f"uid-{name}", dict(looks.amounts), on, gang=ref(gang) if gang else None,
-        spec=PodSpec(looks, priority, preempts), ours=not on, **more,  # type: ignore[arg-type]
-    )  # fmt: skip
+    known = {"gang": ref(gang) if gang else None, "ours": not on} | more
+    return pod(name, looks, on, priority, preempts=preempts, **known)
 
 
 def charter(
@@ -70,7 +71,7 @@ def lone(one: Pod, **more: object) -> SchedulingCandidate:
     return SchedulingCandidate(made, (one,), **more)  # type: ignore[arg-type]
 
 
-def gang(rules: GangSpec, waiting: Iterable[Pod], **more: object) -> SchedulingCandidate:
+def candidate(rules: GangSpec, waiting: Iterable[Pod], **more: object) -> SchedulingCandidate:
     return SchedulingCandidate(rules, tuple(waiting), **more)  # type: ignore[arg-type]
 
 
@@ -139,7 +140,7 @@ def decide(seen: SchedulingSnapshot, profile: Profile | None = None, now: float 
 def pods(
     prefix: str, count: int, cpu: float = 1, priority: int = 0, gang: str = "", **more: object
 ) -> list[Pod]:
-    return [pod(f"{prefix}-{n}", cpu, priority, gang=gang, **more) for n in range(count)]  # type: ignore[arg-type]
+    return [cpu_pod(f"{prefix}-{n}", cpu, priority, gang=gang, **more) for n in range(count)]  # type: ignore[arg-type]
 
 
 def with_tree(rules: GangSpec, tree: Group) -> GangSpec:

@@ -12,6 +12,7 @@ from bayplan.dialects.kueue.names.annotations import TOPOLOGY_GATE
 from bayplan.dialects.kueue.pods.ungating import AdmittedPlacement, admitted_placement, ungatings
 from bayplan.model.assignment import Path
 from bayplan.model.node import HOSTNAME
+from tests.support.api_objects import pod
 
 Object = dict[str, Any]
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -33,7 +34,7 @@ def assignment(hosts: Sequence[tuple[str, int]]) -> Object:
     }
 
 
-def gang(
+def assigned_gang(
     *hosts: tuple[str, int], request: Object | None = None, count: int = 0, name: str = "gang"
 ) -> Object:
     """A Workload with one pod set on these hosts, in rank order."""
@@ -69,7 +70,7 @@ def groups(
     }
 
 
-def pod(
+def gang_pod(
     name: str,
     index: int | str | None = None,
     *,
@@ -86,20 +87,17 @@ def pod(
     """A pod of the gang; gated unless it is `on` a host."""
     numbered = {} if index is None else {INDEX: str(index)}
     gone = {"deletionTimestamp": "2027-01-15T08:01:00Z"} if leaving else {}
+    owners = {"ownerReferences": [{"kind": "Job", "uid": job, "controller": True}]} if job else {}
     spec: Object = {"nodeSelector": {HOSTNAME: on}} if on else {"schedulingGates": [{"name": TOPOLOGY_GATE}]}
-    return {
-        "metadata": {
-            "namespace": "ml",
-            "name": name,
-            "uid": uid or f"uid-{name}",
-            "labels": {"kueue.x-k8s.io/podset": part, **numbered, **(labels or {})},
-            "annotations": {"kueue.x-k8s.io/workload": of, **(notes or {})},
-            **({"ownerReferences": [{"kind": "Job", "uid": job, "controller": True}]} if job else {}),
-            **gone,
-        },
-        "spec": spec,
-        "status": {"phase": phase},
-    }
+    return pod(
+        name,
+        namespace="ml",
+        labels={"kueue.x-k8s.io/podset": part, **numbered, **(labels or {})},
+        annotations={"kueue.x-k8s.io/workload": of, **(notes or {})},
+        metadata={"uid": uid or f"uid-{name}", **owners, **gone},
+        status={"phase": phase},
+        **spec,
+    )
 
 
 def wire(obj: Object) -> PodWire:

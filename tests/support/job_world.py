@@ -27,6 +27,7 @@ from bayplan.runtime.controllers.jobs.controller import JobsController
 from bayplan.runtime.controllers.ungating import UngatingController
 from bayplan.runtime.core.clock import VirtualClock
 from bayplan.runtime.core.loop import Loop
+from tests.support.api_objects import job
 
 Object = dict[str, Any]
 
@@ -207,15 +208,12 @@ def pod_template(
     return found | {"spec": {"restartPolicy": restart, "containers": [container]}}
 
 
-def job(name: str = "train", pods: int = 4, labels: dict[str, str] | None = None, **template: Any) -> Object:
-    spec = {
-        "parallelism": pods,
-        "completions": pods,
-        "completionMode": "Indexed",
-        "template": pod_template(**template),
-    }
-    meta = {"name": name, "namespace": "default", "labels": LABELS if labels is None else labels}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}
+def indexed_job(
+    name: str = "train", pods: int = 4, labels: dict[str, str] | None = None, **template: Any
+) -> Object:
+    known = LABELS if labels is None else labels
+    parts = pod_template(**template)
+    return job(name, parts, pods, namespace="default", labels=known, completionMode="Indexed")
 
 
 def job_set(name: str = "train", replicas: int = 2, pods: int = 2, **template: Any) -> Object:

@@ -29,7 +29,9 @@ def thing(
     }
 
 
-def pod(labels: Object | None = None, notes: Object | None = None, name: str = "pod", **more: Any) -> Object:
+def owned_pod(
+    labels: Object | None = None, notes: Object | None = None, name: str = "pod", **more: Any
+) -> Object:
     return thing("v1", "Pod", {}, labels, notes, name, **more)
 
 

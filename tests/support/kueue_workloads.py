@@ -21,7 +21,7 @@ def condition(kind: str, status: str, reason: str, message: str, at: str = EARLI
     return told | more
 
 
-def workload(*conditions: Object, generation: int = 0, **status: Any) -> Object:
+def workload_with(*conditions: Object, generation: int = 0, **status: Any) -> Object:
     meta: Object = {"namespace": "default", "name": "foo", "uid": "wl-foo", "creationTimestamp": EARLIER}
     if generation:
         meta["generation"] = generation

@@ -11,6 +11,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from bayplan.cli.commands.main import main
+from tests.support.api_objects import READY, container, job, node, pod
 
 RACK = "cloud.com/topology-rack"
 
@@ -24,45 +25,23 @@ def place(*files: str | Path, options: tuple[str, ...] = (), stdin: bytes | None
     return run("place", *named, *options, stdin=stdin)
 
 
-def node(name: str, rack: str = "r1", **more: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": {RACK: rack, "kubernetes.io/hostname": name}},
-        "status": {
-            "allocatable": {"cpu": "8", "example.com/gpu": "4", "pods": "10"},
-            "conditions": [{"type": "Ready", "status": "True"}],
-        },
-    } | more
+def rack_node(name: str, rack: str = "r1", **more: Any) -> dict[str, Any]:
+    amounts = {"cpu": "8", "example.com/gpu": "4", "pods": "10"}
+    return node(name, amounts, {RACK: rack}, conditions=[READY], **more)
 
 
-def job(name: str = "job", pods: object = 2, gpu: object = 4, **annotations: Any) -> dict[str, Any]:
+def gpu_job(name: str = "job", pods: object = 2, gpu: object = 4, **annotations: Any) -> dict[str, Any]:
     notes = {f"kueue.x-k8s.io/{key.replace('_', '-')}": value for key, value in annotations.items()}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name},
-        "spec": {
-            "parallelism": pods,
-            "template": {
-                "metadata": {"annotations": notes},
-                "spec": {"containers": [{"resources": {"limits": {"example.com/gpu": gpu}}}]},
-            },
-        },
-    }
-
-
-def pod(name: str, on: str, gpu: int) -> dict[str, Any]:
     containers = [{"resources": {"limits": {"example.com/gpu": gpu}}}]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {"nodeName": on, "containers": containers},
-    }
+    template = {"metadata": {"annotations": notes}, "spec": {"containers": containers}}
+    return job(name, template, parallelism=pods)
 
 
-FOUR = [node("x1"), node("x2"), node("x3", "r2"), node("x4", "r2")]
+def running_pod(name: str, on: str, gpu: int) -> dict[str, Any]:
+    return pod(name, containers=[container(limits={"example.com/gpu": gpu})], nodeName=on)
+
+
+FOUR = [rack_node("x1"), rack_node("x2"), rack_node("x3", "r2"), rack_node("x4", "r2")]
 
 
 Write = Callable[..., Path]

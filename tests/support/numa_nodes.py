@@ -59,7 +59,7 @@ def container(name: str = "main", role: ContainerType = ContainerType.APP, **ask
     return ContainerRequest(name, tuple(amounts(**asked).items()), role)
 
 
-def pod(*containers: ContainerRequest, service: QosClass = QosClass.GUARANTEED) -> NumaRequest:
+def request_of(*containers: ContainerRequest, service: QosClass = QosClass.GUARANTEED) -> NumaRequest:
     return NumaRequest(service, containers)
 
 

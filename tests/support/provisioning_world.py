@@ -27,10 +27,10 @@ from tests.support.queued_cluster import (
     Object,
     QueuedCluster,
     furnish,
-    host,
+    queued_workload,
     quota,
+    rack_node,
     ruled,
-    workload,
 )
 
 NAME = "train-prov-1"
@@ -108,7 +108,7 @@ class World:
             self.loop.step(self.now)
 
     def submit(self, name: str = "train", **notes: str) -> None:
-        gang = workload(name, 2, 4, "made", required=RACK)
+        gang = queued_workload(name, 2, 4, "made", required=RACK)
         gang["metadata"]["annotations"] = notes
         self.cluster.submit(gang)
         self.pass_time()
@@ -145,7 +145,7 @@ class World:
         self.pass_time()
 
     def node(self, name: str, **labels: str) -> None:
-        self.cluster.put(NODES, host(name, "b9", "r9", {"pool": "made", **labels}))
+        self.cluster.put(NODES, rack_node(name, "b9", "r9", {"pool": "made", **labels}))
 
     def events(self) -> list[tuple[str, str]]:
         found = self.store.list(EVENTS, "ml").items

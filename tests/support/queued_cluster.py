@@ -26,6 +26,7 @@ from bayplan.dialects.kube.fields.times import timestamp
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.model.node import HOSTNAME
 from bayplan.runtime.core.clock import VirtualClock
+from tests.support.api_objects import READY, job, node, pod, workload
 from tests.unit.backends.embedded.storage.test_store import store_at
 
 Object = dict[str, Any]
@@ -43,15 +44,9 @@ def ruled(kind: Kind, name: str, spec: Object, namespace: str = "") -> tuple[Kin
     return kind, {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
 
 
-def host(name: str, block: str, rack: str, labels: dict[str, str]) -> Object:
+def rack_node(name: str, block: str, rack: str, labels: dict[str, str]) -> Object:
     amounts = {"cpu": "64", GPU: "4", "pods": "20"}
-    ready = {"type": "Ready", "status": "True"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": {BLOCK: block, RACK: rack, HOSTNAME: name, **labels}},
-        "status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]},
-    }
+    return node(name, amounts, {BLOCK: block, RACK: rack, **labels}, conditions=[READY])
 
 
 def quota(flavor: str, gpus: int, **limits: Any) -> Object:
@@ -77,7 +72,7 @@ def template(gpus: int, notes: dict[str, str] | None = None) -> Object:
     return {**meta, "spec": {"restartPolicy": "Never", "containers": [container]}}
 
 
-def workload(
+def queued_workload(
     name: str,
     pods: int,
     gpus: int,
@@ -89,29 +84,19 @@ def workload(
 ) -> Object:
     request = {"topologyRequest": {"required": required}} if required else {}
     one = {"name": "main", "count": pods, "template": template(gpus), **request}
-    return {
-        "apiVersion": API,
-        "kind": "Workload",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"queueName": queue, "podSets": [one], "active": True, "priority": 0, **spec},
-    }
+    given = {"queueName": queue, "active": True, "priority": 0, **spec}
+    return workload(name, one, namespace=namespace, **given)
 
 
-def job(name: str, pods: int, gpus: int, queue: str = "left", **notes: str) -> Object:
+def queued_job(name: str, pods: int, gpus: int, queue: str = "left", **notes: str) -> Object:
     told = {f"kueue.x-k8s.io/{key.replace('_', '-')}": value for key, value in notes.items()}
     labels = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": "ml", "labels": labels},
-        "spec": {"suspend": True, "parallelism": pods, "completions": pods, "template": template(gpus, told)},
-    }
+    return job(name, template(gpus, told), pods, namespace="ml", labels=labels, suspend=True)
 
 
-def pod(name: str, on: str, gpus: int) -> Object:
-    """A pod of nobody's gang, on a node already."""
-    spec = {**template(gpus)["spec"], "nodeName": on}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "ml"}, "spec": spec}
+def running_pod(name: str, on: str, gpus: int) -> Object:
+    """A pod without a gang, bound to a node."""
+    return pod(name, namespace="ml", nodeName=on, **template(gpus)["spec"])
 
 
 def condition(kind: str, ago: float, reason: str, message: str = "", status: str = "True") -> Object:
@@ -205,7 +190,7 @@ def furniture() -> Iterator[tuple[Kind, Object]]:
     yield api_kinds.NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}
     for number in range(8):
         block, rack = f"b{number // 4 + 1}", f"r{number // 2 % 2 + 1}"
-        yield NODES, host(f"h{number + 1}", block, rack, {"gpu": "yes"})
+        yield NODES, rack_node(f"h{number + 1}", block, rack, {"gpu": "yes"})
     levels = [{"nodeLabel": level} for level in (BLOCK, RACK, HOSTNAME)]
     flavor = {"nodeLabels": {"gpu": "yes"}, "topologyName": "hall"}
     shared: Object = {"cohortName": "team", "namespaceSelector": {}}

@@ -19,7 +19,7 @@ from bayplan.dialects.kueue.decode.workloads import NO_TRANSFORMATIONS, Transfor
 from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
 from bayplan.dialects.kueue.pods.node_health import HealthRules
 from bayplan.model.profile import FairRule, LeaderRules, NodeChoice, Profile, Remainder, Strategy
-from tests.support.queued_cluster import GPU, workload
+from tests.support.queued_cluster import GPU, queued_workload
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 
@@ -176,17 +176,17 @@ def test_resources_count_as_others() -> None:
         Transformation("cpu", {"example.com/credits": Fraction(2, 1000)}),
     )
     assert found.ignored == ("example.com/",)
-    (ask,) = decode_workload(Field(workload("a", 1, 2)), found).requests  # 2 GPUs and 8 CPUs
+    (ask,) = decode_workload(Field(queued_workload("a", 1, 2)), found).requests  # 2 GPUs and 8 CPUs
     assert ask.per_pod == {"memory": 10 * 2**30, "cpu": 9000, "example.com/credits": 16}
 
 
 def test_outputs_are_multiplied_by_another_resource_if_that_is_asked_for() -> None:
     rule = {"input": GPU, "multiplyBy": "cpu", "outputs": {"example.com/credits": 3}}
     found = read(resources={"transformations": [rule]}).resources
-    (both,) = decode_workload(Field(workload("a", 1, 2)), found).requests
+    (both,) = decode_workload(Field(queued_workload("a", 1, 2)), found).requests
     assert both.per_pod == {"cpu": 8000, GPU: 2, "example.com/credits": 2 * 8 * 3}
     other = read(resources={"transformations": [{**rule, "multiplyBy": "memory"}]}).resources
-    (alone,) = decode_workload(Field(workload("a", 1, 2)), other).requests
+    (alone,) = decode_workload(Field(queued_workload("a", 1, 2)), other).requests
     assert alone.per_pod["example.com/credits"] == 2 * 3
 
 
@@ -196,10 +196,10 @@ def test_what_is_excluded_is_not_transformed_and_an_allowance_takes_from_outputs
         {"input": "cpu", "outputs": {"example.com/credits": -1, "memory": -1}},
     ]
     found = read(resources={"transformations": rules}).resources
-    (ask,) = decode_workload(Field(workload("a", 1, 2)), found).requests
+    (ask,) = decode_workload(Field(queued_workload("a", 1, 2)), found).requests
     assert ask.per_pod == {"cpu": 8000, GPU: 2, "example.com/credits": 2 * 5 - 8, "memory": 0}
     excluded = read(resources={"transformations": rules, "excludePrefixes": ["nvidia.com/"]}).resources
-    (ask,) = decode_workload(Field(workload("a", 1, 2)), excluded).requests
+    (ask,) = decode_workload(Field(queued_workload("a", 1, 2)), excluded).requests
     assert ask.per_pod == {"cpu": 8000, "example.com/credits": 0, "memory": 0}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.objects import node
+from tests.end_to_end.objects import kwok_node
 from tests.end_to_end.storm_checker import (
     GATE,
     GPU,
@@ -23,26 +23,24 @@ from tests.end_to_end.storm_checker import (
     forgotten,
     left,
 )
+from tests.support.api_objects import cluster_queue, pod, workload
 
 RACK = "example.com/rack"
-NODES = [node(name, 2, **{RACK: rack}) for name, rack in (("x1", "r1"), ("x2", "r1"), ("x3", "r2"))]
+NODES = [kwok_node(name, 2, **{RACK: rack}) for name, rack in (("x1", "r1"), ("x2", "r1"), ("x3", "r2"))]
 
 
-def queue(name: str, gpus: int, cohort: str = "", **status: Any) -> Object:
-    resources = [{"name": GPU, "nominalQuota": str(gpus)}]
-    spec: Object = {"resourceGroups": [{"flavors": [{"name": "any", "resources": resources}]}]}
-    return {
-        "metadata": {"name": name},
-        "spec": spec | ({"cohortName": cohort} if cohort else {}),
-        "status": status,
-    }
+def gpu_queue(name: str, gpus: int, cohort: str = "", **status: Any) -> Object:
+    spec = {"cohortName": cohort} if cohort else {}
+    return cluster_queue(name, [{"name": GPU, "nominalQuota": str(gpus)}], ["any"], status=status, **spec)
 
 
 def pod_spec(gpus: int) -> Object:
     return {"containers": [{"name": "main", "resources": {"requests": {GPU: str(gpus)}}}]}
 
 
-def workload(name: str, *hosts: str, count: int = 0, gpus: int = 1, of: str = "q", **changed: str) -> Object:
+def placed_workload(
+    name: str, *hosts: str, count: int = 0, gpus: int = 1, of: str = "q", **changed: str
+) -> Object:
     """A Workload of one pod set; admitted if it has hosts, one for each rank. `changed` are conditions."""
     states = {"QuotaReserved": "True", "Admitted": "True"} if hosts else {}
     conditions = [
@@ -64,11 +62,11 @@ def workload(name: str, *hosts: str, count: int = 0, gpus: int = 1, of: str = "q
         }
         part = {"name": "main", "count": len(hosts), "topologyAssignment": places}
         status["admission"] = {"clusterQueue": of, "podSetAssignments": [part]}
-    pod_sets = [{"name": "main", "count": count or len(hosts), "template": {"spec": pod_spec(gpus)}}]
-    return {"kind": "Workload", "metadata": {"name": name}, "spec": {"podSets": pod_sets}, "status": status}
+    pod_set = {"name": "main", "count": count or len(hosts), "template": {"spec": pod_spec(gpus)}}
+    return workload(name, pod_set, status=status)
 
 
-def pod(
+def ranked_pod(
     gang: str,
     rank: int,
     host: str = "",
@@ -78,11 +76,13 @@ def pod(
     notes: dict[str, str] | None = None,
 ) -> Object:
     """A pod of a gang, gated unless it has a host."""
-    meta: Object = {"name": f"{gang}-{rank}", "uid": f"{gang}-{rank}"}
-    meta["labels"] = {INDEX: str(rank), f"{KUEUE}podset": "main"}
-    meta["annotations"] = {f"{KUEUE}workload": gang, **(notes or {})}
+    name = f"{gang}-{rank}"
+    labels = {INDEX: str(rank), f"{KUEUE}podset": "main"}
+    annotations = {f"{KUEUE}workload": gang, **(notes or {})}
     sent: Object = {"nodeSelector": {HOST: host}} if host else {"schedulingGates": [{"name": GATE}]}
-    return {"kind": "Pod", "metadata": meta, "spec": pod_spec(gpus) | sent, "status": {"phase": phase}}
+    spec = pod_spec(gpus) | sent
+    known = {"uid": name, "labels": labels, "annotations": annotations}
+    return pod(name, metadata=known, status={"phase": phase}, **spec)
 
 
 def judged(*states: Object | Seen, quota: int = 100, patience: float = 30.0) -> list[str]:
@@ -91,7 +91,7 @@ def judged(*states: Object | Seen, quota: int = 100, patience: float = 30.0) -> 
         one if isinstance(one, Seen) else Seen(number, float(number), one)
         for number, one in enumerate(states, 1)
     ]
-    found = Checker(NODES, [queue("q", quota)], patience).judge(reversed(history))
+    found = Checker(NODES, [gpu_queue("q", quota)], patience).judge(reversed(history))
     return [sentence.rpartition(" (version")[0] for sentence in found]
 
 
@@ -102,22 +102,22 @@ def leaving(one: Object) -> Object:
 
 
 def test_a_gang_that_comes_and_goes_as_it_should_is_no_violation() -> None:
-    first, second = pod("a", 0, "x1"), pod("a", 1, "x2")
+    first, second = ranked_pod("a", 0, "x1"), ranked_pod("a", 1, "x2")
     assert not judged(
-        workload("a", count=2),
-        workload("a", "x1", "x2"),
-        pod("a", 0),
-        pod("a", 1),
+        placed_workload("a", count=2),
+        placed_workload("a", "x1", "x2"),
+        ranked_pod("a", 0),
+        ranked_pod("a", 1),
         first,
         second,
         leaving(first),
         Seen(8, 8.0, first, gone=True),
-        pod("a", 0) | {"metadata": {**pod("a", 0)["metadata"], "uid": "again"}},
-        pod("a", 0, "x1") | {"metadata": {**first["metadata"], "uid": "again"}},
+        ranked_pod("a", 0) | {"metadata": {**ranked_pod("a", 0)["metadata"], "uid": "again"}},
+        ranked_pod("a", 0, "x1") | {"metadata": {**first["metadata"], "uid": "again"}},
         second | {"status": {"phase": "Succeeded"}},
-        pod("a", 0, "x1", phase="Succeeded") | {"metadata": {**first["metadata"], "uid": "again"}},
-        workload("a", "x1", "x2", Finished="True"),
-        workload("b", "x1", "x1"),
+        ranked_pod("a", 0, "x1", phase="Succeeded") | {"metadata": {**first["metadata"], "uid": "again"}},
+        placed_workload("a", "x1", "x2", Finished="True"),
+        placed_workload("b", "x1", "x1"),
         quota=2,
     )
 
@@ -125,50 +125,63 @@ def test_a_gang_that_comes_and_goes_as_it_should_is_no_violation() -> None:
 @pytest.mark.parametrize(
     ("states", "told"),
     [
-        ((workload("a", count=1), pod("a", 0, "x1")), "a-0: stands, but its Workload a is not admitted"),
-        ((pod("a", 0, "x1"),), "a-0: stands, but its Workload a is not admitted"),
         (
-            (workload("a", "x1", Admitted="False"), pod("a", 0, "x1")),
+            (placed_workload("a", count=1), ranked_pod("a", 0, "x1")),
+            "a-0: stands, but its Workload a is not admitted",
+        ),
+        ((ranked_pod("a", 0, "x1"),), "a-0: stands, but its Workload a is not admitted"),
+        (
+            (placed_workload("a", "x1", Admitted="False"), ranked_pod("a", 0, "x1")),
             "a-0: stands, but its Workload a is not admitted",
         ),
         (
-            (workload("a", "x1"), pod("a", 0, "x1"), workload("a", count=1)),
+            (placed_workload("a", "x1"), ranked_pod("a", 0, "x1"), placed_workload("a", count=1)),
             "a-0: stands, but its Workload a is not admitted",
         ),
         (
-            (workload("a", "x1"), pod("a", 0, "x1"), workload("a", "x1", Finished="True")),
+            (
+                placed_workload("a", "x1"),
+                ranked_pod("a", 0, "x1"),
+                placed_workload("a", "x1", Finished="True"),
+            ),
             "a-0: stands, but its Workload a is not admitted",
         ),
-        ((workload("a", "x1"), pod("a", 0, "x2")), "a: has 1 pods on x2, which is given to 0"),
+        ((placed_workload("a", "x1"), ranked_pod("a", 0, "x2")), "a: has 1 pods on x2, which is given to 0"),
         (
-            (workload("a", "x1", "x2"), pod("a", 1, "x1")),
+            (placed_workload("a", "x1", "x2"), ranked_pod("a", 1, "x1")),
             "a-1: has rank 1 and stands on x1; the ranks are x1 x2",
         ),
         (
-            (workload("a", "x1", "x2"), pod("a", 0, "x1"), pod("a", 1, "x1")),
+            (placed_workload("a", "x1", "x2"), ranked_pod("a", 0, "x1"), ranked_pod("a", 1, "x1")),
             "a: has 2 pods on x1, which is given to 1",
         ),
         (
             (
-                workload("a", "x1"),
-                pod("a", 0, "x1") | {"spec": {**pod("a", 0, "x1")["spec"], "nodeName": "x2"}},
+                placed_workload("a", "x1"),
+                ranked_pod("a", 0, "x1") | {"spec": {**ranked_pod("a", 0, "x1")["spec"], "nodeName": "x2"}},
             ),
             "a-0: was sent to x1 and is on x2",
         ),
-        ((workload("a", "x1", "x2", count=3),), "a: holds 2 places for 3 pods of main"),
-        ((workload("a", "x1"), workload("a", "x2")), "a: was moved while it held its place"),
-        ((workload("a", "x1", "x2"), workload("b", "x3")), "q: gave 3 of 2 nvidia.com/gpu"),
+        ((placed_workload("a", "x1", "x2", count=3),), "a: holds 2 places for 3 pods of main"),
+        ((placed_workload("a", "x1"), placed_workload("a", "x2")), "a: was moved while it held its place"),
+        ((placed_workload("a", "x1", "x2"), placed_workload("b", "x3")), "q: gave 3 of 2 nvidia.com/gpu"),
         (
-            (workload("a", "x1", gpus=1), workload("b", "x1", "x1", gpus=1)),
+            (placed_workload("a", "x1", gpus=1), placed_workload("b", "x1", "x1", gpus=1)),
             "x1: 3 of 2 nvidia.com/gpu are promised",
         ),
-        ((workload("a", "x1", gpus=1), pod("a", 0, "x1", gpus=3)), "x1: pods of 3 stand on 2 nvidia.com/gpu"),
         (
-            (workload("a", "x1", "x3"), pod("a", 0, "x1", notes={REQUIRED: RACK})),
+            (placed_workload("a", "x1", gpus=1), ranked_pod("a", 0, "x1", gpus=3)),
+            "x1: pods of 3 stand on 2 nvidia.com/gpu",
+        ),
+        (
+            (placed_workload("a", "x1", "x3"), ranked_pod("a", 0, "x1", notes={REQUIRED: RACK})),
             "a-0: ranks 0 to 1 are in ['r1', 'r2']",
         ),
         (
-            (workload("a", "x3", "x1", "x2"), pod("a", 0, "x3", notes={SEGMENT: RACK, SEGMENT_SIZE: "2"})),
+            (
+                placed_workload("a", "x3", "x1", "x2"),
+                ranked_pod("a", 0, "x3", notes={SEGMENT: RACK, SEGMENT_SIZE: "2"}),
+            ),
             "a-0: ranks 0 to 1 are in ['r1', 'r2']",
         ),
     ],
@@ -178,42 +191,52 @@ def test_what_may_never_be_is_found(states: tuple[Object, ...], told: str) -> No
 
 
 def test_an_eviction_is_a_violation_unless_somebody_more_important_came() -> None:
-    evicted = workload("a", "x1", Evicted="True")
+    evicted = placed_workload("a", "x1", Evicted="True")
     for reason, expected in (("Preempted", []), ("NodeFailures", ["a: was evicted: NodeFailures, "])):
         evicted["status"]["conditions"][-1] |= {"reason": reason, "message": ""}
         assert judged(evicted) == expected
 
 
 def test_a_gang_may_not_stay_partial() -> None:
-    started_at = (workload("a", "x1", "x2"), pod("a", 0), pod("a", 1), pod("a", 0, "x1"))
-    assert not judged(*started_at, Seen(9, 30.0, pod("a", 1)))
-    assert judged(*started_at, Seen(9, 40.0, pod("a", 1, "x2"))) == ["a: was partial for 36 s"]
+    started_at = (
+        placed_workload("a", "x1", "x2"),
+        ranked_pod("a", 0),
+        ranked_pod("a", 1),
+        ranked_pod("a", 0, "x1"),
+    )
+    assert not judged(*started_at, Seen(9, 30.0, ranked_pod("a", 1)))
+    assert judged(*started_at, Seen(9, 40.0, ranked_pod("a", 1, "x2"))) == ["a: was partial for 36 s"]
 
 
 def test_quota_of_pods_that_are_over_may_be_given_to_others_but_not_their_places() -> None:
-    partly = workload("a", "x1", "x2")
+    partly = placed_workload("a", "x1", "x2")
     partly["status"]["reclaimablePods"] = [{"name": "main", "count": 1}]
-    assert not judged(partly, workload("b", "x3"), quota=2)
-    assert judged(partly, workload("b", "x1", "x1"), quota=3) == ["x1: 3 of 2 nvidia.com/gpu are promised"]
+    assert not judged(partly, placed_workload("b", "x3"), quota=2)
+    assert judged(partly, placed_workload("b", "x1", "x1"), quota=3) == [
+        "x1: 3 of 2 nvidia.com/gpu are promised"
+    ]
 
 
 def test_a_gang_that_comes_back_needs_places_only_for_those_that_are_not_over() -> None:
-    back = workload("a", "x1", count=2)
+    back = placed_workload("a", "x1", count=2)
     back["status"]["reclaimablePods"] = [{"name": "main", "count": 1}]
-    assert not judged(back, pod("a", 1, "x1"))
+    assert not judged(back, ranked_pod("a", 1, "x1"))
 
 
 def test_what_changed_while_nobody_watched_holds_nothing_until_it_is_seen_again() -> None:
-    known, standing = workload("a", "x1", "x1"), pod("a", 0, "x1")
+    known, standing = placed_workload("a", "x1", "x1"), ranked_pod("a", 0, "x1")
     unseen = (Seen(3, 3.0, known, unsure=True), Seen(3, 3.0, standing, unsure=True))
-    after = (Seen(4, 4.0, workload("b", "x1", "x1")), Seen(9, 9.0, workload("a", "x2", "x2")))
+    after = (Seen(4, 4.0, placed_workload("b", "x1", "x1")), Seen(9, 9.0, placed_workload("a", "x2", "x2")))
     assert not judged(known, standing, *unseen, *after)
-    assert judged(known, standing, *unseen, *after, Seen(10, 10.0, workload("c", "x2")))
+    assert judged(known, standing, *unseen, *after, Seen(10, 10.0, placed_workload("c", "x2")))
 
 
 def test_queues_of_a_cohort_have_one_purse() -> None:
-    queues = [queue("q", 1, "all"), queue("r", 1, "all")]
-    states = [Seen(1, 1.0, workload("a", "x1", "x2")), Seen(2, 2.0, workload("b", "x3", of="r"))]
+    queues = [gpu_queue("q", 1, "all"), gpu_queue("r", 1, "all")]
+    states = [
+        Seen(1, 1.0, placed_workload("a", "x1", "x2")),
+        Seen(2, 2.0, placed_workload("b", "x3", of="r")),
+    ]
     assert not Checker(NODES, queues, 30.0).judge(states[:1])
     assert Checker(NODES, queues, 30.0).judge(states) == [
         "all: gave 3 of 2 nvidia.com/gpu (version 2, 2.0 s)"
@@ -221,7 +244,7 @@ def test_queues_of_a_cohort_have_one_purse() -> None:
 
 
 def test_hosts_are_read_from_every_compact_form() -> None:
-    several = workload("a", "x1", "x2")
+    several = placed_workload("a", "x1", "x2")
     part = several["status"]["admission"]["podSetAssignments"][0]
     values = [{"universal": "r1"}, {"universal": "x1"}]
     part["topologyAssignment"]["slices"] = [
@@ -232,7 +255,7 @@ def test_hosts_are_read_from_every_compact_form() -> None:
             "podCounts": {"individual": [1]},
         },
     ]
-    assert not judged(several, pod("a", 0, "x1"), pod("a", 1, "x2"))
+    assert not judged(several, ranked_pod("a", 0, "x1"), ranked_pod("a", 1, "x2"))
 
 
 def test_what_is_left_at_the_end_is_told() -> None:
@@ -240,12 +263,14 @@ def test_what_is_left_at_the_end_is_told() -> None:
     zero = [{"name": "any", "resources": [{"name": GPU, "total": "0"}]}]
     some = [{"name": "any", "resources": [{"name": GPU, "total": "3"}]}]
     jobs = [{"kind": "Job", "metadata": {"name": "done"}, "status": {"conditions": done}}]
-    calm = queue("q", 1, flavorsReservation=zero, flavorsUsage=zero, pendingWorkloads=0)
-    over = pod("a", 0, "x1", phase="Succeeded")
-    assert not [*left(jobs, [workload("a", "x1", Finished="True")], [over], [calm])]
-    stirred = queue("q", 1, flavorsReservation=some, flavorsUsage=zero, pendingWorkloads=2)
+    calm = gpu_queue("q", 1, flavorsReservation=zero, flavorsUsage=zero, pendingWorkloads=0)
+    over = ranked_pod("a", 0, "x1", phase="Succeeded")
+    assert not [*left(jobs, [placed_workload("a", "x1", Finished="True")], [over], [calm])]
+    stirred = gpu_queue("q", 1, flavorsReservation=some, flavorsUsage=zero, pendingWorkloads=2)
     jobs += [{"kind": "Job", "metadata": {"name": "open"}}]
-    assert [*left(jobs, [workload("b", "x1")], [pod("b", 0), pod("b", 1, "x1")], [stirred])] == [
+    assert [
+        *left(jobs, [placed_workload("b", "x1")], [ranked_pod("b", 0), ranked_pod("b", 1, "x1")], [stirred])
+    ] == [
         "Job open is not complete",
         "Workload b is not finished",
         "Pod b-0 is gated",
@@ -257,7 +282,7 @@ def test_what_is_left_at_the_end_is_told() -> None:
 
 def test_jobs_that_may_run_and_lack_pods_are_told() -> None:
     def owned(rank: int, phase: str = "Running") -> Object:
-        made = pod("a", rank, "x1", phase=phase)
+        made = ranked_pod("a", rank, "x1", phase=phase)
         made["metadata"]["ownerReferences"] = [{"uid": "uid-a"}]
         return made
 

@@ -12,17 +12,18 @@ from bayplan.model.node_rules import NodeRules, Taint, Toleration
 from bayplan.placement.cluster.node_table import REMEMBERED_MAX, mask
 from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.state.cluster.topology_state import TopologyState
+from tests.support.model_objects import node
 
 RACK = "rack"
 
 
-def host(name: str) -> Node:
-    return Node(name, {RACK: "r", HOSTNAME: name}, {"cpu": 8, "pods": 10}, (), True, True)
+def rack_node(name: str) -> Node:
+    return node(name, {RACK: "r"}, cpu=8, pods=10)
 
 
 def test_a_resource_that_no_pod_uses_any_more_is_forgotten() -> None:
     cluster = TopologyState(Topology("hall", (RACK, HOSTNAME)))
-    cluster.load([host("n1")])
+    cluster.load([rack_node("n1")])
     for number in range(100):
         amounts = {"cpu": 1, f"example.com/{number}": 1}
         cluster.use_node("n1", amounts)
@@ -36,7 +37,7 @@ def test_hosts_that_came_and_went_are_forgotten() -> None:
     cluster = TopologyState(Topology("hall", (RACK, HOSTNAME)))
     for number in range(100):
         name = f"n{number}"
-        cluster.upsert(host(name))
+        cluster.upsert(rack_node(name))
         cluster.use_node(name, {"cpu": 1})
         cluster.use_domain((name,), {"cpu": 2})
         cluster.use_domain((name,), {"cpu": 2}, -1)
@@ -48,13 +49,13 @@ def test_hosts_that_came_and_went_are_forgotten() -> None:
 def test_names_of_resources_that_no_node_has_any_more_are_forgotten() -> None:
     cluster = TopologyState(Topology("hall", (RACK, HOSTNAME)))
     for number in range(100):
-        cluster.upsert(replace(host("n1"), allocatable={"cpu": 8, f"example.com/{number}": 1}))
+        cluster.upsert(replace(rack_node("n1"), allocatable={"cpu": 8, f"example.com/{number}": 1}))
     assert cluster.largest == {"cpu": 8, "example.com/99": 1}
 
 
 def test_what_a_gang_gives_back_in_a_rack_is_free_again() -> None:
     cluster = TopologyState(Topology("hall", (RACK,)))
-    cluster.load([host("n1"), host("n2")])
+    cluster.load([rack_node("n1"), rack_node("n2")])
     cluster.use_domain(("r",), {"cpu": 5})
     cluster.use_domain(("r",), {"cpu": 5}, -1)
     supply = cluster.snapshot()
@@ -76,9 +77,9 @@ def test_rejections_reported_by_another_controller_are_not_kept() -> None:
 
 def test_taints_that_tell_the_time_are_forgotten() -> None:
     cluster = TopologyState(Topology("hall", (RACK, HOSTNAME)))
-    cluster.load([host("n1"), replace(host("n2"), taints=(Taint("x", "", "NoSchedule"),))])
+    cluster.load([rack_node("n1"), replace(rack_node("n2"), taints=(Taint("x", "", "NoSchedule"),))])
     for second in range(500):
-        cluster.upsert(replace(host("n1"), taints=(Taint("candidate", str(second), "NoSchedule"),)))
+        cluster.upsert(replace(rack_node("n1"), taints=(Taint("candidate", str(second), "NoSchedule"),)))
     table = cluster.snapshot().table
     assert len(table.taint_sets) < 100
     assert [table.taint_sets[code] for code in table.taints] == [node.taints for node in table.nodes]
@@ -88,7 +89,7 @@ def test_taints_that_tell_the_time_are_forgotten() -> None:
 
 def test_masks_of_unused_node_rules_are_dropped() -> None:
     cluster = TopologyState(Topology("hall", (RACK, HOSTNAME)))
-    cluster.load([host("n1"), host("n2")])
+    cluster.load([rack_node("n1"), rack_node("n2")])
     table = cluster.snapshot().table
     for number in range(REMEMBERED_MAX + 10):
         assert not mask(table, NodeRules(selector=((f"key-{number}", "x"),))).any()

@@ -26,14 +26,14 @@ def sent(write: Write) -> tuple[str, str, str, Any]:
     return request.method, request.path, request.content_type, json.loads(request.body)
 
 
-def pod(verb: Verb, body: dict[str, Any] | None = None, subresource: str = "", **more: Any) -> Write:
+def pod_write(verb: Verb, body: dict[str, Any] | None = None, subresource: str = "", **more: Any) -> Write:
     return Write(verb, PODS, "ns", "p", body or {}, subresource, **more)
 
 
 def test_a_create_says_what_it_creates() -> None:
     body = {"apiVersion": "v1", "kind": "Pod", "spec": {"a": 1}, "metadata": {"name": "p", "namespace": "ns"}}
     path = "/api/v1/namespaces/ns/pods?fieldManager=bayplan"
-    assert sent(pod(Verb.CREATE, {"spec": {"a": 1}})) == ("POST", path, "application/json", body)
+    assert sent(pod_write(Verb.CREATE, {"spec": {"a": 1}})) == ("POST", path, "application/json", body)
 
 
 def test_a_create_may_leave_the_name_to_the_server() -> None:
@@ -42,18 +42,21 @@ def test_a_create_may_leave_the_name_to_the_server() -> None:
 
 
 def test_a_create_has_no_precondition() -> None:
-    assert sent(pod(Verb.CREATE, uid="u", version="7"))[3]["metadata"] == {"name": "p", "namespace": "ns"}
+    assert sent(pod_write(Verb.CREATE, uid="u", version="7"))[3]["metadata"] == {
+        "name": "p",
+        "namespace": "ns",
+    }
 
 
 def test_an_update_carries_its_precondition() -> None:
-    method, path, _, body = sent(pod(Verb.UPDATE, {"spec": {}}, uid="u", version="7"))
+    method, path, _, body = sent(pod_write(Verb.UPDATE, {"spec": {}}, uid="u", version="7"))
     assert (method, path) == ("PUT", f"{POD}?fieldManager=bayplan")
     assert body["metadata"] == {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "7"}
 
 
 def test_a_merge_patch_is_the_patch_and_its_precondition() -> None:
     given = {"metadata": {"labels": {"a": None}}}
-    method, path, kind, body = sent(pod(Verb.MERGE_PATCH, given, "status", uid="u", version="7"))
+    method, path, kind, body = sent(pod_write(Verb.MERGE_PATCH, given, "status", uid="u", version="7"))
     assert (method, path, kind) == (
         "PATCH",
         f"{POD}/status?fieldManager=bayplan",
@@ -61,13 +64,13 @@ def test_a_merge_patch_is_the_patch_and_its_precondition() -> None:
     )
     assert body == {"metadata": {"labels": {"a": None}, "uid": "u", "resourceVersion": "7"}}
     assert given == {"metadata": {"labels": {"a": None}}}, "what was handed in stays as it was"
-    assert sent(pod(Verb.MERGE_PATCH, {"spec": {}}))[3] == {"spec": {}}
-    strategic = sent(pod(Verb.STRATEGIC_PATCH, given, "status", uid="u", version="7"))
+    assert sent(pod_write(Verb.MERGE_PATCH, {"spec": {}}))[3] == {"spec": {}}
+    strategic = sent(pod_write(Verb.STRATEGIC_PATCH, given, "status", uid="u", version="7"))
     assert strategic == (method, path, "application/strategic-merge-patch+json", body)
 
 
 def test_an_apply_is_forced_by_our_manager() -> None:
-    method, path, kind, body = sent(pod(Verb.APPLY, {"spec": {}}, uid="u"))
+    method, path, kind, body = sent(pod_write(Verb.APPLY, {"spec": {}}, uid="u"))
     assert (method, kind) == ("PATCH", "application/apply-patch+yaml")
     assert path == f"{POD}?fieldManager=bayplan&force=true"
     assert body["kind"] == "Pod"
@@ -75,21 +78,21 @@ def test_an_apply_is_forced_by_our_manager() -> None:
 
 
 def test_a_bind_is_a_binding_with_the_uid_of_its_pod() -> None:
-    method, path, _, body = sent(pod(Verb.CREATE, {"target": {"name": "n"}}, "binding", uid="u"))
+    method, path, _, body = sent(pod_write(Verb.CREATE, {"target": {"name": "n"}}, "binding", uid="u"))
     assert (method, path) == ("POST", f"{POD}/binding")
     assert body["kind"] == "Binding"
     assert body["metadata"] == {"name": "p", "namespace": "ns", "uid": "u"}
 
 
 def test_an_eviction_holds_its_precondition_as_delete_options() -> None:
-    body = sent(pod(Verb.CREATE, {}, "eviction", uid="u", grace_seconds=3))[3]
+    body = sent(pod_write(Verb.CREATE, {}, "eviction", uid="u", grace_seconds=3))[3]
     assert (body["apiVersion"], body["kind"]) == ("policy/v1", "Eviction")
     assert body["deleteOptions"] == {"gracePeriodSeconds": 3, "preconditions": {"uid": "u"}}
-    assert "deleteOptions" not in sent(pod(Verb.CREATE, {}, "eviction"))[3]
+    assert "deleteOptions" not in sent(pod_write(Verb.CREATE, {}, "eviction"))[3]
 
 
 def test_a_delete_has_preconditions_grace_and_propagation() -> None:
-    write = pod(Verb.DELETE, {"propagationPolicy": "Background"}, uid="u", version="7", grace_seconds=0)
+    write = pod_write(Verb.DELETE, {"propagationPolicy": "Background"}, uid="u", version="7", grace_seconds=0)
     method, path, _, body = sent(write)
     assert (method, path) == ("DELETE", POD)
     assert body == {
@@ -147,7 +150,7 @@ def ended(write: Write, answer: ApiResponse) -> Ended:
     ],
 )
 def test_each_code_has_its_outcome(code: int, how: Ended) -> None:
-    outcome = outcome_of(pod(Verb.UPDATE), said(code), json.loads, ACCESS)
+    outcome = outcome_of(pod_write(Verb.UPDATE), said(code), json.loads, ACCESS)
     assert (outcome.ended, outcome.status) == (how, code)
     assert bool(outcome.message) == (how is not Ended.DONE)
 
@@ -162,27 +165,29 @@ def test_each_code_has_its_outcome(code: int, how: Ended) -> None:
     ],
 )
 def test_another_object_of_that_name_means_that_the_one_meant_is_gone(code: int, message: str) -> None:
-    assert ended(pod(Verb.UPDATE, uid="a"), said(code, message)) is Ended.GONE
-    assert ended(pod(Verb.UPDATE), said(code, message)) is not Ended.GONE
+    assert ended(pod_write(Verb.UPDATE, uid="a"), said(code, message)) is Ended.GONE
+    assert ended(pod_write(Verb.UPDATE), said(code, message)) is not Ended.GONE
 
 
 def test_an_answer_with_an_object_hands_it_back() -> None:
-    outcome = outcome_of(pod(Verb.CREATE), ApiResponse(201, b'{"kind":"Pod","x":1}'), json.loads, ACCESS)
+    outcome = outcome_of(
+        pod_write(Verb.CREATE), ApiResponse(201, b'{"kind":"Pod","x":1}'), json.loads, ACCESS
+    )
     assert outcome.object == {"kind": "Pod", "x": 1}
 
 
 @pytest.mark.parametrize("body", [b'{"kind":"Status","status":"Success"}', b"", b"<html>"])
 def test_a_bind_that_answers_a_status_is_done_all_the_same(body: bytes) -> None:
-    outcome = outcome_of(pod(Verb.CREATE, {}, "binding"), ApiResponse(201, body), json.loads, ACCESS)
+    outcome = outcome_of(pod_write(Verb.CREATE, {}, "binding"), ApiResponse(201, body), json.loads, ACCESS)
     assert (outcome.ended, outcome.object) == (Ended.DONE, None)
 
 
 def test_an_eviction_that_a_budget_forbids_is_refused() -> None:
-    assert ended(pod(Verb.CREATE, {}, "eviction"), said(429)) is Ended.REFUSED
+    assert ended(pod_write(Verb.CREATE, {}, "eviction"), said(429)) is Ended.REFUSED
 
 
 def test_an_api_that_does_not_exist_is_not_mistaken_for_an_object_that_is_gone() -> None:
-    outcome = outcome_of(pod(Verb.UPDATE), ApiResponse(404, b"404 page not found"), json.loads, ACCESS)
+    outcome = outcome_of(pod_write(Verb.UPDATE), ApiResponse(404, b"404 page not found"), json.loads, ACCESS)
     assert outcome.ended is Ended.REFUSED
     assert "does not serve pods of v1" in outcome.message
 

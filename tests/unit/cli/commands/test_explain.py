@@ -22,11 +22,11 @@ from tests.support.queued_cluster import (
     condition,
     furnish,
     golden,
-    job,
-    pod,
     queued_cluster,
+    queued_job,
+    queued_workload,
     ruled,
-    workload,
+    running_pod,
 )
 
 
@@ -36,7 +36,7 @@ def use(pods: int, gpus: int) -> dict[str, str]:
 
 def owned(made: QueuedCluster, found: Object, name: str) -> Object:
     """A Workload of a Job that exists."""
-    held = made.store.find(JOBS, "ml", name) or made.put(JOBS, job(name, 1, 1))
+    held = made.store.find(JOBS, "ml", name) or made.put(JOBS, queued_job(name, 1, 1))
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "controller": True}
     owner["uid"] = held["metadata"]["uid"]
     return {**found, "metadata": {**found["metadata"], "ownerReferences": [owner]}}
@@ -57,28 +57,29 @@ def event(name: str, about: str, ago: float, reason: str, message: str) -> Objec
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueuedCluster]:
     with queued_cluster(tmp_path_factory.mktemp("explain")) as made:
         furnish(made)
-        first = owned(made, workload("job-train-1a2b3", 4, 2, required=RACK), "train")
+        first = owned(made, queued_workload("job-train-1a2b3", 4, 2, required=RACK), "train")
         made.submit(first, admitted("left-queue", "a100", use(4, 2), {"h1": 2, "h2": 2}))
         made.submit(
-            workload("b", 6, 1),
+            queued_workload("b", 6, 1),
             admitted("left-queue", "a100", use(6, 1), {"h3": 2, "h4": 1, "h5": 2, "h7": 1}),
         )
-        made.put(PODS_KIND, pod("stray", "h8", 2))
+        made.put(PODS_KIND, running_pod("stray", "h8", 2))
         made.put(
             EVENTS, event("one", "job-train-1a2b3", 290, "Admitted", "Admitted by ClusterQueue left-queue")
         )
         made.put(EVENTS, event("other", "b", 290, "Admitted", "of somebody else"))
         said = condition("QuotaReserved", 120, "TopologyPlacementFailed", "no place", status="False")
         made.submit(
-            owned(made, workload("narrow", 2, 4, "right", required=RACK), "fit"), {"conditions": [said]}
+            owned(made, queued_workload("narrow", 2, 4, "right", required=RACK), "fit"),
+            {"conditions": [said]},
         )
-        made.submit(workload("urgent", 2, 4, "left", required=RACK, priority=10))
-        made.submit(workload("first", 2, 2, "small", priority=5))
-        made.submit(workload("second", 2, 1, "small"))
+        made.submit(queued_workload("urgent", 2, 4, "left", required=RACK, priority=10))
+        made.submit(queued_workload("first", 2, 2, "small", priority=5))
+        made.submit(queued_workload("second", 2, 1, "small"))
         done = [condition("Finished", 200, "Succeeded", "Job finished successfully")]
-        made.submit(workload("done", 1, 1), {"conditions": done})
+        made.submit(queued_workload("done", 1, 1), {"conditions": done})
         for number in (1, 2):
-            made.submit(owned(made, workload(f"twin-{number}", 1, 0, "small"), "twins"))
+            made.submit(owned(made, queued_workload(f"twin-{number}", 1, 0, "small"), "twins"))
         yield made
 
 
@@ -147,7 +148,7 @@ def test_checks_that_are_not_ready_are_named(cluster: QueuedCluster) -> None:
     status["admissionChecks"] = [
         {"name": "budget", "state": "Pending", "message": "", "lastTransitionTime": timestamp(NOW - 60)}
     ]
-    cluster.submit(workload("checked", 1, 0, "small"), status)
+    cluster.submit(queued_workload("checked", 1, 0, "small"), status)
     printed = cluster.run("explain", "ml/checked").stdout
     cluster.store.delete(api_kinds.WORKLOADS, "ml", "checked")  # other tests count what the queue holds
     assert "Workload ml/checked: quota reserved" in printed

@@ -14,6 +14,7 @@ from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.gang_api.gates import GROUP, V1ALPHA1, V1ALPHA2, V1ALPHA3, V1BETA1
 from bayplan.dialects.nrt.wire import TOPOLOGIES
 from bayplan.state.cluster.topology_state import TopologyState
+from tests.support.api_objects import pod
 from tests.support.numa_crd import definition, topology
 from tests.support.queued_cluster import Object, QueuedCluster, queued_cluster
 
@@ -25,10 +26,8 @@ GROUPS = Kind(GROUP, V1BETA1, "PodGroup", "podgroups")
 CLASSES = Kind(GROUP, "v1", "PriorityClass", "priorityclasses", namespaced=False)
 
 
-def pod(name: str, cpu: int, **spec: Any) -> Object:
-    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": str(cpu)}}}
-    whole = {"schedulerName": "bayplan", "containers": [container], **spec}
-    return {"metadata": {"name": name, "namespace": "default"}, "spec": whole}
+def cpu_pod(name: str, cpu: int, **spec: Any) -> Object:
+    return pod(name, {"cpu": str(cpu)}, namespace="default", schedulerName="bayplan", **spec)
 
 
 def _put_composite(made: QueuedCluster) -> None:
@@ -42,7 +41,7 @@ def _put_composite(made: QueuedCluster) -> None:
         spec["parentCompositePodGroupName"] = "both"
         made.put(GROUPS, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
     for name in ("left-0", "left-1", "right-0"):
-        made.put(PODS, pod(name, 1, schedulingGroup={"podGroupName": name.partition("-")[0]}))
+        made.put(PODS, cpu_pod(name, 1, schedulingGroup={"podGroupName": name.partition("-")[0]}))
 
 
 @pytest.fixture(scope="module")
@@ -53,19 +52,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueuedCluster]
             amounts = {"cpu": "4", "memory": "8Gi", "pods": "10"}
             made.put(NODES, {"metadata": {"name": name}, "status": {"allocatable": amounts}})
         made.put(CLASSES, {"metadata": {"name": "urgent"}, "value": 100})
-        made.put(PODS, pod("low", 4, nodeName="n1"))
+        made.put(PODS, cpu_pod("low", 4, nodeName="n1"))
         for name, minimum in (("wide", 3), ("short", 4)):
             groups = [{"name": "g", "policy": {"gang": {"minCount": minimum}}}]
             meta = {"name": name, "namespace": "default"}
             made.put(WORKLOADS, {"metadata": meta, "spec": {"podGroups": groups}})
             for number in range(3):
-                made.put(PODS, pod(f"{name}-{number}", 2, workloadRef={"name": name, "podGroup": "g"}))
+                made.put(PODS, cpu_pod(f"{name}-{number}", 2, workloadRef={"name": name, "podGroup": "g"}))
         _put_composite(made)
-        made.put(PODS, pod("high", 3, priorityClassName="urgent", nodeSelector={"no": "such"}))
-        made.put(PODS, pod("easy", 1))
+        made.put(PODS, cpu_pod("high", 3, priorityClassName="urgent", nodeSelector={"no": "such"}))
+        made.put(PODS, cpu_pod("easy", 1))
         term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-        made.put(PODS, pod("pushy", 4, priorityClassName="urgent", affinity={"nodeAffinity": required}))
+        made.put(PODS, cpu_pod("pushy", 4, priorityClassName="urgent", affinity={"nodeAffinity": required}))
         yield made
 
 
@@ -161,6 +160,6 @@ def test_zones_are_drawn_if_asked(cluster: QueuedCluster) -> None:
 
 
 def test_a_pod_that_is_larger_than_any_node_is_told_the_largest(cluster: QueuedCluster) -> None:
-    cluster.put(PODS, pod("huge", 9))
+    cluster.put(PODS, cpu_pod("huge", 9))
     lines = told(cluster, "default/huge")
     assert "no node that it may use is large enough for one pod: the largest, n1, has 4 of 9 cpu" in lines

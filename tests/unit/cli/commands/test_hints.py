@@ -25,9 +25,9 @@ from tests.support.queued_cluster import (
     QueuedCluster,
     admitted,
     furnish,
-    job,
     queued_cluster,
-    workload,
+    queued_job,
+    queued_workload,
 )
 
 RAK = RACK.removesuffix("ck") + "k"
@@ -46,7 +46,7 @@ def cluster(tmp_path: Path) -> Iterator[QueuedCluster]:
 
 
 def mistyped() -> Object:
-    return job("typo", 1, 1, podset_requried_topology=RACK)
+    return queued_job("typo", 1, 1, podset_requried_topology=RACK)
 
 
 def test_a_mistyped_key_is_told_with_the_one_that_was_meant() -> None:
@@ -67,13 +67,13 @@ def test_a_mistyped_key_is_told_with_the_one_that_was_meant() -> None:
     ],
 )
 def test_keys_in_the_wrong_place_are_told(place: str, key: str, told: str) -> None:
-    made = job("x", 1, 1, "")
+    made = queued_job("x", 1, 1, "")
     made["metadata"][place] = {key: "left"}
     assert any(told in hint for hint in object_hints(made)), object_hints(made)
 
 
 def test_keys_of_others_and_keys_that_are_like_none_of_ours_are_not_told() -> None:
-    made = job("x", 1, 1, podset_required_topology=RACK)
+    made = queued_job("x", 1, 1, podset_required_topology=RACK)
     notes = {"example.com/podset-required-topology": "x", "kueue.x-k8s.io/brand-new": "x", "queue-name": "x"}
     made["metadata"]["annotations"] = notes
     assert object_hints(made, {RACK}) == kai.advise(made) == []
@@ -102,7 +102,7 @@ def test_a_webhook_warns_of_keys_and_levels() -> None:
     }
     rules = registry(LookUps(levels=lambda: {RACK}))
     assert admit(json.dumps(asked).encode(), rules, mutating=False).body["response"]["warnings"] == [MISTYPED]
-    asked["request"]["object"] = job("far", 1, 1, podset_required_topology=RAK)  # type: ignore[index]
+    asked["request"]["object"] = queued_job("far", 1, 1, podset_required_topology=RAK)  # type: ignore[index]
     response = admit(json.dumps(asked).encode(), rules, mutating=False).body["response"]
     assert response["allowed"] and response["warnings"] == [MEANT]
 
@@ -122,21 +122,21 @@ def test_advice_that_fails_refuses_nothing() -> None:
 def test_the_cluster_in_memory_warns_too(cluster: QueuedCluster) -> None:
     register_webhooks(cluster.store)
     options = Options()
-    cluster.store.create(JOBS, job("far", 1, 1, podset_required_topology=RAK), "ml", options)
+    cluster.store.create(JOBS, queued_job("far", 1, 1, podset_required_topology=RAK), "ml", options)
     assert MEANT in options.warnings
 
 
 def test_plan_and_explain_tell_what_was_meant(cluster: QueuedCluster) -> None:
     planned = cluster.run("plan", "-f", "-", stdin=yaml.safe_dump(mistyped()))
     assert f"note: {MISTYPED}" in planned.stdout
-    planned = cluster.run("plan", "-f", "-", stdin=yaml.safe_dump(workload("far", 1, 1, required=RAK)))
+    planned = cluster.run("plan", "-f", "-", stdin=yaml.safe_dump(queued_workload("far", 1, 1, required=RAK)))
     assert planned.exit_code == 3 and f"note: {MEANT}" in planned.stdout
-    cluster.submit(workload("far", 1, 1, required=RAK))
+    cluster.submit(queued_workload("far", 1, 1, required=RAK))
     assert f"note: {MEANT}" in cluster.run("explain", "ml/far").stdout
 
 
 def test_a_job_of_the_scheduler_is_explained_with_what_was_meant(cluster: QueuedCluster) -> None:
-    made = job("far", 1, 1, "", podset_required_topology=RAK)
+    made = queued_job("far", 1, 1, "", podset_required_topology=RAK)
     made["spec"]["template"]["spec"]["schedulerName"] = "bayplan"
     made["spec"]["suspend"] = False
     cluster.put(JOBS, made)
@@ -164,7 +164,7 @@ def test_a_local_queue_is_active_only_if_its_cluster_queue_admits(cluster: Queue
 def test_an_admitted_gang_without_topology_says_on_which_hosts_its_pods_run(cluster: QueuedCluster) -> None:
     status = admitted("small-queue", "plain", {"cpu": "16"}, {"h1": 2})
     del status["admission"]["podSetAssignments"][0]["topologyAssignment"]
-    cluster.submit(workload("flat", 2, 0, "small"), status)
+    cluster.submit(queued_workload("flat", 2, 0, "small"), status)
     for number in range(2):
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"flat-{number}", "namespace": "ml"}}
         body["metadata"]["annotations"] = {"kueue.x-k8s.io/workload": "flat"}  # type: ignore[index]

@@ -18,7 +18,7 @@ from tests.support.queued_cluster import (
     furnish,
     golden,
     queued_cluster,
-    workload,
+    queued_workload,
 )
 
 
@@ -32,20 +32,20 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueuedCluster]
         furnish(made)
         placed = {"h1": 2, "h2": 2}
         made.submit(
-            workload("train-a", 4, 2, required=RACK), admitted("left-queue", "a100", use(4, 2), placed)
+            queued_workload("train-a", 4, 2, required=RACK), admitted("left-queue", "a100", use(4, 2), placed)
         )
         placed = {"h3": 2, "h4": 1, "h5": 2, "h6": 1}
-        made.submit(workload("train-b", 6, 2), admitted("left-queue", "a100", use(6, 2), placed))
+        made.submit(queued_workload("train-b", 6, 2), admitted("left-queue", "a100", use(6, 2), placed))
         leaving = admitted("right-queue", "a100", use(1, 2), {"h8": 1})
         leaving["conditions"].append(condition("Evicted", 60, "Preempted", "somebody needs the room"))
-        made.submit(workload("going", 1, 2, "right"), leaving)
-        made.submit(workload("wide", 3, 4, "right", required=RACK))
-        made.submit(workload("huge", 100, 4, "right"))
-        made.submit(workload("narrow", 2, 4, "left", required=RACK, priority=-1))
-        made.submit(workload("first", 1, 4, "small", priority=5))
-        made.submit(workload("second", 1, 1, "small"))
-        made.submit(workload("lost", 1, 1, "nowhere"))
-        made.submit(workload("off", 1, 1, active=False))
+        made.submit(queued_workload("going", 1, 2, "right"), leaving)
+        made.submit(queued_workload("wide", 3, 4, "right", required=RACK))
+        made.submit(queued_workload("huge", 100, 4, "right"))
+        made.submit(queued_workload("narrow", 2, 4, "left", required=RACK, priority=-1))
+        made.submit(queued_workload("first", 1, 4, "small", priority=5))
+        made.submit(queued_workload("second", 1, 1, "small"))
+        made.submit(queued_workload("lost", 1, 1, "nowhere"))
+        made.submit(queued_workload("off", 1, 1, active=False))
         yield made
 
 
@@ -111,7 +111,7 @@ def test_a_queue_that_cannot_work_says_why(tmp_path: Path) -> None:
     with queued_cluster(tmp_path) as cluster:
         furnish(cluster)
         cluster.store.delete(api_kinds.FLAVORS, "", "plain")
-        cluster.submit(workload("stuck", 1, 1, "small"))
+        cluster.submit(queued_workload("stuck", 1, 1, "small"))
         told = "ClusterQueue small-queue is not active: there is no ResourceFlavor plain"
         assert told in cluster.run("list", "queues").stdout
         assert told in cluster.run("list", "gangs", "-A").stdout
@@ -127,7 +127,7 @@ def test_a_gang_that_is_pending_in_a_stopped_queue_is_listed_and_explained(tmp_p
             condition("Evicted", 60, "ClusterQueueStopped", "The ClusterQueue is stopped"),
             condition("Requeued", 60, "ClusterQueueStopped", "The ClusterQueue is stopped", "False"),
         ]
-        cluster.submit(workload("drained", 1, 1, "small"), {"conditions": drained})
+        cluster.submit(queued_workload("drained", 1, 1, "small"), {"conditions": drained})
         told = "on hold: ClusterQueue small-queue is not active: it is stopped"
         listed = cluster.run("list", "gangs", "-A")
         assert listed.exit_code == 0 and told in listed.stdout

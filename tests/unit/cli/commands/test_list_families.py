@@ -20,10 +20,10 @@ from tests.support.queued_cluster import (
     Object,
     QueuedCluster,
     furnish,
-    job,
     queued_cluster,
+    queued_job,
+    queued_workload,
     template,
-    workload,
 )
 
 GROUPS = Kind(GROUP, V1BETA1, "PodGroup", "podgroups")
@@ -36,7 +36,7 @@ def our_pod(name: str, gpus: int = 1, **spec: Any) -> Object:
 
 
 def our_job(name: str, pods: int, *, suspend: bool = False, scheduler: str = "bayplan") -> Object:
-    made = job(name, pods, 1, queue="")
+    made = queued_job(name, pods, 1, queue="")
     made["spec"]["suspend"] = suspend
     made["spec"]["template"]["spec"]["schedulerName"] = scheduler
     return made
@@ -72,11 +72,11 @@ def put_group(made: QueuedCluster, name: str, pods: int) -> None:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueuedCluster]:
     with queued_cluster(tmp_path_factory.mktemp("families")) as made:
         furnish(made)
-        made.submit(workload("waits", 1, 4, "small"))
+        made.submit(queued_workload("waits", 1, 4, "small"))
         put_job(made, our_job("train", 4), ("h1", "h1", "h2", "h2"))
         put_job(made, our_job("asleep", 2, suspend=True))
         put_job(made, our_job("elsewhere", 1, scheduler="default-scheduler"))
-        put_job(made, job("unseen", 2, 1))
+        put_job(made, queued_job("unseen", 2, 1))
         put_group(made, "ring", 9)
         made.put(PODS_KIND, our_pod("solo"))
         made.put(PODS_KIND, our_pod("placed", nodeName="h5"))

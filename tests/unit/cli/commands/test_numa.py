@@ -14,21 +14,24 @@ from bayplan.backends.crds import DEFINITIONS
 from bayplan.backends.fake_controllers.manifests import job
 from bayplan.cli.commands.main import main
 from bayplan.dialects.nrt.wire import TOPOLOGIES
+from tests.support.api_objects import node
 from tests.support.numa_crd import definition, topology
-from tests.support.queued_cluster import RACK, QueuedCluster, admitted, furnish, queued_cluster, workload
+from tests.support.queued_cluster import (
+    RACK,
+    QueuedCluster,
+    admitted,
+    furnish,
+    queued_cluster,
+    queued_workload,
+)
 
 GPU = "nvidia.com/gpu"
 ZONE: dict[str, str | int] = {"cpu": "4", "memory": "32Gi", GPU: 2}
 TORN = {**ZONE, GPU: 1}
 
 
-def node(name: str, rack: str) -> dict[str, Any]:
-    amounts = {"cpu": "8", "memory": "64Gi", "pods": "110", GPU: "4"}
-    labels = {"kubernetes.io/hostname": name, "rack": rack}
-    return {
-        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
-        "status": {"allocatable": amounts},
-    }  # fmt: skip
+def gpu_node(name: str, rack: str) -> dict[str, Any]:
+    return node(name, {"cpu": "8", "memory": "64Gi", "pods": "110", GPU: "4"}, {"rack": rack})
 
 
 def wide(name: str, pods: int) -> dict[str, Any]:
@@ -38,7 +41,7 @@ def wide(name: str, pods: int) -> dict[str, Any]:
     return found
 
 
-NODES = [node("n0", "r0"), node("n1", "r0"), node("n2", "r1"), node("n3", "r1")]
+NODES = [gpu_node("n0", "r0"), gpu_node("n1", "r0"), gpu_node("n2", "r1"), gpu_node("n3", "r1")]
 ZONES = [topology(f"n{at}", (TORN, TORN) if at < 2 else (ZONE, ZONE)) for at in range(4)]
 
 
@@ -133,10 +136,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueuedCluster]
         for number in range(1, 9):
             first = {**torn, GPU: 2 if number == 8 else 1}
             made.store.create(TOPOLOGIES, topology(f"h{number}", (first, torn)))
-        made.submit(workload("fits", 1, 2, required=RACK))
-        made.submit(workload("waits", 2, 2, required=RACK))
+        made.submit(queued_workload("fits", 1, 2, required=RACK))
+        made.submit(queued_workload("waits", 2, 2, required=RACK))
         usage = {"cpu": "8", GPU: "2"}
-        made.submit(workload("runs", 1, 2, required=RACK), admitted("left-queue", "a100", usage, {"h1": 1}))
+        made.submit(
+            queued_workload("runs", 1, 2, required=RACK), admitted("left-queue", "a100", usage, {"h1": 1})
+        )
         yield made
 
 
@@ -166,5 +171,5 @@ def test_explain_says_that_zones_keep_a_gang_waiting(cluster: QueuedCluster) -> 
 def test_explain_without_reports_says_so(tmp_path: Path) -> None:
     with queued_cluster(tmp_path) as made:
         furnish(made)
-        made.submit(workload("a", 1, 2, required=RACK))
+        made.submit(queued_workload("a", 1, 2, required=RACK))
         assert "zones: no node reports NUMA zones" in made.run("explain", "ml/a", "--zones").output

@@ -21,10 +21,10 @@ from tests.support.queued_cluster import (
     admitted,
     furnish,
     golden,
-    job,
     queued_cluster,
+    queued_job,
+    queued_workload,
     ruled,
-    workload,
 )
 
 PRIORITIES = Kind(
@@ -38,7 +38,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueuedCluster]
         furnish(made)
         usage = {"cpu": "32", GPU: "16"}
         made.submit(
-            workload("a", 4, 4), admitted("left-queue", "a100", usage, {"h1": 1, "h2": 1, "h3": 1, "h4": 1})
+            queued_workload("a", 4, 4),
+            admitted("left-queue", "a100", usage, {"h1": 1, "h2": 1, "h3": 1, "h4": 1}),
         )
         made.put(
             PRIORITIES,
@@ -49,7 +50,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueuedCluster]
                 "value": 9,
             },
         )
-        made.submit(workload("waits", 1, 4, "small"))
+        made.submit(queued_workload("waits", 1, 4, "small"))
         yield made
 
 
@@ -58,14 +59,14 @@ def plan(cluster: QueuedCluster, *documents: Object, options: tuple[str, ...] = 
 
 
 def test_a_job_that_fits_is_drawn_where_it_would_go(cluster: QueuedCluster) -> None:
-    result = plan(cluster, job("new", 2, 4, "right", podset_required_topology=RACK))
+    result = plan(cluster, queued_job("new", 2, 4, "right", podset_required_topology=RACK))
     assert result.exit_code == 0
     golden("plan-admitted", result.stdout)
 
 
 def test_later_documents_see_what_earlier_ones_took(cluster: QueuedCluster) -> None:
     wish = {"podset_required_topology": RACK}
-    result = plan(cluster, *(job(name, 2, 4, "right", **wish) for name in ("one", "two", "three")))
+    result = plan(cluster, *(queued_job(name, 2, 4, "right", **wish) for name in ("one", "two", "three")))
     assert result.exit_code == 3
     golden("plan-in-order", result.stdout)
 
@@ -73,8 +74,8 @@ def test_later_documents_see_what_earlier_ones_took(cluster: QueuedCluster) -> N
 def test_the_gangs_that_it_would_preempt(cluster: QueuedCluster) -> None:
     result = plan(
         cluster,
-        workload("urgent", 4, 4, "left", required="example.com/block", priority=5),
-        workload("more", 4, 4, "left", priority=5),
+        queued_workload("urgent", 4, 4, "left", required="example.com/block", priority=5),
+        queued_workload("more", 4, 4, "left", priority=5),
     )
     assert result.exit_code == 3
     golden("plan-preempts", result.stdout)
@@ -82,14 +83,14 @@ def test_the_gangs_that_it_would_preempt(cluster: QueuedCluster) -> None:
 
 def test_nothing_is_written(cluster: QueuedCluster) -> None:
     before = cluster.store.version
-    plan(cluster, job("new", 2, 4, "right"), workload("urgent", 8, 4, "left", priority=5))
+    plan(cluster, queued_job("new", 2, 4, "right"), queued_workload("urgent", 8, 4, "left", priority=5))
     assert cluster.store.version == before
 
 
 def test_a_strict_queue_keeps_its_order(cluster: QueuedCluster) -> None:
-    cluster.submit(workload("greedy", 8, 4, "small"))
+    cluster.submit(queued_workload("greedy", 8, 4, "small"))
     try:
-        result = plan(cluster, workload("tiny", 1, 0, "small"))
+        result = plan(cluster, queued_workload("tiny", 1, 0, "small"))
         assert result.exit_code == 3
         assert result.stdout.startswith(
             "Workload ml/tiny: would be pending: behind ml/greedy, at position 3 of 3\n"
@@ -99,13 +100,13 @@ def test_a_strict_queue_keeps_its_order(cluster: QueuedCluster) -> None:
 
 
 def test_fewer_pods_that_fit_are_suggested(cluster: QueuedCluster) -> None:
-    result = plan(cluster, workload("large", 6, 4, "right"))
+    result = plan(cluster, queued_workload("large", 6, 4, "right"))
     assert result.exit_code == 3
     assert "request 4 instead of 6 pods: that fits now" in result.stdout
 
 
 def test_priority_classes_count(cluster: QueuedCluster) -> None:
-    rest, labelled = workload("rest", 4, 4, "right"), job("vip", 4, 4, "left")
+    rest, labelled = queued_workload("rest", 4, 4, "right"), queued_job("vip", 4, 4, "left")
     labelled["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "high"
     found = json.loads(plan(cluster, rest, labelled, options=("-o", "json")).stdout)
     assert found["gangs"][1]["preempts"] == ["ml/a"]
@@ -118,14 +119,14 @@ def test_priority_classes_count(cluster: QueuedCluster) -> None:
 
 
 def test_why_no_gang_may_be_preempted(cluster: QueuedCluster) -> None:
-    told = plan(cluster, workload("x", 6, 4, "left", priority=9)).stdout
+    told = plan(cluster, queued_workload("x", 6, 4, "left", priority=9)).stdout
     assert (
         "preempts no gang: it requests more than the nominal quota of left-queue, and may not preempt" in told
     )
 
 
 def test_the_answer_as_json(cluster: QueuedCluster) -> None:
-    found = json.loads(plan(cluster, job("new", 2, 4, "right"), options=("-o", "json")).stdout)
+    found = json.loads(plan(cluster, queued_job("new", 2, 4, "right"), options=("-o", "json")).stdout)
     (gang,) = found["gangs"]
     assert found["exitStatus"] == 0 and gang["admitted"] is True
     (given,) = gang["admission"]["podSetAssignments"]
@@ -135,12 +136,12 @@ def test_the_answer_as_json(cluster: QueuedCluster) -> None:
 
 
 def test_the_older_version_is_understood(cluster: QueuedCluster) -> None:
-    old = {**workload("old", 1, 4, "right"), "apiVersion": "kueue.x-k8s.io/v1beta1"}
+    old = {**queued_workload("old", 1, 4, "right"), "apiVersion": "kueue.x-k8s.io/v1beta1"}
     assert plan(cluster, old).exit_code == 0
 
 
 def hollow() -> Object:
-    made = job("x", 1, 1)
+    made = queued_job("x", 1, 1)
     made["spec"]["template"]["spec"]["containers"] = [None]
     return made
 
@@ -153,14 +154,14 @@ def nameless() -> Object:
     ("document", "told"),
     [
         (
-            job("x", 1, 1, "left2"),
+            queued_job("x", 1, 1, "left2"),
             "Job ml/x: there is no LocalQueue left2 in namespace ml; there are left, right, small",
         ),
-        (workload("x", 1, 1, namespace="mars"), "Workload mars/x: there is no namespace mars"),
-        (workload("a", 1, 1), "Workload ml/a is in the cluster already; see: bayplan explain ml/a"),
+        (queued_workload("x", 1, 1, namespace="mars"), "Workload mars/x: there is no namespace mars"),
+        (queued_workload("a", 1, 1), "Workload ml/a is in the cluster already; see: bayplan explain ml/a"),
         (nameless(), "Job has no name; set metadata.name"),
         (hollow(), "Job ml/x: spec.template.spec.containers[0]"),
-        ({**workload("x", 1, 1), "spec": None}, "Workload ml/x: spec"),
+        ({**queued_workload("x", 1, 1), "spec": None}, "Workload ml/x: spec"),
         ({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}, "Secret is not a gang"),
     ],
 )
@@ -171,7 +172,7 @@ def test_bad_input_is_reported_in_one_sentence(cluster: QueuedCluster, document:
 
 
 def test_what_the_api_would_refuse_is_refused(cluster: QueuedCluster) -> None:
-    result = plan(cluster, job("x", 1, 1, "left", podset_required_topology="not a label!"))
+    result = plan(cluster, queued_job("x", 1, 1, "left", podset_required_topology="not a label!"))
     assert result.exit_code == 2 and "podset-required-topology" in result.stderr
 
 
@@ -193,6 +194,6 @@ def test_an_admission_check_is_named(tmp_path: Path) -> None:
         queue: Any = cluster.store.get(api_kinds.CLUSTER_QUEUES, "", "small-queue")
         queue["spec"]["admissionChecksStrategy"] = {"admissionChecks": [{"name": "budget"}]}
         cluster.store.update(api_kinds.CLUSTER_QUEUES, "", "small-queue", queue)
-        result = plan(cluster, workload("x", 1, 0, "small"))
+        result = plan(cluster, queued_workload("x", 1, 0, "small"))
     assert result.exit_code == 0
     assert result.stdout.startswith("Workload ml/x: would be admitted now, and start after check budget\n")

@@ -12,16 +12,17 @@ import yaml
 from click.testing import Result
 
 from bayplan.dialects.kube.decode.wire import PODS_KIND
+from tests.support.api_objects import pod
 from tests.support.queued_cluster import (
     RACK,
     Object,
     QueuedCluster,
     furnish,
     furniture,
-    job,
     queued_cluster,
+    queued_job,
+    queued_workload,
     template,
-    workload,
 )
 
 GANG_API = "scheduling.k8s.io/v1beta1"
@@ -43,20 +44,15 @@ def records(cluster: QueuedCluster, *documents: Object) -> dict[str, Any]:
     return {one["gang"]: one for one in json.loads(result.stdout)["gangs"]}
 
 
-def pod(
+def gpu_pod(
     name: str, gpus: int = 4, labels: Object | None = None, notes: Object | None = None, **spec: Any
 ) -> Object:
-    meta = {"name": name, "namespace": "ml", "labels": labels or {}, "annotations": notes or {}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": meta,
-        "spec": {"schedulerName": "bayplan", **template(gpus)["spec"], **spec},
-    }
+    whole = {"schedulerName": "bayplan", **template(gpus)["spec"], **spec}
+    return pod(name, namespace="ml", labels=labels or {}, annotations=notes or {}, **whole)
 
 
 def our_job(name: str, pods: int, gpus: int, scheduler: str = "bayplan", **notes: str) -> Object:
-    made = job(name, pods, gpus, "", **notes)
+    made = queued_job(name, pods, gpus, "", **notes)
     made["spec"]["template"]["spec"]["schedulerName"] = scheduler
     del made["spec"]["suspend"]
     return made
@@ -75,7 +71,7 @@ def group(name: str, minimum: int) -> Object:
 def test_pods_of_one_queued_group_are_one_gang(cluster: QueuedCluster) -> None:
     labels = {"kueue.x-k8s.io/queue-name": "left", "kueue.x-k8s.io/pod-group-name": "pair"}
     notes = {"kueue.x-k8s.io/pod-group-total-count": "2", "kueue.x-k8s.io/podset-required-topology": RACK}
-    pods = [pod(f"p{number}", labels=labels, notes=notes) for number in range(2)]
+    pods = [gpu_pod(f"p{number}", labels=labels, notes=notes) for number in range(2)]
     result = plan(cluster, *pods)
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("pod group ml/pair: would be admitted now\n")
@@ -86,7 +82,7 @@ def test_pods_of_one_queued_group_are_one_gang(cluster: QueuedCluster) -> None:
 
 
 def test_pods_of_a_pod_group_are_one_gang_wherever_it_stands_in_the_file(cluster: QueuedCluster) -> None:
-    pods = [pod(f"p{number}", schedulingGroup={"podGroupName": "ring"}) for number in range(9)]
+    pods = [gpu_pod(f"p{number}", schedulingGroup={"podGroupName": "ring"}) for number in range(9)]
     fits = plan(cluster, *pods[:8], group("ring", 8))
     assert fits.exit_code == 0, fits.output
     assert fits.stdout.startswith("PodGroup ml/ring: would start now\n")
@@ -102,7 +98,7 @@ def test_pods_of_a_pod_group_are_one_gang_wherever_it_stands_in_the_file(cluster
 def test_groups_of_the_kai_api_are_planned(cluster: QueuedCluster) -> None:
     meta = {"name": "pg", "namespace": "ml"}
     parts: Object = {"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": meta}
-    pods = [pod(f"k{number}", notes={"pod-group-name": "pg"}) for number in range(2)]
+    pods = [gpu_pod(f"k{number}", notes={"pod-group-name": "pg"}) for number in range(2)]
     result = plan(cluster, {**parts, "spec": {"minMember": 2}}, *pods)
     assert result.exit_code == 0 and result.stdout.startswith("PodGroup ml/pg: would start now\n"), (
         result.output
@@ -153,7 +149,7 @@ def test_job_sets_and_controllers_without_a_queue_are_planned(cluster: QueuedClu
 
 def test_gangs_with_and_without_a_queue_share_the_nodes_in_their_order(cluster: QueuedCluster) -> None:
     first, last = our_job("first", 4, 4), our_job("last", 1, 4)
-    found = records(cluster, first, workload("queued", 4, 4, "left"), last)
+    found = records(cluster, first, queued_workload("queued", 4, 4, "left"), last)
     assert list(found) == ["Job ml/first", "Workload ml/queued", "Job ml/last"]
     assert [one["admitted"] for one in found.values()] == [True, True, False]
 
@@ -164,7 +160,7 @@ def test_queues_in_the_same_file_count(tmp_path: Path) -> None:
         for kind, obj in furniture():
             if kind.kind in ("Node", "Namespace"):
                 bare.put(kind, obj)
-        result = plan(bare, job("train", 2, 4), *rules)
+        result = plan(bare, queued_job("train", 2, 4), *rules)
         assert result.exit_code == 0, result.output
         assert result.stdout.startswith("Job ml/train: would be admitted now\n")
 
@@ -181,7 +177,7 @@ def test_a_cluster_without_queues_plans_what_needs_none(tmp_path: Path) -> None:
             if kind.kind in ("Node", "Namespace"):
                 bare.put(kind, obj)
         assert plan(bare, our_job("plain", 8, 4)).exit_code == 0
-        queued = plan(bare, job("queued", 1, 1))
+        queued = plan(bare, queued_job("queued", 1, 1))
         assert queued.exit_code == 1 and "has no queues: it does not serve" in queued.stderr
 
 
@@ -194,7 +190,7 @@ def test_an_absurd_number_of_pods_is_refused_at_once(cluster: QueuedCluster) -> 
 
 
 def test_a_pod_that_is_larger_than_any_node_is_told_so(cluster: QueuedCluster) -> None:
-    result = plan(cluster, pod("giant", 5))
+    result = plan(cluster, gpu_pod("giant", 5))
     assert result.exit_code == 3 and "too large: " in result.stdout, result.output
 
 
@@ -204,14 +200,14 @@ def test_nothing_is_written(cluster: QueuedCluster) -> None:
         cluster,
         our_job("plain", 2, 4),
         group("ring", 2),
-        *[pod("p0", schedulingGroup={"podGroupName": "ring"})],
+        *[gpu_pod("p0", schedulingGroup={"podGroupName": "ring"})],
     )
     assert cluster.store.version == before
 
 
 def test_what_is_in_the_cluster_already_is_refused(cluster: QueuedCluster) -> None:
-    cluster.put(PODS_KIND, pod("here"))
-    result = plan(cluster, pod("here"))
+    cluster.put(PODS_KIND, gpu_pod("here"))
+    result = plan(cluster, gpu_pod("here"))
     assert result.exit_code == 2 and "Pod ml/here is in the cluster already" in result.stderr
     cluster.store.delete(PODS_KIND, "ml", "here")
 
@@ -220,10 +216,10 @@ def test_priority_classes_of_the_file_count(tmp_path: Path) -> None:
     with queued_cluster(tmp_path) as made:
         furnish(made)
         for number in range(8):
-            made.put(PODS_KIND, pod(f"low-{number}", nodeName=f"h{number + 1}"))
+            made.put(PODS_KIND, gpu_pod(f"low-{number}", nodeName=f"h{number + 1}"))
         urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
         urgent |= {"metadata": {"name": "urgent"}, "value": 100}  # type: ignore[dict-item]
-        result = plan(made, pod("high", priorityClassName="urgent"), urgent)
+        result = plan(made, gpu_pod("high", priorityClassName="urgent"), urgent)
         assert result.exit_code == 3 and "preempts: ml/low-" in result.stdout, result.output
-        missing = plan(made, pod("high", priorityClassName="urgnet"))
+        missing = plan(made, gpu_pod("high", priorityClassName="urgnet"))
         assert missing.exit_code == 2 and "there is no PriorityClass urgnet" in missing.stderr

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bayplan.cli.config import read_files
-from tests.support.manifests import FOUR, RACK, Write, data, job, node, place, pod, writer
+from tests.support.manifests import FOUR, RACK, Write, data, gpu_job, place, rack_node, running_pod, writer
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ BAD_FILES: dict[str, tuple[Any, str]] = {
 def test_bad_files_are_named_with_the_reason(file: Write, name: str) -> None:
     content, why = BAD_FILES[name]
     path = file(content, name="bad.yaml")
-    result = place(path, file(*FOUR, job(), name="good.yaml"))
+    result = place(path, file(*FOUR, gpu_job(), name="good.yaml"))
     assert result.exit_code == 2, result.output
     assert why in result.stderr
     assert str(path) in result.stderr
@@ -87,7 +87,7 @@ def test_what_never_ends_is_refused() -> None:
 
 
 def test_a_pipe_is_read_and_a_closed_standard_input_is_said(file: Write) -> None:
-    good = file(*FOUR, job(), name="good.yaml")
+    good = file(*FOUR, gpu_job(), name="good.yaml")
     command = f"cat {good} | {sys.executable} -m bayplan place -f /dev/stdin"
     piped = subprocess.run(["sh", "-c", command], capture_output=True, check=False, text=True)
     assert piped.returncode == 0, piped.stderr
@@ -102,7 +102,7 @@ def test_a_pipe_is_read_and_a_closed_standard_input_is_said(file: Write) -> None
 
 @pytest.mark.parametrize("form", ["tree", "json", "yaml"])
 def test_a_reader_that_has_gone_ends_a_command_quietly(file: Write, form: str) -> None:
-    path = file(*(node(f"n{index}") for index in range(400)), job(pods=400), name="good.yaml")
+    path = file(*(rack_node(f"n{index}") for index in range(400)), gpu_job(pods=400), name="good.yaml")
     command = [sys.executable, "-m", "bayplan", "place", "--full", "-o", form, "-f", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
         assert started.stdout is not None and started.stderr is not None
@@ -117,28 +117,28 @@ def test_a_file_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch, fi
 
 
 BAD_OBJECTS: dict[str, tuple[list[dict[str, Any]], str]] = {
-    "no nodes": ([job()], "there is no Node in the input"),
+    "no nodes": ([gpu_job()], "there is no Node in the input"),
     "no gang": (FOUR, "there is no Job, JobSet or Workload in the input"),
-    "a negative count": ([*FOUR, job(pods=-1)], "spec.parallelism: -1: must not be less than 0"),
-    "a fractional count": ([*FOUR, job(pods=1.5)], "spec.parallelism: 1.5: must be a whole number"),
-    "a count in words": ([*FOUR, job(pods="two")], "must be a whole number, not text"),
-    "a huge count": ([*FOUR, job(pods=2**40)], "must not be more than 2147483647"),
-    "a bad quantity": ([*FOUR, job(gpu="4 GB")], "must be a quantity such as"),
-    "a negative quantity": ([*FOUR, job(gpu=-1)], "must not be negative"),
-    "a huge quantity": ([*FOUR, job(gpu=10**30)], "is more than 2^53, the largest amount"),
-    "a large quantity": ([*FOUR, job(gpu=2**60)], "more than 2^53"),
+    "a negative count": ([*FOUR, gpu_job(pods=-1)], "spec.parallelism: -1: must not be less than 0"),
+    "a fractional count": ([*FOUR, gpu_job(pods=1.5)], "spec.parallelism: 1.5: must be a whole number"),
+    "a count in words": ([*FOUR, gpu_job(pods="two")], "must be a whole number, not text"),
+    "a huge count": ([*FOUR, gpu_job(pods=2**40)], "must not be more than 2147483647"),
+    "a bad quantity": ([*FOUR, gpu_job(gpu="4 GB")], "must be a quantity such as"),
+    "a negative quantity": ([*FOUR, gpu_job(gpu=-1)], "must not be negative"),
+    "a huge quantity": ([*FOUR, gpu_job(gpu=10**30)], "is more than 2^53, the largest amount"),
+    "a large quantity": ([*FOUR, gpu_job(gpu=2**60)], "more than 2^53"),
     "an unknown level": (
-        [*FOUR, job(podset_required_topology="cloud.com/room")],
+        [*FOUR, gpu_job(podset_required_topology="cloud.com/room")],
         "cloud.com/room is not a level of topology inferred; its levels are cloud.com/topology-rack, kub",
     ),
     "an unknown segment level": (
-        [*FOUR, job(podset_slice_required_topology="cloud.com/room", podset_slice_size=1)],
+        [*FOUR, gpu_job(podset_slice_required_topology="cloud.com/room", podset_slice_size=1)],
         "cloud.com/room is not a level",
     ),
     "segments above the locality": (
         [
             *FOUR,
-            job(
+            gpu_job(
                 podset_required_topology="kubernetes.io/hostname",
                 podset_slice_required_topology=RACK,
                 podset_slice_size=1,
@@ -147,25 +147,25 @@ BAD_OBJECTS: dict[str, tuple[list[dict[str, Any]], str]] = {
         "cannot stay inside one kubernetes.io/hostname",
     ),
     "a negative size": (
-        [*FOUR, job(podset_slice_required_topology=RACK, podset_slice_size=-2)],
+        [*FOUR, gpu_job(podset_slice_required_topology=RACK, podset_slice_size=-2)],
         "must be greater than or equal to 1",
     ),
-    "two nodes of one name": ([*FOUR, node("x1"), job()], "is also the name of another Node"),
-    "two gangs of one name": ([*FOUR, job(), job()], "is also the name of another Job"),
+    "two nodes of one name": ([*FOUR, rack_node("x1"), gpu_job()], "is also the name of another Node"),
+    "two gangs of one name": ([*FOUR, gpu_job(), gpu_job()], "is also the name of another Job"),
     "two nodes of one hostname": (
         [
-            node("a"),
-            node("b") | {"metadata": {"name": "b", "labels": {"kubernetes.io/hostname": "a"}}},
-            job(),
+            rack_node("a"),
+            rack_node("b") | {"metadata": {"name": "b", "labels": {"kubernetes.io/hostname": "a"}}},
+            gpu_job(),
         ],
         "as on node a",
     ),
     "labels that are numbers": (
-        [node("x9") | {"metadata": {"name": "x9", "labels": {RACK: 1}}}, job()],
+        [rack_node("x9") | {"metadata": {"name": "x9", "labels": {RACK: 1}}}, gpu_job()],
         "must be text, not a number: write it in quotes",
     ),
     "too much use": (
-        [*FOUR, *(pod(f"p{number}", "x1", 2**53) for number in range(3)), job()],
+        [*FOUR, *(running_pod(f"p{number}", "x1", 2**53) for number in range(3)), gpu_job()],
         "its pods use 27021597764222976 of example.com/gpu",
     ),
 }
@@ -192,16 +192,16 @@ def test_bad_objects_are_named_with_the_reason(file: Write, name: str) -> None:
     ],
 )
 def test_bad_levels_on_the_command_line(file: Write, levels: str, why: str) -> None:
-    result = place(file(*FOUR, job()), options=("--levels", levels))
+    result = place(file(*FOUR, gpu_job()), options=("--levels", levels))
     assert result.exit_code == 2
     assert why in result.stderr
 
 
 def test_every_problem_is_listed_at_once(file: Write) -> None:
-    bad = node("x2")
+    bad = rack_node("x2")
     bad["status"]["allocatable"]["cpu"] = "lots"
     bad["spec"] = {"taints": [{"key": "k", "effect": "Whenever"}]}
-    first = file(*FOUR[:1], bad, job(pods=-1, gpu="much"), name="first.yaml")
+    first = file(*FOUR[:1], bad, gpu_job(pods=-1, gpu="much"), name="first.yaml")
     second = file("{", name="second.yaml")
     result = place(first, second, options=("-o", "json"))
     assert result.exit_code == 2
@@ -214,7 +214,7 @@ def test_every_problem_is_listed_at_once(file: Write) -> None:
         ("first.yaml", "spec.template.spec.containers[0].resources.limits[example.com/gpu]"),
     ]
     assert "5 problems: nothing was placed" in result.stderr
-    assert problems[1]["where"] == "line 17, Node x2"
+    assert problems[1]["where"] == "line 21, Node x2"
 
 
 JUNK = [None, True, 0, -1, 1.5, 2**70, "", "x", "9" * 30, "\0\x1b[31m", "\ud800", [], [None], {}, {"a": None}]
@@ -238,7 +238,7 @@ def test_no_damage_makes_it_fall_over(file: Write, seed: int) -> None:
         "podset_slice_required_topology": RACK,
         "podset_slice_size": 2,
     }
-    objects: list[Any] = [*FOUR, pod("p", "x1", 1), job(**wish)]
+    objects: list[Any] = [*FOUR, running_pod("p", "x1", 1), gpu_job(**wish)]
     index = luck.randrange(len(objects))
     objects[index] = damaged(objects[index], luck)
     text = "\n".join(json.dumps(each) if isinstance(each, dict) else "{}" for each in objects)
@@ -252,7 +252,7 @@ def test_a_full_disk_is_said_not_thrown(file: Write) -> None:
     command = [sys.executable, "-c", "from bayplan.cli.commands.main import main; main()"]
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(
-            [*command, "place", "-f", str(file(*FOUR, job()))],
+            [*command, "place", "-f", str(file(*FOUR, gpu_job()))],
             stdout=full,
             stderr=subprocess.PIPE,
             check=False,

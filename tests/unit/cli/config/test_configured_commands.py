@@ -27,9 +27,9 @@ from tests.support.queued_cluster import (
     admitted,
     furnish,
     queued_cluster,
+    queued_workload,
     quota,
     ruled,
-    workload,
 )
 from tests.unit.runtime.controllers.admission.test_controller import Silent
 
@@ -59,11 +59,11 @@ def cluster(tmp_path: Path) -> Iterator[QueuedCluster]:
         ):
             usage = {"cpu": str(8 * len(hosts)), GPU: str(4 * len(hosts))}
             made.submit(
-                workload(name, len(hosts), 4, queue), admitted(f"{queue}-queue", "a100", usage, hosts)
+                queued_workload(name, len(hosts), 4, queue), admitted(f"{queue}-queue", "a100", usage, hosts)
             )
-        made.submit(workload("older", 1, 4, "left"))
+        made.submit(queued_workload("older", 1, 4, "left"))
         made.store.now = lambda: NOW - 300
-        made.submit(workload("newer", 1, 4, "right"))
+        made.submit(queued_workload("newer", 1, 4, "right"))
         yield made
 
 

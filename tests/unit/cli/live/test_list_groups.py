@@ -16,6 +16,7 @@ from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.api.names import POD_GROUP, QUEUE, TOPOLOGY
 from bayplan.dialects.kai.api.wire import QueueSpecWire, QueueWire
 from bayplan.dialects.kube.decode.wire import Metadata
+from tests.support.api_objects import pod
 from tests.support.queued_cluster import Object, QueuedCluster, queued_cluster
 
 NODES = Kind("", "v1", "Node", "nodes", namespaced=False)
@@ -27,14 +28,11 @@ IN_RACK = {"topology": "hall", "requiredTopologyLevel": RACK}
 AMPLE = {"cpu": {"quota": -1, "limit": -1}}
 
 
-def pod(name: str, sub_group: str = "", group: str = "pg-train-1", **spec: str) -> Object:
-    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}}}
-    meta = {"name": name, "namespace": "default", "annotations": {"pod-group-name": group}}
+def grouped_pod(name: str, sub_group: str = "", group: str = "pg-train-1", **spec: str) -> Object:
     labels = {"kai.scheduler/subgroup-name": sub_group} if sub_group else {}
-    return {
-        "metadata": {**meta, "labels": labels},
-        "spec": {"schedulerName": "bayplan", "containers": [container], **spec},
-    }
+    notes = {"pod-group-name": group}
+    whole: Object = {"schedulerName": "bayplan", **spec}
+    return pod(name, {"cpu": "2"}, namespace="default", labels=labels, annotations=notes, **whole)
 
 
 @contextmanager
@@ -67,7 +65,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueuedCluster]
         told = {"status": {"phase": "Pending", "pending": 5, "schedulingConditions": [said]}}
         made.store.patch(POD_GROUP, "default", "pg-train-1", told, subresource="status")
         for number in range(5):
-            made.put(PODS, pod(f"p{number}", "head" if number < 2 else "tail"))
+            made.put(PODS, grouped_pod(f"p{number}", "head" if number < 2 else "tail"))
         yield made
 
 
@@ -123,7 +121,7 @@ def put_group(made: QueuedCluster, name: str, pods: int, flaw: str = "", **spec:
     meta = {"name": name, "namespace": "default", "annotations": notes}
     made.put(POD_GROUP, {"metadata": meta, "spec": {"queue": "team", "minMember": pods, **spec}})
     for number in range(pods):
-        made.put(PODS, pod(f"{name}-{number}", group=name))
+        made.put(PODS, grouped_pod(f"{name}-{number}", group=name))
 
 
 def test_an_explanation_says_what_was_requested_what_was_found_and_what_to_do(tmp_path: Path) -> None:
@@ -131,7 +129,7 @@ def test_an_explanation_says_what_was_requested_what_was_found_and_what_to_do(tm
         small = {"cpu": {"quota": 1000, "limit": 1000}}
         made.put(QUEUE, {"metadata": {"name": "small"}, "spec": {"resources": small}})
         put_group(made, "elastic", 2, minMember=1)
-        made.put(PODS, pod("elastic-2", group="elastic", nodeName="n1"))
+        made.put(PODS, grouped_pod("elastic-2", group="elastic", nodeName="n1"))
         put_group(made, "large", 3, topologyConstraint=IN_RACK)
         put_group(made, "costly", 2, queue="small")
         put_group(made, "lost", 1, queue="nowhere")
@@ -162,7 +160,7 @@ def test_what_a_rack_lacks_is_explained_if_pods_ask_for_different_resources(tmp_
         ample = {**AMPLE, "gpu": AMPLE["cpu"]}
         made.put(QUEUE, {"metadata": {"name": "devices"}, "spec": {"resources": ample}})
         put_group(made, "mixed", 2, queue="devices", minMember=3, topologyConstraint=IN_RACK)
-        body = pod("mixed-gpu", group="mixed")
+        body = grouped_pod("mixed-gpu", group="mixed")
         body["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
         made.put(PODS, body)
         lines = run(made, "explain", "default/mixed").splitlines()

@@ -30,17 +30,17 @@ from bayplan.model.pod import Pod, PodKey
 from bayplan.runtime.core.journal import FileJournal
 from bayplan.runtime.telemetry import logs
 from tests.support.manifests import RACK as PLACE_RACK
-from tests.support.manifests import job as place_job
-from tests.support.manifests import node, place, run, writer
+from tests.support.manifests import gpu_job as place_job
+from tests.support.manifests import place, rack_node, run, writer
 from tests.support.queued_cluster import (
     RACK,
     QueuedCluster,
     admitted,
     condition,
     furnish,
-    job,
     queued_cluster,
-    workload,
+    queued_job,
+    queued_workload,
 )
 
 CLI = Path(__file__).parents[4] / "src" / "bayplan" / "cli"
@@ -75,8 +75,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueuedCluster]
                 "lastTransitionTime": "2027-01-15T00:00:00Z",
             }
         ]
-        made.submit(workload("runs", 1, 2), running)
-        waits = workload("waits", 40, 4, required=RACK)
+        made.submit(queued_workload("runs", 1, 2), running)
+        waits = queued_workload("waits", 40, 4, required=RACK)
         waits["metadata"]["annotations"] = {"a": EVIL}
         waits["spec"]["podSets"][0]["template"]["spec"]["nodeSelector"] = {"x": EVIL}
         made.submit(waits, {"conditions": [condition("QuotaReserved", 9, "Pending", EVIL, "False")]})
@@ -119,7 +119,7 @@ def test_what_a_cluster_says_does_not_steer_a_terminal(
 
 def test_what_files_say_does_not_steer_a_terminal(cluster: QueuedCluster, tmp_path: Path) -> None:
     file = writer(tmp_path)
-    good = [node(f"n{EVIL}", rack=f"r{EVIL}"), node("n2")]
+    good = [rack_node(f"n{EVIL}", rack=f"r{EVIL}"), rack_node("n2")]
     asked = place_job(f"j{EVIL}", 1)
     wrong = place_job(f"j{EVIL}", 2, podset_required_topology=f"{PLACE_RACK}{EVIL}")
     for objects in ([*good, asked], [*good, place_job(EVIL, 99)], [*good, wrong], [{"kind": EVIL}]):
@@ -130,7 +130,7 @@ def test_what_files_say_does_not_steer_a_terminal(cluster: QueuedCluster, tmp_pa
             assert printed.output and not harmful(printed.output)
             if form != "tree":
                 assert (json.loads if form == "json" else yaml.safe_load)(printed.stdout)
-    planned = job("plan", 1, 1, podset_required_topology=EVIL)
+    planned = queued_job("plan", 1, 1, podset_required_topology=EVIL)
     planned["spec"]["template"]["spec"]["nodeSelector"] = {EVIL: EVIL}
     printed = cluster.run("plan", "-f", "-", stdin=json.dumps(planned))
     assert isinstance(printed.exception, SystemExit | None), printed.exception

@@ -67,7 +67,7 @@ class World:
         self.loop = Loop(EmbeddedBackend(self.store), (JobsController(),), Silent())
 
     def create(self, kind: str, name: str, spec: object) -> None:
-        self.store.create(resource(kind), job(kind, name, spec), "default")
+        self.store.create(resource(kind), job_of(kind, name, spec), "default")
 
     def run(self) -> None:
         for _ in range(6):
@@ -84,7 +84,7 @@ class World:
         return [one["message"] for one in found if one["involvedObject"]["name"] == name]
 
 
-def job(kind: str, name: str, spec: object) -> Object:
+def job_of(kind: str, name: str, spec: object) -> Object:
     meta = {"name": name, "namespace": "default", "labels": LABELS}
     return {"apiVersion": KINDS[kind].api_version, "kind": kind, "metadata": meta, "spec": spec}
 
@@ -133,7 +133,7 @@ def test_a_job_with_an_invalid_template_stays_pending_with_an_event(kind: str) -
     assert "sound" in world.queued()
     for number, spec in enumerate(odd):
         name = f"odd{number}"
-        if flaws(job(kind, name, suspended(kind, spec))):
+        if flaws(job_of(kind, name, suspended(kind, spec))):
             assert name not in world.queued(), spec
             assert any("cannot be queued as it is written" in one for one in world.told(name)), spec
     assert len(world.queued()) < len(odd) + 1
@@ -155,7 +155,7 @@ def test_a_job_without_a_spec_does_not_stop_other_jobs(kind: str, spec: object) 
 @pytest.mark.parametrize("kind", sorted(SPECS))
 def test_the_webhook_names_the_invalid_template_field(kind: str) -> None:
     for spec in replaced(SPECS[kind], "text"):
-        made = job(kind, "odd", spec)
+        made = job_of(kind, "odd", spec)
         if flaws(made, complete=False):
             assert any("must be a mapping, not text" in str(one) for one in errors(made)), spec
 
@@ -164,6 +164,6 @@ def test_a_job_that_is_nested_too_deeply_is_rejected() -> None:
     deep: Object = {}
     for _ in range(2000):
         deep = {"deeper": deep}
-    found = flaws(job("RayCluster", "deep", {**SPECS["RayCluster"], "free": deep}))
+    found = flaws(job_of("RayCluster", "deep", {**SPECS["RayCluster"], "free": deep}))
     assert [str(one) for one in found] == [f"is nested more than {DEPTH_MAX} levels deep: write it flatter"]
-    assert flaws(job("RayCluster", "sound", SPECS["RayCluster"])) == ()
+    assert flaws(job_of("RayCluster", "sound", SPECS["RayCluster"])) == ()

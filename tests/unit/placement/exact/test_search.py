@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bayplan.model.assignment import Code, Misfit
-from bayplan.model.gang import Gang, Group, Locality, PodSet, Ref, Segment
+from bayplan.model.gang import Gang, Group, Locality, PodSet, Segment
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 from bayplan.model.node_rules import NodeRules
 from bayplan.model.profile import LeaderRules, Profile, Strategy
@@ -19,24 +20,21 @@ from bayplan.placement.exact.search import place_exactly
 from bayplan.placement.gang.place import place
 from bayplan.state.cluster.topology_state import TopologyState
 from tests.support.exact_oracle import EXACT, Case, best_score, random_case, score
+from tests.support.model_objects import gang, node
 
 Found = dict[str, list[tuple[str, int]]]
 RACKS = Topology("t", ("rack", HOSTNAME))
 SSD = NodeRules(selector=(("disk", "ssd"),))
 
 
-def host(path: str, labels: dict[str, str] | None = None, **amounts: int) -> Node:
+def rack_node(path: str, labels: dict[str, str] | None = None, **amounts: Any) -> Node:
     """`r1/x1` is host x1 in rack r1."""
     rack, name = path.split("/")
-    return Node(name, {"rack": rack, HOSTNAME: name, **(labels or {})}, {PODS: 110, **amounts})
+    return node(name, {"rack": rack, **(labels or {})}, **amounts)
 
 
 def pods(name: str, count: int, locality: Locality | None = None, **requests: int) -> PodSet:
     return PodSet(name, count, count, requests, locality or Locality())
-
-
-def gang(*members: Group | PodSet, locality: Locality | None = None) -> Gang:
-    return Gang(Ref("test", "Gang", "", "g"), Group("", members, len(members), locality or Locality()))
 
 
 def cluster(nodes: list[Node], topology: Topology = RACKS) -> TopologyState:
@@ -71,14 +69,20 @@ def greedy(made: TopologyState, asked: Gang) -> Found | None:
 
 
 def test_two_tight_domains_are_better_than_one_roomy_and_one_tight() -> None:
-    racks = cluster([host("a/a1", gpu=19), host("b/b1", gpu=10), host("c/c1", gpu=10)])
+    racks = cluster([rack_node("a/a1", gpu=19), rack_node("b/b1", gpu=10), rack_node("c/c1", gpu=10)])
     asked = gang(pods("job", 20, gpu=1))
     assert greedy(racks, asked) == {"job": [("a1", 19), ("b1", 1)]}
     assert answer(racks, asked) == ({"job": [("b1", 10), ("c1", 10)]}, True)
 
 
 def test_fewer_racks_come_before_fewer_hosts() -> None:
-    made = cluster([*(host(f"a/a{n}", gpu=1) for n in range(1, 5)), host("b/b1", gpu=2), host("c/c1", gpu=2)])
+    made = cluster(
+        [
+            *(rack_node(f"a/a{n}", gpu=1) for n in range(1, 5)),
+            rack_node("b/b1", gpu=2),
+            rack_node("c/c1", gpu=2),
+        ]
+    )
     assert answer(made, gang(pods("job", 4, gpu=1))) == (
         {"job": [("a1", 1), ("a2", 1), ("a3", 1), ("a4", 1)]},
         True,
@@ -86,7 +90,7 @@ def test_fewer_racks_come_before_fewer_hosts() -> None:
 
 
 def test_a_mixed_gang_is_found_that_greedy_refuses() -> None:
-    made = cluster([host("a/a1", gpu=4, cpu=8), host("a/a2", gpu=4, cpu=2)])
+    made = cluster([rack_node("a/a1", gpu=4, cpu=8), rack_node("a/a2", gpu=4, cpu=2)])
     asked = gang(pods("lean", 4, gpu=1, cpu=0), pods("hungry", 4, gpu=1, cpu=2))
     found, proven = answer(made, asked)
     assert (found, proven) == ({"lean": [("a2", 4)], "hungry": [("a1", 4)]}, True)
@@ -139,7 +143,7 @@ def test_every_answer_stays_within_capacity() -> None:
 
 
 def test_a_gang_that_does_not_fit_gets_a_misfit_with_details() -> None:
-    made = cluster([host("a/a1", gpu=2), host("b/b1", gpu=3)])
+    made = cluster([rack_node("a/a1", gpu=2), rack_node("b/b1", gpu=3)])
     found = misfit(made, gang(pods("job", 4, Locality(required="rack"), gpu=1)))
     assert (found.code, found.pod_sets, found.level, found.fit, found.asked) == (
         Code.NO_ROOM, ("job",), "rack", 3, 4,
@@ -148,32 +152,32 @@ def test_a_gang_that_does_not_fit_gets_a_misfit_with_details() -> None:
 
 
 def test_members_that_fit_alone_but_not_together_are_refused() -> None:
-    made = cluster([host("a/a1", gpu=4), host("b/b1", gpu=4)])
+    made = cluster([rack_node("a/a1", gpu=4), rack_node("b/b1", gpu=4)])
     rack = Locality(required="rack")
     asked = gang(Group("g", (pods("one", 3, gpu=1), pods("two", 3, gpu=1)), 2, rack))
     assert misfit(made, asked).code is Code.NO_ROOM
 
 
 def test_a_name_that_the_topology_lacks_is_refused_as_such() -> None:
-    made = cluster([host("a/a1", gpu=4)])
+    made = cluster([rack_node("a/a1", gpu=4)])
     assert misfit(made, gang(pods("job", 1, Locality(required="row")))).code is Code.UNKNOWN_LEVEL
     assert misfit(made, gang(pods("job", 1), locality=Locality(required="row"))).code is Code.UNKNOWN_LEVEL
 
 
 def test_without_usable_nodes_there_are_no_domains() -> None:
-    made = cluster([replace(host("a/a1", gpu=4), ready=False)])
+    made = cluster([replace(rack_node("a/a1", gpu=4), ready=False)])
     asked = gang(pods("job", 1), locality=Locality(required="rack"))
     assert misfit(made, asked).code is Code.NO_DOMAINS
 
 
 def test_out_of_time_the_greedy_placement_is_returned_unproven() -> None:
-    racks = cluster([host("a/a1", gpu=19), host("b/b1", gpu=10), host("c/c1", gpu=10)])
+    racks = cluster([rack_node("a/a1", gpu=19), rack_node("b/b1", gpu=10), rack_node("c/c1", gpu=10)])
     hurried = replace(EXACT, exact_seconds=0.0)
     assert answer(racks, gang(pods("job", 20, gpu=1)), hurried) == ({"job": [("a1", 19), ("b1", 1)]}, False)
 
 
 def test_out_of_time_without_any_answer_nothing_is_decided() -> None:
-    made = cluster([host("a/a1", gpu=4, cpu=8), host("a/a2", gpu=4, cpu=2)])
+    made = cluster([rack_node("a/a1", gpu=4, cpu=8), rack_node("a/a2", gpu=4, cpu=2)])
     asked = gang(pods("lean", 4, gpu=1, cpu=0), pods("hungry", 4, gpu=1, cpu=2))
     found = misfit(made, asked, replace(EXACT, exact_seconds=0.0))
     assert (found.code, found.pod_sets) == (Code.NOT_DECIDED, ("lean", "hungry"))
@@ -181,12 +185,12 @@ def test_out_of_time_without_any_answer_nothing_is_decided() -> None:
 
 def test_a_missing_solver_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "highspy", None)
-    found = misfit(cluster([host("a/a1", gpu=4)]), gang(pods("job", 1, gpu=1)))
+    found = misfit(cluster([rack_node("a/a1", gpu=4)]), gang(pods("job", 1, gpu=1)))
     assert (found.code, found.pod_sets) == (Code.NOT_INSTALLED, ("job",))
 
 
 def test_two_runs_agree_and_the_order_of_nodes_does_not_matter() -> None:
-    nodes = [host(f"r{n % 4}/x{n:02}", gpu=n * 7 % 9, cpu=n * 5 % 17) for n in range(24)]
+    nodes = [rack_node(f"r{n % 4}/x{n:02}", gpu=n * 7 % 9, cpu=n * 5 % 17) for n in range(24)]
     asked = gang(pods("a", 7, gpu=2, cpu=1), pods("b", 6, gpu=1, cpu=3), pods("c", 9, gpu=1))
     found = answer(cluster(nodes), asked)
     assert found[1]
@@ -196,7 +200,7 @@ def test_two_runs_agree_and_the_order_of_nodes_does_not_matter() -> None:
 
 
 def test_a_preference_of_an_earlier_pod_set_comes_first() -> None:
-    made = cluster([host("a/a1", gpu=3), host("b/b1", gpu=2), host("b/b2", gpu=2)])
+    made = cluster([rack_node("a/a1", gpu=3), rack_node("b/b1", gpu=2), rack_node("b/b2", gpu=2)])
     rack = Locality(preferred="rack")
     found, proven = answer(made, gang(pods("one", 4, rack, gpu=1), pods("two", 3, rack, gpu=1)))
     assert (found, proven) == ({"one": [("b1", 2), ("b2", 2)], "two": [("a1", 3)]}, True)
@@ -206,7 +210,7 @@ def test_a_preference_of_an_earlier_pod_set_comes_first() -> None:
 
 def test_the_last_smaller_segment_is_last_and_its_odd_pods_at_the_very_end() -> None:
     layered = replace(pods("job", 13, gpu=1), segments=(Segment(8, "rack"), Segment(2, HOSTNAME)))
-    made = cluster([host("a/a1", gpu=3), host("a/a2", gpu=2), host("b/b1", gpu=8)])
+    made = cluster([rack_node("a/a1", gpu=3), rack_node("a/a2", gpu=2), rack_node("b/b1", gpu=8)])
     assert answer(made, gang(layered)) == (
         {"job": [("b1", 8), ("a1", 2), ("a2", 2), ("a1", 1)]},
         True,
@@ -214,7 +218,7 @@ def test_the_last_smaller_segment_is_last_and_its_odd_pods_at_the_very_end() -> 
 
 
 def test_a_leader_goes_by_its_own_rules_or_by_those_of_the_workers() -> None:
-    made = cluster([host("a/a1", {"disk": "hdd"}, gpu=2), host("a/a2", {"disk": "ssd"}, gpu=2)])
+    made = cluster([rack_node("a/a1", {"disk": "hdd"}, gpu=2), rack_node("a/a2", {"disk": "ssd"}, gpu=2)])
     leader = replace(pods("leader", 1, gpu=1), rules=SSD)
     asked = gang(Group("g", (pods("workers", 3, gpu=1), leader), 2, Locality(required="rack")))
     found, _ = answer(made, asked)
@@ -224,7 +228,7 @@ def test_a_leader_goes_by_its_own_rules_or_by_those_of_the_workers() -> None:
 
 
 def test_only_leaves_in_scope_are_used_and_assumed_usage_is_subtracted() -> None:
-    made = cluster([host(f"a/x{n}", gpu=2) for n in range(5)])
+    made = cluster([rack_node(f"a/x{n}", gpu=2) for n in range(5)])
     scope = replace(scope_of(made.snapshot(), EXACT), leaf_range=(1, 5), excluded_leaves=frozenset({2}))
     scope = scope.after(Located(np.array([1]), np.array([2])), {"gpu": 1})
     found = place_exactly(scope, gang(pods("job", 4, gpu=1)))
@@ -235,8 +239,8 @@ def test_only_leaves_in_scope_are_used_and_assumed_usage_is_subtracted() -> None
 
 def test_leaves_of_many_nodes_weigh_rules_against_each_other() -> None:
     nodes = [
-        host("a/a1", {"disk": "ssd"}, gpu=4), host("a/a2", {"disk": "hdd"}, gpu=4),
-        host("b/b1", {"disk": "ssd"}, gpu=2), host("b/b2", {"disk": "hdd"}, gpu=8),
+        rack_node("a/a1", {"disk": "ssd"}, gpu=4), rack_node("a/a2", {"disk": "hdd"}, gpu=4),
+        rack_node("b/b1", {"disk": "ssd"}, gpu=2), rack_node("b/b2", {"disk": "hdd"}, gpu=8),
     ]  # fmt: skip
     made = cluster(nodes, Topology("t", ("rack",)))
     fast = replace(pods("fast", 4, gpu=1), rules=SSD)
@@ -248,7 +252,7 @@ def test_leaves_of_many_nodes_weigh_rules_against_each_other() -> None:
 
 def test_amounts_in_bytes_are_compared_exactly() -> None:
     tight = 3 * 10**9 + 2 * (2**30 + 1)
-    made = cluster([host("a/a1", memory=tight), host("a/a2", memory=tight - 1)])
+    made = cluster([rack_node("a/a1", memory=tight), rack_node("a/a2", memory=tight - 1)])
     asked = gang(
         pods("one", 3, memory=10**9), pods("two", 2, memory=2**30 + 1), locality=Locality(required=HOSTNAME)
     )

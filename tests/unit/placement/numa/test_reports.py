@@ -27,11 +27,11 @@ from bayplan.placement.numa.fingerprint import container_fingerprint, pods_finge
 from bayplan.placement.numa.reports import EMPTY_VIEW, NumaView, RunningPod
 from bayplan.placement.numa.resources import pinned_containers
 from bayplan.state.cluster.numa_state import NumaCache
-from tests.support.numa_nodes import amounts, columns, container, pod, report
+from tests.support.numa_nodes import amounts, columns, container, report, request_of
 
 POLICY = NumaStalenessPolicy(OverReserve.RESERVE)
 EIGHT = amounts(cpu=8, memory=8)
-REQUEST = pod(container(cpu=3, memory=1))
+REQUEST = request_of(container(cpu=3, memory=1))
 A, B = ("space", "a"), ("space", "b")
 
 
@@ -58,7 +58,7 @@ def test_a_pod_being_bound_is_reserved_in_every_zone_until_the_report_counts_it(
 def test_reservations_leave_no_negative_amount_and_add_no_resource_to_a_zone() -> None:
     view = NumaView(report(amounts(cpu=4)))
     for name in (A, B):
-        view = reports.with_reservation(view, name, pod(container(cpu=3, memory=2, gpu=1)), POLICY)
+        view = reports.with_reservation(view, name, request_of(container(cpu=3, memory=2, gpu=1)), POLICY)
     zones, _ = reports.current_zones(view, POLICY)
     assert zones is not None and zones.zones[0].available == {"cpu": 0}
 
@@ -98,7 +98,7 @@ def test_a_report_without_a_fingerprint_is_not_accepted() -> None:
 
 
 def test_a_fingerprint_may_leave_out_pods_without_exclusive_resources() -> None:
-    pinned, shared = RunningPod(A, REQUEST), RunningPod(B, pod(container()))
+    pinned, shared = RunningPod(A, REQUEST), RunningPod(B, request_of(container()))
     latest = replace(with_fingerprint(A), exclusive_only=True)
     assert reports.counts_exactly(latest, [pinned, shared], POLICY)
     assert not reports.counts_exactly(with_fingerprint(A), [pinned, shared], POLICY)
@@ -118,7 +118,7 @@ def test_a_foreign_pod_makes_a_node_unusable_until_its_report_counts_the_pod() -
 
 
 def test_the_policy_says_which_foreign_pods_count() -> None:
-    shared = pod(container())
+    shared = request_of(container())
     assert reports.is_foreign_pod(shared, (), POLICY, ours=False)
     assert not reports.is_foreign_pod(shared, (), POLICY, ours=True)
     assert not reports.is_foreign_pod(shared, (), replace(POLICY, foreign_pods=Whose.EXCLUSIVE), ours=False)
@@ -169,7 +169,7 @@ def test_only_nodes_that_rejected_a_pod_are_in_doubt_if_not_eager() -> None:
 
 def test_parts_of_a_cpu_are_shared_and_whole_ones_are_not() -> None:
     def pinned(milli: int, service: QosClass = QosClass.GUARANTEED) -> tuple[str, ...]:
-        return pinned_containers(pod(ContainerRequest("main", (("cpu", milli),)), service=service), ())
+        return pinned_containers(request_of(ContainerRequest("main", (("cpu", milli),)), service=service), ())
 
     assert (pinned(1500), pinned(2000), pinned(0)) == ((), ("main",), ())
     assert pinned(2000, QosClass.BURSTABLE) == ()
@@ -197,7 +197,7 @@ def report_with_zones(*pods: RunningPod) -> NodeZones:
 
 
 def test_an_evicted_pod_releases_its_resources_in_its_zone() -> None:
-    victim = RunningPod(A, pod(container(cpu=8, memory=8)))
+    victim = RunningPod(A, request_of(container(cpu=8, memory=8)))
     before = report_with_zones(victim)
     after = zones_without(before, [victim], reports.container_zones_of(before, [victim]))
     assert not isinstance(after, EvictionUnknown)
@@ -215,7 +215,7 @@ def test_container_zones_are_reported_in_the_order_of_fingerprints() -> None:
 
 
 def test_an_eviction_with_unknown_zones_is_not_guessed() -> None:
-    victim = RunningPod(A, pod(container(cpu=8, memory=8)))
+    victim = RunningPod(A, request_of(container(cpu=8, memory=8)))
     before = report_with_zones(victim)
     container_zones = {(*A, "main"): 0}
     assert zones_without(before, [], container_zones) is EvictionUnknown.NO_VICTIMS
@@ -225,13 +225,13 @@ def test_an_eviction_with_unknown_zones_is_not_guessed() -> None:
         zones_without(before, [RunningPod(B, victim.request)], container_zones)
         is EvictionUnknown.NOTHING_FREED
     )
-    larger = RunningPod(A, pod(container(cpu=9, memory=8)))
+    larger = RunningPod(A, request_of(container(cpu=9, memory=8)))
     assert zones_without(before, [larger], container_zones) is EvictionUnknown.TOO_MUCH_FREED
 
 
 def test_only_exclusive_resources_of_long_running_containers_are_released() -> None:
     victim = RunningPod(
-        A, pod(container("first", ContainerType.INIT, cpu=8, memory=8), container(cpu=2, memory=1))
+        A, request_of(container("first", ContainerType.INIT, cpu=8, memory=8), container(cpu=2, memory=1))
     )
     container_zones = {(*A, "first"): 0, (*A, "main"): 0}
     after = zones_without(report_with_zones(victim), [victim], container_zones)
@@ -240,7 +240,7 @@ def test_only_exclusive_resources_of_long_running_containers_are_released() -> N
 
 
 def test_evictions_are_evaluated_only_with_make_room_and_reservations() -> None:
-    victim = RunningPod(A, pod(container(cpu=8, memory=8)))
+    victim = RunningPod(A, request_of(container(cpu=8, memory=8)))
     before, container_zones = report_with_zones(victim), {(*A, "main"): 0}
     assert zones_after_eviction(before, [victim], container_zones, POLICY) is before
     assert (

@@ -18,10 +18,10 @@ from bayplan.placement.numa.columns import zone_columns
 from bayplan.placement.numa.snapshot import NumaSnapshot
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.counting import capacity_for
-from tests.support.numa_nodes import GPU, amounts, container, pod, report
+from tests.support.numa_nodes import GPU, amounts, container, report, request_of
 
 ZONE = amounts(cpu=8, memory=32, gpu=2)
-SMALL, LARGE = (pod(container(cpu=2, memory=4, gpu=gpus)) for gpus in (1, 2))
+SMALL, LARGE = (request_of(container(cpu=2, memory=4, gpu=gpus)) for gpus in (1, 2))
 
 
 def filter_input_of(nodes: int = 3) -> FilterInput:

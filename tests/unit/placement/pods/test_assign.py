@@ -35,14 +35,15 @@ from bayplan.placement.pods.counting import most_pods
 from bayplan.placement.pods.one_domain import assign_in_domain, candidate_domains
 from bayplan.placement.subgroups.whole_gang import assign_whole_gang
 from bayplan.state.cluster.topology_state import TopologyState
+from tests.support.model_objects import node
 
 RESOURCES = {"cpu": 0, "pods": 1}
 MINE = Selector((Requirement("app", "In", ("mine",)),))
 LABELS = (("app", "mine"),)
 
 
-def node(name: str, cpu: int = 8, rack: str = "r1", **more: Any) -> Node:
-    return Node(name, {HOSTNAME: name, "rack": rack}, {"cpu": cpu, "pods": 9}, **more)
+def rack_node(name: str, cpu: int = 8, rack: str = "r1", **more: Any) -> Node:
+    return node(name, {"rack": rack}, cpu=cpu, pods=9, **more)
 
 
 def opened(*nodes: Node, used: dict[str, int] | None = None) -> NodeOverlay:
@@ -82,32 +83,34 @@ def nodes_of(overlay: NodeOverlay, found: NodeAssignment) -> str:
 
 
 def test_a_gang_fills_the_fullest_nodes_first() -> None:
-    overlay = opened(node("a"), node("b"), node("c"), used={"b": 4, "c": 2})
+    overlay = opened(rack_node("a"), rack_node("b"), rack_node("c"), used={"b": 4, "c": 2})
     assert nodes_of(overlay, assign(overlay, batch(4))) == "b b c c"
 
 
 def test_a_single_pod_takes_the_emptiest_node_and_of_equal_ones_the_first_by_name() -> None:
-    overlay = opened(node("c"), node("b"), node("a"), used={"a": 4})
+    overlay = opened(rack_node("c"), rack_node("b"), rack_node("a"), used={"a": 4})
     assert nodes_of(overlay, assign(overlay, batch(1), lone=True)) == "b"
     assert nodes_of(overlay, assign(overlay, batch(1, name="q"), lone=True)) == "c"
 
 
 def test_a_gang_is_spread_if_the_profile_says_so() -> None:
-    overlay = opened(node("a"), node("b"))
+    overlay = opened(rack_node("a"), rack_node("b"))
     spread = Profile(gang_nodes=NodeChoice.SPREAD)
     assert nodes_of(overlay, assign(overlay, batch(4), profile=spread)) == "a b a b"
 
 
 def test_node_preferences_come_before_packing() -> None:
     wish = NodeRules(preferred=((5, NodeSelectorTerm((Requirement("rack", "In", ("r2",)),))),))
-    overlay = opened(node("a"), node("b", rack="r2"), used={"a": 4})
+    overlay = opened(rack_node("a"), rack_node("b", rack="r2"), used={"a": 4})
     assert nodes_of(overlay, assign(overlay, batch(1, rules=wish))) == "b"
-    overlay = opened(node("a", taints=(Taint("t", "", "PreferNoSchedule"),)), node("b"), used={"a": 4})
+    overlay = opened(
+        rack_node("a", taints=(Taint("t", "", "PreferNoSchedule"),)), rack_node("b"), used={"a": 4}
+    )
     assert nodes_of(overlay, assign(overlay, batch(1))) == "b"
 
 
 def test_unassigned_pods_get_the_reason_counted_with_the_others_assigned() -> None:
-    overlay = opened(node("a"), node("b", cpu=1))
+    overlay = opened(rack_node("a"), rack_node("b", cpu=1))
     found = assign(overlay, batch(6))
     assert list(found.rows) == [PodKey("", f"p{at}") for at in range(4)]
     assert list(found.unassigned) == [PodKey("", "p4"), PodKey("", "p5")]
@@ -120,7 +123,7 @@ def test_unassigned_pods_get_the_reason_counted_with_the_others_assigned() -> No
 
 
 def test_batches_that_fit_only_in_one_combination_are_assigned_by_the_search() -> None:
-    nodes = [node("a", cpu=6), node("b", cpu=7)]
+    nodes = [rack_node("a", cpu=6), rack_node("b", cpu=7)]
     batches = (batch(1, 4), batch(1, 3, "q"), batch(3, 2, "r"))  # 4 2 and 3 2 2, but not 4 3 on b
     overlay = opened(*nodes, used={"b": 0})
     found = assign(overlay, *batches)
@@ -131,16 +134,16 @@ def test_batches_that_fit_only_in_one_combination_are_assigned_by_the_search() -
 def test_without_the_search_a_misfit_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact_assign, "solver", lambda: None)
     batches = (batch(1, 4), batch(1, 3, "q"), batch(3, 2, "r"))
-    overlay = opened(node("a", cpu=6), node("b", cpu=7))
+    overlay = opened(rack_node("a", cpu=6), rack_node("b", cpu=7))
     found = assign(overlay, *batches)
     assert found.unsure == bool(found.unassigned)
-    too_many = assign(opened(node("a", cpu=6)), *batches)
+    too_many = assign(opened(rack_node("a", cpu=6)), *batches)
     assert too_many.unassigned
     assert not too_many.unsure
 
 
 def test_if_not_all_pods_are_needed_the_small_ones_may_suffice() -> None:
-    overlay = opened(node("a", cpu=6))
+    overlay = opened(rack_node("a", cpu=6))
     found = assign(overlay, batch(1, 5), batch(3, 2, "q"), need=3)
     assert [str(key) for key in found.rows] == ["/q0", "/q1", "/q2"]
     assert not found.unsure
@@ -148,7 +151,7 @@ def test_if_not_all_pods_are_needed_the_small_ones_may_suffice() -> None:
 
 def test_nodes_that_peers_may_make_feasible_are_counted() -> None:
     other = Selector((Requirement("app", "In", ("other",)),))
-    overlay = opened(node("a"), node("b", cpu=1, rack="r2"))
+    overlay = opened(rack_node("a"), rack_node("b", cpu=1, rack="r2"))
     near = PodAffinity(required=(PodAffinityTerm(HOSTNAME, other, ("",)),))
     assert most_pods(overlay, shape(affinity=near), None, 9)[0].tolist() == [0]
     for name in ("x", "y"):
@@ -160,7 +163,7 @@ def test_nodes_that_peers_may_make_feasible_are_counted() -> None:
 
 def test_pods_apart_from_each_other_get_a_node_each() -> None:
     apart = PodAffinity(required_anti=(PodAffinityTerm(HOSTNAME, MINE, ("",)),))
-    overlay = opened(node("a"), node("b"), node("c"))
+    overlay = opened(rack_node("a"), rack_node("b"), rack_node("c"))
     found = assign(overlay, batch(4, affinity=apart))
     assert sorted(found.rows.values()) == [0, 1, 2]
     assert dict(found.unassigned[PodKey("", "p3")].counts) == {(FilterReason.POD_ANTI_AFFINITY, ""): 3}
@@ -168,13 +171,15 @@ def test_pods_apart_from_each_other_get_a_node_each() -> None:
 
 def test_pods_apart_by_rack_get_a_rack_each() -> None:
     apart = PodAffinity(required_anti=(PodAffinityTerm("rack", MINE, ("",)),))
-    overlay = opened(node("a"), node("b"), node("c", rack="r2"))
+    overlay = opened(rack_node("a"), rack_node("b"), rack_node("c", rack="r2"))
     assert len(assign(overlay, batch(3, affinity=apart)).rows) == 2
 
 
 def test_pods_near_each_other_go_where_all_have_room() -> None:
     near = PodAffinity(required=(PodAffinityTerm("rack", MINE, ("",)),))
-    overlay = opened(node("a"), node("b", rack="r2"), node("c", rack="r2"), used={"b": 1, "c": 1})
+    overlay = opened(
+        rack_node("a"), rack_node("b", rack="r2"), rack_node("c", rack="r2"), used={"b": 1, "c": 1}
+    )
     found = assign(overlay, batch(6, affinity=near))  # the emptiest node is in the wrong rack
     assert set(found.rows.values()) == {1, 2}
     overlay.close()
@@ -190,7 +195,7 @@ def test_pods_with_affinity_are_assigned_after_the_pods_they_need() -> None:
     other = PodBatch(
         PodSignature(labels=(("app", "other"),), amounts=(("cpu", 1), ("pods", 1))), (PodKey("", "o"),)
     )
-    overlay = opened(node("a"), node("b"))
+    overlay = opened(rack_node("a"), rack_node("b"))
     found = assign(overlay, batch(2, affinity=near), other)
     assert len(set(found.rows.values())) == 1
     assert not found.unassigned
@@ -198,14 +203,14 @@ def test_pods_with_affinity_are_assigned_after_the_pods_they_need() -> None:
 
 def test_a_spread_constraint_is_kept() -> None:
     even = (TopologySpread("rack", 1, MINE),)
-    overlay = opened(node("a"), node("b", cpu=2, rack="r2"))
+    overlay = opened(rack_node("a"), rack_node("b", cpu=2, rack="r2"))
     found = assign(overlay, batch(4, spread=even))
     assert sorted(found.rows.values()) == [0, 0, 1]
     assert len(found.unassigned) == 1
 
 
 def test_pods_that_differ_only_in_labels_no_selector_uses_are_one_batch() -> None:
-    overlay = opened(node("a"))
+    overlay = opened(rack_node("a"))
 
     def pod(number: int, app: str) -> Pod:
         mine = PodSignature(labels=(("app", app), ("index", str(number))), amounts=(("cpu", 1), ("pods", 1)))
@@ -231,7 +236,13 @@ def test_pods_that_differ_only_in_labels_no_selector_uses_are_one_batch() -> Non
 
 
 def racks() -> NodeOverlay:
-    nodes = [node("a"), node("b"), node("c", rack="r2"), node("d", rack="r2"), node("e", rack="r3")]
+    nodes = [
+        rack_node("a"),
+        rack_node("b"),
+        rack_node("c", rack="r2"),
+        rack_node("d", rack="r2"),
+        rack_node("e", rack="r3"),
+    ]
     return opened(*nodes, used={"a": 2, "c": 4})
 
 
@@ -296,7 +307,7 @@ def snapshot(overlay: NodeOverlay) -> Any:
 
 
 def test_a_tree_is_assigned_in_rank_order_around_the_pods_in_the_overlay() -> None:
-    overlay = opened(node("b"), node("a"))
+    overlay = opened(rack_node("b"), rack_node("a"))
     here = snapshot(overlay)
     overlay.add_pod(PodKey("", "taker"), shape(6), overlay.row("a"))
     found = assign_whole_gang(overlay, here, tree(5)[0], members(5), [], profile=Profile())
@@ -310,7 +321,7 @@ def test_a_tree_is_assigned_in_rank_order_around_the_pods_in_the_overlay() -> No
 
 
 def test_a_tree_uses_only_the_allowed_nodes() -> None:
-    overlay = opened(node("a"), node("b"))
+    overlay = opened(rack_node("a"), rack_node("b"))
     inside = overlay.mask_of(["b"])
     found = assign_whole_gang(
         overlay, snapshot(overlay), tree(2)[0], members(2), [], profile=Profile(), allowed_nodes=inside
@@ -320,7 +331,7 @@ def test_a_tree_uses_only_the_allowed_nodes() -> None:
 
 
 def test_a_tree_whose_pods_use_one_host_port_gets_a_node_per_pod() -> None:
-    overlay = opened(node("a"), node("b"), node("c"))
+    overlay = opened(rack_node("a"), rack_node("b"), rack_node("c"))
     ports = (HostPort(80),)
     overlay.add_pod(PodKey("", "taker"), shape(1, ports=ports), 1)
     found = assign_whole_gang(
@@ -336,7 +347,7 @@ def test_a_tree_whose_pods_use_one_host_port_gets_a_node_per_pod() -> None:
 
 
 def test_a_tree_with_conflicting_pods_is_not_assigned_and_the_answer_is_unsure() -> None:
-    overlay = opened(node("a"), node("b", rack="r2"))
+    overlay = opened(rack_node("a"), rack_node("b", rack="r2"))
     apart = PodAffinity(required_anti=(PodAffinityTerm("rack", MINE, ("",)),))
     even = (TopologySpread("rack", 1, MINE),)
     found = assign_whole_gang(

@@ -7,7 +7,7 @@ from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.runtime.controllers.ungating import UngatingController
 from bayplan.state.cluster.topology_state import TopologyState
 from tests.support.failing_nodes import LIMIT, PLAIN_PODS, World
-from tests.support.queued_cluster import Object, workload
+from tests.support.queued_cluster import Object, queued_workload
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 
@@ -31,7 +31,7 @@ def told(world: World, name: str) -> str:
 
 def start(world: World, gang: str) -> list[str]:
     """A gang of four ranked pods on whole hosts; returns the host of each rank."""
-    asked = workload(gang, 4, 4)
+    asked = queued_workload(gang, 4, 4)
     asked["spec"]["podSets"][0]["topologyRequest"] = {"unconstrained": True, "podIndexLabel": INDEX}
     world.cluster.submit(asked)
     world.pass_time()

@@ -25,8 +25,8 @@ from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.controllers.ungating import BATCH_SECONDS, RETRY_SECONDS, UngatingController
 from bayplan.runtime.core.controller import Controller
 from bayplan.runtime.core.loop import Loop
-from tests.support.gated_gangs import INDEX, gang, wire
-from tests.support.gated_gangs import pod as gated
+from tests.support.gated_gangs import INDEX, assigned_gang, wire
+from tests.support.gated_gangs import gang_pod as gated
 from tests.support.queued_cluster import (
     EVENTS,
     JOBS,
@@ -35,8 +35,8 @@ from tests.support.queued_cluster import (
     Object,
     QueuedCluster,
     furnish,
-    job,
-    workload,
+    queued_job,
+    queued_workload,
 )
 from tests.unit.backends.embedded.storage.test_store import store_at
 
@@ -101,7 +101,7 @@ class World:
             self.now = min(self.now + 0.25, end)
 
     def admit(self, name: str, pods: int, **request: Any) -> None:
-        obj = workload(name, pods, 2, required=RACK if pods <= 4 else "")
+        obj = queued_workload(name, pods, 2, required=RACK if pods <= 4 else "")
         ask = obj["spec"]["podSets"][0].setdefault("topologyRequest", {"unconstrained": True})
         ask |= {"podIndexLabel": INDEX, **request}
         self.cluster.submit(obj)
@@ -112,7 +112,7 @@ class World:
 
     def start(self, name: str, pods: int) -> None:
         """The job of the Workload starts: its pods are created with their gate."""
-        obj = job(name, pods, 2, "")
+        obj = queued_job(name, pods, 2, "")
         spec = obj["spec"]
         spec |= {"suspend": False, "completionMode": "Indexed"}
         labels, notes = {"kueue.x-k8s.io/podset": "main"}, {"kueue.x-k8s.io/workload": name}
@@ -283,7 +283,7 @@ def test_gangs_do_not_mix(world: World) -> None:
 def test_a_doubtful_slot_is_given_to_no_other_pod() -> None:
     """The first patch may have arrived, so that the outcome of the second proves nothing."""
     role, one, two = UngatingController(), wire(gated("a")), wire(gated("b"))
-    for event in (Event(Happened.SEEN, api_kinds.WORKLOADS, gang(("x1", 1))), _seen(one)):
+    for event in (Event(Happened.SEEN, api_kinds.WORKLOADS, assigned_gang(("x1", 1))), _seen(one)):
         list(role.decode(event))
     (first,) = role.reconcile(NOW)
     list(role.on_outcome(WriteOutcome(first, Ended.TIMED_OUT), NOW))
@@ -300,7 +300,7 @@ def test_a_doubtful_slot_is_given_to_no_other_pod() -> None:
 def test_a_pod_may_be_told_to_belong_elsewhere() -> None:
     role = UngatingController()
     for name, host in (("gang", "x1"), ("other", "x2")):
-        list(role.decode(Event(Happened.SEEN, api_kinds.WORKLOADS, gang((host, 1), name=name))))
+        list(role.decode(Event(Happened.SEEN, api_kinds.WORKLOADS, assigned_gang((host, 1), name=name))))
     list(role.decode(_seen(wire(gated("a")))))
     list(role.decode(_seen(wire(gated("a", of="other")))))
     (write,) = role.reconcile(NOW)
@@ -317,7 +317,7 @@ def _lives(pod: Object) -> bool:
 
 def test_a_workload_whose_slice_name_changes_leaves_its_former_gang() -> None:
     role = UngatingController()
-    obj = gang(("n1", 2))
+    obj = assigned_gang(("n1", 2))
     renamed = obj | {"metadata": obj["metadata"] | {"annotations": {SLICE_NAME: "another"}}}
     for happened, seen in ((Happened.SEEN, obj), (Happened.SEEN, renamed)):
         role.decode(Event(happened, api_kinds.WORKLOADS, seen))

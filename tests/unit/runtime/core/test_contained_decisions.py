@@ -37,7 +37,7 @@ from bayplan.scheduling.admission import cycle
 from bayplan.scheduling.attempt import gang as trying
 from bayplan.scheduling.binding import cycle as muster
 from bayplan.state.admission.snapshot import AdmissionSnapshot
-from tests.support.queued_cluster import RACK, workload
+from tests.support.queued_cluster import RACK, queued_workload
 from tests.unit.runtime.controllers.admission.test_controller import Silent, World
 from tests.unit.runtime.controllers.scheduler.test_controller import Site
 from tests.unit.runtime.core.test_contained_loop import Bug
@@ -63,7 +63,7 @@ def test_a_workload_that_cannot_be_decided_on_is_told_so_and_the_others_are_admi
     world = World()
     world.loop = Loop(world.backend, [BuggyAdmission()], Silent(), containment=Containment())
     for name in ("bad", "good"):
-        world.cluster.submit(workload(name, 2, 4, required=RACK))
+        world.cluster.submit(queued_workload(name, 2, 4, required=RACK))
     world.pass_time()
     world.pass_time(1.5)
     status, reason, words = world.told("bad")["QuotaReserved"]
@@ -74,7 +74,7 @@ def test_a_workload_that_cannot_be_decided_on_is_told_so_and_the_others_are_admi
 def test_a_workload_that_could_not_be_decided_on_is_admitted_once_it_can() -> None:
     world, role = World(), BuggyAdmission()
     world.loop = Loop(world.backend, [role], Silent(), containment=Containment())
-    world.submit(workload("bad", 2, 4, required=RACK))
+    world.submit(queued_workload("bad", 2, 4, required=RACK))
     role.bad = frozenset()
     world.pass_time(31.0)
     assert world.says("bad", "Admitted") == ("True", "Admitted")
@@ -163,7 +163,7 @@ def test_admission_stops_between_heads_when_time_is_up() -> None:
         containment=Containment(),
     )  # fmt: skip
     for name in ("a", "b", "c"):
-        world.cluster.submit(workload(name, 1, 1, required=RACK))
+        world.cluster.submit(queued_workload(name, 1, 1, required=RACK))
     for _ in range(60):
         world.loop.paused_until.clear()
         world.pass_time(0.5)

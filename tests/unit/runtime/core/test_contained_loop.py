@@ -26,7 +26,7 @@ from bayplan.state.scheduling.snapshot import SnapshotBuilder
 from bayplan.state.scheduling.state_machine import GangStateMachine
 from bayplan.state.scheduling.store import SchedulingStore
 from tests.support.pod_site import NODES, PODS
-from tests.support.queued_cluster import RACK, workload
+from tests.support.queued_cluster import RACK, queued_workload
 from tests.unit.runtime.controllers.admission.test_controller import Silent, World
 from tests.unit.runtime.controllers.scheduler.test_controller import Site
 
@@ -363,7 +363,7 @@ def test_a_workload_that_cannot_be_looked_at_keeps_no_other_from_its_turn(
     monkeypatch.setattr(snapshot, "head_of", thrown)
     world.loop = Loop(world.backend, [AdmissionController()], Silent(), containment=Containment())
     for name in ("bad", "good"):
-        world.cluster.submit(workload(name, 2, 4, required=RACK))
+        world.cluster.submit(queued_workload(name, 2, 4, required=RACK))
     world.pass_time()
     world.pass_time(1.5)
     assert world.says("good", "Admitted") == ("True", "Admitted")

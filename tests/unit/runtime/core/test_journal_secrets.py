@@ -20,6 +20,7 @@ from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.controllers.ungating import UngatingController
 from bayplan.runtime.core.journal import MemoryJournal
 from bayplan.runtime.core.loop import Loop
+from tests.support.api_objects import job
 from tests.support.job_world import JobWorld
 
 SECRET = "s3cr3t"
@@ -70,20 +71,18 @@ def template(**spec: Any) -> Object:
     return {"metadata": {"annotations": {"example.com/token": SECRET}}, "spec": spec}
 
 
-def job(name: str, pods: int, labels: dict[str, str] | None = None, **spec: Any) -> Object:
+def annotated_job(name: str, pods: int, labels: dict[str, str] | None = None, **spec: Any) -> Object:
     notes = {"kubectl.kubernetes.io/last-applied-configuration": f'{{"env": "{SECRET}"}}'}
-    meta = {"name": name, "namespace": "default", "labels": labels or {}, "annotations": notes}
-    spec = {"parallelism": pods, "completions": pods, "template": template(**spec)}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}
+    return job(name, template(**spec), pods, namespace="default", labels=labels or {}, annotations=notes)
 
 
 def test_environments_commands_and_annotations_of_jobs_are_not_in_the_journal(
     world: JobWorld, journal: MemoryJournal
 ) -> None:
     queued = {"kueue.x-k8s.io/queue-name": "main"}
-    world.create(job("fits", 2, queued))
-    world.create(job("waits", 60, queued))
-    world.create(job("ours", 2, schedulerName="bayplan"))
+    world.create(annotated_job("fits", 2, queued))
+    world.create(annotated_job("waits", 60, queued))
+    world.create(annotated_job("ours", 2, schedulerName="bayplan"))
     pod = template(schedulerName="bayplan")
     world.create({"apiVersion": "v1", "kind": "Pod", **pod, "metadata": {"name": "alone", **pod["metadata"]}})
     world.pass_time(30.0)

@@ -14,7 +14,7 @@ from bayplan.dialects.kueue.names import api_kinds
 from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.loop import Loop
-from tests.support.queued_cluster import workload
+from tests.support.queued_cluster import queued_workload
 from tests.unit.runtime.controllers.admission.test_controller import Silent, World
 
 
@@ -24,7 +24,7 @@ def test_an_admitted_workload_that_cannot_be_read_after_a_restart_holds_its_quot
     monkeypatch: pytest.MonkeyPatch, broken: str, queue: str, pods: int
 ) -> None:
     world = World()
-    world.submit(workload("first", pods, 4, queue))
+    world.submit(queued_workload("first", pods, 4, queue))
     assert world.says("first", "Admitted") == ("True", "Admitted")
 
     def unreadable(field: Field, *rest: Any) -> Any:
@@ -42,7 +42,7 @@ def test_an_admitted_workload_that_cannot_be_read_after_a_restart_holds_its_quot
     held = [path for cluster in role.state.usage.topologies.values() for path in cluster.held]
     assert len(held) == (4 if queue == "left" else 0)
     world.change(api_kinds.CLUSTER_QUEUES, "left-queue", {"cohortName": None})
-    world.submit(workload("second", pods, 4, queue))
+    world.submit(queued_workload("second", pods, 4, queue))
     assert world.says("second", "QuotaReserved")[0] == "False"
     world.cluster.store.delete(api_kinds.WORKLOADS, "ml", "first")
     world.pass_time(2.0)

@@ -14,7 +14,7 @@ from bayplan.dialects.jobs.start_stop import resource
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.runtime.webhooks.default_queues import DefaultQueues
 from tests.end_to_end.objects import eventually
-from tests.support.job_world import JobWorld, Object, group_pod, job, job_set, running, stateful_set
+from tests.support.job_world import JobWorld, Object, group_pod, indexed_job, job_set, running, stateful_set
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 NAMESPACES = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
@@ -38,25 +38,25 @@ def queue_of(obj: Object) -> str | None:
 
 
 def test_a_job_without_a_queue_gets_the_default_one_and_runs_through_it(world: JobWorld) -> None:
-    made = world.create(unqueued(job("train")))
+    made = world.create(unqueued(indexed_job("train")))
     assert queue_of(made) == "default" and made["spec"]["suspend"] is True
     world.until(lambda: running(world, 4))
     assert world.workload()["spec"]["queueName"] == "default" and world.used() == "8"
 
 
 def test_a_job_that_names_a_queue_keeps_it(world: JobWorld) -> None:
-    assert queue_of(world.create(job("train"))) == "main"
+    assert queue_of(world.create(indexed_job("train"))) == "main"
 
 
 def test_without_a_default_queue_a_job_is_not_managed() -> None:
     world = JobWorld()
-    made = world.create(unqueued(job("train")))
+    made = world.create(unqueued(indexed_job("train")))
     assert queue_of(made) is None and not made["spec"].get("suspend")
 
 
 def test_only_jobs_of_that_namespace_get_it(world: JobWorld) -> None:
     world.store.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "far"}})
-    made = unqueued(job("train"))
+    made = unqueued(indexed_job("train"))
     made["metadata"]["namespace"] = "far"
     assert queue_of(world.store.create(resource("Job"), made, "far")) is None
 
@@ -85,7 +85,7 @@ def owned(pod: str, owner: Object, **reference: Any) -> Object:
 
 
 def test_a_pod_that_a_job_controls_is_left_to_that_job(world: JobWorld) -> None:
-    owner = world.create(unqueued(job("train", pods=100)))
+    owner = world.create(unqueued(indexed_job("train", pods=100)))
     labels = owner["spec"].get("selector", {}).get("matchLabels", {})
     made = owned("p-0", owner)
     made["metadata"]["labels"] = labels
@@ -98,12 +98,12 @@ def test_a_pod_that_a_job_controls_is_left_to_that_job(world: JobWorld) -> None:
     ids=str,
 )
 def test_an_invented_owner_does_not_keep_a_pod_out_of_the_queue(world: JobWorld, invented: Object) -> None:
-    owner = world.create(unqueued(job("train", pods=100)))
+    owner = world.create(unqueued(indexed_job("train", pods=100)))
     assert queue_of(world.create(owned("p-0", owner, **invented))) == "default"
 
 
 def test_a_class_that_does_not_exist_is_refused(world: JobWorld) -> None:
-    made = job("train")
+    made = indexed_job("train")
     labels = {**made["metadata"]["labels"], "kueue.x-k8s.io/priority-class": "above-all"}
     made = {**made, "metadata": {**made["metadata"], "labels": labels}}
     with pytest.raises(StatusError, match="there is no WorkloadPriorityClass of this name"):
@@ -119,7 +119,7 @@ def test_a_job_that_was_there_before_is_not_queued_when_it_changes() -> None:
 
 
 def test_a_job_cannot_be_taken_out_of_its_queue_where_there_is_a_default(world: JobWorld) -> None:
-    world.create(job("train", pods=100))
+    world.create(indexed_job("train", pods=100))
     with pytest.raises(StatusError, match="queue-name must not be empty in namespace with default queue"):
         world.store.patch(resource("Job"), "default", "train", {"metadata": {"labels": {QUEUE: None}}})
 

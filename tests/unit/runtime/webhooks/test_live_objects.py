@@ -11,6 +11,7 @@ from bayplan.dialects.errors import Unreachable
 from bayplan.dialects.kueue.webhooks.controlling_owners import OwnerUnknown, is_part
 from bayplan.dialects.kueue.webhooks.priority_class_rules import check_class
 from bayplan.runtime.webhooks.live_objects import CACHE_MAX, CACHE_SECONDS, PAUSE_SECONDS, LiveObjects
+from tests.support.api_objects import workload
 
 Object = dict[str, Any]
 JOBS, SETS = "/apis/batch/v1/namespaces/a/jobs/", "/apis/apps/v1/namespaces/a/replicasets/"
@@ -52,7 +53,7 @@ def owner(uid: str = "u", selector: Object | None = None, *owners: Object) -> Ob
     return {"metadata": {"uid": uid, "ownerReferences": list(owners)}, "spec": spec}
 
 
-def pod(*owners: Object, **labels: str) -> Object:
+def owned_pod(*owners: Object, **labels: str) -> Object:
     return {"metadata": {"namespace": "a", "ownerReferences": list(owners), "labels": labels}}
 
 
@@ -63,7 +64,7 @@ def live(**objects: Object) -> tuple[LiveObjects, Api, Clock]:
 
 def test_an_owner_that_is_there_made_the_pod() -> None:
     objects, _, _ = live(**{f"{JOBS}j": owner()})
-    assert is_part(pod(reference("Job", "j")), objects.controller)
+    assert is_part(owned_pod(reference("Job", "j")), objects.controller)
 
 
 @pytest.mark.parametrize(
@@ -82,13 +83,13 @@ def test_an_owner_that_is_there_made_the_pod() -> None:
 )
 def test_an_owner_that_is_invented_did_not(invented: Any) -> None:
     objects, _, _ = live(**{f"{JOBS}j": owner()})
-    assert not is_part(pod(invented), objects.controller)
+    assert not is_part(owned_pod(invented), objects.controller)
 
 
 def test_an_owner_that_does_not_select_the_pod_did_not_make_it() -> None:
     objects, _, _ = live(**{f"{JOBS}j": owner(selector={"controller-uid": "u"})})
-    assert not is_part(pod(reference("Job", "j")), objects.controller)
-    assert is_part(pod(reference("Job", "j"), **{"controller-uid": "u"}), objects.controller)
+    assert not is_part(owned_pod(reference("Job", "j")), objects.controller)
+    assert is_part(owned_pod(reference("Job", "j"), **{"controller-uid": "u"}), objects.controller)
 
 
 def test_a_replica_set_counts_only_as_part_of_a_deployment() -> None:
@@ -100,39 +101,39 @@ def test_a_replica_set_counts_only_as_part_of_a_deployment() -> None:
             "/apis/apps/v1/namespaces/a/deployments/d": owner(),
         }
     )
-    assert not is_part(pod(reference("ReplicaSet", "bare", version="apps/v1")), objects.controller)
-    assert is_part(pod(reference("ReplicaSet", "made", version="apps/v1")), objects.controller)
+    assert not is_part(owned_pod(reference("ReplicaSet", "bare", version="apps/v1")), objects.controller)
+    assert is_part(owned_pod(reference("ReplicaSet", "made", version="apps/v1")), objects.controller)
 
 
 def test_an_owner_that_is_nested_too_deeply_to_be_read_exempts_nothing() -> None:
     deep = b'{"metadata": {"uid": "u"}, "spec": ' + b"[" * 5000 + b"]" * 5000 + b"}"
     found = LiveObjects(lambda *_: (200, deep), Clock())
-    assert not is_part(pod(reference("Job", "boss")), found.controller)
+    assert not is_part(owned_pod(reference("Job", "boss")), found.controller)
 
 
 def test_owners_in_a_circle_come_to_an_end() -> None:
     one = reference("ReplicaSet", "one", version="apps/v1")
     objects, api, _ = live(**{f"{SETS}one": owner("u", None, one)})
-    assert not is_part(pod(one), objects.controller) and api.asked == 1
+    assert not is_part(owned_pod(one), objects.controller) and api.asked == 1
 
 
 def test_a_reference_that_cannot_be_checked_is_assumed_valid_and_not_checked_again_at_once() -> None:
     objects, api, clock = live()
     api.down = True
     for _ in range(3):
-        assert is_part(pod(reference("Job", "j")), objects.controller)
+        assert is_part(owned_pod(reference("Job", "j")), objects.controller)
     assert api.asked == 1 and objects.has_class("WorkloadPriorityClass", "any")
     clock.now, api.down = PAUSE_SECONDS, False
-    assert not is_part(pod(reference("Job", "j")), objects.controller) and api.asked == 2
+    assert not is_part(owned_pod(reference("Job", "j")), objects.controller) and api.asked == 2
 
 
 def test_what_was_found_is_kept_for_a_while_and_what_was_not_is_asked_again() -> None:
     objects, api, clock = live(**{f"{JOBS}j": owner()})
     for name in ("j", "j", "none", "none"):
-        is_part(pod(reference("Job", name)), objects.controller)
+        is_part(owned_pod(reference("Job", name)), objects.controller)
     assert api.asked == 3
     clock.now = CACHE_SECONDS
-    is_part(pod(reference("Job", "j")), objects.controller)
+    is_part(owned_pod(reference("Job", "j")), objects.controller)
     assert api.asked == 4
 
 
@@ -155,14 +156,13 @@ def test_an_answer_that_is_no_object_says_nothing() -> None:
 LABEL = "kueue.x-k8s.io/priority-class"
 
 
-def job(name: str) -> Object:
+def prioritized_job(name: str) -> Object:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "labels": {LABEL: name}}}
 
 
-def workload(name: str, kind: str = "WorkloadPriorityClass", *owners: Object) -> Object:
+def prioritized_workload(name: str, kind: str = "WorkloadPriorityClass", *owners: Object) -> Object:
     reference = {"kind": kind, "name": name}
-    meta = {"name": "w", "ownerReferences": list(owners)}
-    return {"kind": "Workload", "metadata": meta, "spec": {"priorityClassRef": reference}}
+    return workload("w", metadata={"ownerReferences": list(owners)}, priorityClassRef=reference)
 
 
 def none(kind: str, name: str) -> bool:
@@ -170,21 +170,27 @@ def none(kind: str, name: str) -> bool:
 
 
 def test_a_class_that_does_not_exist_is_named_in_the_refusal() -> None:
-    (error,) = check_class(job("none"), None, none)
+    (error,) = check_class(prioritized_job("none"), None, none)
     assert str(error) == (
         'metadata.labels[kueue.x-k8s.io/priority-class]: Not found: "none": '
         "there is no WorkloadPriorityClass of this name"
     )
-    assert not check_class(job("known"), None, none) and not check_class(job(""), None, none)
+    assert not check_class(prioritized_job("known"), None, none) and not check_class(
+        prioritized_job(""), None, none
+    )
 
 
 @pytest.mark.parametrize("kind", ["WorkloadPriorityClass", "PriorityClass"])
 def test_a_workload_that_a_user_makes_names_a_class_that_exists(kind: str) -> None:
-    (error,) = check_class(workload("none", kind), None, none)
+    (error,) = check_class(prioritized_workload("none", kind), None, none)
     assert error.path == "spec.priorityClassRef.name"
-    assert not check_class(workload("none", kind, reference("Job", "j")), None, none), "its job was asked"
+    assert not check_class(prioritized_workload("none", kind, reference("Job", "j")), None, none), (
+        "its job was asked"
+    )
 
 
 def test_a_class_that_is_gone_by_now_does_not_keep_a_job_from_being_changed() -> None:
-    assert not check_class(job("none"), job("none"), none) and check_class(job("none"), job("known"), none)
-    assert not check_class(None, job("none"), none)
+    assert not check_class(prioritized_job("none"), prioritized_job("none"), none) and check_class(
+        prioritized_job("none"), prioritized_job("known"), none
+    )
+    assert not check_class(None, prioritized_job("none"), none)

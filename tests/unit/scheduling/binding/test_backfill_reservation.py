@@ -12,7 +12,7 @@ from bayplan.scheduling.attempt.gang import request_for
 from bayplan.scheduling.binding.backfill_reservation import nodes_to_reserve
 from bayplan.scheduling.preemption.context import PreemptionContext
 from bayplan.scheduling.preemption.search import PreemptionSearch
-from tests.support.gang_snapshots import charter, gang, look, node, pod, shape
+from tests.support.gang_snapshots import candidate, charter, cpu_node, cpu_pod, look, shape
 
 OTHERS = Selector((Requirement("app", "In", ("nobody",)),))
 ALOOF = PodAffinity(required_anti=(PodAffinityTerm("zone", OTHERS, ("ns",)),))
@@ -21,10 +21,10 @@ ALOOF = PodAffinity(required_anti=(PodAffinityTerm("zone", OTHERS, ("ns",)),))
 @pytest.mark.parametrize("neighbours", [PodAffinity(), ALOOF])
 def test_the_emptiest_nodes_are_reserved(neighbours: PodAffinity) -> None:
     """Whether its pods are counted or placed one by one, the capacity that is free now counts."""
-    running = [pod("a-1", 2, on="a"), pod("a-2", 2, on="a"), pod("b-1", 2, on="b")]
+    running = [cpu_pod("a-1", 2, on="a"), cpu_pod("a-2", 2, on="a"), cpu_pod("b-1", 2, on="b")]
     like = shape(2, affinity=neighbours)
-    waits = gang(charter("g", 2), [pod(f"g-{at}", gang="g", like=like) for at in range(2)])
-    seen = look([node("a", 4), node("b", 4)], running, waits)
+    waits = candidate(charter("g", 2), [cpu_pod(f"g-{at}", gang="g", like=like) for at in range(2)])
+    seen = look([cpu_node("a", 4), cpu_node("b", 4)], running, waits)
     with NodeOverlay(seen.filter_input) as floor:
         assert nodes_to_reserve(
             PreemptionSearch(PreemptionContext(seen, Profile(), floor)), request_for(waits), 0

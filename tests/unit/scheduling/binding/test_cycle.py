@@ -7,11 +7,11 @@ from dataclasses import replace
 from bayplan.model.filter_failure import FilterReason
 from bayplan.model.plan import PreemptPod
 from bayplan.model.scheduling_rejection import PreemptionSearchOutcome, RejectionReason, SchedulingRejection
-from tests.support.gang_snapshots import charter, decide, gang, lone, look, node, pod, pods
+from tests.support.gang_snapshots import candidate, charter, cpu_node, cpu_pod, decide, lone, look, pods
 
 
 def test_a_gang_that_fits_is_bound_as_a_whole_and_starts() -> None:
-    seen = look([node("a", 2), node("b", 2)], (), gang(charter("g", 3), pods("p", 3, gang="g")))
+    seen = look([cpu_node("a", 2), cpu_node("b", 2)], (), candidate(charter("g", 3), pods("p", 3, gang="g")))
     found = decide(seen)
     assert sorted(found.binds) == ["p-0", "p-1", "p-2"]
     assert max(list(found.binds.values()).count(name) for name in "ab") == 2
@@ -20,7 +20,7 @@ def test_a_gang_that_fits_is_bound_as_a_whole_and_starts() -> None:
 
 
 def test_below_the_minimum_no_pod_is_bound() -> None:
-    seen = look([node("a", 2)], (), gang(charter("g", 3), pods("p", 3, gang="g")))
+    seen = look([cpu_node("a", 2)], (), candidate(charter("g", 3), pods("p", 3, gang="g")))
     found = decide(seen)
     assert not found.binds
     assert not found.begun
@@ -33,7 +33,7 @@ def test_below_the_minimum_no_pod_is_bound() -> None:
 
 
 def test_pods_beyond_the_minimum_are_bound_if_they_fit() -> None:
-    seen = look([node("a", 3)], (), gang(charter("g", 2), pods("p", 4, gang="g")))
+    seen = look([cpu_node("a", 3)], (), candidate(charter("g", 2), pods("p", 4, gang="g")))
     found = decide(seen)
     assert len(found.binds) == 3
     assert [one.key.name for one in found.refused["g"].pods] == ["p-3"]
@@ -41,9 +41,11 @@ def test_pods_beyond_the_minimum_are_bound_if_they_fit() -> None:
 
 
 def test_later_pods_join_a_bound_gang() -> None:
-    standing = tuple(pod(f"s-{n}", on="a", gang="g") for n in range(2))
+    standing = tuple(cpu_pod(f"s-{n}", on="a", gang="g") for n in range(2))
     seen = look(
-        [node("a", 3)], (), gang(charter("g", 2, started=True), pods("p", 1, gang="g"), bound=standing)
+        [cpu_node("a", 3)],
+        (),
+        candidate(charter("g", 2, started=True), pods("p", 1, gang="g"), bound=standing),
     )
     found = decide(seen)
     assert found.binds == {"p-0": "a"}
@@ -51,27 +53,27 @@ def test_later_pods_join_a_bound_gang() -> None:
 
 
 def test_a_gang_that_lost_pods_is_completed_only_to_its_minimum_or_not_at_all() -> None:
-    standing = (pod("s", on="a", gang="g"),)
-    seen = look([node("a", 2)], (), gang(charter("g", 3), pods("p", 2, gang="g"), bound=standing))
+    standing = (cpu_pod("s", on="a", gang="g"),)
+    seen = look([cpu_node("a", 2)], (), candidate(charter("g", 3), pods("p", 2, gang="g"), bound=standing))
     assert not decide(seen).binds
 
 
 def test_pods_of_a_group_without_a_minimum_are_bound_independently() -> None:
-    seen = look([node("a", 2)], (), gang(charter("g"), pods("p", 3, gang="g")))
+    seen = look([cpu_node("a", 2)], (), candidate(charter("g"), pods("p", 3, gang="g")))
     found = decide(seen)
     assert len(found.binds) == 2
     assert len(found.refused["g"].pods) == 1
 
 
 def test_two_gangs_never_use_the_same_capacity() -> None:
-    first, second = (gang(charter(name, 3), pods(name, 3, gang=name)) for name in ("f", "s"))
-    found = decide(look([node("a", 4)], (), first, second))
+    first, second = (candidate(charter(name, 3), pods(name, 3, gang=name)) for name in ("f", "s"))
+    found = decide(look([cpu_node("a", 4)], (), first, second))
     assert sorted(found.binds) == ["f-0", "f-1", "f-2"]
     assert found.refused["s"].rejection.fit == 1
 
 
 def test_single_pods_go_to_the_emptiest_node() -> None:
-    seen = look([node("a", 2), node("b", 4)], (), *(lone(one) for one in pods("p", 3)))
+    seen = look([cpu_node("a", 2), cpu_node("b", 4)], (), *(lone(one) for one in pods("p", 3)))
     found = decide(seen)
     assert found.binds["p-0"] == "b"
     assert sorted(found.binds.values()) == ["a", "b", "b"]
@@ -79,7 +81,7 @@ def test_single_pods_go_to_the_emptiest_node() -> None:
 
 
 def test_equivalent_single_pods_are_rejected_without_another_attempt() -> None:
-    seen = look([node("a", 1)], (), *(lone(one) for one in pods("p", 4)))
+    seen = look([cpu_node("a", 1)], (), *(lone(one) for one in pods("p", 4)))
     found = decide(seen)
     assert len(found.binds) == 1
     assert sorted(found.refused) == ["p-1", "p-2", "p-3"]
@@ -90,88 +92,88 @@ def test_equivalent_single_pods_are_rejected_without_another_attempt() -> None:
 
 def test_a_gang_with_a_known_rejection_is_not_tried() -> None:
     why = SchedulingRejection(RejectionReason.TOO_FEW, 3, 1)
-    seen = look([node("a")], (), gang(charter("g", 3), pods("p", 1, gang="g"), blocker=why))
+    seen = look([cpu_node("a")], (), candidate(charter("g", 3), pods("p", 1, gang="g"), blocker=why))
     found = decide(seen)
     assert not found.binds
     assert found.refused["g"].rejection == why
     assert found.refused["g"].changed
-    again = gang(charter("g", 3), pods("p", 1, gang="g"), blocker=why, reported=why)
-    assert not decide(look([node("a")], (), again)).refused["g"].changed
+    again = candidate(charter("g", 3), pods("p", 1, gang="g"), blocker=why, reported=why)
+    assert not decide(look([cpu_node("a")], (), again)).refused["g"].changed
 
 
 def test_a_rejection_is_published_only_if_it_changed() -> None:
-    waiting = gang(charter("g", 3), pods("p", 3, gang="g"))
-    why = decide(look([node("a", 2)], (), waiting)).refused["g"].rejection
+    waiting = candidate(charter("g", 3), pods("p", 3, gang="g"))
+    why = decide(look([cpu_node("a", 2)], (), waiting)).refused["g"].rejection
     told = replace(waiting, reported=why)
-    assert not decide(look([node("a", 2)], (), told)).refused["g"].changed
-    assert decide(look([node("a", 1)], (), told)).refused["g"].changed
+    assert not decide(look([cpu_node("a", 2)], (), told)).refused["g"].changed
+    assert decide(look([cpu_node("a", 1)], (), told)).refused["g"].changed
 
 
 def test_a_gang_keeps_to_one_domain() -> None:
     nodes = [
-        node("a", 2, rack="r1"),
-        node("b", 1, rack="r1"),
-        node("c", 2, rack="r2"),
-        node("d", 2, rack="r2"),
+        cpu_node("a", 2, rack="r1"),
+        cpu_node("b", 1, rack="r1"),
+        cpu_node("c", 2, rack="r2"),
+        cpu_node("d", 2, rack="r2"),
     ]
-    found = decide(look(nodes, (), gang(charter("g", 4, key="rack"), pods("p", 4, gang="g"))))
+    found = decide(look(nodes, (), candidate(charter("g", 4, key="rack"), pods("p", 4, gang="g"))))
     assert set(found.binds.values()) == {"c", "d"}
-    found = decide(look(nodes, (), gang(charter("g", 5, key="rack"), pods("p", 5, gang="g"))))
+    found = decide(look(nodes, (), candidate(charter("g", 5, key="rack"), pods("p", 5, gang="g"))))
     assert not found.binds
     assert found.refused["g"].rejection.misfit is not None
 
 
 def test_later_pods_stay_in_the_domain_of_the_bound_pods() -> None:
-    nodes = [node("a", 2, rack="r1"), node("b", 4, rack="r2")]
-    standing = (pod("s", on="a", gang="g"),)
-    group = gang(charter("g", key="rack"), pods("p", 3, gang="g"), bound=standing)
+    nodes = [cpu_node("a", 2, rack="r1"), cpu_node("b", 4, rack="r2")]
+    standing = (cpu_pod("s", on="a", gang="g"),)
+    group = candidate(charter("g", key="rack"), pods("p", 3, gang="g"), bound=standing)
     found = decide(look(nodes, (), group))
     assert found.binds == {"p-0": "a"}
     assert len(found.refused["g"].pods) == 2
 
 
 def test_capacity_of_nominated_pods_is_not_taken_by_lower_priority() -> None:
-    promised = pod("high", 2, priority=10)
+    promised = cpu_pod("high", 2, priority=10)
     nominations = {promised.key: (promised, "a")}
-    low = lone(pod("low", 1, priority=5))
-    assert not decide(look([node("a", 2)], (), low, nominations=nominations)).binds
-    high = lone(pod("higher", 1, priority=11))
-    assert decide(look([node("a", 2)], (), high, nominations=nominations)).binds == {"higher": "a"}
+    low = lone(cpu_pod("low", 1, priority=5))
+    assert not decide(look([cpu_node("a", 2)], (), low, nominations=nominations)).binds
+    high = lone(cpu_pod("higher", 1, priority=11))
+    assert decide(look([cpu_node("a", 2)], (), high, nominations=nominations)).binds == {"higher": "a"}
 
 
 def test_its_own_nomination_is_no_obstacle() -> None:
-    one = pod("p", 2)
-    found = decide(look([node("a", 2)], (), lone(one, nominated={one.key: "a"})))
+    one = cpu_pod("p", 2)
+    found = decide(look([cpu_node("a", 2)], (), lone(one, nominated={one.key: "a"})))
     assert found.binds == {"p": "a"}
 
 
 def test_reserved_nodes_are_only_for_their_gang_and_for_higher_priority() -> None:
     owner = charter("g", 2, 5)
     kept = owner.source, frozenset({"a"})
-    nodes = [node("a", 2), node("b", 1)]
+    nodes = [cpu_node("a", 2), cpu_node("b", 1)]
     small = [lone(one) for one in pods("p", 2, priority=5)]
     found = decide(look(nodes, (), *small, reserved=kept, charters=[owner]))
     assert found.binds == {"p-0": "b"}
     assert found.refused["p-1"].rejection.reason is RejectionReason.RESERVED
-    found = decide(look(nodes, (), lone(pod("vip", 2, priority=6)), reserved=kept, charters=[owner]))
+    found = decide(look(nodes, (), lone(cpu_pod("vip", 2, priority=6)), reserved=kept, charters=[owner]))
     assert found.binds == {"vip": "a"}
-    found = decide(look(nodes, (), gang(owner, pods("p", 2, priority=5, gang="g")), reserved=kept))
+    found = decide(look(nodes, (), candidate(owner, pods("p", 2, priority=5, gang="g")), reserved=kept))
     assert len(found.binds) == 2
 
 
 def test_a_nominated_pod_may_use_its_node_even_if_it_is_reserved() -> None:
-    owner, one = charter("g", 2, 5), pod("p", 2, priority=5)
+    owner, one = charter("g", 2, 5), cpu_pod("p", 2, priority=5)
     kept = owner.source, frozenset({"a"})
     found = decide(
-        look([node("a", 2)], (), lone(one, nominated={one.key: "a"}), reserved=kept, charters=[owner])
+        look([cpu_node("a", 2)], (), lone(one, nominated={one.key: "a"}), reserved=kept, charters=[owner])
     )
     assert found.binds == {"p": "a"}
 
 
 def test_nodes_are_reserved_for_the_first_gang_that_is_pending_long() -> None:
-    nodes = [node("a", 2), node("b", 2), node("c", 2)]
-    running = [pod("r-0", 1, on="a"), pod("r-1", 2, on="b"), pod("r-2", 2, on="c")]
-    long, other = (gang(charter(n, 3), pods(n, 3, gang=n), since=0.0) for n in ("g", "h"))
+    nodes = [cpu_node("a", 2), cpu_node("b", 2), cpu_node("c", 2)]
+    running = [cpu_pod("r-0", 1, on="a"), cpu_pod("r-1", 2, on="b"), cpu_pod("r-2", 2, on="c")]
+    long, other = (candidate(charter(n, 3), pods(n, 3, gang=n), since=0.0) for n in ("g", "h"))
     found = decide(look(nodes, running, long, other), now=400.0)
     assert found.refused["g"].reserved_nodes == ("a", "b")
     assert found.refused["h"].reserved_nodes == ()
@@ -184,31 +186,34 @@ def test_nodes_are_reserved_for_the_first_gang_that_is_pending_long() -> None:
 
 
 def test_no_node_is_reserved_where_it_could_never_help() -> None:
-    running = [pod("r", 2, priority=9, on="a")]
-    found = decide(look([node("a", 2)], running, gang(charter("g", 2), pods("p", 2, gang="g"))))
+    running = [cpu_pod("r", 2, priority=9, on="a")]
+    found = decide(look([cpu_node("a", 2)], running, candidate(charter("g", 2), pods("p", 2, gang="g"))))
     assert found.refused["g"].reserved_nodes == ()
 
 
 def test_a_gang_that_was_partly_bound_for_too_long_is_preempted() -> None:
-    standing = (pod("s-0", on="a", gang="g"), pod("s-1", on="a", gang="g", finished=True, succeeded=True))
-    group = gang(charter("g", 4), pods("p", 2, gang="g"), bound=standing, stale=True)
-    found = decide(look([node("a", 2)], (), group))
+    standing = (
+        cpu_pod("s-0", on="a", gang="g"),
+        cpu_pod("s-1", on="a", gang="g", finished=True, succeeded=True),
+    )
+    group = candidate(charter("g", 4), pods("p", 2, gang="g"), bound=standing, stale=True)
+    found = decide(look([cpu_node("a", 2)], (), group))
     assert found.displaced == ("s-0",)
     (sent,) = (action for action in found.plan.actions if isinstance(action, PreemptPod))
     assert sent.undoes
     assert found.refused["g"].rejection.reason is RejectionReason.UNDONE
-    found = decide(look([node("a", 3)], (), group))  # it fits, but was not bound in time
+    found = decide(look([cpu_node("a", 3)], (), group))  # it fits, but was not bound in time
     assert (found.binds, found.displaced) == ({}, ("s-0",))
 
 
 def test_a_gang_whose_pods_are_all_bound_is_recorded_as_started() -> None:
-    standing = (pod("s", on="a", gang="g"),)
-    assert decide(look([node("a")], (), gang(charter("g", 1), (), bound=standing))).begun == ("g",)
+    standing = (cpu_pod("s", on="a", gang="g"),)
+    assert decide(look([cpu_node("a")], (), candidate(charter("g", 1), (), bound=standing))).begun == ("g",)
 
 
 def test_a_gang_that_may_not_preempt_is_rejected_with_that_reason() -> None:
-    running = [pod("r", 2, on="a")]
-    seen = look([node("a", 2)], running, lone(pod("p", 1, priority=5, preempts=False)))
+    running = [cpu_pod("r", 2, on="a")]
+    seen = look([cpu_node("a", 2)], running, lone(cpu_pod("p", 1, priority=5, preempts=False)))
     found = decide(seen)
     assert not found.displaced
     assert found.refused["p"].rejection.preemption is PreemptionSearchOutcome.NOT_ALLOWED

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from bayplan.model.change import Change, FairQueueLost, FairQueueSeen, PodLost, PodSeen
+from bayplan.model.change import Change, FairQueueLost, PodLost, PodSeen
 from bayplan.model.gang import Group, Locality, PodSet
-from bayplan.model.plan import Nominate, Plan, PreemptPod
 from bayplan.model.pod import PodKey
-from bayplan.model.quota import Entitlement, FairQueue
 from bayplan.model.scheduling_rejection import QuotaExcess, RejectionReason
 from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.state import SchedulingState
@@ -20,48 +18,28 @@ from tests.support.scheduling_scene import (
     NOW,
     binds,
     board,
+    displaced,
     ends,
     gang,
     node,
+    nominated,
     place_of,
     pod,
     pods,
+    queue,
     ref,
     refusals,
+    runs,
     step,
+    waits,
+    why,
 )
-
-
-def queue(name: str, quota: int | None = 0, limit: int | None = None, **more: Any) -> FairQueueSeen:
-    said = Entitlement(None if quota is None else Fraction(quota), None if limit is None else Fraction(limit))
-    return FairQueueSeen(FairQueue(name, entitlements={"gpu": said}, **more))
 
 
 def grown(name: str, least: int, count: int, of: str, **more: Any) -> list[Change]:
     """A gang of one pod set that starts with its minimum and grows."""
     main = PodSet("main", count, least, {"gpu": 1})
     return [gang(name, least, queue=of, tree=Group("", (main,), 1), **more)]
-
-
-def displaced(plan: Plan) -> dict[str, str]:
-    return {action.pod.key.name: action.moves_to for action in plan.actions if isinstance(action, PreemptPod)}
-
-
-def nominated(plan: Plan) -> dict[str, str]:
-    return {action.pod.key.name: action.node for action in plan.actions if isinstance(action, Nominate)}
-
-
-def why(plan: Plan) -> dict[str, RejectionReason]:
-    return {refused.gang.name: refused.rejection.reason for refused in refusals(plan)}
-
-
-def runs(name: str, of: str, gpus: int = 1, on: str = "n1", **more: Any) -> list[Change]:
-    """A running gang of one pod."""
-    return [gang(name, 1, queue=of, **more), pod(name, 0, on=on, gpus=gpus, started=1.0)]
-
-
-def waits(name: str, of: str, gpus: int = 1, **more: Any) -> list[Change]:
-    return [gang(name, 1, queue=of, **more), pod(name, 0, gpus=gpus)]
 
 
 # ── order ──────────────────────────────────────────────────────────────────────────────────────────

@@ -15,8 +15,7 @@ from bayplan.scheduling.fair_share.preemption import FairPreemptionSearch
 from bayplan.scheduling.preemption import trial
 from bayplan.scheduling.preemption.context import PreemptionContext
 from bayplan.scheduling.preemption.search import PreemptionSearch
-from tests.support.scheduling_scene import NOW, board, gang, node, pod, step
-from tests.unit.scheduling.binding.test_fair_cycle import displaced, queue, runs, waits
+from tests.support.scheduling_scene import NOW, board, displaced, gang, node, pod, queue, runs, step, waits
 
 
 def test_equivalent_pods_with_different_allowed_nodes_do_not_share_a_result() -> None:

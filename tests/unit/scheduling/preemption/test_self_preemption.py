@@ -13,8 +13,20 @@ from bayplan.model.plan import PreemptPod
 from bayplan.model.pod import PodKey
 from bayplan.state.scheduling.queue import EntryState
 from tests.support.kai_site import Site
-from tests.support.scheduling_scene import NOW, binds, board, ends, gang, node, place_of, pod, step
-from tests.unit.scheduling.binding.test_fair_cycle import displaced, nominated, queue
+from tests.support.scheduling_scene import (
+    NOW,
+    binds,
+    board,
+    displaced,
+    ends,
+    gang,
+    node,
+    nominated,
+    place_of,
+    pod,
+    queue,
+    step,
+)
 
 OF_NO_QUEUE: tuple[list[Change], dict[str, Any]] = ([], {"strict": True})
 OF_A_QUEUE: tuple[list[Change], dict[str, Any]] = ([queue("q", 2)], {"queue": "q"})

@@ -19,12 +19,13 @@ from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.placement.cluster import topology_tree as trees
 from bayplan.placement.cluster.oversize import oversized
 from bayplan.state.cluster.topology_state import TopologyState
+from tests.support.model_objects import node
 
 RACK = "rack"
 
 
-def host(name: str, cpu: int = 8) -> Node:
-    return Node(name, {RACK: "r", HOSTNAME: name}, {"cpu": cpu, "pods": 110})
+def rack_node(name: str, cpu: int = 8) -> Node:
+    return node(name, {RACK: "r"}, cpu=cpu)
 
 
 def test_nodes_of_one_model_share_what_they_offer() -> None:
@@ -46,10 +47,10 @@ def test_nodes_that_come_in_several_lots_are_laid_out_once(monkeypatch: pytest.M
         return build(topology, nodes)
 
     monkeypatch.setattr(trees, "build", counted)
-    cluster.load([host("n1"), host("n2")])
+    cluster.load([rack_node("n1"), rack_node("n2")])
     cluster.use_node("n1", {"cpu": 3})
-    cluster.upsert(host("n3"))
-    cluster.load([host("n4")])
+    cluster.upsert(rack_node("n3"))
+    cluster.load([rack_node("n4")])
     cluster.use_domain(("n4",), {"cpu": 5})
     cluster.remove("n2")
     supply = cluster.snapshot()

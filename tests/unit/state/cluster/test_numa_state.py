@@ -25,10 +25,10 @@ from bayplan.placement.numa.fingerprint import pods_fingerprint
 from bayplan.placement.numa.releases import NumaRelease
 from bayplan.state.cluster import numa_state
 from bayplan.state.cluster.numa_state import NumaCache
-from tests.support.numa_nodes import amounts, container, pod, report
+from tests.support.numa_nodes import amounts, container, report, request_of
 
 EIGHT = amounts(cpu=8, memory=8)
-PINNED = pod(container(cpu=3, memory=1))
+PINNED = request_of(container(cpu=3, memory=1))
 SHARED = NumaRequest(QosClass.BURSTABLE, PINNED.containers)
 RESERVE = NumaStalenessPolicy(OverReserve.RESERVE, period=1.0)
 

@@ -29,8 +29,24 @@ from bayplan.scheduling.binding.cycle import decide_gangs
 from bayplan.state.scheduling.queue import WAKEUP_DELAY, WAKEUPS_PER_SECOND, EntryState
 from bayplan.state.scheduling.state import SchedulingState
 from tests.support.kai_site import CLASSES, Site
-from tests.support.scheduling_scene import NOW, board, ends, gang, node, place_of, pod, ref, refusals, step
-from tests.unit.scheduling.binding.test_fair_cycle import displaced, nominated, queue, runs, waits, why
+from tests.support.scheduling_scene import (
+    NOW,
+    board,
+    displaced,
+    ends,
+    gang,
+    node,
+    nominated,
+    place_of,
+    pod,
+    queue,
+    ref,
+    refusals,
+    runs,
+    step,
+    waits,
+    why,
+)
 
 LATER = NOW + WAKEUP_DELAY + 0.01
 

@@ -23,7 +23,7 @@ def leaf(name: str, count: int, minimum: int, required: str | None = None) -> Po
     return PodSet(name, count, minimum, {"gpu": 2}, Locality(required=required))
 
 
-def gang(*sets: PodSet, name: str = "job", strict: bool = True, **more: Any) -> GangSpecSeen:
+def tree_seen(*sets: PodSet, name: str = "job", strict: bool = True, **more: Any) -> GangSpecSeen:
     least = sum(one.minimum for one in sets)
     tree = Group("", sets, len(sets))
     return GangSpecSeen(GangSpec(ref(name), least, tree=tree, created=1.0, strict=strict, **more))
@@ -49,7 +49,7 @@ def told(state: SchedulingState) -> tuple[object, ...]:
 
 def runs(*spec: PodSet, **more: Any) -> SchedulingState:
     """Two of each of two pod sets run, and have done so for a while."""
-    state = board(node("a", gpus=8), gang(*(spec or (leaf("x", 2, 2), leaf("y", 2, 2))), **more))
+    state = board(node("a", gpus=8), tree_seen(*(spec or (leaf("x", 2, 2), leaf("y", 2, 2))), **more))
     state.apply_all([member(of, rank) for of in "xy" for rank in (0, 1)])
     plan = step(state)
     assert len(binds(plan)) == 4
@@ -61,7 +61,7 @@ def runs(*spec: PodSet, **more: Any) -> SchedulingState:
 
 
 def test_every_pod_set_is_waited_for() -> None:
-    state = board(node("a", gpus=20), gang(leaf("x", 2, 2), leaf("y", 2, 2)))
+    state = board(node("a", gpus=20), tree_seen(leaf("x", 2, 2), leaf("y", 2, 2)))
     state.apply_all([member("x", rank) for rank in range(4)] + [member("y", 0)])
     assert place_of(state, "job") is EntryState.INCOMPLETE, "pods of one do not count for the other"
     step(state)
@@ -73,7 +73,7 @@ def test_every_pod_set_is_waited_for() -> None:
 
 def test_optional_segments_are_not_waited_for_and_do_not_count() -> None:
     worker = PodSet("worker", 8, 4, {"gpu": 2}, segments=(Segment(4, "rack"),))
-    state = board(node("a", gpus=20), gang(worker))
+    state = board(node("a", gpus=20), tree_seen(worker))
     state.apply_all([member("worker", rank) for rank in (0, 1, 2, 4, 5)])
     assert place_of(state, "job") is EntryState.INCOMPLETE
     step(state)
@@ -84,7 +84,7 @@ def test_optional_segments_are_not_waited_for_and_do_not_count() -> None:
 
 
 def test_only_gated_pods_of_the_minimum_are_waited_for() -> None:
-    state = board(node("a", gpus=20), gang(leaf("x", 2, 1), leaf("y", 1, 1)))
+    state = board(node("a", gpus=20), tree_seen(leaf("x", 2, 1), leaf("y", 1, 1)))
     state.apply_all([member("x", 0), member("x", 1, gates=("g",)), member("y", 0, gates=("g",))])
     assert place_of(state, "job") is EntryState.INCOMPLETE
     step(state)
@@ -95,7 +95,7 @@ def test_only_gated_pods_of_the_minimum_are_waited_for() -> None:
 
 
 def test_a_pod_that_moves_to_another_pod_set_counts_there() -> None:
-    state = board(node("a", gpus=20), gang(leaf("x", 2, 2), leaf("y", 1, 1)))
+    state = board(node("a", gpus=20), tree_seen(leaf("x", 2, 2), leaf("y", 1, 1)))
     pods = [member("x", rank) for rank in range(3)]
     state.apply_all(pods)
     assert place_of(state, "job") is EntryState.INCOMPLETE
@@ -106,9 +106,9 @@ def test_a_pod_that_moves_to_another_pod_set_counts_there() -> None:
 def test_counts_follow_the_spec() -> None:
     state = board(node("a", gpus=20))
     state.apply_all([member("x", 0), member("x", 1), member("y", 0)])
-    state.apply(gang(leaf("x", 2, 2), leaf("y", 2, 2)))
+    state.apply(tree_seen(leaf("x", 2, 2), leaf("y", 2, 2)))
     assert place_of(state, "job") is EntryState.INCOMPLETE
-    state.apply(gang(leaf("x", 2, 2), leaf("y", 2, 1)))
+    state.apply(tree_seen(leaf("x", 2, 2), leaf("y", 2, 1)))
     assert place_of(state, "job") is EntryState.READY
 
 
@@ -206,7 +206,7 @@ def test_an_undone_gang_starts_over() -> None:
 
 
 def test_a_growing_gang_preempts_only_in_its_domain() -> None:
-    state = board(node("a", gpus=2), node("b", "r2", gpus=2), gang(leaf("x", 2, 1, "rack"), priority=5))
+    state = board(node("a", gpus=2), node("b", "r2", gpus=2), tree_seen(leaf("x", 2, 1, "rack"), priority=5))
     state.apply(PodSeen(replace(pod("low", 0, on="b").pod, gang=None)))
     state.apply_all([member("x", rank, priority=5) for rank in (0, 1)])
     plan = step(state)
@@ -221,10 +221,10 @@ def test_a_growing_gang_preempts_only_in_its_domain() -> None:
 def test_a_gang_is_held_against_the_topology_it_names() -> None:
     state = board(node("a"), TopologySeen(Topology("zz", ("rack", HOSTNAME))))
     for asked, expected in (
-        (gang(leaf("x", 1, 1, "rack"), topology="zz"), "zz"),
-        (gang(leaf("x", 1, 1, "rack")), "dc"),
-        (gang(leaf("x", 1, 1)), FLAT.name),
-        (gang(leaf("x", 1, 1), strict=False), "dc"),
+        (tree_seen(leaf("x", 1, 1, "rack"), topology="zz"), "zz"),
+        (tree_seen(leaf("x", 1, 1, "rack")), "dc"),
+        (tree_seen(leaf("x", 1, 1)), FLAT.name),
+        (tree_seen(leaf("x", 1, 1), strict=False), "dc"),
     ):
         state.apply(asked)
         (candidate,) = state.snapshot([ref("job")], NOW).candidates

@@ -62,11 +62,16 @@ WAITING = (None, "", "Pending")
 POD_SPECS_MAX = 1024  # cache entries
 
 
+class InvalidAdmittedWorkload(ValueError):
+    """A Workload that holds quota is invalid. It must not count as absent: see `decode_usage`."""
+
+
 def decode(
     event: Event, counting: Counting = NO_TRANSFORMATIONS, *, protects: bool = False
 ) -> Iterator[Change]:
-    """The changes of the admission state that an event causes. An invalid object causes none.
+    """The changes of the admission state that an event causes.
 
+    An invalid object causes none. `InvalidAdmittedWorkload` is raised for one that holds quota.
     With `protects`, ClusterQueues that still lack the finalizer are marked as unprotected.
     """
     gone = event.happened is Happened.GONE
@@ -148,8 +153,8 @@ def _workload(workload: Field, gone: bool, counting: Counting) -> Iterator[Chang
     queued_gang = decode_workload(workload, counting)
     if not workload.errors:
         yield QueuedGangSeen(queued_gang)
-    elif has_quota(workload):  # it must not count as absent
-        raise ValueError(f"a Workload with quota is invalid: {workload.errors[0]}")
+    elif has_quota(workload):
+        raise InvalidAdmittedWorkload(f"a Workload with quota is invalid: {workload.errors[0]}")
 
 
 def _namespace(obj: Field) -> Change:

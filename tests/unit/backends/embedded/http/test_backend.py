@@ -13,6 +13,7 @@ from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write
 from bayplan.dialects.errors import NotServed
+from tests.support.api_objects import pod
 from tests.unit.backends.embedded.storage.test_custom_resources import definition
 from tests.unit.backends.embedded.storage.test_store import (
     CONFIGS,
@@ -20,7 +21,6 @@ from tests.unit.backends.embedded.storage.test_store import (
     PODS,
     Object,
     config,
-    pod,
     store_at,
 )
 

@@ -20,7 +20,8 @@ from bayplan.backends.embedded.storage.subresources import with_condition
 from bayplan.backends.embedded.tables import durations, rendering
 from bayplan.backends.embedded.tables.cells import pod_reason, selector_text
 from bayplan.dialects.kube.fields.quantity import parse_quantity
-from tests.unit.backends.embedded.storage.test_store import CONFIGS, PODS, Object, pod, refused, store_at
+from tests.support.api_objects import pod
+from tests.unit.backends.embedded.storage.test_store import CONFIGS, PODS, Object, refused, store_at
 
 
 @pytest.fixture

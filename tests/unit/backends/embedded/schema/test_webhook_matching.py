@@ -16,6 +16,7 @@ from bayplan.backends.embedded.schema import cel
 from bayplan.backends.embedded.schema.webhook_matching import matching
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.dialects.api import Kind, Verb, Write
+from tests.support.api_objects import pod
 from tests.unit.backends.embedded.storage.test_store import store_at
 
 PODS = Kind("", "v1", "Pod", "pods")
@@ -46,10 +47,6 @@ class Asked:
         self.names.append(review.name)
         self.users.append(review.user)
         return HookResponse()
-
-
-def pod(name: str, **metadata: Any) -> Object:
-    return {"metadata": {"name": name, **metadata}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 
 
 def condition(expression: str) -> list[Object]:

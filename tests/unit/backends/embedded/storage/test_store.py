@@ -16,6 +16,7 @@ from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.patching.apply import JSON, STRATEGIC
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.dialects.api import Kind
+from tests.support.api_objects import pod
 
 Object = dict[str, Any]
 
@@ -40,10 +41,6 @@ def store() -> Store:
 
 def config(name: str, **data: str) -> Object:
     return {"metadata": {"name": name}, "data": data}
-
-
-def pod(name: str, **spec: Any) -> Object:
-    return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
 
 
 def refused(code: int, reason: str = "") -> Any:

@@ -9,12 +9,12 @@ import pytest
 from bayplan.backends.embedded.api.status import StatusError
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.backends.embedded.storage.watch_log import Watch
+from tests.support.api_objects import pod
 from tests.unit.backends.embedded.storage.test_store import (
     CONFIGS,
     NAMESPACES,
     PODS,
     config,
-    pod,
     refused,
     store_at,
 )

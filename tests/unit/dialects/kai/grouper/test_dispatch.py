@@ -16,7 +16,7 @@ from bayplan.dialects.kai.api.names import (
     USER_LABEL,
 )
 from bayplan.dialects.kai.api.pod_group import Constraint
-from tests.support.kai_owners import Object, group, made, named, pod, thing
+from tests.support.kai_owners import Object, group, made, named, owned_pod, thing
 
 REVISION = "serving.knative.dev/revision"
 LWS = "leaderworkerset.sigs.k8s.io"
@@ -36,7 +36,7 @@ def test_of_several_unknown_owners_the_nearest_one_decides_the_priority() -> Non
         "a.io/v1", "Near", labels={PRIORITY_LABEL: "low", PREEMPTIBILITY: "preemptible"}, name="near"
     )
     far = thing("b.io/v1", "Far", labels={PRIORITY_LABEL: "high", PREEMPTIBILITY: "non-preemptible"})
-    found = group(pod(), near, far)
+    found = group(owned_pod(), near, far)
     assert (found.priority_class, found.preemptibility) == ("low", "preemptible")
     assert found.name == "pg-own-u-own"
 
@@ -46,15 +46,15 @@ def test_without_a_priority_of_the_nearest_owner_the_pod_decides_then_the_next_o
         thing("a.io/v1", "Near", name="near"),
         thing("b.io/v1", "Far", labels={PRIORITY_LABEL: "high"}),
     )
-    assert group(pod(), near, far).priority_class == "high"
-    assert group(pod({PRIORITY_LABEL: "low"}), near, far).priority_class == "low"
+    assert group(owned_pod(), near, far).priority_class == "high"
+    assert group(owned_pod({PRIORITY_LABEL: "low"}), near, far).priority_class == "low"
 
 
 def test_an_owner_with_an_unknown_priority_class_gets_the_default_of_its_kind() -> None:
     owner = thing("a.io/v1", "Thing", labels={PRIORITY_LABEL: "missing"})
-    assert group(pod({PRIORITY_LABEL: "low"}), owner).priority_class == "train"
+    assert group(owned_pod({PRIORITY_LABEL: "low"}), owner).priority_class == "train"
     cm = defaults({"typeName": "Thing", "group": "a.io", "priorityName": "high"})
-    found = group(pod({PRIORITY_LABEL: "low"}), owner, around=(cm,), defaults=("kai", "defaults"))
+    found = group(owned_pod({PRIORITY_LABEL: "low"}), owner, around=(cm,), defaults=("kai", "defaults"))
     assert found.priority_class == "high"
 
 
@@ -75,12 +75,12 @@ def test_defaults_by_kind_are_read_as_administrators_write_them(
     entries: Any, wanted: tuple[str, str]
 ) -> None:
     cm = defaults(*entries)
-    found = group(pod(), thing("a.io/v1", "Thing"), around=(cm,), defaults=("kai", "defaults"))
+    found = group(owned_pod(), thing("a.io/v1", "Thing"), around=(cm,), defaults=("kai", "defaults"))
     assert (found.priority_class, found.preemptibility) == wanted
 
 
 def test_the_group_takes_the_user_label_of_its_owner_else_of_the_pod() -> None:
-    one = pod(notes={USER_LABEL: "ann"})
+    one = owned_pod(notes={USER_LABEL: "ann"})
     assert group(one, thing("a.io/v1", "Thing")).annotations == {USER_LABEL: "ann"}
     assert group(one, thing("a.io/v1", "Thing", notes={USER_LABEL: "bob"})).annotations == {USER_LABEL: "bob"}
 
@@ -92,14 +92,14 @@ HALL = {TOPOLOGY_NAME: "hall", REQUIRED: "rack"}
 
 def test_annotations_of_a_skipped_owner_are_inherited_and_never_override() -> None:
     workflow = thing("argoproj.io/v1alpha1", "Workflow", notes=HALL, name="flow")
-    assert group(pod(), workflow).constraint == Constraint("hall", "rack")
+    assert group(owned_pod(), workflow).constraint == Constraint("hall", "rack")
     below = thing("a.io/v1", "Thing", notes={TOPOLOGY_NAME: "attic"})
-    assert group(pod(), below, workflow).constraint == Constraint("attic", "rack")
+    assert group(owned_pod(), below, workflow).constraint == Constraint("attic", "rack")
 
 
 def test_the_topology_of_a_cron_job_may_be_on_the_job_or_the_cron_job() -> None:
     refs = [{"apiVersion": "batch/v1", "kind": "Job", "name": "run", "uid": "u-run", "controller": True}]
-    one = pod(ownerReferences=refs)
+    one = owned_pod(ownerReferences=refs)
     cron = thing("batch/v1", "CronJob", labels={"a": "b"}, notes={**HALL, "other": "x"}, name="cron")
     run = thing("batch/v1", "Job", name="run")
     made_for_run = group(one, run, cron, around=(run,))
@@ -113,7 +113,7 @@ def test_the_topology_of_a_cron_job_may_be_on_the_job_or_the_cron_job() -> None:
 def test_invalid_metadata_is_no_error(meta: object) -> None:
     workflow = thing("argoproj.io/v1alpha1", "Workflow", notes=HALL, name="flow")
     below: Object = {"apiVersion": "a.io/v1", "kind": "Thing", "metadata": meta}
-    assert group(pod(), below, workflow).constraint == Constraint("hall", "rack")
+    assert group(owned_pod(), below, workflow).constraint == Constraint("hall", "rack")
 
 
 # ── names of existing groups ───────────────────────────────────────────────────────────────────────
@@ -134,7 +134,7 @@ def test_older_versions_had_a_group_for_each_pod_of_a_parallel_job(
 ) -> None:
     old = thing("scheduling.run.ai/v2alpha2", "PodGroup", name=there)
     owner = thing(api, kind, {"parallelism": parallelism})
-    assert group(pod(name="run-7"), owner, around=(old,), legacy_names=True).name == wanted
+    assert group(owned_pod(name="run-7"), owner, around=(old,), legacy_names=True).name == wanted
 
 
 # ── training ───────────────────────────────────────────────────────────────────────────────────────
@@ -146,7 +146,7 @@ def replicas(**counts: int) -> Object:
 
 def test_the_order_of_sub_groups_does_not_depend_on_the_order_of_types() -> None:
     spec = {"pytorchReplicaSpecs": replicas(Worker=3, Master=1)}
-    found = group(pod(), thing("kubeflow.org/v1", "PyTorchJob", spec))
+    found = group(owned_pod(), thing("kubeflow.org/v1", "PyTorchJob", spec))
     assert [one.name for one in found.sub_groups] == ["master", "worker"]
 
 
@@ -166,7 +166,7 @@ def test_the_order_of_sub_groups_does_not_depend_on_the_order_of_types() -> None
     ],
 )
 def test_a_job_of_no_pods_or_too_many_is_rejected_with_a_reason(kind: str, spec: Object, wanted: str) -> None:
-    found = made(pod(), thing("kubeflow.org/v1", kind, spec))
+    found = made(owned_pod(), thing("kubeflow.org/v1", kind, spec))
     assert found.group is None and wanted in found.error
 
 
@@ -180,7 +180,7 @@ def test_a_job_of_no_pods_or_too_many_is_rejected_with_a_reason(kind: str, spec:
     ],
 )
 def test_a_pod_is_grouped_if_only_the_name_of_its_owner_is_known(api: str, kind: str) -> None:
-    found = group(pod({REPLICATED_JOB: "a"}), named(api, kind))
+    found = group(owned_pod({REPLICATED_JOB: "a"}), named(api, kind))
     assert found.name.startswith("pg-own-u-own") and found.minimum == 1
 
 
@@ -191,22 +191,25 @@ def test_a_terminating_launcher_does_not_count() -> None:
     }
     labels = {"training.kubeflow.org/job-name": "own", "training.kubeflow.org/job-role": "launcher"}
     owner = thing("kubeflow.org/v1", "MPIJob", spec)
-    launcher, going = pod(labels, name="l"), pod(labels, name="g", deletionTimestamp="2026-01-01T00:00:00Z")
-    assert group(pod(), owner, around=(going,)).minimum == 4
-    assert group(pod(), owner, around=(going, launcher)).minimum == 5
+    launcher, going = (
+        owned_pod(labels, name="l"),
+        owned_pod(labels, name="g", deletionTimestamp="2026-01-01T00:00:00Z"),
+    )
+    assert group(owned_pod(), owner, around=(going,)).minimum == 4
+    assert group(owned_pod(), owner, around=(going, launcher)).minimum == 5
 
 
 @pytest.mark.parametrize("count", ["9" * 5000, "", "x", True, 1.5, [], 0, -1, 2**31])
 def test_an_invalid_number_of_nodes_is_an_error(count: object) -> None:
     spec = {"job": {"options": {"envs": {"AZUREML_NODE_COUNT": count}}}}
-    found = made(pod(), thing("amlarc.azureml.com/v1alpha1", "AmlJob", spec))
+    found = made(owned_pod(), thing("amlarc.azureml.com/v1alpha1", "AmlJob", spec))
     assert found.group is None and "AZUREML_NODE_COUNT must be a whole number" in found.error
 
 
 def test_a_job_set_of_too_many_pods_is_rejected() -> None:
     jobs = [{"name": "a", "replicas": 2**20, "template": {"spec": {"parallelism": 2**20}}}]
     owner = thing("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": jobs})
-    found = made(pod({REPLICATED_JOB: "a"}), owner)
+    found = made(owned_pod({REPLICATED_JOB: "a"}), owner)
     assert found.group is None and "exceeds int32 max value" in found.error
 
 
@@ -229,20 +232,20 @@ SIZE_4 = {"leaderWorkerTemplate": {"size": 4}}
     ],
 )
 def test_an_invalid_leader_worker_set_is_an_error(spec: Object, wanted: str) -> None:
-    found = made(pod({f"{LWS}/worker-index": "1"}), lws(**spec))
+    found = made(owned_pod({f"{LWS}/worker-index": "1"}), lws(**spec))
     assert found.group is None and found.error == wanted
 
 
 @pytest.mark.parametrize(("text", "name"), [("007", "pg-own-u-own-group-7"), ("x", "pg-own-u-own")])
 def test_only_a_numeric_group_index_is_part_of_the_name(text: str, name: str) -> None:
-    assert group(pod({f"{LWS}/group-index": text}), lws(**SIZE_4)).name == name
+    assert group(owned_pod({f"{LWS}/group-index": text}), lws(**SIZE_4)).name == name
 
 
 @pytest.mark.parametrize(("policy", "minimum"), [("LeaderReady", 6), ("LeaderCreated", 4)])
 def test_the_size_annotation_of_a_worker_is_the_minimum_if_the_leader_starts_first(
     policy: str, minimum: int
 ) -> None:
-    one = pod({f"{LWS}/worker-index": "1"}, {f"{LWS}/size": "6"})
+    one = owned_pod({f"{LWS}/worker-index": "1"}, {f"{LWS}/size": "6"})
     assert group(one, lws(**SIZE_4, startupPolicy=policy)).minimum == minimum
 
 
@@ -256,7 +259,7 @@ SERVICE = thing("serving.knative.dev/v1", "Service")
 
 @pytest.mark.parametrize(("scale", "minimum"), [("3", 3), ("+3", 3), ("0", 1), ("x", 1), ("9" * 5000, 1)])
 def test_an_invalid_min_scale_is_one_pod(scale: str, minimum: int) -> None:
-    assert group(pod({REVISION: "rev"}), SERVICE, around=(revision(scale),)).minimum == minimum
+    assert group(owned_pod({REVISION: "rev"}), SERVICE, around=(revision(scale),)).minimum == minimum
 
 
 @pytest.mark.parametrize(
@@ -264,20 +267,20 @@ def test_an_invalid_min_scale_is_one_pod(scale: str, minimum: int) -> None:
 )
 def test_a_revision_is_grouped_like_its_existing_pods(groups: str, together: bool) -> None:
     others = tuple(
-        pod({REVISION: "rev"}, {"pod-group-name": f"pg-{name}"}, name=f"o{at}")
+        owned_pod({REVISION: "rev"}, {"pod-group-name": f"pg-{name}"}, name=f"o{at}")
         for at, name in enumerate(groups)
     )
     alone = thing("scheduling.run.ai/v2alpha2", "PodGroup", name="pg-a", ownerReferences=[{"kind": "Pod"}])
-    found = group(pod({REVISION: "rev"}), SERVICE, around=(revision(), alone, *others))
+    found = group(owned_pod({REVISION: "rev"}), SERVICE, around=(revision(), alone, *others))
     assert (found.owner.kind == "Revision") is together
 
 
 def test_a_pod_that_has_a_group_of_its_own_keeps_it() -> None:
-    mine = pod({REVISION: "rev"}, {"pod-group-name": "pg-a"})
+    mine = owned_pod({REVISION: "rev"}, {"pod-group-name": "pg-a"})
     alone = thing("scheduling.run.ai/v2alpha2", "PodGroup", name="pg-a", ownerReferences=[{"kind": "Pod"}])
     assert group(mine, SERVICE, around=(revision(), alone, mine)).owner.kind == "Pod"
 
 
 def test_an_empty_queue_label_is_ignored() -> None:
     owner = thing("a.io/v1", "Thing", labels={QUEUE_LABEL: ""})
-    assert group(pod({QUEUE_LABEL: "q"}), owner).queue == "q"
+    assert group(owned_pod({QUEUE_LABEL: "q"}), owner).queue == "q"

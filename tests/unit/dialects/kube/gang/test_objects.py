@@ -76,7 +76,7 @@ def tape() -> Tape:
     return Tape()
 
 
-def workload(*groups: Object) -> Object:
+def workload_spec(*groups: Object) -> Object:
     return {"podGroups": list(groups)}
 
 
@@ -96,7 +96,7 @@ def named(text: str) -> Ref:
 
 
 def test_replicas_of_a_group_are_gangs_once_pods_name_them(tape: Tape) -> None:
-    assert tape.seen(WORKLOADS, "train", metadata={"uid": "w"}, spec=workload(GANG, BASIC)) == []
+    assert tape.seen(WORKLOADS, "train", metadata={"uid": "w"}, spec=workload_spec(GANG, BASIC)) == []
     changes = tape.seen(
         PODS_KIND, "a", spec={"schedulerName": "bayplan", "workloadRef": to("train", "workers", "0")}
     )
@@ -105,7 +105,7 @@ def test_replicas_of_a_group_are_gangs_once_pods_name_them(tape: Tape) -> None:
     )
     assert tape.pod("b", workloadRef=to("train", "workers", "1")).gang == named("train/workers/1")
     assert tape.pod("c", workloadRef=to("train", "rest")).gang == named("train/rest/")
-    changed = tape.seen(WORKLOADS, "train", metadata={"uid": "w"}, spec=workload(GANG, BASIC))
+    changed = tape.seen(WORKLOADS, "train", metadata={"uid": "w"}, spec=workload_spec(GANG, BASIC))
     assert [(change.spec.source.name, change.spec.minimum) for change in changed] == [  # type: ignore[union-attr]
         ("train/workers/0", 3),
         ("train/workers/1", 3),
@@ -115,16 +115,16 @@ def test_replicas_of_a_group_are_gangs_once_pods_name_them(tape: Tape) -> None:
 
 def test_a_workload_that_is_created_or_deleted_changes_all_its_gangs(tape: Tape) -> None:
     tape.pod("a", workloadRef=to("train", "workers"))
-    (seen,) = tape.seen(WORKLOADS, "train", spec=workload(GANG))
+    (seen,) = tape.seen(WORKLOADS, "train", spec=workload_spec(GANG))
     assert isinstance(seen, GangSpecSeen)
-    assert tape.gone(WORKLOADS, "train", spec=workload(GANG)) == [GangSpecLost(named("train/workers/"))]
+    assert tape.gone(WORKLOADS, "train", spec=workload_spec(GANG)) == [GangSpecLost(named("train/workers/"))]
     assert tape.gone(PODS_KIND, "a") == [PodLost(PodKey("ns", "a")), GangSpecLost(named("train/workers/"))]
-    assert tape.seen(WORKLOADS, "train", spec=workload(GANG)) == [], "nobody names it any more"
+    assert tape.seen(WORKLOADS, "train", spec=workload_spec(GANG)) == [], "nobody names it any more"
 
 
 def test_a_group_that_the_workload_lacks_is_a_flaw(tape: Tape) -> None:
     tape.pod("a", workloadRef=to("train", "leaders"))
-    (seen,) = tape.seen(WORKLOADS, "train", spec=workload(GANG))
+    (seen,) = tape.seen(WORKLOADS, "train", spec=workload_spec(GANG))
     assert isinstance(seen, GangSpecSeen)
     assert seen.spec.flaw == 'pod group "leaders" doesn\'t exist for a workload "train"'
 
@@ -141,7 +141,7 @@ def test_a_group_that_the_workload_lacks_is_a_flaw(tape: Tape) -> None:
 )
 def test_the_desired_count_of_a_group(tape: Tape, notes: Object, policy: Object, desired: int) -> None:
     tape.pod("a", workloadRef=to("train", "g"))
-    groups = workload({"name": "g", "policy": policy})
+    groups = workload_spec({"name": "g", "policy": policy})
     (seen,) = tape.seen(WORKLOADS, "train", metadata={"annotations": notes}, spec=groups)
     assert isinstance(seen, GangSpecSeen)
     assert seen.spec.desired == desired

@@ -16,6 +16,7 @@ from bayplan.backends.embedded.storage.store import Store
 from bayplan.backends.embedded.tables.rendering import table
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.gang_api.gates import ALL_GATES, GROUP, V1ALPHA1, V1ALPHA2, V1BETA1
+from tests.support.api_objects import pod
 
 Object = dict[str, Any]
 
@@ -43,17 +44,13 @@ def first_workload(*names: str, **spec: Any) -> Object:
     return {"metadata": {"name": "w"}, "spec": {"podGroups": groups, **spec}}
 
 
-def workload(*names: str, **template: Any) -> Object:
+def workload_of(*names: str, **template: Any) -> Object:
     templates = [{"name": name, "schedulingPolicy": GANG, **template} for name in names]
     return {"metadata": {"name": "w"}, "spec": {"podGroupTemplates": templates}}
 
 
 def group(**spec: Any) -> Object:
     return {"metadata": {"name": "g"}, "spec": {"schedulingPolicy": GANG, **spec}}
-
-
-def pod(**spec: Any) -> Object:
-    return {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
 
 
 def rejection(store: Store, kind: Kind, item: Object) -> str:
@@ -121,7 +118,7 @@ def test_a_workload_is_seen_in_every_version() -> None:
 
 def test_a_group_is_seen_in_both_versions() -> None:
     store = store_of()
-    store.create(WORKLOADS[V1ALPHA2], workload("t"), "default")
+    store.create(WORKLOADS[V1ALPHA2], workload_of("t"), "default")
     reference = {"workload": {"workloadName": "w", "podGroupTemplateName": "t"}}
     store.create(GROUPS[V1ALPHA2], group(podGroupTemplateRef=reference, disruptionMode="PodGroup"), "default")
     found = store.get(GROUPS[V1BETA1], "default", "g")["spec"]
@@ -134,7 +131,7 @@ def test_a_group_is_seen_in_both_versions() -> None:
 def test_a_watch_of_an_old_version_includes_objects_of_a_new_one() -> None:
     store = store_of()
     watch = store.watch(WORKLOADS[V1ALPHA1])
-    store.create(WORKLOADS[V1BETA1], workload("a"), "default")
+    store.create(WORKLOADS[V1BETA1], workload_of("a"), "default")
     ((_, seen),) = watch.take()
     assert seen["spec"]["podGroups"] == [{"name": "a", "policy": GANG}]
 
@@ -210,7 +207,7 @@ def test_fields_of_disabled_features_are_dropped() -> None:
     }
     assert not store.create(GROUPS[V1BETA1], group(**extra), "default")["spec"].keys() & extra
     del extra["parentCompositePodGroupName"]
-    made = store.create(WORKLOADS[V1BETA1], workload("a", **extra), "default")
+    made = store.create(WORKLOADS[V1BETA1], workload_of("a", **extra), "default")
     assert not made["spec"]["podGroupTemplates"][0].keys() & extra
 
 
@@ -285,8 +282,8 @@ def test_a_workload_of_v1alpha1_is_immutable() -> None:
 
 def test_v1alpha2_objects_are_immutable() -> None:
     store = store_of(V1ALPHA2)
-    store.create(WORKLOADS[V1ALPHA2], workload("a"), "default")
-    told = change_rejected(store, WORKLOADS[V1ALPHA2], workload(*"abcdefghi"))
+    store.create(WORKLOADS[V1ALPHA2], workload_of("a"), "default")
+    told = change_rejected(store, WORKLOADS[V1ALPHA2], workload_of(*"abcdefghi"))
     assert told == (
         "[spec.podGroupTemplates: Invalid value: null: field is immutable, "
         "spec.podGroupTemplates: Too many: 9: must have at most 8 items]"
@@ -294,7 +291,7 @@ def test_v1alpha2_objects_are_immutable() -> None:
     store.create(GROUPS[V1ALPHA2], group(), "default")
     told = change_rejected(store, GROUPS[V1ALPHA2], changed(store, V1ALPHA2, schedulingPolicy=LARGER))
     assert told == "spec.schedulingPolicy: Invalid value: null: field is immutable"
-    twice = rejection(store, WORKLOADS[V1ALPHA2], workload("b", "b"))
+    twice = rejection(store, WORKLOADS[V1ALPHA2], workload_of("b", "b"))
     shown = '{"name":"b","schedulingPolicy":{"gang":{"minCount":2}},"schedulingConstraints":null}'
     assert twice.endswith(f"spec.podGroupTemplates[1]: Duplicate value: {shown}")
 
@@ -309,8 +306,8 @@ def test_in_v1beta1_the_size_of_a_gang_may_change_and_its_policy_may_not() -> No
         "[spec.schedulingPolicy.basic: Invalid value: null: field is immutable, "
         "spec.schedulingPolicy.gang: Invalid value: null: field cannot be cleared once set]"
     )
-    store.create(WORKLOADS[V1BETA1], workload("a", "b"), "default")
-    told = change_rejected(store, WORKLOADS[V1BETA1], workload("a", "c"))
+    store.create(WORKLOADS[V1BETA1], workload_of("a", "b"), "default")
+    told = change_rejected(store, WORKLOADS[V1BETA1], workload_of("a", "c"))
     assert told == (
         "[spec.podGroupTemplates[1]: Forbidden: item may not be added, "
         "spec.podGroupTemplates: Forbidden: item may not be removed]"
@@ -356,7 +353,7 @@ def test_a_group_of_v1alpha2_needs_an_existing_template() -> None:
     told = rejection(store, GROUPS[V1ALPHA2], group(podGroupTemplateRef=reference))
     start = 'podgroups.scheduling.k8s.io "g" is forbidden: PodGroup rejected: '
     assert told == f'{start}Workload "w" not found'
-    held = workload("other")
+    held = workload_of("other")
     held["metadata"]["finalizers"] = ["example.com/held"]
     store.create(WORKLOADS[V1ALPHA2], held, "default")
     told = rejection(store, GROUPS[V1ALPHA2], group(podGroupTemplateRef=reference))

@@ -16,34 +16,34 @@ OLD, NEW = "kueue.x-k8s.io/v1beta1", "kueue.x-k8s.io/v1beta2"
 NOTE = "bayplan.dev/v1beta2"
 
 
-def queue(version: str = "v1beta2", **spec: Any) -> Object:
+def cluster_queue(version: str = "v1beta2", **spec: Any) -> Object:
     return made("ClusterQueue", "q", spec, version)
 
 
 def test_the_cohort_field_is_renamed() -> None:
-    assert convert(queue("v1beta1", cohort="all"), NEW) == queue(cohortName="all")
-    assert convert(queue(cohortName="all"), OLD) == queue("v1beta1", cohort="all")
+    assert convert(cluster_queue("v1beta1", cohort="all"), NEW) == cluster_queue(cohortName="all")
+    assert convert(cluster_queue(cohortName="all"), OLD) == cluster_queue("v1beta1", cohort="all")
 
 
 @pytest.mark.parametrize(("field", "word"), [("whenCanBorrow", "Borrow"), ("whenCanPreempt", "Preempt")])
 def test_values_of_v1beta1_are_converted_and_restored(field: str, word: str) -> None:
-    old = queue("v1beta1", flavorFungibility={field: word})
+    old = cluster_queue("v1beta1", flavorFungibility={field: word})
     new = convert(old, NEW)
     assert new["spec"] == {"flavorFungibility": {field: "MayStopSearch"}}
     assert convert(new, OLD) == old
     new["spec"]["flavorFungibility"][field] = "TryNextFlavor"
-    assert convert(new, OLD) == queue("v1beta1", flavorFungibility={field: "TryNextFlavor"})
+    assert convert(new, OLD) == cluster_queue("v1beta1", flavorFungibility={field: "TryNextFlavor"})
 
 
 def test_a_list_of_checks_becomes_a_strategy() -> None:
-    old = queue("v1beta1", admissionChecks=["a", "b"])
+    old = cluster_queue("v1beta1", admissionChecks=["a", "b"])
     new = convert(old, NEW)
     assert new["spec"] == {"admissionChecksStrategy": {"admissionChecks": [{"name": "a"}, {"name": "b"}]}}
     assert convert(new, OLD) == old
 
 
 def test_a_strategy_that_was_changed_since_is_not_overwritten() -> None:
-    new = convert(queue("v1beta1", admissionChecks=["a"]), NEW)
+    new = convert(cluster_queue("v1beta1", admissionChecks=["a"]), NEW)
     new["spec"]["admissionChecksStrategy"]["admissionChecks"][0]["onFlavors"] = ["f"]
     old = convert(new, OLD)
     assert old["spec"] == new["spec"] and "annotations" not in old["metadata"]
@@ -66,7 +66,7 @@ def test_fields_that_only_v1beta2_has_are_saved_in_an_annotation() -> None:
 
 
 def test_other_annotations_are_preserved() -> None:
-    new = queue(concurrentAdmissionPolicy={"migration": {"mode": "RetainFirstAdmission"}})
+    new = cluster_queue(concurrentAdmissionPolicy={"migration": {"mode": "RetainFirstAdmission"}})
     new["metadata"]["annotations"] = {"mine": "x"}
     old = convert(new, OLD)
     assert old["metadata"]["annotations"].keys() == {"mine", NOTE}
@@ -77,9 +77,9 @@ def test_other_annotations_are_preserved() -> None:
     "text", ["", "[", "{}", '[{"path": "x"}]', '[{"path": []}]', '[{"path": ["spec"]}]', "[1]"]
 )
 def test_a_malformed_annotation_is_dropped(text: str) -> None:
-    old = queue("v1beta1", cohort="all")
+    old = cluster_queue("v1beta1", cohort="all")
     old["metadata"]["annotations"] = {NOTE: text}
-    assert convert(old, NEW) == queue(cohortName="all")
+    assert convert(old, NEW) == cluster_queue(cohortName="all")
 
 
 ADMITTED = {"type": "Admitted", "status": "True", "reason": "x", "lastTransitionTime": "2026-01-01T00:00:00Z"}
@@ -147,7 +147,7 @@ def test_errors_of_the_object_itself_do_not_drop_the_saved_values() -> None:
 
 
 def test_an_annotation_too_long_for_the_api_server_is_not_written() -> None:
-    old = queue("v1beta1", admissionChecks=["x" * SAVED_BYTES_MAX])
+    old = cluster_queue("v1beta1", admissionChecks=["x" * SAVED_BYTES_MAX])
     assert "annotations" not in convert(old, NEW)["metadata"]
 
 
@@ -188,7 +188,9 @@ def test_an_invalid_assignment_is_not_converted() -> None:
 
 
 def test_the_input_object_is_not_modified() -> None:
-    old = queue("v1beta1", cohort="all", admissionChecks=["a"], flavorFungibility={"whenCanBorrow": "Borrow"})
+    old = cluster_queue(
+        "v1beta1", cohort="all", admissionChecks=["a"], flavorFungibility={"whenCanBorrow": "Borrow"}
+    )
     before = json.dumps(old)
     convert(old, NEW)
     assert json.dumps(old) == before

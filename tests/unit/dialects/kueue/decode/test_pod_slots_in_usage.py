@@ -12,7 +12,7 @@ from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND, NodeWire, PodWir
 from bayplan.dialects.kueue.decode import events
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.state.admission.state import AdmissionState
-from tests.support.queued_cluster import GPU, admitted, furniture, host, template, workload
+from tests.support.queued_cluster import GPU, admitted, furniture, queued_workload, rack_node, template
 
 Object = dict[str, Any]
 PREFIX = "kueue.x-k8s.io/"
@@ -35,7 +35,7 @@ class World:
 
     def gang(self, name: str, hosts: dict[str, int], gpus: int = 1, **notes: Any) -> Object:
         pods = sum(hosts.values())
-        made = workload(name, pods, gpus)
+        made = queued_workload(name, pods, gpus)
         made["metadata"]["annotations"] = {
             PREFIX + key.replace("_", "-"): text for key, text in notes.items()
         }
@@ -126,10 +126,10 @@ def test_pods_are_counted_once_their_gang_holds_no_quota(world: World) -> None:
 
 
 def test_the_order_of_events_does_not_matter(world: World) -> None:
-    world.tell(NODES, host("h1", "b1", "r1", {"gpu": "yes"}), Happened.GONE)
+    world.tell(NODES, rack_node("h1", "b1", "r1", {"gpu": "yes"}), Happened.GONE)
     world.placed("p0", "h1", "train")
     world.gang("train", {"h1": 1})
-    world.tell(NODES, host("h1", "b1", "r1", {"gpu": "yes"}))
+    world.tell(NODES, rack_node("h1", "b1", "r1", {"gpu": "yes"}))
     assert world.free() == WHOLE - 1
 
 

@@ -209,7 +209,7 @@ def test_a_small_object_cannot_exhaust_memory() -> None:
 # ── whole Workloads ────────────────────────────────────────────────────────────────────────────────
 
 
-def workload(version: str, assignment: dict[str, Any]) -> dict[str, Any]:
+def assigned_workload(version: str, assignment: dict[str, Any]) -> dict[str, Any]:
     assigned = {"name": "main", "count": 7, "topologyAssignment": assignment}
     return {
         "apiVersion": f"kueue.x-k8s.io/{version}",
@@ -221,7 +221,10 @@ def workload(version: str, assignment: dict[str, Any]) -> dict[str, Any]:
 def test_workloads_are_converted_both_ways_without_modifying_the_input() -> None:
     hosts, _ = read(GOOD)
     assert hosts is not None
-    old, new = workload(V1BETA1, encode_domains(hosts)), workload(V1BETA2, encode_slices(hosts))
+    old, new = (
+        assigned_workload(V1BETA1, encode_domains(hosts)),
+        assigned_workload(V1BETA2, encode_slices(hosts)),
+    )
     old["spec"] = {"priorityClassName": "high", "priorityClassSource": "kueue.x-k8s.io/workloadpriorityclass"}
     reference = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"}
     new["spec"] = {"priorityClassRef": reference}
@@ -250,7 +253,7 @@ def test_fields_that_v1beta1_lacks_are_dropped() -> None:
 
 
 def test_a_malformed_assignment_is_reported_with_its_path_and_not_converted() -> None:
-    broken = workload(V1BETA2, changed(GOOD, f"{FIRST}.domainCount", 0))
+    broken = assigned_workload(V1BETA2, changed(GOOD, f"{FIRST}.domainCount", 0))
     converted, (error,) = convert_workload(broken, V1BETA1)
     path = "status.admission.podSetAssignments[1].topologyAssignment.slices[0].domainCount"
     assert (error.path, error.why) == (path, "must not be less than 1")

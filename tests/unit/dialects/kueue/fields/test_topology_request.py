@@ -16,6 +16,7 @@ from bayplan.dialects.kueue.fields.workload import needs_no_placement, workload_
 from bayplan.dialects.kueue.names.annotations import PREFIX, read_annotations
 from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet, Segment
 from bayplan.model.node_rules import Taint, Toleration
+from tests.support.api_objects import job, workload
 
 RACK, BLOCK, HOST = "cloud.com/rack", "cloud.com/block", "kubernetes.io/hostname"
 
@@ -67,17 +68,11 @@ def test_annotations_become_locality_and_segments(
     assert want == (None if request is None else decode_request(Field(request)))
 
 
-def job(annotations: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    template = {
-        "metadata": {"annotations": annotations},
-        "spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 4}}}]},
-    }
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "train", "namespace": "ml", "labels": {PREFIX + "queue-name": "q"}},
-        "spec": {"parallelism": 4} | spec | {"template": template},
-    }
+def annotated_job(annotations: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    containers = [{"resources": {"limits": {"nvidia.com/gpu": 4}}}]
+    template = {"metadata": {"annotations": annotations}, "spec": {"containers": containers}}
+    labels = {PREFIX + "queue-name": "q"}
+    return job("train", template, namespace="ml", labels=labels, **{"parallelism": 4, **spec})
 
 
 def only(gang: Gang) -> PodSet:
@@ -86,7 +81,7 @@ def only(gang: Gang) -> PodSet:
 
 
 def test_a_job_is_one_pod_set_of_as_many_pods_as_run_at_once() -> None:
-    field = Field(job(notes(required_topology=RACK), parallelism=8, completions=6))
+    field = Field(annotated_job(notes(required_topology=RACK), parallelism=8, completions=6))
     gang = job_gang(field)
     assert field.errors == ()
     assert (gang.source.kind, gang.source.namespace, gang.source.name) == ("Job", "ml", "train")
@@ -94,11 +89,11 @@ def test_a_job_is_one_pod_set_of_as_many_pods_as_run_at_once() -> None:
     assert replace(only(gang), zones=None) == PodSet(
         "main", count=6, minimum=6, requests={"nvidia.com/gpu": 4}, locality=Locality(required=RACK)
     )
-    assert only(job_gang(Field(job({})))).count == 4
+    assert only(job_gang(Field(annotated_job({})))).count == 4
 
 
 def test_a_job_may_have_a_minimum_parallelism() -> None:
-    written = job({})
+    written = annotated_job({})
     written["metadata"]["annotations"] = {PREFIX + "job-min-parallelism": "2"}
     assert only(job_gang(Field(written))).minimum == 2
     written["metadata"]["annotations"] = {PREFIX + "job-min-parallelism": "9"}
@@ -108,7 +103,7 @@ def test_a_job_may_have_a_minimum_parallelism() -> None:
 
 
 def test_the_draft_annotations_may_be_on_the_job() -> None:
-    written = job({})
+    written = annotated_job({})
     written["metadata"]["annotations"] = {PREFIX + "prefer-topology": "auto"}
     assert only(job_gang(Field(written))).locality == Locality(preferred=AUTO)
 
@@ -123,7 +118,11 @@ def job_set(*replicated: dict[str, Any]) -> dict[str, Any]:
 
 
 def replicated_job(name: str, replicas: int, annotations: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    return {"name": name, "replicas": replicas, "template": {"spec": job(annotations, **spec)["spec"]}}
+    return {
+        "name": name,
+        "replicas": replicas,
+        "template": {"spec": annotated_job(annotations, **spec)["spec"]},
+    }
 
 
 def test_each_replicated_job_is_a_pod_set_and_its_segment_is_one_job() -> None:
@@ -248,25 +247,20 @@ def test_invalid_job_sets_are_rejected(replicated: list[dict[str, Any]], why: st
     ],
 )
 def test_invalid_annotations_are_rejected(annotations: dict[str, Any], path: str, why: str) -> None:
-    field = Field(job(annotations))
+    field = Field(annotated_job(annotations))
     job_gang(field)
     assert any(path in error.path and why in error.why for error in field.errors), field.errors
     assert all(error.path.startswith("spec.template.metadata.annotations") for error in field.errors)
 
 
-def workload(*pod_sets: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "Workload",
-        "metadata": {"name": "w", "namespace": "n"},
-        "spec": {"queueName": "q", "priority": -5, "podSets": list(pod_sets)},
-    } | more
+def workload_of(*pod_sets: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return workload("w", *pod_sets, namespace="n", queueName="q", priority=-5) | more
 
 
 def test_a_workload_is_a_gang() -> None:
     layers = [{"topology": BLOCK, "size": 4}, {"topology": RACK, "size": 2}]
     field = Field(
-        workload(
+        workload_of(
             {"name": "plain", "count": 3, "minCount": 2},
             {
                 "name": "one",
@@ -291,7 +285,7 @@ def test_a_workload_is_a_gang() -> None:
 
 def test_all_errors_of_a_workload_are_recorded() -> None:
     field = Field(
-        workload(
+        workload_of(
             {"name": "a", "count": -1},
             {"name": "a", "count": 2, "minCount": 3, "topologyRequest": {"required": "x", "preferred": "y"}},
             {"count": "many", "topologyRequest": {"podSetSliceRequiredTopology": RACK}},
@@ -310,10 +304,10 @@ def test_all_errors_of_a_workload_are_recorded() -> None:
 
 
 def test_an_admitted_or_finished_workload_needs_no_placement() -> None:
-    assert not needs_no_placement(Field(workload()))
-    assert needs_no_placement(Field(workload(status={"admission": {"clusterQueue": "c"}})))
+    assert not needs_no_placement(Field(workload_of()))
+    assert needs_no_placement(Field(workload_of(status={"admission": {"clusterQueue": "c"}})))
     assert needs_no_placement(
-        Field(workload(status={"conditions": [{"type": "Finished", "status": "True"}]}))
+        Field(workload_of(status={"conditions": [{"type": "Finished", "status": "True"}]}))
     )
 
 

@@ -14,7 +14,7 @@ from bayplan.dialects.jobs.start_stop import resource
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.state.admission.usage import usage_of
-from tests.support.job_world import REQUIRED, JobWorld, Object, job, phases, running
+from tests.support.job_world import REQUIRED, JobWorld, Object, indexed_job, phases, running
 
 ELASTIC = {"kueue.x-k8s.io/elastic-job": "true"}
 UNCONSTRAINED = {"kueue.x-k8s.io/podset-unconstrained-topology": "true"}
@@ -27,7 +27,7 @@ BACKGROUND = Deletion.from_body({"propagationPolicy": "Background"})
 
 def elastic(pods: int = 2, notes: dict[str, str] | None = None, **more: Any) -> Object:
     wishes = UNCONSTRAINED if notes is None else notes
-    made = job("train", pods=pods, seconds=None, notes=wishes, **more)
+    made = indexed_job("train", pods=pods, seconds=None, notes=wishes, **more)
     made["metadata"]["annotations"] = dict(ELASTIC)
     return made
 
@@ -99,7 +99,7 @@ def test_a_job_is_scaled_up_and_down_while_its_remaining_pods_keep_running() -> 
 def test_a_job_that_cannot_scale_up_keeps_running_and_scales_up_when_capacity_is_free() -> None:
     world = JobWorld()
     world.create(elastic(2))
-    world.create(job("other", pods=6, seconds=None))
+    world.create(indexed_job("other", pods=6, seconds=None))
     world.until(lambda: running(world, 8))
     before = {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in world.pods()}
     scale(world, 4)
@@ -211,7 +211,7 @@ def test_quota_released_by_a_scale_down_has_to_be_requested_again(tas: bool, sec
     world = JobWorld(gpus=8, tas=tas)
     world.create(elastic(4, notes=None if tas else {}))
     world.until(lambda: running(world, 4))
-    world.create(job("other", pods=1, seconds=None))
+    world.create(indexed_job("other", pods=1, seconds=None))
     world.pass_time(3)
     scale(world, 3)
     for _ in range(2):
@@ -227,7 +227,7 @@ def test_quota_released_by_a_scale_down_has_to_be_requested_again(tas: bool, sec
 def test_a_job_evicted_during_a_pending_scale_up_is_requeued_in_its_new_size() -> None:
     world = JobWorld()
     world.create(elastic(2))
-    world.create(job("other", pods=6, seconds=None))
+    world.create(indexed_job("other", pods=6, seconds=None))
     world.until(lambda: running(world, 8))
     scale(world, 4)
     world.pass_time(5)
@@ -271,7 +271,7 @@ def test_an_elastic_job_cannot_require_or_prefer_a_topology(word: str) -> None:
 
 def test_jobs_that_are_not_elastic_are_suspended_when_resized() -> None:
     world = JobWorld()
-    world.create(job(pods=2, seconds=None, notes=REQUIRED))
+    world.create(indexed_job(pods=2, seconds=None, notes=REQUIRED))
     world.until(lambda: running(world, 2))
     before = {pod["metadata"]["uid"] for pod in world.pods()}
     scale(world, 4)

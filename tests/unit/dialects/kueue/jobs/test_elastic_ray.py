@@ -9,7 +9,7 @@ import pytest
 
 from bayplan.dialects.jobs.start_stop import resource
 from bayplan.dialects.kueue.names import api_kinds
-from tests.support.job_world import JobWorld, Object, job, phases, running
+from tests.support.job_world import JobWorld, Object, indexed_job, phases, running
 from tests.support.ray_controllers import OPERATORS, ray_cluster, ray_job
 from tests.unit.dialects.kueue.jobs.test_elastic import (
     BACKGROUND,
@@ -82,7 +82,7 @@ def test_workers_without_capacity_stay_pending_and_running_pods_are_not_disturbe
     kind: str, tas: bool
 ) -> None:
     world, scale = running_job(kind, 2, tas=tas)
-    world.create(job("other", pods=5, seconds=None))
+    world.create(indexed_job("other", pods=5, seconds=None))
     world.until(lambda: running(world, 8))
     before = bound_pods(world)
     scale(4)

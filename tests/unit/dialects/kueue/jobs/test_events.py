@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bayplan.dialects.kueue.names import api_kinds
-from tests.support.job_world import EVENTS, JobWorld, Object, group_pod, job, pod_template, running
+from tests.support.job_world import EVENTS, JobWorld, Object, group_pod, indexed_job, pod_template, running
 
 COMPOSE = "ErrWorkloadCompose"
 CHECKED = "UpdatedAdmissionCheck"
@@ -94,7 +94,7 @@ def set_check_message(world: JobWorld, message: str, state: str = "Pending") -> 
 
 def test_each_new_message_of_a_check_is_an_event_of_the_job() -> None:
     world = checked()
-    world.create(job("train", seconds=None))
+    world.create(indexed_job("train", seconds=None))
     world.until(lambda: bool(world.workloads()) and world.told("QuotaReserved")[0] == "True")
     world.pass_time(5)
     assert events_with(world, CHECKED) == [], "there is nothing to tell"

@@ -10,23 +10,22 @@ import pytest
 from bayplan.dialects.kueue.jobs.injection import injections
 from bayplan.dialects.kueue.names.annotations import TOPOLOGY_GATE
 from bayplan.dialects.kueue.names.feature_switches import RULES
+from tests.support.api_objects import workload
 
 ALONE = replace(RULES, selector_without_gate=True)
 FLAVORS = {"gpu": {"spec": {"nodeLabels": {"pool": "gpu"}}}}
 
 
-def workload(levels: list[str], *slices: dict[str, Any]) -> dict[str, Any]:
+def assigned_workload(levels: list[str], *slices: dict[str, Any]) -> dict[str, Any]:
     given = {
         "name": "main",
         "count": 4,
         "flavors": {"cpu": "gpu"},
         "topologyAssignment": {"levels": levels, "slices": list(slices)},
     }
-    return {
-        "metadata": {"name": "w", "namespace": "team"},
-        "spec": {"queueName": "door", "podSets": [{"name": "main", "count": 4, "template": {"spec": {}}}]},
-        "status": {"admission": {"clusterQueue": "q", "podSetAssignments": [given]}},
-    }
+    pod_set = {"name": "main", "count": 4, "template": {"spec": {}}}
+    admission = {"clusterQueue": "q", "podSetAssignments": [given]}
+    return workload("w", pod_set, namespace="team", queueName="door", status={"admission": admission})
 
 
 def in_domain(count: int, *values: str) -> dict[str, Any]:
@@ -34,9 +33,9 @@ def in_domain(count: int, *values: str) -> dict[str, Any]:
     return {"domainCount": 1, "podCounts": {"universal": count}, "valuesPerLevel": where}
 
 
-HOST = workload(["kubernetes.io/hostname"], in_domain(4, "h1"))
-RACK = workload(["block", "rack"], in_domain(4, "b1", "r1"))
-TWO_RACKS = workload(["block", "rack"], in_domain(2, "b1", "r1"), in_domain(2, "b1", "r2"))
+HOST = assigned_workload(["kubernetes.io/hostname"], in_domain(4, "h1"))
+RACK = assigned_workload(["block", "rack"], in_domain(4, "b1", "r1"))
+TWO_RACKS = assigned_workload(["block", "rack"], in_domain(2, "b1", "r1"), in_domain(2, "b1", "r2"))
 
 
 @pytest.mark.parametrize("found", [HOST, RACK, TWO_RACKS])

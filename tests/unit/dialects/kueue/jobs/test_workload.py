@@ -15,6 +15,7 @@ from bayplan.dialects.kueue.jobs.pod_adoption import with_workload_metadata
 from bayplan.dialects.kueue.jobs.pod_group import excess_pods, group_workload
 from bayplan.dialects.kueue.jobs.workload import job_workload, updated_workload, workload_name
 from bayplan.dialects.kueue.webhooks.job_defaults import JobSurroundings, default_job
+from tests.support.api_objects import job, pod
 
 Object = dict[str, Any]
 K = "kueue.x-k8s.io/"
@@ -26,28 +27,27 @@ def made(kind: str, spec: Object, **metadata: Any) -> Object:
     return {"kind": kind, "metadata": {"name": "x", "namespace": "n", "uid": "u", **metadata}, "spec": spec}
 
 
-def job(**metadata: Any) -> Object:
-    return made("Job", {"parallelism": 2, "template": copy.deepcopy(TEMPLATE)}, **metadata)
+def queued_job(**metadata: Any) -> Object:
+    known = {"uid": "u", **metadata}
+    return job("x", copy.deepcopy(TEMPLATE), namespace="n", metadata=known, parallelism=2)
 
 
-def pod(name: str, created: str = "", cpu: str = "1", **labels: str) -> Object:
-    metadata = {
-        "name": name,
-        "namespace": "n",
-        "uid": name,
-        "creationTimestamp": created,
-        "labels": {**QUEUED, K + "pod-group-name": "g", **labels},
-        "annotations": {K + "pod-group-total-count": "2"},
-    }
-    spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}
-    return {"kind": "Pod", "metadata": metadata, "spec": spec}
+def grouped_pod(name: str, created: str = "", cpu: str = "1", **labels: str) -> Object:
+    return pod(
+        name,
+        {"cpu": cpu},
+        namespace="n",
+        labels={**QUEUED, K + "pod-group-name": "g", **labels},
+        annotations={K + "pod-group-total-count": "2"},
+        metadata={"uid": name, "creationTimestamp": created},
+    )
 
 
 def test_a_queued_job_is_suspended_and_any_other_is_unchanged() -> None:
-    assert default_job(job(labels=QUEUED))["spec"]["suspend"] is True
-    assert default_job(job()) == job()
-    assert default_job(job(labels=QUEUED), JobSurroundings(owned=True)) == job(labels=QUEUED)
-    assert default_job(job(), JobSurroundings(default_queue=True))["metadata"]["labels"] == {
+    assert default_job(queued_job(labels=QUEUED))["spec"]["suspend"] is True
+    assert default_job(queued_job()) == queued_job()
+    assert default_job(queued_job(labels=QUEUED), JobSurroundings(owned=True)) == queued_job(labels=QUEUED)
+    assert default_job(queued_job(), JobSurroundings(default_queue=True))["metadata"]["labels"] == {
         K + "queue-name": "default"
     }
 
@@ -61,7 +61,7 @@ def test_pods_of_a_deployment_are_gated_one_by_one() -> None:
 
 
 def test_pods_of_an_elastic_job_are_gated() -> None:
-    found = default_job(job(labels=QUEUED, annotations={K + "elastic-job": "true"}))
+    found = default_job(queued_job(labels=QUEUED, annotations={K + "elastic-job": "true"}))
     assert found["spec"]["template"]["spec"]["schedulingGates"] == [{"name": K + "elastic-job"}]
     assert default_job(found) == found
 
@@ -75,7 +75,7 @@ def test_names_of_workloads_differ_for_every_job_and_fit_a_label() -> None:
 
 def test_a_job_controls_its_workload() -> None:
     labels = {**QUEUED, K + "max-exec-time-seconds": "60"}
-    found = job_workload(Field(job(labels=labels)))
+    found = job_workload(Field(queued_job(labels=labels)))
     (owner,) = found["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"], owner["controller"]) == ("Job", "u", True)
     assert (found["spec"]["queueName"], found["spec"]["maximumExecutionTimeSeconds"]) == ("q", 60)
@@ -92,9 +92,9 @@ def test_each_replica_of_a_leader_worker_set_has_its_own_workload() -> None:
 
 
 def test_a_workload_is_rewritten_until_quota_is_reserved() -> None:
-    today = job_workload(Field(job(labels=QUEUED)))
+    today = job_workload(Field(queued_job(labels=QUEUED)))
     assert updated_workload(today, today) is None
-    moved = job_workload(Field(job(labels={K + "queue-name": "r"})))
+    moved = job_workload(Field(queued_job(labels={K + "queue-name": "r"})))
     again = updated_workload(today, moved)
     assert again is not None and again["spec"]["queueName"] == "r"
     assert updated_workload(today, moved, serving=True) is None
@@ -108,9 +108,9 @@ def test_a_workload_is_rewritten_until_quota_is_reserved() -> None:
 
 def test_a_group_has_a_pod_set_for_each_role_and_leaves_out_the_youngest_excess() -> None:
     pods = [
-        pod("a", "2026-01-01T00:00:03Z"),
-        pod("b", "2026-01-01T00:00:01Z", cpu="2"),
-        pod("c", "2026-01-01T00:00:02Z"),
+        grouped_pod("a", "2026-01-01T00:00:03Z"),
+        grouped_pod("b", "2026-01-01T00:00:01Z", cpu="2"),
+        grouped_pod("c", "2026-01-01T00:00:02Z"),
     ]
     fields = [Field(one) for one in pods]
     assert [one.at("metadata", "name").text() for one in excess_pods(fields)] == ["a"]
@@ -123,7 +123,7 @@ def test_a_group_has_a_pod_set_for_each_role_and_leaves_out_the_youngest_excess(
 @pytest.mark.parametrize("index", ["2", "-1", "x"])
 def test_a_pod_index_must_be_below_the_group_size(index: str) -> None:
     with pytest.raises(ValueError, match="pod-group-pod-index"):
-        group_workload([Field(pod("a", **{K + "pod-group-pod-index": index}))])
+        group_workload([Field(grouped_pod("a", **{K + "pod-group-pod-index": index}))])
 
 
 def test_roles_differ_by_what_decides_where_a_pod_can_run() -> None:

@@ -23,6 +23,7 @@ from bayplan.dialects.kueue.pods.node_health import (
 )
 from bayplan.model.node import HOSTNAME
 from bayplan.model.node_rules import Taint, Toleration
+from tests.support.api_objects import pod
 
 NOW = 1_800_000_000.0
 RULES = HealthRules()
@@ -31,23 +32,26 @@ BEARS = Toleration("hot", "Exists")
 Object = dict[str, Any]
 
 
-def node(**spec: Any) -> NodeWire:
+def unready_node(**spec: Any) -> NodeWire:
     said = {"type": "Ready", "status": "False", "lastTransitionTime": "2027-01-15T08:00:00Z"}
     meta = {"name": "n1", "labels": {HOSTNAME: "host-1"}}
     return msgspec.convert({"metadata": meta, "spec": spec, "status": {"conditions": [said]}}, NodeWire)
 
 
-def pod(notes: dict[str, str] | None = None, phase: str = "Pending", **spec: Any) -> PodWire:
+def workload_pod(notes: dict[str, str] | None = None, phase: str = "Pending", **spec: Any) -> PodWire:
     own = {"kueue.x-k8s.io/workload": "w", "kueue.x-k8s.io/podset-required-topology": "rack"}
-    meta = {"name": "p", "namespace": "ml", "uid": "u", "annotations": own if notes is None else notes}
-    return msgspec.convert({"metadata": meta, "spec": spec, "status": {"phase": phase}}, PodWire)
+    annotations = own if notes is None else notes
+    made = pod(
+        namespace="ml", annotations=annotations, metadata={"uid": "u"}, status={"phase": phase}, **spec
+    )
+    return msgspec.convert(made, PodWire)
 
 
 def test_a_node_is_known_by_its_hostname_label_and_a_cordon_is_a_taint() -> None:
-    assert host_of(node()) == Host("host-1", False, NOW)
-    assert host_of(node(unschedulable=True)).taints == (CORDON,)
+    assert host_of(unready_node()) == Host("host-1", False, NOW)
+    assert host_of(unready_node(unschedulable=True)).taints == (CORDON,)
     told = [{"key": CORDON.key, "effect": CORDON.effect}, {"key": "soft", "effect": "PreferNoSchedule"}]
-    assert host_of(node(unschedulable=True, taints=told)).taints == (CORDON,)
+    assert host_of(unready_node(unschedulable=True, taints=told)).taints == (CORDON,)
 
 
 @pytest.mark.parametrize("runs", [True, False])
@@ -93,16 +97,21 @@ def test_untolerated_taints_are_failures(
 
 def test_a_pod_waits_for_its_host_if_it_is_pending_ungated_and_placed_by_topology() -> None:
     sent: Object = {"nodeSelector": {HOSTNAME: "h1"}}
-    found = gang_pod(pod(**sent))
+    found = gang_pod(workload_pod(**sent))
     assert found is not None and found.is_pending and found.host == "h1" and not found.is_running
-    gated = gang_pod(pod(**sent, schedulingGates=[{"name": "kueue.x-k8s.io/topology"}]))
-    bound, done = gang_pod(pod(**sent, nodeName="h1")), gang_pod(pod(phase="Failed", **sent))
-    chosen = gang_pod(pod({"kueue.x-k8s.io/workload": "w"}, **sent))
+    gated = gang_pod(workload_pod(**sent, schedulingGates=[{"name": "kueue.x-k8s.io/topology"}]))
+    bound, done = (
+        gang_pod(workload_pod(**sent, nodeName="h1")),
+        gang_pod(workload_pod(phase="Failed", **sent)),
+    )
+    chosen = gang_pod(workload_pod({"kueue.x-k8s.io/workload": "w"}, **sent))
     for other in (gated, bound, done, chosen):
         assert other is not None and not other.is_pending
     assert bound is not None and bound.is_running
-    assert gang_pod(pod({})) is None
-    grown = gang_pod(pod({"kueue.x-k8s.io/workload": "w", "kueue.x-k8s.io/workload-slice-name": "first"}))
+    assert gang_pod(workload_pod({})) is None
+    grown = gang_pod(
+        workload_pod({"kueue.x-k8s.io/workload": "w", "kueue.x-k8s.io/workload-slice-name": "first"})
+    )
     assert grown is not None and grown.gang == ("ml", "first")
 
 

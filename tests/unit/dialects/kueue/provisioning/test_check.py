@@ -19,6 +19,7 @@ from bayplan.dialects.kueue.provisioning.requests import (
     request_name,
     template_name,
 )
+from tests.support.api_objects import workload
 
 Object = dict[str, Any]
 
@@ -31,22 +32,18 @@ def pod_set(name: str, count: int = 1, image: str = "i", cpu: str = "1", **spec:
     return {"name": name, "count": count, "template": {"spec": {"containers": [container], **spec}}}
 
 
-def workload(*pod_sets: Object, checks: Any = (), conditions: Any = (), **admitted: int) -> Object:
+def reserved_workload(*pod_sets: Object, checks: Any = (), conditions: Any = (), **admitted: int) -> Object:
     """A Workload with quota for these pod sets."""
     given = [
         {"name": one["name"], "count": admitted.get(one["name"], one["count"]), "flavors": {"cpu": "f"}}
         for one in pod_sets
     ]
-    held = {"type": "QuotaReserved", "status": "True"}
-    return {
-        "metadata": {"namespace": "ns", "name": "wl", "uid": "u1"},
-        "spec": {"podSets": list(pod_sets)},
-        "status": {
-            "admission": {"clusterQueue": "q", "podSetAssignments": given},
-            "conditions": [held, *conditions],
-            "admissionChecks": list(checks) or [check()],
-        },
+    status = {
+        "admission": {"clusterQueue": "q", "podSetAssignments": given},
+        "conditions": [{"type": "QuotaReserved", "status": "True"}, *conditions],
+        "admissionChecks": list(checks) or [check()],
     }
+    return workload("wl", *pod_sets, namespace="ns", metadata={"uid": "u1"}, status=status)
 
 
 def check(state: str = "Pending", message: str = "", **more: Any) -> Object:
@@ -88,7 +85,9 @@ OWNER = {"kind": "Workload", "name": "wl", "uid": "u1"}
 
 def check_after(before: Object, *requests: Object, **more: Any) -> Object:
     """The check after the conditions of the request."""
-    found = next_step(workload(pod_set("main"), checks=[before], **more), requests, (), context(), NOW)
+    found = next_step(
+        reserved_workload(pod_set("main"), checks=[before], **more), requests, (), context(), NOW
+    )
     if found.status is None:
         return before
     (after,) = found.status["admissionChecks"]
@@ -128,7 +127,9 @@ def shared(found: list[Any] | None) -> list[tuple[tuple[str, ...], int]]:
 
 
 def test_equal_pod_sets_share_an_entry() -> None:
-    gang = workload(pod_set("a", 1), pod_set("b", 2, image="j"), pod_set("c", 3), pod_set("d", 4, cpu="2"))
+    gang = reserved_workload(
+        pod_set("a", 1), pod_set("b", 2, image="j"), pod_set("c", 3), pod_set("d", 4, cpu="2")
+    )
     alone = [(("a",), 1), (("b",), 2), (("c",), 3), (("d",), 4)]
     assert shared(bundles(gang, config())) == alone
     equal = config(podSetMergePolicy=EQUAL_TEMPLATES)
@@ -138,7 +139,7 @@ def test_equal_pod_sets_share_an_entry() -> None:
 
 
 def test_pods_without_quota_or_managed_resources_are_not_requested() -> None:
-    gang = workload(pod_set("none", 0), pod_set("cut", 2), pod_set("main", 3), cut=0, main=1)
+    gang = reserved_workload(pod_set("none", 0), pod_set("cut", 2), pod_set("main", 3), cut=0, main=1)
     assert shared(bundles(gang, config())) == [(("main",), 1)]
     assert bundles(gang, config(managedResources=["gpu"])) == []
     del gang["status"]["admission"]["podSetAssignments"][2]
@@ -149,7 +150,7 @@ def test_a_template_contains_the_injections_of_its_flavor() -> None:
     one = pod_set("main", 2, nodeSelector={"zone": "a"}, tolerations=[{"key": "old"}])
     one["template"]["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "4", "gpu": "1"}
     flavor = {"spec": {"nodeLabels": {"pool": "p"}, "tolerations": [{"key": "old"}, {"key": "new"}]}}
-    gang = workload(one)
+    gang = reserved_workload(one)
     gang["metadata"]["annotations"] = {"provreq.kueue.x-k8s.io/until": "9", "other": "x"}
     made = new_request(gang, "prov", 1, config(parameters={"p": "1"}), {"f": flavor}, REQUESTS)
     spec = made.templates[0]["template"]["spec"]
@@ -162,7 +163,7 @@ def test_a_template_contains_the_injections_of_its_flavor() -> None:
 
 
 def test_a_conflict_with_the_flavor_or_a_missing_flavor_is_reported() -> None:
-    gang = workload(pod_set("main", nodeSelector={"pool": "mine"}))
+    gang = reserved_workload(pod_set("main", nodeSelector={"pool": "mine"}))
     found = next_step(gang, (), (), context(flavor={"nodeLabels": {"pool": "p"}}), NOW)
     assert found.status is not None and not found.to_create
     assert found.status["admissionChecks"][0]["message"] == (
@@ -217,7 +218,7 @@ def test_the_backoff_before_the_next_attempt_grows() -> None:
 
 
 def test_every_pod_set_that_shares_an_entry_gets_the_updates() -> None:
-    gang = workload(pod_set("main"), pod_set("more"))
+    gang = reserved_workload(pod_set("main"), pod_set("more"))
     label = {"key": "group", "valueFromProvisioningClassDetail": "Group"}
     absent = {"key": "zone", "valueFromProvisioningClassDetail": "Zone"}
     spec = {
@@ -238,7 +239,7 @@ def test_every_pod_set_that_shares_an_entry_gets_the_updates() -> None:
 
 
 def test_the_latest_attempt_counts_and_earlier_ones_are_deleted() -> None:
-    gang = workload(pod_set("main"), checks=[check(retryCount=1)])
+    gang = reserved_workload(pod_set("main"), checks=[check(retryCount=1)])
     both = [request("Failed"), request(name="wl-prov-2")]
     assert names(next_step(gang, both, (), context(), NOW)) == ([], ["wl-prov-1"])
     assert names(next_step(gang, both[::-1], (), context(), NOW)) == ([], ["wl-prov-1"])
@@ -247,7 +248,7 @@ def test_the_latest_attempt_counts_and_earlier_ones_are_deleted() -> None:
 
 
 def test_an_outdated_request_is_deleted_before_its_name_is_reused() -> None:
-    gang, other = workload(pod_set("main")), request()
+    gang, other = reserved_workload(pod_set("main")), request()
     other["spec"]["provisioningClassName"] = "old"
     assert names(next_step(gang, [other], (), context(), NOW)) == ([], ["wl-prov-1"])
     other["metadata"]["deletionTimestamp"] = EARLIER
@@ -256,7 +257,7 @@ def test_an_outdated_request_is_deleted_before_its_name_is_reused() -> None:
 
 @pytest.mark.parametrize("over", ["Finished", "Evicted"])
 def test_without_quota_nothing_is_requested(over: str) -> None:
-    gang = workload(pod_set("main"), conditions=[{"type": over, "status": "True"}])
+    gang = reserved_workload(pod_set("main"), conditions=[{"type": over, "status": "True"}])
     template = {**request(name="ppt-x"), "kind": "PodTemplate"}
     assert names(next_step(gang, [request()], [template], context(), NOW)) == ([], ["wl-prov-1", "ppt-x"])
     gang["status"]["conditions"] = []
@@ -266,17 +267,20 @@ def test_without_quota_nothing_is_requested(over: str) -> None:
 def test_objects_of_an_earlier_workload_of_the_name_are_left_to_garbage_collection() -> None:
     earlier = request("Failed")
     earlier["metadata"]["ownerReferences"] = [{**OWNER, "uid": "u0"}]
-    assert names(next_step(workload(pod_set("main")), [earlier], (), context(), NOW)) == (["wl-prov-1"], [])
+    assert names(next_step(reserved_workload(pod_set("main")), [earlier], (), context(), NOW)) == (
+        ["wl-prov-1"],
+        [],
+    )
 
 
 def test_a_ready_check_or_one_of_another_controller_requests_nothing() -> None:
     for settled in (check("Ready"), check("Rejected"), check("Retry"), check() | {"name": "theirs"}):
-        gang = workload(pod_set("main"), checks=[settled])
+        gang = reserved_workload(pod_set("main"), checks=[settled])
         assert next_step(gang, (), (), context(), NOW) == ProvisioningStep()
 
 
 def test_a_parameter_of_the_user_overrides_the_configuration() -> None:
-    gang = workload(pod_set("main"))
+    gang = reserved_workload(pod_set("main"))
     gang["metadata"]["annotations"] = {"provreq.kueue.x-k8s.io/p": "mine"}
     spec = {"provisioningClassName": "c", "parameters": {"p": "1"}}
     world = context(configs={"cfg": {"spec": spec}})
@@ -290,6 +294,6 @@ def test_a_parameter_of_the_user_overrides_the_configuration() -> None:
 def test_without_the_crd_nothing_is_created_or_deleted() -> None:
     template = {**request(name="ppt-x"), "kind": "PodTemplate"}
     world = context(kind=None, errors={"prov": provisioning.NOT_SERVED})
-    found = next_step(workload(pod_set("main")), (), [template], world, NOW)
+    found = next_step(reserved_workload(pod_set("main")), (), [template], world, NOW)
     assert names(found) == ([], []) and found.status is not None
     assert found.status["admissionChecks"][0]["message"] == provisioning.NOT_SERVED

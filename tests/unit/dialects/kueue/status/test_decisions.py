@@ -28,7 +28,7 @@ from tests.support.kueue_workloads import (
     condition,
     conditions,
     demand,
-    workload,
+    workload_with,
 )
 
 RESERVED = ("True", "QuotaReserved", "Quota reserved in ClusterQueue tas-main")
@@ -48,7 +48,7 @@ def check(state: str, name: str = "prov", **more: object) -> Object:
 
 def held(*more: Object, generation: int = 0, **status: Any) -> Object:
     """A Workload that is admitted."""
-    return workload(
+    return workload_with(
         condition("QuotaReserved", "True", *RESERVED[1:]),
         condition("Admitted", "True", *ADMITTED[1:]),
         *more,
@@ -59,7 +59,7 @@ def held(*more: Object, generation: int = 0, **status: Any) -> Object:
 
 
 def test_a_gang_without_checks_is_admitted_at_once() -> None:
-    status = admitted(workload(generation=3), Admit(demand(), admission()), NOW)
+    status = admitted(workload_with(generation=3), Admit(demand(), admission()), NOW)
     assert status == {
         "admission": {
             "clusterQueue": "tas-main",
@@ -90,14 +90,16 @@ def test_a_gang_without_checks_is_admitted_at_once() -> None:
 
 
 def test_admitting_twice_writes_once() -> None:
-    before = workload()
+    before = workload_with()
     status = admitted(before, Admit(demand(), admission()), NOW)
     assert admitted(before | {"status": status}, Admit(demand(), admission()), NOW + 60) is None
 
 
 def test_checks_start_as_pending_and_block_the_admission() -> None:
     action = Admit(demand(), admission(Delayed.PENDING, None), checks=("b", "a"))
-    status = admitted(workload(admissionChecks=[check("Ready", "b"), check("Ready", "gone")]), action, NOW)
+    status = admitted(
+        workload_with(admissionChecks=[check("Ready", "b"), check("Ready", "gone")]), action, NOW
+    )
     assert status is not None
     assert status["admissionChecks"] == [
         check("Pending", "a") | {"lastTransitionTime": NOW_TEXT},
@@ -109,7 +111,7 @@ def test_checks_start_as_pending_and_block_the_admission() -> None:
 
 def test_a_pending_placement_blocks_the_admission() -> None:
     action = Admit(demand(), admission(Delayed.PENDING, None), checks=("prov",))
-    status = admitted(workload(admissionChecks=[check("Ready")]), action, NOW)
+    status = admitted(workload_with(admissionChecks=[check("Ready")]), action, NOW)
     assert conditions(status)["Admitted"] == (
         "False",
         "PendingDelayedTopologyRequests",
@@ -118,7 +120,7 @@ def test_a_pending_placement_blocks_the_admission() -> None:
 
 
 def test_a_second_pass_that_places_the_gang_admits_it() -> None:
-    first = workload(admissionChecks=[check("Ready")])
+    first = workload_with(admissionChecks=[check("Ready")])
     pending = admitted(first, Admit(demand(), admission(Delayed.PENDING, None), checks=("prov",)), NOW)
     action = Admit(demand(given=admission()), admission(Delayed.READY), checks=("prov",))
     status = admitted(first | {"status": pending}, action, NOW + 9)
@@ -129,7 +131,7 @@ def test_a_second_pass_that_places_the_gang_admits_it() -> None:
 
 
 def test_reserving_quota_again_resets_eviction_and_preemption() -> None:
-    before = workload(
+    before = workload_with(
         condition("QuotaReserved", "False", "PendingEvaluation", "left"),
         condition("Evicted", "True", "Preempted", "for another"),
         condition("Preempted", "True", "InClusterQueue", "for another"),
@@ -154,7 +156,7 @@ def test_reserving_quota_again_resets_eviction_and_preemption() -> None:
 
 def test_a_rejection_is_reported_with_the_requests() -> None:
     action = ReportNotAdmitted(demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=(SHORT,)))
-    status = not_admitted(workload(requeueState={"count": 1}), action, NOW)
+    status = not_admitted(workload_with(requeueState={"count": 1}), action, NOW)
     assert status == {
         "requeueState": {"count": 1},
         "conditions": [
@@ -167,11 +169,11 @@ def test_a_rejection_is_reported_with_the_requests() -> None:
 
 def test_a_second_rejection_changes_the_message_but_not_the_transition_time() -> None:
     first = not_admitted(
-        workload(),
+        workload_with(),
         ReportNotAdmitted(demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=(SHORT,))),
         NOW,
     )
-    again = workload() | {"status": first}
+    again = workload_with() | {"status": first}
     assert (
         not_admitted(
             again,
@@ -198,7 +200,7 @@ def test_hints_follow_the_message_that_tools_parse() -> None:
     action = ReportNotAdmitted(
         demand(), AdmissionRejection(AdmissionReason.NO_PLACE, tried=(PodSetAttempts("one", (misfit,)),))
     )
-    _, why, message = conditions(not_admitted(workload(), action, NOW, ["team/other"]))["QuotaReserved"]
+    _, why, message = conditions(not_admitted(workload_with(), action, NOW, ["team/other"]))["QuotaReserved"]
     assert why == "TopologyPlacementFailed"
     assert message == (
         'couldn\'t assign flavors to pod set one: topology "default" allows to fit only 1 out of 2 pod(s). '
@@ -212,7 +214,7 @@ def test_a_gang_that_holds_quota_keeps_it_when_its_placement_fails(given: object
     action = ReportNotAdmitted(
         demand(given=admission()), AdmissionRejection(AdmissionReason.NO_PLACE, tried=(SHORT,))
     )
-    assert not_admitted(held() if given is None else workload(), action, NOW) is None
+    assert not_admitted(held() if given is None else workload_with(), action, NOW) is None
 
 
 def evict(why: EvictionReason = EvictionReason.PRIORITY, failed: tuple[str, ...] = ()) -> EvictGang:

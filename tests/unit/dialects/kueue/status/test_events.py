@@ -21,7 +21,7 @@ from bayplan.model.assignment import Code, Exclusions, Misfit
 from bayplan.model.node_rules import Taint
 from bayplan.model.plan import Admit, EvictGang, EvictionReason, ReportNotAdmitted
 from bayplan.model.queued_gang import Delayed
-from tests.support.kueue_workloads import NOW, NOW_TEXT, Object, admission, condition, demand, workload
+from tests.support.kueue_workloads import NOW, NOW_TEXT, Object, admission, condition, demand, workload_with
 
 RESERVED = condition("QuotaReserved", "True", "QuotaReserved", "Quota reserved in ClusterQueue tas-main")
 QUEUED = "Quota reserved in ClusterQueue tas-main, wait time since queued was"
@@ -39,7 +39,7 @@ def summaries(notices: list[WorkloadEvent]) -> list[tuple[str, str, str]]:
 
 
 def without_creation_time() -> Object:
-    found = workload()
+    found = workload_with()
     del found["metadata"]["creationTimestamp"]
     return found
 
@@ -48,7 +48,7 @@ def without_creation_time() -> Object:
     ("before", "action", "want"),
     [
         (
-            workload(),
+            workload_with(),
             Admit(demand(), admission()),
             [("Normal", "QuotaReserved", f"{QUEUED} 100s"), ADMITTED],
         ),
@@ -58,12 +58,12 @@ def without_creation_time() -> Object:
             [("Normal", "QuotaReserved", f"{QUEUED} 9223372037s"), ADMITTED],
         ),
         (
-            workload(condition("Requeued", "True", "Preempted", "left", NOW_TEXT)),
+            workload_with(condition("Requeued", "True", "Preempted", "left", NOW_TEXT)),
             Admit(demand(), admission()),
             [("Normal", "QuotaReserved", f"{QUEUED} 0s"), ADMITTED],
         ),
         (
-            workload(),
+            workload_with(),
             Admit(
                 demand(),
                 admission(),
@@ -89,18 +89,18 @@ def without_creation_time() -> Object:
             ],
         ),
         (
-            workload(),
+            workload_with(),
             Admit(demand(), admission(Delayed.PENDING, None), checks=("prov",)),
             [("Normal", "QuotaReserved", f"{QUEUED} 100s")],
         ),
-        (workload(RESERVED), Admit(demand(given=admission()), admission()), [ADMITTED]),
+        (workload_with(RESERVED), Admit(demand(given=admission()), admission()), [ADMITTED]),
         (
-            workload(RESERVED, unhealthyNodes=[{"name": "x0"}]),
+            workload_with(RESERVED, unhealthyNodes=[{"name": "x0"}]),
             Admit(demand(given=admission(), failed=("x0",)), admission()),
             [],
         ),
         (
-            workload(),
+            workload_with(),
             ReportNotAdmitted(
                 demand(),
                 AdmissionRejection(AdmissionReason.NO_PLACE, tried=(PodSetAttempts("one", (NO_NODE,)),)),
@@ -108,14 +108,14 @@ def without_creation_time() -> Object:
             [("Warning", "TopologyPlacementFailed", NO_NODE_TEXT)],
         ),
         (
-            workload(),
+            workload_with(),
             ReportNotAdmitted(
                 demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, AdmissionRemark.OVERTAKEN)
             ),
             [("Warning", "WaitingForQuota", "Workload no longer fits after processing another workload")],
         ),
         (
-            workload(),
+            workload_with(),
             ReportNotAdmitted(
                 demand(),
                 AdmissionRejection(
@@ -134,7 +134,7 @@ def without_creation_time() -> Object:
             ],
         ),
         (
-            workload(RESERVED),
+            workload_with(RESERVED),
             ReportNotAdmitted(
                 demand(given=admission()),
                 AdmissionRejection(AdmissionReason.NO_PLACE, tried=(PodSetAttempts("one", (NO_NODE,)),)),
@@ -142,14 +142,14 @@ def without_creation_time() -> Object:
             [("Warning", "SecondPassFailed", NO_NODE_TEXT)],
         ),
         (
-            workload(),
+            workload_with(),
             ReportNotAdmitted(
                 demand(), AdmissionRejection(AdmissionReason.NO_PLACE, AdmissionRemark.EQUIVALENT)
             ),
             [],
         ),
         (
-            workload(RESERVED),
+            workload_with(RESERVED),
             EvictGang(demand(given=admission(), failed=("x0",)), EvictionReason.NODES_FAILED),
             [
                 (
@@ -180,7 +180,7 @@ def test_a_preemption_is_an_event_of_both_gangs() -> None:
         "preemptee effective priority: -1 (base: -1, boost: 0)"
     )
     lost = f"Preempted workload default/foo (UID: wl-foo) in ClusterQueue tas-cq-c; {ranks}"
-    assert events(action, workload(RESERVED), NOW) == [
+    assert events(action, workload_with(RESERVED), NOW) == [
         WorkloadEvent("default", "foo", "wl-foo", "Normal", "EvictedDueToPreempted", message),
         WorkloadEvent("default", "foo", "wl-foo", "Normal", "Preempted", f"{message}; {ranks}"),
         WorkloadEvent("default", "high", "wl-high", "Normal", "PreemptedWorkload", lost),
@@ -189,7 +189,7 @@ def test_a_preemption_is_an_event_of_both_gangs() -> None:
 
 def test_a_preemption_by_an_unknown_gang_says_so() -> None:
     action = EvictGang(demand(given=admission()), EvictionReason.PRIORITY, demand("high", uid=""))
-    message = events(action, workload(RESERVED), NOW)[0].message
+    message = events(action, workload_with(RESERVED), NOW)[0].message
     assert "(UID: UNKNOWN, JobUID: UNKNOWN)" in message
     assert message.endswith("preemptor path: UNKNOWN; preemptee path: UNKNOWN")
 
@@ -198,7 +198,7 @@ def test_the_same_rejection_is_one_event() -> None:
     action = ReportNotAdmitted(
         demand(), AdmissionRejection(AdmissionReason.NO_PLACE, tried=(PodSetAttempts("one", (NO_NODE,)),))
     )
-    again = workload() | {"status": not_admitted(workload(), action, NOW)}
+    again = workload_with() | {"status": not_admitted(workload_with(), action, NOW)}
     assert events(action, again, NOW + 1) == []
     other = ReportNotAdmitted(
         demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=action.rejection.tried)
@@ -207,7 +207,7 @@ def test_the_same_rejection_is_one_event() -> None:
 
 
 def test_an_evicted_gang_gets_no_second_event() -> None:
-    leaving = workload(RESERVED, condition("Evicted", "True", "Preempted", "for another"))
+    leaving = workload_with(RESERVED, condition("Evicted", "True", "Preempted", "for another"))
     assert (
         events(EvictGang(demand(given=admission()), EvictionReason.PRIORITY, demand("high")), leaving, NOW)
         == []
@@ -216,7 +216,7 @@ def test_an_evicted_gang_gets_no_second_event() -> None:
 
 def test_an_admission_after_its_checks_reports_their_duration() -> None:
     ready = {"name": "prov", "state": "Ready", "message": ""}
-    before = workload(RESERVED, admission={"clusterQueue": "tas-main"}, admissionChecks=[ready])
+    before = workload_with(RESERVED, admission={"clusterQueue": "tas-main"}, admissionChecks=[ready])
     status = synced(before, ["prov"], NOW)
     assert status is not None
     assert summaries(reconcile_events(before, status, NOW)) == [
@@ -247,7 +247,7 @@ def test_an_admission_after_its_checks_reports_their_duration() -> None:
 )
 def test_a_rejected_or_retried_check_is_an_event(state: str, want: tuple[str, str, str]) -> None:
     said = {"name": "prov", "state": state, "message": "no"}
-    before = workload(RESERVED, admission={"clusterQueue": "tas-main"}, admissionChecks=[said])
+    before = workload_with(RESERVED, admission={"clusterQueue": "tas-main"}, admissionChecks=[said])
     status = synced(before, ["prov"], NOW)
     assert status is not None
     assert summaries(reconcile_events(before, status, NOW)) == [want]

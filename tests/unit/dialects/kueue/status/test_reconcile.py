@@ -16,7 +16,7 @@ from bayplan.dialects.kueue.status.reconcile import (
     synced,
 )
 from bayplan.model.quota import StopPolicy
-from tests.support.kueue_workloads import EARLIER, NOW, NOW_TEXT, Object, condition, conditions, workload
+from tests.support.kueue_workloads import EARLIER, NOW, NOW_TEXT, Object, condition, conditions, workload_with
 
 RESERVED = condition("QuotaReserved", "True", "QuotaReserved", "Quota reserved in ClusterQueue main")
 ADMITTED = condition("Admitted", "True", "Admitted", "The workload is admitted")
@@ -29,7 +29,7 @@ def check(state: str, name: str = "prov", message: str = "", **more: object) -> 
 
 
 def reserved(*more: Object, **status: Any) -> Object:
-    return workload(RESERVED, *more, admission=ADMISSION, **status)
+    return workload_with(RESERVED, *more, admission=ADMISSION, **status)
 
 
 def evicted_workload(why: str) -> Object:
@@ -62,9 +62,9 @@ def test_a_gang_of_a_single_pod_is_not_requeued() -> None:
 
 def test_only_an_evicted_gang_with_quota_is_released() -> None:
     assert released(reserved(ADMITTED), NOW) is None
-    assert released(workload(condition("Evicted", "True", "Preempted", "gone")), NOW) is None
+    assert released(workload_with(condition("Evicted", "True", "Preempted", "gone")), NOW) is None
     once = released(evicted_workload("Preempted"), NOW)
-    assert released(workload() | {"status": once}, NOW) is None
+    assert released(workload_with() | {"status": once}, NOW) is None
 
 
 def test_a_gang_is_admitted_when_its_last_check_is_ready() -> None:
@@ -80,16 +80,18 @@ def test_a_gang_is_admitted_when_its_last_check_is_ready() -> None:
 
 def test_a_gang_with_a_pending_topology_request_is_not_admitted() -> None:
     delayed = {"clusterQueue": "main", "podSetAssignments": [{"delayedTopologyRequest": "Pending"}]}
-    before = workload(RESERVED, admission=delayed, admissionChecks=[check("Ready")])
+    before = workload_with(RESERVED, admission=delayed, admissionChecks=[check("Ready")])
     assert conditions(synced(before, ["prov"], NOW))["Admitted"][1] == "PendingDelayedTopologyRequests"
 
 
 def test_checks_come_and_go_with_the_queue() -> None:
-    status = synced(workload(admissionChecks=[check("Ready", "old"), check("Ready", "b")]), ["b", "a"], NOW)
+    status = synced(
+        workload_with(admissionChecks=[check("Ready", "old"), check("Ready", "b")]), ["b", "a"], NOW
+    )
     assert status == {
         "admissionChecks": [check("Pending", "a") | {"lastTransitionTime": NOW_TEXT}, check("Ready", "b")]
     }
-    assert synced(workload(admissionChecks=[check("Ready")]), [], NOW) == {}
+    assert synced(workload_with(admissionChecks=[check("Ready")]), [], NOW) == {}
 
 
 def test_a_rejected_check_deactivates() -> None:
@@ -133,7 +135,7 @@ def test_a_check_in_retry_state_evicts_the_gang_until_its_backoff_ends() -> None
 
 
 def test_a_pending_gang_that_is_deactivated_may_be_reactivated() -> None:
-    before = workload(requeueState={"count": 2})
+    before = workload_with(requeueState={"count": 2})
     before["spec"]["active"] = False
     status = synced(before, [], NOW)
     assert status is not None
@@ -146,12 +148,12 @@ def test_a_pending_gang_that_is_deactivated_may_be_reactivated() -> None:
 
 
 def test_a_reactivated_gang_is_requeued() -> None:
-    status = synced(workload(condition("Requeued", "False", "Deactivated", "off")), [], NOW)
+    status = synced(workload_with(condition("Requeued", "False", "Deactivated", "off")), [], NOW)
     assert conditions(status)["Requeued"] == ("True", "Reactivated", "The workload was reactivated")
 
 
 def test_a_finished_gang_is_unchanged() -> None:
-    done = workload(condition("Finished", "True", "Succeeded", ""), admissionChecks=[check("Ready")])
+    done = workload_with(condition("Finished", "True", "Succeeded", ""), admissionChecks=[check("Ready")])
     assert synced(done, [], NOW) is None
 
 
@@ -162,12 +164,12 @@ def test_an_evicted_gang_is_not_admitted() -> None:
 def test_a_stopped_queue_evicts_its_gangs_and_requeues_them_when_restarted() -> None:
     status = evicted_for(reserved(ADMITTED), "ClusterQueueStopped", "The ClusterQueue is stopped", NOW)
     assert conditions(status)["Evicted"] == ("True", "ClusterQueueStopped", "The ClusterQueue is stopped")
-    gone = workload() | {"status": status}
+    gone = workload_with() | {"status": status}
     assert evicted_for(gone, "ClusterQueueStopped", "The ClusterQueue is stopped", NOW) is None
     out = released(gone, NOW)
     assert conditions(out)["Requeued"][0] == "False"
     text = "The ClusterQueue was restarted after being stopped"
-    back = requeued(workload() | {"status": out}, "ClusterQueueRestarted", text, NOW)
+    back = requeued(workload_with() | {"status": out}, "ClusterQueueRestarted", text, NOW)
     assert conditions(back)["Requeued"] == ("True", "ClusterQueueRestarted", text)
 
 
@@ -187,16 +189,16 @@ def queues_on_path(
 def test_a_draining_queue_evicts_admitted_gangs(kind: str, drained: list[QueueOnPath]) -> None:
     status = apply_stop_policies(reserved(ADMITTED), drained, NOW)
     assert conditions(status)["Evicted"] == ("True", f"{kind}Stopped", f"The {kind} is stopped")
-    gone = workload() | {"status": status}
+    gone = workload_with() | {"status": status}
     assert apply_stop_policies(gone, drained, NOW) is None
-    out = workload() | {"status": released(gone, NOW)}
+    out = workload_with() | {"status": released(gone, NOW)}
     told = apply_stop_policies(out, drained, NOW)
     name = "main" if kind == "LocalQueue" else "pool"
     assert conditions(told)["QuotaReserved"] == ("False", "Suspended", f"{kind} {name} is inactive")
-    back = apply_stop_policies(workload() | {"status": told}, queues_on_path(), NOW)
+    back = apply_stop_policies(workload_with() | {"status": told}, queues_on_path(), NOW)
     text = f"The {kind} was restarted after being stopped"
     assert conditions(back)["Requeued"] == ("True", f"{kind}Restarted", text)
-    assert apply_stop_policies(workload() | {"status": back}, queues_on_path(), NOW) is None
+    assert apply_stop_policies(workload_with() | {"status": back}, queues_on_path(), NOW) is None
 
 
 def test_a_queue_on_hold_keeps_admitted_gangs_and_releases_the_quota_of_others() -> None:
@@ -205,12 +207,12 @@ def test_a_queue_on_hold_keeps_admitted_gangs_and_releases_the_quota_of_others()
         status = apply_stop_policies(reserved(), queues_on_path(queue=stop), NOW)
         assert status is not None and "admission" not in status
         assert conditions(status)["QuotaReserved"] == ("False", "Suspended", "ClusterQueue pool is stopped")
-    outside = apply_stop_policies(workload(), queues_on_path(queue=StopPolicy.HOLD), NOW)
+    outside = apply_stop_policies(workload_with(), queues_on_path(queue=StopPolicy.HOLD), NOW)
     assert conditions(outside)["QuotaReserved"] == ("False", "Suspended", "ClusterQueue pool is inactive")
 
 
 def test_a_missing_queue_is_named() -> None:
-    status = apply_stop_policies(workload(), queues_on_path(entrance=None)[:1], NOW)
+    status = apply_stop_policies(workload_with(), queues_on_path(entrance=None)[:1], NOW)
     assert conditions(status)["QuotaReserved"] == ("False", "Misconfigured", "LocalQueue main doesn't exist")
     status = apply_stop_policies(reserved(), queues_on_path(queue=None), NOW)
     told = "ClusterQueue pool is terminating or missing"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bayplan.dialects.kueue.webhooks.validate import errors
+from tests.support.api_objects import cluster_queue, workload
 
 Object = dict[str, Any]
 K = "kueue.x-k8s.io/"
@@ -27,78 +28,81 @@ def pod_set(name: str = "main", count: int = 3, **more: Any) -> Object:
     return {"name": name, "count": count, "template": {"spec": {"containers": []}}, **more}
 
 
-def workload(*pod_sets: Object, status: Object | None = None, **metadata: Any) -> Object:
-    spec = {"podSets": list(pod_sets) or [pod_set()]}
-    return {"kind": "Workload", "metadata": {"name": "w", **metadata}, "spec": spec, "status": status or {}}
+def workload_of(*pod_sets: Object, status: Object | None = None, **metadata: Any) -> Object:
+    return workload("w", *(pod_sets or [pod_set()]), metadata=metadata, status=status or {})
 
 
 def admitted(usage: str = "3", **status: Any) -> Object:
     assignment = {"name": "main", "count": 3, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": usage}}
     admission = {"clusterQueue": "q", "podSetAssignments": [assignment]}
-    return workload(status={"conditions": [RESERVED], "admission": admission, **status})
+    return workload_of(status={"conditions": [RESERVED], "admission": admission, **status})
 
 
 def test_good_workloads_pass() -> None:
-    assert errors_of(workload()) == errors_of(admitted()) == errors_of(admitted(), admitted()) == []
+    assert errors_of(workload_of()) == errors_of(admitted()) == errors_of(admitted(), admitted()) == []
 
 
 @pytest.mark.parametrize(
     ("wrong", "fault", "path"),
     [
-        (workload(pod_set("a", minCount=1), pod_set("b", minCount=1)), "Invalid value", "spec.podSets"),
+        (workload_of(pod_set("a", minCount=1), pod_set("b", minCount=1)), "Invalid value", "spec.podSets"),
         (
-            workload(pod_set(minCount=1), annotations={K + "elastic-job": "true"}),
+            workload_of(pod_set(minCount=1), annotations={K + "elastic-job": "true"}),
             "Invalid value",
             "spec.podSets",
         ),
-        (workload(status={"conditions": [RESERVED]}), "Required value", "status.admission"),
+        (workload_of(status={"conditions": [RESERVED]}), "Required value", "status.admission"),
         (
             admitted("3001m"),
             "Invalid value",
             "status.admission.podSetAssignments[0].resourceUsage[cpu]",
         ),
         (
-            workload(status={"reclaimablePods": [{"name": "main", "count": 4}]}),
+            workload_of(status={"reclaimablePods": [{"name": "main", "count": 4}]}),
             "Invalid value",
             "status.reclaimablePods[main].count",
         ),
         (
-            workload(status={"reclaimablePods": [{"name": "other", "count": 1}]}),
+            workload_of(status={"reclaimablePods": [{"name": "other", "count": 1}]}),
             "Unsupported value",
             "status.reclaimablePods[other].name",
         ),
         (
-            workload(status={"admissionChecks": [{"name": "c", "podSetUpdates": [{"name": "other"}]}]}),
+            workload_of(status={"admissionChecks": [{"name": "c", "podSetUpdates": [{"name": "other"}]}]}),
             "Unsupported value",
             "status.admissionChecks[0].podSetUpdates[0].name",
         ),
         (
-            workload(pod_set(topologyRequest={"podSetSliceRequiredTopology": "rack"})),
+            workload_of(pod_set(topologyRequest={"podSetSliceRequiredTopology": "rack"})),
             "Required value",
             "spec.podSets[0].topologyRequest.podSetSliceSize",
         ),
         (
-            workload(pod_set(template={"spec": {"containers": [{"resources": {"requests": {"pods": 1}}}]}})),
+            workload_of(
+                pod_set(template={"spec": {"containers": [{"resources": {"requests": {"pods": 1}}}]}})
+            ),
             "Invalid value",
             "spec.podSets[0].template.spec.containers[0].resources.requests[pods]",
         ),
         (
-            workload(pod_set(template={"spec": {"containers": [{"resources": {"limits": {"cpu": "-1"}}}]}})),
+            workload_of(
+                pod_set(template={"spec": {"containers": [{"resources": {"limits": {"cpu": "-1"}}}]}})
+            ),
             "Invalid value",
             "spec.podSets[0].template.spec.containers[0].resources.limits[cpu]",
         ),
         (
-            workload(pod_set(template={"metadata": {"labels": {"a": "b c"}}, "spec": {}})),
+            workload_of(pod_set(template={"metadata": {"labels": {"a": "b c"}}, "spec": {}})),
             "Invalid value",
             "spec.podSets[0].template.metadata.labels",
         ),
         (
-            workload(status={"conditions": [RESERVED, RESERVED]}),
+            workload_of(status={"conditions": [RESERVED, RESERVED]}),
             "Duplicate value",
             "status.conditions[1].type",
         ),
         (
-            workload(annotations={K + "priority-boost": ""}),
+            workload_of(annotations={K + "priority-boost": ""}),
             "Invalid value",
             f"metadata.annotations[{K}priority-boost]",
         ),
@@ -118,9 +122,9 @@ def test_pod_sets_are_immutable_while_quota_is_reserved() -> None:
     grown = admitted()
     grown["spec"]["podSets"][0]["count"] = 4
     assert paths(grown, admitted()) == [("Invalid value", "spec.podSets.0")]
-    waiting = workload()
+    waiting = workload_of()
     waiting["spec"]["podSets"][0]["count"] = 4
-    assert errors_of(waiting, workload()) == []
+    assert errors_of(waiting, workload_of()) == []
     more = admitted()
     more["spec"]["podSets"].append(pod_set("other"))
     assert paths(more, admitted()) == [("Invalid value", "spec.podSets")]
@@ -133,7 +137,7 @@ def test_an_admission_is_set_and_cleared_as_a_whole_but_placed_later() -> None:
     placed = admitted()
     placed["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"] = {"levels": ["rack"]}
     assert errors_of(placed, admitted()) == []
-    assert errors_of(workload(), admitted()) == []
+    assert errors_of(workload_of(), admitted()) == []
 
 
 def test_reclaimable_counts_do_not_decrease() -> None:
@@ -142,7 +146,7 @@ def test_reclaimable_counts_do_not_decrease() -> None:
         ("Invalid value", "status.reclaimablePods[main].count")
     ]
     assert paths(admitted(reclaimablePods=[]), before) == [("Required value", "status.reclaimablePods[main]")]
-    assert errors_of(workload(status={"reclaimablePods": []}), before) == []
+    assert errors_of(workload_of(status={"reclaimablePods": []}), before) == []
 
 
 def test_an_elastic_job_may_scale_down_below_its_reclaimable_pods() -> None:
@@ -158,7 +162,7 @@ def test_an_elastic_job_may_scale_down_below_its_reclaimable_pods() -> None:
 def test_pod_set_updates_of_a_ready_check_are_immutable() -> None:
     def checked(state: str, label: str) -> Object:
         update = {"name": "main", "labels": {"a": label}}
-        return workload(
+        return workload_of(
             status={"admissionChecks": [{"name": "c", "state": state, "podSetUpdates": [update]}]}
         )
 
@@ -169,16 +173,13 @@ def test_pod_set_updates_of_a_ready_check_are_immutable() -> None:
 
 
 def test_a_cluster_must_have_been_nominated() -> None:
-    before = workload(status={"nominatedClusterNames": ["a"]})
+    before = workload_of(status={"nominatedClusterNames": ["a"]})
     assert errors_of(changed(before, clusterName="a"), before) == []
     assert paths(changed(before, clusterName="b"), before) == [("Invalid value", "status.clusterName")]
 
 
-def queue(*resources: Object, flavors: int = 1, **spec: Any) -> Object:
-    covered = [resource["name"] for resource in resources]
-    listed = [{"name": f"f{index}", "resources": list(resources)} for index in range(flavors)]
-    groups = [{"coveredResources": covered, "flavors": listed}] if resources else []
-    return {"kind": "ClusterQueue", "metadata": {"name": "q"}, "spec": {"resourceGroups": groups, **spec}}
+def cpu_queue(*resources: Object, flavors: int = 1, **spec: Any) -> Object:
+    return cluster_queue("q", resources, [f"f{index}" for index in range(flavors)], **spec)
 
 
 def quota(name: str = "cpu", nominal: str = "5", **limits: str) -> Object:
@@ -191,37 +192,37 @@ AT = "spec.resourceGroups[0].flavors[0].resources[0]."
 @pytest.mark.parametrize(
     ("wrong", "expected"),
     [
-        (queue(quota(nominal="-1")), [("Invalid value", AT + "nominalQuota")]),
-        (queue(quota(borrowingLimit="1")), [("Invalid value", AT + "borrowingLimit")]),
-        (queue(quota(lendingLimit="1")), [("Invalid value", AT + "lendingLimit")]),
-        (queue(quota(lendingLimit="6"), cohortName="c"), [("Invalid value", AT + "lendingLimit")]),
-        (queue(quota(lendingLimit="6"), cohort="c"), [("Invalid value", AT + "lendingLimit")]),
-        (queue(quota("@cpu")), [("Invalid value", "spec.resourceGroups[0].coveredResources[0]")]),
+        (cpu_queue(quota(nominal="-1")), [("Invalid value", AT + "nominalQuota")]),
+        (cpu_queue(quota(borrowingLimit="1")), [("Invalid value", AT + "borrowingLimit")]),
+        (cpu_queue(quota(lendingLimit="1")), [("Invalid value", AT + "lendingLimit")]),
+        (cpu_queue(quota(lendingLimit="6"), cohortName="c"), [("Invalid value", AT + "lendingLimit")]),
+        (cpu_queue(quota(lendingLimit="6"), cohort="c"), [("Invalid value", AT + "lendingLimit")]),
+        (cpu_queue(quota("@cpu")), [("Invalid value", "spec.resourceGroups[0].coveredResources[0]")]),
         (
-            queue(quota(), namespaceSelector={"matchExpressions": [{"key": "a", "operator": "In"}]}),
+            cpu_queue(quota(), namespaceSelector={"matchExpressions": [{"key": "a", "operator": "In"}]}),
             [("Required value", "spec.namespaceSelector.matchExpressions[0].values")],
         ),
         (
-            queue(
+            cpu_queue(
                 preemption={"reclaimWithinCohort": "Never", "borrowWithinCohort": {"policy": "LowerPriority"}}
             ),
             [("Invalid value", "spec.preemption")],
         ),
         (
-            queue(
+            cpu_queue(
                 flavorFungibility={"preference": "BorrowingOverPreemption", "whenCanBorrow": "TryNextFlavor"}
             ),
             [("Invalid value", "spec.flavorFungibility.preference")],
         ),
-        (queue(fairSharing={"weight": "-1"}), [("Invalid value", "spec.fairSharing")]),
-        (queue(fairSharing={"weight": "1n"}), [("Invalid value", "spec.fairSharing")]),
-        (queue(quota(), flavors=257), [("Invalid value", "spec.resourceGroups")]),
+        (cpu_queue(fairSharing={"weight": "-1"}), [("Invalid value", "spec.fairSharing")]),
+        (cpu_queue(fairSharing={"weight": "1n"}), [("Invalid value", "spec.fairSharing")]),
+        (cpu_queue(quota(), flavors=257), [("Invalid value", "spec.resourceGroups")]),
         (
-            queue(quota(), flavors=17, concurrentAdmissionPolicy={}),
+            cpu_queue(quota(), flavors=17, concurrentAdmissionPolicy={}),
             [("Invalid value", "spec.resourceGroups[0].flavors")],
         ),
         (
-            queue(
+            cpu_queue(
                 quota(),
                 concurrentAdmissionPolicy={"migration": {"mode": "Other", "constraints": {}}},
                 queueingStrategy="StrictFIFO",
@@ -232,7 +233,7 @@ AT = "spec.resourceGroups[0].flavors[0].resources[0]."
             ],
         ),
         (
-            queue(
+            cpu_queue(
                 quota(),
                 admissionChecksStrategy={"admissionChecks": [{"name": "c", "onFlavors": ["f0", "other"]}]},
             ),
@@ -245,7 +246,7 @@ def test_invalid_cluster_queues_are_rejected(wrong: Object, expected: list[tuple
 
 
 def test_resources_and_flavors_appear_once_and_in_order() -> None:
-    made = queue(quota(), quota("memory"))
+    made = cpu_queue(quota(), quota("memory"))
     group = made["spec"]["resourceGroups"][0]
     made["spec"]["resourceGroups"].append(copy.deepcopy(group))
     group["flavors"][0]["resources"].reverse()
@@ -259,11 +260,11 @@ def test_resources_and_flavors_appear_once_and_in_order() -> None:
 
 
 def test_a_valid_queue_in_a_cohort_passes() -> None:
-    assert errors_of(queue(quota(lendingLimit="5", borrowingLimit="9"), cohortName="c")) == []
+    assert errors_of(cpu_queue(quota(lendingLimit="5", borrowingLimit="9"), cohortName="c")) == []
 
 
 def test_cohorts_lend_more_than_their_own_but_only_to_a_parent() -> None:
-    groups = queue(quota(lendingLimit="9"))["spec"]["resourceGroups"]
+    groups = cpu_queue(quota(lendingLimit="9"))["spec"]["resourceGroups"]
     cohort: Object = {"kind": "Cohort", "metadata": {"name": "c"}, "spec": {"resourceGroups": groups}}
     assert paths(cohort) == [("Invalid value", AT + "lendingLimit")]
     cohort["spec"]["parentName"] = "p"

@@ -21,7 +21,7 @@ from bayplan.runtime.controllers.admission.controller import (
 )
 from bayplan.runtime.core.loop import Loop
 from tests.support.kueue_workloads import conditions
-from tests.support.queued_cluster import EVENTS, NOW, RACK, Object, QueuedCluster, furnish, workload
+from tests.support.queued_cluster import EVENTS, NOW, RACK, Object, QueuedCluster, furnish, queued_workload
 from tests.unit.backends.embedded.storage.test_store import store_at
 
 
@@ -107,7 +107,7 @@ def world() -> World:
 def test_a_draining_queue_evicts_its_gangs_and_admits_again_when_resumed(
     world: World, kind: Kind, name: str, told: str
 ) -> None:
-    world.submit(workload("in", 2, 4, required=RACK))
+    world.submit(queued_workload("in", 2, 4, required=RACK))
     assert world.says("in", "Admitted") == ("True", "Admitted")
     world.change(kind, name, {"stopPolicy": "HoldAndDrain"})
     assert world.told("in")["Evicted"] == ("True", f"{told}Stopped", f"The {told} is stopped")
@@ -124,7 +124,7 @@ def test_a_queue_is_kept_from_vanishing_before_it_admits_the_first_gang(world: W
     store = world.cluster.store
     queue = store.get(api_kinds.CLUSTER_QUEUES, "", "left-queue")
     assert queue["metadata"]["finalizers"] == ["kueue.x-k8s.io/resource-in-use"]
-    world.submit(workload("first", 1, 4))
+    world.submit(queued_workload("first", 1, 4))
     assert world.told("first")["Admitted"][0] == "True"
     store.delete(api_kinds.CLUSTER_QUEUES, "", "left-queue")
     world.pass_time(2)
@@ -134,7 +134,7 @@ def test_a_queue_is_kept_from_vanishing_before_it_admits_the_first_gang(world: W
 def test_no_gang_is_admitted_before_its_queue_is_protected(world: World) -> None:
     world.backend.ended = Ended.TIMED_OUT
     world.backend.lose = lambda write: write.kind == api_kinds.CLUSTER_QUEUES and not write.subresource
-    world.submit(workload("early", 1, 4))
+    world.submit(queued_workload("early", 1, 4))
     world.pass_time(1)
     assert "status" not in world.cluster.store.get(api_kinds.WORKLOADS, "ml", "early")
     world.backend.lose = lambda write: False
@@ -144,7 +144,7 @@ def test_no_gang_is_admitted_before_its_queue_is_protected(world: World) -> None
 
 def test_a_queue_that_is_deleted_before_it_is_protected_admitted_nothing(world: World) -> None:
     world.backend.lose = lambda write: write.kind == api_kinds.CLUSTER_QUEUES and not write.subresource
-    world.submit(workload("early", 1, 4))
+    world.submit(queued_workload("early", 1, 4))
     world.cluster.store.delete(api_kinds.CLUSTER_QUEUES, "", "left-queue")
     world.pass_time(2)
     assert world.told("early")["QuotaReserved"] == (
@@ -158,7 +158,7 @@ def test_a_queue_that_is_deleted_before_it_is_protected_admitted_nothing(world: 
 def test_a_queue_whose_finalizer_is_refused_shows_why_and_admits_once_it_is_allowed(world: World) -> None:
     world.backend.ended = Ended.REFUSED
     world.backend.lose = lambda write: write.kind == api_kinds.CLUSTER_QUEUES and not write.subresource
-    world.submit(workload("early", 1, 4))
+    world.submit(queued_workload("early", 1, 4))
     world.pass_time(2)
     world.pass_time(2)
 
@@ -177,15 +177,15 @@ def test_a_queue_whose_finalizer_is_refused_shows_why_and_admits_once_it_is_allo
 def test_in_the_shadow_a_queue_without_a_finalizer_admits_as_well() -> None:
     world = World(AdmissionController(shadow=True))
     world.backend.lose = lambda write: write.kind == api_kinds.CLUSTER_QUEUES
-    world.submit(workload("early", 1, 4))
+    world.submit(queued_workload("early", 1, 4))
     assert world.says("early", "Admitted") == ("True", "Admitted")
 
 
 def test_a_queue_that_is_being_deleted_admits_nothing_more_and_goes_with_its_last_gang(world: World) -> None:
-    world.submit(workload("first", 1, 4))
+    world.submit(queued_workload("first", 1, 4))
     store = world.cluster.store
     store.delete(api_kinds.CLUSTER_QUEUES, "", "left-queue")
-    world.submit(workload("second", 1, 1))
+    world.submit(queued_workload("second", 1, 1))
     world.pass_time(2)
     assert world.told("first")["Admitted"][0] == "True"
     assert world.told("second")["Admitted"][0] == "False"
@@ -207,9 +207,9 @@ def test_a_queue_that_is_being_deleted_admits_nothing_more_and_goes_with_its_las
 
 
 def test_a_queue_on_hold_keeps_admitted_gangs_and_admits_no_other(world: World) -> None:
-    world.submit(workload("in", 1, 4))
+    world.submit(queued_workload("in", 1, 4))
     world.change(api_kinds.CLUSTER_QUEUES, "left-queue", {"stopPolicy": "Hold"})
-    world.submit(workload("out", 1, 4))
+    world.submit(queued_workload("out", 1, 4))
     assert world.says("in", "Admitted") == ("True", "Admitted")
     assert world.told("out")["QuotaReserved"] == ("False", "Suspended", "ClusterQueue left-queue is inactive")
     world.change(api_kinds.CLUSTER_QUEUES, "left-queue", {"stopPolicy": "None"})
@@ -217,7 +217,7 @@ def test_a_queue_on_hold_keeps_admitted_gangs_and_admits_no_other(world: World) 
 
 
 def test_a_queue_that_is_not_there_is_named_until_it_comes(world: World) -> None:
-    world.submit(workload("lost", 1, 4, queue="late"))
+    world.submit(queued_workload("lost", 1, 4, queue="late"))
     assert world.told("lost")["QuotaReserved"] == ("False", "Misconfigured", "LocalQueue late doesn't exist")
     spec = {"clusterQueue": "left-queue"}
     meta = {"name": "late", "namespace": "ml"}
@@ -230,7 +230,7 @@ def test_a_reason_that_was_not_written_is_written_later(world: World) -> None:
     for pods, ended in enumerate((Ended.TIMED_OUT, Ended.CONFLICT), start=9):
         world.backend.ended, world.backend.lose = ended, lambda write: write.kind == api_kinds.WORKLOADS
         name = f"big-{ended.replace('_', '-')}"
-        world.submit(workload(name, pods, 4, required=RACK))
+        world.submit(queued_workload(name, pods, 4, required=RACK))
         assert not world.cluster.store.get(api_kinds.WORKLOADS, "ml", name).get("status")
         world.backend.lose = lambda write: False
         world.pass_time(RETRY_SECONDS)
@@ -238,8 +238,8 @@ def test_a_reason_that_was_not_written_is_written_later(world: World) -> None:
 
 
 def test_a_gang_that_joins_equivalent_ones_gets_their_reason(world: World) -> None:
-    world.submit(workload("first", 9, 4, required=RACK))
-    world.submit(workload("second", 9, 4, required=RACK))
+    world.submit(queued_workload("first", 9, 4, required=RACK))
+    world.submit(queued_workload("second", 9, 4, required=RACK))
     assert world.says("first", "QuotaReserved") == ("False", "ExceedsMaxQuota")
     bypassed = "Bypassed scheduling evaluation because an equivalent workload recently failed"
     assert world.told("second")["QuotaReserved"] == ("False", "ExceedsMaxQuota", bypassed)
@@ -249,8 +249,8 @@ def test_a_gang_that_joins_equivalent_ones_gets_their_reason(world: World) -> No
 def test_who_waits_for_a_place_that_others_hold_is_told_where_it_nearly_fits_and_who_is_there(
     world: World,
 ) -> None:
-    world.submit(*(workload(f"sits-{number}", 1, 3) for number in range(8)))
-    world.submit(workload("rack", 2, 4, queue="right", required=RACK))
+    world.submit(*(queued_workload(f"sits-{number}", 1, 3) for number in range(8)))
+    world.submit(queued_workload("rack", 2, 4, queue="right", required=RACK))
     status, reason, message = world.told("rack")["QuotaReserved"]
     assert (status, reason) == ("False", "WaitingForQuota")
     assert "doesn't allow to fit any of 2 pod(s)" in message
@@ -259,16 +259,16 @@ def test_who_waits_for_a_place_that_others_hold_is_told_where_it_nearly_fits_and
 
 
 def test_an_eviction_that_was_lost_is_made_again(world: World) -> None:
-    world.submit(workload("low", 8, 4, priority=1))
+    world.submit(queued_workload("low", 8, 4, priority=1))
     world.backend.lose = lambda write: write.name == "low" and not world.backend.lost
-    world.submit(workload("high", 4, 4, priority=9))
+    world.submit(queued_workload("high", 4, 4, priority=9))
     assert world.backend.lost == 1
     assert world.says("high", "Admitted") == ("True", "Admitted")
     assert world.says("low", "Preempted") == ("True", "InClusterQueue")
 
 
 def test_quota_that_could_not_be_given_back_is_given_back_later(world: World) -> None:
-    world.submit(workload("in", 1, 4))
+    world.submit(queued_workload("in", 1, 4))
     world.backend.lose = lambda write: write.kind == api_kinds.WORKLOADS
     world.change(api_kinds.WORKLOADS, "in", {"active": False})
     assert world.says("in", "QuotaReserved")[0] == "True"
@@ -278,7 +278,7 @@ def test_quota_that_could_not_be_given_back_is_given_back_later(world: World) ->
 
 
 def test_a_gang_to_be_deactivated_is_deactivated(world: World) -> None:
-    world.submit(workload("in", 1, 4))
+    world.submit(queued_workload("in", 1, 4))
     found = world.cluster.store.get(api_kinds.WORKLOADS, "ml", "in")
     target = {"type": "DeactivationTarget", "status": "True", "reason": "AdmissionCheck", "message": "no"}
     status = {"conditions": [*found["status"]["conditions"], target | {"lastTransitionTime": _AT}]}
@@ -290,7 +290,9 @@ def test_a_gang_to_be_deactivated_is_deactivated(world: World) -> None:
 
 def test_a_gang_that_was_put_off_is_back_in_line_in_time_though_it_is_not_tried(world: World) -> None:
     """Equivalent gangs were rejected, so no decision writes anything about it."""
-    world.submit(workload("first", 9, 4, required=RACK), workload("second", 9, 4, required=RACK))
+    world.submit(
+        queued_workload("first", 9, 4, required=RACK), queued_workload("second", 9, 4, required=RACK)
+    )
     found = world.cluster.store.get(api_kinds.WORKLOADS, "ml", "second")
     off = {"type": "Requeued", "status": "False", "reason": "AdmissionCheck", "message": "not now"}
     status = {
@@ -305,7 +307,7 @@ def test_a_gang_that_was_put_off_is_back_in_line_in_time_though_it_is_not_tried(
 
 
 def test_the_same_reason_in_other_figures_is_told_after_a_while(world: World) -> None:
-    world.submit(workload("in", 2, 4), workload("also", 1, 4), workload("big", 8, 4))
+    world.submit(queued_workload("in", 2, 4), queued_workload("also", 1, 4), queued_workload("big", 8, 4))
     first = world.told("big")["QuotaReserved"]
     assert first[:2] == ("False", "WaitingForQuota")
     world.cluster.store.delete(api_kinds.WORKLOADS, "ml", "also")
@@ -323,10 +325,10 @@ def test_a_queue_status_is_right_though_it_changed_during_its_write(world: World
             world.cluster.store.get(api_kinds.CLUSTER_QUEUES, "", "left-queue")["status"]["admittedWorkloads"]
         )
 
-    world.submit(workload("in", 1, 4))
+    world.submit(queued_workload("in", 1, 4))
     world.pass_time(2.0)
     assert used() == 1
-    world.submit(workload("also", 1, 4))
+    world.submit(queued_workload("also", 1, 4))
     world.backend.late = True
     world.pass_time(2.0)
     world.cluster.store.delete(api_kinds.WORKLOADS, "ml", "also")
@@ -339,10 +341,10 @@ def test_a_queue_status_is_right_though_it_changed_during_its_write(world: World
 def test_a_decision_on_a_gang_of_the_past_is_not_shown_of_its_namesake(world: World) -> None:
     role = world.loop.controllers[0]
     assert isinstance(role, AdmissionController)
-    world.submit(workload("twin", 1, 4))
+    world.submit(queued_workload("twin", 1, 4))
     action = next(iter(role.state.usage.by_gang.values())).queued_gang
     world.cluster.store.delete(api_kinds.WORKLOADS, "ml", "twin")
-    world.submit(workload("twin", 9, 4, required=RACK))
+    world.submit(queued_workload("twin", 9, 4, required=RACK))
     assert action.admission is not None
     assert list(role.encode(Plan((Admit(action, action.admission),)), world.now)) == []
 
@@ -352,7 +354,9 @@ _AT = "2027-01-15T08:00:00Z"
 
 def test_a_level_that_no_topology_has_is_told_with_the_one_that_was_meant(world: World) -> None:
     near = RACK.removesuffix("ck") + "k"
-    world.submit(workload("typo", 1, 1, required=near), workload("large", 100, 4, required=RACK))
+    world.submit(
+        queued_workload("typo", 1, 1, required=near), queued_workload("large", 100, 4, required=RACK)
+    )
     told = world.told("typo")["QuotaReserved"][2]
     upstream = 'couldn\'t assign flavors to pod set main: Flavor "a100" does not contain the requested level'
     assert told == f"{upstream}. {near} is no level of a topology; did you mean {RACK}?"

@@ -31,7 +31,7 @@ from tests.support.queued_cluster import (
     QueuedCluster,
     admitted,
     furnish,
-    workload,
+    queued_workload,
 )
 from tests.unit.backends.embedded.storage.test_store import store_at
 from tests.unit.runtime.controllers.admission.test_controller import Silent
@@ -126,7 +126,7 @@ def _place(given: Object) -> list[tuple[str, int]]:
 
 def test_without_reports_only_amounts_count() -> None:
     world = Zoned()
-    world.submit(workload("a", 2, 3, required=RACK))
+    world.submit(queued_workload("a", 2, 3, required=RACK))
     assert sum(world.hosts("a").values()) == 2
 
 
@@ -134,14 +134,14 @@ def test_a_gang_is_admitted_only_where_it_fits_aligned() -> None:
     world = Zoned()
     world.tells("h1", "h2", "h3", "h4", "h5", "h6", zones=(TORN, TORN))
     world.tells("h7", "h8")
-    world.submit(workload("a", 4, 2, required=RACK))
+    world.submit(queued_workload("a", 4, 2, required=RACK))
     assert world.hosts("a") == {"h7": 2, "h8": 2}
 
 
 def test_a_gang_that_cannot_be_aligned_stays_pending_with_the_reason() -> None:
     world = Zoned()
     world.tells(*(f"h{number}" for number in range(1, 9)), zones=(TORN, TORN))
-    world.submit(workload("a", 2, 2, required=RACK))
+    world.submit(queued_workload("a", 2, 2, required=RACK))
     assert world.hosts("a") == {}
     status, reason, message = world.told("a")
     assert (status, reason) == ("False", "TopologyPlacementFailed")
@@ -160,7 +160,7 @@ def test_two_gangs_of_one_round_never_get_the_same_zone() -> None:
     world.tells(*(f"h{number}" for number in range(1, 8)), zones=(USED, USED))
     world.tells("h8")
     for name in "abc":
-        world.cluster.submit(workload(name, 1, 2, "left" if name == "a" else "right", required=RACK))
+        world.cluster.submit(queued_workload(name, 1, 2, "left" if name == "a" else "right", required=RACK))
     world.run()
     placed = [name for name in "abc" if world.hosts(name)]
     assert len(placed) == 2
@@ -172,8 +172,8 @@ def test_a_torn_host_is_not_given_twice_in_one_round() -> None:
     world = Zoned()
     world.tells(*(f"h{number}" for number in range(1, 8)), zones=(USED, USED))
     world.tells("h8", zones=(ZONE, TORN))
-    world.cluster.submit(workload("a", 1, 2, "left", required=RACK))
-    world.cluster.submit(workload("b", 1, 2, "right", required=RACK))
+    world.cluster.submit(queued_workload("a", 1, 2, "left", required=RACK))
+    world.cluster.submit(queued_workload("b", 1, 2, "right", required=RACK))
     world.run()
     assert sorted(map(len, (world.hosts("a"), world.hosts("b")))) == [0, 1]
 
@@ -182,9 +182,9 @@ def test_pods_to_come_keep_their_zones_until_the_report_counts_them() -> None:
     world = Zoned()
     world.tells(*(f"h{number}" for number in range(1, 8)), zones=(USED, USED))
     world.tells("h8", zones=(ZONE, TORN), sign=pods_fingerprint(()))
-    world.submit(workload("a", 1, 2, required=RACK))
+    world.submit(queued_workload("a", 1, 2, required=RACK))
     assert world.hosts("a") == {"h8": 1}
-    world.submit(workload("b", 1, 2, required=RACK), workload("c", 1, 1, required=RACK))
+    world.submit(queued_workload("b", 1, 2, required=RACK), queued_workload("c", 1, 1, required=RACK))
     assert (world.hosts("b"), world.hosts("c")) == ({}, {"h8": 1}), "one zone is kept, the other has one GPU"
     world.pod("a-0", "a", "h8")
     world.starts("a-0")
@@ -202,12 +202,12 @@ def test_a_report_without_a_sign_counts_pods_that_run_once_it_changes() -> None:
     world = Zoned()
     world.tells(*(f"h{number}" for number in range(1, 8)), zones=(USED, USED))
     world.tells("h8", zones=(ZONE, ZONE))
-    world.submit(workload("a", 1, 2, required=RACK))
+    world.submit(queued_workload("a", 1, 2, required=RACK))
     world.pod("a-0", "a", "h8")
     world.starts("a-0")
     world.run(2)
     world.tells("h8", zones=(ZONE, USED))
-    world.submit(workload("b", 1, 2, required=RACK))
+    world.submit(queued_workload("b", 1, 2, required=RACK))
     world.run(2)
     assert world.hosts("b") == {"h8": 1}, "it is not counted twice"
 
@@ -220,7 +220,7 @@ def test_pods_of_no_gang_are_taken_from_every_zone_until_they_are_counted() -> N
     container = {"name": "main", "image": "i", "resources": {"limits": {GPU: "1"}, "requests": {GPU: "1"}}}
     body = {"metadata": {"name": "other"}, "spec": {"nodeName": "h8", "containers": [container]}}
     world.store.create(PODS_KIND, body, "ml")
-    world.submit(workload("a", 1, 2, required=RACK))
+    world.submit(queued_workload("a", 1, 2, required=RACK))
     assert world.hosts("a") == {}
     world.starts("other")
     world.tells("h8", zones=(TORN, ZONE), sign=pods_fingerprint([("ml", "other")]))
@@ -230,13 +230,13 @@ def test_pods_of_no_gang_are_taken_from_every_zone_until_they_are_counted() -> N
 
 def test_the_definition_may_come_later_and_go_again() -> None:
     world = Zoned(defined=False)
-    world.submit(workload("a", 1, 3, required=RACK))
+    world.submit(queued_workload("a", 1, 3, required=RACK))
     assert sum(world.hosts("a").values()) == 1
     world.store.create(DEFINITIONS, definition())
     world.run(5)
     world.tells(*(f"h{number}" for number in range(1, 9)))
     world.run(5)
-    world.submit(workload("b", 1, 3, required=RACK))
+    world.submit(queued_workload("b", 1, 3, required=RACK))
     assert world.hosts("b") == {}
     world.store.delete(DEFINITIONS, "", definition()["metadata"]["name"])
     world.run(60)
@@ -247,14 +247,14 @@ def test_a_preempted_gang_frees_only_what_is_certain() -> None:
     """All usage on a host is theirs: then their zones will be free. Elsewhere it is unknown."""
     world = Zoned()
     running = admitted("left-queue", "a100", {"cpu": "16", GPU: "4"}, {"h8": 2})
-    world.cluster.submit(workload("low", 2, 2, required=RACK, priority=-10), running)
+    world.cluster.submit(queued_workload("low", 2, 2, required=RACK, priority=-10), running)
     for number in range(2):
         world.pod(f"low-{number}", "low", "h8")
         world.starts(f"low-{number}")
     world.run()
     world.tells(*(f"h{number}" for number in range(1, 9)), zones=(USED, USED))
     world.run(2)
-    world.submit(workload("high", 2, 2, required=RACK, priority=10))
+    world.submit(queued_workload("high", 2, 2, required=RACK, priority=10))
     assert conditions(world.get("low")["status"])["Evicted"][0] == "True"
 
 
@@ -262,13 +262,13 @@ def test_no_gang_is_preempted_where_that_would_not_free_a_zone() -> None:
     """The zone of the host's other GPUs is unknown: two for one pod are not certain."""
     world = Zoned()
     running = admitted("left-queue", "a100", {"cpu": "8", GPU: "2"}, {"h8": 1})
-    world.cluster.submit(workload("low", 1, 2, required=RACK, priority=-10), running)
+    world.cluster.submit(queued_workload("low", 1, 2, required=RACK, priority=-10), running)
     world.pod("low-0", "low", "h8")
     world.starts("low-0")
     world.run()
     world.tells(*(f"h{number}" for number in range(1, 9)), zones=(USED, USED))
     world.run(2)
-    world.submit(workload("high", 1, 2, required=RACK, priority=10))
+    world.submit(queued_workload("high", 1, 2, required=RACK, priority=10))
     assert "Evicted" not in conditions(world.get("low")["status"])
     status, reason, message = world.told("high")
     assert (status, reason) == ("False", "TopologyPlacementFailed")
@@ -280,9 +280,9 @@ def test_pod_sets_of_one_gang_are_counted_together() -> None:
     world = Zoned()
     world.tells(*(f"h{number}" for number in range(1, 7)), zones=(USED, USED))
     world.tells("h7", "h8", zones=(ZONE, USED))
-    gang = workload("a", 1, 2, required=RACK)
+    gang = queued_workload("a", 1, 2, required=RACK)
     first = gang["spec"]["podSets"][0]
-    second = workload("x", 1, 1, required=RACK)["spec"]["podSets"][0] | {"name": "more"}
+    second = queued_workload("x", 1, 1, required=RACK)["spec"]["podSets"][0] | {"name": "more"}
     gang["spec"]["podSets"] = [first, second]
     world.submit(gang)
     assert world.hosts("a") == {"h7": 1, "h8": 1}
@@ -300,7 +300,9 @@ def test_a_failed_host_is_replaced_by_one_that_can_align_the_pod() -> None:
     world = Zoned()
     world.tells("h8", zones=(TORN, TORN))
     running = admitted("left-queue", "a100", {"cpu": "8", GPU: "2"}, {"h7": 1})
-    world.cluster.submit(workload("a", 1, 2, required=RACK), running | {"unhealthyNodes": [{"name": "h7"}]})
+    world.cluster.submit(
+        queued_workload("a", 1, 2, required=RACK), running | {"unhealthyNodes": [{"name": "h7"}]}
+    )
     world.run()
     assert world.hosts("a").get("h8") is None
     world.tells("h8")
@@ -315,7 +317,7 @@ def test_a_gang_that_grows_keeps_its_zones_and_gets_more_only_where_there_are_so
     """The zone of its pod is unknown: on its own host one more GPU pair is not certain."""
     world = Zoned()
     anywhere = {"topologyRequest": {"unconstrained": True}}
-    first, second = workload("a", 1, 2), workload("a-2", 2, 2)
+    first, second = queued_workload("a", 1, 2), queued_workload("a-2", 2, 2)
     for one in (first, second):
         one["spec"]["podSets"][0] |= anywhere
         one["metadata"]["annotations"] = {"kueue.x-k8s.io/elastic-job": "true"}

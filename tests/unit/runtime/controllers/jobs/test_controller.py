@@ -23,7 +23,7 @@ from tests.support.job_world import (
     Object,
     evict,
     hosts,
-    job,
+    indexed_job,
     job_set,
     phases,
     pod_template,
@@ -42,7 +42,9 @@ def template_of(found: Object) -> Object:
     return template
 
 
-@pytest.mark.parametrize("made", [job(notes=REQUIRED), job_set(notes=REQUIRED)], ids=["Job", "JobSet"])
+@pytest.mark.parametrize(
+    "made", [indexed_job(notes=REQUIRED), job_set(notes=REQUIRED)], ids=["Job", "JobSet"]
+)
 def test_a_job_waits_runs_where_it_was_admitted_and_gives_everything_back(made: Object) -> None:
     world = JobWorld()
     written = world.create(made)
@@ -76,7 +78,7 @@ def test_a_job_waits_runs_where_it_was_admitted_and_gives_everything_back(made: 
     assert not world.jobs_role.cache.workloads and not world.jobs_role.cache.owned
 
 
-@pytest.mark.parametrize("made", [job(seconds=None), job_set(seconds=None)], ids=["Job", "JobSet"])
+@pytest.mark.parametrize("made", [indexed_job(seconds=None), job_set(seconds=None)], ids=["Job", "JobSet"])
 def test_a_job_that_has_to_leave_is_as_it_was_before_and_comes_back(made: Object) -> None:
     world = JobWorld()
     before = world.create(made)
@@ -121,7 +123,7 @@ def test_quota_is_given_back_when_the_pods_are_gone_whatever_the_job_says_of_the
 
 def test_a_job_without_a_queue_is_left_alone() -> None:
     world = JobWorld()
-    made = world.create(job(labels={}))
+    made = world.create(indexed_job(labels={}))
     assert made["spec"]["suspend"] is False
     world.until(lambda: phases(world) == ["Succeeded"] * 4)
     assert world.workloads() == []
@@ -129,7 +131,7 @@ def test_a_job_without_a_queue_is_left_alone() -> None:
 
 def test_a_job_that_changes_while_it_waits_has_its_workload_rewritten() -> None:
     world = JobWorld(gpus=2)
-    world.create(job())
+    world.create(indexed_job())
     world.pass_time()
     name = world.workload()["metadata"]["name"]
     world.store.patch(resource("Job"), "default", "train", {"spec": {"parallelism": 1}})
@@ -143,7 +145,7 @@ def test_a_job_that_changes_while_it_waits_has_its_workload_rewritten() -> None:
 
 def test_a_job_that_changes_while_it_runs_is_stopped_and_queued_anew() -> None:
     world = JobWorld()
-    world.create(job(seconds=None))
+    world.create(indexed_job(seconds=None))
     world.until(lambda: running(world, 4))
     world.store.patch(resource("Job"), "default", "train", {"spec": {"parallelism": 2}})
     world.until(lambda: running(world, 2))
@@ -155,7 +157,7 @@ def test_a_job_that_changes_while_it_runs_is_stopped_and_queued_anew() -> None:
 
 def test_a_job_that_runs_without_being_admitted_is_stopped() -> None:
     world = JobWorld(gpus=2)
-    world.create(job(seconds=None))
+    world.create(indexed_job(seconds=None))
     world.pass_time()
     world.store.patch(resource("Job"), "default", "train", {"spec": {"suspend": False}})
     world.pass_time(3)
@@ -166,7 +168,7 @@ def test_a_job_that_runs_without_being_admitted_is_stopped() -> None:
 
 def test_a_workload_that_is_deleted_takes_the_pods_along_and_is_made_again() -> None:
     world = JobWorld()
-    world.create(job(seconds=None))
+    world.create(indexed_job(seconds=None))
     world.until(lambda: running(world, 4))
     first = world.workload()["metadata"]
     world.store.delete(api_kinds.WORKLOADS, "default", first["name"], BACKGROUND)
@@ -177,7 +179,7 @@ def test_a_workload_that_is_deleted_takes_the_pods_along_and_is_made_again() -> 
 
 def test_a_job_that_is_deleted_while_it_runs_leaves_nothing_behind() -> None:
     world = JobWorld()
-    world.create(job(seconds=None))
+    world.create(indexed_job(seconds=None))
     world.until(lambda: running(world, 4))
     world.store.delete(resource("Job"), "default", "train", BACKGROUND)
     world.pass_time(3)
@@ -187,7 +189,7 @@ def test_a_job_that_is_deleted_while_it_runs_leaves_nothing_behind() -> None:
 
 def test_a_job_deleted_during_downtime_is_found_to_be_gone() -> None:
     world = JobWorld()
-    world.create(job(seconds=None))
+    world.create(indexed_job(seconds=None))
     world.until(lambda: running(world, 4))
     world.store.delete(resource("Job"), "default", "train", BACKGROUND)
     world.restart()
@@ -197,7 +199,7 @@ def test_a_job_deleted_during_downtime_is_found_to_be_gone() -> None:
 
 def test_a_job_content_with_fewer_pods_runs_with_those_it_got() -> None:
     world = JobWorld(gpus=6, tas=False)
-    made = job(seconds=None)
+    made = indexed_job(seconds=None)
     notes = {
         "kueue.x-k8s.io/job-min-parallelism": "2",
         "kueue.x-k8s.io/job-completions-equal-parallelism": "true",
@@ -226,9 +228,9 @@ def test_classes_set_the_priority_and_the_highest_comes_first() -> None:
         kind = next(one for one in world.jobs_role.kinds if one.kind == "WorkloadPriorityClass")
         world.store.create(kind, body)
     key = "kueue.x-k8s.io/priority-class"
-    world.create(job("first", labels={**LABELS, key: "low"}, seconds=None))
+    world.create(indexed_job("first", labels={**LABELS, key: "low"}, seconds=None))
     world.until(lambda: running(world, 4))
-    world.create(job("second", labels={**LABELS, key: "high"}, seconds=None))
+    world.create(indexed_job("second", labels={**LABELS, key: "high"}, seconds=None))
     world.until(lambda: world.get("Job", "second")["spec"]["suspend"] is False)
     world.until(lambda: running(world, 4))
     assert {pod["metadata"]["labels"]["job-name"] for pod in world.pods()} == {"second"}
@@ -244,7 +246,7 @@ def test_classes_set_the_priority_and_the_highest_comes_first() -> None:
 
 def test_a_job_may_not_run_for_longer_than_it_said() -> None:
     world = JobWorld()
-    world.create(job(seconds=None, labels={**LABELS, "kueue.x-k8s.io/max-exec-time-seconds": "20"}))
+    world.create(indexed_job(seconds=None, labels={**LABELS, "kueue.x-k8s.io/max-exec-time-seconds": "20"}))
     world.until(lambda: running(world, 4))
     world.pass_time(30, step=2.0)
     assert world.pods() == []
@@ -259,7 +261,7 @@ def test_pods_that_do_not_get_ready_in_time_make_room_and_try_again_later() -> N
     world = JobWorld(patience=PodsReadyPolicy(seconds=10, backoff_base_seconds=30, retries_max=1))
     world.store.patch(api_kinds.FLAVORS, "", "gpu", {"spec": {"tolerations": []}})
     world._bind = lambda: None  # type: ignore[method-assign]  # no scheduler binds pods
-    world.create(job(seconds=None))
+    world.create(indexed_job(seconds=None))
     world.pass_time(1)
     assert world.told("PodsReady") == ("False", "WaitForStart", "Not all pods are ready or succeeded")
     world.pass_time(15)
@@ -276,7 +278,7 @@ def test_pods_that_do_not_get_ready_in_time_make_room_and_try_again_later() -> N
 
 def test_pods_that_are_done_give_back_their_quota_before_the_rest() -> None:
     world = JobWorld()
-    world.create(job(seconds=None))
+    world.create(indexed_job(seconds=None))
     world.until(lambda: running(world, 4))
     pod = world.pods()[0]["metadata"]["name"]
     world.store.patch(PODS, "default", pod, {"status": {"phase": "Succeeded"}}, subresource="status")
@@ -289,7 +291,7 @@ def test_pods_that_are_done_give_back_their_quota_before_the_rest() -> None:
 
 def test_bayplan_may_begin_anew_at_any_moment() -> None:
     world = JobWorld()
-    world.create(job(notes=REQUIRED))
+    world.create(indexed_job(notes=REQUIRED))
     world.create(job_set("other", replicas=1, pods=2))
     for _ in range(60):
         world.loop.step(world.clock.wall())
@@ -359,7 +361,7 @@ def test_writes_that_fail_are_made_later(ended: Ended) -> None:
                 submit([write])
 
     world.backend.submit = losing  # type: ignore[method-assign]
-    world.create(job(notes=REQUIRED))
+    world.create(indexed_job(notes=REQUIRED))
     world.until(lambda: bool(world.workloads()) and world.told("Finished")[0] == "True", 90)
     world.until(lambda: "finalizers" not in world.workload()["metadata"])
     assert next(made) >= 6

@@ -12,7 +12,7 @@ from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.controllers.node_health.controller import RETRY_SECONDS, NodeHealthController
 from bayplan.runtime.core.loop import Loop
 from tests.support.failing_nodes import LIMIT, PLAIN_NODES, PLAIN_PODS, World
-from tests.support.queued_cluster import RACK, quota, workload
+from tests.support.queued_cluster import RACK, queued_workload, quota
 from tests.unit.runtime.controllers.admission.test_controller import Flaky, Silent
 
 NO_REPLACEMENT = "Workload was evicted as there was no replacement for unhealthy node(s): "
@@ -242,7 +242,7 @@ def test_a_taint_moves_only_gangs_that_do_not_tolerate_it(world: World, effect: 
 
 
 def test_a_workload_of_a_single_pod_is_left_alone(world: World) -> None:
-    one = workload("single", 1, 4)
+    one = queued_workload("single", 1, 4)
     world.pod("p", "single", "h1", bound=False)
     uid = world.store.get(PLAIN_PODS, "ml", "p")["metadata"]["uid"]
     one["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid}]

@@ -66,7 +66,7 @@ class Zoned(Site):
         self.store.update(PODS, "default", name, pod | {"status": status}, "status")
 
 
-def gang(site: Zoned, count: int, cpu: int, gpus: int) -> list[str]:
+def apply_gang(site: Zoned, count: int, cpu: int, gpus: int) -> list[str]:
     site.group(V1ALPHA2, count, schedulingConstraints={"topology": [{"key": "rack"}]})
     names = [f"p{number}" for number in range(count)]
     for name in names:
@@ -87,7 +87,7 @@ def test_a_gang_lands_aligned_in_one_rack() -> None:
         site.tells(name, {**ZONE, GPU: 1}, {**ZONE, GPU: 1})
     for name in ("n2", "n3"):
         site.tells(name)
-    names = gang(site, 4, 3, 2)
+    names = apply_gang(site, 4, 3, 2)
     site.run()
     assert sorted(site.on(*names)) == ["n2", "n2", "n3", "n3"]
 
@@ -96,7 +96,7 @@ def test_a_gang_lands_aligned_in_one_rack() -> None:
 def test_equal_pods_share_a_node_zone_by_zone(choice: NodeChoice) -> None:
     site = Zoned(1, SchedulerController(Profile(gang_nodes=choice)))
     site.tells("n0")
-    names = gang(site, 2, 3, 2)
+    names = apply_gang(site, 2, 3, 2)
     site.run()
     assert site.on(*names) == ["n0", "n0"]
 
@@ -105,7 +105,7 @@ def test_a_gang_that_cannot_be_aligned_stays_pending_with_the_reason() -> None:
     site = Zoned(2)
     site.tells("n0")
     site.tells("n1", ZONE, USED)
-    names = gang(site, 4, 3, 2)
+    names = apply_gang(site, 4, 3, 2)
     site.run(2)
     assert site.on(*names) == [""] * 4
     message = site.said("p0")[2]
@@ -221,7 +221,7 @@ def test_a_stranger_casts_doubt_on_a_node() -> None:
 def test_pods_are_told_which_zones_they_were_meant_for() -> None:
     site = Zoned(1, SchedulerController(Profile(zone_hints=True)))
     site.tells("n0")
-    names = gang(site, 2, 3, 2)
+    names = apply_gang(site, 2, 3, 2)
     site.run()
     hints = [site.get(name)["metadata"]["annotations"]["bayplan.dev/assumed-zones"] for name in names]
     assert hints == ["main=0", "main=1"]
@@ -335,7 +335,7 @@ def test_a_pod_that_came_and_went_between_two_reports_leaves_nothing_behind(ends
         site.store.delete(PODS, "default", "a", Deletion(grace=0))
     else:
         site.starts("a", "Succeeded")
-    names = gang(site, 2, 3, 2)
+    names = apply_gang(site, 2, 3, 2)
     site.run(3)
     assert site.on(*names) == ["n0", "n0"]
 
