@@ -18,7 +18,7 @@ from bayplan.runtime.controllers.ungating import UngatingController
 from bayplan.runtime.core.controller import Controller
 from bayplan.runtime.core.loop import Loop
 from tests.support.pod_site import PODS
-from tests.support.queued_cluster import NOW, Object, QueuedCluster, furnish, workload
+from tests.support.queued_cluster import NOW, Object, QueuedCluster, furnish, queued_workload
 from tests.unit.backends.embedded.storage.test_store import store_at
 
 HOSTS = 8  # of 4 GPUs each
@@ -39,7 +39,7 @@ class Refusing(EmbeddedBackend):
     def submit(self, writes: Sequence[Write]) -> None:
         for write in writes:
             if isinstance(write.tag, self.refused):
-                self._outcomes.append(WriteOutcome(write, Ended.REFUSED, "no"))
+                self._outcomes.append(WriteOutcome(write, Ended.REFUSED, message="no"))
             else:
                 super().submit([write])
 
@@ -100,7 +100,7 @@ def test_a_plain_pod_is_not_bound_to_a_host_of_an_admitted_gang_without_pods(ord
     for number in range(HOSTS - 2):
         world.pod(f"filler-{number}")
     world.play(1.0)
-    world.cluster.submit(workload("gang", 2, 4))
+    world.cluster.submit(queued_workload("gang", 2, 4))
     world.play(2.0)
     assert world.is_admitted("gang")
     world.pod("plain")
@@ -119,7 +119,7 @@ def test_what_is_created_at_the_same_moment_is_given_once(order: tuple[str, ...]
     for number in range(HOSTS - 2):
         world.pod(f"filler-{number}")
     world.play(1.0)
-    world.cluster.submit(workload("gang", 2, 4))
+    world.cluster.submit(queued_workload("gang", 2, 4))
     world.pod("plain")
     world.play(10.0)
     assert world.is_admitted("gang") is (world.node_of("plain") == "")
@@ -127,7 +127,7 @@ def test_what_is_created_at_the_same_moment_is_given_once(order: tuple[str, ...]
 
 def test_hosts_of_a_gang_that_is_gone_are_free_again() -> None:
     world = World(*ORDERS[0])
-    world.cluster.submit(workload("gang", 4, 4))
+    world.cluster.submit(queued_workload("gang", 4, 4))
     world.play(2.0)
     for number in range(HOSTS):
         world.pod(f"plain-{number}")
@@ -143,7 +143,7 @@ def test_hosts_of_a_gang_that_is_gone_are_free_again() -> None:
 def test_what_could_not_be_written_holds_nothing(refused: type) -> None:
     world = World(*ORDERS[0])
     world.backend.refused = (refused,)
-    world.cluster.submit(workload("gang", 4, 4))
+    world.cluster.submit(queued_workload("gang", 4, 4))
     for number in range(HOSTS):
         world.pod(f"plain-{number}")
     world.play(3.0)
@@ -158,7 +158,7 @@ def test_a_pod_of_high_priority_does_not_take_the_slot_of_a_pending_pod() -> Non
     for number in range(HOSTS - 1):
         world.pod(f"filler-{number}")
     world.play(1.0)
-    world.cluster.submit(workload("gang", 1, 4))
+    world.cluster.submit(queued_workload("gang", 1, 4))
     world.play(2.0)
     world.backend.refused = (Bind,)
     world.member("gang", 0)
