@@ -16,7 +16,7 @@ from bayplan.dialects.kueue.pods.ungating import AdmittedPlacement, Key, PodUnga
 from bayplan.dialects.kueue.status.events import WARNING, WorkloadEvent, workload_event_write
 from bayplan.model.change import Change
 from bayplan.runtime.core.backoff import Backoff
-from bayplan.runtime.core.controller import Reconciler
+from bayplan.runtime.core.controller import StatelessController
 
 BATCH_SECONDS = 1.0
 """How long pods of one gang are batched before they are ungated, unless all of them exist."""
@@ -90,7 +90,7 @@ class GatedGang:
         return min((*self.resend_at.values(), *self.put_off.values()), default=NEVER)
 
 
-class UngatingController(Reconciler):
+class UngatingController(StatelessController):
     """Reconciles a gang when its Workload changes or all pods exist, else shortly after its pods change.
 
     All state is in the API: a new leader reads from the pods which slots are taken.

@@ -28,7 +28,7 @@ from bayplan.model.change import Change
 from bayplan.model.whole_numbers import whole_number
 from bayplan.runtime.controllers.node_health.index import NodeUsageIndex
 from bayplan.runtime.core.backoff import Backoff
-from bayplan.runtime.core.controller import Reconciler
+from bayplan.runtime.core.controller import StatelessController
 from bayplan.runtime.core.work_queue import WorkQueue
 
 Object = dict[str, Any]
@@ -67,7 +67,7 @@ class NodeHealthWrite:
     hosts: set[str] = field(default_factory=set)
 
 
-class NodeHealthController(Reconciler):
+class NodeHealthController(StatelessController):
     """Makes no plans. Evaluates each changed node for every Workload that uses it."""
 
     name = "node_health"

@@ -34,7 +34,7 @@ from bayplan.model.pod import PodKey
 from bayplan.runtime.controllers.pod_grouper.cache import WATCHED, Object, PodGrouperCache
 from bayplan.runtime.controllers.pod_grouper.defaults import WatchedDefaults
 from bayplan.runtime.core.backoff import Backoff
-from bayplan.runtime.core.controller import Reconciler
+from bayplan.runtime.core.controller import StatelessController
 from bayplan.runtime.core.work_queue import WorkQueue
 
 OWNER_SECONDS = 10.0  # how long the owner of a pod may be unknown before the pod is grouped without it
@@ -61,7 +61,7 @@ class PodWriteTag:
     pod: PodKey
 
 
-class PodGrouperController(Reconciler):
+class PodGrouperController(StatelessController):
     """Reconciles each pod by itself: first its group is created or updated, then the pod is joined."""
 
     name = "grouper"

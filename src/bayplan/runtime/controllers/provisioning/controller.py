@@ -19,7 +19,7 @@ from bayplan.dialects.kueue.status.events import workload_event_write
 from bayplan.dialects.kueue.status.misfit_messages import quoted
 from bayplan.model.change import Change
 from bayplan.model.whole_numbers import whole_number
-from bayplan.runtime.core.controller import Reconciler
+from bayplan.runtime.core.controller import StatelessController
 
 Key = tuple[str, str]
 Object = dict[str, Any]
@@ -30,7 +30,7 @@ PAUSE_FIRST, PAUSE_MAX = 1.0, 300.0
 """Seconds between attempts of a refused write."""
 
 
-class ProvisioningController(Reconciler):
+class ProvisioningController(StatelessController):
     """Makes no plans: its writes follow from the cached objects."""
 
     name = "provisioning"
