@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, TypeGuard
 
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.model.whole_numbers import whole_number
@@ -30,11 +30,9 @@ class AnswerFilter:
 
     def is_newer(self, answer: object, known: Object | None, *, created: bool = False) -> bool:
         """Whether the answer of a write shows an object as it is now; `known` is what the watch has shown."""
-        if not isinstance(answer, dict) or "metadata" not in answer:
-            return False
         if known is None:
-            return created and not self.was_deleted(uid_of(answer))
-        return uid_of(answer) == uid_of(known) and version_of(answer) > version_of(known)
+            return created and _is_object(answer) and not self.was_deleted(uid_of(answer))
+        return is_newer(answer, known)
 
     def was_deleted(self, uid: str) -> bool:
         """Whether the watch has shown the deletion of this object."""
@@ -68,13 +66,24 @@ class ObjectCache:
 
     def take_answer(self, kind: Kind, answer: object, *, created: bool = False) -> bool:
         """Apply the answer of a write, before the watch repeats it; returns whether it was newer."""
-        if not isinstance(answer, dict) or "metadata" not in answer:
+        if not _is_object(answer):
             return False
         key, objects = key_of(kind, answer), self._objects[kind]
         newer = self._answers.is_newer(answer, objects.get(key), created=created)
         if newer:
             objects[key] = answer
         return newer
+
+
+def is_newer(answer: object, known: Object | None) -> TypeGuard[Object]:
+    """Whether the answer of a write is a newer version of an object that is known."""
+    if known is None or not _is_object(answer):
+        return False
+    return uid_of(answer) == uid_of(known) and version_of(answer) > version_of(known)
+
+
+def _is_object(answer: object) -> TypeGuard[Object]:
+    return isinstance(answer, dict) and "metadata" in answer
 
 
 def key_of(kind: Kind, obj: Object) -> Key:

@@ -46,13 +46,15 @@ class Reconciler(Generic[K, N]):
         for key in self.queue.take(now, self.in_flight):
             yield from self.attempt(key, work(key, now), now, containment)
 
-    def attempt(self, key: K, work: Iterable[T], now: float, containment: Containment) -> list[T]:
-        """What the work for one key yields; if it raises, the key is due again later."""
+    def attempt(self, key: K, work: Iterable[T], now: float, containment: Containment, *again: K) -> list[T]:
+        """What the work for one key yields; if it raises, the key (or the keys `again`) is due later."""
         found, done = containment.attempt(work, self.where, *self.describe(key))
         if done:
             self.backoff.succeeded(key)
         else:
-            self.queue.put_early(key, self.backoff.failed(key, now))
+            due = self.backoff.failed(key, now)
+            for one in again or (key,):
+                self.queue.put_early(one, due)
         return found
 
     def begin(self, about: Hashable, note: N, *waiting: K) -> WritesInFlight[K, N]:
