@@ -43,8 +43,12 @@ class Reconciler(Generic[K, N]):
         self, work: Callable[[K, float], Iterable[Write]], now: float, containment: Containment
     ) -> Iterator[Write]:
         """The writes of all keys that are due."""
-        for key in self.queue.take(now, self.in_flight):
+        for key in self.take(now):
             yield from self.attempt(key, work(key, now), now, containment)
+
+    def take(self, now: float) -> list[K]:
+        """Remove and return the keys that are due."""
+        return self.queue.take(now, self.in_flight)
 
     def attempt(self, key: K, work: Iterable[T], now: float, containment: Containment, *again: K) -> list[T]:
         """What the work for one key yields; if it raises, the key (or the keys `again`) is due later."""

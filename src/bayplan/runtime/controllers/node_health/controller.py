@@ -96,7 +96,7 @@ class NodeHealthController(StatelessController):
         """List failed nodes, remove recovered ones, and fail pods that can never be bound."""
         attempt, changes = self.reconciler.attempt, dict[Key, HostChanges]()
         lost: dict[str, list[GangPod]] = {}
-        due = sorted(name for _, name in self.reconciler.queue.take(now))
+        due = sorted(name for _, name in self.reconciler.take(now))
         for name in sorted(due, key=lambda host: self.index.host(host) is not None):  # deleted nodes first
             lost[name] = attempt(_node(name), self._evaluate(name, changes, now), now, self.containment)
         evicted: set[Key] = set()
