@@ -45,6 +45,10 @@ class WorkQueue(Generic[K]):
         if key not in self._now and due < self._later.get(key, NEVER):
             self.put(key, due)
 
+    def due_at(self, key: K) -> float:
+        """When the key is due; 0 if it is due now, or not queued."""
+        return self._later.get(key, 0.0)
+
     def drop(self, key: K) -> None:
         """Remove a key."""
         self._now.pop(key, None)

@@ -24,9 +24,8 @@ from bayplan.dialects.kai.status.pod_group import (
     totals_of,
 )
 from bayplan.model.gang import Ref
-from bayplan.runtime.core.backoff import Backoff
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
-from bayplan.runtime.core.work_queue import WorkQueue
+from bayplan.runtime.core.reconciler import Reconciler
 
 WRITE_INTERVAL_SECONDS = 1.0  # between two writes to one object
 GATHER_SECONDS = 0.5  # changes within this time are written together
@@ -56,12 +55,10 @@ class GroupStatuses:
         self.decoder = reading
         self.pending_reasons: dict[Ref, PendingReason] = {}
         self.shares: dict[Ref, QueueContribution] = {}
-        self.work_queue: WorkQueue[Ref] = WorkQueue()
-        self.in_flight: set[Ref] = set()
+        self.reconciler: Reconciler[Ref, None] = Reconciler(_titled, "status")
         # uid and status last written: repeating it would not help
         self.written: dict[Ref, tuple[str, Object]] = {}
         self.next_write_at: dict[Ref, float] = {}
-        self.backoff: Backoff[Ref] = Backoff()
 
     def set_pending(
         self, ref: Ref, reason: str, message: str, now: float, queue: Mapping[str, Any] | None = None
@@ -80,25 +77,22 @@ class GroupStatuses:
             self._put(ref, now)
         for name in sorted(self._changed_queues()):
             self._put(_queue_ref(name), now)
-        if len(self.in_flight) >= IN_FLIGHT_MAX:
+        if self._is_full():
             return
-        for ref in self.work_queue.take(now, self.in_flight):
-            if len(self.in_flight) >= IN_FLIGHT_MAX:
-                self.work_queue.put(ref)
-                continue
-            named = f"{ref.namespace}/{ref.name}" if ref.namespace else ref.name
-            writes, done = containment.attempt(self._due(ref, now), "status", ref.kind, named)
-            if done:
-                self.backoff.succeeded(ref)
+        for ref in self.reconciler.take(now):
+            if self._is_full():
+                self.reconciler.queue.put(ref)
             else:
-                self.work_queue.put_early(ref, self.backoff.failed(ref, now))
-            yield from writes
+                yield from self.reconciler.attempt(ref, self._due(ref, now), now, containment)
+
+    def _is_full(self) -> bool:
+        return len(self.reconciler.in_flight) >= IN_FLIGHT_MAX
 
     def _due(self, ref: Ref, now: float) -> Iterator[Write]:
         write = self._queue(ref, now) if ref.kind == QUEUE.kind else self._group(ref, now)
         if write is not None and self.written.get(ref) != (write.uid, write.body):
             self.written[ref] = write.uid, dict(write.body)
-            self.in_flight.add(ref)
+            self.reconciler.begin(ref, None)
             self.next_write_at[ref] = now + WRITE_INTERVAL_SECONDS
             yield replace(write, tag=PodGroupWriteTag(ref))
 
@@ -107,23 +101,20 @@ class GroupStatuses:
         tag = outcome.write.tag
         if not isinstance(tag, PodGroupWriteTag):
             return
-        self.in_flight.discard(tag.about)
+        self.reconciler.ended(tag.about, now)
         if outcome.ended in (Ended.TIMED_OUT, Ended.CONFLICT):
             self.written.pop(tag.about, None)
-            self.work_queue.put_early(tag.about, now + REPEAT_SECONDS)
+            self.reconciler.queue.put_early(tag.about, now + REPEAT_SECONDS)
 
     def next_due(self) -> float:
         """When the next write is due."""
-        if len(self.in_flight) >= IN_FLIGHT_MAX:
+        if self._is_full():
             return float("inf")
-        return (
-            0.0
-            if self.decoder.changed_groups or self.decoder.changed_queues
-            else self.work_queue.next_due(self.in_flight)
-        )
+        changed = self.decoder.changed_groups or self.decoder.changed_queues
+        return 0.0 if changed else self.reconciler.next_due()
 
     def _put(self, ref: Ref, now: float) -> None:
-        self.work_queue.put_early(ref, max(now + GATHER_SECONDS, self.next_write_at.get(ref, 0.0)))
+        self.reconciler.queue.put_early(ref, max(now + GATHER_SECONDS, self.next_write_at.get(ref, 0.0)))
 
     def _group(self, ref: Ref, now: float) -> Write | None:
         known = self.decoder.groups.get(ref)
@@ -176,3 +167,7 @@ class GroupStatuses:
 
 def _queue_ref(name: str) -> Ref:
     return Ref(QUEUE.group, QUEUE.kind, "", name)
+
+
+def _titled(ref: Ref) -> tuple[str, str]:
+    return ref.kind, f"{ref.namespace}/{ref.name}" if ref.namespace else ref.name
