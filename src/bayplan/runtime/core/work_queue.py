@@ -54,7 +54,7 @@ class WorkQueue(Generic[K]):
         self._now.pop(key, None)
         self._later.pop(key, None)
 
-    def take(self, now: float, busy: Container[K] = ()) -> list[K]:
+    def take(self, now: float, busy: Container[Hashable] = ()) -> list[K]:
         """Remove and return the keys that are due and not busy."""
         while self._heap and self._heap[0][0] <= now:
             due, _, key = heapq.heappop(self._heap)
@@ -66,7 +66,7 @@ class WorkQueue(Generic[K]):
             del self._now[key]
         return due_keys
 
-    def next_due(self, busy: Container[K] = ()) -> float:
+    def next_due(self, busy: Container[Hashable] = ()) -> float:
         """When the next key is due."""
         if any(key not in busy for key in self._now):
             return 0.0
