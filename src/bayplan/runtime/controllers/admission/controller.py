@@ -305,6 +305,7 @@ class AdmissionController:
 
     def _show(self, action: Shown, now: float) -> Iterator[Write]:
         key = _key(action.gang)
+        self.pending_reports.pop(key, None)  # it is older
         if key in self.reconciler.in_flight:
             self.reconciler.in_flight[key].note.waiting.append(action)
             return
