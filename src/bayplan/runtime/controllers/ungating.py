@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Write, WriteOutcome
 from bayplan.dialects.kube.decode.wire import PODS_KIND, PodWire
-from bayplan.dialects.kueue.jobs.writes import with_status
+from bayplan.dialects.kueue.jobs.writes import status_write
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.pods import ungating
 from bayplan.dialects.kueue.pods.release_slots import without_surplus_slots
@@ -252,7 +252,7 @@ class UngatingController(StatelessController):
         found = gang.admitted() if not gang.expected else None
         status = without_surplus_slots(found[0], list(gang.pods.values())) if found is not None else None
         if found is not None and status is not None:
-            yield replace(with_status(found[0], status).write, tag=ReleaseWriteTag(key))
+            yield status_write(found[0], status, ReleaseWriteTag(key))
 
     def _ungate(
         self, key: Key, gang: GatedGang, workload: Object, placement: AdmittedPlacement, now: float

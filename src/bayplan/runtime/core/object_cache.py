@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Container
 from typing import Any, TypeGuard
 
 from bayplan.dialects.api import Event, Happened, Kind
@@ -11,32 +11,7 @@ from bayplan.model.whole_numbers import whole_number
 Object = dict[str, Any]
 Key = tuple[str, str]
 """Namespace and name; the namespace of a cluster-scoped object is empty."""
-DELETED_MAX = 1000
-
-
-class AnswerFilter:
-    """Tells which answers of writes are newer than what the watch has shown.
-
-    The answer of a create may arrive after the watch has shown the object's deletion; the uids of deleted
-    objects are kept for that.
-    """
-
-    def __init__(self) -> None:
-        self._deleted: deque[str] = deque(maxlen=DELETED_MAX)
-
-    def deleted(self, uid: str) -> None:
-        """The watch has shown that an object was deleted."""
-        self._deleted.append(uid)
-
-    def is_newer(self, answer: object, known: Object | None, *, created: bool = False) -> bool:
-        """Whether the answer of a write shows an object as it is now; `known` is what the watch has shown."""
-        if known is None:
-            return created and _is_object(answer) and not self.was_deleted(uid_of(answer))
-        return is_newer(answer, known)
-
-    def was_deleted(self, uid: str) -> bool:
-        """Whether the watch has shown the deletion of this object."""
-        return uid in self._deleted
+DELETED_MAX = 1000  # uids of deleted objects that a controller remembers
 
 
 class ObjectCache:
@@ -44,7 +19,6 @@ class ObjectCache:
 
     def __init__(self, *kinds: Kind) -> None:
         self._objects: dict[Kind, dict[Key, Object]] = {kind: {} for kind in kinds}
-        self._answers = AnswerFilter()
 
     def __contains__(self, kind: Kind) -> bool:
         return kind in self._objects
@@ -61,29 +35,29 @@ class ObjectCache:
             objects[key] = event.object
             return key, before, event.object
         objects.pop(key, None)
-        self._answers.deleted(uid_of(event.object))
         return key, before, None
 
-    def take_answer(self, kind: Kind, answer: object, *, created: bool = False) -> bool:
-        """Apply the answer of a write, before the watch repeats it; returns whether it was newer."""
-        if not _is_object(answer):
-            return False
-        key, objects = key_of(kind, answer), self._objects[kind]
-        newer = self._answers.is_newer(answer, objects.get(key), created=created)
-        if newer:
-            objects[key] = answer
-        return newer
+    def take_answer(self, kind: Kind, answer: object) -> None:
+        """Apply the answer of an update, if it is newer; the watch will repeat it."""
+        if isinstance(answer, dict) and "metadata" in answer:
+            key, objects = key_of(kind, answer), self._objects[kind]
+            if is_newer(answer, objects.get(key)):
+                objects[key] = answer
 
 
-def is_newer(answer: object, known: Object | None) -> TypeGuard[Object]:
-    """Whether the answer of a write is a newer version of an object that is known."""
-    if known is None or not _is_object(answer):
+def is_newer(
+    answer: object, known: Object | None, deleted: Container[str] | None = None
+) -> TypeGuard[Object]:
+    """Whether the answer of a write is newer than the object that is known.
+
+    If none is known, the answer of a create is, unless the watch has shown since that the object was deleted;
+    `deleted` has the uids of such objects.
+    """
+    if not isinstance(answer, dict) or "metadata" not in answer:
         return False
+    if known is None:
+        return deleted is not None and uid_of(answer) not in deleted
     return uid_of(answer) == uid_of(known) and version_of(answer) > version_of(known)
-
-
-def _is_object(answer: object) -> TypeGuard[Object]:
-    return isinstance(answer, dict) and "metadata" in answer
 
 
 def key_of(kind: Kind, obj: Object) -> Key:

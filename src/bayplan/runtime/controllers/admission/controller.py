@@ -10,6 +10,7 @@ from functools import partial
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
 from bayplan.dialects.kueue.decode import events
 from bayplan.dialects.kueue.decode.workloads import NO_TRANSFORMATIONS, Counting
+from bayplan.dialects.kueue.jobs.writes import status_write
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.status import decisions
 from bayplan.dialects.kueue.status import events as notices
@@ -284,7 +285,7 @@ class AdmissionController:
             if owed is not None:
                 self.pending_reports[key] = owed  # to be written next
             yield self._sent(
-                key, _write(workload, status, StatusWriteTag(key, status)), WorkloadWrite(workload)
+                key, status_write(workload, status, StatusWriteTag(key, status)), WorkloadWrite(workload)
             )
         elif should_deactivate(workload):
             yield self._sent(key, _deactivation(workload, DeactivationWriteTag(key)), WorkloadWrite(workload))
@@ -331,7 +332,7 @@ class AdmissionController:
             self.reported_at[key] = now
         if status is not None:
             sent = WorkloadWrite(workload, None if isinstance(action, EvictGang) else status)
-            yield self._sent(key, _write(workload, status, action), sent)
+            yield self._sent(key, status_write(workload, status, action), sent)
         elif isinstance(action, ReportNotAdmitted):
             for notice in notices.events(action, workload, now):
                 yield notices.workload_event_write(notice, now)
@@ -372,18 +373,4 @@ def _deactivation(workload: Object, tag: DeactivationWriteTag) -> Write:
     meta, body = workload["metadata"], {"spec": {"active": False}}
     return Write(
         Verb.MERGE_PATCH, api_kinds.WORKLOADS, *tag.key, body, version=meta["resourceVersion"], tag=tag
-    )
-
-
-def _write(workload: Object, status: Object, tag: object) -> Write:
-    meta = workload["metadata"]
-    return Write(
-        Verb.UPDATE,
-        api_kinds.WORKLOADS,
-        meta.get("namespace", "default"),
-        meta["name"],
-        {**workload, "status": status},
-        subresource="status",
-        version=meta.get("resourceVersion", ""),
-        tag=tag,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +19,7 @@ from bayplan.dialects.kueue.jobs.writes import controller, owners
 from bayplan.dialects.kueue.names.annotations import IS_GROUP_WORKLOAD, QUEUE, WORKLOAD_NAME
 from bayplan.dialects.kueue.names.api_kinds import FLAVORS, WORKLOADS
 from bayplan.dialects.kueue.names.feature_switches import RULES
-from bayplan.runtime.core.object_cache import AnswerFilter, Key, Object, key_of, uid_of
+from bayplan.runtime.core.object_cache import DELETED_MAX, Key, Object, is_newer, key_of, uid_of
 
 JobKey = tuple[str, str, str]  # kind, namespace, name
 
@@ -67,7 +68,7 @@ class JobsCache:
         self.owned: dict[JobKey, dict[Key, None]] = {}  # Workloads by kind and name of their owner
         self.flavors: dict[str, Object] = {}
         self.known_kinds: set[str] = set()  # kinds whose initial list is complete
-        self._answers = AnswerFilter()
+        self._deleted: deque[str] = deque(maxlen=DELETED_MAX)  # uids
 
     def note(self, event: Event) -> Iterator[JobKey]:
         """Apply an event; returns the units it affects."""
@@ -89,7 +90,7 @@ class JobsCache:
         """Take the response of a write as the newest object, unless a newer one is known."""
         if isinstance(answer, dict) and "metadata" in answer:
             known = self._find(kind, key_of(kind, answer))
-            if self._answers.is_newer(answer, known, created=created):
+            if is_newer(answer, known, self._deleted if created else None):
                 list(self.put(kind, answer))
 
     def mark_terminating(self, kind: Kind, key: Key, when: str) -> None:
@@ -103,7 +104,7 @@ class JobsCache:
         """Cache a job, a Workload or a pod."""
         key = key_of(kind, obj)
         if gone:
-            self._answers.deleted(uid_of(obj))
+            self._deleted.append(uid_of(obj))
         if kind == WORKLOADS:
             yield from self._note_workload(key, obj, gone)
         elif kind == PODS:

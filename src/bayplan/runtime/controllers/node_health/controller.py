@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
+from bayplan.dialects.api import Ended, Event, Happened, Kind, Write, WriteOutcome
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND, PodWire
+from bayplan.dialects.kueue.jobs.writes import status_write
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.pods.node_failures import fail_pod, pod_event, with_unhealthy_nodes
 from bayplan.dialects.kueue.pods.node_health import (
@@ -193,9 +194,7 @@ class NodeHealthController(StatelessController):
         if not status.get("unhealthyNodes") and changes.failed:
             evicted.add(self.index.hosts_of[key].gang)
         self.reconciler.begin(_workload(key), None, *map(_node, (*changes.failed, *changes.recovered)))
-        meta, tag = workload["metadata"], FailedNodesWriteTag(key, workload, status)
-        body, version = {**workload, "status": status}, meta.get("resourceVersion", "")
-        yield Write(Verb.UPDATE, api_kinds.WORKLOADS, *key, body, "status", version=version, tag=tag)
+        yield status_write(workload, status, FailedNodesWriteTag(key, workload, status))
 
     def _fail(self, host: str, members: list[GangPod], now: float) -> Iterator[Write]:
         """Fail pods that have waited too long."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TypeVar
@@ -30,7 +30,7 @@ from bayplan.dialects.kai.grouper.training import JOB_NAME, JOB_ROLE
 from bayplan.dialects.kube.decode.wire import PODS_KIND, PodWire
 from bayplan.model.gang import Ref
 from bayplan.model.pod import PodKey
-from bayplan.runtime.core.object_cache import AnswerFilter, Object
+from bayplan.runtime.core.object_cache import DELETED_MAX, Object
 
 Name = tuple[str, str, str]
 """Kind, namespace and name."""
@@ -60,7 +60,7 @@ class PodGrouperCache:
         self.dependents: dict[Name, dict[PodKey, None]] = {}
         self.owners_of: dict[PodKey, dict[Name, None]] = {}
         self.home_of: dict[PodKey, tuple[dict[str, str], dict[str, str]]] = {}  # labels and annotations
-        self._answers = AnswerFilter()
+        self._deleted: deque[str] = deque(maxlen=DELETED_MAX)  # uids of groups
         self.reshaped: set[Ref] = set()  # groups whose owner changed its request
 
     def note(self, event: Event) -> Iterator[PodKey]:
@@ -125,7 +125,7 @@ class PodGrouperCache:
         ref, before = group.ref, self.groups.get(group.ref)
         members = self.index.members.get(ref, {})
         if gone:
-            self._answers.deleted(group.uid)
+            self._deleted.append(group.uid)
             self.groups.pop(ref, None)
             self.reshaped.discard(ref)
             yield from list(islice(members, 1))
@@ -137,7 +137,7 @@ class PodGrouperCache:
 
     def take_answer(self, group: PodGroup) -> Iterator[PodKey]:
         """Take the response of a write, unless the watch has reported a deletion since."""
-        if not self._answers.was_deleted(group.uid):
+        if group.uid not in self._deleted:
             yield from self.put_group(group)
 
     def _owner(self, kind: Kind, obj: Object, gone: bool) -> Iterator[PodKey]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
+from bayplan.dialects.kueue.jobs.writes import status_write
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.provisioning import check
 from bayplan.dialects.kueue.provisioning.requests import (
@@ -20,7 +21,7 @@ from bayplan.dialects.kueue.status.misfit_messages import quoted
 from bayplan.model.change import Change
 from bayplan.runtime.core.backoff import Backoff
 from bayplan.runtime.core.controller import StatelessController
-from bayplan.runtime.core.object_cache import AnswerFilter, Key, Object, ObjectCache, key_of, uid_of
+from bayplan.runtime.core.object_cache import DELETED_MAX, Key, Object, ObjectCache, key_of, uid_of
 from bayplan.runtime.core.reconciler import Reconciler
 
 NEVER = float("inf")
@@ -37,7 +38,7 @@ class ProvisioningController(StatelessController):
     kinds: tuple[Kind, ...] = check.KINDS
 
     def __init__(self) -> None:
-        self.cache, self.answers = ObjectCache(api_kinds.WORKLOADS), AnswerFilter()
+        self.cache = ObjectCache(api_kinds.WORKLOADS)
         self.workloads = self.cache.of(api_kinds.WORKLOADS)
         self.checks: dict[str, Object] = {}  # the checks of this controller
         self.configs: dict[str, Object] = {}
@@ -48,6 +49,7 @@ class ProvisioningController(StatelessController):
             api_kinds.FLAVORS: self.flavors,
         }
         self.owned: dict[Kind, Owned] = {kind: Owned() for kind in (TEMPLATES, REQUESTS, OLDER_REQUESTS)}
+        self.deleted: deque[str] = deque(maxlen=DELETED_MAX)  # uids of those that were deleted
         self.served: set[Kind] = set()
         self.patient_until = NEVER
         self.is_unserved = False  # the cluster does not serve the kind
@@ -151,7 +153,7 @@ class ProvisioningController(StatelessController):
         key = check.owner_of(event.object)
         if event.happened is Happened.GONE:
             self.owned[event.kind].drop(event.object)
-            self.answers.deleted(uid_of(event.object))
+            self.deleted.append(uid_of(event.object))
         else:
             self.owned[event.kind].put(key, event.object)
         if key in self.workloads:
@@ -231,7 +233,7 @@ class ProvisioningController(StatelessController):
                 )
         elif step.request is not None and done:
             self.failures.get(step.key, {}).pop(step.request.check, None)
-            if not self.answers.was_deleted(uid_of(outcome.object)):  # the watch may be ahead
+            if uid_of(outcome.object) not in self.deleted:  # the watch may be ahead
                 self.owned[outcome.write.kind].put(step.key, outcome.object)
             message = f"Created ProvisioningRequest: {quoted(step.request.name)}"
             made = check.workload_event(sent.before, "ProvisioningRequestCreated", message)
@@ -327,15 +329,6 @@ class Owned:
     def of(self, key: Key) -> list[Object]:
         """The objects of one Workload."""
         return list(self.by_owner.get(key, {}).values())
-
-
-def status_write(workload: Object, status: Object, tag: ProvisioningWriteTag) -> Write:
-    """A status update of a Workload, conditional on its resourceVersion."""
-    namespace, name = tag.key
-    body, version = {**workload, "status": status}, workload["metadata"].get("resourceVersion", "")
-    return Write(
-        Verb.UPDATE, api_kinds.WORKLOADS, namespace, name, body, "status", version=version, tag=tag
-    )  # fmt: skip
 
 
 def create_write(kind: Kind, body: Object, tag: ProvisioningWriteTag) -> Write:
