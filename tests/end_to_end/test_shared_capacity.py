@@ -59,7 +59,7 @@ def deciding(site: Site, folder: Path, processes: list[tuple[str, ...]]) -> Iter
         yield
 
 
-def gang(pool: str, **more: Any) -> Object:
+def queued_gang(pool: str, **more: Any) -> Object:
     """A queued Job whose pods need a whole host each."""
     limits = {GPU: "4"}
     spec = {"restartPolicy": "Never", "containers": [container(limits, limits)], **POD, **more}
@@ -69,7 +69,7 @@ def gang(pool: str, **more: Any) -> Object:
     return job(f"gang-{pool}", template, 2, namespace="default", labels=labels, suspend=True)
 
 
-def plain(pool: str, name: str = "plain", **more: Any) -> Object:
+def plain_pod(pool: str, name: str = "plain", **more: Any) -> Object:
     """A pod that needs a whole host of the pool, and no queue."""
     limits = {GPU: "4"}
     spec: Object = {"containers": [container(limits, limits)], "nodeSelector": {POOL: pool}, **POD, **more}
@@ -150,7 +150,7 @@ def test_a_gang_and_a_pod_of_the_same_moment_never_have_the_same_host(
     winners: set[bool] = set()
     with deciding(site, tmp_path, processes):
         for number in range(ROUNDS):
-            pairs = [(gang(pool), plain(pool)) for pool in pools]
+            pairs = [(queued_gang(pool), plain_pod(pool)) for pool in pools]
             together = [one for pair in pairs for one in (pair if number % 2 else reversed(pair))]
             site.apply(*together)
 
@@ -174,16 +174,16 @@ def test_the_hosts_of_an_admitted_gang_are_held_until_its_pods_come(
 ) -> None:
     pool = "shared0"
     with deciding(site, tmp_path, processes):
-        site.apply(gang(pool))
+        site.apply(queued_gang(pool))
         eventually(lambda: len(Scene(site).assigned(f"gang-{pool}")) == 2, "the gang is admitted")
         eventually(lambda: len(Scene(site).bound(f"gang-{pool}")) == 2, "the gang runs")
         site.kubectl("delete", "pods", "-n", "default", "-l", f"job-name=gang-{pool}", "--wait=false")
-        site.apply(plain(pool))  # while the Job makes its pods anew
+        site.apply(plain_pod(pool))  # while the Job makes its pods anew
         eventually(lambda: len(Scene(site).bound(f"gang-{pool}")) == 2, "the gang runs again")
         assert Scene(site).bound(f"plain-{pool}") == set()
         site.kubectl("delete", "job", f"gang-{pool}", "-n", "default", "--wait=false")
         eventually(lambda: len(Scene(site).bound(f"plain-{pool}")) == 1, "the pod has its turn")
-        site.apply(gang(pool))
+        site.apply(queued_gang(pool))
         site.kubectl("wait", "-n", "default", "--for=create", f"job/gang-{pool}", "--timeout=30s")
         eventually(lambda: f"gang-{pool}" in Scene(site).workloads, "the gang is queued")
         assert Scene(site).assigned(f"gang-{pool}") == set()
@@ -201,9 +201,9 @@ def test_a_pod_of_high_priority_does_not_take_a_host_that_is_promised(
     site.apply({**meta, "value": 1000})
     with deciding(site, tmp_path, processes):
         waits = {"schedulingGates": [{"name": "example.com/later"}]}
-        site.apply(gang(pool, **waits))
+        site.apply(queued_gang(pool, **waits))
         eventually(lambda: len(Scene(site).assigned(f"gang-{pool}")) == 2, "the gang is admitted")
-        site.apply(plain(pool, priorityClassName=high))
+        site.apply(plain_pod(pool, priorityClassName=high))
 
         def told() -> bool:
             conditions = Scene(site).pods[f"plain-{pool}"].get("status", {}).get("conditions") or []
@@ -222,11 +222,11 @@ def test_a_replacement_for_a_failed_node_and_a_pod_never_have_the_same_host(
     pool = "shared2"
     spare = hosts(pool, racks=1, each=3)[2]
     with deciding(site, tmp_path, processes):
-        site.apply(gang(pool))
+        site.apply(queued_gang(pool))
         eventually(lambda: len(Scene(site).bound(f"gang-{pool}")) == 2, "the gang runs")
         failing = sorted(Scene(site).assigned(f"gang-{pool}"))[0]
         site.add_hosts(spare)
-        site.apply(plain(pool))
+        site.apply(plain_pod(pool))
         site.kubectl("delete", "node", failing, "--wait=false")
 
         def settled() -> bool:
