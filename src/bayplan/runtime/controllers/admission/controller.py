@@ -207,7 +207,7 @@ class AdmissionController:
     def reconcile(self, now: float) -> Iterator[Write]:
         """Statuses that follow from what other controllers wrote."""
         if self.tells:
-            yield from self.containment.attempt(self.zones.problem_events(now), "reconcile", self.name)[0]
+            yield from self.containment.attempt(self.zones.reconcile(now), "reconcile", self.name)[0]
         else:
             self.zones.problems.clear()  # the scheduler publishes them
         yield from self.reconciler.run(self._reconcile, now, self.containment)
