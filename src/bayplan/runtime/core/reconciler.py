@@ -14,6 +14,9 @@ from bayplan.runtime.core.work_queue import WorkQueue
 K = TypeVar("K", bound=Hashable)
 N = TypeVar("N")
 T = TypeVar("T")
+REFUSED_SECONDS_MAX = (
+    60.0  # between attempts of a refused write; RBAC or a policy may change without an event
+)
 
 
 @dataclass(slots=True)
@@ -29,8 +32,8 @@ class WritesInFlight(Generic[K, N]):
 class Reconciler(Generic[K, N]):
     """Reconciles keys that are due, unless a write to the object of the same key is in flight.
 
-    A key whose work raises is tried again with a growing backoff. `describe` gives the kind and the name of a
-    key for logs.
+    A key whose work raises is tried again with a growing backoff, and so is one whose writes are refused.
+    `describe` gives the kind and the name of a key for logs.
     """
 
     def __init__(self, describe: Callable[[K], tuple[str, str]], where: str = "reconcile") -> None:
@@ -38,6 +41,7 @@ class Reconciler(Generic[K, N]):
         self.queue: WorkQueue[K] = WorkQueue()
         self.in_flight: dict[Hashable, WritesInFlight[K, N]] = {}  # by object
         self.backoff: Backoff[K] = Backoff()
+        self.refusals: Backoff[Hashable] = Backoff(1.0, REFUSED_SECONDS_MAX)  # factor of the pause, by object
 
     def run(
         self, work: Callable[[K, float], Iterable[Write]], now: float, containment: Containment
@@ -78,14 +82,21 @@ class Reconciler(Generic[K, N]):
             writes.waiting[key] = None
         return writes is not None
 
-    def ended(self, about: Hashable, now: float, pause: float = 0.0) -> WritesInFlight[K, N] | None:
+    def ended(
+        self, about: Hashable, now: float, pause: float = 0.0, *, refused: bool = False
+    ) -> WritesInFlight[K, N] | None:
         """A write to an object has ended; after the last one, the keys that waited are due.
 
-        They are due at once, or after the longest pause that one of the writes asks for.
+        They are due at once, or after the longest pause that one of the writes asks for. The pause grows if
+        writes to the object are refused again and again.
         """
         writes = self.in_flight.get(about)
         if writes is None:
             return None
+        if refused:
+            pause = max(pause, min(pause * self.refusals.failed(about, 0.0), REFUSED_SECONDS_MAX))
+        else:
+            self.refusals.succeeded(about)
         writes.unfinished -= 1
         writes.pause = max(writes.pause, pause)
         if not writes.unfinished:

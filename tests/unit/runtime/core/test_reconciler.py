@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from bayplan.dialects.api import Kind, Verb, Write
-from bayplan.runtime.core.backoff import PAUSE_FIRST
+from bayplan.runtime.core.backoff import KEYS_MAX, PAUSE_FIRST, Backoff
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
 from bayplan.runtime.core.reconciler import Reconciler
 
@@ -105,6 +105,36 @@ def test_a_key_whose_work_raises_is_tried_again_later_and_the_others_at_once() -
     reconciler.queue.put("a")
     list(reconciler.run(work, NOW, containment))
     assert reconciler.next_due() == NOW + PAUSE_FIRST, "a success resets it"
+
+
+def test_the_pause_after_a_refused_write_grows_until_a_write_is_not_refused() -> None:
+    reconciler = new_reconciler()
+
+    def pause_after(*, refused: bool) -> float:
+        reconciler.begin("a", "", "a")
+        reconciler.ended("a", NOW, 5.0, refused=refused)
+        due = reconciler.next_due()
+        reconciler.queue.drop("a")
+        return due - NOW
+
+    assert [pause_after(refused=True) for _ in range(6)] == [5, 10, 20, 40, 60, 60]
+    assert pause_after(refused=False) == 5
+    assert pause_after(refused=True) == 5
+
+
+def test_a_pause_that_is_longer_by_itself_does_not_shrink() -> None:
+    reconciler = new_reconciler()
+    reconciler.begin("a", "", "a")
+    reconciler.ended("a", NOW, 100.0, refused=True)
+    assert reconciler.next_due() == NOW + 100
+
+
+def test_the_memory_of_failures_is_bounded() -> None:
+    backoff: Backoff[int] = Backoff()
+    for key in range(KEYS_MAX + 1):
+        backoff.failed(key, NOW)
+    assert backoff.failed(KEYS_MAX, NOW) == NOW + 2 * PAUSE_FIRST
+    assert backoff.failed(0, NOW) == NOW + PAUSE_FIRST, "the oldest is forgotten"
 
 
 def test_without_containment_an_error_is_raised() -> None:

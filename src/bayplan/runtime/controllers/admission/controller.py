@@ -232,7 +232,7 @@ class AdmissionController:
         if not isinstance(tag, Written):
             return
         key = _key(tag.gang) if isinstance(tag, Shown) else tag.key
-        ended = self.reconciler.ended(key, now)
+        ended = self.reconciler.ended(key, now, RETRY_SECONDS, refused=outcome.ended is Ended.REFUSED)
         if ended is None:
             return
         sent = ended.note
@@ -242,7 +242,7 @@ class AdmissionController:
             if sent.status is None:  # more may follow from it, and its watch event will be no change
                 self.reconciler.queue.put(key)
         elif outcome.ended is not Ended.GONE and not isinstance(tag, Admit | EvictGang):
-            self.reconciler.queue.put_early(key, now + RETRY_SECONDS)
+            self.reconciler.queue.put_early(key, now + ended.pause)
             if isinstance(tag, ReportNotAdmitted):
                 self.pending_reports[key] = tag
         while sent.waiting and key not in self.reconciler.in_flight:

@@ -17,7 +17,7 @@ from bayplan.state.reports.counters import QueueCounters
 from bayplan.state.reports.summaries import summaries
 
 EVERY_SECONDS = 1.0
-REFUSED_SECONDS = 5.0  # until a refused finalizer is tried again
+REFUSED_SECONDS = 5.0  # until a refused write is tried again
 NEVER = float("inf")
 Unit = tuple[Kind, Key]
 Watcher = Callable[[Summaries], None]
@@ -98,11 +98,14 @@ class QueueStatusWriter:
         if not isinstance(tag, QueueStatusWriteTag):
             return
         kind, key = tag.unit
-        self.reconciler.ended(tag.unit, now)
+        refused = outcome.ended is Ended.REFUSED
+        ended = self.reconciler.ended(tag.unit, now, REFUSED_SECONDS, refused=refused)
         self.stale = True
         if outcome.write.subresource:
+            if refused and ended is not None:
+                self.reconciler.queue.put_early(tag.unit, now + ended.pause)
             return
-        if outcome.ended is Ended.REFUSED and key in self.objects.of(kind):
+        if refused and key in self.objects.of(kind):
             self.refused[tag.unit] = (now + REFUSED_SECONDS, outcome.message or outcome.ended)
         elif outcome.ended is Ended.DONE:
             self.refused.pop(tag.unit, None)

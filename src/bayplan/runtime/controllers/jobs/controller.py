@@ -100,7 +100,8 @@ class JobsController(StatelessController):
                 self._take_answer(outcome, now)
             failed = _changed_nothing(outcome)  # repeating it at once would not help
             yield from tag.events
-        self.reconciler.ended(tag.unit, now, RETRY_SECONDS if failed else 0.0)
+        refused = outcome.ended is Ended.REFUSED
+        self.reconciler.ended(tag.unit, now, RETRY_SECONDS if failed else 0.0, refused=refused)
 
     def next_due(self, now: float) -> float:
         return self.reconciler.next_due()

@@ -110,19 +110,20 @@ class NodeHealthController(StatelessController):
 
     def on_outcome(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
         """Publish the events of a write; evaluate again what was not written."""
-        done = outcome.ended is Ended.DONE
+        done, refused = outcome.ended is Ended.DONE, outcome.ended is Ended.REFUSED
+        pause = 0.0 if done else RETRY_SECONDS
         match outcome.write.tag:
             case FailedNodesWriteTag(key, before, status):
-                known = self.reconciler.ended(_workload(key), now, 0.0 if done else RETRY_SECONDS)
+                known = self.reconciler.ended(_workload(key), now, pause, refused=refused)
                 if done and known:
                     notices = reconcile_events(before, status, now)
                     yield from (workload_event_write(notice, now) for notice in notices)
                     if is_newer(outcome.object, self.index.workloads.get(key)):
                         self._evaluate_soon(self.index.workload(outcome.object))
             case PodFailureWriteTag(member):
-                self.reconciler.ended(_pod(member), now)
+                ended = self.reconciler.ended(_pod(member), now, pause, refused=refused)
                 if not done:
-                    self._evaluate_soon([member.host], now + RETRY_SECONDS)
+                    self._evaluate_soon([member.host], now + (ended.pause if ended else pause))
                     return
                 yield pod_event(member, now)
                 if isinstance(outcome.object, PodWire):
