@@ -9,7 +9,6 @@ K = TypeVar("K", bound=Hashable)
 
 PAUSE_FIRST = 5.0
 PAUSE_MAX = 300.0
-KEYS_MAX = 10_000  # the oldest are dropped: a key may never be tried again
 
 
 class Backoff(Generic[K]):
@@ -23,8 +22,6 @@ class Backoff(Generic[K]):
         """Count a failure; returns when to try again."""
         before = self._pauses.get(key)
         pause = self._pauses[key] = self.first if before is None else min(2 * before, self.limit)
-        if len(self._pauses) > KEYS_MAX:
-            del self._pauses[next(iter(self._pauses))]
         return now + pause
 
     def succeeded(self, key: K) -> None:

@@ -94,7 +94,8 @@ class Reconciler(Generic[K, N]):
         if writes is None:
             return None
         if refused:
-            pause = max(pause, min(pause * self.refusals.failed(about, 0.0), REFUSED_SECONDS_MAX))
+            factor = round(self.refusals.failed(about, now) - now)
+            pause = max(pause, min(pause * factor, REFUSED_SECONDS_MAX))
         else:
             self.refusals.succeeded(about)
         writes.unfinished -= 1

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from bayplan.dialects.api import Kind, Verb, Write
-from bayplan.runtime.core.backoff import KEYS_MAX, PAUSE_FIRST, Backoff
+from bayplan.runtime.core.backoff import PAUSE_FIRST
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
 from bayplan.runtime.core.reconciler import Reconciler
 
@@ -127,14 +127,6 @@ def test_a_pause_that_is_longer_by_itself_does_not_shrink() -> None:
     reconciler.begin("a", "", "a")
     reconciler.ended("a", NOW, 100.0, refused=True)
     assert reconciler.next_due() == NOW + 100
-
-
-def test_the_memory_of_failures_is_bounded() -> None:
-    backoff: Backoff[int] = Backoff()
-    for key in range(KEYS_MAX + 1):
-        backoff.failed(key, NOW)
-    assert backoff.failed(KEYS_MAX, NOW) == NOW + 2 * PAUSE_FIRST
-    assert backoff.failed(0, NOW) == NOW + PAUSE_FIRST, "the oldest is forgotten"
 
 
 def test_without_containment_an_error_is_raised() -> None:
