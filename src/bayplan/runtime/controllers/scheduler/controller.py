@@ -146,7 +146,7 @@ class SchedulerController:
         return ()
 
     def flush(self) -> Iterator[Change]:
-        return self.dialects.flush()
+        yield from self.dialects.flush()
 
     def apply(self, changes: Iterable[Change]) -> None:
         self.state.apply_all(self._noted(changes))
