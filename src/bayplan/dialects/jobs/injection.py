@@ -107,7 +107,7 @@ def _toleration(one: Object) -> tuple[object, ...]:
 
 
 def section(template: Object, part: str) -> Object:
-    """A mapping inside an object, for example the metadata of a template; created if it is missing or null."""
+    """A mapping inside an object, such as the metadata of a template; created if it is missing or null."""
     if not isinstance(template.get(part), dict):
         template[part] = {}
     section: Object = template[part]

@@ -1,4 +1,4 @@
-"""A malformed job gets field errors or is refused; no field of it makes reading, starting or stopping raise."""
+"""A malformed job gets field errors or is refused; reading, starting and stopping it never raises."""
 
 from __future__ import annotations
 
@@ -6,17 +6,24 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.fuzz.job_material import jobs
-from tests.fuzz.mutator import copied
 
 from bayplan.dialects.jobs.injection import Injected, InjectionConflict
 from bayplan.dialects.jobs.kinds import KINDS, parts
-from bayplan.dialects.jobs.start_stop import is_suspended, prepared, restored, started, status_reader, suspended
+from bayplan.dialects.jobs.start_stop import (
+    is_suspended,
+    prepared,
+    restored,
+    started,
+    status_reader,
+    suspended,
+)
 from bayplan.dialects.jobs.train_runtime import PATCH_MANAGER
 from bayplan.dialects.jobs.validation import flaws
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.jobs.pod_sets import pod_sets
 from bayplan.dialects.kueue.jobs.reconcile_job import JobContext, reconcile_child, reconcile_job
+from tests.fuzz.job_material import jobs
+from tests.fuzz.mutator import copied
 
 Object = dict[str, Any]
 Path = tuple[str | int, ...]
