@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from bayplan.model.pod_spec import ClaimUse, Disk, HostPort, PodAffinityTerm, PodSignature, Selector
-from bayplan.placement.cluster.counters import ByLabel, NodeCounter, NodeIds
+from bayplan.placement.cluster.counters import SIZE_MIN, SIZE_RATIO, ByLabel, NodeCounter, NodeIds
 from bayplan.placement.cluster.pod_columns import PodColumns
 from bayplan.placement.cluster.topology_tree import Ints
 
@@ -200,6 +200,17 @@ class PodIndex:
                 self.keys[key] -= 1
                 if not self.keys[key]:
                     del self.keys[key]
+
+    def tidy(self) -> None:
+        """Give up room of pods and nodes that are gone. Not during a cycle: what-ifs bring pods back."""
+        self.slots.tidy()
+        if self.columns.is_sparse:
+            self.columns = PodColumns()
+            for key, pod in self.pods.items():
+                row = self.columns.add(pod.node, pod.shape, leaving=pod.leaving)
+                self.pods[key] = replace(pod, row=row)
+        if self.weight.shape[1] > SIZE_RATIO * len(self.slots) + SIZE_MIN:
+            self.weight = self.weight[:, : len(self.slots)].copy()
 
     # ── queries ────────────────────────────────────────────────────────────────────────────────────
 

@@ -37,6 +37,7 @@ class NodeStore:
         """Add or update a node. Returns whether it changed."""
         if self.by_name.get(node.name) == node:
             return False
+        self._forget_hostname(self.by_name.get(node.name))
         self.by_name[node.name] = node
         self._note_hostname(node)
         self.flat.upsert(node)
@@ -49,8 +50,7 @@ class NodeStore:
         node = self.by_name.pop(name, None)
         if node is None:
             return False
-        if self.by_hostname.get(hostname := node.labels.get(HOSTNAME, "")) == name:
-            del self.by_hostname[hostname]
+        self._forget_hostname(node)
         self.flat.remove(name)
         for cluster in self._with_levels():
             cluster.remove(name)
@@ -81,6 +81,11 @@ class NodeStore:
     def _note_hostname(self, node: Node) -> None:
         if (hostname := node.labels.get(HOSTNAME, node.name)) != node.name:
             self.by_hostname[hostname] = node.name
+
+    def _forget_hostname(self, node: Node | None) -> None:
+        hostname = "" if node is None else node.labels.get(HOSTNAME, "")
+        if node is not None and self.by_hostname.get(hostname) == node.name:
+            del self.by_hostname[hostname]
 
     def hold(self, claim: LedgerEntry) -> bool:
         """A pod uses capacity of a node. Returns whether capacity became free where it was before."""
