@@ -58,8 +58,8 @@ def paths(value: object, path: Path = ()) -> Iterator[Path]:
 
 
 def changed(job: Object, path: Path, value: object) -> Object:
-    fresh: Any = copied(job)
-    parent = fresh
+    fresh: Object = copied(job)
+    parent: Any = fresh
     for step in path[:-1]:
         parent = parent[step]
     parent[path[-1]] = copied(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -74,7 +75,7 @@ def opcodes(work: Callable[[], None]) -> int:
     """How many instructions of Python a call runs."""
     count = 0
 
-    def trace(frame: FrameType, event: str, argument: object) -> Callable[..., object]:
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
         nonlocal count
         frame.f_trace_opcodes = True
         count += event == "opcode"
