@@ -20,6 +20,8 @@ class NodeStore:
         self.by_name: dict[str, Node] = {}
         self.by_hostname: dict[str, str] = {}  # names of nodes whose hostname label is not their name
         self.images = ImageIndex(slots)
+        self._overbooked: set[str] = set()
+        self._changed: set[str] = set()  # nodes to check for that
         self.flat = NodeState(slots)
         self.topologies: dict[str, TopologyState] = {FLAT.name: self.flat.cluster}
         self.ledger = Ledger()
@@ -27,6 +29,7 @@ class NodeStore:
     def load(self, fresh: Mapping[str, Node]) -> None:
         """Add new nodes together."""
         self.by_name |= fresh
+        self._changed.update(fresh)
         for node in fresh.values():
             self._note_hostname(node)
         self.flat.load(fresh.values())
@@ -40,6 +43,7 @@ class NodeStore:
         self._forget_hostname(self.by_name.get(node.name))
         self.by_name[node.name] = node
         self._note_hostname(node)
+        self._changed.add(node.name)
         self.flat.upsert(node)
         for cluster in self._with_levels():
             cluster.upsert(node)
@@ -51,6 +55,8 @@ class NodeStore:
         if node is None:
             return False
         self._forget_hostname(node)
+        self._changed.discard(name)
+        self._overbooked.discard(name)
         self.flat.remove(name)
         for cluster in self._with_levels():
             cluster.remove(name)
@@ -78,14 +84,31 @@ class NodeStore:
         name = self.by_hostname.get(hostname, hostname)
         return name if name in self.by_name else hostname
 
+    def _forget_hostname(self, node: Node | None) -> None:
+        if node is not None and self.by_hostname.get(host := node.labels.get(HOSTNAME, "")) == node.name:
+            del self.by_hostname[host]
+
     def _note_hostname(self, node: Node) -> None:
         if (hostname := node.labels.get(HOSTNAME, node.name)) != node.name:
             self.by_hostname[hostname] = node.name
 
-    def _forget_hostname(self, node: Node | None) -> None:
-        hostname = "" if node is None else node.labels.get(HOSTNAME, "")
-        if node is not None and self.by_hostname.get(hostname) == node.name:
-            del self.by_hostname[hostname]
+    def overbooked(self) -> set[str]:
+        """The nodes on which pods and slots need more than there is."""
+        for name in self._changed:
+            used = self.flat.cluster.used.get(name, {})
+            (self._overbooked.add if self.lacks(name, dict.fromkeys(used, 0)) else self._overbooked.discard)(
+                name
+            )
+        self._changed.clear()
+        return self._overbooked
+
+    def lacks(self, name: str, more: Mapping[str, int]) -> bool:
+        """Whether a node has less of one of these resources than is used, with so much more."""
+        node, used = self.by_name.get(name), self.flat.cluster.used.get(name, {})
+        return node is not None and any(
+            used.get(resource, 0) + amount > node.allocatable.get(resource, 0)
+            for resource, amount in more.items()
+        )
 
     def hold(self, claim: LedgerEntry) -> bool:
         """A pod uses capacity of a node. Returns whether capacity became free where it was before."""
@@ -102,6 +125,8 @@ class NodeStore:
     def _shift(self, shifts: Iterable[Shift]) -> bool:
         freed = False
         for shift in shifts:
+            if shift.node in self.by_name:
+                self._changed.add(shift.node)
             for cluster in self.topologies.values():
                 cluster.use_node(shift.node, shift.amounts, shift.sign)
             freed |= shift.sign < 0
