@@ -211,7 +211,7 @@ class NodeOverlay:
     def _push(self, step: OverlayStep) -> None:
         self.watchdog.check()
         pods = self.filter_input.index.pods
-        assert not (step.added and any(key in pods for key in step.keys)), step.keys
+        assert not step.added or pods.keys().isdisjoint(step.keys), step.keys
         self.versions.append(self.filter_input.index.version)
         self.filter_input.index.damaged = True  # until the step is complete
         self.steps.append(step)  # now: if it fails halfway, it has to be undone as well
