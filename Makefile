@@ -124,6 +124,7 @@ test-long: $(STAMP) ## A million fuzzed inputs, SEEDS simulations, storms, check
 	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS)
 	@$(BIN)/python -m bayplan.simulator --throw --seeds $$(( ($(SEEDS) + 9) / 10 ))
 	@CHURN_NAMES=100000 $(PYTEST) tests/properties/test_node_churn.py
+	@CHURN_NODES=20000 $(PYTEST) tests/properties/test_bounded_memory.py
 	@HYPOTHESIS_PROFILE=thorough $(PYTEST) --dist worksteal tests/properties
 	@$(PYTEST) --tier long --dist loadfile --no-loadscope-reorder
 

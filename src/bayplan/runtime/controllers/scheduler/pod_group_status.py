@@ -8,7 +8,7 @@ from typing import Any
 
 from bayplan.dialects.api import Ended, Write, WriteOutcome
 from bayplan.dialects.kai.api.names import QUEUE
-from bayplan.dialects.kai.api.queues import ancestors
+from bayplan.dialects.kai.api.queues import ancestors, subtree
 from bayplan.dialects.kai.decode.events import GroupDecoder
 from bayplan.dialects.kai.status.messages import queue_fault
 from bayplan.dialects.kai.status.pod_group import (
@@ -18,6 +18,7 @@ from bayplan.dialects.kai.status.pod_group import (
     ResourceTotals,
     group_status,
     group_write,
+    less_totals,
     queue_status,
     queue_write,
     sum_of_totals,
@@ -55,6 +56,7 @@ class GroupStatuses:
         self.decoder = reading
         self.pending_reasons: dict[Ref, PendingReason] = {}
         self.shares: dict[Ref, QueueContribution] = {}
+        self.totals: dict[str, ResourceTotals] = {}  # the sums of `shares` by queue, without the queues below
         self.reconciler: Reconciler[Ref, None] = Reconciler(_titled, "status")
         # uid and status last written: repeating it would not help
         self.written: dict[Ref, tuple[str, Object]] = {}
@@ -138,9 +140,20 @@ class GroupStatuses:
             self.shares[ref] = QueueContribution(queue, held)
         if before == QueueContribution(queue, held):
             return
+        self._recount(before, queue, held)
         for name in {before.queue, queue} - {""}:
             for above in ancestors(name, self.decoder.parents):
                 self._put(_queue_ref(above), now)
+
+    def _recount(self, before: QueueContribution, queue: str, held: ResourceTotals) -> None:
+        """Move what a group uses from one queue to another; a queue that holds nothing has no total."""
+        if before.queue:
+            self.totals[before.queue] = less_totals(self.totals.get(before.queue, NO_TOTALS), before.usage)
+        if queue:
+            self.totals[queue] = sum_of_totals((self.totals.get(queue, NO_TOTALS), held))
+        for name in {before.queue, queue} - {""}:
+            if self.totals[name] == NO_TOTALS:
+                del self.totals[name]
 
     def _changed_queues(self) -> set[str]:
         """Queues that changed, or below a queue that moved."""
@@ -157,11 +170,11 @@ class GroupStatuses:
             self.written.pop(ref, None)
             self.next_write_at.pop(ref, None)
             return None
-        parents = self.decoder.parents
-        children = sorted(name for name, parent in parents.items() if parent == ref.name)
-        mine = {ref.name, *(name for name in parents if ref.name in ancestors(name, parents))}
-        held = sum_of_totals(share.usage for share in self.shares.values() if share.queue in mine)
-        status = queue_status(held, children, queue_fault(ref.name, parents), found.status, now)
+        children = self.decoder.children
+        mine = subtree(ref.name, children)
+        held = sum_of_totals(self.totals[name] for name in mine if name in self.totals)
+        fault = queue_fault(ref.name, self.decoder.parents)
+        status = queue_status(held, sorted(children.get(ref.name, ())), fault, found.status, now)
         return None if status is None else queue_write(ref.name, found.metadata.uid, status)
 
 
