@@ -49,15 +49,16 @@ def role_hash(spec: Object) -> str:
 
 
 def _containers(containers: Any) -> list[Object] | None:
-    if not containers:
+    """What counts of containers. Those that are malformed count as empty: validation reports them."""
+    if not containers or not isinstance(containers, list):
         return None
-    return [
-        {
-            "ports": _ordered(container.get("ports")),
-            "resources": {"requests": _sorted((container.get("resources") or {}).get("requests"))},
-        }
-        for container in containers
-    ]
+    return [_container(one if isinstance(one, dict) else {}) for one in containers]
+
+
+def _container(container: Object) -> Object:
+    resources = container.get("resources")
+    requests = resources.get("requests") if isinstance(resources, dict) else None
+    return {"ports": _ordered(container.get("ports")), "resources": {"requests": _sorted(requests)}}
 
 
 def _sorted(value: Any) -> Any:
