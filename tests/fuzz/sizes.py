@@ -13,7 +13,7 @@ _DEPTH_MAX = 8
 
 
 BOUNDED = (
-    *("scheduler.decoder.pod_specs.", "scheduler.state.store.index.columns.columns", "._table."),
+    *(".pods.pod_specs.", "scheduler.state.store.index.columns.columns", "._table."),
     *("scheduler.state.store.index.slots.names", "scheduler.state.store.index.slots.spare"),
     *(".hosts.changed", ".paths.changed", "admission.queue_changes.gone"),
 )
