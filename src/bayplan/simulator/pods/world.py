@@ -47,7 +47,7 @@ class PodsWorld:
 def pods_world(rng: Random, until: float) -> PodsWorld:
     """Hosts in racks, and arrivals of gangs, pods and jobs of all kinds."""
     version = rng.choice(VERSIONS)
-    rules = [(CLASSES, _class(name, value)) for name, value in PRIORITIES.items() if name]
+    rules = [(CLASSES, priority_class(name, value)) for name, value in PRIORITIES.items() if name]
     if rng.random() < 0.5:
         rules.append((TOPOLOGIES, topology()))
     rules += [(PLAIN_BUDGETS, _budget(rng, app)) for app in ("a", "b") if rng.random() < 0.5]
@@ -74,7 +74,8 @@ def random_profile(rng: Random) -> Profile:
     )
 
 
-def _class(name: str, value: int) -> Object:
+def priority_class(name: str, value: int) -> Object:
+    """A PriorityClass; the one called shy never preempts."""
     policy = {"preemptionPolicy": "Never"} if name == "shy" else {}
     return {"metadata": {"name": name}, "value": value, **policy}
 
