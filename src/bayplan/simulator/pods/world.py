@@ -19,6 +19,7 @@ from bayplan.simulator.core.fixtures import PLAIN_PODS
 
 OTHER = "another-scheduler"
 POOL, APP, GANG = "example.com/pool", "app", "example.com/gang"
+WAIT_GATE = "example.com/wait"  # a scheduling gate that users remove
 RUN_SECONDS, EXIT = "bayplan.dev/run-seconds", "bayplan.dev/exit"
 DEDICATED = {"key": "example.com/dedicated", "value": "yes", "effect": "NoSchedule"}
 PRIORITIES = {"": 0, "low": -10, "high": 100, "top": 1000, "shy": 100}
@@ -190,7 +191,7 @@ class GangGenerator:
             if mixed and not number:
                 spec["containers"] = [worker(rng.choice(("1", "3", "4")))]
             if least < size and rng.random() < 0.1:
-                spec["schedulingGates"] = [{"name": "example.com/wait"}]
+                spec["schedulingGates"] = [{"name": WAIT_GATE}]
             made = {"metadata": meta, "spec": spec}
             self.arrivals.append(TimedObject(when + rng.uniform(0, spread), PLAIN_PODS, made))
 

@@ -79,7 +79,7 @@ def shared_world(rng: Random, until: float) -> SharedWorld:
         arrivals.sort(key=lambda arrival: arrival.when)
     levels = [{"nodeLabel": level} for level in LEVELS]
     topology = (names.TOPOLOGY, {"metadata": {"name": HALL}, "spec": {"levels": levels}})
-    rules = [*queued.rules, topology, *_classes(), *((names.QUEUE, queue) for queue in queues)]
+    rules = [*queued.rules, topology, *_classes(), *((names.QUEUE, _accepted(queue)) for queue in queues)]
     return SharedWorld(
         version, random_profile(rng), rng.random() < 0.5, queued.settings, rules,
         JobsWorld(nodes, queued.rules, jobs, queued.settings), Arrivals(nodes, groups), Arrivals(nodes, gangs),
@@ -104,6 +104,14 @@ def _named_scheduler(job: Object) -> Object:
     for template in templates:
         template["spec"]["schedulerName"] = SCHEDULER
     return job
+
+
+def _accepted(queue: Object) -> Object:
+    """The queue with a limit that is not below its quota, as our webhook demands."""
+    cpu = queue["spec"]["resources"]["cpu"]
+    limit = -1 if cpu["quota"] < 0 or cpu["limit"] < 0 else max(cpu["quota"], cpu["limit"])
+    resources = {**queue["spec"]["resources"], "cpu": {**cpu, "limit": limit}}
+    return {**queue, "spec": {**queue["spec"], "resources": resources}}
 
 
 def _classes() -> list[tuple[Kind, Object]]:
