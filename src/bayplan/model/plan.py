@@ -92,6 +92,7 @@ class EvictionReason(StrEnum):
     RECLAIM_WHILE_BORROWING = "reclaim_while_borrowing"
     FAIR_SHARE = "fair_share"
     NODES_FAILED = "nodes_failed"  # without a replacement
+    NODES_TAKEN = "nodes_taken"  # other pods were bound to its nodes before its own
     NO_PLACE_IN_TIME = "no_place_in_time"  # the search for a placement timed out
 
 

@@ -50,6 +50,7 @@ class Pod:
     message: str = ""  # the message of its PodScheduled condition
     was_started: bool = False  # its node has started it at some time
     scheduler: str = ""  # the scheduler name, if it is ours
+    unbound: bool = False  # it only has its node in prospect: assumed, assigned or nominated
     slot: Slot | None = None  # the slot of an admitted gang that it takes
 
     @property

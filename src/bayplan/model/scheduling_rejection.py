@@ -25,6 +25,7 @@ class RejectionReason(StrEnum):
     NO_CAPACITY = "no_capacity"
     PREEMPTING = "preempting"  # victims are terminating
     RESERVED = "reserved"  # it would fit, but a gang that is pending longer has reserved the nodes
+    NODE_TAKEN = "node_taken"  # other pods were bound to the node `about`, where it has a slot
     UNDONE = "undone"  # it could not start as a whole, and its partial start was undone
     INTERNAL = "internal"  # an error occurred during the decision; `about` is its id
     OUT_OF_TIME = "out_of_time"  # the decision took longer than `about` seconds
@@ -37,7 +38,17 @@ class RejectionReason(StrEnum):
     @property
     def was_tried(self) -> bool:
         """Whether nodes were tried: more nodes may help."""
-        return self in (RejectionReason.NO_CAPACITY, RejectionReason.PREEMPTING, RejectionReason.RESERVED)
+        return self in _TRIED
+
+
+_TRIED = frozenset(
+    {
+        RejectionReason.NO_CAPACITY,
+        RejectionReason.PREEMPTING,
+        RejectionReason.RESERVED,
+        RejectionReason.NODE_TAKEN,
+    }
+)
 
 
 class PreemptionSearchOutcome(StrEnum):

@@ -153,7 +153,8 @@ class Loop:
         self.deciding.written(controller, plan, unwritten, now)
         for action in unwritten:
             settled = Settled(Ended.REFUSED, "the action could not be encoded", action)
-            self._settle_one(controller, settled, now)
+            for one in self.controllers:
+                self._settle_one(one, settled, now)
 
     def _next_due(self, controller: Controller, now: float) -> float:
         try:

@@ -66,6 +66,10 @@ class _Decision:
                 left.append(head.queued_gang.gang.source)
                 continue
             watchdog.turn(head.queued_gang.gang.source)
+            if head.taken and not (head.has_started and head.queued_gang.movable):
+                # nothing is lost: it starts elsewhere as a whole
+                self.actions.append(EvictGang(head.queued_gang, EvictionReason.NODES_TAKEN))
+                continue
             rejection = self._precheck(head)
             if rejection is not None:
                 self._report(
@@ -76,7 +80,13 @@ class _Decision:
             assessment = evaluate(self.simulation, head.queued_gang, head.queue, head.progress)
             entries.append(
                 CycleEntry(
-                    head.queued_gang, head.queue, assessment, head.equivalents, head.tries, head.has_victims
+                    head.queued_gang,
+                    head.queue,
+                    assessment,
+                    head.equivalents,
+                    head.tries,
+                    head.has_victims,
+                    taken=bool(head.taken),
                 )
             )
         watchdog.end_turn()
@@ -141,8 +151,10 @@ class _Decision:
     def _process(self, entry: CycleEntry) -> None:
         load, fits = self._refreshed(entry)
         offer, profile = entry.assessment.offer, self.simulation.profile
-        if entry.queued_gang.failed_nodes and profile.replace_fast and offer.mode is not Mode.FIT:
-            self.actions.append(EvictGang(entry.queued_gang, EvictionReason.NODES_FAILED))
+        gives_up = entry.taken or (entry.queued_gang.failed_nodes and profile.replace_fast)
+        if gives_up and offer.mode is not Mode.FIT:
+            reason = EvictionReason.NODES_TAKEN if entry.taken else EvictionReason.NODES_FAILED
+            self.actions.append(EvictGang(entry.queued_gang, reason))
             entry.done = True
             return
         match offer.mode:

@@ -29,6 +29,7 @@ class CycleEntry:
     keeps_progress: bool = True
     blocked_by_set_aside: bool = False  # quota set aside for other gangs may be its only obstacle
     overtaken: bool = False  # gangs admitted earlier in this cycle took its capacity
+    taken: bool = False  # other pods use hosts of its placement
     victims: int = 0
     done: bool = False  # admitted or evicted: no rejection is reported
 

@@ -77,6 +77,8 @@ class BindingCycle:
         if not candidate.pending:
             self._mark_if_complete(candidate)
             return
+        if self.builder.rejects_taken(candidate):
+            return
         priority = priority_of(candidate)
         claimed = candidate.pending[0].key in self.snapshot.claims
         equivalence = None if claimed else _equivalence_key(candidate, priority)

@@ -95,6 +95,8 @@ class FairShareCycle:
         builder, spec = self.builder, turn.candidate.spec
         builder.reached.add(spec.source)
         builder.overlay.watchdog.turn(spec.source)
+        if builder.rejects_taken(turn.candidate):
+            return
         builder.nominations.take(turn.candidate)
         request = _request_for(turn)
         excess = self.accounts.beyond_quota(turn.queue, turn.amounts) if spec.non_preemptible else None

@@ -134,6 +134,16 @@ class PlanBuilder:
 
     # ── gangs that stay pending ────────────────────────────────────────────────────────────────────
 
+    def rejects_taken(self, candidate: SchedulingCandidate) -> bool:
+        """Whether a gang is rejected because other pods use one of its slots: it must not start in part."""
+        slots = (pod.slot for pod in candidate.pending) if self.snapshot.taken else ()
+        node = next((self.snapshot.taken[s.gang] for s in slots if s and s.gang in self.snapshot.taken), "")
+        if node:
+            pod = candidate.pending[0].key
+            self.clear_nominations(candidate, candidate.pending)
+            self.reject(candidate, SchedulingRejection(RejectionReason.NODE_TAKEN, pod=pod, about=node))
+        return bool(node)
+
     def reject(
         self,
         candidate: SchedulingCandidate,

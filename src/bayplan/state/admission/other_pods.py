@@ -46,10 +46,19 @@ class UnmanagedPods:
         self.families: dict[Ref, GangVersions] = {}
         self.family_of: dict[Ref, Ref] = {}  # of gangs that hold usage
         self.on_node: dict[str, dict[PodKey, None]] = {}  # pods that name a gang
+        self.unbound: dict[str, dict[PodKey, None]] = {}  # pods without a gang that are not bound yet
 
     def seen(self, pod: Pod) -> list[Shift]:
         """A pod was added or changed."""
+        shifts = self._replaced(pod)
+        if pod.unbound and pod.gang is None and pod.uses_capacity:
+            self.unbound.setdefault(pod.node, {})[pod.key] = None
+        return shifts
+
+    def _replaced(self, pod: Pod) -> list[Shift]:
         before = self.pods.get(pod.key)
+        if before is not None:
+            _drop(self.unbound, before.node, pod.key)
         if before is not None and _weight(before) == _weight(pod):
             self.pods[pod.key] = pod
             return []
@@ -68,6 +77,8 @@ class UnmanagedPods:
         """A pod was deleted."""
         pod = self.pods.pop(key, None)
         shifts = self.ledger.release(key)
+        if pod is not None:
+            _drop(self.unbound, pod.node, key)
         if pod is None or pod.gang is None:
             return shifts
         _drop(self.on_node, pod.node, key)

@@ -47,6 +47,8 @@ class QueueEntry:
     searched_at: int = -1  # value of `wakings` of its queue when the search for flavors stopped there
     searched: list[tuple[Mapping[str, int], ...]] = field(default_factory=list)  # where it stopped since then
     overtaken: int = -1  # generation in which other gangs of the cycle were last ahead of it
+    taken: tuple[str, ...] = ()  # hosts of its placement whose capacity other pods use
+    has_started: bool = False  # a pod was bound when these hosts were taken
     ticket: int = 0  # identifies its valid entry in the heap
 
     rank: Rank = (0, 0.0, "", "")  # higher priority first, then longer pending

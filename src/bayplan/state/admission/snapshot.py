@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bayplan.model.admission_rejection import AdmissionRejection
 from bayplan.model.gang import Ref
@@ -32,6 +32,8 @@ class QueueHead:
     equivalents: tuple[QueuedGang, ...] = ()
     tries: int = 0  # failed searches for a placement since it has quota
     has_victims: bool = False  # victims were evicted for it
+    taken: tuple[str, ...] = ()  # hosts of its placement whose capacity other pods use
+    has_started: bool = False  # a pod of it is bound
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,4 +87,11 @@ def head_of(config: AdmissionConfig, pending: PendingQueues, entry: QueueEntry) 
     is_current = pending_queue is not None and entry.searched_at == pending_queue.wakings
     progress = entry.progress if is_current else ()
     made_room = pending_queue is not None and pending_queue.sticky is entry
-    return QueueHead(entry.queued_gang, entry.queue, progress, barred, tuple(alike), entry.tries, made_room)
+    queued_gang = entry.queued_gang
+    if entry.taken:
+        failed = dict.fromkeys((*queued_gang.failed_nodes, *entry.taken))
+        queued_gang = replace(queued_gang, failed_nodes=tuple(failed))
+    return QueueHead(
+        queued_gang, entry.queue, progress, barred, tuple(alike), entry.tries, made_room, entry.taken,
+        entry.has_started,
+    )  # fmt: skip

@@ -44,9 +44,11 @@ from bayplan.state.admission.queues import (
 )
 from bayplan.state.admission.reservations import Reservations
 from bayplan.state.admission.snapshot import AdmissionSnapshot, Failed, QueueHead, heads_of
+from bayplan.state.admission.taken_nodes import TakenNodes
 from bayplan.state.admission.usage import AdmittedUsage, usage_of
 from bayplan.state.admission.wakeups import AdmissionWakeups
 from bayplan.state.cluster.ledger import Shift
+from bayplan.state.cluster.node_batches import apply_in_batches
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
 
 ASSUMED_SECONDS = 60.0
@@ -68,6 +70,7 @@ class AdmissionState:
         self.ledger = self.unmanaged.ledger
         self.pending = PendingQueues()
         self.reservations = Reservations()
+        self.taken = TakenNodes(self.usage, self.unmanaged)
         self._wakeups = AdmissionWakeups(self.config, self.usage, self.pending)
         self.assumed: dict[Ref, Admission] = {}
         self.evicting: set[Ref] = set()  # evictions in flight: the API does not show them yet
@@ -126,27 +129,19 @@ class AdmissionState:
 
     def apply_all(self, changes: Iterable[Change]) -> None:
         """Apply many changes; nodes that arrive together are added together."""
-        fresh: dict[str, Node] = {}
-        for change in changes:
-            if isinstance(change, NodeSeen):
-                fresh[change.node.name] = change.node
-                continue
-            if fresh:
-                self.nodes_seen(fresh)
-                fresh = {}
-            self.apply(change)
-        if fresh:
-            self.nodes_seen(fresh)
+        apply_in_batches(changes, self.apply, self.nodes_seen)
 
     def nodes_seen(self, nodes: Mapping[str, Node]) -> None:
         """Nodes were added or changed: gangs that wait for capacity in their topologies are retried."""
         self._wakeups.capacity_freed(self.usage.put_nodes(nodes))
         self._shift(self.unmanaged.nodes_changed(nodes))
         self.numa.nodes_changed(nodes)
+        self.taken.touch(nodes)
 
     def _pod(self, key: PodKey, pod: Pod | None) -> None:
         if self.numa.active:
             self.numa.update_pod(self.unmanaged.pods.get(key), pod)
+        self.taken.touch(one.node for one in (self.unmanaged.pods.get(key), pod) if one is not None)
         self._shift(self.unmanaged.deleted(key) if pod is None else self.unmanaged.seen(pod))
 
     def _topology(self, name: str, topology: Topology | None) -> None:
@@ -215,11 +210,13 @@ class AdmissionState:
         self._release(ref)
         self.usage.add(usage_of(shown, self.config.flavors, before))
         self._shift(self.unmanaged.moved(ref, self.usage.by_gang.get(ref)))
+        self.taken.touch_gang(self.usage.by_gang.get(ref))
 
     def _release(self, ref: Ref) -> None:
         usage = self.usage.remove(ref)
         if usage is not None:
             self._shift(self.unmanaged.moved(ref, None))
+            self.taken.touch_gang(usage)
             self._wakeups.usage_released(usage)
 
     def _update_state(self, entry: QueueEntry) -> None:
@@ -243,7 +240,8 @@ class AdmissionState:
         if ref in self.assumed:
             return
         if queued.admission is not None:
-            if queued.needs_placement and ref not in self.evicting:
+            entry.taken = self.taken.hosts_of(ref) if not queued.evicted else ()
+            if (queued.needs_placement or entry.taken) and ref not in self.evicting:
                 if entry.state is not QueueEntryState.PLACING:
                     entry.tries = 0
                     self.pending.move(entry, QueueEntryState.PLACING, 0.0)
@@ -275,10 +273,20 @@ class AdmissionState:
         """The gangs to decide on now: those that wait for a placement, and the head of every queue."""
         for entry in self.pending.due(now):
             self._expired(entry, now, unread)
+        self._check_taken()
         if self.numa.active and self.numa.catch_up(now):
             self.generation += 1
             self._wakeups.capacity_freed(self.usage.topologies)
         return heads_of(self.config, self.pending, now, failed)
+
+    def _check_taken(self) -> None:
+        """Gangs that have lost hosts to other pods are placed again, or evicted."""
+        found = [entry for ref in self.taken.check() if (entry := self.pending.entries.get(ref)) is not None]
+        for entry in sorted(found, key=lambda entry: entry.rank):
+            entry.has_started = self.taken.has_started(entry.queued_gang.gang.source)
+            self._update_state(entry)
+            if entry.state is QueueEntryState.PLACING:
+                self.pending.move(entry, QueueEntryState.PLACING, 0.0)
 
     def _expired(self, entry: QueueEntry, now: float, unread: Callable[[Ref], bool]) -> None:
         ref = entry.queued_gang.gang.source

@@ -20,6 +20,8 @@ class NodeStore:
         self.by_name: dict[str, Node] = {}
         self.by_hostname: dict[str, str] = {}  # names of nodes whose hostname label is not their name
         self.images = ImageIndex(slots)
+        self._overbooked: set[str] = set()
+        self._changed: set[str] = set()  # nodes to check for that
         self.flat = NodeState(slots)
         self.topologies: dict[str, TopologyState] = {FLAT.name: self.flat.cluster}
         self.ledger = Ledger()
@@ -39,6 +41,7 @@ class NodeStore:
             return False
         self.by_name[node.name] = node
         self._note_hostname(node)
+        self._changed.add(node.name)
         self.flat.upsert(node)
         for cluster in self._with_levels():
             cluster.upsert(node)
@@ -51,6 +54,7 @@ class NodeStore:
             return False
         if self.by_hostname.get(hostname := node.labels.get(HOSTNAME, "")) == name:
             del self.by_hostname[hostname]
+        self._changed.add(name)
         self.flat.remove(name)
         for cluster in self._with_levels():
             cluster.remove(name)
@@ -82,6 +86,24 @@ class NodeStore:
         if (hostname := node.labels.get(HOSTNAME, node.name)) != node.name:
             self.by_hostname[hostname] = node.name
 
+    def overbooked(self) -> set[str]:
+        """The nodes on which pods and slots need more than there is."""
+        for name in self._changed:
+            used = self.flat.cluster.used.get(name, {})
+            (self._overbooked.add if self.lacks(name, dict.fromkeys(used, 0)) else self._overbooked.discard)(
+                name
+            )
+        self._changed.clear()
+        return self._overbooked
+
+    def lacks(self, name: str, more: Mapping[str, int]) -> bool:
+        """Whether a node has less of one of these resources than is used, with so much more."""
+        node, used = self.by_name.get(name), self.flat.cluster.used.get(name, {})
+        return node is not None and any(
+            used.get(resource, 0) + amount > node.allocatable.get(resource, 0)
+            for resource, amount in more.items()
+        )
+
     def hold(self, claim: LedgerEntry) -> bool:
         """A pod uses capacity of a node. Returns whether capacity became free where it was before."""
         return self._shift(self.ledger.hold(claim))
@@ -97,6 +119,7 @@ class NodeStore:
     def _shift(self, shifts: Iterable[Shift]) -> bool:
         freed = False
         for shift in shifts:
+            self._changed.add(shift.node)
             for cluster in self.topologies.values():
                 cluster.use_node(shift.node, shift.amounts, shift.sign)
             freed |= shift.sign < 0

@@ -62,6 +62,33 @@ class SlotClaims:
             if slot is not None and slot in self.counts
         }
 
+    def taken(self) -> dict[Ref, str]:
+        """Gangs with pending pods, none of them bound, that have a slot on a node that is overbooked.
+
+        Other pods were bound there before their scheduler knew of the slots. No pod of the gang may start
+        until admission has moved or evicted the gang, or the gang would start in part.
+        """
+        overbooked = self._overbooked() if self.waiting else set()
+        if not overbooked:
+            return {}
+        found: dict[Ref, str] = {}
+        started = {slot.gang for key, slot in self.slots.items() if key not in self.waiting}
+        for slots in self.gangs.values():
+            for slot in slots:
+                node = self.nodes.node_of(slot.host)
+                if node in overbooked and slot.gang not in started:
+                    found[slot.gang] = node
+        return found
+
+    def _overbooked(self) -> set[str]:
+        """The nodes on which pods and slots, also those of pending pods, need more than there is."""
+        pending: dict[str, dict[str, int]] = {}
+        for pod, node in self.pending().values():
+            total = pending.setdefault(node, {})
+            for name, amount in pod.amounts.items():
+                total[name] = total.get(name, 0) + amount
+        return self.nodes.overbooked() | {n for n, more in pending.items() if self.nodes.lacks(n, more)}
+
     def _take(self, key: PodKey, before: Slot | None, slot: Slot | None) -> bool:
         freed = False
         if before is not None:

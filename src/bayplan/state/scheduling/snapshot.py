@@ -51,6 +51,7 @@ class SchedulingSnapshot:
     budgets: tuple[DisruptionBudget, ...] = ()
     nominations: Mapping[PodKey, tuple[Pod, str]] = field(default_factory=dict)  # of other pods
     claims: Mapping[PodKey, tuple[Pod, str]] = field(default_factory=dict)  # pending pods of admitted gangs
+    taken: Mapping[Ref, str] = field(default_factory=dict)  # gangs with a slot on a node that others took
     reserved: tuple[Ref, frozenset[str]] | None = None  # the gang with a backfill reservation, and its nodes
     reserved_priority: int | None = None  # priority of that gang
     fair: FairView | None = None  # fair-share usage of the queues
@@ -92,6 +93,7 @@ class SnapshotBuilder:
             budgets=tuple(store.budgets.values()),
             nominations={key: nomination for key, nomination in store.nominations.items() if key not in own},
             claims=store.claims.pending(),
+            taken=store.claims.taken(),
             reserved=kept,
             reserved_priority=self.gangs.queue.entries[kept[0]].priority if kept is not None else None,
             fair=store.fair.view(),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from bayplan.model.change import Change, ImagesSeen, NodeSeen, Started, StorageSeen
+from bayplan.model.change import Change, ImagesSeen, Started, StorageSeen
 from bayplan.model.gang import GangSpec, Ref
-from bayplan.model.node import Node
 from bayplan.model.numa import NumaStalenessPolicy
 from bayplan.model.plan import Action, Bind, MarkStarted, Nominate, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.pod import Pod
 from bayplan.model.scheduling_rejection import SchedulingRejection
+from bayplan.state.cluster.node_batches import apply_in_batches
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
 from bayplan.state.scheduling.queue import EntryState, SchedulingEntry
 from bayplan.state.scheduling.single_pod import single_pod_ref
@@ -51,17 +51,8 @@ class SchedulingState:
 
     def apply_all(self, changes: Iterable[Change]) -> None:
         """Apply many changes; nodes that arrive together are added together."""
-        fresh: dict[str, Node] = {}
-        for change in changes:
-            if isinstance(change, NodeSeen) and change.node.name not in self.store.nodes.by_name:
-                fresh[change.node.name] = change.node
-                continue
-            if fresh and not isinstance(change, ImagesSeen | StorageSeen):
-                self.store.load(fresh)
-                fresh = {}
-            self.apply(change)
-        if fresh:
-            self.store.load(fresh)
+        known, beside = self.store.nodes.by_name, (ImagesSeen, StorageSeen)
+        apply_in_batches(changes, self.apply, self.store.load, known, beside)
 
     # ── questions ──────────────────────────────────────────────────────────────────────────────────
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
 
 from bayplan.backends.crds import define
+from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
-from bayplan.dialects.api import Ended, Write, WriteOutcome
+from bayplan.dialects.api import Ended, Event, Write, WriteOutcome
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.fields.assignment_decode import decode_assignment
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.model.plan import Admit, Bind
 from bayplan.runtime.controllers.admission.controller import AdmissionController
@@ -18,7 +21,7 @@ from bayplan.runtime.controllers.ungating import UngatingController
 from bayplan.runtime.core.controller import Controller
 from bayplan.runtime.core.loop import Loop
 from tests.support.pod_site import PODS
-from tests.support.queued_cluster import NOW, Object, QueuedCluster, furnish, queued_workload
+from tests.support.queued_cluster import NOW, Object, QueuedCluster, furnish, queued_workload, running_pod
 from tests.unit.backends.embedded.storage.test_store import store_at
 
 HOSTS = 8  # of 4 GPUs each
@@ -32,9 +35,13 @@ class Silent:
 
 
 class Refusing(EmbeddedBackend):
-    """Refuses the writes of some actions."""
+    """Refuses the writes of some actions, and may be late with events."""
 
     refused: tuple[type, ...] = ()
+    is_late = False
+
+    def events(self) -> Iterable[Event]:
+        return () if self.is_late else super().events()
 
     def submit(self, writes: Sequence[Write]) -> None:
         for write in writes:
@@ -45,26 +52,32 @@ class Refusing(EmbeddedBackend):
 
 
 class World:
-    """Eight hosts, and a loop with the controllers in this order."""
+    """Eight hosts, and a loop with the controllers in this order; a bar starts another process."""
 
     def __init__(self, *order: str) -> None:
         store = store_at(NOW)
         define(store)
         self.cluster, self.store, self.now = QueuedCluster(store, Path("unused")), store, NOW
         furnish(self.cluster)
-        self.backend = Refusing(store)
         self.scheduler, self.admission = SchedulerController(), AdmissionController()
         named: dict[str, Controller] = {
             "scheduler": self.scheduler,
             "admission": self.admission,
             "ungating": UngatingController(),
         }
-        self.loop = Loop(self.backend, [named[name] for name in order], Silent())
+        processes = [part.split() for part in " ".join(order).split("|")]
+        self.backends = [Refusing(store) for _ in processes]
+        self.loops = [
+            Loop(backend, [named[name] for name in names], Silent())
+            for backend, names in zip(self.backends, processes, strict=True)
+        ]
+        self.backend = self.backends[0]
 
     def play(self, seconds: float = 0.0) -> None:
         end = self.now + seconds
         while True:
-            self.loop.step(self.now)
+            for loop in self.loops:
+                loop.step(self.now)
             if self.now >= end:
                 return
             self.now = min(self.now + 0.25, end)
@@ -87,8 +100,20 @@ class World:
         return str(self.store.get(PODS, "ml", name)["spec"].get("nodeName", ""))
 
     def is_admitted(self, name: str) -> bool:
+        return self.condition(name, "Admitted") is not None
+
+    def condition(self, name: str, kind: str) -> Object | None:
+        """The condition of a Workload, if it is true."""
         status = self.store.get(api_kinds.WORKLOADS, "ml", name).get("status") or {}
-        return any(c["type"] == "Admitted" and c["status"] == "True" for c in status.get("conditions", ()))
+        found = (c for c in status.get("conditions", ()) if c["type"] == kind and c["status"] == "True")
+        return next(found, None)
+
+    def hosts(self, name: str) -> set[str]:
+        """The hosts of an admitted Workload."""
+        field = Field(self.store.get(api_kinds.WORKLOADS, "ml", name))
+        placed = field.at("status", "admission", "podSetAssignments").items()[0].at("topologyAssignment")
+        assignment = decode_assignment(placed)
+        return {share.values[-1] for share in assignment.shares} if assignment is not None else set()
 
 
 ORDERS = [("admission", "ungating", "scheduler"), ("scheduler", "admission", "ungating")]
@@ -167,3 +192,112 @@ def test_a_pod_of_high_priority_does_not_take_the_slot_of_a_pending_pod() -> Non
     world.pod("plain")
     world.play(20.0)
     assert world.node_of("gang-0") != "" and world.node_of("plain") == ""
+
+
+# ── two processes ──────────────────────────────────────────────────────────────────────────────────
+
+
+def crossed(gang: int, free: int, *, members: bool = False) -> World:
+    """The scheduler binds a plain pod to a host of a gang that was admitted at the same moment."""
+    world = World("admission ungating | scheduler")
+    for number in range(HOSTS - free):
+        world.pod(f"filler-{number}")
+    world.play(1.0)
+    for number in range(gang if members else 0):
+        world.member("gang", number)
+    world.pod("plain")
+    admission, scheduler = world.loops
+    scheduler.apply_events(world.now)
+    world.backends[1].is_late = True
+    world.cluster.submit(queued_workload("gang", gang, 4))
+    for _ in range(8):
+        world.now += 0.25
+        admission.step(world.now)
+    world.backends[0].is_late = True
+    assert world.is_admitted("gang")
+    scheduler.step(world.now)
+    assert world.node_of("plain") in world.hosts("gang"), "the two have to meet"
+    return world
+
+
+def test_a_gang_whose_host_was_taken_before_it_started_is_evicted_as_a_whole() -> None:
+    world = crossed(gang=2, free=2)
+    taken = world.node_of("plain")
+    for backend in world.backends:
+        backend.is_late = False
+    world.play(2.0)
+    evicted = world.condition("gang", "Evicted")
+    assert evicted is not None and evicted["reason"] == "NodesTaken"
+    assert evicted["message"] == (
+        f"Other pods were bound to node(s) {taken} of the topology assignment before the pods of this "
+        "Workload. It is evicted as a whole and queued again"
+    )
+    assert world.node_of("plain") == taken, "a bound pod keeps its node"
+
+
+def test_no_pod_of_a_gang_starts_while_another_pod_has_one_of_its_hosts() -> None:
+    world = crossed(gang=2, free=2, members=True)
+    world.backends[1].is_late = False
+    world.play(5.0)
+    assert [world.node_of(f"gang-{number}") for number in range(2)] == ["", ""]
+    pod = world.store.get(PODS, "ml", "gang-0")
+    assert f"bound to node {world.node_of('plain')}" in pod["status"]["conditions"][0]["message"]
+    world.store.delete(PODS, "ml", "plain", Deletion(grace=0))
+    world.play(5.0)
+    assert {world.node_of(f"gang-{number}") for number in range(2)} == world.hosts("gang")
+
+
+def test_a_gang_that_has_started_moves_away_from_a_host_that_was_taken() -> None:
+    world = crossed(gang=2, free=3)
+    taken = world.node_of("plain")
+    (other,) = world.hosts("gang") - {taken}
+    bound = running_pod("gang-0", other, 4)
+    bound["metadata"] |= {
+        "labels": {"kueue.x-k8s.io/podset": "main"},
+        "annotations": {
+            "kueue.x-k8s.io/workload": "gang",
+            "kueue.x-k8s.io/podset-unconstrained-topology": "true",
+        },
+    }
+    world.store.create(PODS, bound)
+    for backend in world.backends:
+        backend.is_late = False
+    world.play(2.0)
+    assert world.condition("gang", "Evicted") is None
+    assert other in world.hosts("gang") and taken not in world.hosts("gang")
+
+
+def test_admission_counts_the_node_that_a_pod_of_another_process_is_nominated_to() -> None:
+    world = World("admission ungating")
+    for number in range(HOSTS - 1):
+        world.store.create(PODS, running_pod(f"filler-{number}", f"h{number + 1}", 4))
+    world.pod("plain")
+    pod = world.store.get(PODS, "ml", "plain")
+    world.store.update(PODS, "ml", "plain", {**pod, "status": {"nominatedNodeName": f"h{HOSTS}"}}, "status")
+    world.play(1.0)
+    world.cluster.submit(queued_workload("gang", 1, 4))
+    world.play(5.0)
+    assert not world.is_admitted("gang")
+    pod = world.store.get(PODS, "ml", "plain")
+    world.store.update(PODS, "ml", "plain", {**pod, "status": {}}, "status")
+    world.play(60.0)
+    assert world.is_admitted("gang"), "the nomination was withdrawn"
+    assert not world.admission.promised_nodes.nominated
+
+
+def test_a_gang_is_not_evicted_because_its_own_pods_are_larger_than_its_slots() -> None:
+    world = World("admission ungating")
+    world.cluster.submit(queued_workload("gang", 2, 2))
+    world.play(2.0)
+    (host, *_) = sorted(world.hosts("gang"))
+    large = running_pod("gang-0", host, 4)
+    large["metadata"] |= {
+        "labels": {"kueue.x-k8s.io/podset": "main"},
+        "annotations": {
+            "kueue.x-k8s.io/workload": "gang",
+            "kueue.x-k8s.io/podset-unconstrained-topology": "true",
+        },
+    }
+    world.store.create(PODS, large)
+    world.play(5.0)
+    assert world.condition("gang", "Evicted") is None

@@ -28,7 +28,12 @@ def advice(why: SchedulingRejection, group: PodGroup | None) -> str:
             return _correct(why.about, group)
         case RejectionReason.OVER_LIMIT | RejectionReason.OVER_QUOTA if why.excess is not None:
             return _over_quota(why.excess, why.reason)
-        case RejectionReason.PREEMPTING | RejectionReason.RESERVED | RejectionReason.UNDONE:
+        case (
+            RejectionReason.PREEMPTING
+            | RejectionReason.RESERVED
+            | RejectionReason.NODE_TAKEN
+            | RejectionReason.UNDONE
+        ):
             return _AUTOMATIC
         case RejectionReason.INTERNAL:
             return f"search the Bayplan log for {why.about}, and report the error; the group is retried"

@@ -17,6 +17,7 @@ from bayplan.dialects.kube.encode.fault_messages import (
     INTERNAL_ERROR,
     OUT_OF_TIME,
     internal_error,
+    node_taken,
     out_of_time,
 )
 from bayplan.dialects.kube.encode.filter_messages import unavailable
@@ -109,6 +110,8 @@ def group_message(why: SchedulingRejection, group: PodGroup, sub_group: str = ""
             return f"{why.victims} pods are terminating to make room for it"
         case RejectionReason.RESERVED:
             return f"{NOT_ENOUGH}: free capacity is reserved for a pod group that has been pending longer"
+        case RejectionReason.NODE_TAKEN:
+            return node_taken(why.about)
         case RejectionReason.UNDONE:
             return (
                 f"{why.fit} of {why.minimum} pods were scheduled, which is too few for gang scheduling: "

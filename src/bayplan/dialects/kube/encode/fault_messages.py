@@ -21,3 +21,11 @@ def out_of_time(gang: str, seconds: str, so_far: str = "") -> str:
         f"deciding on {gang} took longer than the {seconds} s that decisionSeconds allows, and was stopped; "
         f"it is tried again.{partial}"
     )
+
+
+def node_taken(node: str) -> str:
+    """Why no pod of an admitted gang may start."""
+    return (
+        f"other pods were bound to node {node}, on which its Workload was admitted: no pod of the Workload "
+        "starts until it is admitted on other nodes"
+    )

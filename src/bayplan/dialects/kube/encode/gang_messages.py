@@ -8,6 +8,7 @@ from bayplan.dialects.kube.encode.fault_messages import (
     INTERNAL_ERROR,
     OUT_OF_TIME,
     internal_error,
+    node_taken,
     out_of_time,
 )
 from bayplan.dialects.kube.encode.filter_messages import (
@@ -72,6 +73,8 @@ def message_for(why: SchedulingRejection, gang: Ref, of_misfit: Sentence) -> str
         case RejectionReason.RESERVED:
             reserved_for = f": {why.about}" if why.about else ""
             return f"free capacity is reserved for a larger gang that has been pending longer{reserved_for}"
+        case RejectionReason.NODE_TAKEN:
+            return node_taken(why.about)
         case RejectionReason.UNDONE:
             return (
                 f"the gang could not start completely: {why.fit} of {why.minimum} pods were bound, and were "

@@ -102,7 +102,9 @@ def assumed_pod(pod: Pod, node: str) -> Change:
         return PodLost(pod.key)
     gang, pod_set = (pod.slot.gang, pod.slot.pod_set) if pod.slot is not None else (None, "")
     spec = _pod_spec(pod.spec.signature.zones)
-    return PodSeen(Pod(pod.key, pod.uid, pod.amounts, node, gang=gang, pod_set=pod_set, spec=spec))
+    return PodSeen(
+        Pod(pod.key, pod.uid, pod.amounts, node, gang=gang, pod_set=pod_set, spec=spec, unbound=True)
+    )
 
 
 def _node(node: NodeWire, gone: bool) -> Change:
@@ -110,11 +112,16 @@ def _node(node: NodeWire, gone: bool) -> Change:
 
 
 def _pod(wire: PodWire, gone: bool) -> Iterator[Change]:
-    """Pods bound or assigned to a node. Pods of a placed gang are counted by its slots, as far as they go."""
+    """Pods that are bound, assigned or nominated. Those of a placed gang are counted by its slots."""
     meta, key = wire.metadata, PodKey(wire.metadata.namespace or "default", wire.metadata.name)
     annotations = meta.annotations or {}
     placed = is_topology_aware(annotations)
-    node = wire.spec.node_name or (_assigned_host(wire) if placed else "")
+    node = (
+        wire.spec.node_name
+        or (_assigned_host(wire) if placed else "")
+        or wire.status.nominated_node_name
+        or ""
+    )
     if gone:
         yield PodLost(key)
     elif node:
@@ -130,6 +137,7 @@ def _pod(wire: PodWire, gone: bool) -> Iterator[Change]:
                 pod_set=(meta.labels or {}).get(POD_SET, "") if named else "",
                 spec=_pod_spec(pod_numa_request(wire.spec, wire.status.qos_class)),
                 was_started=bool(wire.spec.node_name) and wire.status.phase not in WAITING,
+                unbound=not wire.spec.node_name,
             )
         )
 

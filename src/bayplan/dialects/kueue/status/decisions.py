@@ -26,7 +26,13 @@ from bayplan.model.queued_gang import Admission, Delayed, PodSetAdmission, Queue
 
 JOB_UID = "kueue.x-k8s.io/job-uid"
 NODE_FAILURES = "NodeFailures"
+NODES_TAKEN = "NodesTaken"
 PLACEMENT_TIMED_OUT = "TopologyPlacementFailed"
+_EVICTION_REASONS = {
+    EvictionReason.NODES_FAILED: NODE_FAILURES,
+    EvictionReason.NODES_TAKEN: NODES_TAKEN,
+    EvictionReason.NO_PLACE_IN_TIME: PLACEMENT_TIMED_OUT,
+}
 
 PREEMPTIONS = {
     EvictionReason.PRIORITY: ("InClusterQueue", "prioritization in the ClusterQueue"),
@@ -121,7 +127,7 @@ def eviction_reason(action: EvictGang) -> str:
     """The reason of the Evicted condition."""
     if action.reason in PREEMPTIONS:
         return "Preempted"
-    return NODE_FAILURES if action.reason is EvictionReason.NODES_FAILED else PLACEMENT_TIMED_OUT
+    return _EVICTION_REASONS[action.reason]
 
 
 def eviction_message(action: EvictGang) -> str:
@@ -130,6 +136,12 @@ def eviction_message(action: EvictGang) -> str:
         case EvictionReason.NODES_FAILED:
             nodes = ",".join(action.queued_gang.failed_nodes)
             return f"Workload was evicted as there was no replacement for unhealthy node(s): {nodes}"
+        case EvictionReason.NODES_TAKEN:
+            nodes = ",".join(action.queued_gang.failed_nodes)
+            return (
+                f"Other pods were bound to node(s) {nodes} of the topology assignment before the pods of "
+                "this Workload. It is evicted as a whole and queued again"
+            )
         case EvictionReason.NO_PLACE_IN_TIME:
             return "Workload was evicted as its delayed topology requests could not be placed in time"
         case why:

@@ -24,14 +24,19 @@ from bayplan.dialects.kueue.status.conditions import (
     condition_of,
     is_true,
 )
-from bayplan.dialects.kueue.status.decisions import NODE_FAILURES, PLACEMENT_TIMED_OUT, mark_evicted
+from bayplan.dialects.kueue.status.decisions import (
+    NODE_FAILURES,
+    NODES_TAKEN,
+    PLACEMENT_TIMED_OUT,
+    mark_evicted,
+)
 from bayplan.dialects.kueue.status.misfit_messages import quoted
 from bayplan.model.quota import StopPolicy
 
 ADMISSION_CHECK = "AdmissionCheck"
 DEACTIVATED = "Deactivated"
 BACKED_OFF = (ADMISSION_CHECK, "PodsReadyTimeout")
-REQUEUED_AT_ONCE = ("Preempted", NODE_FAILURES, PLACEMENT_TIMED_OUT)
+REQUEUED_AT_ONCE = ("Preempted", NODE_FAILURES, NODES_TAKEN, PLACEMENT_TIMED_OUT)
 """Evictions after which a gang is requeued at once; after others it waits."""
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
+from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.dialects.kueue.decode import events
 from bayplan.dialects.kueue.decode.workloads import NO_TRANSFORMATIONS, Counting
 from bayplan.dialects.kueue.names import api_kinds
@@ -19,14 +20,15 @@ from bayplan.dialects.kueue.status.reconcile import requeue_at, should_deactivat
 from bayplan.dialects.nrt import decoder as zones
 from bayplan.model.admission_rejection import AdmissionReason
 from bayplan.model.assignment import Path
-from bayplan.model.change import Change, PodLost
+from bayplan.model.change import Change
 from bayplan.model.gang import Ref
 from bayplan.model.numa import NumaStalenessPolicy
-from bayplan.model.plan import Action, Admit, Bind, EvictGang, Nominate, Plan, ReportNotAdmitted
+from bayplan.model.plan import Action, Admit, EvictGang, Plan, ReportNotAdmitted
 from bayplan.model.profile import Profile
 from bayplan.model.watchdog import Watchdog
 from bayplan.model.whole_numbers import whole_number
 from bayplan.runtime.controllers.admission.faults import rejection_for_fault
+from bayplan.runtime.controllers.admission.promised_nodes import PromisedNodes
 from bayplan.runtime.controllers.admission.queue_status import QueueStatusWriter, Watcher
 from bayplan.runtime.controllers.admission.workload_status import (
     QueueChanges,
@@ -101,6 +103,7 @@ class AdmissionController:
     ) -> None:  # fmt: skip
         self.profile, self.counting = profile or Profile(), counting
         self.state = AdmissionState(numa_policy)
+        self.promised_nodes = PromisedNodes()
         self.zones, self.tells = (
             zones.NumaReportDecoder(),
             tells,
@@ -128,6 +131,8 @@ class AdmissionController:
         else:
             self.queue_status.note(event)
             self.work_queue.put_all(self.queue_changes.concerns(event, self.workloads))
+        if event.kind == PODS_KIND and (promised := self.promised_nodes.seen(event)) is not None:
+            return promised
         return events.decode(event, self.counting, protects=self.protects)
 
     def decode_usage(self, event: Event) -> Iterable[Change]:
@@ -136,14 +141,11 @@ class AdmissionController:
 
     def peer_changes(self, plan: Plan) -> Iterator[Change]:
         """Pods that are being bound, or nominated, use their nodes from now on."""
-        for action in plan.actions:
-            if isinstance(action, Bind | Nominate):
-                yield events.assumed_pod(action.pod, action.node)
+        return self.promised_nodes.decided(plan)
 
     def peer_outcome(self, settled: Settled) -> Iterator[Change]:
         """A pod that was not bound uses nothing."""
-        if isinstance(settled.action, Bind) and settled.ended is not Ended.DONE:
-            yield PodLost(settled.action.pod.key)
+        return self.promised_nodes.ended(settled)
 
     def flush(self) -> Iterable[Change]:
         return ()

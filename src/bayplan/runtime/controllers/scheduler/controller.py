@@ -149,11 +149,17 @@ class SchedulerController:
 
     def peer_outcome(self, settled: Settled) -> Iterator[Change]:
         """An admission that was not written holds nothing."""
-        failed = isinstance(settled.action, Admit) and settled.ended is not Ended.DONE
-        if failed and settled.action.gang in self.admitting:
+        if (
+            isinstance(settled.action, Admit)
+            and settled.ended is not Ended.DONE
+            and settled.action.gang in self.admitting
+        ):
             del self.admitting[settled.action.gang]
             if settled.ended is not Ended.TIMED_OUT:  # else the next event tells
-                yield QueuedGangLost(settled.action.gang)
+                before = settled.action.queued_gang
+                yield (
+                    QueuedGangLost(before.gang.source) if before.admission is None else QueuedGangSeen(before)
+                )
 
     def membership(self, pod: PodWire) -> events.Membership | None:
         """The group that a pod is joined to, or else the job that owns it."""

@@ -1,0 +1,149 @@
+"""Hosts of admitted gangs whose capacity other pods use before the pods of the gang are bound there.
+
+Admission and binding may decide at the same moment in two processes, and other schedulers know nothing of
+admissions. A bound pod keeps its node; the gang has to move or to be evicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from bayplan.model.gang import Ref
+from bayplan.model.node import HOSTNAME, PODS, Node
+from bayplan.model.pod import PodKey
+from bayplan.state.admission.other_pods import GangVersions, UnmanagedPods
+from bayplan.state.admission.usage import AdmittedUsage, GangUsage
+from bayplan.state.cluster.topology_state import TopologyState
+
+
+class TakenNodes:
+    """Checks the nodes that changed, and knows the hosts that each gang has lost to other pods."""
+
+    def __init__(self, usage: AdmittedUsage, unmanaged: UnmanagedPods) -> None:
+        self.usage, self.unmanaged = usage, unmanaged
+        self.changed: set[str] = set()  # nodes or hosts to check
+        self.on_host: dict[str, frozenset[Ref]] = {}  # the gangs that have lost it
+
+    def touch(self, names: Iterable[str]) -> None:
+        """Pods, slots or amounts changed on these nodes or hosts."""
+        self.changed.update(names)
+
+    def touch_gang(self, usage: GangUsage | None) -> None:
+        """A gang got or lost slots."""
+        for placement in usage.placements if usage is not None else ():
+            if placement.place.levels[-1] == HOSTNAME:
+                self.touch(share.values[-1] for share in placement.place.shares)
+
+    def hosts_of(self, ref: Ref) -> tuple[str, ...]:
+        """The hosts that a gang has lost."""
+        return tuple(sorted(host for host, refs in self.on_host.items() if ref in refs))
+
+    def check(self) -> set[Ref]:
+        """Check the nodes that changed. Returns the gangs for which something is different now."""
+        different: set[Ref] = set()
+        for host in {self._host(name) for name in self.changed}:
+            before, after = self.on_host.pop(host, frozenset()), frozenset(self._losers(host))
+            if after:
+                self.on_host[host] = after
+            different |= before ^ after
+        self.changed.clear()
+        return different
+
+    def has_started(self, ref: Ref) -> bool:
+        """Whether a pod of the gang is bound."""
+        versions = self.unmanaged.families.get(self.unmanaged.family_of.get(ref, ref))
+        return versions is not None and any(not self.unmanaged.pods[key].unbound for key in versions.pods)
+
+    def _host(self, name: str) -> str:
+        node = self.usage.nodes.get(name)
+        return name if node is None else node.labels.get(HOSTNAME, name)
+
+    def _losers(self, host: str) -> Iterator[Ref]:
+        """The gangs that have to leave the host, those that are last in their queues first."""
+        node = self.usage.nodes.get(self.usage.hosts.get(host, host))
+        cluster = next((one for one in self.usage.topologies.values() if (host,) in one.held), None)
+        if node is None or cluster is None:
+            return
+        lack = _minus(_lack(node, cluster, host), self._nominated_on(node.name))
+        if not lack:
+            return
+        for family, open_slots in sorted(
+            self._open_slots(host), key=lambda pair: self._rank(pair[0]), reverse=True
+        ):
+            own = self._own_usage(family, node.name)
+            if any(amount > own.get(name, 0) for name, amount in lack.items() if name in open_slots):
+                yield from (ref for ref in family.versions if ref in self.usage.by_gang)
+                lack = _minus(lack, open_slots)
+            if not lack:
+                return
+
+    def _open_slots(self, host: str) -> Iterator[tuple[GangVersions, Mapping[str, int]]]:
+        """The gangs with slots on the host that no bound pod has, and the capacity of these slots."""
+        for family in self.unmanaged.families.values():
+            amounts: dict[str, int] = {}
+            for pod_set in family.levels:
+                slot = (pod_set, (HOSTNAME,), (host,))
+                if slot not in family.slots:
+                    continue
+                count = family.slots[slot] - self._bound(family.inside.get(slot, ()))
+                if count > 0 and (count := min(count, self._missing(family, pod_set))) > 0:
+                    for name, each in {**family.each[slot], PODS: 1}.items():
+                        amounts[name] = amounts.get(name, 0) + each * count
+            if amounts:
+                yield family, amounts
+
+    def _nominated_on(self, node: str) -> dict[str, int]:
+        """What pods use that are not bound: they take nothing yet."""
+        total: dict[str, int] = {}
+        for key in self.unmanaged.unbound.get(node, ()):
+            for name, amount in self.unmanaged.pods[key].amounts.items():
+                total[name] = total.get(name, 0) + amount
+        return total
+
+    def _bound(self, keys: Iterable[PodKey]) -> int:
+        return sum(not self.unmanaged.pods[key].unbound for key in keys)
+
+    def _missing(self, family: GangVersions, pod_set: str) -> int:
+        """The pods of a pod set that are still to be bound; finished ones need their slots no longer."""
+        wanted = sum(
+            one.count
+            for ref in family.versions
+            if ref in self.usage.by_gang
+            for one in self.usage.by_gang[ref].queued_gang.gang.root.pod_sets()
+            if one.name == pod_set
+        )
+        return wanted - self._bound(key for key, slot in family.pods.items() if slot and slot[0] == pod_set)
+
+    def _own_usage(self, family: GangVersions, node: str) -> dict[str, int]:
+        """What pods of the gang use beyond its slots: it takes nothing from itself."""
+        total: dict[str, int] = {}
+        for key in family.pods:
+            claim = self.unmanaged.ledger.claims.get(key)
+            if claim is not None and self.unmanaged.pods[key].node == node:
+                for name, amount in claim.amounts.items():
+                    total[name] = total.get(name, 0) + amount
+        return total
+
+    def _rank(self, family: GangVersions) -> tuple[object, ...]:
+        return max(
+            (
+                self.usage.by_gang[ref].queued_gang.rank
+                for ref in family.versions
+                if ref in self.usage.by_gang
+            ),
+            default=(),
+        )
+
+
+def _lack(node: Node, cluster: TopologyState, host: str) -> dict[str, int]:
+    """What slots and pods on a node need beyond its capacity."""
+    used = cluster.used.get(node.name, {})
+    return {
+        name: more
+        for name, held in cluster.held[host,].items()
+        if (more := held + used.get(name, 0) - node.allocatable.get(name, 0)) > 0
+    }
+
+
+def _minus(amounts: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:
+    return {name: left for name, amount in amounts.items() if (left := amount - others.get(name, 0)) > 0}
