@@ -1,8 +1,9 @@
 """Invariants of nodes that gangs of all APIs share, checked against the objects in the API after every step.
 
 A node is used by the pods that are bound to it, and promised to the slots of admitted Workloads that have no
-pod there yet. Both together never exceed what is allocatable. Where admission and binding run in two processes,
-each may decide before it has seen what the other one did; then the excess ends soon, and no gang starts in part.
+pod there yet. Both together never exceed what is allocatable. Where admission and binding run in two
+processes, each may decide before it has seen what the other one did; then the excess ends soon, and no gang
+starts in part.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bayplan.backends.fake_controllers.manifests import Object
-from bayplan.backends.fake_controllers.objects import is_terminating, phase_of
+from bayplan.backends.fake_controllers.objects import is_terminating
 from bayplan.model.node import HOSTNAME
 from bayplan.simulator.core.checkers import pods_on_nodes, use_of, used_by
 from bayplan.simulator.jobs.checkers import gang_of, pod_set_of
@@ -96,11 +97,14 @@ class ClaimChecker:
 
 
 def open_slots(workloads: Iterable[Object], pods: Iterable[Object]) -> list[OpenSlots]:
-    """The slots on hosts of all admitted Workloads that no pod of their pod set is bound to."""
-    users: Counter[tuple[str, str, str]] = Counter()
-    for pod in pods:
-        if gang_of(pod) and pod["spec"].get("nodeName") and phase_of(pod) != "Failed":
-            users[gang_of(pod), pod_set_of(pod), pod["spec"]["nodeName"]] += 1
+    """The slots on hosts of all admitted Workloads that are promised to pods that are not bound yet.
+
+    Of more slots than pods are still needed, only those count that cannot be spared.
+    """
+    bound: Counter[tuple[str, str, str]] = Counter()
+    for pod in pods_on_nodes(pods):
+        if gang_of(pod):
+            bound[gang_of(pod), pod_set_of(pod), pod["spec"]["nodeName"]] += 1
     found = []
     for workload in workloads:
         name = workload["metadata"]["name"]
@@ -108,11 +112,25 @@ def open_slots(workloads: Iterable[Object], pods: Iterable[Object]) -> list[Open
             counts: Counter[str] = Counter()
             for values, count in placement.shares:
                 counts[values[-1]] += count
-            for host, count in sorted(counts.items()):
-                left = count - users[name, placement.pod_set, host]
-                if left > 0:
-                    found.append(OpenSlots(name, placement.pod_set, host, left, placement.each))
+            left = {
+                host: count - bound[name, placement.pod_set, host]
+                for host, count in sorted(counts.items())
+                if count > bound[name, placement.pod_set, host]
+            }
+            spare = max(0, sum(left.values()) - _missing(workload, placement, bound))
+            for host, count in left.items():
+                if count > spare:
+                    found.append(OpenSlots(name, placement.pod_set, host, count - spare, placement.each))
     return found
+
+
+def _missing(workload: Object, placement: PodSetPlacement, bound: Counter[tuple[str, str, str]]) -> int:
+    """How many pods of a pod set are still to be bound."""
+    over = {one["name"]: one["count"] for one in workload["status"].get("reclaimablePods") or ()}
+    wanted = {one["name"]: one["count"] for one in workload["spec"]["podSets"]}
+    name, pod_set = workload["metadata"]["name"], placement.pod_set
+    running = sum(count for (gang, of, _), count in bound.items() if (gang, of) == (name, pod_set))
+    return wanted[pod_set] - over.get(pod_set, 0) - running
 
 
 def promised_by_host(slots: Iterable[OpenSlots]) -> dict[str, Amounts]:
@@ -126,7 +144,11 @@ def promised_by_host(slots: Iterable[OpenSlots]) -> dict[str, Amounts]:
 def _placements(workload: Object) -> Iterator[PodSetPlacement]:
     """Placements on hosts of a Workload that is admitted, and neither evicted nor finished."""
     conditions = conditions_of(workload)
-    if conditions.get("Finished") or conditions.get("Evicted") or "admission" not in workload.get("status", {}):
+    if (
+        conditions.get("Finished")
+        or conditions.get("Evicted")
+        or "admission" not in workload.get("status", {})
+    ):
         return
     for placement in read(workload, {}).placements:
         if placement.levels[-1] == HOSTNAME:

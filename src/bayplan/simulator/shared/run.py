@@ -38,7 +38,6 @@ from bayplan.simulator.jobs.world import JOB_SETS
 from bayplan.simulator.pods.actors import PodActors
 from bayplan.simulator.pods.checkers import PodChecker, check_pending_reasons
 from bayplan.simulator.pods.gang_view import gang_of as gang_of_pod
-from bayplan.simulator.pods.gang_view import is_pending
 from bayplan.simulator.pods.run import CHANCES_BY_SEED, EVENTS, UNCERTAIN_SECONDS, check_same_state
 from bayplan.simulator.pods.world import group_kind
 from bayplan.simulator.queues import state_checker

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
@@ -21,6 +22,7 @@ from bayplan.simulator.subgroups import world as subgroups
 from bayplan.simulator.subgroups.queue_view import random_queues
 from bayplan.simulator.subgroups.world import HALL, LEVELS, GroupGenerator
 
+PRIORITIES = {name: value for name, value in pods.PRIORITIES.items() if name} | subgroups.PRIORITIES
 CPUS = ("4", "8", "8", "12")  # a pod of a queued job requests 4
 
 
@@ -51,7 +53,22 @@ class SharedWorld:
 
 
 class SharedGenerator(GangGenerator):
-    """Generates gangs of the gang API, and plain pods that all name our scheduler."""
+    """Generates gangs of the gang API, and plain pods that all name our scheduler.
+
+    Their priority classes are among `classes`: the checkers of groups know no others.
+    """
+
+    def __init__(
+        self, rng: Random, version: str, arrivals: list[TimedObject], classes: Mapping[str, int]
+    ) -> None:
+        super().__init__(rng, version, arrivals)
+        self.classes = classes
+
+    def _template(self, key: str, name: str) -> Object:
+        pod = super()._template(key, name)
+        if pod["spec"].get("priorityClassName") not in self.classes:
+            pod["spec"].pop("priorityClassName", None)
+        return pod
 
     def lone(self, name: str, when: float) -> None:
         pod = self._template(GANG, name)
@@ -67,7 +84,9 @@ def shared_world(rng: Random, until: float) -> SharedWorld:
     queues, leaves = random_queues(rng, nodes) if rng.random() < 0.6 else ([], ())
     groups: list[TimedObject] = []
     gangs: list[TimedObject] = []
-    gang_generator = SharedGenerator(rng, version, gangs)
+    with_grouper = rng.random() < 0.5  # it makes groups of plain pods
+    classes = subgroups.PRIORITIES if with_grouper else PRIORITIES
+    gang_generator = SharedGenerator(rng, version, gangs, classes)
     generators = (
         (0.3, "gang", gang_generator.gang),
         (0.36, "basic", gang_generator.basic),
@@ -80,9 +99,10 @@ def shared_world(rng: Random, until: float) -> SharedWorld:
     levels = [{"nodeLabel": level} for level in LEVELS]
     topology = (names.TOPOLOGY, {"metadata": {"name": HALL}, "spec": {"levels": levels}})
     rules = [*queued.rules, topology, *_classes(), *((names.QUEUE, _accepted(queue)) for queue in queues)]
+    queued = JobsWorld(nodes, queued.rules, jobs, queued.settings)
     return SharedWorld(
-        version, random_profile(rng), rng.random() < 0.5, queued.settings, rules,
-        JobsWorld(nodes, queued.rules, jobs, queued.settings), Arrivals(nodes, groups), Arrivals(nodes, gangs),
+        version, random_profile(rng), with_grouper, queued.settings, rules,
+        queued, Arrivals(nodes, groups), Arrivals(nodes, gangs),
     )  # fmt: skip
 
 
@@ -116,5 +136,4 @@ def _accepted(queue: Object) -> Object:
 
 def _classes() -> list[tuple[Kind, Object]]:
     """The PriorityClasses of all families; one of them never preempts."""
-    values = {name: value for name, value in pods.PRIORITIES.items() if name} | subgroups.PRIORITIES
-    return [(CLASSES, pods.priority_class(name, value)) for name, value in values.items()]
+    return [(CLASSES, pods.priority_class(name, value)) for name, value in PRIORITIES.items()]
