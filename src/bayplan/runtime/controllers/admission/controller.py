@@ -331,6 +331,7 @@ class AdmissionController:
 
     def _show(self, action: Shown, now: float) -> Iterator[Write]:
         key = _key(action.gang)
+        self.pending_reports.pop(key, None)  # it is older
         if key in self.in_flight:
             self.in_flight[key].waiting.append(action)
             return

@@ -21,7 +21,16 @@ from bayplan.runtime.controllers.admission.controller import (
 )
 from bayplan.runtime.core.loop import Loop
 from tests.support.kueue_workloads import conditions
-from tests.support.queued_cluster import EVENTS, NOW, RACK, Object, QueuedCluster, furnish, queued_workload
+from tests.support.queued_cluster import (
+    EVENTS,
+    NOW,
+    RACK,
+    Object,
+    QueuedCluster,
+    furnish,
+    queued_workload,
+    quota,
+)
 from tests.unit.backends.embedded.storage.test_store import store_at
 
 
@@ -317,6 +326,20 @@ def test_the_same_reason_in_other_figures_is_told_after_a_while(world: World) ->
     again = world.told("big")["QuotaReserved"]
     assert again[:2] == first[:2]
     assert again[2] != first[2]
+
+
+def test_a_report_that_was_postponed_does_not_replace_a_newer_one(world: World) -> None:
+    world.submit(queued_workload("in", 2, 4), queued_workload("also", 1, 4), queued_workload("big", 8, 4))
+    world.cluster.store.delete(api_kinds.WORKLOADS, "ml", "also")
+    world.pass_time()  # other figures, to be told later
+    world.change(
+        api_kinds.CLUSTER_QUEUES, "left-queue", {"cohortName": None, "resourceGroups": [quota("a100", 8)]}
+    )
+    world.pass_time()
+    newest = world.told("big")["QuotaReserved"]
+    assert newest[1] != "WaitingForQuota"
+    world.pass_time(REPEAT_SECONDS)
+    assert world.told("big")["QuotaReserved"] == newest
 
 
 def test_a_queue_status_is_right_though_it_changed_during_its_write(world: World) -> None:
