@@ -28,7 +28,7 @@ from bayplan.simulator.core.checkers import check_consistency
 from bayplan.simulator.core.faults import Chances
 from bayplan.simulator.core.fixtures import LISTED
 from bayplan.simulator.core.recording import RecordingBackend
-from bayplan.simulator.core.scheduler_simulation import RESTING_STATES, SchedulerSimulation
+from bayplan.simulator.core.scheduler_simulation import REST_SECONDS, RESTING_STATES, SchedulerSimulation
 from bayplan.simulator.core.simulation import EPOCH, NEVER
 from bayplan.simulator.jobs import checkers as jobs_checkers
 from bayplan.simulator.jobs.actors import JobActors
@@ -62,7 +62,7 @@ class SharedSimulation(SchedulerSimulation):
     """Queued jobs, groups with sub-groups, gangs and plain pods, under all roles of Bayplan."""
 
     fault_seconds = 100.0
-    quiet_seconds = 1500.0
+    quiet_seconds = 900.0
     must_settle = False  # who waits is tried again now and then; but nothing may come of it
 
     def __init__(self, seed: int, chances: Chances | None = None, *, processes: int = 1) -> None:
@@ -95,6 +95,7 @@ class SharedSimulation(SchedulerSimulation):
         self.tree_checker, self.pod_checker = SubgroupChecker(heal_seconds), PodChecker(heal_seconds)
         self.report.jobs = len(self.world.jobs.arrivals)
         self.last_fault, self.faults = EPOCH, 0
+        self.changed, self.seen = EPOCH, 0  # when any object did, and what that made of the store
         self.active: dict[str, str] = {}  # bound pods at the last look: gang by uid
         self.disturbed: dict[str, None] = {}  # gangs that lost pods otherwise than by preemption
         self.checks = 0
@@ -173,6 +174,8 @@ class SharedSimulation(SchedulerSimulation):
         faults = self.report.faults.total()
         if faults != self.faults:
             self.last_fault, self.faults = self.now, faults
+        if self.store.version != self.seen:
+            self.changed, self.seen = self.now, self.store.version
 
     # ── what may never be seen ──
 
@@ -264,6 +267,8 @@ class SharedSimulation(SchedulerSimulation):
                 yield f"{action.by.name} could have {action.pod.key.name} preempted but is pending"
 
     def final_violations(self) -> Iterator[str]:
+        if not self.is_quiet() and self.now - self.changed < REST_SECONDS:
+            yield f"work continues after {self.now - EPOCH:.0f} s"
         for entry in self.scheduler.state.entries():
             if entry.state not in RESTING_STATES:
                 yield f"{entry.ref.name} stays {entry.state} forever"
