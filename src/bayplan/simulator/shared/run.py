@@ -89,6 +89,8 @@ class SharedSimulation(SchedulerSimulation):
             self.jobs.step, self.gangs.step, self.trees.step, self.fake_controllers().step,
         )  # fmt: skip
         self.processes = processes
+        self.second: tuple[RecordingBackend, Loop] | None = None  # the process of admission, if it is another
+        self.dues: dict[Loop, float] = {}
         heal_seconds = self.world.profile.heal_seconds
         self.claims, self.job_checker = ClaimChecker(processes), JobGangChecker(self.jobs.written)
         self.quota_checker = QueueChecker(is_quarantined=self.is_quarantined)
@@ -125,44 +127,34 @@ class SharedSimulation(SchedulerSimulation):
         )
 
     def start(self) -> None:
+        """Start the process that binds; the first time also that of admission, if it is another one."""
         super().start()
-        if self.processes == 2 and not hasattr(self, "admission_loop"):
-            self._start_admission()
-
-    def _start_admission(self) -> None:
-        self.admission_backend: RecordingBackend
-        self.admission_loop: Loop
-        self.admission_backend, self.admission_loop = self.new_process(self._admission_controllers())
-        self.admission_due = self.now
+        if self.processes == 2 and self.second is None:
+            self.second = self.new_process(self._admission_controllers())
 
     def loops(self) -> Sequence[Loop]:
-        return (self.loop,) if self.processes == 1 else (self.loop, self.admission_loop)
+        return (self.loop,) if self.second is None else (self.loop, self.second[1])
 
     def step_processes(self) -> float:
-        if self.processes == 1:
+        """Two processes step in random order, and while there are faults one of them may be late."""
+        if self.second is None:
             return super().step_processes()
-        for step in self.rng.sample((self._step_scheduler, self._step_admission), 2):
+        for loop in self.rng.sample(self.loops(), 2):
             if self.now < EPOCH + self.fault_seconds and self.rng.random() < LATE:
                 self.report.faults["late_step"] += 1
             else:
-                step()
-        return min(self.scheduler_due, self.admission_due)
-
-    def _step_scheduler(self) -> None:
-        self.scheduler_due = self.loop.step(self.now)
-
-    def _step_admission(self) -> None:
-        self.admission_due = self.admission_loop.step(self.now)
+                self.dues[loop] = loop.step(self.now)
+        return min(self.dues.get(loop, self.now) for loop in self.loops())
 
     def inject_faults(self) -> None:
         super().inject_faults()
-        if self.processes == 2 and (self.admission_backend.dead or self.occurs("crash")):
-            self._start_admission()
+        if self.second is not None and (self.second[0].dead or self.occurs("crash")):
+            self.second = self.new_process(self._admission_controllers())
 
     def end_faults(self) -> None:
         super().end_faults()
-        if self.processes == 2:
-            self.admission_backend.calm()
+        if self.second is not None:
+            self.second[0].calm()
 
     def recover_all(self) -> None:
         for actors in (self.jobs, self.gangs, self.trees):

@@ -82,12 +82,14 @@ class World:
                 return
             self.now = min(self.now + 0.25, end)
 
-    def pod(self, name: str, labels: Object | None = None, notes: Object | None = None) -> None:
+    def pod(
+        self, name: str, labels: Object | None = None, notes: Object | None = None, priority: str = ""
+    ) -> None:
         """A pod for a whole host; with annotations it is gated."""
         resources = {"requests": {GPU: "4"}, "limits": {GPU: "4"}}
         meta = {"name": name, "namespace": "ml", "labels": labels or {}, "annotations": notes or {}}
         containers = [{"name": "c", "image": "i", "resources": resources}]
-        spec: Object = {"schedulerName": "bayplan", "containers": containers}
+        spec: Object = {"schedulerName": "bayplan", "containers": containers, "priorityClassName": priority}
         if notes:
             spec["schedulingGates"] = [{"name": "kueue.x-k8s.io/topology"}]
         self.store.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
@@ -301,3 +303,37 @@ def test_a_gang_is_not_evicted_because_its_own_pods_are_larger_than_its_slots() 
     world.store.create(PODS, large)
     world.play(5.0)
     assert world.condition("gang", "Evicted") is None
+
+
+def test_a_pod_in_the_slot_of_an_admitted_gang_is_not_preempted() -> None:
+    world = World("admission", "ungating", "scheduler")
+    for number in range(HOSTS - 1):
+        world.pod(f"filler-{number}", priority="system-cluster-critical")
+    world.play(1.0)
+    world.cluster.submit(queued_workload("gang", 1, 4))
+    world.member("gang", 0)
+    world.play(5.0)
+    assert world.node_of("gang-0") != ""
+    world.pod("plain", priority="system-cluster-critical")
+    world.play(60.0)
+    meta = world.store.get(PODS, "ml", "gang-0")["metadata"]
+    assert "deletionTimestamp" not in meta and world.node_of("plain") == ""
+
+
+def test_the_slot_of_a_pod_that_succeeded_is_free_once_its_gang_needs_fewer_pods() -> None:
+    world = World("admission", "ungating", "scheduler")
+    for number in range(HOSTS - 2):
+        world.pod(f"filler-{number}")
+    world.play(1.0)
+    world.cluster.submit(queued_workload("gang", 2, 4))
+    for number in range(2):
+        world.member("gang", number)
+    world.play(5.0)
+    world.store.patch(PODS, "ml", "gang-0", {"status": {"phase": "Succeeded"}}, subresource="status")
+    world.pod("plain")
+    world.play(5.0)
+    assert world.node_of("plain") == "" and world.is_admitted("gang")  # the next pod of the job may come
+    reclaimable = {"status": {"reclaimablePods": [{"name": "main", "count": 1}]}}
+    world.store.patch(api_kinds.WORKLOADS, "ml", "gang", reclaimable, subresource="status")
+    world.play(5.0)
+    assert world.node_of("plain") == world.node_of("gang-0") and world.is_admitted("gang")
