@@ -246,7 +246,7 @@ class SharedSimulation(SchedulerSimulation):
     def check_idle(self) -> Iterator[str]:
         """While idle: a fresh scheduler has the same state and would bind no other pod."""
         state = self.scheduler.state
-        if not self.is_checkable():
+        if self.scheduler.admissions.in_doubt() or not self.is_checkable():
             return
         fresh = self._new_scheduler()
         view = self.load_fresh(fresh)

@@ -163,7 +163,7 @@ def test_hosts_of_a_gang_that_is_gone_are_free_again() -> None:
     world.store.delete(api_kinds.WORKLOADS, "ml", "gang")
     world.play(3.0)
     assert all(world.node_of(f"plain-{number}") for number in range(HOSTS))
-    assert not world.scheduler.state.store.claims.counts and not world.scheduler.admitting
+    assert not world.scheduler.state.store.claims.counts and not world.scheduler.admissions.writes
 
 
 @pytest.mark.parametrize("refused", [Admit, Bind])

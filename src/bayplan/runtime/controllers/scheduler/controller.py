@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bayplan.dialects.api import Ended, Event, Happened, Kind, Write, WriteOutcome
+from bayplan.dialects.api import Ended, Event, Kind, Write, WriteOutcome
 from bayplan.dialects.kai.api.names import DIALECT as KAI
 from bayplan.dialects.kai.decode import events as groups
 from bayplan.dialects.kai.status import messages as of_groups
@@ -27,8 +27,6 @@ from bayplan.model.change import (
     GangSpecSeen,
     PodLost,
     PodSeen,
-    QueuedGangLost,
-    QueuedGangSeen,
 )
 from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.numa import NumaStalenessPolicy
@@ -46,6 +44,7 @@ from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
 from bayplan.model.scheduling_rejection import SchedulingRejection
 from bayplan.model.watchdog import Watchdog
+from bayplan.runtime.controllers.scheduler.admissions import AdmissionsInFlight
 from bayplan.runtime.controllers.scheduler.faults import (
     heads_of,
     rejection_for_fault,
@@ -103,8 +102,8 @@ class SchedulerController:
         self.state = SchedulingState(heal_seconds, numa_policy)
         self.groups = groups.GroupDecoder(awaits_grouper)
         self.decoder = events.SchedulingDecoder(self.profiles, self.membership, slots.slot_of)
-        # Workloads admitted by this process and not yet seen so; the version once they are written
-        self.admitting: dict[Ref, int | None] = {}
+        self.admissions = AdmissionsInFlight()
+        self.now = 0.0  # of the last step
         self.statuses = GroupStatuses(self.groups)
         self.zones = zones.NumaReportDecoder()
         self.volumes = VolumeBinding(self.state, self.decoder.claim_uids, self.decoder.volume_versions)
@@ -120,46 +119,18 @@ class SchedulerController:
         if event.kind in scheduled_jobs.KINDS:
             return scheduled_jobs.decode(event, self.profiles.keys() - self.one_by_one)
         if event.kind == slots.WORKLOADS:
-            return iter(()) if self._is_older(event) else slots.decode(event)
+            return self.admissions.seen(event)
         if event.kind in zones.KINDS:
             return self.zones.decode(event)
         if event.kind in groups.KINDS:
             return self.groups.decode(event)
         return self.groups.position_pods(self.decoder.decode(event))
 
-    def _is_older(self, event: Event) -> bool:
-        """Whether an event shows a Workload as it was before this process admitted it."""
-        if not self.admitting or event.happened is Happened.SYNCED:
-            return False
-        ref = slots.ref_of(event.object)
-        if ref not in self.admitting:
-            return False
-        written = self.admitting[ref]
-        if event.happened is Happened.SEEN and (written is None or slots.version_of(event.object) < written):
-            return True
-        del self.admitting[ref]
-        return False
-
     def peer_changes(self, plan: Plan) -> Iterator[Change]:
-        """What admission decides holds hosts from now on."""
-        for action in plan.actions:
-            if isinstance(action, Admit):
-                self.admitting[action.gang] = None
-                yield QueuedGangSeen(replace(action.queued_gang, admission=action.admission, evicted=False))
+        return self.admissions.decided(plan)
 
     def peer_outcome(self, settled: Settled) -> Iterator[Change]:
-        """An admission that was not written holds nothing."""
-        if (
-            isinstance(settled.action, Admit)
-            and settled.ended is not Ended.DONE
-            and settled.action.gang in self.admitting
-        ):
-            del self.admitting[settled.action.gang]
-            if settled.ended is not Ended.TIMED_OUT:  # else the next event tells
-                before = settled.action.queued_gang
-                yield (
-                    QueuedGangLost(before.gang.source) if before.admission is None else QueuedGangSeen(before)
-                )
+        return self.admissions.ended(settled, self.now)
 
     def membership(self, pod: PodWire) -> events.Membership | None:
         """The group that a pod is joined to, or else the job that owns it."""
@@ -173,6 +144,7 @@ class SchedulerController:
     def flush(self) -> Iterator[Change]:
         yield from self.groups.position_pods(self.decoder.flush())
         yield from self.groups.flush()
+        yield from self.admissions.take_due()
 
     def apply(self, changes: Iterable[Change]) -> None:
         self.state.apply_all(self._noted(changes))
@@ -261,6 +233,7 @@ class SchedulerController:
         return unwritten
 
     def reconcile(self, now: float) -> Iterable[Write]:
+        self.admissions.overdue(now)
         yield from self._attempted(self.zones.problem_events(now), "NodeResourceTopology")
         for write in self._attempted(self.volumes.ready(now), "volumes"):
             self.bindings_in_flight += isinstance(write.tag, Bind)
@@ -289,7 +262,7 @@ class SchedulerController:
         return writes
 
     def settle(self, settled: Settled, now: float) -> None:
-        action = settled.action
+        self.now, action = now, settled.action
         if not isinstance(action, Bind | Nominate | PreemptPod | MarkStarted | ReportUnschedulable):
             return
         if isinstance(action, MarkStarted):
@@ -323,8 +296,8 @@ class SchedulerController:
         self.publisher.ended(outcome, now)
         self.statuses.ended(outcome, now)
         tag = outcome.write.tag
-        if isinstance(tag, Admit) and outcome.ended is Ended.DONE and tag.gang in self.admitting:
-            self.admitting[tag.gang] = slots.version_of(outcome.object)
+        if isinstance(tag, Admit) and outcome.ended is Ended.DONE:
+            self.admissions.written(tag, slots.version_of(outcome.object))
         if outcome.ended is Ended.TIMED_OUT and self._is_still_wanted(outcome.write.tag):
             self.repeats.append((now + REPEAT_SECONDS, outcome.write))
         return ()
@@ -344,6 +317,7 @@ class SchedulerController:
     def next_due(self, now: float) -> float:
         retry_at = min((due for _, due in self.unrecorded_starts.values()), default=NEVER)
         retry_at = min(retry_at, self.repeats[0][0]) if self.repeats else retry_at
+        retry_at = now if self.admissions.due else min(retry_at, self.admissions.next_due())
         return min(self.state.next_due(now), self.publisher.next_due(), self.statuses.next_due(), retry_at)
 
     def _noted(self, changes: Iterable[Change]) -> Iterator[Change]:
