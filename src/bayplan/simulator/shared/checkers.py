@@ -99,7 +99,8 @@ class ClaimChecker:
 def open_slots(workloads: Iterable[Object], pods: Iterable[Object]) -> list[OpenSlots]:
     """The slots on hosts of all admitted Workloads that are promised to pods that are not bound yet.
 
-    Of more slots than pods are still needed, only those count that cannot be spared.
+    A gang may have more slots than it still needs, since pods are over: then only those count that cannot be
+    spared.
     """
     bound: Counter[tuple[str, str, str]] = Counter()
     for pod in pods_on_nodes(pods):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Mapping
 
 from bayplan.model.gang import Ref
@@ -13,16 +12,14 @@ from bayplan.state.cluster.ledger import LedgerEntry
 from bayplan.state.cluster.node_store import NodeStore
 
 Amounts = Mapping[str, int]
-PodSetKey = tuple[Ref, str]
-"""A gang, and a pod set of it."""
 
 
 class SlotClaims:
     """One ledger entry for the open slots of a pod set on a host.
 
     A pod of the gang takes a slot over when it is bound there, or when it is pending and ours: then its
-    claim is with the pod, and no other pod may use the capacity. The slot of a pod that succeeded is open for
-    the next pod of its job, unless the Workload needs fewer pods than it has slots.
+    claim is with the pod, and no other pod may use the capacity. The slot of a pod that is over is open
+    again: the job may create another pod for it, and admission gives the host to no other gang either.
     """
 
     def __init__(self, nodes: NodeStore) -> None:
@@ -30,36 +27,32 @@ class SlotClaims:
         self.gangs: dict[Ref, dict[Slot, tuple[int, Amounts]]] = {}  # slots and requests of one pod, by gang
         self.counts: dict[Slot, dict[Ref, tuple[int, Amounts]]] = {}  # the same, by slot
         self.takers: dict[Slot, set[PodKey]] = {}
-        self.slots: dict[PodKey, Slot] = {}  # of the takers, and of pods that succeeded
-        self.succeeded: dict[PodSetKey, list[PodKey]] = {}  # by name
-        self.spare: dict[PodSetKey, dict[Ref, int]] = {}  # slots that are needed no longer, by gang
+        self.slots: dict[PodKey, Slot] = {}  # of the takers
         self.waiting: dict[PodKey, Pod] = {}  # those that are not bound
 
     def gang_seen(self, queued_gang: QueuedGang) -> bool:
         """A gang has an admission. Returns whether capacity became free."""
-        slots = _slots_of(queued_gang)
-        freed = self._set_gang(queued_gang.gang.source, slots)
-        return self._set_spare(queued_gang.gang.source, _spare(queued_gang, slots)) or freed
+        return self._set_gang(queued_gang.gang.source, _slots_of(queued_gang))
 
     def gang_lost(self, ref: Ref) -> bool:
         """A gang has no admission any more. Returns whether capacity became free."""
-        freed = self._set_gang(ref, {})
-        return self._set_spare(ref, {}) or freed
+        return self._set_gang(ref, {})
 
     def pod_seen(self, pod: Pod) -> bool:
         """A pod, with the node that it is bound to or assumed to be. Returns whether capacity became free."""
-        takes = pod.slot is not None and (pod.uses_capacity or pod.succeeded or pod.pending)
+        before = self.slots.get(pod.key)
+        takes = pod.slot is not None and (pod.uses_capacity or pod.pending)
         slot = pod.slot if takes and not pod.terminating else None
         if slot is not None and pod.pending:
             self.waiting[pod.key] = pod
         else:
             self.waiting.pop(pod.key, None)
-        return self._set_slot(pod.key, slot, succeeded=pod.succeeded)
+        return before != slot and self._take(pod.key, before, slot)
 
     def pod_lost(self, key: PodKey) -> bool:
         """A pod is gone. Returns whether capacity became free."""
         self.waiting.pop(key, None)
-        return self._set_slot(key, None)
+        return self._take(key, self.slots.get(key), None)
 
     def pending(self) -> dict[PodKey, tuple[Pod, str]]:
         """The pending pods that have a slot, and its node."""
@@ -97,47 +90,18 @@ class SlotClaims:
                 total[name] = total.get(name, 0) + amount
         return self.nodes.overbooked() | {n for n, more in pending.items() if self.nodes.lacks(n, more)}
 
-    def _set_slot(self, key: PodKey, slot: Slot | None, *, succeeded: bool = False) -> bool:
-        before = self.slots.pop(key, None)
-        if slot is not None:
-            self.slots[key] = slot
-        known = self.succeeded.get(_pod_set(before), []) if before is not None else []
-        if before == slot and succeeded == (key in known):
-            return False
+    def _take(self, key: PodKey, before: Slot | None, slot: Slot | None) -> bool:
         freed = False
         if before is not None:
-            if key in known:
-                known.remove(key)
-                freed |= self._reclaim(_pod_set(before))
-            freed |= self._take(before, key, taken=False)
-        if slot is not None and succeeded:
-            insort(self.succeeded.setdefault(_pod_set(slot), []), key, key=str)
-            freed |= self._reclaim(_pod_set(slot))
-        elif slot is not None:
-            freed |= self._take(slot, key, taken=True)
-        return freed
-
-    def _take(self, slot: Slot, key: PodKey, *, taken: bool) -> bool:
-        """A pod takes a slot, or leaves it."""
-        takers = self.takers.get(slot, set())
-        if taken == (key in takers):
-            return False
-        if taken:
-            self.takers.setdefault(slot, takers).add(key)
-        else:
-            takers.discard(key)
-            if not takers:
-                del self.takers[slot]
-        return self._hold(slot)
-
-    def _reclaim(self, pod_set: PodSetKey) -> bool:
-        """As many pods that succeeded keep their slots taken as there are slots to spare."""
-        succeeded, freed = self.succeeded.get(pod_set, []), False
-        spare = sum(self.spare.get(pod_set, {}).values())
-        for number, key in enumerate(succeeded):
-            freed |= self._take(self.slots[key], key, taken=number < spare)
-        if not succeeded:
-            self.succeeded.pop(pod_set, None)
+            del self.slots[key]
+            self.takers[before].discard(key)
+            if not self.takers[before]:
+                del self.takers[before]
+            freed = self._hold(before)
+        if slot is not None:
+            self.slots[key] = slot
+            self.takers.setdefault(slot, set()).add(key)
+            freed |= self._hold(slot)
         return freed
 
     def _set_gang(self, ref: Ref, slots: Mapping[Slot, tuple[int, Amounts]]) -> bool:
@@ -156,20 +120,6 @@ class SlotClaims:
         freed = False
         for slot in {**before, **slots}:
             freed |= self._hold(slot)
-        return freed
-
-    def _set_spare(self, ref: Ref, spare: Mapping[PodSetKey, int]) -> bool:
-        freed = False
-        for pod_set in [one for one, by_gang in self.spare.items() if ref in by_gang and one not in spare]:
-            del self.spare[pod_set][ref]
-            if not self.spare[pod_set]:
-                del self.spare[pod_set]
-            freed |= self._reclaim(pod_set)
-        for pod_set, count in spare.items():
-            by_gang = self.spare.setdefault(pod_set, {})
-            if by_gang.get(ref) != count:
-                by_gang[ref] = count
-                freed |= self._reclaim(pod_set)
         return freed
 
     def _hold(self, slot: Slot) -> bool:
@@ -199,16 +149,3 @@ def _slots_of(queued_gang: QueuedGang) -> dict[Slot, tuple[int, Amounts]]:
             slot = Slot(queued_gang.family, part.name, share.values[-1])
             found[slot] = found.get(slot, (0, {}))[0] + share.count, requests[part.name]
     return found
-
-
-def _spare(queued_gang: QueuedGang, slots: Mapping[Slot, tuple[int, Amounts]]) -> dict[PodSetKey, int]:
-    """How many slots of each pod set are needed no longer, since so many of its pods are over."""
-    wanted = {one.name: one.count for one in queued_gang.gang.root.pod_sets()}
-    total: dict[PodSetKey, int] = {}
-    for slot, (count, _) in slots.items():
-        total[_pod_set(slot)] = total.get(_pod_set(slot), 0) + count
-    return {key: more for key, count in total.items() if (more := count - wanted[key[1]]) > 0}
-
-
-def _pod_set(slot: Slot) -> PodSetKey:
-    return slot.gang, slot.pod_set

@@ -320,7 +320,7 @@ def test_a_pod_in_the_slot_of_an_admitted_gang_is_not_preempted() -> None:
     assert "deletionTimestamp" not in meta and world.node_of("plain") == ""
 
 
-def test_the_slot_of_a_pod_that_succeeded_is_free_once_its_gang_needs_fewer_pods() -> None:
+def test_the_slot_of_a_pod_that_succeeded_is_kept_for_the_next_pod_of_its_job() -> None:
     world = World("admission", "ungating", "scheduler")
     for number in range(HOSTS - 2):
         world.pod(f"filler-{number}")
@@ -332,8 +332,7 @@ def test_the_slot_of_a_pod_that_succeeded_is_free_once_its_gang_needs_fewer_pods
     world.store.patch(PODS, "ml", "gang-0", {"status": {"phase": "Succeeded"}}, subresource="status")
     world.pod("plain")
     world.play(5.0)
-    assert world.node_of("plain") == "" and world.is_admitted("gang")  # the next pod of the job may come
-    reclaimable = {"status": {"reclaimablePods": [{"name": "main", "count": 1}]}}
-    world.store.patch(api_kinds.WORKLOADS, "ml", "gang", reclaimable, subresource="status")
+    assert world.node_of("plain") == ""
+    world.member("gang", 2)
     world.play(5.0)
-    assert world.node_of("plain") == world.node_of("gang-0") and world.is_admitted("gang")
+    assert world.node_of("gang-2") == world.node_of("gang-0") and world.node_of("plain") == ""
