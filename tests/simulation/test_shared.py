@@ -58,11 +58,11 @@ def test_a_seed_gives_the_same_bytes_whatever_the_hash_seed(play: str) -> None:
 # ── the checker of claims ──────────────────────────────────────────────────────────────────────────
 
 
-def host(name: str) -> Object:
+def small_host(name: str) -> Object:
     return node(name, "b", "r", 4)
 
 
-def pod(name: str, on: str, of: str = "") -> Object:
+def bound_pod(name: str, on: str, of: str = "") -> Object:
     """A pod for a whole host, bound if it has a node."""
     meta = {"name": name, "namespace": "default", "uid": name}
     if of:
@@ -75,7 +75,7 @@ def template() -> Object:
     return {"containers": [{"name": "main", "image": "i", "resources": resources}]}
 
 
-def workload(*hosts: str, evicted: bool = False, reclaimable: int = 0) -> Object:
+def admitted_on(*hosts: str, evicted: bool = False, reclaimable: int = 0) -> Object:
     """A Workload that is admitted with a pod on each of these hosts."""
     slices = [
         {"domainCount": 1, "valuesPerLevel": [{"universal": h}], "podCounts": {"universal": 1}} for h in hosts
@@ -96,31 +96,31 @@ def workload(*hosts: str, evicted: bool = False, reclaimable: int = 0) -> Object
 
 
 def found(checker: ClaimChecker, workloads: list[Object], pods: list[Object], now: float = 0.0) -> list[str]:
-    objects = {"nodes": [host("x1"), host("x2")], "workloads": workloads, "pods": pods}
+    objects = {"nodes": [small_host("x1"), small_host("x2")], "workloads": workloads, "pods": pods}
     return list(checker.check(objects.__getitem__, now, 0.0))
 
 
 def test_a_pod_on_a_host_that_is_promised_is_caught() -> None:
     assert "node x1 has 8 nvidia.com/gpu used and promised of 4" in "".join(
-        found(ClaimChecker(1), [workload("x1", "x2")], [pod("plain", "x1")])
+        found(ClaimChecker(1), [admitted_on("x1", "x2")], [bound_pod("plain", "x1")])
     )
 
 
 def test_a_pod_in_its_own_slot_counts_once() -> None:
-    assert found(ClaimChecker(1), [workload("x1", "x2")], [pod("one", "x1", of="gang")]) == []
+    assert found(ClaimChecker(1), [admitted_on("x1", "x2")], [bound_pod("one", "x1", of="gang")]) == []
 
 
 def test_an_evicted_gang_is_promised_nothing() -> None:
-    assert found(ClaimChecker(1), [workload("x1", evicted=True)], [pod("plain", "x1")]) == []
+    assert found(ClaimChecker(1), [admitted_on("x1", evicted=True)], [bound_pod("plain", "x1")]) == []
 
 
 def test_a_slot_that_is_needed_no_longer_is_not_promised() -> None:
-    pods = [pod("plain", "x1"), pod("one", "x2", of="gang")]
-    assert found(ClaimChecker(1), [workload("x1", "x2", reclaimable=1)], pods) == []
+    pods = [bound_pod("plain", "x1"), bound_pod("one", "x2", of="gang")]
+    assert found(ClaimChecker(1), [admitted_on("x1", "x2", reclaimable=1)], pods) == []
 
 
 def test_two_processes_may_cross_for_a_limited_time() -> None:
-    checker, state = ClaimChecker(2), ([workload("x1", "x2")], [pod("plain", "x1")])
+    checker, state = ClaimChecker(2), ([admitted_on("x1", "x2")], [bound_pod("plain", "x1")])
     assert found(checker, *state, now=1.0) == []
     assert found(checker, *state, now=TAKEN_SECONDS) == []
     assert "for 31 s" in "".join(found(checker, *state, now=1.0 + TAKEN_SECONDS + 1.0))
@@ -128,9 +128,9 @@ def test_two_processes_may_cross_for_a_limited_time() -> None:
 
 def test_a_gang_that_starts_although_a_slot_is_taken_is_caught() -> None:
     checker = ClaimChecker(2)
-    assert found(checker, [workload("x1", "x2")], [pod("plain", "x1")]) == []
-    pods = [pod("plain", "x1"), pod("one", "x2", of="gang")]
-    assert found(checker, [workload("x1", "x2")], pods) == [
+    assert found(checker, [admitted_on("x1", "x2")], [bound_pod("plain", "x1")]) == []
+    pods = [bound_pod("plain", "x1"), bound_pod("one", "x2", of="gang")]
+    assert found(checker, [admitted_on("x1", "x2")], pods) == [
         "gang gang starts in part: its slots on x1 are taken"
     ]
 
