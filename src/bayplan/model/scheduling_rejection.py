@@ -38,17 +38,7 @@ class RejectionReason(StrEnum):
     @property
     def was_tried(self) -> bool:
         """Whether nodes were tried: more nodes may help."""
-        return self in _TRIED
-
-
-_TRIED = frozenset(
-    {
-        RejectionReason.NO_CAPACITY,
-        RejectionReason.PREEMPTING,
-        RejectionReason.RESERVED,
-        RejectionReason.NODE_TAKEN,
-    }
-)
+        return self in (RejectionReason.NO_CAPACITY, RejectionReason.PREEMPTING, RejectionReason.RESERVED)
 
 
 class PreemptionSearchOutcome(StrEnum):

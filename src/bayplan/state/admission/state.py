@@ -37,7 +37,6 @@ from bayplan.state.admission.other_pods import UnmanagedPods
 from bayplan.state.admission.queues import (
     BACKOFF_FIRST,
     BACKOFF_MAX,
-    NEVER,
     PendingQueues,
     QueueEntry,
     QueueEntryState,
@@ -85,6 +84,7 @@ class AdmissionState:
             case NodeSeen(node):
                 self.nodes_seen({node.name: node})
             case NodeLost(name):
+                self.taken.node_lost(name)
                 self.usage.remove_node(name)
                 self.numa.nodes_changed((name,))
             case TopologySeen(topology):
@@ -239,8 +239,9 @@ class AdmissionState:
         entry.queue = self.config.queue_of(queued)
         if ref in self.assumed:
             return
+        holds = queued.admission is not None and not queued.evicted
+        entry.taken = self.taken.hosts_of(ref) if holds else ()
         if queued.admission is not None:
-            entry.taken = self.taken.hosts_of(ref) if not queued.evicted else ()
             if (queued.needs_placement or entry.taken) and ref not in self.evicting:
                 if entry.state is not QueueEntryState.PLACING:
                     entry.tries = 0
@@ -319,9 +320,8 @@ class AdmissionState:
 
     def inactive_queues(self) -> Iterator[str]:
         """The queues that admit no gang."""
-        for name, queue in self.config.queues.items():
-            if next(self.flaws(queue), None) is not None:
-                yield name
+        queues = self.config.queues.items()
+        return (name for name, queue in queues if next(self.flaws(queue), None) is not None)
 
     def flaws(self, queue: Queue) -> Iterator[tuple[Flaw, str]]:
         """Each problem that makes a queue inactive, with the name of the object at fault."""
@@ -396,5 +396,5 @@ class AdmissionState:
         """When the next action is due without any event."""
         if self.pending.is_ready():
             return now
-        placing = min((s.due for s in self.pending.placing.values()), default=NEVER)
-        return min(self.pending.next_due(), placing, self.numa.next_due())
+        placing = (entry.due for entry in self.pending.placing.values())
+        return min(self.pending.next_due(), self.numa.next_due(), *placing)

@@ -26,7 +26,13 @@ class TakenNodes:
 
     def touch(self, names: Iterable[str]) -> None:
         """Pods, slots or amounts changed on these nodes or hosts."""
-        self.changed.update(names)
+        nodes, hosts = self.usage.nodes, self.usage.hosts
+        self.changed.update(name for name in names if name in nodes or name in hosts)
+
+    def node_lost(self, name: str) -> None:
+        """A node is gone: what stood there is replaced as after any failure."""
+        self.changed -= {name, self._host(name)}
+        self.on_host.pop(self._host(name), None)
 
     def touch_gang(self, usage: GangUsage | None) -> None:
         """A gang got or lost slots."""
@@ -136,12 +142,12 @@ class TakenNodes:
 
 
 def _lack(node: Node, cluster: TopologyState, host: str) -> dict[str, int]:
-    """What slots and pods on a node need beyond its capacity."""
-    used = cluster.used.get(node.name, {})
+    """What other pods use of the capacity that the slots on a node need."""
+    held = cluster.held[host,]
     return {
         name: more
-        for name, held in cluster.held[host,].items()
-        if (more := held + used.get(name, 0) - node.allocatable.get(name, 0)) > 0
+        for name, used in cluster.used.get(node.name, {}).items()
+        if name in held and (more := min(used, held[name] + used - node.allocatable.get(name, 0))) > 0
     }
 
 

@@ -29,6 +29,7 @@ class NodeStore:
     def load(self, fresh: Mapping[str, Node]) -> None:
         """Add new nodes together."""
         self.by_name |= fresh
+        self._changed.update(fresh)
         for node in fresh.values():
             self._note_hostname(node)
         self.flat.load(fresh.values())
@@ -39,6 +40,7 @@ class NodeStore:
         """Add or update a node. Returns whether it changed."""
         if self.by_name.get(node.name) == node:
             return False
+        self._forget_hostname(self.by_name.get(node.name))
         self.by_name[node.name] = node
         self._note_hostname(node)
         self._changed.add(node.name)
@@ -52,9 +54,9 @@ class NodeStore:
         node = self.by_name.pop(name, None)
         if node is None:
             return False
-        if self.by_hostname.get(hostname := node.labels.get(HOSTNAME, "")) == name:
-            del self.by_hostname[hostname]
-        self._changed.add(name)
+        self._forget_hostname(node)
+        self._changed.discard(name)
+        self._overbooked.discard(name)
         self.flat.remove(name)
         for cluster in self._with_levels():
             cluster.remove(name)
@@ -81,6 +83,10 @@ class NodeStore:
         """The name of the node with this hostname."""
         name = self.by_hostname.get(hostname, hostname)
         return name if name in self.by_name else hostname
+
+    def _forget_hostname(self, node: Node | None) -> None:
+        if node is not None and self.by_hostname.get(host := node.labels.get(HOSTNAME, "")) == node.name:
+            del self.by_hostname[host]
 
     def _note_hostname(self, node: Node) -> None:
         if (hostname := node.labels.get(HOSTNAME, node.name)) != node.name:
@@ -119,7 +125,8 @@ class NodeStore:
     def _shift(self, shifts: Iterable[Shift]) -> bool:
         freed = False
         for shift in shifts:
-            self._changed.add(shift.node)
+            if shift.node in self.by_name:
+                self._changed.add(shift.node)
             for cluster in self.topologies.values():
                 cluster.use_node(shift.node, shift.amounts, shift.sign)
             freed |= shift.sign < 0

@@ -63,6 +63,8 @@ def _capacity_events(rejection: SchedulingRejection, lone: bool) -> frozenset[Wa
             WakeupEvent.STORAGE_CHANGED,
             WakeupEvent.NUMA_CHANGED,
         }
+    if rejection.reason is RejectionReason.NODE_TAKEN:  # its slots are elsewhere, or the other pod is gone
+        return CAPACITY_EVENTS
     if not rejection.reason.was_tried:
         return frozenset()
     found = {WakeupEvent.NODE_CHANGED, WakeupEvent.RESERVATION_ENDED}  # not all nodes may have been tried
