@@ -45,7 +45,7 @@ def test_another_seed(play: str, seed: int) -> None:
 def test_faults_and_actions_of_many_kinds_happen() -> None:
     assert happened(report_of(play, seed) for play in PROCESSES for seed in SEEDS) >= {
         "conflict", "crash", "delay_events", "delay_outcome", "duplicate", "relist", "timeout_done",
-        "timeout_lost", "late_step", "not_ready", "node_lost", "tainted", "cordoned", "pod_deleted",
+        "timeout_lost", "pause", "not_ready", "node_lost", "tainted", "cordoned", "pod_deleted",
     }  # fmt: skip
 
 

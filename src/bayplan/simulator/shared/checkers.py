@@ -43,6 +43,7 @@ class ClaimChecker:
     processes: int
     over_since: dict[tuple[str, str], float] = field(default_factory=dict)  # by node and resource
     bound: dict[str, str] = field(default_factory=dict)  # bound pods of queued gangs: gang by uid
+    last_over: dict[str, float] = field(default_factory=dict)  # by node
 
     def check(self, objects: List, now: float, last_fault: float) -> Iterator[str]:
         """Yield a sentence for each violation in the current state."""
@@ -50,6 +51,7 @@ class ClaimChecker:
         slots = open_slots(objects("workloads"), pods)
         over = dict(self._over(nodes, pods, slots))
         self.over_since = {key: self.over_since.get(key, now) for key in over}
+        self.last_over |= {node: now for node, _ in over}
         for key, sentence in over.items():
             since = max(self.over_since[key], last_fault)
             if self.processes == 1:
@@ -57,6 +59,10 @@ class ClaimChecker:
             elif now - since > TAKEN_SECONDS:
                 yield f"{sentence}, for {now - since:.0f} s"
         yield from self._check_starts(pods, slots, {node for node, _ in over})
+
+    def taken(self, now: float) -> set[str]:
+        """The nodes that were used and promised twice a short time ago."""
+        return {node for node, when in self.last_over.items() if now - when < TAKEN_SECONDS}
 
     def check_end(self, objects: List) -> Iterator[str]:
         """At the end no node is used or promised twice, however many processes there are."""

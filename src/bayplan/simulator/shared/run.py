@@ -55,7 +55,8 @@ from bayplan.simulator.subgroups.group_view import group_of
 from bayplan.simulator.subgroups.run import WATCHED, check_same_queue_usage
 
 Object = dict[str, Any]
-LATE = 0.35  # the chance that one of two processes does not step while the other does
+PAUSE = 0.06  # the chance that one of two processes pauses after a step
+PAUSE_SECONDS = (0.5, 5.0)
 
 
 class SharedSimulation(SchedulerSimulation):
@@ -91,6 +92,7 @@ class SharedSimulation(SchedulerSimulation):
         self.processes = processes
         self.second: tuple[RecordingBackend, Loop] | None = None  # the process of admission, if it is another
         self.dues: dict[Loop, float] = {}
+        self.paused_until: dict[Loop, float] = {}
         heal_seconds = self.world.profile.heal_seconds
         self.claims, self.job_checker = ClaimChecker(processes), JobGangChecker(self.jobs.written)
         self.quota_checker = QueueChecker(is_quarantined=self.is_quarantined)
@@ -136,14 +138,16 @@ class SharedSimulation(SchedulerSimulation):
         return (self.loop,) if self.second is None else (self.loop, self.second[1])
 
     def step_processes(self) -> float:
-        """Two processes step in random order, and while there are faults one of them may be late."""
+        """Two processes step in random order, and while there are faults each of them pauses now and then."""
         if self.second is None:
             return super().step_processes()
         for loop in self.rng.sample(self.loops(), 2):
-            if self.now < EPOCH + self.fault_seconds and self.rng.random() < LATE:
-                self.report.faults["late_step"] += 1
-            else:
-                self.dues[loop] = loop.step(self.now)
+            if self.now < self.paused_until.get(loop, self.now):
+                continue
+            self.dues[loop] = loop.step(self.now)
+            if self.now < EPOCH + self.fault_seconds and self.rng.random() < PAUSE:
+                self.report.faults["pause"] += 1
+                self.paused_until[loop] = self.now + self.rng.uniform(*PAUSE_SECONDS)
         return min(self.dues.get(loop, self.now) for loop in self.loops())
 
     def inject_faults(self) -> None:
@@ -175,6 +179,7 @@ class SharedSimulation(SchedulerSimulation):
         self.checks += 1
         self._note_disturbed()
         yield from self.claims.check(self.listed, self.now, self.last_fault)
+        self.job_checker.taken = self.claims.taken(self.now)
         yield from self.job_checker.check(self._of_jobs, self.now)
         yield from self.quota_checker.check(self._without_pods, self.now)
         yield from state_checker.check_consistency(self.admission.state)

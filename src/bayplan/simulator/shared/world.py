@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from random import Random
 
 from bayplan.backends.fake_controllers.manifests import Object
@@ -94,6 +94,7 @@ def shared_world(rng: Random, until: float) -> SharedWorld:
         (1.0, "lone", gang_generator.lone),
     )
     generate_arrivals(rng, until, (4, 11), generators)
+    gangs = [_beside_a_job(rng, arrival, jobs) for arrival in gangs]
     for arrivals in (groups, gangs):
         arrivals.sort(key=lambda arrival: arrival.when)
     levels = [{"nodeLabel": level} for level in LEVELS]
@@ -104,6 +105,13 @@ def shared_world(rng: Random, until: float) -> SharedWorld:
         version, random_profile(rng), with_grouper, queued.settings, rules,
         queued, Arrivals(nodes, groups), Arrivals(nodes, gangs),
     )  # fmt: skip
+
+
+def _beside_a_job(rng: Random, arrival: TimedObject, jobs: Sequence[Arrival]) -> TimedObject:
+    """Some arrive at the same time as a job, when admission and binding are most likely to meet."""
+    if rng.random() < 0.6:
+        return arrival
+    return replace(arrival, when=rng.choice(jobs).when + rng.uniform(0, 1.5))
 
 
 def _with_cpu(rng: Random, node: Object) -> Object:
