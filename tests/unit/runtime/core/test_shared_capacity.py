@@ -38,6 +38,7 @@ class Refusing(EmbeddedBackend):
     """Refuses the writes of some actions, and may be late with events."""
 
     refused: tuple[type, ...] = ()
+    ended = Ended.REFUSED
     is_late = False
 
     def events(self) -> Iterable[Event]:
@@ -46,7 +47,7 @@ class Refusing(EmbeddedBackend):
     def submit(self, writes: Sequence[Write]) -> None:
         for write in writes:
             if isinstance(write.tag, self.refused):
-                self._outcomes.append(WriteOutcome(write, Ended.REFUSED, message="no"))
+                self._outcomes.append(WriteOutcome(write, self.ended, message="no"))
             else:
                 super().submit([write])
 
@@ -336,3 +337,13 @@ def test_the_slot_of_a_pod_that_succeeded_is_kept_for_the_next_pod_of_its_job() 
     world.member("gang", 2)
     world.play(5.0)
     assert world.node_of("gang-2") == world.node_of("gang-0") and world.node_of("plain") == ""
+
+
+def test_a_pod_that_failed_before_it_was_bound_uses_nothing() -> None:
+    world = World("admission", "ungating", "scheduler")
+    world.backend.refused, world.backend.ended = (Bind,), Ended.TIMED_OUT
+    world.pod("plain")
+    world.play(1.0)
+    world.store.patch(PODS, "ml", "plain", {"status": {"phase": "Failed"}}, subresource="status")
+    world.play(120.0)
+    assert world.admission.state.ledger.by_node() == {}
