@@ -64,7 +64,7 @@ def small_host(name: str) -> Object:
 
 def bound_pod(name: str, on: str, of: str = "") -> Object:
     """A pod for a whole host, bound if it has a node."""
-    meta = {"name": name, "namespace": "default", "uid": name}
+    meta: Object = {"name": name, "namespace": "default", "uid": name}
     if of:
         meta |= {"annotations": {WORKLOAD_NAME: of}, "labels": {POD_SET: "main"}}
     return {"metadata": meta, "spec": {"nodeName": on, **template()}, "status": {"phase": "Running"}}

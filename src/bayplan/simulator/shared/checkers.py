@@ -44,12 +44,14 @@ class ClaimChecker:
     over_since: dict[tuple[str, str], float] = field(default_factory=dict)  # by node and resource
     bound: dict[str, str] = field(default_factory=dict)  # bound pods of queued gangs: gang by uid
     last_over: dict[str, float] = field(default_factory=dict)  # by node
+    crossed: int = 0  # how often two processes gave away the same capacity
 
     def check(self, objects: List, now: float, last_fault: float) -> Iterator[str]:
         """Yield a sentence for each violation in the current state."""
         nodes, pods = objects("nodes"), objects("pods")
         slots = open_slots(objects("workloads"), pods)
         over = dict(self._over(nodes, pods, slots))
+        self.crossed += sum(key not in self.over_since for key in over)
         self.over_since = {key: self.over_since.get(key, now) for key in over}
         self.last_over |= {node: now for node, _ in over}
         for key, sentence in over.items():
@@ -137,7 +139,7 @@ def _missing(workload: Object, placement: PodSetPlacement, bound: Counter[tuple[
     wanted = {one["name"]: one["count"] for one in workload["spec"]["podSets"]}
     name, pod_set = workload["metadata"]["name"], placement.pod_set
     running = sum(count for (gang, of, _), count in bound.items() if (gang, of) == (name, pod_set))
-    return wanted[pod_set] - over.get(pod_set, 0) - running
+    return int(wanted[pod_set]) - int(over.get(pod_set, 0)) - running
 
 
 def promised_by_host(slots: Iterable[OpenSlots]) -> dict[str, Amounts]:

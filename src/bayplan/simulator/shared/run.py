@@ -294,6 +294,7 @@ class SharedSimulation(SchedulerSimulation):
         self.report.admissions = self.quota_checker.admissions
         for actors in (self.jobs, self.gangs, self.trees):
             self.report.faults.update(actors.injected)
+        self.report.faults["crossed"] += self.claims.crossed
         self.report.faults["displaced"] += len(self.tree_checker.preempted | self.pod_checker.preempted)
 
 
