@@ -55,8 +55,8 @@ from bayplan.simulator.subgroups.group_view import group_of
 from bayplan.simulator.subgroups.run import WATCHED, check_same_queue_usage
 
 Object = dict[str, Any]
-PAUSE = 0.06  # the chance that one of two processes pauses after a step
-PAUSE_SECONDS = (0.5, 5.0)
+PAUSE = 0.15  # the chance that one of two processes pauses after a step
+PAUSE_SECONDS = (0.5, 6.0)
 
 
 class SharedSimulation(SchedulerSimulation):

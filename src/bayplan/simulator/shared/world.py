@@ -23,7 +23,7 @@ from bayplan.simulator.subgroups.queue_view import random_queues
 from bayplan.simulator.subgroups.world import HALL, LEVELS, GroupGenerator
 
 PRIORITIES = {name: value for name, value in pods.PRIORITIES.items() if name} | subgroups.PRIORITIES
-CPUS = ("4", "8", "8", "12")  # a pod of a queued job requests 4
+CPUS = ("4", "4", "8", "8")  # a pod of a queued job requests 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class SharedGenerator(GangGenerator):
 def shared_world(rng: Random, until: float) -> SharedWorld:
     """Hosts in racks with little CPU, and arrivals of all kinds that compete for it."""
     queued = jobs_world(rng, until)
-    nodes = [_with_cpu(rng, node) for node in queued.nodes]
+    nodes = [_with_cpu(rng, node) for node in queued.nodes[: rng.randint(3, 8)]]
     jobs = [Arrival(arrival.when, _named_scheduler(arrival.job)) for arrival in queued.arrivals]
     version = rng.choice(VERSIONS)
     queues, leaves = random_queues(rng, nodes) if rng.random() < 0.6 else ([], ())
@@ -109,7 +109,7 @@ def shared_world(rng: Random, until: float) -> SharedWorld:
 
 def _beside_a_job(rng: Random, arrival: TimedObject, jobs: Sequence[Arrival]) -> TimedObject:
     """Some arrive at the same time as a job, when admission and binding are most likely to meet."""
-    if rng.random() < 0.6:
+    if rng.random() < 0.3:
         return arrival
     return replace(arrival, when=rng.choice(jobs).when + rng.uniform(0, 1.5))
 
