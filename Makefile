@@ -30,7 +30,7 @@ NOT_RUN  = Not run: $(if $(filter test-real,$(MAKECMDGOALS)),,$(NOT_REAL); )$(NO
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-segments bench-cli sim fuzz control-plane test-real test-long test-long-slice format clean
+.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-segments bench-cli bench-state sim fuzz control-plane test-real test-long test-long-slice format clean
 
 help: ## List the targets
 	@echo 'Usage: make TARGET [VARIABLE=value]'
@@ -105,6 +105,9 @@ bench-segments: $(STAMP) ## Measure decisions on gangs of 1,024 in 64 segments o
 bench-cli: $(STAMP) ## Measure explain and list at 10,000 nodes, beside a bare loop that lists the same objects
 	@$(BIN)/python -m tests.benchmarks.cli
 
+bench-state: $(STAMP) ## Measure memory and CPU per event of the state at 100,000 nodes and 200,000 pods, one role and both
+	@$(BIN)/python -m tests.benchmarks.state
+
 sim: $(STAMP) ## Run SEEDS simulations in virtual time, with faults and checkers
 	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS)
 
@@ -121,6 +124,7 @@ test-long: $(STAMP) ## A million fuzzed inputs, SEEDS simulations, storms, check
 	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS)
 	@$(BIN)/python -m bayplan.simulator --throw --seeds $$(( ($(SEEDS) + 9) / 10 ))
 	@CHURN_NAMES=100000 $(PYTEST) tests/properties/test_node_churn.py
+	@CHURN_NODES=20000 $(PYTEST) tests/properties/test_bounded_memory.py
 	@HYPOTHESIS_PROFILE=thorough $(PYTEST) --dist worksteal tests/properties
 	@$(PYTEST) --tier long --dist loadfile --no-loadscope-reorder
 

@@ -86,8 +86,9 @@ class _Done:
         self.pods: dict[str, Case] = {}
         self.events: list[tuple[str, str, str, str]] = []
         for _ in range(10):
-            for host in set(role.work_queue) - hosts:
-                role.work_queue.drop(host)
+            for unit in list(role.reconciler.queue):
+                if unit[1] not in hosts:
+                    role.reconciler.queue.drop(unit)
             writes = list(role.reconcile(now))
             if not writes:
                 break
@@ -109,7 +110,7 @@ class _Done:
         for more in role.on_outcome(WriteOutcome(write, Ended.DONE, 200, "", answer), now):
             self._do(role, more, now)
         if write.kind == PODS_KIND:
-            role.failing.add(write.uid)  # the watch would tell that it is over
+            role.reconciler.begin(("Pod", write.uid), None)  # the watch would tell that it is over
 
 
 def _listed(status: Case) -> list[Case]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from bayplan.cli.commands.run import controllers_for
-from bayplan.dialects.api import Event, Happened
-from bayplan.dialects.kueue.decode.events import InvalidAdmittedWorkload
+from bayplan.dialects.api import Event, Happened, InvalidInUse
 from bayplan.model.change import Change
 from bayplan.runtime.core.controller import Controller
 from tests.fuzz.lax_api import LaxApi
@@ -72,5 +71,5 @@ def _decode(role: Controller, event: Event) -> list[Change]:
     """The changes as the intake gets them: an invalid Workload that holds quota counts with its usage."""
     try:
         return list(role.decode(event))
-    except InvalidAdmittedWorkload:
+    except InvalidInUse:
         return list(role.decode_usage(event))

@@ -160,7 +160,7 @@ def test_gangs_stay_whole_and_nobody_moves_who_need_not(
         drama.work()
     world = drama.world
     assert all(world.listed(name) == [] for name in drama.asked), "nothing is left to replace"
-    assert world.health.next_due(world.now) == float("inf") and not world.health.in_flight
+    assert world.health.next_due(world.now) == float("inf") and not world.health.reconciler.in_flight
     pods = world.store.list(PLAIN_PODS, "ml").items
     assert all(pod["spec"].get("nodeName") for pod in pods), "nobody waits for a node in vain"
     assert len(asked) > 1 or bool(drama.places("g0")) is stood, "who stood alone stands again"

@@ -215,9 +215,7 @@ def test_a_group_that_stays_below_its_minimum_is_caught(monkeypatch: pytest.Monk
 
 @pytest.mark.long
 def test_unbinding_a_group_that_has_its_minimums_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        GangState, "is_below_minimum", property(lambda fake_controllers: bool(fake_controllers.standing))
-    )
+    monkeypatch.setattr(GangState, "is_below_minimum", property(lambda gang: bool(gang.bound)))
     assert "is unbound, though" in first_violation("is unbound, though")
 
 

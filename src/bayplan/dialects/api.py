@@ -65,6 +65,10 @@ class Event:
     version: str = ""  # resourceVersion
 
 
+class InvalidInUse(ValueError):
+    """An invalid object holds quota or capacity. It must not count as absent: what it holds counts."""
+
+
 class Verb(StrEnum):
     """The HTTP operation of a write."""
 

@@ -22,6 +22,10 @@ class Quota:
     lending: int | None = None
 
 
+QUEUE_DEPTH_MAX = 64
+"""The most levels above a queue. Trees of people have a handful; a longer chain is a mistake or an attack."""
+
+
 @dataclass(frozen=True, slots=True)
 class QuotaNode:
     """A node of the quota tree: its own quota, which it shares with its siblings."""

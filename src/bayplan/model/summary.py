@@ -23,6 +23,7 @@ class Flaw(StrEnum):
     MULTI_CLUSTER_AND_PROVISIONING = "multi_cluster_and_provisioning"
     TOPOLOGY_MISSING = "topology_missing"  # names: of a flavor, and of its missing topology
     CYCLE = "cycle"  # names: of a shared quota node that is its own ancestor
+    TOO_DEEP = "too_deep"  # names: of a shared quota node too many levels below its root
     OTHER = "other"
 
 

@@ -10,7 +10,7 @@ from bayplan.dialects.kueue.decode.scheduled_jobs import _number
 from bayplan.dialects.nrt.hints import ASSUMED_ZONES, hinted_zones
 from bayplan.model.node_rules import Requirement
 from bayplan.model.whole_numbers import INT32_MAX, INT64_MAX, signed_number, whole_number
-from bayplan.runtime.controllers.jobs.cache import _version
+from bayplan.runtime.core.object_cache import version_of
 
 LONG = "1" * 5000
 SQUARE = "²"  # a digit, says Python, and not a number
@@ -64,7 +64,7 @@ def test_a_sign_may_stand_in_front(text: str, want: int | None) -> None:
 @pytest.mark.parametrize("text", [LONG, SQUARE])
 def test_every_reader_of_numbers_passes_over_what_is_none(text: str) -> None:
     assert _number(text) == 0
-    assert _version({"metadata": {"resourceVersion": text}}) == 0
+    assert version_of({"metadata": {"resourceVersion": text}}) == 0
     assert list(_runs(f"{text},2-{text},1")) == [(1, 1)]
     assert hinted_zones({ASSUMED_ZONES: f"main={text}"}) == {}
     assert not Requirement("cores", "Gt", (text,)).accepts("7")

@@ -9,7 +9,7 @@ from bayplan.dialects.kube.decode.wire import Metadata
 from bayplan.dialects.nrt.wire import TOPOLOGIES, NodeTopologyWire, ZoneResourceWire, ZoneWire
 from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.model.node_rules import NodeRules, Taint, Toleration
-from bayplan.placement.cluster.node_table import REMEMBERED_MAX, mask
+from bayplan.placement.cluster.node_table import COLUMNS_MAX, MASKS_MAX, mask
 from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.state.cluster.topology_state import TopologyState
 from tests.support.model_objects import node
@@ -91,7 +91,7 @@ def test_masks_of_unused_node_rules_are_dropped() -> None:
     cluster = TopologyState(Topology("hall", (RACK, HOSTNAME)))
     cluster.load([rack_node("n1"), rack_node("n2")])
     table = cluster.snapshot().table
-    for number in range(REMEMBERED_MAX + 10):
+    for number in range(MASKS_MAX + 10):
         assert not mask(table, NodeRules(selector=((f"key-{number}", "x"),))).any()
-    assert len(table.masks) <= REMEMBERED_MAX and len(table.columns) <= REMEMBERED_MAX
+    assert len(table.masks) <= MASKS_MAX and len(table.columns) <= COLUMNS_MAX
     assert list(mask(table, NodeRules(selector=((HOSTNAME, "n2"),)))) == [False, True]

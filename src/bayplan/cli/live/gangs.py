@@ -18,6 +18,7 @@ from bayplan.model.admission_rejection import AdmissionReason
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Admit, EvictGang, ReportNotAdmitted
 from bayplan.model.queued_gang import QueuedGang
+from bayplan.model.quota import QUEUE_DEPTH_MAX
 from bayplan.model.summary import Flaw
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.state.admission.queues import QueueEntry, QueueEntryState
@@ -171,6 +172,7 @@ FLAWS = {
     Flaw.MULTI_CLUSTER_AND_PROVISIONING: "MultiKueue and ProvisioningRequest checks cannot be combined",
     Flaw.OTHER: "something else is wrong with it: {name}",
     Flaw.CYCLE: "cohort {name} is its own ancestor",
+    Flaw.TOO_DEEP: f"cohort {{name}} is more than {QUEUE_DEPTH_MAX} levels deep",
     Flaw.STOPPED: "it is stopped (spec.stopPolicy)",
 }
 

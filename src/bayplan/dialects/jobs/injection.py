@@ -47,13 +47,13 @@ def add(template: Object, info: Injected) -> None:
     texts = (("labels", info.labels), ("annotations", info.annotations))
     for (part, key), (name, more) in zip(_MAPS, (*texts, ("nodeSelector", info.node_selector)), strict=True):
         if more:
-            parent = _section(template, part)
+            parent = section(template, part)
             parent[key] = dict(_joined(name, parent.get(key) or {}, more))
     if info.tolerations:
-        spec = _section(template, "spec")
+        spec = section(template, "spec")
         spec["tolerations"] = list(_each_once(tuple(spec.get("tolerations") or ()), info.tolerations))
     if info.gates:
-        spec = _section(template, "spec")
+        spec = section(template, "spec")
         gates: list[Object] = list(spec.get("schedulingGates") or ())
         spec["schedulingGates"] = gates + [{"name": one} for one in info.gates if {"name": one} not in gates]
 
@@ -67,7 +67,7 @@ def restore(template: Object, original: Object, controller_labels: Sequence[str]
         if key == "labels" and owned:
             before = (before or {}) | owned
         if before is not None:
-            _section(template, part)[key] = copy.deepcopy(before)
+            section(template, part)[key] = copy.deepcopy(before)
         elif isinstance(template.get(part), dict):
             template[part].pop(key, None)
     for part in ("metadata", "spec"):
@@ -106,8 +106,8 @@ def _toleration(one: Object) -> tuple[object, ...]:
     )
 
 
-def _section(template: Object, part: str) -> Object:
-    """The metadata or spec of a template, created if it is missing."""
+def section(template: Object, part: str) -> Object:
+    """A mapping inside an object, such as the metadata of a template; created if it is missing or null."""
     if not isinstance(template.get(part), dict):
         template[part] = {}
     section: Object = template[part]

@@ -113,7 +113,8 @@ def _inject_app_wrapper(wrapper: Object, infos: Sequence[Injected], find: Find) 
 
 def _restore_app_wrapper(wrapper: Object, originals: Sequence[Object]) -> None:
     for component in wrapper["spec"].get("components") or ():
-        component.pop("podSetInfos", None)
+        if component is not None:
+            component.pop("podSetInfos", None)
 
 
 def _training(specs: str, plural: str, *types: str) -> JobKind:

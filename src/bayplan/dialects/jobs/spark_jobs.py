@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from bayplan.dialects.jobs.injection import Injected, InjectionConflict, add
+from bayplan.dialects.jobs.injection import Injected, InjectionConflict, add, section
 from bayplan.dialects.jobs.part import Find, JobPart
 from bayplan.dialects.kube.fields.reader import Field
 
@@ -33,7 +33,7 @@ def inject_spark(app: Object, infos: Sequence[Injected], find: Find) -> None:
             f"invalid podset infos: expecting {len(_CONTAINERS)} podset, got {len(infos)}"
         )
     for role, info in zip(_CONTAINERS, infos, strict=True):
-        fields = app["spec"].setdefault(role, {})
+        fields = section(app["spec"], role)
         template = _as_template(fields)
         add(template, info)
         _write(fields, template)
@@ -44,7 +44,7 @@ def restore_spark(app: Object, originals: Sequence[Object]) -> None:
     if len(originals) != len(_CONTAINERS):
         return
     for role, original in zip(_CONTAINERS, originals, strict=True):
-        fields = app["spec"].setdefault(role, {})
+        fields = section(app["spec"], role)
         _write(fields, _without(original, fields.get("template") or {}))
         if fields.get("template") == {"spec": {}}:
             del fields["template"]
@@ -83,9 +83,9 @@ def _write(fields: Object, template: Object) -> None:
             fields.pop(key, None)
     gates = template["spec"].get("schedulingGates")
     if gates:
-        fields.setdefault("template", {}).setdefault("spec", {})["schedulingGates"] = gates
-    elif isinstance(fields.get("template"), dict):
-        fields["template"].get("spec", {}).pop("schedulingGates", None)
+        section(section(fields, "template"), "spec")["schedulingGates"] = gates
+    elif isinstance((fields.get("template") or {}).get("spec"), dict):
+        fields["template"]["spec"].pop("schedulingGates", None)
 
 
 def _part(spec: Field, role: str, count: int) -> JobPart:

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from bayplan.dialects.jobs.injection import Injected
+from bayplan.dialects.jobs.injection import Injected, section
 from bayplan.dialects.jobs.part import Find
 from bayplan.dialects.kube.fields.reader import Field
 
@@ -61,14 +61,14 @@ def restore_train_job(train_job: Object, originals: Sequence[Object]) -> None:
 
 def _our_patch(train_job: Object) -> Object:
     """The JobSet spec in our runtime patch, created if it is missing."""
-    patches = train_job["spec"].setdefault("runtimePatches", [])
-    ours = next((one for one in patches if one.get("manager") == PATCH_MANAGER), None)
+    patches = train_job["spec"]["runtimePatches"] = train_job["spec"].get("runtimePatches") or []
+    ours: Object | None = next((one for one in patches if one and one.get("manager") == PATCH_MANAGER), None)
     if ours is None:
         ours = {"manager": PATCH_MANAGER}
         patches.append(ours)
     spec = ours
     for key in ("trainingRuntimeSpec", "template", "spec"):
-        spec = spec.setdefault(key, {})
+        spec = section(spec, key)
     return spec
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bayplan.dialects.api import Event, Happened, Write
+from bayplan.dialects.api import Event, Happened, Kind, Write
+from bayplan.dialects.dialect import Reader
 from bayplan.dialects.kube.encode.binding import event_write
 from bayplan.dialects.kube.fields.times import timestamp
 from bayplan.dialects.nrt.topologies import new_problems, node_zones
@@ -18,8 +19,10 @@ About = dict[str, str]
 """An object reference of an event."""
 
 
-class NumaReportDecoder:
+class NumaReportDecoder(Reader):
     """The reports of nodes, and the invalid parts of them for which an event is due."""
+
+    kinds: tuple[Kind, ...] = KINDS
 
     def __init__(self) -> None:
         self.reports: dict[str, dict[str, NodeZones]] = {}  # by node and version
@@ -48,7 +51,7 @@ class NumaReportDecoder:
         elif now != before:
             yield NumaReportSeen(now)
 
-    def problem_events(self, now: float) -> Iterator[Write]:
+    def reconcile(self, now: float) -> Iterator[Write]:
         """Events about invalid parts of reports, each once."""
         problems, self.problems = self.problems, []
         for about, message in problems:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -13,21 +14,24 @@ from bayplan.placement.cluster.topology_tree import Ints
 
 T = TypeVar("T")
 GROWTH = 64
+SIZE_RATIO, SIZE_MIN = 4, 256  # an array that is larger than this many times what is needed is made anew
+SPARSE_RATIO = 16  # with fewer counts than one in so many entries, the array is not kept
 
 
 class NodeIds:
     """Stable numeric ids of node names, so that counters stay valid when rows move.
 
-    Node names are unbounded, so the id of an unused name is reused. Ids are freed only in `tidy`: during a
-    scheduling cycle a pod may be removed from a node for a what-if and must find the same id again.
+    Node names are unbounded, so the id of an unused name is reused, the lowest first, and ids at the end that
+    no name has are given up. Ids are freed only in `tidy`: during a scheduling cycle a pod may be removed
+    from a node for a what-if and must find the same id again.
     """
 
     __slots__ = ("idle", "names", "numbers", "spare", "users")
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
-        self.names: list[str] = []  # by id; a spare id keeps its last name
-        self.spare: list[int] = []
+        self.names: list[str | None] = []  # by id; None: no name has it
+        self.spare: list[int] = []  # a heap of ids that no name has
         self.idle: set[int] = set()  # ids that a user dropped since the last `tidy`
         self.users: list[Callable[[str], bool]] = []  # each returns whether it still uses a name
 
@@ -35,7 +39,7 @@ class NodeIds:
         """The id of a node name. All counters of a newly assigned id are zero."""
         number = self.numbers.get(node)
         if number is None:
-            number = self.spare.pop() if self.spare else len(self.names)
+            number = heappop(self.spare) if self.spare else len(self.names)
             self.names[number : number + 1] = [node]
             self.numbers[node] = number
         return number
@@ -50,13 +54,22 @@ class NodeIds:
         """Free the ids of unused names. Their counters are zero by then."""
         while self.idle:
             number = self.idle.pop()
-            name = self.names[number]
-            if not any(uses(name) for uses in self.users):
+            name = self.names[number] if number < len(self.names) else None
+            if name is not None and not any(uses(name) for uses in self.users):
                 del self.numbers[name]
-                self.spare.append(number)
+                self.names[number] = None
+                heappush(self.spare, number)
+        if self.names and self.names[-1] is None:
+            self._trim()
+
+    def _trim(self) -> None:
+        while self.names and self.names[-1] is None:
+            self.names.pop()
+        self.spare = [number for number in self.spare if number < len(self.names)]
+        heapify(self.spare)
 
     def __len__(self) -> int:
-        """The upper bound of all ids ever assigned: the largest number of names used at a time."""
+        """More than the largest id in use."""
         return len(self.names)
 
 
@@ -90,15 +103,20 @@ class NodeCounter:
             self.add(slot, sign * amount)
 
     def dense(self, size: int) -> Ints:
-        """All counts as an array of at least `size` entries. The caller must not change or keep it."""
-        if self.array is None:
-            self.array = np.zeros(size, dtype=np.int64)
-            if self.sparse:
-                slots = np.fromiter(self.sparse.keys(), np.int64, len(self.sparse))
-                self.array[slots] = np.fromiter(self.sparse.values(), np.int64, len(self.sparse))
-        elif len(self.array) < size:
-            self.array = _extended(self.array, size)
-        return self.array
+        """All counts as an array of at least `size` entries. The caller must not change or keep it.
+
+        The array is kept only where many nodes count: there may be thousands of counters with a few nodes.
+        """
+        if self.array is not None and len(self.array) <= SIZE_RATIO * size + SIZE_MIN:
+            if len(self.array) < size:
+                self.array = _extended(self.array, size)
+            return self.array
+        array = np.zeros(size, dtype=np.int64)
+        if self.sparse:
+            slots = np.fromiter(self.sparse.keys(), np.int64, len(self.sparse))
+            array[slots] = np.fromiter(self.sparse.values(), np.int64, len(self.sparse))
+        self.array = array if SPARSE_RATIO * len(self.sparse) >= size else None
+        return array
 
 
 def _extended(array: Ints, size: int) -> Ints:

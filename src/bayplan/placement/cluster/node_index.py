@@ -24,6 +24,7 @@ from bayplan.placement.cluster.topology_tree import Bools, Ints
 T = TypeVar("T")
 CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 REMEMBERED_MAX = 256
+REMEMBERED_BYTES_MAX = 128 << 20  # of all cached arrays together, with eight bytes for each node
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +63,8 @@ class NodeIndex:
 
     def remember(self, key: Hashable, compute: Callable[[], T]) -> T:
         """The cached value of a key, computed if it is missing."""
-        return cached(self.memory, REMEMBERED_MAX, key, compute)
+        limit = min(REMEMBERED_MAX, REMEMBERED_BYTES_MAX // (8 * max(len(self.slots), 1)))
+        return cached(self.memory, max(limit, 1), key, compute)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,7 +15,9 @@ from bayplan.placement.cluster.topology_tree import Bools, Ints, Objects, splice
 Codes = NDArray[np.int32]
 ABSENT = -1
 REPELLING = ("NoSchedule", "NoExecute")
-REMEMBERED_MAX = 4096  # cached masks, and label columns: pods may use an unbounded number of labels
+COLUMNS_MAX = 256  # label columns; each follows every change of a node, and pods may name any labels
+MASKS_MAX = 4096
+MASK_BYTES_MAX = 64 << 20  # of all masks together
 SPARE = 64  # unused taint sets and label values that are kept beyond twice the number of nodes
 
 
@@ -48,8 +50,8 @@ class NodeTable:
         """The value code of a label for every node."""
         column = self.columns.get(key)
         if column is None:
-            if len(self.columns) >= REMEMBERED_MAX:
-                self.columns.clear()
+            if len(self.columns) >= COLUMNS_MAX:
+                del self.columns[next(iter(self.columns))]
             vocabulary = self.vocabularies.get(key) or Vocabulary()
             column = np.fromiter(
                 (vocabulary.code(node.labels.get(key)) for node in self.nodes), np.int32, len(self.nodes)
@@ -146,6 +148,7 @@ def inserted(table: NodeTable, nodes: Objects, row: int) -> NodeTable:
 
 def removed(table: NodeTable, nodes: Objects, row: int) -> NodeTable:
     """The table with a row removed."""
+    table = _compacted(table)
     columns = {key: np.delete(codes, row) for key, codes in table.columns.items()}
     return NodeTable(nodes, np.delete(table.taints, row), table.taint_sets, table.vocabularies, columns)
 
@@ -177,7 +180,7 @@ def mask(table: NodeTable, rules: NodeRules) -> Bools:
             & matching_selector(table, rules)
             & matching_affinity(table, rules)
         )
-        if len(table.masks) >= REMEMBERED_MAX:
+        if len(table.masks) >= min(MASKS_MAX, MASK_BYTES_MAX // max(len(nodes), 1)):
             table.masks.clear()
         table.masks[key] = nodes
     return nodes

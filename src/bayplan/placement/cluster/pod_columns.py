@@ -14,6 +14,8 @@ from bayplan.placement.cluster.topology_tree import Bools, Ints
 
 NO_LABELS: Mapping[str, str] = {}
 VALUES_PER_POD, VALUES_KEPT = 4, 4096
+COLUMNS_MAX = 32  # columns of label keys; pods may select by an unbounded number of them
+ROWS_PER_POD, ROWS_KEPT = 4, 64  # rows beyond which the columns are built anew
 _NAMESPACE = ""  # the key of the namespace column: no label has an empty key
 
 
@@ -77,6 +79,12 @@ class PodColumns:
         ]:
             del self.vocabularies[key], self.columns[key]
 
+    @property
+    def is_sparse(self) -> bool:
+        """Whether most rows belong to no pod, so that building the columns anew is worth it."""
+        rows = len(self.labels)
+        return rows > ROWS_KEPT and rows > ROWS_PER_POD * (rows - len(self.free))
+
     def remove(self, row: int) -> None:
         """Remove the pod of a row."""
         self.nodes[row] = ABSENT
@@ -121,11 +129,18 @@ class PodColumns:
     def _column(self, key: str) -> Codes:
         column = self.columns.get(key)
         if column is None:
+            self._make_room()
             code = self.vocabularies.setdefault(key, Vocabulary()).code
             column = np.full(len(self.nodes), ABSENT, dtype=np.int32)
             column[: len(self.labels)] = [code(labels.get(key)) for labels in self.labels]
             self.columns[key] = column
         return column[: len(self.labels)]
+
+    def _make_room(self) -> None:
+        """Drop the oldest columns of labels; the first one is that of namespaces."""
+        while len(self.columns) > COLUMNS_MAX:
+            oldest = next(key for key in self.columns if key != _NAMESPACE)
+            del self.columns[oldest], self.vocabularies[oldest]
 
     def _grow(self) -> None:
         more = len(self.nodes)

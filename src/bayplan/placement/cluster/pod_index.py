@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from bayplan.model.pod_spec import ClaimUse, Disk, HostPort, PodAffinityTerm, PodSignature, Selector
-from bayplan.placement.cluster.counters import ByLabel, NodeCounter, NodeIds
+from bayplan.placement.cluster.counters import SIZE_MIN, SIZE_RATIO, ByLabel, NodeCounter, NodeIds
 from bayplan.placement.cluster.pod_columns import PodColumns
 from bayplan.placement.cluster.topology_tree import Ints
 
@@ -57,8 +57,13 @@ class PodIndex:
         self.slots.users.append(self._has_pods)
         self.version = 0
         self.changes = 0
+        self.claims_version = 0
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.damaged = False  # an update was interrupted by an error
+        self._clear()
+
+    def _clear(self) -> None:
+        """Without pods."""
         self.pods: dict[Hashable, _Running] = {}
         self.pod_counts: dict[int, int] = {}  # how many pods are on each node id
         self.columns = PodColumns()
@@ -70,7 +75,6 @@ class PodIndex:
         self.ports: dict[HostPort, NodeCounter] = {}
         self.disks: dict[Disk, NodeCounter] = {}
         self.claims: dict[tuple[str, str], NodeCounter] = {}
-        self.claims_version = 0
         self.weight = np.zeros((2, 0), dtype=np.int64)
 
     # ── updates ────────────────────────────────────────────────────────────────────────────────────
@@ -118,6 +122,12 @@ class PodIndex:
         if removed:
             counts = Counter(running.node for running in removed)
             self._count(counts, removed[0].shape, removed[0].leaving, -1)
+
+    def rebuild(self, pods: Mapping[Hashable, tuple[int, PodSignature, bool]]) -> None:
+        """Start over with these pods: the node id, the signature, and whether it is terminating."""
+        self._clear()
+        for key, (slot, shape, leaving) in pods.items():
+            self._insert(key, slot, shape, leaving)
 
     def remove(self, key: Hashable) -> None:
         """Remove a pod that was deleted or is finished."""
@@ -200,6 +210,17 @@ class PodIndex:
                 self.keys[key] -= 1
                 if not self.keys[key]:
                     del self.keys[key]
+
+    def tidy(self) -> None:
+        """Give up room of pods and nodes that are gone. Not during a cycle: what-ifs bring pods back."""
+        self.slots.tidy()
+        if self.columns.is_sparse:
+            self.columns = PodColumns()
+            for key, pod in self.pods.items():
+                row = self.columns.add(pod.node, pod.shape, leaving=pod.leaving)
+                self.pods[key] = replace(pod, row=row)
+        if self.weight.shape[1] > SIZE_RATIO * len(self.slots) + SIZE_MIN:
+            self.weight = self.weight[:, : len(self.slots)].copy()
 
     # ── queries ────────────────────────────────────────────────────────────────────────────────────
 

@@ -15,6 +15,7 @@ from bayplan.placement.cluster.topology_tree import Bools, Ints, Tree, find, fin
 
 T = TypeVar("T")
 CHANGES_MAX = 256
+CHANGES_KEPT = 16  # the same for a directory that is small
 REMEMBERED_MAX = 4  # cached values are arrays over all nodes, so only the most recent are kept
 
 
@@ -32,7 +33,7 @@ class Directory:
     def with_path(self, name: str, path: Path | None) -> Directory:
         """A directory with one name moved or removed. Changes are merged once there are many of them."""
         changed = {**self.changed, name: path}
-        if len(changed) < CHANGES_MAX:
+        if len(changed) < min(CHANGES_MAX, CHANGES_KEPT + len(self.settled) // 2):
             return Directory(self.settled, changed)
         merged = {**self.settled, **changed}
         return Directory({known: where for known, where in merged.items() if where is not None})

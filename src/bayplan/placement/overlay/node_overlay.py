@@ -160,17 +160,35 @@ class NodeOverlay:
         return len(self.steps)
 
     def rollback(self, mark: int) -> None:
-        """Roll back all steps since the checkpoint."""
-        while len(self.steps) > mark:
-            self._apply(self.steps.pop(), undone=True)
+        """Roll back all steps since the checkpoint. After a step that failed halfway, `close` does it."""
+        while len(self.steps) > mark and not self.filter_input.index.damaged:
+            self._apply(self.steps[-1], undone=True)
+            self.steps.pop()
             self.filter_input.index.version = (
                 self.versions.pop()
             )  # so that results cached then are valid again
 
     def close(self) -> None:
-        """Undo everything. If a step failed halfway, the owner of the pod index rebuilds it."""
-        if not self.filter_input.index.damaged:
+        """Undo everything. If a step failed halfway, the pod index is built anew with the pods it had."""
+        try:
             self.rollback(0)
+        finally:
+            if self.steps:
+                self._rebuild_index()
+
+    def _rebuild_index(self) -> None:
+        index = self.filter_input.index
+        pods = {key: (pod.node, pod.shape, pod.leaving) for key, pod in index.pods.items()}
+        for step in reversed(self.steps):
+            for at, key in enumerate(step.keys):
+                if step.added:
+                    pods.pop(key, None)
+                else:
+                    pods[key] = step.slots[at], step.own[at] if step.own else step.shape, step.leaving
+        index.rebuild(pods)
+        index.version, index.damaged = self.versions[0], False
+        self.steps.clear()
+        self.versions.clear()
 
     @contextmanager
     def in_order(self) -> Iterator[None]:
@@ -192,14 +210,17 @@ class NodeOverlay:
 
     def _push(self, step: OverlayStep) -> None:
         self.watchdog.check()
+        pods = self.filter_input.index.pods
+        assert not step.added or pods.keys().isdisjoint(step.keys), step.keys
         self.versions.append(self.filter_input.index.version)
+        self.filter_input.index.damaged = True  # until the step is complete
+        self.steps.append(step)  # now: if it fails halfway, it has to be undone as well
         self._apply(step, undone=False)
-        self.steps.append(step)
 
     def _apply(self, step: OverlayStep, *, undone: bool) -> None:
         index, node_snapshot = self.filter_input.index, self.filter_input.node_snapshot
         added = step.added != undone
-        index.damaged = True  # until the step is complete
+        index.damaged = True
         if added:
             index.add_many(step.keys, step.slots, step.shape, step.own, leaving=step.leaving)
         else:

@@ -33,7 +33,7 @@ from bayplan.placement.pods.counting import (
     needs_own_batch,
     repels_itself,
 )
-from bayplan.placement.pods.exact_assign import assign_by_search
+from bayplan.placement.pods.exact_assign import assign_by_search, assign_most_by_search
 from bayplan.placement.pods.node_choice import choose, packed_order, ranked_order
 from bayplan.placement.pods.spread import best_rows
 
@@ -63,11 +63,12 @@ class AssignmentTask:
 
 def assign_pods(
     overlay: NodeOverlay, batches: Sequence[PodBatch], *, need: int, profile: Profile,
-    allowed_nodes: Bools | None = None, lone: bool = False,
+    allowed_nodes: Bools | None = None, lone: bool = False, most: bool = False,
 ) -> NodeAssignment:  # fmt: skip
-    """Assign as many pods as possible to nodes in `allowed_nodes`; if fewer than `need` fit, try other ways.
+    """Assign pods to nodes in `allowed_nodes`, large ones first; if fewer than `need` fit, try other ways.
 
-    `lone`: choose nodes as for single pods, whatever the profile says about gangs.
+    `lone`: choose nodes as for single pods, whatever the profile says about gangs. `most`: assign the most
+    pods, whichever they are; without it a large pod may take the room of several small ones.
     """
     task = AssignmentTask(
         overlay,
@@ -82,6 +83,8 @@ def assign_pods(
     unsure = False
     if len(assigned) < min(need, task.asked):
         assigned, unsure = _try_harder(task, checkpoint, assigned)
+    elif most and len(assigned) < task.asked:
+        assigned = _assign_most(task, checkpoint, assigned)
     in_order = {key: assigned[key] for batch in batches for key in batch.keys if key in assigned}
     return NodeAssignment(in_order, unassigned(overlay, batches, in_order, allowed_nodes), unsure)
 
@@ -263,6 +266,33 @@ def _try_harder(
                 overlay.rollback(checkpoint)
         proven = False
     return _assign(task, *best_order), not proven
+
+
+def _assign_most(task: AssignmentTask, checkpoint: int, assigned: dict[PodKey, int]) -> dict[PodKey, int]:
+    """Assign more pods than large ones first do, by other orders or a search."""
+    unconstrained = all(is_unconstrained(batch.shape) for batch in task.batches)
+    if len(task.batches) == 1 and unconstrained:
+        return assigned
+    overlay, best, best_order = task.overlay, assigned, (task.batches, task.allowed_nodes)
+    overlay.rollback(checkpoint)
+    possible = sum(
+        min(len(batch.keys), int(counts.sum()))
+        for batch in task.batches
+        for _, counts in (most_pods(overlay, batch.shape, task.allowed_nodes, len(batch.keys)),)
+    )
+    for order in _other_orders(task):
+        if len(best) < possible:
+            attempt = _assign(task, *order)
+            if len(attempt) > len(best):
+                best, best_order = attempt, order
+            overlay.rollback(checkpoint)
+    if len(best) < possible and unconstrained:
+        found = assign_most_by_search(overlay, task.batches, task.allowed_nodes, task.profile)
+        if found is not None and sum(map(len, found)) > len(best):
+            by_search = _assign_as_found(task, found, checkpoint)
+            if by_search is not None:
+                return by_search
+    return _assign(task, *best_order)
 
 
 def _assign_as_found(task: AssignmentTask, found: list[Ints], checkpoint: int) -> dict[PodKey, int] | None:

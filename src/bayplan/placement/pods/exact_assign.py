@@ -14,7 +14,7 @@ from bayplan.placement.domains.scope import scope_of
 from bayplan.placement.exact.bounds import build_grid
 from bayplan.placement.exact.branch_and_bound import LevelSearch, SearchBudget, SearchResult, best_at
 from bayplan.placement.exact.problem import FREE, ExactProblem, fits
-from bayplan.placement.exact.solver import solver
+from bayplan.placement.exact.solver import Program, solve, solver
 from bayplan.placement.numa.snapshot import aligned_copies, numa_request_of
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.batches import PodBatch
@@ -22,6 +22,8 @@ from bayplan.placement.pods.batches import PodBatch
 NODES_MAX = 20_000  # beyond that the search takes too long to be worth it
 SECONDS_MAX = 1.0
 BATCHES_MAX = 8
+ROUNDING = 1e-9
+COLUMNS_MAX = 5_000  # nodes times batches; beyond that counting the most pods takes too long
 
 
 def assign_by_search(
@@ -32,12 +34,9 @@ def assign_by_search(
     Only resources are considered: no batch may have affinity or spread constraints. For NUMA, the search
     knows how many pods of one batch a node aligns, so several batches on one node may still fail to align.
     """
-    if solver() is None or len(batches) > BATCHES_MAX or not all(batch.shape.amounts for batch in batches):
+    if not _is_searchable(batches):
         return None, False
-    allowed = np.array([overlay.run_filters(batch.shape).fits for batch in batches])
-    if allowed_nodes is not None:
-        allowed &= allowed_nodes
-    used = np.flatnonzero(allowed.any(axis=0))
+    allowed, used = _allowed(overlay, batches, allowed_nodes)
     if not len(used) or len(used) > NODES_MAX:
         return None, not len(used)
     problem = _problem(overlay, batches, allowed[:, used], used, profile)
@@ -52,6 +51,62 @@ def assign_by_search(
             numa_request_of(overlay.filter_input.zones, batch.shape) for batch in batches
         )
     return [np.repeat(used, pods) for pods in result.pods], True
+
+
+def assign_most_by_search(
+    overlay: NodeOverlay, batches: Sequence[PodBatch], allowed_nodes: Bools | None, profile: Profile
+) -> list[Ints] | None:
+    """Rows for as many pods as fit, whichever they are; None if the search found nothing in its time.
+
+    The same is considered as by `assign_by_search`.
+    """
+    if not _is_searchable(batches):
+        return None
+    allowed, used = _allowed(overlay, batches, allowed_nodes)
+    if not len(used) or len(used) * len(batches) > COLUMNS_MAX:
+        return None
+    problem = _problem(overlay, batches, allowed[:, used], used, profile)
+    if problem is None:
+        return None
+    needs, rooms = problem.needs, problem.rooms
+    most = np.array([fits(need, rooms, open_) for need, open_ in zip(needs, problem.allowed, strict=True)])
+    most = np.minimum(most, problem.counts[:, None])
+    scale = np.maximum(np.gcd.reduce(needs, axis=0), 1)
+    program = Program([int(one) for one in most.ravel()])
+    columns = np.arange(most.size).reshape(most.shape)
+    for batch, count in enumerate(problem.counts.tolist()):
+        program.at_most(((column, 1) for column in columns[batch].tolist()), count)
+    for resource, divisor in enumerate(scale.tolist()):
+        each = (needs[:, resource] // divisor).tolist()
+        crowded = needs[:, resource].astype(float) @ most > rooms[resource] * (1 - ROUNDING)
+        for node in np.flatnonzero(crowded).tolist():
+            amounts = zip(columns[:, node].tolist(), each, strict=True)
+            program.at_most(amounts, int(rooms[resource, node]) // divisor)
+    solved = solve(program, -np.ones(most.size), None, min(profile.exact_seconds, SECONDS_MAX))
+    if solved.solution is None:
+        return None
+    pods = solved.solution.reshape(most.shape)
+    if (needs.T @ pods > rooms).any() or (pods.sum(axis=1) > problem.counts).any():
+        return None  # amounts too far apart for the solver's tolerance
+    return [np.repeat(used, row) for row in pods]
+
+
+def _is_searchable(batches: Sequence[PodBatch]) -> bool:
+    return (
+        solver() is not None
+        and len(batches) <= BATCHES_MAX
+        and all(any(amount > 0 for _, amount in batch.shape.amounts) for batch in batches)
+    )
+
+
+def _allowed(
+    overlay: NodeOverlay, batches: Sequence[PodBatch], allowed_nodes: Bools | None
+) -> tuple[Bools, Ints]:
+    """The nodes that each batch may use, and the rows that any of them may use."""
+    allowed = np.array([overlay.run_filters(batch.shape).fits for batch in batches])
+    if allowed_nodes is not None:
+        allowed &= allowed_nodes
+    return allowed, np.flatnonzero(allowed.any(axis=0))
 
 
 def _problem(

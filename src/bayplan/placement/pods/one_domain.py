@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,6 +121,23 @@ def assign_in_domain(
     profile: Profile, allowed_nodes: Bools | None = None,
 ) -> OneDomainAssignment:  # fmt: skip
     """Assign as many pods as possible in one domain of label `key`: most pods, then fullest, then name."""
+    assign = partial(assign_pods, overlay, batches, need=need, profile=profile)
+    return _in_best_domain(overlay, batches, key, bound_rows, need, allowed_nodes, assign)
+
+
+def assign_most_in_domain(
+    overlay: NodeOverlay, batches: Sequence[PodBatch], key: str, bound_rows: Iterable[int] = (), *, need: int,
+    profile: Profile, allowed_nodes: Bools | None = None,
+) -> OneDomainAssignment:  # fmt: skip
+    """The same, with the most pods of several sizes, not the largest, in each domain that is tried."""
+    assign = partial(assign_pods, overlay, batches, need=need, profile=profile, most=True)
+    return _in_best_domain(overlay, batches, key, bound_rows, need, allowed_nodes, assign)
+
+
+def _in_best_domain(
+    overlay: NodeOverlay, batches: Sequence[PodBatch], key: str, bound_rows: Iterable[int], need: int,
+    allowed_nodes: Bools | None, assign: Callable[..., NodeAssignment],
+) -> OneDomainAssignment:  # fmt: skip
     checkpoint, asked = overlay.checkpoint(), sum(len(batch.keys) for batch in batches)
     best: tuple[NodeAssignment, Domain] | None = None
     eligible, best_left_out = _best(overlay, batches, key, bound_rows, allowed_nodes)
@@ -127,7 +145,7 @@ def assign_in_domain(
     for domain in eligible:
         if best is not None and domain.max_pods <= len(best[0].rows):
             break
-        attempt = assign_pods(overlay, batches, need=need, profile=profile, allowed_nodes=domain.nodes)
+        attempt = assign(allowed_nodes=domain.nodes)
         unsure |= attempt.unsure
         if len(attempt.rows) == asked:
             return OneDomainAssignment(attempt, domain.value)
@@ -138,7 +156,7 @@ def assign_in_domain(
         none_assigned = NodeAssignment({}, unassigned(overlay, batches, {}, allowed_nodes), False)
         return OneDomainAssignment(none_assigned, "", Misfit(Code.NO_DOMAINS, (), level=key, asked=need))
     domain = best[1]
-    assignment = assign_pods(overlay, batches, need=need, profile=profile, allowed_nodes=domain.nodes)
+    assignment = assign(allowed_nodes=domain.nodes)
     fit = len(assignment.rows)
     if fit >= need:
         return OneDomainAssignment(NodeAssignment(assignment.rows, assignment.unassigned), domain.value)

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Write, WriteOutcome
 from bayplan.dialects.kube.decode.wire import PODS_KIND, PodWire
-from bayplan.dialects.kueue.jobs.writes import with_status
+from bayplan.dialects.kueue.jobs.writes import status_write
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.pods import ungating
 from bayplan.dialects.kueue.pods.release_slots import without_surplus_slots
 from bayplan.dialects.kueue.pods.ungating import AdmittedPlacement, Key, PodUngating
 from bayplan.dialects.kueue.status.events import WARNING, WorkloadEvent, workload_event_write
 from bayplan.model.change import Change
-from bayplan.runtime.core.backoff import Backoff
-from bayplan.runtime.core.controller import Reconciler
+from bayplan.runtime.core.controller import StatelessController
+from bayplan.runtime.core.object_cache import Object
+from bayplan.runtime.core.reconciler import Reconciler
 
 BATCH_SECONDS = 1.0
 """How long pods of one gang are batched before they are ungated, unless all of them exist."""
 RETRY_SECONDS = 5.0
 NEVER = float("inf")
-Object = dict[str, Any]
 Removed = Callable[[str, bool, float], None]
 """Called with the queue, whether it was a pod group, and the seconds since admission."""
 
@@ -90,7 +89,7 @@ class GatedGang:
         return min((*self.resend_at.values(), *self.put_off.values()), default=NEVER)
 
 
-class UngatingController(Reconciler):
+class UngatingController(StatelessController):
     """Reconciles a gang when its Workload changes or all pods exist, else shortly after its pods change.
 
     All state is in the API: a new leader reads from the pods which slots are taken.
@@ -107,8 +106,7 @@ class UngatingController(Reconciler):
         self.gang_of_workload: dict[Key, Key] = {}  # Workload → the gang it admits
         self.changed: dict[Key, bool] = {}  # changed since the last step; value: whether to reconcile at once
         self.with_gated_pods: set[Key] = set()  # those of them with a gated pod
-        self.due: dict[Key, float] = {}
-        self.backoff: Backoff[Key] = Backoff()
+        self.reconciler: Reconciler[Key, None] = Reconciler(_titled)
 
     def decode(self, event: Event) -> Iterator[Change]:
         if event.happened is not Happened.SYNCED:
@@ -123,29 +121,18 @@ class UngatingController(Reconciler):
         """Ungate the pods of the gangs that are due."""
         for key, at_once in self.changed.items():
             complete = at_once
-            with self.containment.unit("reconcile", api_kinds.WORKLOADS.kind, _titled(key)):
+            with self.containment.unit("reconcile", *_titled(key)):
                 complete = at_once or self._is_complete(key)
-            self.due[key] = min(now if complete else now + self.batch_seconds, self.due.get(key, NEVER))
+            self.reconciler.queue.put_early(key, now if complete else now + self.batch_seconds)
         self.changed.clear()
         self.with_gated_pods.clear()
-        for key in [key for key, when in self.due.items() if when <= now]:
-            del self.due[key]
-            if key in self.gangs:
-                work = self._round(key, self.gangs[key], now)
-                writes, done = self.containment.attempt(
-                    work, "reconcile", api_kinds.WORKLOADS.kind, _titled(key)
-                )
-                if done:
-                    self.backoff.succeeded(key)
-                else:
-                    self._schedule(key, self.backoff.failed(key, now))
-                yield from writes
+        yield from self.reconciler.run(self._round, now, self.containment)
 
     def on_outcome(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
         """Handle the outcome of a patch; a pod counts as ungated until its update is seen."""
         sent = outcome.write.tag
         if isinstance(sent, ReleaseWriteTag) and outcome.ended not in (Ended.DONE, Ended.GONE):
-            self._schedule(sent.key, now + RETRY_SECONDS)
+            self.reconciler.queue.put_early(sent.key, now + RETRY_SECONDS)
         if not isinstance(sent, UngateWriteTag):
             return
         if outcome.ended is Ended.DONE:
@@ -161,11 +148,11 @@ class UngatingController(Reconciler):
         else:
             gang.forget(sent.uid)
             gang.put_off[sent.uid] = now + (RETRY_SECONDS if outcome.ended is Ended.REFUSED else 0.0)
-        self._schedule(sent.key, min(now + self.batch_seconds, gang.next_due()))
+        self.reconciler.queue.put_early(sent.key, min(now + self.batch_seconds, gang.next_due()))
         yield from ()
 
     def next_due(self, now: float) -> float:
-        return min(self.due.values(), default=NEVER)
+        return self.reconciler.next_due()
 
     # ── events ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -246,7 +233,10 @@ class UngatingController(Reconciler):
 
     # ── writes ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _round(self, key: Key, gang: GatedGang, now: float) -> Iterator[Write]:
+    def _round(self, key: Key, now: float) -> Iterator[Write]:
+        gang = self.gangs.get(key)
+        if gang is None:
+            return
         for uid in [uid for uid, when in gang.put_off.items() if when <= now]:
             del gang.put_off[uid]
         yield from self._release_slots(key, gang)
@@ -255,14 +245,14 @@ class UngatingController(Reconciler):
             yield from self._resend(gang, found[1] if found else None, now)
             if found is not None and gang.gated - gang.expected.keys():
                 yield from self._ungate(key, gang, *found, now)
-        self._schedule(key, gang.next_due())
+        self.reconciler.queue.put_early(key, gang.next_due())
 
     def _release_slots(self, key: Key, gang: GatedGang) -> Iterator[Write]:
         """Release slots that a gang no longer needs, once the slot of every pod is known."""
         found = gang.admitted() if not gang.expected else None
         status = without_surplus_slots(found[0], list(gang.pods.values())) if found is not None else None
         if found is not None and status is not None:
-            yield replace(with_status(found[0], status).write, tag=ReleaseWriteTag(key))
+            yield status_write(found[0], status, ReleaseWriteTag(key))
 
     def _ungate(
         self, key: Key, gang: GatedGang, workload: Object, placement: AdmittedPlacement, now: float
@@ -291,13 +281,9 @@ class UngatingController(Reconciler):
             else:  # the gang was admitted again since
                 gang.forget(uid)
 
-    def _schedule(self, key: Key, when: float) -> None:
-        if when < self.due.get(key, NEVER):
-            self.due[key] = when
 
-
-def _titled(key: Key) -> str:
-    return "/".join(map(str, key))
+def _titled(key: Key) -> tuple[str, str]:
+    return api_kinds.WORKLOADS.kind, "/".join(map(str, key))
 
 
 def _announced(gang: GatedGang, workload: Object, problem: str, now: float) -> Iterator[Write]:

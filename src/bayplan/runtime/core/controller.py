@@ -134,8 +134,8 @@ class Controller(Protocol):
         """When the controller has work even if no event arrives."""
 
 
-class Reconciler:
-    """A controller without decisions: it reconciles objects with what other controllers decided.
+class StatelessController:
+    """The defaults of a controller without decisions: it carries out what other controllers decided.
 
     It caches what it needs when events are decoded.
     """
@@ -177,7 +177,7 @@ class Reconciler:
         return view
 
     def rejection(self, view: Any, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
-        raise AssertionError(f"{gang} is not decided on by a reconciler")
+        raise AssertionError(f"{gang} is not decided on by a controller without decisions")
 
     def is_intact(self) -> bool:
         return True
@@ -186,7 +186,7 @@ class Reconciler:
         return Plan()
 
     def assume(self, plan: Plan, now: float) -> None:
-        """A reconciler makes no plans."""
+        """It makes no plans."""
 
     def encode(self, plan: Plan, now: float) -> Iterable[Write]:
         return ()
@@ -195,4 +195,4 @@ class Reconciler:
         return []
 
     def settle(self, settled: Settled, now: float) -> None:
-        """A reconciler has no actions."""
+        """It has no actions."""

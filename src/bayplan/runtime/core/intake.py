@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from bayplan.dialects.api import Event, Happened
+from bayplan.dialects.api import Event, Happened, InvalidInUse
 from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.model.change import Change, NodeLost, PodLost, PodSeen, Started
 from bayplan.model.plan import Plan
@@ -58,6 +58,8 @@ class EventIntake:
     def _decode(self, event: Event, now: float, changes: list[Change]) -> None:
         try:
             changes += self.controller.decode(event)  # changes made before a failure are valid by themselves
+        except InvalidInUse:
+            self._decode_usage(event, changes)
         except Exception as error:
             self.containment.failed(error, "decode", event.kind.kind, title(event.object))
             if event.happened is Happened.GONE:

@@ -45,12 +45,16 @@ class WorkQueue(Generic[K]):
         if key not in self._now and due < self._later.get(key, NEVER):
             self.put(key, due)
 
+    def due_at(self, key: K) -> float:
+        """When the key is due; 0 if it is due now, or not queued."""
+        return self._later.get(key, 0.0)
+
     def drop(self, key: K) -> None:
         """Remove a key."""
         self._now.pop(key, None)
         self._later.pop(key, None)
 
-    def take(self, now: float, busy: Container[K] = ()) -> list[K]:
+    def take(self, now: float, busy: Container[Hashable] = ()) -> list[K]:
         """Remove and return the keys that are due and not busy."""
         while self._heap and self._heap[0][0] <= now:
             due, _, key = heapq.heappop(self._heap)
@@ -62,7 +66,7 @@ class WorkQueue(Generic[K]):
             del self._now[key]
         return due_keys
 
-    def next_due(self, busy: Container[K] = ()) -> float:
+    def next_due(self, busy: Container[Hashable] = ()) -> float:
         """When the next key is due."""
         if any(key not in busy for key in self._now):
             return 0.0

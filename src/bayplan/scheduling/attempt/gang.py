@@ -16,7 +16,12 @@ from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.assign import assign_pods
 from bayplan.placement.pods.batches import NodeAssignment, batch_pods
-from bayplan.placement.pods.one_domain import Domain, assign_in_domain, candidate_domains
+from bayplan.placement.pods.one_domain import (
+    Domain,
+    assign_in_domain,
+    assign_most_in_domain,
+    candidate_domains,
+)
 from bayplan.placement.subgroups.minimums import GangWithMinimums, assign_minimums, missing_in_gang
 from bayplan.placement.subgroups.quorum import assign_quorum
 from bayplan.placement.subgroups.whole_gang import assign_whole_gang
@@ -35,6 +40,7 @@ class AttemptRequest:
     need: int  # number of further assignments that make the attempt a success; at least one
     extra: int | None = None  # of a tree: pods to place beyond the minimums; None: as many as fit
     without_reason: bool = False  # the reason for a failure is not needed
+    most: bool = False  # of pods of several sizes, assign the most, not the largest; it takes longer
 
     @property
     def is_single_pod(self) -> bool:
@@ -123,7 +129,8 @@ def attempt(
         if rows is None:
             return AttemptResult(misfit=Misfit(Code.STALE_ASSIGNMENT, (), level=key, asked=request.need))
         rows += placed_rows
-        found = assign_in_domain(
+        in_domain = assign_most_in_domain if request.most else assign_in_domain
+        found = in_domain(
             overlay, batches, key, rows, need=request.need, profile=profile, allowed_nodes=allowed_nodes
         )
         assigned = found.assignment
@@ -140,6 +147,7 @@ def attempt(
         profile=profile,
         allowed_nodes=allowed_nodes,
         lone=request.is_single_pod,
+        most=request.most,
     )
     return AttemptResult(assigned.rows, assigned.unassigned, None, assigned.unsure)
 

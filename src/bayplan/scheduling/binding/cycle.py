@@ -91,7 +91,8 @@ class BindingCycle:
         self.builder.nominations.respect(priority)
         allowed_nodes = self.builder.reservation.allowed(candidate, priority)
         checkpoint = self.overlay.checkpoint()
-        result = attempt(self.snapshot, self.overlay, request, self.profile, allowed_nodes)
+        each_counts = replace(request, most=request.need == 1)  # it has no minimum, or has reached it
+        result = attempt(self.snapshot, self.overlay, each_counts, self.profile, allowed_nodes)
         if len(result.rows) >= request.need:
             self.builder.bind(candidate, result)
             if result.unassigned:

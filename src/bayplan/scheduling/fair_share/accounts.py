@@ -13,8 +13,10 @@ from bayplan.scheduling.fair_share.shares import NOTHING_SAID, children, fair_sh
 from bayplan.state.scheduling.fair_usage import FairView
 
 Use = dict[str, int]
-NO_SHARE_RATIO = 1000.0  # dominant share of a queue that has no share of a resource it uses
+NO_SHARE_RATIO = 1000  # dominant share of a queue that has no share of a resource it uses
 NONE: Mapping[str, int] = {}
+Ratio = tuple[bool, Fraction]
+"""Whether it is infinite, and the exact ratio if it is not. Ratios are ordered."""
 
 
 def amounts_of(pods: Iterable[Pod]) -> Use:
@@ -176,18 +178,30 @@ class Accounts:
             *_age(queue),
         )
 
-    def _dominant(self, allowed: Mapping[str, Fraction | None], use: Mapping[str, int]) -> float:
+    def _dominant(self, allowed: Mapping[str, Fraction | None], use: Mapping[str, int]) -> Fraction:
         """The dominant share: the largest ratio of usage to allowed amount over all resources."""
-        most = 0.0
+        most = Fraction(0)
         for resource, bound in allowed.items():
-            of = float(self.capacity.get(resource, 0) if bound is None else bound)
             have = use.get(resource, 0)
-            most = max(most, have / of if of else have * NO_SHARE_RATIO)
+            if have > 0:
+                of = self.capacity.get(resource, 0) if bound is None else bound
+                most = max(most, _divided(have, of) if of else Fraction(have * NO_SHARE_RATIO))
         return most
 
-    def _of_capacity(self, resource: str, bound: Fraction | None) -> float:
+    def _of_capacity(self, resource: str, bound: Fraction | None) -> Fraction | int:
         all_of_it = self.capacity.get(resource, 0)
-        return 1.0 if bound is None or not all_of_it else float(bound) / all_of_it
+        return 1 if bound is None or not all_of_it else bound / all_of_it
+
+
+def share_ratio(has: int, share: Fraction | int) -> Ratio:
+    """The ratio of usage to a share; infinite for usage without a share."""
+    if not share:
+        return has > 0, Fraction(0)
+    return False, _divided(has, share)
+
+
+def _divided(has: int, of: Fraction | int) -> Fraction:
+    return Fraction(has * of.denominator, of.numerator)
 
 
 def _age(queue: FairQueue) -> tuple[float, str]:

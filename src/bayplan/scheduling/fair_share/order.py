@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from bayplan.model.gang import PodSet
 from bayplan.model.pod import Pod
@@ -69,10 +70,10 @@ def _one_more(candidate: SchedulingCandidate) -> tuple[Pod, ...]:
     if spec.tree is None or len({pod.pod_set for pod in waiting}) == 1:
         return waiting[:more]
     grown = {
-        pod_set.name: _standing_in(candidate, pod_set) / max(pod_set.minimum, 1)
+        pod_set.name: Fraction(_standing_in(candidate, pod_set), max(pod_set.minimum, 1))
         for pod_set in spec.tree.pod_sets()
     }
-    return tuple(sorted(waiting, key=lambda pod: grown.get(pod.pod_set, 0.0))[:more])
+    return tuple(sorted(waiting, key=lambda pod: grown.get(pod.pod_set, 0))[:more])
 
 
 def _standing_in(candidate: SchedulingCandidate, pod_set: PodSet) -> int:

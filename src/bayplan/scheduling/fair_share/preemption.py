@@ -13,7 +13,7 @@ from bayplan.model.profile import PreemptionMeans
 from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.scheduling.attempt.gang import AttemptRequest, capacity_of
 from bayplan.scheduling.attempt.nominations import priority_of
-from bayplan.scheduling.fair_share.accounts import Accounts, Use
+from bayplan.scheduling.fair_share.accounts import Accounts, Ratio, Use, share_ratio
 from bayplan.scheduling.fair_share.consolidation import Consolidation
 from bayplan.scheduling.fair_share.order import FairTurn
 from bayplan.scheduling.fair_share.victims import (
@@ -32,6 +32,7 @@ POOL_FIRST = 32  # victim units tried first
 TRIES_BY_NODES = 200_000  # placement attempts in one cycle, times the number of nodes
 TRIES_LEAST = 64
 RETRY_SECONDS = 1.0  # seconds
+EQUAL: Ratio = (False, Fraction(1))  # usage that is just the share
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,8 +279,8 @@ class FairPreemptionSearch:
                     continue
                 for resource in (involved[other] | asks) & set(accounts.resources):
                     theirs = accounts.shares[other].get(resource, 0)
-                    ratio = _ratio(then[resource], accounts.shares[name].get(resource, 0))
-                    if ratio > 1 and theirs > 0 and ratio >= _ratio(left[other][resource], theirs):
+                    ratio = share_ratio(then[resource], accounts.shares[name].get(resource, 0))
+                    if theirs > 0 and EQUAL < ratio >= share_ratio(left[other][resource], theirs):
                         return False
         return True
 
@@ -377,10 +378,3 @@ def _equivalence_key(turn: FairTurn, allowed_nodes: Bools | None) -> object:
     request = tuple((pod.pod_set, pod.spec.signature) for pod in turn.pods)
     where = spec.locality, spec.topology, None if allowed_nodes is None else allowed_nodes.tobytes()
     return turn.queue, priority_of(turn.candidate), spec.non_preemptible, tree, where, request
-
-
-def _ratio(has: int, share: Fraction | int) -> float:
-    of = float(share)
-    if of == 0:
-        return float("inf") if has > 0 else 0.0
-    return has / of

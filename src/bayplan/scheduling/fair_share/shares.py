@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
 
-from bayplan.model.quota import Entitlement, FairQueue
+from bayplan.model.quota import QUEUE_DEPTH_MAX, Entitlement, FairQueue
 
 Amounts = Mapping[str, Fraction | int]
 """Amounts by resource; a missing resource is zero."""
@@ -55,10 +55,10 @@ def children(queues: Mapping[str, FairQueue]) -> dict[str, list[str]]:
 
 
 def is_rooted(queues: Mapping[str, FairQueue], name: str) -> bool:
-    """Whether a queue reaches a root: all ancestors exist, and there is no circle."""
-    seen: set[str] = set()
-    while name and name in queues and name not in seen:
-        seen.add(name)
+    """Whether a queue reaches a root: all ancestors exist, are not too many, and there is no cycle."""
+    for _ in range(QUEUE_DEPTH_MAX):
+        if name not in queues:
+            break
         name = queues[name].parent
     return not name
 

@@ -86,14 +86,13 @@ def final_violations(
 ) -> Iterator[str]:
     """After the faults: no work is in progress, and a restart would give the same state and decisions."""
     state = controller.state
+    reconciler = controller.reconciler
     expected = {
-        key
-        for key in controller.work_queue
-        if error_injection is not None and error_injection.expects(key[1])
+        key for key in reconciler.queue if error_injection is not None and error_injection.expects(key[1])
     }
-    if controller.in_flight or set(controller.work_queue) - expected:
-        queued = sorted(set(controller.work_queue) - expected)
-        yield f"work in progress forever: {sorted(controller.in_flight)} and {queued}"
+    queued = sorted(set(reconciler.queue) - expected)
+    if reconciler.in_flight or queued:
+        yield f"work in progress forever: {list(reconciler.in_flight)} and {queued}"
     for ref, entry in state.pending.entries.items():
         if entry.state is QueueEntryState.ADMITTING:
             yield f"gang {ref.name} is still {entry.state}"

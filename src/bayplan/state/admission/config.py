@@ -96,7 +96,7 @@ class AdmissionConfig:
         return ConfigChange.NONE
 
     def flaws(
-        self, queue: Queue, topologies: Collection[str], cyclic: Collection[str]
+        self, queue: Queue, topologies: Collection[str], misplaced: Mapping[str, Flaw]
     ) -> Iterator[tuple[Flaw, str]]:
         """Each problem that makes a queue inactive, with the name of the object at fault."""
         if queue.terminating:
@@ -114,8 +114,8 @@ class AdmissionConfig:
                 yield Flaw.CHECK_MISSING, name
             elif not self.checks[name].active:
                 yield Flaw.CHECK_INACTIVE, name
-        if queue.node.parent in cyclic:
-            yield Flaw.CYCLE, queue.node.parent
+        if queue.node.parent in misplaced:
+            yield misplaced[queue.node.parent], queue.node.parent
 
     def topologies_of(self, queued: QueuedGang) -> set[str]:
         """The topologies in which an admitted gang is placed, or is to be placed."""

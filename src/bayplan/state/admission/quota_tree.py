@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
-from bayplan.model.quota import Cell, Quota, QuotaNode
+from bayplan.model.quota import QUEUE_DEPTH_MAX, Cell, Quota, QuotaNode
+from bayplan.model.summary import Flaw
 
 NONE = Quota(0)
 
@@ -112,10 +113,10 @@ class QuotaTree:
             above = account.node.parent
             if above and above not in self.shared:  # referenced, but not defined
                 self.shared[above] = QuotaAccount(QuotaNode(above))
-        self.cyclic = _cyclic(self.shared)
+        self.misplaced = _misplaced(self.shared)
         for account in [*self.shared.values(), *self.queues.values()]:
             above = account.node.parent
-            if above and above not in self.cyclic:
+            if above and above not in self.misplaced:
                 account.parent = self.shared[above]
                 account.parent.children.append(account)
         for account in [*self.queues.values(), *self.shared.values()]:
@@ -125,7 +126,7 @@ class QuotaTree:
     def copy(self) -> QuotaTree:
         """A copy for simulation: usage is copied, configuration is shared."""
         result = QuotaTree.__new__(QuotaTree)
-        result.cyclic = self.cyclic
+        result.misplaced = self.misplaced
         result.queues = {name: _copied(account) for name, account in self.queues.items()}
         result.shared = {name: _copied(account) for name, account in self.shared.items()}
         for accounts, copies in ((self.queues, result.queues), (self.shared, result.shared)):
@@ -195,14 +196,19 @@ def _sum_up(account: QuotaAccount) -> None:
             account.subtree[cell] = account.subtree.get(cell, 0) + amount - child.unlent(cell)
 
 
-def _cyclic(shared: Mapping[str, QuotaAccount]) -> frozenset[str]:
-    """Nodes that are their own ancestors, and nodes below them."""
-    sound: set[str] = set()
-    bad: set[str] = set()
+def _misplaced(shared: Mapping[str, QuotaAccount]) -> Mapping[str, Flaw]:
+    """Nodes that nothing may be below: in or below a cycle, or too many levels below their root."""
+    levels: dict[str, int | None] = {}  # None: in or below a cycle
     for name in shared:
-        path: list[str] = []
-        while name and name in shared and name not in sound and name not in bad and name not in path:
-            path.append(name)
+        path: dict[str, None] = {}
+        while name in shared and name not in levels and name not in path:
+            path[name] = None
             name = shared[name].node.parent
-        (bad if name in path or name in bad else sound).update(path)
-    return frozenset(bad)
+        level = None if name in path else levels.get(name, 0)
+        for one in reversed(path):
+            level = levels[one] = None if level is None else level + 1
+    return {
+        name: Flaw.CYCLE if level is None else Flaw.TOO_DEEP
+        for name, level in levels.items()
+        if level is None or level > QUEUE_DEPTH_MAX
+    }

@@ -325,7 +325,7 @@ class AdmissionState:
 
     def flaws(self, queue: Queue) -> Iterator[tuple[Flaw, str]]:
         """Each problem that makes a queue inactive, with the name of the object at fault."""
-        return self.config.flaws(queue, self.usage.topologies, self.usage.quota_tree().cyclic)
+        return self.config.flaws(queue, self.usage.topologies, self.usage.quota_tree().misplaced)
 
     def assume(self, plan: Plan, now: float) -> None:
         """Assume the plan until its writes end or the API shows something else."""

@@ -116,6 +116,7 @@ class SchedulingQueue:
         entry = self.entries.pop(ref, None)
         if entry is not None:
             self._detach(entry)
+            self._tidy_dropped()
 
     def move(self, entry: SchedulingEntry, place: EntryState, due: float = NEVER) -> None:
         """Change the state of an entry; `due` is when it expires."""
@@ -345,9 +346,22 @@ class SchedulingQueue:
     def _schedule(self, entry: SchedulingEntry) -> None:
         self._count += 1
         heapq.heappush(self._due, (entry.due, self._count, entry.stamp, entry.ref))
+        self._tidy_due()
+
+    def _tidy_due(self) -> None:
         if len(self._due) > 2 * len(self.entries) + SPARE:
             self._due = [item for item in self._due if self._is_due(item)]
             heapq.heapify(self._due)
+
+    def _tidy_dropped(self) -> None:
+        """Forget classes of which no entry is left: an event that would wake them may never happen."""
+        self._tidy_due()
+        if len(self.classes) > 2 * len(self.entries) + SPARE:
+            for group in list(self.classes.values()):
+                group.entries = [item for item in group.entries if self._current(item) is not None]
+                heapq.heapify(group.entries)
+                if not group.entries:
+                    self._drop_class(group)
 
     def _is_due(self, item: tuple[float, int, int, Ref]) -> bool:
         entry = self.entries.get(item[3])

@@ -121,7 +121,7 @@ class SchedulingStore:
                 self.notes.event(WakeupEvent.STORAGE_CHANGED, self.volumes.lost(group, key))
             case _:
                 self._apply_other(change)
-        self.index.slots.tidy()
+        self.index.tidy()
 
     def _apply_other(self, change: Change) -> None:
         match change:

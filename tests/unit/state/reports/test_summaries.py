@@ -218,3 +218,20 @@ def test_counting_again_costs_little() -> None:
     assert told.queues["q"].counts.pending == 7400
     assert told == summaries(state)
     assert best < 0.1, "seconds; a few milliseconds on a machine that has nothing else to do"
+
+
+def test_queues_in_which_no_gang_is_left_are_forgotten_by_the_counters() -> None:
+    state, counters = world(queue()), QueueCounters()
+    for number in range(50):
+        name = f"team-{number}"
+        state.apply(NamespaceQueueSeen(NamespaceQueue("ns", name, "q")))
+        waiting, holding = (
+            demand(f"waits-{number}", entrance=("ns", name)),
+            demand(f"holds-{number}", entrance=("ns", name), given="q", cpu=1000),
+        )
+        see(state, waiting, holding)
+        counters.count(state)
+        assert set(counters.namespace_queues) == {("ns", name)} and set(counters.queues) == {"q"}
+        state.apply_all([QueuedGangLost(waiting.gang.source), QueuedGangLost(holding.gang.source)])
+    counters.count(state)
+    assert counters.namespace_queues == {} and counters.queues == {}

@@ -120,7 +120,7 @@ class Store:
             ) from None
         prefix = f"{namespace}/" if namespace and resource.namespaced else ""
         items = collection_of.select_from(objects, keys, prefix, after, matches)
-        rest = len(items) - limit if limit else 0
+        rest = len(items) - limit if limit > 0 else 0  # a limit below 1 is none
         if rest > 0:
             items = items[:limit]
         shown = [outward(resource, item) for item in items] if resource.from_storage else items

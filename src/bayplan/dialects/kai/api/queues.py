@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from fractions import Fraction
 
 from bayplan.dialects.kai.api.wire import QueueResourceWire, QueueWire, ResourcesWire
@@ -43,12 +43,24 @@ def ancestors(name: str, parents: Mapping[str, str]) -> list[str]:
     `parents` has the parent of each existing queue; empty for a root.
     """
     path: list[str] = []
+    seen: set[str] = set()
     while name:
         path.append(name)
-        if name not in parents or name in path[:-1]:
+        if name not in parents or name in seen:
             break
+        seen.add(name)
         name = parents[name]
     return path
+
+
+def subtree(name: str, children: Mapping[str, Collection[str]]) -> set[str]:
+    """A queue and all queues below it. Queues in a cycle are below each other."""
+    found, unvisited = {name}, [name]
+    while unvisited:
+        below = [one for one in children.get(unvisited.pop(), ()) if one not in found]
+        found.update(below)
+        unvisited.extend(below)
+    return found
 
 
 def _entitlement(name: str, wire: QueueResourceWire | None) -> Entitlement:

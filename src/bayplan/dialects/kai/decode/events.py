@@ -92,6 +92,7 @@ class GroupDecoder:
         self.changed_groups: dict[Ref, None] = {}  # groups whose status may have changed
         self.changed_queues: set[str] = set()
         self.parents: dict[str, str] = {}  # the parent of each queue; empty for a root
+        self.children: dict[str, set[str]] = {}  # the queues that name each queue as their parent
         self.moved_queues: set[str] = set()  # queues added, deleted, or with another parent
         self._dirty: dict[Ref, None] = {}  # groups to decode again
         self._held: dict[PodKey, None] = {}  # pods held back until their group is decoded
@@ -217,10 +218,19 @@ class GroupDecoder:
             self.parents[name] = new_parent
         if old_parent != new_parent:
             self.moved_queues.add(name)
+            self._move_queue(name, old_parent or "", new_parent or "")
             for above in (old_parent, new_parent):  # their status lists their children
                 self.changed_queues |= set(queues.ancestors(above or "", self.parents))
         if had_any != bool(self.queues):
             self._dirty |= dict.fromkeys(self.groups)
+
+    def _move_queue(self, name: str, old_parent: str, new_parent: str) -> None:
+        siblings = self.children.get(old_parent, set())
+        siblings.discard(name)
+        if not siblings:
+            self.children.pop(old_parent, None)
+        if new_parent:
+            self.children.setdefault(new_parent, set()).add(name)
 
     def _topology(self, topology_wire: wire.KaiTopologyWire, gone: bool) -> Iterator[Change]:
         name = topology_wire.metadata.name

@@ -24,6 +24,7 @@ from bayplan.dialects.kube.encode.filter_messages import unavailable
 from bayplan.dialects.kube.fields.quantity import formatted
 from bayplan.model.assignment import Code, DomainFit, Lack, Misfit
 from bayplan.model.gang import Group, Ref
+from bayplan.model.quota import QUEUE_DEPTH_MAX
 from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
 
 UNSCHEDULABLE = "Unschedulable"
@@ -33,6 +34,7 @@ NON_PREEMPTIBLE_OVER_QUOTA = "NonPreemptibleOverQuota"
 NO_QUEUE = "QueueDoesNotExist"
 NO_PARENT = "ParentQueueDoesNotExist"
 IN_CYCLE = "ParentQueuesInCircle"
+TOO_DEEP = "ParentQueuesTooDeep"
 CONDITION = "UnschedulableOnNodePool"
 
 NOT_ENOUGH = "Not enough resources for the workload"
@@ -329,8 +331,13 @@ def queue_fault(name: str, parents: Mapping[str, str]) -> tuple[str, str] | None
             IN_CYCLE,
             f"{problem}. {_STAY_PENDING}: remove spec.parentQueue of {where}, or set it to another queue",
         )
-    if last in parents:
+    if last in parents and len(above) < QUEUE_DEPTH_MAX:
         return None
+    if last in parents:
+        return TOO_DEEP, (
+            f"Queue '{name}' is nested more than {QUEUE_DEPTH_MAX} levels deep. {_STAY_PENDING}: set "
+            f"spec.parentQueue of it, or of a queue above it, to a queue nearer to the root"
+        )
     below = above[-1]
     child = f"queue '{below}'" if below == name else f"queue '{below}', which '{name}' is below,"
     return NO_PARENT, (

@@ -69,14 +69,16 @@ def totals_of(pods: Iterable[Pod], lasting: bool) -> ResourceTotals:
 
 def sum_of_totals(parts: Iterable[ResourceTotals]) -> ResourceTotals:
     """The sum of several totals."""
-    allocated: dict[str, int] = {}
-    lasting: dict[str, int] = {}
-    requested: dict[str, int] = {}
-    for part in parts:
-        _add(allocated, part.allocated)
-        _add(lasting, part.non_preemptible)
-        _add(requested, part.requested)
-    return ResourceTotals(allocated, lasting, requested)
+    return _combined(parts, 1)
+
+
+def less_totals(total: ResourceTotals, part: ResourceTotals) -> ResourceTotals:
+    """A sum of totals without one of its parts; resources of which nothing is left are dropped."""
+    left = _combined((part,), -1, total)
+    kept = (
+        {n: a for n, a in one.items() if a} for one in (left.allocated, left.non_preemptible, left.requested)
+    )
+    return ResourceTotals(*kept)
 
 
 def group_status(
@@ -231,7 +233,18 @@ def _read(amounts: Mapping[str, Any] | None) -> dict[str, int]:
     return {name: value for name, value in read.items() if value}
 
 
-def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
+def _combined(
+    parts: Iterable[ResourceTotals], sign: int, start: ResourceTotals = NO_TOTALS
+) -> ResourceTotals:
+    allocated, lasting, requested = dict(start.allocated), dict(start.non_preemptible), dict(start.requested)
+    for part in parts:
+        _add(allocated, part.allocated, sign)
+        _add(lasting, part.non_preemptible, sign)
+        _add(requested, part.requested, sign)
+    return ResourceTotals(allocated, lasting, requested)
+
+
+def _add(total: dict[str, int], more: Mapping[str, int], sign: int = 1) -> None:
     for name, value in more.items():
         if name != PODS:
-            total[name] = total.get(name, 0) + value
+            total[name] = total.get(name, 0) + sign * value

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from bayplan.dialects.api import Event, Happened, Kind
+from bayplan.dialects.dialect import Membership
 from bayplan.dialects.kube.decode import volumes
 from bayplan.dialects.kube.decode.disruption_budget import BUDGETS, budget_of
 from bayplan.dialects.kube.decode.pod_spec import default_spread_selector
@@ -50,7 +51,6 @@ SUCCEEDED = "Succeeded"
 FINISHED = (SUCCEEDED, "Failed")
 NOT_STARTED = (None, "", "Pending")
 SCHEDULED = "PodScheduled"
-Membership = tuple[Ref, str, int]
 """The gang, the pod set and the rank of a pod."""
 Name = tuple[str, str]
 """Namespace and name."""

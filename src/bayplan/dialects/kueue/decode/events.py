@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
-from bayplan.dialects.api import Event, Happened
+from bayplan.dialects.api import Event, Happened, InvalidInUse
 from bayplan.dialects.kube.decode.numa_request import pod_numa_request
 from bayplan.dialects.kube.decode.wire import NodeWire, PodWire, node_of, pod_amounts
 from bayplan.dialects.kube.fields.reader import Field
@@ -62,16 +62,12 @@ WAITING = (None, "", "Pending")
 POD_SPECS_MAX = 1024  # cache entries
 
 
-class InvalidAdmittedWorkload(ValueError):
-    """A Workload that holds quota is invalid. It must not count as absent: see `decode_usage`."""
-
-
 def decode(
     event: Event, counting: Counting = NO_TRANSFORMATIONS, *, protects: bool = False
 ) -> Iterator[Change]:
     """The changes of the admission state that an event causes.
 
-    An invalid object causes none. `InvalidAdmittedWorkload` is raised for one that holds quota.
+    An invalid object causes none. `InvalidInUse` is raised for one that holds quota.
     With `protects`, ClusterQueues that still lack the finalizer are marked as unprotected.
     """
     gone = event.happened is Happened.GONE
@@ -162,7 +158,7 @@ def _workload(workload: Field, gone: bool, counting: Counting) -> Iterator[Chang
     if not workload.errors:
         yield QueuedGangSeen(queued_gang)
     elif has_quota(workload):
-        raise InvalidAdmittedWorkload(f"a Workload with quota is invalid: {workload.errors[0]}")
+        raise InvalidInUse(f"a Workload with quota is invalid: {workload.errors[0]}")
 
 
 def _namespace(obj: Field) -> Change:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bayplan.dialects.api import Kind, Verb, Write
@@ -59,9 +59,13 @@ def patch_object(
 
 def with_status(workload: Object, status: Object, *events: Write) -> WriteWithEvents:
     """Replace the status of a Workload."""
-    return WriteWithEvents(
-        _write(Verb.UPDATE, WORKLOADS, workload, {**workload, "status": status}, "status"), events
-    )
+    return WriteWithEvents(status_write(workload, status), events)
+
+
+def status_write(workload: Object, status: Object, tag: object = None) -> Write:
+    """The write that replaces the status of a Workload, unless the Workload was changed since."""
+    write = _write(Verb.UPDATE, WORKLOADS, workload, {**workload, "status": status}, "status")
+    return replace(write, tag=tag)
 
 
 def delete(kind: Kind, obj: Object, *events: Write) -> WriteWithEvents:

@@ -14,6 +14,7 @@ from bayplan.dialects.kueue.fields.queues import PROVISIONING
 from bayplan.dialects.kueue.names.annotations import IN_USE
 from bayplan.dialects.kueue.status.conditions import Draft, Object
 from bayplan.dialects.kueue.status.misfit_messages import quoted
+from bayplan.model.quota import QUEUE_DEPTH_MAX
 from bayplan.model.summary import (
     CellUse,
     Flaw,
@@ -40,6 +41,7 @@ _REASONS = {
     Flaw.MULTI_CLUSTER_AND_PROVISIONING: "MultiKueueWithProvisioningRequest",
     Flaw.TOPOLOGY_MISSING: "TopologyNotFound",
     Flaw.CYCLE: "CohortCycle",
+    Flaw.TOO_DEEP: "CohortTooDeep",
 }
 _SENTENCES = {
     Flaw.STOPPED: "is stopped",
@@ -54,6 +56,7 @@ _SENTENCES = {
         "Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together, found: {names}"
     ),
     Flaw.CYCLE: "the Cohort is its own ancestor: {names}",
+    Flaw.TOO_DEEP: f"Cohort {{names}} is more than {QUEUE_DEPTH_MAX} levels deep",
 }
 
 

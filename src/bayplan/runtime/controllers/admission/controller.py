@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
 from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.dialects.kueue.decode import events
 from bayplan.dialects.kueue.decode.workloads import NO_TRANSFORMATIONS, Counting
+from bayplan.dialects.kueue.jobs.writes import status_write
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.status import decisions
 from bayplan.dialects.kueue.status import events as notices
@@ -26,7 +26,6 @@ from bayplan.model.numa import NumaStalenessPolicy
 from bayplan.model.plan import Action, Admit, EvictGang, Plan, ReportNotAdmitted
 from bayplan.model.profile import Profile
 from bayplan.model.watchdog import Watchdog
-from bayplan.model.whole_numbers import whole_number
 from bayplan.runtime.controllers.admission.faults import rejection_for_fault
 from bayplan.runtime.controllers.admission.promised_nodes import PromisedNodes
 from bayplan.runtime.controllers.admission.queue_status import QueueStatusWriter, Watcher
@@ -35,10 +34,10 @@ from bayplan.runtime.controllers.admission.workload_status import (
     rejection_of_equivalents,
     status_due,
 )
-from bayplan.runtime.core.backoff import Backoff
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
 from bayplan.runtime.core.controller import NOTHING_UNREAD, DecisionFault, Settled, UnreadObjects
-from bayplan.runtime.core.work_queue import WorkQueue
+from bayplan.runtime.core.object_cache import Key, Object, ObjectCache, version_of
+from bayplan.runtime.core.reconciler import Reconciler
 from bayplan.scheduling.admission.cycle import decide_admissions
 from bayplan.state.admission.queues import BACKOFF_FIRST, BACKOFF_MAX, NEVER, QueueEntry, QueueEntryState
 from bayplan.state.admission.snapshot import AdmissionSnapshot
@@ -47,8 +46,6 @@ from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
 from bayplan.state.reports.in_flight import admissions_in_flight
 from bayplan.state.reports.queries import holders
 
-Key = tuple[str, str]
-Object = dict[str, Any]
 Shown = Admit | EvictGang | ReportNotAdmitted
 HOLDERS_MAX = 5
 PLACES_LACK = (
@@ -111,17 +108,18 @@ class AdmissionController:
         # in shadow mode nothing is written, and waiting for a finalizer would never end
         self.protects = not shadow
         self.queue_status = QueueStatusWriter(fair=self.profile.fair_sharing, watch=watch)
-        self.workloads: dict[Key, Object] = {}
-        self.work_queue: WorkQueue[Key] = WorkQueue()
+        self.cache = ObjectCache(api_kinds.WORKLOADS)
+        self.workloads = self.cache.of(api_kinds.WORKLOADS)
+        self.reconciler: Reconciler[Key, WorkloadWrite] = Reconciler(
+            lambda key: (api_kinds.WORKLOADS.kind, "/".join(key))
+        )
         self.pending_reports: dict[
             Key, ReportNotAdmitted
         ] = {}  # reasons that could not be written yet, or were updated a moment ago
         self.reported_at: dict[Key, float] = {}  # when a reason was last written
-        self.in_flight: dict[Key, WorkloadWrite] = {}
         self.domain_holders: dict[tuple[str, Path], list[str]] = {}  # gangs in a domain, as of the last plan
         self.queue_changes = QueueChanges()
         self.unwritten: list[Action] = []
-        self.backoff: Backoff[Key] = Backoff()
 
     def decode(self, event: Event) -> Iterator[Change]:
         if event.kind in zones.KINDS:
@@ -130,7 +128,7 @@ class AdmissionController:
             self._note(event)
         else:
             self.queue_status.note(event)
-            self.work_queue.put_all(self.queue_changes.concerns(event, self.workloads))
+            self.reconciler.queue.put_all(self.queue_changes.concerns(event, self.workloads))
         if event.kind == PODS_KIND and (promised := self.promised_nodes.seen(event)) is not None:
             return promised
         return events.decode(event, self.counting, protects=self.protects)
@@ -197,7 +195,7 @@ class AdmissionController:
         self.domain_holders.clear()
         for action in plan.actions:
             if isinstance(action, Shown):
-                writes, done = self._attempted("encode", _key(action.gang), self._show(action, now))
+                writes, done = self._contained("encode", _key(action.gang), self._show(action, now))
                 yield from writes
                 if not done:
                     self.unwritten.append(action)
@@ -209,25 +207,14 @@ class AdmissionController:
     def reconcile(self, now: float) -> Iterator[Write]:
         """Statuses that follow from what other controllers wrote."""
         if self.tells:
-            yield from self.containment.attempt(self.zones.problem_events(now), "reconcile", self.name)[0]
+            yield from self.containment.attempt(self.zones.reconcile(now), "reconcile", self.name)[0]
         else:
             self.zones.problems.clear()  # the scheduler publishes them
-        for key in self.work_queue.take(now, self.in_flight):
-            writes, done = self._attempted("reconcile", key, self._reconcile(key, now))
-            if done:
-                self.backoff.succeeded(key)
-            else:
-                self.work_queue.put(key, self.backoff.failed(key, now))
-            yield from writes
+        yield from self.reconciler.run(self._reconcile, now, self.containment)
         yield from self.queue_status.writes(self.state, now, self.containment)
 
-    def _attempted(self, where: str, key: Key, work: Iterable[Write]) -> tuple[list[Write], bool]:
-        """Writes to one Workload. If the work fails without a write, no write is in flight."""
-        busy = key in self.in_flight
-        writes, done = self.containment.attempt(work, where, api_kinds.WORKLOADS.kind, "/".join(key))
-        if not done and not writes and not busy:
-            self.in_flight.pop(key, None)
-        return writes, done
+    def _contained(self, where: str, key: Key, work: Iterable[Write]) -> tuple[list[Write], bool]:
+        return self.containment.attempt(work, where, *self.reconciler.describe(key))
 
     def settle(self, settled: Settled, now: float) -> None:
         match settled.action:
@@ -245,28 +232,27 @@ class AdmissionController:
         if not isinstance(tag, Written):
             return
         key = _key(tag.gang) if isinstance(tag, Shown) else tag.key
-        writes_in_flight = self.in_flight.pop(key, None)
-        if writes_in_flight is None:
+        ended = self.reconciler.ended(key, now, RETRY_SECONDS, refused=outcome.ended is Ended.REFUSED)
+        if ended is None:
             return
+        sent = ended.note
         if outcome.ended is Ended.DONE:
-            yield from self._attempted("tell", key, _notices(tag, writes_in_flight, now))[0]
-            self._take_answer(key, outcome.object)
-            if (
-                writes_in_flight.status is None
-            ):  # more may follow from it, and its watch event will be no change
-                self.work_queue.put(key)
+            yield from self._contained("tell", key, _notices(tag, sent, now))[0]
+            self.cache.take_answer(api_kinds.WORKLOADS, outcome.object)
+            if sent.status is None:  # more may follow from it, and its watch event will be no change
+                self.reconciler.queue.put(key)
         elif outcome.ended is not Ended.GONE and not isinstance(tag, Admit | EvictGang):
-            self.work_queue.put_early(key, now + RETRY_SECONDS)
+            self.reconciler.queue.put_early(key, now + ended.pause)
             if isinstance(tag, ReportNotAdmitted):
                 self.pending_reports[key] = tag
-        while writes_in_flight.waiting and key not in self.in_flight:
-            yield from self._attempted("encode", key, self._show(writes_in_flight.waiting.popleft(), now))[0]
-        if writes_in_flight.waiting:
-            self.in_flight[key].waiting = writes_in_flight.waiting
+        while sent.waiting and key not in self.reconciler.in_flight:
+            yield from self._contained("encode", key, self._show(sent.waiting.popleft(), now))[0]
+        if sent.waiting:
+            self.reconciler.in_flight[key].note.waiting = sent.waiting
 
     def next_due(self, now: float) -> float:
         return min(
-            self.work_queue.next_due(self.in_flight),
+            self.reconciler.next_due(),
             self.state.next_due(now),
             self.queue_status.next_due(self.state),
         )
@@ -274,26 +260,17 @@ class AdmissionController:
     def _note(self, event: Event) -> None:
         if event.happened is Happened.SYNCED:
             return
-        meta = event.object["metadata"]
-        key = (meta.get("namespace", "default"), meta["name"])
-        if event.happened is Happened.GONE:
-            self.workloads.pop(key, None)
-            self.work_queue.drop(key)
+        key, before, after = self.cache.note(event)
+        if after is None:
+            self.reconciler.queue.drop(key)
             self.pending_reports.pop(key, None)
             self.reported_at.pop(key, None)
-        else:
-            known, self.workloads[key] = self.workloads.get(key), event.object
-            writes_in_flight = self.in_flight.get(key)
-            if writes_in_flight is not None and event.object.get("status") == writes_in_flight.status:
-                return  # our own write, seen before its response
-            if known is None or _version(known) != _version(event.object) or not _version(known):
-                self.work_queue.put(key)
-
-    def _take_answer(self, key: Key, answer: object) -> None:
-        """Take the response of a write as the newest object; the watch will repeat it."""
-        known = self.workloads.get(key)
-        if isinstance(answer, dict) and known is not None and _version(answer) > _version(known):
-            self.workloads[key] = answer
+            return
+        writes = self.reconciler.in_flight.get(key)
+        if writes is not None and after.get("status") == writes.note.status:
+            return  # our own write, seen before its response
+        if before is None or version_of(before) != version_of(after) or not version_of(before):
+            self.reconciler.queue.put(key)
 
     def _reconcile(self, key: Key, now: float) -> Iterator[Write]:
         """Write what a Workload lacks: a pending reason, its reconciled status, its deactivation."""
@@ -304,16 +281,16 @@ class AdmissionController:
         if entry is None or entry.state is not QueueEntryState.PENDING:
             owed = None
         if (until := requeue_at(workload)) > now:
-            self.work_queue.put_early(key, until)
+            self.reconciler.queue.put_early(key, until)
         status = status_due(workload, self.state.config, now)
         if status is not None:
-            self.in_flight[key] = WorkloadWrite(workload)
             if owed is not None:
                 self.pending_reports[key] = owed  # to be written next
-            yield _write(workload, status, StatusWriteTag(key, status))
+            yield self._sent(
+                key, status_write(workload, status, StatusWriteTag(key, status)), WorkloadWrite(workload)
+            )
         elif should_deactivate(workload):
-            self.in_flight[key] = WorkloadWrite(workload)
-            yield _deactivation(workload, DeactivationWriteTag(key))
+            yield self._sent(key, _deactivation(workload, DeactivationWriteTag(key)), WorkloadWrite(workload))
         elif report := owed or rejection_of_equivalents(workload, self.state.pending):
             yield from self._show(report, now)
 
@@ -332,8 +309,8 @@ class AdmissionController:
     def _show(self, action: Shown, now: float) -> Iterator[Write]:
         key = _key(action.gang)
         self.pending_reports.pop(key, None)  # it is older
-        if key in self.in_flight:
-            self.in_flight[key].waiting.append(action)
+        if key in self.reconciler.in_flight:
+            self.reconciler.in_flight[key].note.waiting.append(action)
             return
         workload = self.workloads.get(key)
         if workload is None or workload["metadata"].get("uid", "") != action.queued_gang.gang.uid:
@@ -352,24 +329,24 @@ class AdmissionController:
         if status is not None and isinstance(action, ReportNotAdmitted):
             if _is_reworded(workload, status) and now < self.reported_at.get(key, -NEVER) + REPEAT_SECONDS:
                 self.pending_reports[key] = action
-                self.work_queue.put_early(key, self.reported_at[key] + REPEAT_SECONDS)
+                self.reconciler.queue.put_early(key, self.reported_at[key] + REPEAT_SECONDS)
                 return
             self.reported_at[key] = now
         if status is not None:
-            self.in_flight[key] = WorkloadWrite(workload, None if isinstance(action, EvictGang) else status)
-            yield _write(workload, status, action)
+            sent = WorkloadWrite(workload, None if isinstance(action, EvictGang) else status)
+            yield self._sent(key, status_write(workload, status, action), sent)
         elif isinstance(action, ReportNotAdmitted):
             for notice in notices.events(action, workload, now):
                 yield notices.workload_event_write(notice, now)
 
+    def _sent(self, key: Key, write: Write, sent: WorkloadWrite) -> Write:
+        """A write to a Workload, counted as in flight once it could be encoded."""
+        self.reconciler.begin(key, sent)
+        return write
+
 
 def _key(ref: Ref) -> Key:
     return (ref.namespace, ref.name)
-
-
-def _version(workload: Object) -> int:
-    text = str(workload["metadata"].get("resourceVersion", ""))
-    return whole_number(text) or 0
 
 
 def _is_reworded(workload: Object, status: Object) -> bool:
@@ -378,38 +355,24 @@ def _is_reworded(workload: Object, status: Object) -> bool:
     return before is not None and now is not None and before.get("reason") == now.get("reason")
 
 
-def _notices(tag: Written, writes_in_flight: WorkloadWrite, now: float) -> Iterator[Write]:
-    for one in _announced(tag, writes_in_flight, now):
+def _notices(tag: Written, sent: WorkloadWrite, now: float) -> Iterator[Write]:
+    for one in _announced(tag, sent, now):
         yield notices.workload_event_write(one, now)
 
 
-def _announced(tag: Written, writes_in_flight: WorkloadWrite, now: float) -> list[notices.WorkloadEvent]:
+def _announced(tag: Written, sent: WorkloadWrite, now: float) -> list[notices.WorkloadEvent]:
     """The events about a completed write."""
     match tag:
         case StatusWriteTag(_, status):
-            return notices.reconcile_events(writes_in_flight.before, status, now)
+            return notices.reconcile_events(sent.before, status, now)
         case DeactivationWriteTag():
             return []
         case _:
-            return notices.events(tag, writes_in_flight.before, now, writes_in_flight.status)
+            return notices.events(tag, sent.before, now, sent.status)
 
 
 def _deactivation(workload: Object, tag: DeactivationWriteTag) -> Write:
     meta, body = workload["metadata"], {"spec": {"active": False}}
     return Write(
         Verb.MERGE_PATCH, api_kinds.WORKLOADS, *tag.key, body, version=meta["resourceVersion"], tag=tag
-    )
-
-
-def _write(workload: Object, status: Object, tag: object) -> Write:
-    meta = workload["metadata"]
-    return Write(
-        Verb.UPDATE,
-        api_kinds.WORKLOADS,
-        meta.get("namespace", "default"),
-        meta["name"],
-        {**workload, "status": status},
-        subresource="status",
-        version=meta.get("resourceVersion", ""),
-        tag=tag,
     )

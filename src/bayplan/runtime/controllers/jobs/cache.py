@@ -19,10 +19,8 @@ from bayplan.dialects.kueue.jobs.writes import controller, owners
 from bayplan.dialects.kueue.names.annotations import IS_GROUP_WORKLOAD, QUEUE, WORKLOAD_NAME
 from bayplan.dialects.kueue.names.api_kinds import FLAVORS, WORKLOADS
 from bayplan.dialects.kueue.names.feature_switches import RULES
-from bayplan.model.whole_numbers import whole_number
+from bayplan.runtime.core.object_cache import DELETED_MAX, Key, Object, is_newer, key_of, uid_of
 
-Object = dict[str, Any]
-Key = tuple[str, str]  # namespace, name
 JobKey = tuple[str, str, str]  # kind, namespace, name
 
 GROUP = "PodGroup"
@@ -30,7 +28,6 @@ GROUP = "PodGroup"
 JOINING = "Joining"
 """The kind of a unit that is a pod joining the Workload of its owner."""
 OF_SET = "leaderworkerset.sigs.k8s.io/name"
-DELETED_MAX = 1000
 OVER = ("Succeeded", "Failed")
 
 FLAGGED = tuple(kind for kind, entry in KINDS.items() if entry.suspend)
@@ -54,7 +51,7 @@ LOOKED_UP = (FLAVORS, *CLASSES, *RUNTIMES)
 WATCHED = (*JOB_KINDS, WORKLOADS, PODS, PODS_KIND, *LOOKED_UP)
 
 
-class ObjectCache:
+class JobsCache:
     """Objects by name; a unit is what is reconciled at once."""
 
     def __init__(self) -> None:
@@ -71,7 +68,7 @@ class ObjectCache:
         self.owned: dict[JobKey, dict[Key, None]] = {}  # Workloads by kind and name of their owner
         self.flavors: dict[str, Object] = {}
         self.known_kinds: set[str] = set()  # kinds whose initial list is complete
-        self._gone: deque[str] = deque(maxlen=DELETED_MAX)
+        self._deleted: deque[str] = deque(maxlen=DELETED_MAX)  # uids
 
     def note(self, event: Event) -> Iterator[JobKey]:
         """Apply an event; returns the units it affects."""
@@ -89,15 +86,12 @@ class ObjectCache:
         else:
             yield from self.put(event.kind, event.object, gone=gone)
 
-    def answered(self, kind: Kind, answer: Object, *, fresh: bool) -> None:
+    def take_answer(self, kind: Kind, answer: object, *, created: bool) -> None:
         """Take the response of a write as the newest object, unless a newer one is known."""
-        meta = answer["metadata"]
-        known = self._find(kind, (meta.get("namespace", "default"), meta["name"]))
-        if known is None:
-            if fresh and meta.get("uid") not in self._gone:
+        if isinstance(answer, dict) and "metadata" in answer:
+            known = self._find(kind, key_of(kind, answer))
+            if is_newer(answer, known, self._deleted if created else None):
                 list(self.put(kind, answer))
-        elif known["metadata"].get("uid") == meta.get("uid") and _version(answer) > _version(known):
-            list(self.put(kind, answer))
 
     def mark_terminating(self, kind: Kind, key: Key, when: str) -> None:
         """Mark an object as terminating, before the watch reports it."""
@@ -108,10 +102,9 @@ class ObjectCache:
 
     def put(self, kind: Kind, obj: Object, *, gone: bool = False) -> Iterator[JobKey]:
         """Cache a job, a Workload or a pod."""
-        meta = obj["metadata"]
-        key = (meta.get("namespace", "default"), meta["name"])
+        key = key_of(kind, obj)
         if gone:
-            self._gone.append(str(meta.get("uid", "")))
+            self._deleted.append(uid_of(obj))
         if kind == WORKLOADS:
             yield from self._note_workload(key, obj, gone)
         elif kind == PODS:
@@ -262,8 +255,3 @@ def _owner_units(workload: Object) -> list[JobKey]:
         if entry is not None and str(one.get("apiVersion", "")).rpartition("/")[0] == entry.group:
             found.append((str(one["kind"]), namespace, str(one.get("name", ""))))
     return found
-
-
-def _version(obj: Object) -> int:
-    text = str(obj["metadata"].get("resourceVersion", ""))
-    return whole_number(text) or 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from bayplan.dialects.api import Ended, Event, Kind, Verb, Write, WriteOutcome
 from bayplan.dialects.kube.fields.reader import Field
@@ -36,13 +36,12 @@ from bayplan.runtime.controllers.jobs.cache import (
     JOINING,
     WATCHED,
     JobKey,
-    Object,
-    ObjectCache,
+    JobsCache,
     named_workload,
 )
-from bayplan.runtime.core.backoff import Backoff
-from bayplan.runtime.core.controller import Reconciler
-from bayplan.runtime.core.work_queue import WorkQueue
+from bayplan.runtime.core.controller import StatelessController
+from bayplan.runtime.core.object_cache import Object
+from bayplan.runtime.core.reconciler import Reconciler
 
 RETRY_SECONDS = 5.0  # after a failed write, unless an event arrives before
 
@@ -55,92 +54,64 @@ class JobWriteTag:
     events: tuple[Write, ...]
 
 
-@dataclass(slots=True)
-class JobWrites:
-    """The writes in flight for one unit."""
-
-    remaining: int
-    failed: bool = field(default=False)
-
-
-class JobsController(Reconciler):
+class JobsController(StatelessController):
     """Reconciles each unit by itself, one batch of writes at a time."""
 
     name = "jobs"
     kinds: tuple[Kind, ...] = WATCHED
 
     def __init__(self, patience: PodsReadyPolicy | None = None, rules: FeatureSwitches = RULES) -> None:
-        self.cache = ObjectCache()
+        self.cache = JobsCache()
         self.context = JobContext(
             self.cache.find, self.cache.flavors, rules, patience, has_bound_pods=self.cache.has_bound_pods
         )
-        self.work_queue: WorkQueue[JobKey] = WorkQueue()
-        self.in_flight: dict[JobKey, JobWrites] = {}
+        self.reconciler: Reconciler[JobKey, None] = Reconciler(lambda unit: (unit[0], "/".join(unit[1:])))
         self.announced = Announcements()
-        self.backoff: Backoff[JobKey] = Backoff()
 
     def decode(self, event: Event) -> Iterator[Change]:
-        self.work_queue.put_all(self.cache.note(event))
+        self.reconciler.queue.put_all(self.cache.note(event))
         return iter(())
 
     def reconcile(self, now: float) -> Iterator[Write]:
         """The next writes of all units that are due."""
-        for unit in self.work_queue.take(now, self.in_flight):
-            kind, *key = unit
-            writes, done = self.containment.attempt(
-                self._reconcile(unit, now), "reconcile", kind, "/".join(key)
-            )
-            if done:
-                self.backoff.succeeded(unit)
-            else:
-                self.work_queue.put(unit, self.backoff.failed(unit, now))
-            yield from writes
+        return self.reconciler.run(self._reconcile, now, self.containment)
 
     def _reconcile(self, unit: JobKey, now: float) -> Iterator[Write]:
         if self._is_unread(unit):
             return  # reconciled once it is decoded
         writes = self._writes(unit, now)
+        for one in writes:
+            self.reconciler.begin(unit, None, unit)
+            yield replace(one.write, tag=JobWriteTag(unit, one.events))
         if writes:
-            self.in_flight[unit] = JobWrites(len(writes))
-            yield from (
-                replace(write_with_events.write, tag=JobWriteTag(unit, write_with_events.events))
-                for write_with_events in writes
-            )
             return
         yield from self.announced.due(unit, self._notice(unit), now)
         if (when := self._next_look(unit)) < NEVER:
-            self.work_queue.put(unit, max(when, now + 1.0))
+            self.reconciler.queue.put(unit, max(when, now + 1.0))
 
     def on_outcome(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
         """Publish the events of a write; reconcile again when no write is in flight."""
         tag = outcome.write.tag
-        if not isinstance(tag, JobWriteTag) or tag.unit not in self.in_flight:
+        if not isinstance(tag, JobWriteTag) or tag.unit not in self.reconciler.in_flight:
             return
-        writes_in_flight = self.in_flight[tag.unit]
-        writes_in_flight.remaining -= 1
+        failed = outcome.ended not in (Ended.DONE, Ended.GONE)
         if outcome.ended is Ended.DONE:
-            with self.containment.unit("settle", tag.unit[0], "/".join(tag.unit[1:])):
+            with self.containment.unit("settle", *self.reconciler.describe(tag.unit)):
                 self._take_answer(outcome, now)
-            writes_in_flight.failed |= _changed_nothing(outcome)  # repeating it at once would not help
+            failed = _changed_nothing(outcome)  # repeating it at once would not help
             yield from tag.events
-        elif outcome.ended is not Ended.GONE:
-            writes_in_flight.failed = True
-        if not writes_in_flight.remaining:
-            del self.in_flight[tag.unit]
-            if writes_in_flight.failed:
-                self.work_queue.put_early(tag.unit, now + RETRY_SECONDS)
-            else:
-                self.work_queue.put(tag.unit)
+        refused = outcome.ended is Ended.REFUSED
+        self.reconciler.ended(tag.unit, now, RETRY_SECONDS if failed else 0.0, refused=refused)
 
     def next_due(self, now: float) -> float:
-        return self.work_queue.next_due(self.in_flight)
+        return self.reconciler.next_due()
 
     def _take_answer(self, outcome: WriteOutcome, now: float) -> None:
         write = outcome.write
         if write.verb is Verb.DELETE:
             self.cache.mark_terminating(write.kind, (write.namespace, write.name), timestamp(now))
-        elif isinstance(outcome.object, dict) and "metadata" in outcome.object:
-            self.cache.answered(write.kind, outcome.object, fresh=write.verb is Verb.CREATE)
+        else:
+            self.cache.take_answer(write.kind, outcome.object, created=write.verb is Verb.CREATE)
 
     def _is_unread(self, unit: JobKey) -> bool:
         """Whether the job, a pod of the group, or its owner exists and could not be decoded."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
 
-from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
+from bayplan.dialects.api import Ended, Event, Happened, Kind, Write, WriteOutcome
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND, PodWire
+from bayplan.dialects.kueue.jobs.writes import status_write
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.pods.node_failures import fail_pod, pod_event, with_unhealthy_nodes
 from bayplan.dialects.kueue.pods.node_health import (
@@ -25,14 +25,13 @@ from bayplan.dialects.kueue.pods.node_health import (
 )
 from bayplan.dialects.kueue.status.events import reconcile_events, workload_event_write
 from bayplan.model.change import Change
-from bayplan.model.whole_numbers import whole_number
 from bayplan.runtime.controllers.node_health.index import NodeUsageIndex
-from bayplan.runtime.core.backoff import Backoff
-from bayplan.runtime.core.controller import Reconciler
-from bayplan.runtime.core.work_queue import WorkQueue
+from bayplan.runtime.core.controller import StatelessController
+from bayplan.runtime.core.object_cache import Object, is_newer
+from bayplan.runtime.core.reconciler import Reconciler
 
-Object = dict[str, Any]
-T = TypeVar("T")
+Unit = tuple[str, str]
+"""Kind and name: a node by its hostname, or a Workload."""
 RETRY_SECONDS = 1.0  # after a failed write
 
 
@@ -41,6 +40,7 @@ class FailedNodesWriteTag:
     """The tag of a write that lists failed nodes in a Workload, or evicts it."""
 
     key: Key
+    before: Object
     status: Object
 
 
@@ -59,15 +59,7 @@ class HostChanges:
     recovered: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class NodeHealthWrite:
-    """A write to a Workload in flight, and the nodes to evaluate again when it has ended."""
-
-    before: Object
-    hosts: set[str] = field(default_factory=set)
-
-
-class NodeHealthController(Reconciler):
+class NodeHealthController(StatelessController):
     """Makes no plans. Evaluates each changed node for every Workload that uses it."""
 
     name = "node_health"
@@ -77,13 +69,10 @@ class NodeHealthController(Reconciler):
         self.rules = rules or HealthRules()
         self.index = NodeUsageIndex()
         self.flavors: dict[str, Object] = {}
-        self.work_queue: WorkQueue[str] = WorkQueue()  # nodes to evaluate
+        self.reconciler: Reconciler[Unit, None] = Reconciler(lambda unit: unit)  # evaluates nodes
         self.noticed: dict[str, float] = {}  # NotReady nodes without a transition time
         # by node: pods by uid, and since when they wait for it
         self.stranded: dict[str, dict[str, float]] = {}
-        self.in_flight: dict[Key, NodeHealthWrite] = {}
-        self.failing: set[str] = set()  # uids of pods being failed
-        self.backoff: Backoff[tuple[str, str]] = Backoff()
 
     # ── events ────────────────────────────────────────────────────────────────────────────────────
 
@@ -106,61 +95,48 @@ class NodeHealthController(Reconciler):
 
     def reconcile(self, now: float) -> Iterator[Write]:
         """List failed nodes, remove recovered ones, and fail pods that can never be bound."""
-        changes: dict[Key, HostChanges] = {}
+        attempt, changes = self.reconciler.attempt, dict[Key, HostChanges]()
         lost: dict[str, list[GangPod]] = {}
-        due = sorted(self.work_queue.take(now))
+        due = sorted(name for _, name in self.reconciler.take(now))
         for name in sorted(due, key=lambda host: self.index.host(host) is not None):  # deleted nodes first
-            lost[name] = self._attempted(self._evaluate(name, changes, now), NODES.kind, name, (name,), now)
+            lost[name] = attempt(_node(name), self._evaluate(name, changes, now), now, self.containment)
         evicted: set[Key] = set()
         for key, found in changes.items():
             hosts, work = (*found.failed, *found.recovered), self._list(key, found, evicted, now)
-            yield from self._attempted(work, api_kinds.WORKLOADS.kind, "/".join(key), hosts, now)
+            yield from attempt(_workload(key), work, now, self.containment, *map(_node, hosts))
         for name, members in lost.items():
             there = [member for member in members if member.gang not in evicted]
-            yield from self._attempted(self._fail(name, there, now), NODES.kind, name, (name,), now)
-
-    def _attempted(
-        self, work: Iterable[T], kind: str, name: str, hosts: Iterable[str], now: float
-    ) -> list[T]:
-        """The writes of the work; if it fails, the nodes are evaluated again later."""
-        found, done = self.containment.attempt(work, "reconcile", kind, name)
-        if done:
-            self.backoff.succeeded((kind, name))
-        else:
-            self._evaluate_soon(hosts, self.backoff.failed((kind, name), now))
-        return found
+            yield from attempt(_node(name), self._fail(name, there, now), now, self.containment)
 
     def on_outcome(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
         """Publish the events of a write; evaluate again what was not written."""
+        done, refused = outcome.ended is Ended.DONE, outcome.ended is Ended.REFUSED
+        pause = 0.0 if done else RETRY_SECONDS
         match outcome.write.tag:
-            case FailedNodesWriteTag(key, status) if key in self.in_flight:
-                writes_in_flight = self.in_flight.pop(key)
-                if outcome.ended is Ended.DONE:
-                    yield from (
-                        workload_event_write(one, now)
-                        for one in reconcile_events(writes_in_flight.before, status, now)
-                    )
-                    self._take_answer(key, outcome.object)
-                    self._evaluate_soon(writes_in_flight.hosts)
-                else:
-                    self._evaluate_soon(writes_in_flight.hosts, now + RETRY_SECONDS)
+            case FailedNodesWriteTag(key, before, status):
+                known = self.reconciler.ended(_workload(key), now, pause, refused=refused)
+                if done and known:
+                    notices = reconcile_events(before, status, now)
+                    yield from (workload_event_write(notice, now) for notice in notices)
+                    if is_newer(outcome.object, self.index.workloads.get(key)):
+                        self._evaluate_soon(self.index.workload(outcome.object))
             case PodFailureWriteTag(member):
-                self.failing.discard(member.uid)
-                if outcome.ended is Ended.DONE:
-                    yield pod_event(member, now)
-                    if isinstance(outcome.object, PodWire):
-                        self.index.pod(outcome.object)
-                else:
-                    self._evaluate_soon([member.host], now + RETRY_SECONDS)
+                ended = self.reconciler.ended(_pod(member), now, pause, refused=refused)
+                if not done:
+                    self._evaluate_soon([member.host], now + (ended.pause if ended else pause))
+                    return
+                yield pod_event(member, now)
+                if isinstance(outcome.object, PodWire):
+                    self.index.pod(outcome.object)
 
     def next_due(self, now: float) -> float:
-        return self.work_queue.next_due()
+        return self.reconciler.next_due()
 
     # ── details ───────────────────────────────────────────────────────────────────────────────────
 
     def _evaluate_soon(self, hosts: Iterable[str], when: float = 0.0) -> None:
         for host in hosts:
-            self.work_queue.put_early(host, when)
+            self.reconciler.queue.put_early(_node(host), when)
 
     def _flavor(self, flavor: Object, gone: bool) -> None:
         """The tolerations of a flavor may make a tainted node usable or unusable."""
@@ -179,8 +155,7 @@ class NodeHealthController(Reconciler):
         failed: set[Key] = set()
         for key in self.index.gangs_on(name):
             hosts_of_gang = self.index.hosts_of[key]
-            if key in self.in_flight:
-                self.in_flight[key].hosts.add(name)
+            if self.reconciler.wait_for(_workload(key), _node(name)):
                 continue
             finding = self._finding(host, key, name, now)
             if finding.failed:
@@ -219,10 +194,8 @@ class NodeHealthController(Reconciler):
             return
         if not status.get("unhealthyNodes") and changes.failed:
             evicted.add(self.index.hosts_of[key].gang)
-        self.in_flight[key] = NodeHealthWrite(workload, {*changes.failed, *changes.recovered})
-        meta, tag = workload["metadata"], FailedNodesWriteTag(key, status)
-        body, version = {**workload, "status": status}, meta.get("resourceVersion", "")
-        yield Write(Verb.UPDATE, api_kinds.WORKLOADS, *key, body, "status", version=version, tag=tag)
+        self.reconciler.begin(_workload(key), None, *map(_node, (*changes.failed, *changes.recovered)))
+        yield status_write(workload, status, FailedNodesWriteTag(key, workload, status))
 
     def _fail(self, host: str, members: list[GangPod], now: float) -> Iterator[Write]:
         """Fail pods that have waited too long."""
@@ -231,17 +204,18 @@ class NodeHealthController(Reconciler):
             since = self.stranded.setdefault(host, {}).setdefault(member.uid, known.get(member.uid, now))
             if since + self.rules.unbindable_seconds > now:
                 self._evaluate_soon([host], since + self.rules.unbindable_seconds)
-            elif member.uid not in self.failing:
-                self.failing.add(member.uid)
+            elif _pod(member) not in self.reconciler.in_flight:
+                self.reconciler.begin(_pod(member), None)
                 yield fail_pod(member, now, PodFailureWriteTag(member))
 
-    def _take_answer(self, key: Key, answer: object) -> None:
-        """Take the response of a write as the newest object; the watch will repeat it."""
-        known = self.index.workloads.get(key)
-        if isinstance(answer, dict) and known is not None and _version(answer) > _version(known):
-            self._evaluate_soon(self.index.workload(answer))
+
+def _node(host: str) -> Unit:
+    return NODES.kind, host
 
 
-def _version(workload: Object) -> int:
-    text = str(workload["metadata"].get("resourceVersion", ""))
-    return whole_number(text) or 0
+def _workload(key: Key) -> Unit:
+    return api_kinds.WORKLOADS.kind, "/".join(key)
+
+
+def _pod(member: GangPod) -> Unit:
+    return PODS_KIND.kind, member.uid

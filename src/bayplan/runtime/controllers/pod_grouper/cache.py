@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.jobs.part import WORKER_INDEX
@@ -30,13 +30,12 @@ from bayplan.dialects.kai.grouper.training import JOB_NAME, JOB_ROLE
 from bayplan.dialects.kube.decode.wire import PODS_KIND, PodWire
 from bayplan.model.gang import Ref
 from bayplan.model.pod import PodKey
+from bayplan.runtime.core.object_cache import DELETED_MAX, Object
 
-Object = dict[str, Any]
 Name = tuple[str, str, str]
 """Kind, namespace and name."""
 WATCHED: tuple[Kind, ...] = (PODS_KIND, wire.POD_GROUPS, PRIORITY_CLASSES, *OWNER_KINDS)
 OVER = ("Succeeded", "Failed")
-DELETED_MAX = 1000
 LOOKUP_LABELS = (JOB_NAME, JOB_ROLE, SET_NAME, GROUP_INDEX, REVISION)
 """Labels by which groupers look up other pods."""
 JOINED = (REVISION,)
@@ -61,7 +60,7 @@ class PodGrouperCache:
         self.dependents: dict[Name, dict[PodKey, None]] = {}
         self.owners_of: dict[PodKey, dict[Name, None]] = {}
         self.home_of: dict[PodKey, tuple[dict[str, str], dict[str, str]]] = {}  # labels and annotations
-        self._gone: deque[str] = deque(maxlen=DELETED_MAX)  # uids of deleted groups
+        self._deleted: deque[str] = deque(maxlen=DELETED_MAX)  # uids of groups
         self.reshaped: set[Ref] = set()  # groups whose owner changed its request
 
     def note(self, event: Event) -> Iterator[PodKey]:
@@ -126,7 +125,7 @@ class PodGrouperCache:
         ref, before = group.ref, self.groups.get(group.ref)
         members = self.index.members.get(ref, {})
         if gone:
-            self._gone.append(group.uid)
+            self._deleted.append(group.uid)
             self.groups.pop(ref, None)
             self.reshaped.discard(ref)
             yield from list(islice(members, 1))
@@ -136,9 +135,9 @@ class PodGrouperCache:
             self.reshaped.discard(ref)
             yield from list(members)  # the subgroups of some of them are gone
 
-    def answered(self, group: PodGroup) -> Iterator[PodKey]:
+    def take_answer(self, group: PodGroup) -> Iterator[PodKey]:
         """Take the response of a write, unless the watch has reported a deletion since."""
-        if group.uid not in self._gone:
+        if group.uid not in self._deleted:
             yield from self.put_group(group)
 
     def _owner(self, kind: Kind, obj: Object, gone: bool) -> Iterator[PodKey]:

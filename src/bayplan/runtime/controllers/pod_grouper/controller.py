@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
 from bayplan.dialects.kai.api.names import POD_GROUP
@@ -31,18 +30,17 @@ from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref
 from bayplan.model.pod import PodKey
-from bayplan.runtime.controllers.pod_grouper.cache import WATCHED, Object, PodGrouperCache
+from bayplan.runtime.controllers.pod_grouper.cache import WATCHED, PodGrouperCache
 from bayplan.runtime.controllers.pod_grouper.defaults import WatchedDefaults
-from bayplan.runtime.core.backoff import Backoff
-from bayplan.runtime.core.controller import Reconciler
-from bayplan.runtime.core.work_queue import WorkQueue
+from bayplan.runtime.core.controller import StatelessController
+from bayplan.runtime.core.object_cache import Object
+from bayplan.runtime.core.reconciler import Reconciler
 
 OWNER_SECONDS = 10.0  # how long the owner of a pod may be unknown before the pod is grouped without it
 CHECK_SECONDS = 0.5  # between checks meanwhile
 RETRY_SECONDS = 5.0  # after a failed write
 REFUSED_SECONDS = 60.0  # after a refused write: it only helps once RBAC or the object has changed
 PROBLEM_MAX = 1000
-T = TypeVar("T")
 IGNORED, ADJUSTED = "SegmentsIgnored", "SegmentsAdjusted"
 
 
@@ -61,7 +59,7 @@ class PodWriteTag:
     pod: PodKey
 
 
-class PodGrouperController(Reconciler):
+class PodGrouperController(StatelessController):
     """Reconciles each pod by itself: first its group is created or updated, then the pod is joined."""
 
     name = "grouper"
@@ -75,22 +73,18 @@ class PodGrouperController(Reconciler):
         self.settings = settings or GrouperSettings()
         self.defaults = WatchedDefaults(self.settings.defaults, note)
         self.kinds = (*WATCHED, *self.defaults.kinds)
-        self.work_queue: WorkQueue[PodKey] = WorkQueue()
-        self.writing: set[PodKey] = set()
-        self.waiting_for_group: dict[
-            Ref, dict[PodKey, None]
-        ] = {}  # groups being written, and the pods that wait for it
+        # pods; a pod waits for the writes to itself and to its group
+        self.reconciler: Reconciler[PodKey, None] = Reconciler(lambda key: ("Pod", str(key)))
         self.problems: dict[Ref, dict[PodKey, str]] = {}  # problems by group and pod
         self.problem_group: dict[PodKey, Ref] = {}  # pod → group with a problem of it
         self.unknown_owners: dict[PodKey, float] = {}  # pods whose owners are not known, since when
         self.warned: dict[Ref, set[str]] = {}
-        self.backoff: Backoff[PodKey] = Backoff()
 
     def decode(self, event: Event) -> Iterator[Change]:
         if event.kind in self.defaults.kinds:
             self.defaults.take(event)  # for pods that are grouped from now on
         else:
-            self.work_queue.put_all(self.cache.note(event))
+            self.reconciler.queue.put_all(self.cache.note(event))
         if event.kind == POD_GROUPS and event.happened is Happened.GONE:
             self.warned.pop(pod_group(event.object).ref, None)
         return iter(())
@@ -99,11 +93,12 @@ class PodGrouperController(Reconciler):
         """The next writes of all pods that are due. All pods are evaluated before the first write."""
         yield from self.containment.attempt(self.defaults.warnings(now), "reconcile", "ConfigMap")[0]
         found: dict[PodKey, tuple[PodWire, Grouped]] = {}
-        for key in self.work_queue.take(now, self.writing):
-            for pod, grouped in self._attempted(key, self._evaluate(key, now), now):
+        attempt, containment = self.reconciler.attempt, self.containment
+        for key in self.reconciler.take(now):
+            for pod, grouped in attempt(key, self._evaluate(key, now), now, containment):
                 found[key] = pod, grouped
         for key, (pod, grouped) in found.items():
-            yield from self._attempted(key, self._write(key, pod, grouped, now), now)
+            yield from attempt(key, self._write(key, pod, grouped, now), now, containment)
 
     def _evaluate(self, key: PodKey, now: float) -> Iterator[tuple[PodWire, Grouped]]:
         pod = self.cache.pods.get(key)
@@ -112,38 +107,27 @@ class PodGrouperController(Reconciler):
         elif (owners := self._owners(key, pod, now)) is not None:
             yield pod, self._group(key, pod, owners)
 
-    def _attempted(self, key: PodKey, work: Iterable[T], now: float) -> list[T]:
-        """The result of the work; if it fails, the pod is tried again later."""
-        found, done = self.containment.attempt(work, "reconcile", "Pod", str(key))
-        if done:
-            self.backoff.succeeded(key)
-        else:
-            self.work_queue.put(key, self.backoff.failed(key, now))
-        return found
-
     def on_outcome(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
         """Continue with the pods that waited; publish if a group could not be created."""
         tag = outcome.write.tag
         match tag:
             case GroupWriteTag(ref, key):
-                waiting = self.waiting_for_group.pop(ref, {})
-                yield from self._attempted(key, self._group_written(outcome, ref, key, now), now)
-                due = 0.0 if outcome.ended is Ended.DONE else now + _pause(outcome)
-                for one in waiting:
-                    self.work_queue.put(one, due)
+                work = self._group_written(outcome, ref, key, now)
+                yield from self.reconciler.attempt(key, work, now, self.containment)
+                self.reconciler.ended(ref, now, 0.0 if outcome.ended is Ended.DONE else _pause(outcome))
             case PodWriteTag(key):
-                self.writing.discard(key)
+                self.reconciler.ended(key, now)
                 if outcome.ended not in (Ended.DONE, Ended.GONE):
-                    self.work_queue.put_early(key, now + _pause(outcome))
+                    self.reconciler.queue.put_early(key, now + _pause(outcome))
 
     def next_due(self, now: float) -> float:
-        return self.work_queue.next_due(self.writing)
+        return self.reconciler.next_due()
 
     def _owners(self, key: PodKey, pod: PodWire, now: float) -> list[Object] | None:
         """The owners of a pod; None while they are not all known: they may arrive after the pod."""
         owners, complete = self.cache.chain(key, pod)
         if not complete and now < self.unknown_owners.setdefault(key, now) + OWNER_SECONDS:
-            self.work_queue.put(key, now + CHECK_SECONDS)
+            self.reconciler.queue.put(key, now + CHECK_SECONDS)
             return None
         if complete:
             self.unknown_owners.pop(key, None)  # do not wait for them a second time
@@ -181,13 +165,12 @@ class PodGrouperController(Reconciler):
         if group_named(pod) not in ("", made.name):
             return  # a user has chosen a group for it
         ref, known = made.ref, self.cache.groups.get(made.ref)
-        if ref in self.waiting_for_group:
-            self.waiting_for_group[ref][key] = None
+        if self.reconciler.wait_for(ref, key):
             return
         wanted = desired_group(known, made, next(iter(self.problems.get(ref, {}).values()), ""))
         write = group_write(known, wanted)
         if write is not None:
-            self.waiting_for_group[ref] = {key: None}
+            self.reconciler.begin(ref, None, key)
             yield replace(write, tag=GroupWriteTag(ref, key))
             return
         for text in found.warnings:
@@ -199,14 +182,14 @@ class PodGrouperController(Reconciler):
 
     def _written(self, key: PodKey, write: Write | None) -> Iterator[Write]:
         if write is not None:
-            self.writing.add(key)
+            self.reconciler.begin(key, None)
             yield replace(write, tag=PodWriteTag(key))
 
     def _group_written(self, outcome: WriteOutcome, ref: Ref, key: PodKey, now: float) -> Iterator[Write]:
         """Take the response of a group write as the newest object."""
         exists = outcome.write.verb is Verb.CREATE and outcome.ended is Ended.CONFLICT
         if outcome.ended is Ended.DONE and isinstance(outcome.object, dict):
-            self.work_queue.put_all(self.cache.answered(read_pod_group(Field(outcome.object))))
+            self.reconciler.queue.put_all(self.cache.take_answer(read_pod_group(Field(outcome.object))))
         elif outcome.ended is Ended.GONE and outcome.write.verb is not Verb.CREATE:
             known = self.cache.groups.get(ref)
             if known is not None and known.uid == outcome.write.uid:  # else another group has replaced it

@@ -8,19 +8,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from bayplan.dialects.api import Ended, Event, Kind, Write, WriteOutcome
-from bayplan.dialects.kai.api.names import DIALECT as KAI
-from bayplan.dialects.kai.decode import events as groups
-from bayplan.dialects.kai.status import messages as of_groups
-from bayplan.dialects.kai.status.pod_group import about_group
-from bayplan.dialects.kube.decode.wire import PodWire
+from bayplan.dialects.dialect import BoundGang, PendingReport
 from bayplan.dialects.kube.encode import writes as gang_writes
-from bayplan.dialects.kube.encode.gang_messages import ERROR, FAULTS, message_for, reason
-from bayplan.dialects.kube.gang import events
-from bayplan.dialects.kube.gang.objects import COMPOSITE, POD_GROUP
-from bayplan.dialects.kube.gang.objects import DIALECT as GANG
+from bayplan.dialects.kube.encode.gang_messages import ERROR, reason
 from bayplan.dialects.kueue.decode import scheduled_jobs, slots
-from bayplan.dialects.kueue.status.misfit_messages import misfit_message
-from bayplan.dialects.nrt import decoder as zones
+from bayplan.dialects.registry import KINDS, SchedulerDialects
 from bayplan.model.change import (
     Change,
     GangSpecLost,
@@ -28,7 +20,7 @@ from bayplan.model.change import (
     PodLost,
     PodSeen,
 )
-from bayplan.model.gang import GangSpec, Ref
+from bayplan.model.gang import Ref
 from bayplan.model.numa import NumaStalenessPolicy
 from bayplan.model.plan import (
     Action,
@@ -62,7 +54,6 @@ from bayplan.state.reports.in_flight import scheduling_in_flight
 from bayplan.state.scheduling.snapshot import SchedulingSnapshot
 from bayplan.state.scheduling.state import SchedulingState
 
-STARTED = "All pods of the minimum have nodes"
 RECORD_SECONDS = 30.0  # until a write without a confirmed outcome is made again
 REPEAT_SECONDS = 1.0  # until a write that timed out is made again
 OUTCOMES = {Ended.DONE: "done", Ended.TIMED_OUT: "unknown"}  # all other outcomes are failures
@@ -80,9 +71,7 @@ class SchedulerController:
     """Binds pods with one of our scheduler names; each name has a profile."""
 
     name = "scheduler"
-    kinds: tuple[Kind, ...] = (
-        *events.KINDS, *scheduled_jobs.KINDS, slots.WORKLOADS, *zones.KINDS, *groups.KINDS
-    )  # fmt: skip
+    kinds: tuple[Kind, ...] = (*KINDS, slots.WORKLOADS)
     has_state = True
     containment: Containment = UNCONTAINED
     unread: UnreadObjects = NOTHING_UNREAD
@@ -96,16 +85,14 @@ class SchedulerController:
         one_by_one: Collection[str] = (),
     ) -> None:
         """Pods with a scheduler name in `one_by_one` never form a gang, as with kube-scheduler."""
-        self.one_by_one = frozenset(one_by_one)
         self.profiles = dict(profiles or {scheduled_jobs.SCHEDULER: profile or Profile()})
         heal_seconds = max(profile.heal_seconds for profile in self.profiles.values())
         self.state = SchedulingState(heal_seconds, numa_policy)
-        self.groups = groups.GroupDecoder(awaits_grouper)
-        self.decoder = events.SchedulingDecoder(self.profiles, self.membership, slots.slot_of)
+        self.dialects = SchedulerDialects(self.profiles, one_by_one, awaits_grouper)
+        self.groups, self.decoder, self.zones = self.dialects.groups, self.dialects.pods, self.dialects.numa
         self.admissions = AdmissionsInFlight()
         self.now = 0.0  # of the last step
         self.statuses = GroupStatuses(self.groups)
-        self.zones = zones.NumaReportDecoder()
         self.volumes = VolumeBinding(self.state, self.decoder.claim_uids, self.decoder.volume_versions)
         self.publisher = PodEventPublisher()
         self.bindings_in_flight = 0
@@ -116,15 +103,9 @@ class SchedulerController:
         self.unrecorded_starts: dict[Ref, tuple[MarkStarted, float]] = {}  # records to write again, and when
 
     def decode(self, event: Event) -> Iterator[Change]:
-        if event.kind in scheduled_jobs.KINDS:
-            return scheduled_jobs.decode(event, self.profiles.keys() - self.one_by_one)
         if event.kind == slots.WORKLOADS:
             return self.admissions.seen(event)
-        if event.kind in zones.KINDS:
-            return self.zones.decode(event)
-        if event.kind in groups.KINDS:
-            return self.groups.decode(event)
-        return self.groups.position_pods(self.decoder.decode(event))
+        return self.dialects.decode(event)
 
     def peer_changes(self, plan: Plan) -> Iterator[Change]:
         return self.admissions.decided(plan)
@@ -132,18 +113,11 @@ class SchedulerController:
     def peer_outcome(self, settled: Settled) -> Iterator[Change]:
         return self.admissions.ended(settled, self.now)
 
-    def membership(self, pod: PodWire) -> events.Membership | None:
-        """The group that a pod is joined to, or else the job that owns it."""
-        if pod.spec.scheduler_name in self.one_by_one:
-            return None
-        return self.groups.membership(pod) or scheduled_jobs.membership(pod)
-
     def decode_usage(self, event: Event) -> Iterable[Change]:
         return ()
 
     def flush(self) -> Iterator[Change]:
-        yield from self.groups.position_pods(self.decoder.flush())
-        yield from self.groups.flush()
+        yield from self.dialects.flush()
         yield from self.admissions.take_due()
 
     def apply(self, changes: Iterable[Change]) -> None:
@@ -210,7 +184,7 @@ class SchedulerController:
             if not done and not writes:
                 self.unwritten.append(action)
         for gang, pods in bound_pods.items():
-            if gang.kind == COMPOSITE:  # each of its groups has its own record
+            if self.dialects.of(gang).starts_in_parts(gang):
                 start, awaited = self.starts.get(gang, (MarkStarted(gang), set()))
                 self.starts[gang] = start, awaited | pods
 
@@ -234,7 +208,8 @@ class SchedulerController:
 
     def reconcile(self, now: float) -> Iterable[Write]:
         self.admissions.overdue(now)
-        yield from self._attempted(self.zones.problem_events(now), "NodeResourceTopology")
+        for reader in self.dialects.readers:
+            yield from self._attempted(reader.reconcile(now), reader.kinds[0].kind)
         for write in self._attempted(self.volumes.ready(now), "volumes"):
             self.bindings_in_flight += isinstance(write.tag, Bind)
             yield write
@@ -332,8 +307,8 @@ class SchedulerController:
                     self.publisher.drop(ref)
                     self.starts.pop(ref, None)
                     self.unrecorded_starts.pop(ref, None)
-                case GangSpecSeen(spec) if spec.source.kind == COMPOSITE:
-                    if spec.source not in self.state.store.specs:  # its groups may have started before
+                case GangSpecSeen(spec) if self.dialects.of(spec.source).starts_in_parts(spec.source):
+                    if spec.source not in self.state.store.specs:  # its parts may have started before
                         self.unrecorded_starts[spec.source] = MarkStarted(spec.source, spec.uid), 0.0
             yield change
 
@@ -347,32 +322,19 @@ class SchedulerController:
         """Record in the gang's object that it has started. Pods still pending keep their reason."""
         if not self.state.pending(action.gang):
             self.publisher.drop(action.gang)
-        if action.gang.kind == COMPOSITE:
-            for leaf in self._started_groups(action.gang, bound=True):
-                version = self.decoder.newest(leaf.source)
-                write = gang_writes.group_write(leaf.source, leaf.uid, version, "Scheduled", STARTED, now)
-                yield replace(write, tag=action)
-            return
-        version, spec = self.decoder.newest(action.gang), self.state.spec_of(action.gang)
-        if spec is not None and spec.started:
-            return
-        if action.gang.dialect == GANG and action.gang.kind == POD_GROUP and version:
-            write = gang_writes.group_write(action.gang, action.uid, version, "Scheduled", STARTED, now)
-            yield replace(write, tag=action)
+        yield from self.dialects.of(action.gang).start_writes(action, self._facts(action.gang), now)
 
-    def _started_groups(self, gang: Ref, *, bound: bool = False) -> list[GangSpec]:
-        """The started groups of a composite gang (`bound`: confirmed) that have no record yet."""
-        gang_state, bound_pods = self.state.store.gang_states.get(gang), Counter[str]()
-        for pod in self.state.bound(gang):
-            bound_pods[pod.pod_set] += not (
-                bound and gang_state is not None and pod.key in gang_state.binding
-            )
-        leaves = self.decoder.composites.leaves(gang)
-        return [
-            leaf
-            for leaf in leaves
-            if not leaf.started and bound_pods[leaf.source.name] >= max(leaf.minimum, 1)
-        ]
+    def _facts(self, gang: Ref) -> BoundGang:
+        def confirmed() -> Counter[str]:
+            gang_state = self.state.store.gang_states.get(gang)
+            binding = gang_state.binding if gang_state is not None else ()
+            return Counter(pod.pod_set for pod in self.state.bound(gang) if pod.key not in binding)
+
+        return BoundGang(
+            self.state.spec_of(gang),
+            lambda: Counter(pod.pod_set for pod in self.state.bound(gang)),
+            confirmed,
+        )
 
     def _reject(self, action: ReportUnschedulable, now: float, started: set[Ref]) -> None:
         text, code = self.message_for(action.gang, action.rejection), reason(action.rejection)
@@ -383,56 +345,22 @@ class SchedulerController:
                 continue
             self.publisher.publish(pod.key, text, partial(_publish_pod, pod, code, text), now, at_once)
         if action.changed and action.gang.kind != "Pod":
-            if action.gang.dialect == KAI and action.gang not in self.statuses.pending_reasons:
+            report = PendingReport(action, code, text, action.gang in started)
+            shown = self.dialects.of(action.gang).status_reason(report)
+            if shown is not None and action.gang not in self.statuses.pending_reasons:
                 self.publisher.drop(action.gang)  # its earlier condition no longer exists
-            ends = action.gang in started
-            self.publisher.publish(
-                action.gang, text, partial(self._publish_gang, action, code, text, ends), now, at_once
-            )
+            self.publisher.publish(action.gang, text, partial(self._publish_gang, report), now, at_once)
 
     def message_for(self, gang: Ref, rejection: SchedulingRejection) -> str:
         """Why a gang is pending, in the words of its API family."""
-        if gang.dialect != KAI:
-            return message_for(rejection, gang, misfit_message)
-        known, spec = self.groups.groups.get(gang), self.state.spec_of(gang)
-        group = None if known is None else known.group
-        tree = None if spec is None else spec.tree
-        return of_groups.message_for(rejection, gang, group, tree, self.groups.parents)
+        return self.dialects.of(gang).explain(rejection, gang, self.state.spec_of(gang))
 
-    def _publish_gang(
-        self, action: ReportUnschedulable, code: str, text: str, begun: bool, now: float
-    ) -> Iterator[Write]:
-        gang, version = action.gang, self.decoder.newest(action.gang)
-        if gang.dialect == KAI:
-            if action.uid:
-                queue = of_groups.queue_details(action.rejection)
-                self.statuses.set_pending(gang, of_groups.reason(action.rejection), text, now, queue)
-                yield gang_writes.unschedulable_event(about_group(gang, action.uid), text, now)
-            return
-        if gang.kind in scheduled_jobs.API_VERSIONS:
-            about = {"apiVersion": scheduled_jobs.API_VERSIONS[gang.kind], "kind": gang.kind}
-            about |= {"namespace": gang.namespace, "name": gang.name}
-            about |= {"uid": action.uid} if action.uid else {}
-            yield gang_writes.unschedulable_event(about, text, now)
-            return
-        named = gang_writes.about_gang(gang, action.uid, version)
-        if named is None or not action.uid:
-            return
-        yield gang_writes.unschedulable_event(named, text, now)
-        spec = self.state.spec_of(gang)
-        started = begun or (spec is not None and spec.started)
-        told_by_condition = action.rejection.reason.was_tried or code in (ERROR, *FAULTS.values())
-        known = gang_writes.group_reason(code)
-        if gang.kind == POD_GROUP and told_by_condition and not started:
-            yield gang_writes.group_write(gang, action.uid, version, known, text, now)
-        elif gang.kind == COMPOSITE and told_by_condition:
-            begun_in = {leaf.source for leaf in self._started_groups(gang)}
-            without = {pod.pod_set for pod in action.pods}
-            for leaf in self.decoder.composites.leaves(gang):
-                ref = leaf.source
-                if ref.name in without and not leaf.started and ref not in begun_in:
-                    version = self.decoder.newest(ref)
-                    yield gang_writes.group_write(ref, leaf.uid, version, known, text, now)
+    def _publish_gang(self, report: PendingReport, now: float) -> Iterator[Write]:
+        gang = report.action.gang
+        dialect = self.dialects.of(gang)
+        if (shown := dialect.status_reason(report)) is not None:
+            self.statuses.set_pending(gang, shown.reason, report.message, now, shown.details)
+        yield from dialect.pending_writes(report, self._facts(gang), now)
 
 
 def _publish_pod(pod: Pod, code: str, text: str, now: float) -> Iterator[Write]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bayplan.dialects.api import Ended, Write, WriteOutcome
 from bayplan.dialects.kai.api.names import QUEUE
-from bayplan.dialects.kai.api.queues import ancestors
+from bayplan.dialects.kai.api.queues import ancestors, subtree
 from bayplan.dialects.kai.decode.events import GroupDecoder
 from bayplan.dialects.kai.status.messages import queue_fault
 from bayplan.dialects.kai.status.pod_group import (
@@ -18,15 +18,15 @@ from bayplan.dialects.kai.status.pod_group import (
     ResourceTotals,
     group_status,
     group_write,
+    less_totals,
     queue_status,
     queue_write,
     sum_of_totals,
     totals_of,
 )
 from bayplan.model.gang import Ref
-from bayplan.runtime.core.backoff import Backoff
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
-from bayplan.runtime.core.work_queue import WorkQueue
+from bayplan.runtime.core.reconciler import Reconciler
 
 WRITE_INTERVAL_SECONDS = 1.0  # between two writes to one object
 GATHER_SECONDS = 0.5  # changes within this time are written together
@@ -56,12 +56,11 @@ class GroupStatuses:
         self.decoder = reading
         self.pending_reasons: dict[Ref, PendingReason] = {}
         self.shares: dict[Ref, QueueContribution] = {}
-        self.work_queue: WorkQueue[Ref] = WorkQueue()
-        self.in_flight: set[Ref] = set()
+        self.totals: dict[str, ResourceTotals] = {}  # the sums of `shares` by queue, without the queues below
+        self.reconciler: Reconciler[Ref, None] = Reconciler(_titled, "status")
         # uid and status last written: repeating it would not help
         self.written: dict[Ref, tuple[str, Object]] = {}
         self.next_write_at: dict[Ref, float] = {}
-        self.backoff: Backoff[Ref] = Backoff()
 
     def set_pending(
         self, ref: Ref, reason: str, message: str, now: float, queue: Mapping[str, Any] | None = None
@@ -80,25 +79,22 @@ class GroupStatuses:
             self._put(ref, now)
         for name in sorted(self._changed_queues()):
             self._put(_queue_ref(name), now)
-        if len(self.in_flight) >= IN_FLIGHT_MAX:
+        if self._is_full():
             return
-        for ref in self.work_queue.take(now, self.in_flight):
-            if len(self.in_flight) >= IN_FLIGHT_MAX:
-                self.work_queue.put(ref)
-                continue
-            named = f"{ref.namespace}/{ref.name}" if ref.namespace else ref.name
-            writes, done = containment.attempt(self._due(ref, now), "status", ref.kind, named)
-            if done:
-                self.backoff.succeeded(ref)
+        for ref in self.reconciler.take(now):
+            if self._is_full():
+                self.reconciler.queue.put(ref)
             else:
-                self.work_queue.put_early(ref, self.backoff.failed(ref, now))
-            yield from writes
+                yield from self.reconciler.attempt(ref, self._due(ref, now), now, containment)
+
+    def _is_full(self) -> bool:
+        return len(self.reconciler.in_flight) >= IN_FLIGHT_MAX
 
     def _due(self, ref: Ref, now: float) -> Iterator[Write]:
         write = self._queue(ref, now) if ref.kind == QUEUE.kind else self._group(ref, now)
         if write is not None and self.written.get(ref) != (write.uid, write.body):
             self.written[ref] = write.uid, dict(write.body)
-            self.in_flight.add(ref)
+            self.reconciler.begin(ref, None)
             self.next_write_at[ref] = now + WRITE_INTERVAL_SECONDS
             yield replace(write, tag=PodGroupWriteTag(ref))
 
@@ -107,23 +103,20 @@ class GroupStatuses:
         tag = outcome.write.tag
         if not isinstance(tag, PodGroupWriteTag):
             return
-        self.in_flight.discard(tag.about)
+        self.reconciler.ended(tag.about, now)
         if outcome.ended in (Ended.TIMED_OUT, Ended.CONFLICT):
             self.written.pop(tag.about, None)
-            self.work_queue.put_early(tag.about, now + REPEAT_SECONDS)
+            self.reconciler.queue.put_early(tag.about, now + REPEAT_SECONDS)
 
     def next_due(self) -> float:
         """When the next write is due."""
-        if len(self.in_flight) >= IN_FLIGHT_MAX:
+        if self._is_full():
             return float("inf")
-        return (
-            0.0
-            if self.decoder.changed_groups or self.decoder.changed_queues
-            else self.work_queue.next_due(self.in_flight)
-        )
+        changed = self.decoder.changed_groups or self.decoder.changed_queues
+        return 0.0 if changed else self.reconciler.next_due()
 
     def _put(self, ref: Ref, now: float) -> None:
-        self.work_queue.put_early(ref, max(now + GATHER_SECONDS, self.next_write_at.get(ref, 0.0)))
+        self.reconciler.queue.put_early(ref, max(now + GATHER_SECONDS, self.next_write_at.get(ref, 0.0)))
 
     def _group(self, ref: Ref, now: float) -> Write | None:
         known = self.decoder.groups.get(ref)
@@ -147,9 +140,20 @@ class GroupStatuses:
             self.shares[ref] = QueueContribution(queue, held)
         if before == QueueContribution(queue, held):
             return
+        self._recount(before, queue, held)
         for name in {before.queue, queue} - {""}:
             for above in ancestors(name, self.decoder.parents):
                 self._put(_queue_ref(above), now)
+
+    def _recount(self, before: QueueContribution, queue: str, held: ResourceTotals) -> None:
+        """Move what a group uses from one queue to another; a queue that holds nothing has no total."""
+        if before.queue:
+            self.totals[before.queue] = less_totals(self.totals.get(before.queue, NO_TOTALS), before.usage)
+        if queue:
+            self.totals[queue] = sum_of_totals((self.totals.get(queue, NO_TOTALS), held))
+        for name in {before.queue, queue} - {""}:
+            if self.totals[name] == NO_TOTALS:
+                del self.totals[name]
 
     def _changed_queues(self) -> set[str]:
         """Queues that changed, or below a queue that moved."""
@@ -166,13 +170,17 @@ class GroupStatuses:
             self.written.pop(ref, None)
             self.next_write_at.pop(ref, None)
             return None
-        parents = self.decoder.parents
-        children = sorted(name for name, parent in parents.items() if parent == ref.name)
-        mine = {ref.name, *(name for name in parents if ref.name in ancestors(name, parents))}
-        held = sum_of_totals(share.usage for share in self.shares.values() if share.queue in mine)
-        status = queue_status(held, children, queue_fault(ref.name, parents), found.status, now)
+        children = self.decoder.children
+        mine = subtree(ref.name, children)
+        held = sum_of_totals(self.totals[name] for name in mine if name in self.totals)
+        fault = queue_fault(ref.name, self.decoder.parents)
+        status = queue_status(held, sorted(children.get(ref.name, ())), fault, found.status, now)
         return None if status is None else queue_write(ref.name, found.metadata.uid, status)
 
 
 def _queue_ref(name: str) -> Ref:
     return Ref(QUEUE.group, QUEUE.kind, "", name)
+
+
+def _titled(ref: Ref) -> tuple[str, str]:
+    return ref.kind, f"{ref.namespace}/{ref.name}" if ref.namespace else ref.name

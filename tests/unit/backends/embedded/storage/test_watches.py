@@ -113,6 +113,13 @@ def test_pages_show_one_moment(store: Store) -> None:
     assert {item["data"]["k"] for item in seen} == {"old"}
 
 
+def test_a_negative_limit_is_none(store: Store) -> None:
+    for name in "abc":
+        store.create(CONFIGS, config(name), "default")
+    page = store.list(CONFIGS, limit=-(2**63))
+    assert [item["metadata"]["name"] for item in page.items] == list("abc") and not page.token
+
+
 def test_a_selection_by_node_follows_the_binding(store: Store) -> None:
     store.create(PODS, pod("p"), "default")
     free = store.watch(PODS, fields="spec.nodeName=", since=str(store.version))

@@ -183,6 +183,20 @@ def test_a_queue_whose_finalizer_is_refused_shows_why_and_admits_once_it_is_allo
     assert world.says("early", "Admitted") == ("True", "Admitted")
 
 
+def test_a_queue_status_that_is_refused_is_not_written_every_second(world: World) -> None:
+    world.pass_time()
+    world.backend.ended = Ended.REFUSED
+    world.backend.lose = lambda write: write.kind == api_kinds.CLUSTER_QUEUES and write.name == "left-queue"
+    world.submit(queued_workload("in", 1, 4))
+    for _ in range(60):
+        world.pass_time(1)
+    assert 3 <= world.backend.lost <= 5
+    world.backend.lose = lambda write: False
+    world.pass_time(60)
+    queue = world.cluster.store.get(api_kinds.CLUSTER_QUEUES, "", "left-queue")
+    assert queue["status"]["admittedWorkloads"] == 1
+
+
 def test_in_the_shadow_a_queue_without_a_finalizer_admits_as_well() -> None:
     world = World(AdmissionController(shadow=True))
     world.backend.lose = lambda write: write.kind == api_kinds.CLUSTER_QUEUES

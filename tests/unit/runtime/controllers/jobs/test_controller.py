@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 
@@ -345,6 +346,28 @@ def test_a_kind_that_is_installed_later_is_queued_from_then_on() -> None:
     world.store.patch(kind, "default", "ring", {"status": {"conditions": [done]}}, subresource="status")
     world.pass_time()
     assert world.told("Finished") == ("True", "Succeeded", "all ranks are done")
+
+
+def test_a_write_that_is_refused_again_and_again_is_tried_less_and_less_often() -> None:
+    world, tried = JobWorld(), list[float]()
+    submit = world.backend.submit
+
+    def refusing(writes: Sequence[Write]) -> None:
+        for write in writes:
+            if isinstance(write.tag, JobWriteTag):
+                tried.append(world.clock.wall())
+                world.backend._outcomes.append(WriteOutcome(write, Ended.REFUSED, 403))
+            else:
+                submit([write])
+
+    world.backend.submit = refusing  # type: ignore[method-assign]
+    world.create(indexed_job(notes=REQUIRED))
+    world.pass_time(80)
+    pauses = [later - earlier for earlier, later in pairwise(tried)]
+    assert pauses == [0, 10, 20, 40], "the first time, an event about the job makes it due at once"
+    world.backend.submit = submit  # type: ignore[method-assign]
+    world.pass_time(60)
+    assert len(world.workloads()) == 1
 
 
 @pytest.mark.parametrize("ended", [Ended.CONFLICT, Ended.TIMED_OUT])

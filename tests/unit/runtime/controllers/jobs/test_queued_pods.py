@@ -19,7 +19,7 @@ from bayplan.dialects.kueue.jobs.reconcile_serving import reconcile_serving
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.names.feature_switches import RULES
 from bayplan.model.node import HOSTNAME
-from bayplan.runtime.controllers.jobs.cache import JobKey, ObjectCache
+from bayplan.runtime.controllers.jobs.cache import JobKey, JobsCache
 from bayplan.runtime.controllers.jobs.controller import JobsController
 from tests.support.job_world import (
     LABELS,
@@ -86,7 +86,7 @@ def test_a_pod_that_changes_its_group_leaves_the_first_one() -> None:
 
 
 def test_a_pod_stands_for_the_workload_that_it_names_last() -> None:
-    shelf = ObjectCache()
+    shelf = JobsCache()
 
     def told(workload: str) -> None:
         notes = {"kueue.x-k8s.io/workload": workload} if workload else {}

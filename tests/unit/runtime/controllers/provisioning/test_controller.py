@@ -276,7 +276,7 @@ def test_nothing_is_due_when_nothing_is_to_be_done(world: World) -> None:
     assert world.role.next_due(world.now) == float("inf")
     world.submit()
     assert world.role.next_due(world.now) == float("inf")
-    assert not world.role.in_flight and not world.role.dirty
+    assert not world.role.reconciler.in_flight and not list(world.role.reconciler.queue)
 
 
 def test_requests_of_others_are_left_alone(world: World) -> None:

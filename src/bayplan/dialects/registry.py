@@ -1,0 +1,68 @@
+"""The families that the scheduler reads: one table by kind, and one by the dialect of a gang."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from bayplan.dialects.api import Event
+from bayplan.dialects.dialect import Dialect, Membership, Reader
+from bayplan.dialects.kai.decode.events import GroupDecoder
+from bayplan.dialects.kai.decode.group_dialect import GroupDialect
+from bayplan.dialects.kube.decode.wire import PodWire
+from bayplan.dialects.kube.encode.gang_dialect import GangDialect
+from bayplan.dialects.kube.gang.events import SchedulingDecoder
+from bayplan.dialects.kueue.decode import slots
+from bayplan.dialects.kueue.decode.job_dialect import JobDialect
+from bayplan.dialects.kueue.status.misfit_messages import misfit_message
+from bayplan.dialects.nrt.decoder import NumaReportDecoder
+from bayplan.model.change import Change
+from bayplan.model.gang import Ref
+
+KINDS = (*GangDialect.kinds, *JobDialect.kinds, *NumaReportDecoder.kinds, *GroupDialect.kinds)
+
+
+class SchedulerDialects:
+    """Pods with a scheduler name in `one_by_one` belong to no gang but one they name themselves."""
+
+    def __init__(
+        self, schedulers: Collection[str], one_by_one: Collection[str] = (), awaits_grouper: bool = False
+    ) -> None:
+        self.one_by_one = frozenset(one_by_one)
+        self.numa = NumaReportDecoder()
+        self.groups = GroupDecoder(awaits_grouper)
+        self.pods = SchedulingDecoder(schedulers, self.membership, slots.slot_of)
+        self._group_dialect = GroupDialect(self.groups)
+        self.dialects: tuple[Dialect, ...] = (  # a pod is joined to a group before its job counts
+            GangDialect(self.pods, misfit_message),
+            self._group_dialect,
+            JobDialect(frozenset(schedulers) - self.one_by_one),
+        )
+        self.readers: tuple[Reader, ...] = (*self.dialects, self.numa)
+        self._by_kind = {kind: reader for reader in self.readers for kind in reader.kinds}
+        self._by_name = {name: dialect for dialect in self.dialects for name in dialect.names}
+
+    def of(self, gang: Ref) -> Dialect:
+        """The dialect of a gang."""
+        return self._by_name[gang.dialect]
+
+    def decode(self, event: Event) -> Iterator[Change]:
+        """The changes that an event means."""
+        reader = self._by_kind[event.kind]
+        return self._positioned(reader, reader.decode(event))
+
+    def flush(self) -> Iterator[Change]:
+        """The changes that follow from all events since the last call together."""
+        for reader in self.readers:
+            yield from self._positioned(reader, reader.flush())
+
+    def membership(self, pod: PodWire) -> Membership | None:
+        """The gang that a pod is joined to, or else the job that owns it."""
+        if pod.spec.scheduler_name not in self.one_by_one:
+            for dialect in self.dialects:
+                if (found := dialect.membership(pod)) is not None:
+                    return found
+        return None
+
+    def _positioned(self, reader: Reader, changes: Iterator[Change]) -> Iterator[Change]:
+        """The same changes with each pod at its position in its group; groups do that themselves."""
+        return changes if reader is self._group_dialect else self.groups.position_pods(changes)
