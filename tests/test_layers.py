@@ -47,7 +47,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"http"},
     ),
     "cli": ({"config"}, {"render"}, {"inputs"}, {"live"}, {"commands"}),
-    "simulator": ({"core"}, {"queues", "pods"}, {"plays", "jobs", "subgroups"}),
+    "simulator": ({"core"}, {"queues", "pods"}, {"plays", "jobs", "subgroups"}, {"shared"}),
 }
 
 # Modules beside the folders of a layered package put its parts together; they may import every layer.

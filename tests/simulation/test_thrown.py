@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from bayplan.simulator.__main__ import GANGS, JOBS, PLAYS, PODS, TREES, _summary, run_seed
+from bayplan.simulator.__main__ import GANGS, JOBS, PLAYS, PODS, SHARED, SPLIT, TREES, _summary, run_seed
 from bayplan.simulator.core.report import SeedReport
 from bayplan.simulator.core.thrown_errors import DECIDE, DECODE, ENCODE, RECONCILE, SEAMS
 from tests.simulation.trying import check_same_bytes, check_sound
@@ -17,6 +17,8 @@ SEEDS = {  # the numbers behind found something once
     JOBS: (*range(2), 5, 16, 29),
     PODS: range(4),
     TREES: range(4),
+    SHARED: range(3),
+    SPLIT: range(3),
 }
 RUNS = [(play, seed) for play, seeds in SEEDS.items() for seed in seeds]
 

@@ -18,7 +18,8 @@ class Kind:
     plural: str
     namespaced: bool = True
     wire: type[Any] | None = None  # a msgspec Struct with the fields to decode; None: plain dicts
-    optional: bool = False  # may not be served by the cluster, or only later
+    # it may not be served by the cluster, or only later; it is the same kind for all that
+    optional: bool = field(default=False, compare=False)
     field_selector: str = ""
     label_selector: str = ""
     only_namespace: str = ""  # restricts the watch to one namespace; empty: all namespaces

@@ -68,9 +68,9 @@ class Loop:
         for controller in self.controllers:
             controller.containment = self.containment
             controller.unread = self.intakes[controller.name].quarantine
-        kinds = {kind for controller in self.controllers for kind in controller.kinds}
+        kinds = _watched(self.controllers)
         self.unsynced = set(kinds)  # a kind that the cluster does not serve is reported as empty
-        backend.watch(sorted(kinds, key=_watch_order))
+        backend.watch(kinds)
 
     @property
     def synced(self) -> bool:
@@ -189,7 +189,19 @@ def _lazily(work: Callable[..., Iterable[Write]], *arguments: Any) -> Iterator[W
     yield from work(*arguments)
 
 
+def _watched(controllers: Iterable[Controller]) -> list[Kind]:
+    """The kinds of all controllers, each once, so that all of them learn of an event in the same step.
+
+    A kind that one of them cannot do without is not optional.
+    """
+    found: dict[Kind, Kind] = {}
+    for kind in (kind for controller in controllers for kind in controller.kinds):
+        if kind not in found or not kind.optional:
+            found[kind] = kind
+    return sorted(found.values(), key=_watch_order)
+
+
 def _watch_order(kind: Kind) -> tuple[str, ...]:
     """Sort key, equal in every process; some kinds are watched twice, with other selectors or types."""
     wire = kind.wire.__name__ if kind.wire else ""
-    return kind.path(), kind.label_selector, kind.field_selector, wire, str(kind.optional)
+    return kind.path(), kind.label_selector, kind.field_selector, wire

@@ -123,7 +123,10 @@ class PreemptionSearch:
             removed = self.context.terminating.keys
             pods = (pod for key, pod in self.snapshot.pods.items() if key not in removed)
             units = victim_units(
-                pods if removed else self.snapshot.pods.values(), self.snapshot.specs, priority
+                pods if removed else self.snapshot.pods.values(),
+                self.snapshot.specs,
+                priority,
+                self.snapshot.slots,
             )
             self.limit = priority
             self.nodes = VictimsByNode(self.overlay, self.context.budgets, units, self.context.terminating)

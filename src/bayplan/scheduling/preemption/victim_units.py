@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
 from bayplan.model.gang import DisruptionBudget, GangSpec, Ref
-from bayplan.model.pod import Pod
+from bayplan.model.pod import Pod, Slot
 from bayplan.model.pod_spec import Labels
 
 
@@ -40,8 +40,13 @@ class VictimUnit(NamedTuple):
         )
 
 
-def victim_units(pods: Iterable[Pod], specs: Mapping[Ref, GangSpec], below: int) -> list[VictimUnit]:
+def victim_units(
+    pods: Iterable[Pod], specs: Mapping[Ref, GangSpec], below: int, slots: Collection[Slot] = ()
+) -> list[VictimUnit]:
     """All running units below a priority, most important first.
+
+    Pods in `slots` of admitted gangs are not among them: the slot would stay with the gang, and the pod would
+    be preempted in vain. Which admitted gang has to go is decided in the queues.
 
     A gang that leaves as a whole, or does not run below its minimum, has the priority of its spec, whatever
     its pods say. Of the latter, the pods beyond the minimum are units of their own.
@@ -51,6 +56,8 @@ def victim_units(pods: Iterable[Pod], specs: Mapping[Ref, GangSpec], below: int)
     parts: dict[tuple[Ref, str], list[Pod]] = {}
     for pod in pods:
         gang = pod.gang
+        if pod.slot is not None and pod.slot in slots:
+            continue
         if gang is None:
             priority = pod.spec.priority
             if priority < below and not pod.terminating and pod.node and not pod.finished:

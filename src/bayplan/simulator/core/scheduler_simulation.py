@@ -40,7 +40,7 @@ class SchedulerSimulation(SimulationRun):
         too_soon = self.now - self.checked_at < REST_SECONDS and not self.is_quiet()
         if too_soon or self.due <= self.now + STEP_SECONDS:
             return False
-        if any(intake.quarantine for intake in self.loop.intakes.values()):
+        if any(intake.quarantine for loop in self.loops() for intake in loop.intakes.values()):
             return False  # not all was read
         busy = [one.ref.name for one in state.entries() if one.state not in RESTING_STATES]
         if (

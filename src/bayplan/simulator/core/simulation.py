@@ -108,18 +108,25 @@ class SimulationRun(ABC):
 
     def start(self) -> None:
         """Start the process anew, with no state but that of the API."""
-        inner = EmbeddedBackend(self.store)
-        self.backend = RecordingBackend(inner, self.rng, self.chances, self.report.faults, self.writes)
-        controllers, containment = self.controllers(), None
-        if self.error_injection is not None:
-            self.error_injection.inject_into(controllers)
-            containment = Containment(self._contained) if self.contain_errors else None
-        self.loop = Loop(self.backend, controllers, self.journal, containment=containment)
+        self.backend, self.loop = self.new_process(self.controllers())
         self.due = self.started_at = self.now
 
     def act(self) -> None:
         """Run one step of Bayplan."""
-        self.due = self.loop.step(self.now)
+        self.due = self.step_processes()
+
+    def step_processes(self) -> float:
+        """Run one step of each process; return when the next one is due."""
+        return self.loop.step(self.now)
+
+    def end_faults(self) -> None:
+        """No more faults between Bayplan and the API."""
+        self.chances = NONE
+        self.backend.calm()
+
+    def loops(self) -> Sequence[Loop]:
+        """The loops of all processes."""
+        return (self.loop,)
 
     def compared_bytes(self) -> Iterable[bytes]:
         """The bytes that a second run of the seed must repeat."""
@@ -127,6 +134,15 @@ class SimulationRun(ABC):
         return [*self.journal.lines, *self.writes, *compared]
 
     # ── what a play needs ──────────────────────────────────────────────────────────────────────────────
+
+    def new_process(self, controllers: Sequence[Controller]) -> tuple[RecordingBackend, Loop]:
+        """A process with these controllers, and its connection to the API."""
+        inner, containment = EmbeddedBackend(self.store), None
+        backend = RecordingBackend(inner, self.rng, self.chances, self.report.faults, self.writes)
+        if self.error_injection is not None:
+            self.error_injection.inject_into(controllers)
+            containment = Containment(self._contained) if self.contain_errors else None
+        return backend, Loop(backend, controllers, self.journal, containment=containment)
 
     def create_initial(self, nodes: Iterable[Object], objects: Iterable[tuple[Kind, Object]] = ()) -> None:
         """Create nodes, and objects of other kinds."""
@@ -162,8 +178,7 @@ class SimulationRun(ABC):
         while self.now < EPOCH + self.fault_seconds and not self.report.violations:
             self._step()
             self.inject_faults()
-        self.chances = NONE
-        self.backend.calm()
+        self.end_faults()
         if self.error_injection is not None:
             self.error_injection.calm()
         self.recover_all()
@@ -212,7 +227,7 @@ class SimulationRun(ABC):
         """Whether objects of the victim are still in quarantine after injected errors."""
         if self.error_injection is None or not self.error_injection.is_victim(name):
             return False
-        return any(len(intake.quarantine) for intake in self.loop.intakes.values())
+        return any(len(intake.quarantine) for loop in self.loops() for intake in loop.intakes.values())
 
     def _contained(self, sentence: str, error: BaseException, **facts: str) -> None:
         """Record a contained error that was not injected as a violation."""

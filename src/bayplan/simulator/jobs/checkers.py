@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bayplan.backends.fake_controllers.manifests import Object, is_finished
@@ -35,6 +35,7 @@ class JobGangChecker:
     periods: dict[str, AdmissionPeriod] = field(default_factory=dict)  # by the Workload's uid
     ended: dict[str, AdmissionPeriod] = field(default_factory=dict)  # those that ended at the last look
     ungated: set[str] = field(default_factory=set)  # pods that lost their gate, by uid
+    taken: Collection[str] = ()  # hosts that pods outside the queues took: a gang may move away from there
     stranded: dict[str, float] = field(
         default_factory=dict
     )  # pods that wait for a place not theirs, since when
@@ -74,7 +75,7 @@ class JobGangChecker:
                 table.before = table.slots
         else:
             for name, fresh in slot_tables(workload).items():
-                yield from known.tables[name].update(fresh.by_rank, known.failed | failed)
+                yield from known.tables[name].update(fresh.by_rank, {*known.failed, *failed, *self.taken})
         known.admission, known.failed = admission, failed
 
     def _check_gang(self, workload: Object | None, pods: Sequence[Object], now: float) -> Iterator[str]:

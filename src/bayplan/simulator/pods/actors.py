@@ -20,6 +20,7 @@ from bayplan.simulator.core.arrivals import TimedObject
 from bayplan.simulator.core.checkers import pods_on_nodes, use_of, used_by
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
 from bayplan.simulator.pods.gang_view import gang_of, is_ours
+from bayplan.simulator.pods.world import WAIT_GATE
 
 T = TypeVar("T")
 NEVER = float("inf")
@@ -97,7 +98,7 @@ class PodActors:
             else:
                 self._recover(name)
         for pod in self._pods():
-            if pod["spec"].get("schedulingGates"):
+            if any(gate["name"] == WAIT_GATE for gate in pod["spec"].get("schedulingGates") or ()):
                 self._ungate(pod["metadata"]["name"])
         self.disturbed_at = self.now
 

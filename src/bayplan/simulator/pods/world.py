@@ -19,6 +19,7 @@ from bayplan.simulator.core.fixtures import PLAIN_PODS
 
 OTHER = "another-scheduler"
 POOL, APP, GANG = "example.com/pool", "app", "example.com/gang"
+WAIT_GATE = "example.com/wait"  # a scheduling gate that users remove
 RUN_SECONDS, EXIT = "bayplan.dev/run-seconds", "bayplan.dev/exit"
 DEDICATED = {"key": "example.com/dedicated", "value": "yes", "effect": "NoSchedule"}
 PRIORITIES = {"": 0, "low": -10, "high": 100, "top": 1000, "shy": 100}
@@ -47,7 +48,7 @@ class PodsWorld:
 def pods_world(rng: Random, until: float) -> PodsWorld:
     """Hosts in racks, and arrivals of gangs, pods and jobs of all kinds."""
     version = rng.choice(VERSIONS)
-    rules = [(CLASSES, _class(name, value)) for name, value in PRIORITIES.items() if name]
+    rules = [(CLASSES, priority_class(name, value)) for name, value in PRIORITIES.items() if name]
     if rng.random() < 0.5:
         rules.append((TOPOLOGIES, topology()))
     rules += [(PLAIN_BUDGETS, _budget(rng, app)) for app in ("a", "b") if rng.random() < 0.5]
@@ -74,7 +75,8 @@ def random_profile(rng: Random) -> Profile:
     )
 
 
-def _class(name: str, value: int) -> Object:
+def priority_class(name: str, value: int) -> Object:
+    """A PriorityClass; the one called shy never preempts."""
     policy = {"preemptionPolicy": "Never"} if name == "shy" else {}
     return {"metadata": {"name": name}, "value": value, **policy}
 
@@ -189,7 +191,7 @@ class GangGenerator:
             if mixed and not number:
                 spec["containers"] = [worker(rng.choice(("1", "3", "4")))]
             if least < size and rng.random() < 0.1:
-                spec["schedulingGates"] = [{"name": "example.com/wait"}]
+                spec["schedulingGates"] = [{"name": WAIT_GATE}]
             made = {"metadata": meta, "spec": spec}
             self.arrivals.append(TimedObject(when + rng.uniform(0, spread), PLAIN_PODS, made))
 

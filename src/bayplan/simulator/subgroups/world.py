@@ -22,6 +22,7 @@ from bayplan.simulator.pods.world import (
     OTHER,
     POOL,
     RUN_SECONDS,
+    WAIT_GATE,
     random_nodes,
     random_profile,
     worker,
@@ -218,7 +219,7 @@ class GroupGenerator:
         if big:
             pod["spec"]["containers"] = [worker("3")]
         if self.rng.random() < 0.02:
-            pod["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
+            pod["spec"]["schedulingGates"] = [{"name": WAIT_GATE}]
         self.arrivals.append(TimedObject(when, PLAIN_PODS, pod))
 
     @staticmethod

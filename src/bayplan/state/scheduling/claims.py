@@ -18,7 +18,8 @@ class SlotClaims:
     """One ledger entry for the open slots of a pod set on a host.
 
     A pod of the gang takes a slot over when it is bound there, or when it is pending and ours: then its
-    claim is with the pod, and no other pod may use the capacity.
+    claim is with the pod, and no other pod may use the capacity. The slot of a pod that is over is open
+    again: the job may create another pod for it, and admission gives the host to no other gang either.
     """
 
     def __init__(self, nodes: NodeStore) -> None:
@@ -40,7 +41,7 @@ class SlotClaims:
     def pod_seen(self, pod: Pod) -> bool:
         """A pod, with the node that it is bound to or assumed to be. Returns whether capacity became free."""
         before = self.slots.get(pod.key)
-        takes = pod.slot is not None and (pod.uses_capacity or pod.succeeded or pod.pending)
+        takes = pod.slot is not None and (pod.uses_capacity or pod.pending)
         slot = pod.slot if takes and not pod.terminating else None
         if slot is not None and pod.pending:
             self.waiting[pod.key] = pod

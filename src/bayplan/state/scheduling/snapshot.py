@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from bayplan.model.gang import AUTO, DisruptionBudget, GangSpec, Group, PodSet, Ref
-from bayplan.model.pod import Pod, PodKey
+from bayplan.model.pod import Pod, PodKey, Slot
 from bayplan.model.scheduling_rejection import SchedulingRejection
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.filters.pipeline import FilterInput
@@ -51,6 +51,7 @@ class SchedulingSnapshot:
     budgets: tuple[DisruptionBudget, ...] = ()
     nominations: Mapping[PodKey, tuple[Pod, str]] = field(default_factory=dict)  # of other pods
     claims: Mapping[PodKey, tuple[Pod, str]] = field(default_factory=dict)  # pending pods of admitted gangs
+    slots: Collection[Slot] = ()  # of admitted gangs
     taken: Mapping[Ref, str] = field(default_factory=dict)  # gangs with a slot on a node that others took
     reserved: tuple[Ref, frozenset[str]] | None = None  # the gang with a backfill reservation, and its nodes
     reserved_priority: int | None = None  # priority of that gang
@@ -93,6 +94,7 @@ class SnapshotBuilder:
             budgets=tuple(store.budgets.values()),
             nominations={key: nomination for key, nomination in store.nominations.items() if key not in own},
             claims=store.claims.pending(),
+            slots=store.claims.counts.keys(),
             taken=store.claims.taken(),
             reserved=kept,
             reserved_priority=self.gangs.queue.entries[kept[0]].priority if kept is not None else None,

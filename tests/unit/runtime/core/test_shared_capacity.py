@@ -38,6 +38,7 @@ class Refusing(EmbeddedBackend):
     """Refuses the writes of some actions, and may be late with events."""
 
     refused: tuple[type, ...] = ()
+    ended = Ended.REFUSED
     is_late = False
 
     def events(self) -> Iterable[Event]:
@@ -46,7 +47,7 @@ class Refusing(EmbeddedBackend):
     def submit(self, writes: Sequence[Write]) -> None:
         for write in writes:
             if isinstance(write.tag, self.refused):
-                self._outcomes.append(WriteOutcome(write, Ended.REFUSED, message="no"))
+                self._outcomes.append(WriteOutcome(write, self.ended, message="no"))
             else:
                 super().submit([write])
 
@@ -82,12 +83,14 @@ class World:
                 return
             self.now = min(self.now + 0.25, end)
 
-    def pod(self, name: str, labels: Object | None = None, notes: Object | None = None) -> None:
+    def pod(
+        self, name: str, labels: Object | None = None, notes: Object | None = None, priority: str = ""
+    ) -> None:
         """A pod for a whole host; with annotations it is gated."""
         resources = {"requests": {GPU: "4"}, "limits": {GPU: "4"}}
         meta = {"name": name, "namespace": "ml", "labels": labels or {}, "annotations": notes or {}}
         containers = [{"name": "c", "image": "i", "resources": resources}]
-        spec: Object = {"schedulerName": "bayplan", "containers": containers}
+        spec: Object = {"schedulerName": "bayplan", "containers": containers, "priorityClassName": priority}
         if notes:
             spec["schedulingGates"] = [{"name": "kueue.x-k8s.io/topology"}]
         self.store.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
@@ -161,7 +164,7 @@ def test_hosts_of_a_gang_that_is_gone_are_free_again() -> None:
     world.store.delete(api_kinds.WORKLOADS, "ml", "gang")
     world.play(3.0)
     assert all(world.node_of(f"plain-{number}") for number in range(HOSTS))
-    assert not world.scheduler.state.store.claims.counts and not world.scheduler.admitting
+    assert not world.scheduler.state.store.claims.counts and not world.scheduler.admissions.writes
 
 
 @pytest.mark.parametrize("refused", [Admit, Bind])
@@ -301,3 +304,46 @@ def test_a_gang_is_not_evicted_because_its_own_pods_are_larger_than_its_slots() 
     world.store.create(PODS, large)
     world.play(5.0)
     assert world.condition("gang", "Evicted") is None
+
+
+def test_a_pod_in_the_slot_of_an_admitted_gang_is_not_preempted() -> None:
+    world = World("admission", "ungating", "scheduler")
+    for number in range(HOSTS - 1):
+        world.pod(f"filler-{number}", priority="system-cluster-critical")
+    world.play(1.0)
+    world.cluster.submit(queued_workload("gang", 1, 4))
+    world.member("gang", 0)
+    world.play(5.0)
+    assert world.node_of("gang-0") != ""
+    world.pod("plain", priority="system-cluster-critical")
+    world.play(60.0)
+    meta = world.store.get(PODS, "ml", "gang-0")["metadata"]
+    assert "deletionTimestamp" not in meta and world.node_of("plain") == ""
+
+
+def test_the_slot_of_a_pod_that_succeeded_is_kept_for_the_next_pod_of_its_job() -> None:
+    world = World("admission", "ungating", "scheduler")
+    for number in range(HOSTS - 2):
+        world.pod(f"filler-{number}")
+    world.play(1.0)
+    world.cluster.submit(queued_workload("gang", 2, 4))
+    for number in range(2):
+        world.member("gang", number)
+    world.play(5.0)
+    world.store.patch(PODS, "ml", "gang-0", {"status": {"phase": "Succeeded"}}, subresource="status")
+    world.pod("plain")
+    world.play(5.0)
+    assert world.node_of("plain") == ""
+    world.member("gang", 2)
+    world.play(5.0)
+    assert world.node_of("gang-2") == world.node_of("gang-0") and world.node_of("plain") == ""
+
+
+def test_a_pod_that_failed_before_it_was_bound_uses_nothing() -> None:
+    world = World("admission", "ungating", "scheduler")
+    world.backend.refused, world.backend.ended = (Bind,), Ended.TIMED_OUT
+    world.pod("plain")
+    world.play(1.0)
+    world.store.patch(PODS, "ml", "plain", {"status": {"phase": "Failed"}}, subresource="status")
+    world.play(120.0)
+    assert world.admission.state.ledger.by_node() == {}

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from bayplan.dialects.api import Event, Happened, Kind
-from bayplan.dialects.jobs.kinds import COMPLETION_INDEX, JOB_INDEX, MAIN_POD_SET
+from bayplan.dialects.jobs.kinds import COMPLETION_INDEX, JOB_INDEX, MAIN_POD_SET, parts
+from bayplan.dialects.jobs.start_stop import status_reader
 from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kube.fields.times import seconds
@@ -77,13 +78,18 @@ def _job(job: Field, gone: bool, names: Collection[str]) -> Iterator[Change]:
 def _gang_spec(job: Field, gang: Gang) -> GangSpec:
     """The gang of a job: all its pods at once, with the topology of its tree.
 
-    If admission has placed it already, each pod has its node selector, and no tree is needed.
+    If admission has placed it already, each pod has its node selector, and no tree is needed. Then pods that
+    are over are not waited for: they may have been deleted with their node, and the job creates no others.
     """
     annotations = [template.at("metadata", "annotations") for template in templates(job)]
     is_placed = any(annotation.at(WORKLOAD_NAME).present for annotation in annotations)
+    minimum = sum(pod_set.count for pod_set in gang.root.pod_sets())
+    if is_placed:
+        over = status_reader(job.at("kind").text()).reclaimable(job, parts(job))
+        minimum = max(1, minimum - sum(over.values()))
     return GangSpec(
         source=gang.source,
-        minimum=sum(pod_set.count for pod_set in gang.root.pod_sets()),
+        minimum=minimum,
         disrupt_together=True,
         tree=None if is_placed else gang.root,
         created=seconds(job.at("metadata", "creationTimestamp").text()),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bayplan.dialects.api import Ended, Event, Happened
 from bayplan.dialects.kube.decode.wire import PodWire
-from bayplan.dialects.kueue.decode.events import assumed_pod
+from bayplan.dialects.kueue.decode.events import OVER, assumed_pod
 from bayplan.model.change import Change, PodLost
 from bayplan.model.plan import Bind, Nominate, Plan, ReportUnschedulable
 from bayplan.model.pod import PodKey
@@ -47,7 +47,8 @@ class PromisedNodes:
         node = event.object.spec.node_name or _nominated(event)
         if key in self.assumed:
             if not gone and not event.object.spec.node_name and node != self.assumed[key]:
-                return iter(())  # it predates the write
+                # it predates the write, unless the pod is over and is not bound any more
+                return self._drop(key) if event.object.status.phase in OVER else iter(())
             del self.assumed[key]
         if not gone and node and not event.object.spec.node_name:
             self.nominated.add(key)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bayplan.dialects.api import Ended, Event, Happened, Kind, Write, WriteOutcome
+from bayplan.dialects.api import Ended, Event, Kind, Write, WriteOutcome
 from bayplan.dialects.dialect import BoundGang, PendingReport
 from bayplan.dialects.kube.encode import writes as gang_writes
 from bayplan.dialects.kube.encode.gang_messages import ERROR, reason
@@ -19,8 +19,6 @@ from bayplan.model.change import (
     GangSpecSeen,
     PodLost,
     PodSeen,
-    QueuedGangLost,
-    QueuedGangSeen,
 )
 from bayplan.model.gang import Ref
 from bayplan.model.numa import NumaStalenessPolicy
@@ -38,6 +36,7 @@ from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
 from bayplan.model.scheduling_rejection import SchedulingRejection
 from bayplan.model.watchdog import Watchdog
+from bayplan.runtime.controllers.scheduler.admissions import AdmissionsInFlight
 from bayplan.runtime.controllers.scheduler.faults import (
     heads_of,
     rejection_for_fault,
@@ -91,8 +90,8 @@ class SchedulerController:
         self.state = SchedulingState(heal_seconds, numa_policy)
         self.dialects = SchedulerDialects(self.profiles, one_by_one, awaits_grouper)
         self.groups, self.decoder, self.zones = self.dialects.groups, self.dialects.pods, self.dialects.numa
-        # Workloads admitted by this process and not yet seen so; the version once they are written
-        self.admitting: dict[Ref, int | None] = {}
+        self.admissions = AdmissionsInFlight()
+        self.now = 0.0  # of the last step
         self.statuses = GroupStatuses(self.groups)
         self.volumes = VolumeBinding(self.state, self.decoder.claim_uids, self.decoder.volume_versions)
         self.publisher = PodEventPublisher()
@@ -105,48 +104,21 @@ class SchedulerController:
 
     def decode(self, event: Event) -> Iterator[Change]:
         if event.kind == slots.WORKLOADS:
-            return iter(()) if self._is_older(event) else slots.decode(event)
+            return self.admissions.seen(event)
         return self.dialects.decode(event)
 
-    def _is_older(self, event: Event) -> bool:
-        """Whether an event shows a Workload as it was before this process admitted it."""
-        if not self.admitting or event.happened is Happened.SYNCED:
-            return False
-        ref = slots.ref_of(event.object)
-        if ref not in self.admitting:
-            return False
-        written = self.admitting[ref]
-        if event.happened is Happened.SEEN and (written is None or slots.version_of(event.object) < written):
-            return True
-        del self.admitting[ref]
-        return False
-
     def peer_changes(self, plan: Plan) -> Iterator[Change]:
-        """What admission decides holds hosts from now on."""
-        for action in plan.actions:
-            if isinstance(action, Admit):
-                self.admitting[action.gang] = None
-                yield QueuedGangSeen(replace(action.queued_gang, admission=action.admission, evicted=False))
+        return self.admissions.decided(plan)
 
     def peer_outcome(self, settled: Settled) -> Iterator[Change]:
-        """An admission that was not written holds nothing."""
-        if (
-            isinstance(settled.action, Admit)
-            and settled.ended is not Ended.DONE
-            and settled.action.gang in self.admitting
-        ):
-            del self.admitting[settled.action.gang]
-            if settled.ended is not Ended.TIMED_OUT:  # else the next event tells
-                before = settled.action.queued_gang
-                yield (
-                    QueuedGangLost(before.gang.source) if before.admission is None else QueuedGangSeen(before)
-                )
+        return self.admissions.ended(settled, self.now)
 
     def decode_usage(self, event: Event) -> Iterable[Change]:
         return ()
 
     def flush(self) -> Iterator[Change]:
         yield from self.dialects.flush()
+        yield from self.admissions.take_due()
 
     def apply(self, changes: Iterable[Change]) -> None:
         self.state.apply_all(self._noted(changes))
@@ -235,6 +207,7 @@ class SchedulerController:
         return unwritten
 
     def reconcile(self, now: float) -> Iterable[Write]:
+        self.admissions.overdue(now)
         for reader in self.dialects.readers:
             yield from self._attempted(reader.reconcile(now), reader.kinds[0].kind)
         for write in self._attempted(self.volumes.ready(now), "volumes"):
@@ -264,7 +237,7 @@ class SchedulerController:
         return writes
 
     def settle(self, settled: Settled, now: float) -> None:
-        action = settled.action
+        self.now, action = now, settled.action
         if not isinstance(action, Bind | Nominate | PreemptPod | MarkStarted | ReportUnschedulable):
             return
         if isinstance(action, MarkStarted):
@@ -298,8 +271,8 @@ class SchedulerController:
         self.publisher.ended(outcome, now)
         self.statuses.ended(outcome, now)
         tag = outcome.write.tag
-        if isinstance(tag, Admit) and outcome.ended is Ended.DONE and tag.gang in self.admitting:
-            self.admitting[tag.gang] = slots.version_of(outcome.object)
+        if isinstance(tag, Admit) and outcome.ended is Ended.DONE:
+            self.admissions.written(tag, slots.version_of(outcome.object))
         if outcome.ended is Ended.TIMED_OUT and self._is_still_wanted(outcome.write.tag):
             self.repeats.append((now + REPEAT_SECONDS, outcome.write))
         return ()
@@ -319,6 +292,7 @@ class SchedulerController:
     def next_due(self, now: float) -> float:
         retry_at = min((due for _, due in self.unrecorded_starts.values()), default=NEVER)
         retry_at = min(retry_at, self.repeats[0][0]) if self.repeats else retry_at
+        retry_at = now if self.admissions.due else min(retry_at, self.admissions.next_due())
         return min(self.state.next_due(now), self.publisher.next_due(), self.statuses.next_due(), retry_at)
 
     def _noted(self, changes: Iterable[Change]) -> Iterator[Change]:

@@ -1,0 +1,179 @@
+"""Invariants of nodes that gangs of all APIs share, checked against the objects in the API after every step.
+
+A node is used by the pods that are bound to it, and promised to the slots of admitted Workloads that have no
+pod there yet. Both together never exceed what is allocatable. Where admission and binding run in two
+processes, each may decide before it has seen what the other one did; then the excess ends soon, and no gang
+starts in part.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bayplan.backends.fake_controllers.manifests import Object
+from bayplan.backends.fake_controllers.objects import is_terminating
+from bayplan.model.node import HOSTNAME
+from bayplan.simulator.core.checkers import pods_on_nodes, use_of, used_by
+from bayplan.simulator.jobs.checkers import gang_of, pod_set_of
+from bayplan.simulator.queues.workload_view import PodSetPlacement, conditions_of, read
+
+List = Callable[[str], Sequence[Object]]
+Amounts = dict[str, int]
+TAKEN_SECONDS = 30.0
+"""So long after the last fault a slot that a pod of another gang has taken may still be promised."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSlots:
+    """The slots of a pod set on a host that no pod of it uses."""
+
+    workload: str
+    pod_set: str
+    host: str
+    count: int
+    each: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class ClaimChecker:
+    """Checks what is used and promised on each node; remembers since when it is too much."""
+
+    processes: int
+    over_since: dict[tuple[str, str], float] = field(default_factory=dict)  # by node and resource
+    bound: dict[str, str] = field(default_factory=dict)  # bound pods of queued gangs: gang by uid
+    last_over: dict[str, float] = field(default_factory=dict)  # by node
+    crossed: int = 0  # how often two processes gave away the same capacity
+
+    def check(self, objects: List, now: float, last_fault: float) -> Iterator[str]:
+        """Yield a sentence for each violation in the current state."""
+        nodes, pods = objects("nodes"), objects("pods")
+        slots = open_slots(objects("workloads"), pods)
+        over = dict(self._over(nodes, pods, slots))
+        self.crossed += sum(key not in self.over_since for key in over)
+        self.over_since = {key: self.over_since.get(key, now) for key in over}
+        self.last_over |= {node: now for node, _ in over}
+        for key, sentence in over.items():
+            since = max(self.over_since[key], last_fault)
+            if self.processes == 1:
+                yield sentence
+            elif now - since > TAKEN_SECONDS:
+                yield f"{sentence}, for {now - since:.0f} s"
+        yield from self._check_starts(pods, slots, {node for node, _ in over})
+
+    def taken(self, now: float) -> set[str]:
+        """The nodes that were used and promised twice a short time ago."""
+        return {node for node, when in self.last_over.items() if now - when < TAKEN_SECONDS}
+
+    def check_end(self, objects: List) -> Iterator[str]:
+        """At the end no node is used or promised twice, however many processes there are."""
+        slots = open_slots(objects("workloads"), objects("pods"))
+        for _, sentence in self._over(objects("nodes"), objects("pods"), slots):
+            yield f"at the end {sentence}"
+
+    def _over(
+        self, nodes: Sequence[Object], pods: Sequence[Object], slots: Iterable[OpenSlots]
+    ) -> Iterator[tuple[tuple[str, str], str]]:
+        """Nodes and resources of which more is used and promised than there is."""
+        used = used_by(pods_on_nodes(pods))
+        promised = promised_by_host(slots)
+        names = {node["metadata"]["labels"].get(HOSTNAME): node["metadata"]["name"] for node in nodes}
+        claims = {node: dict(amounts) for node, amounts in used.items()}
+        for host, amounts in promised.items():
+            if host in names:
+                _add(claims.setdefault(names[host], {}), amounts)
+        for name, resource, amount, limit in use_of(nodes, claims):
+            if amount > limit:
+                holders = sorted(_holders(name, pods, slots))
+                yield (
+                    (name, resource),
+                    f"node {name} has {amount} {resource} used and promised of {limit}: {', '.join(holders)}",
+                )
+
+    def _check_starts(
+        self, pods: Sequence[Object], slots: Sequence[OpenSlots], taken: set[str]
+    ) -> Iterator[str]:
+        """No gang starts while one of its slots is taken by a pod that is not of this gang."""
+        bound = {pod["metadata"]["uid"]: gang_of(pod) for pod in pods_on_nodes(pods) if gang_of(pod)}
+        running = {gang for uid, gang in bound.items() if uid in self.bound}
+        for gang in sorted({gang for uid, gang in bound.items() if uid not in self.bound} - running):
+            lost = sorted({one.host for one in slots if one.workload == gang and one.host in taken})
+            if lost:
+                yield f"gang {gang} starts in part: its slots on {', '.join(lost)} are taken"
+        self.bound = bound
+
+
+def open_slots(workloads: Iterable[Object], pods: Iterable[Object]) -> list[OpenSlots]:
+    """The slots on hosts of all admitted Workloads that are promised to pods that are not bound yet.
+
+    A gang may have more slots than it still needs, since pods are over: then only those count that cannot be
+    spared.
+    """
+    bound: Counter[tuple[str, str, str]] = Counter()
+    for pod in pods_on_nodes(pods):
+        if gang_of(pod):
+            bound[gang_of(pod), pod_set_of(pod), pod["spec"]["nodeName"]] += 1
+    found = []
+    for workload in workloads:
+        name = workload["metadata"]["name"]
+        for placement in _placements(workload):
+            counts: Counter[str] = Counter()
+            for values, count in placement.shares:
+                counts[values[-1]] += count
+            left = {
+                host: count - bound[name, placement.pod_set, host]
+                for host, count in sorted(counts.items())
+                if count > bound[name, placement.pod_set, host]
+            }
+            spare = max(0, sum(left.values()) - _missing(workload, placement, bound))
+            for host, count in left.items():
+                if count > spare:
+                    found.append(OpenSlots(name, placement.pod_set, host, count - spare, placement.each))
+    return found
+
+
+def _missing(workload: Object, placement: PodSetPlacement, bound: Counter[tuple[str, str, str]]) -> int:
+    """How many pods of a pod set are still to be bound."""
+    over = {one["name"]: one["count"] for one in workload["status"].get("reclaimablePods") or ()}
+    wanted = {one["name"]: one["count"] for one in workload["spec"]["podSets"]}
+    name, pod_set = workload["metadata"]["name"], placement.pod_set
+    running = sum(count for (gang, of, _), count in bound.items() if (gang, of) == (name, pod_set))
+    return int(wanted[pod_set]) - int(over.get(pod_set, 0)) - running
+
+
+def promised_by_host(slots: Iterable[OpenSlots]) -> dict[str, Amounts]:
+    """The sum of open slots by host."""
+    promised: dict[str, Amounts] = {}
+    for one in slots:
+        _add(promised.setdefault(one.host, {}), one.each, one.count)
+    return promised
+
+
+def _placements(workload: Object) -> Iterator[PodSetPlacement]:
+    """Placements on hosts of a Workload that is admitted, and neither evicted nor finished."""
+    conditions = conditions_of(workload)
+    if (
+        conditions.get("Finished")
+        or conditions.get("Evicted")
+        or "admission" not in workload.get("status", {})
+    ):
+        return
+    for placement in read(workload, {}).placements:
+        if placement.levels[-1] == HOSTNAME:
+            yield placement
+
+
+def _holders(node: str, pods: Iterable[Object], slots: Iterable[OpenSlots]) -> Iterator[str]:
+    """What uses a node, or is promised to be there, for people who read a violation."""
+    for pod in pods_on_nodes(pods):
+        if pod["spec"]["nodeName"] == node:
+            yield f"pod {pod['metadata']['name']}{' (terminating)' if is_terminating(pod) else ''}"
+    for one in slots:
+        if one.host == node:
+            yield f"{one.count} slots of {one.workload}/{one.pod_set}"
+
+
+def _add(total: Amounts, amounts: Mapping[str, int], times: int = 1) -> None:
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + amount * times

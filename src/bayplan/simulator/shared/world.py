@@ -1,0 +1,147 @@
+"""A small random cluster whose nodes are shared by gangs of all APIs, generated from a seed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from bayplan.backends.fake_controllers.manifests import Object
+from bayplan.dialects.api import Kind
+from bayplan.dialects.kai.api import names
+from bayplan.dialects.kube.gang_api.gates import VERSIONS
+from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
+from bayplan.model.profile import Profile
+from bayplan.simulator.core.arrivals import TimedObject, generate_arrivals
+from bayplan.simulator.core.world import Arrival
+from bayplan.simulator.jobs.world import JobsWorld, SeedSettings, jobs_world
+from bayplan.simulator.pods import world as pods
+from bayplan.simulator.pods.world import CLASSES, GANG, GangGenerator, random_profile
+from bayplan.simulator.subgroups import world as subgroups
+from bayplan.simulator.subgroups.queue_view import random_queues
+from bayplan.simulator.subgroups.world import HALL, LEVELS, GroupGenerator
+
+PRIORITIES = {name: value for name, value in pods.PRIORITIES.items() if name} | subgroups.PRIORITIES
+CPUS = ("4", "4", "8", "8")  # a pod of a queued job requests 4
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """The nodes at the start, and the objects of one API family that are created later."""
+
+    nodes: list[Object]
+    arrivals: list[TimedObject]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedWorld:
+    """The objects at the start, and what arrives later, by API family."""
+
+    version: str  # of the gang API
+    profile: Profile  # of the scheduler
+    with_grouper: bool
+    settings: SeedSettings  # of admission
+    rules: list[tuple[Kind, Object]]
+    jobs: JobsWorld
+    groups: Arrivals
+    gangs: Arrivals  # and plain pods
+
+    @property
+    def nodes(self) -> list[Object]:
+        return self.jobs.nodes
+
+
+class SharedGenerator(GangGenerator):
+    """Generates gangs of the gang API, and plain pods that all name our scheduler.
+
+    Their priority classes are among `classes`: the checkers of groups know no others.
+    """
+
+    def __init__(
+        self, rng: Random, version: str, arrivals: list[TimedObject], classes: Mapping[str, int]
+    ) -> None:
+        super().__init__(rng, version, arrivals)
+        self.classes = classes
+
+    def _template(self, key: str, name: str) -> Object:
+        pod = super()._template(key, name)
+        if pod["spec"].get("priorityClassName") not in self.classes:
+            pod["spec"].pop("priorityClassName", None)
+        return pod
+
+    def lone(self, name: str, when: float) -> None:
+        pod = self._template(GANG, name)
+        self._pods(name, self.rng.choice((1, 1, 2, 4)), when, pod, {}, 1)
+
+
+def shared_world(rng: Random, until: float) -> SharedWorld:
+    """Hosts in racks with little CPU, and arrivals of all kinds that compete for it."""
+    queued = jobs_world(rng, until)
+    nodes = [_with_cpu(rng, node) for node in queued.nodes[: rng.randint(3, 8)]]
+    jobs = [Arrival(arrival.when, _named_scheduler(arrival.job)) for arrival in queued.arrivals]
+    version = rng.choice(VERSIONS)
+    queues, leaves = random_queues(rng, nodes) if rng.random() < 0.6 else ([], ())
+    groups: list[TimedObject] = []
+    gangs: list[TimedObject] = []
+    with_grouper = rng.random() < 0.5  # it makes groups of plain pods
+    classes = subgroups.PRIORITIES if with_grouper else PRIORITIES
+    gang_generator = SharedGenerator(rng, version, gangs, classes)
+    generators = (
+        (0.3, "gang", gang_generator.gang),
+        (0.36, "basic", gang_generator.basic),
+        (0.66, "tree", GroupGenerator(rng, leaves, groups).tree),
+        (1.0, "lone", gang_generator.lone),
+    )
+    generate_arrivals(rng, until, (4, 11), generators)
+    gangs = [_beside_a_job(rng, arrival, jobs) for arrival in gangs]
+    for arrivals in (groups, gangs):
+        arrivals.sort(key=lambda arrival: arrival.when)
+    levels = [{"nodeLabel": level} for level in LEVELS]
+    topology = (names.TOPOLOGY, {"metadata": {"name": HALL}, "spec": {"levels": levels}})
+    rules = [*queued.rules, topology, *_classes(), *((names.QUEUE, _accepted(queue)) for queue in queues)]
+    queued = JobsWorld(nodes, queued.rules, jobs, queued.settings)
+    return SharedWorld(
+        version, random_profile(rng), with_grouper, queued.settings, rules,
+        queued, Arrivals(nodes, groups), Arrivals(nodes, gangs),
+    )  # fmt: skip
+
+
+def _beside_a_job(rng: Random, arrival: TimedObject, jobs: Sequence[Arrival]) -> TimedObject:
+    """Some arrive at the same time as a job, when admission and binding are most likely to meet."""
+    if rng.random() < 0.3:
+        return arrival
+    return replace(arrival, when=rng.choice(jobs).when + rng.uniform(0, 1.5))
+
+
+def _with_cpu(rng: Random, node: Object) -> Object:
+    """The node with so little CPU that gangs of all kinds compete for it."""
+    node = copy.deepcopy(node)
+    cpu = rng.choice(CPUS)
+    node["status"]["capacity"]["cpu"] = node["status"]["allocatable"]["cpu"] = cpu
+    return node
+
+
+def _named_scheduler(job: Object) -> Object:
+    """The job with pods that name our scheduler."""
+    job = copy.deepcopy(job)
+    if job["kind"] == "JobSet":
+        templates = [part["template"]["spec"]["template"] for part in job["spec"]["replicatedJobs"]]
+    else:
+        templates = [job["spec"]["template"]]
+    for template in templates:
+        template["spec"]["schedulerName"] = SCHEDULER
+    return job
+
+
+def _accepted(queue: Object) -> Object:
+    """The queue with a limit that is not below its quota, as our webhook demands."""
+    cpu = queue["spec"]["resources"]["cpu"]
+    limit = -1 if cpu["quota"] < 0 or cpu["limit"] < 0 else max(cpu["quota"], cpu["limit"])
+    resources = {**queue["spec"]["resources"], "cpu": {**cpu, "limit": limit}}
+    return {**queue, "spec": {**queue["spec"], "resources": resources}}
+
+
+def _classes() -> list[tuple[Kind, Object]]:
+    """The PriorityClasses of all families; one of them never preempts."""
+    return [(CLASSES, pods.priority_class(name, value)) for name, value in PRIORITIES.items()]

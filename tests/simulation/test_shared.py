@@ -1,0 +1,145 @@
+"""The play of shared nodes in one process and in two: seeds, equal bytes, and mutations that are caught."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache, partial
+
+import pytest
+
+from bayplan.backends.fake_controllers.manifests import GPU, Object, node
+from bayplan.dialects.kueue.names.annotations import POD_SET, WORKLOAD_NAME
+from bayplan.simulator.core.report import SeedReport
+from bayplan.simulator.shared.checkers import TAKEN_SECONDS, ClaimChecker
+from bayplan.simulator.shared.run import SharedSimulation
+from bayplan.state.scheduling.claims import SlotClaims
+from tests.simulation.trying import check_same_bytes, check_sound, happened, violations
+
+SEEDS = (*range(4), 6, 14)  # in the last two, two processes cross; `make sim` runs a thousand
+MORE_SEEDS = range(15, 40)
+PROCESSES = {"shared": 1, "split": 2}
+
+
+@cache
+def report_of(play: str, seed: int) -> SeedReport:
+    return SharedSimulation(seed, processes=PROCESSES[play]).run()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("play", PROCESSES)
+def test_seed(play: str, seed: int) -> None:
+    check_sound(report_of(play, seed))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", MORE_SEEDS)
+@pytest.mark.parametrize("play", PROCESSES)
+def test_another_seed(play: str, seed: int) -> None:
+    check_sound(report_of(play, seed))
+
+
+def test_faults_and_actions_of_many_kinds_happen() -> None:
+    assert happened(report_of(play, seed) for play in PROCESSES for seed in SEEDS) >= {
+        "conflict", "crash", "delay_events", "delay_outcome", "duplicate", "relist", "timeout_done",
+        "timeout_lost", "pause", "not_ready", "node_lost", "tainted", "cordoned", "pod_deleted",
+    }  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("play", PROCESSES)
+def test_a_seed_gives_the_same_bytes_whatever_the_hash_seed(play: str) -> None:
+    check_same_bytes(play, 5)
+
+
+# ── the checker of claims ──────────────────────────────────────────────────────────────────────────
+
+
+def small_host(name: str) -> Object:
+    return node(name, "b", "r", 4)
+
+
+def bound_pod(name: str, on: str, of: str = "") -> Object:
+    """A pod for a whole host, bound if it has a node."""
+    meta: Object = {"name": name, "namespace": "default", "uid": name}
+    if of:
+        meta |= {"annotations": {WORKLOAD_NAME: of}, "labels": {POD_SET: "main"}}
+    return {"metadata": meta, "spec": {"nodeName": on, **template()}, "status": {"phase": "Running"}}
+
+
+def template() -> Object:
+    resources = {"requests": {GPU: "4"}, "limits": {GPU: "4"}}
+    return {"containers": [{"name": "main", "image": "i", "resources": resources}]}
+
+
+def admitted_on(*hosts: str, evicted: bool = False, reclaimable: int = 0) -> Object:
+    """A Workload that is admitted with a pod on each of these hosts."""
+    slices = [
+        {"domainCount": 1, "valuesPerLevel": [{"universal": h}], "podCounts": {"universal": 1}} for h in hosts
+    ]
+    assignment = {"levels": ["kubernetes.io/hostname"], "slices": slices}
+    part = {"name": "main", "count": len(hosts), "topologyAssignment": assignment}
+    conditions = [{"type": "Admitted", "status": "True"}]
+    conditions += [{"type": "Evicted", "status": "True"}] if evicted else []
+    return {
+        "metadata": {"name": "gang"},
+        "spec": {"podSets": [{"name": "main", "count": len(hosts), "template": {"spec": template()}}]},
+        "status": {
+            "admission": {"clusterQueue": "q", "podSetAssignments": [part]},
+            "conditions": conditions,
+            "reclaimablePods": [{"name": "main", "count": reclaimable}],
+        },
+    }
+
+
+def found(checker: ClaimChecker, workloads: list[Object], pods: list[Object], now: float = 0.0) -> list[str]:
+    objects = {"nodes": [small_host("x1"), small_host("x2")], "workloads": workloads, "pods": pods}
+    return list(checker.check(objects.__getitem__, now, 0.0))
+
+
+def test_a_pod_on_a_host_that_is_promised_is_caught() -> None:
+    assert "node x1 has 8 nvidia.com/gpu used and promised of 4" in "".join(
+        found(ClaimChecker(1), [admitted_on("x1", "x2")], [bound_pod("plain", "x1")])
+    )
+
+
+def test_a_pod_in_its_own_slot_counts_once() -> None:
+    assert found(ClaimChecker(1), [admitted_on("x1", "x2")], [bound_pod("one", "x1", of="gang")]) == []
+
+
+def test_an_evicted_gang_is_promised_nothing() -> None:
+    assert found(ClaimChecker(1), [admitted_on("x1", evicted=True)], [bound_pod("plain", "x1")]) == []
+
+
+def test_a_slot_that_is_needed_no_longer_is_not_promised() -> None:
+    pods = [bound_pod("plain", "x1"), bound_pod("one", "x2", of="gang")]
+    assert found(ClaimChecker(1), [admitted_on("x1", "x2", reclaimable=1)], pods) == []
+
+
+def test_two_processes_may_cross_for_a_limited_time() -> None:
+    checker, state = ClaimChecker(2), ([admitted_on("x1", "x2")], [bound_pod("plain", "x1")])
+    assert found(checker, *state, now=1.0) == []
+    assert found(checker, *state, now=TAKEN_SECONDS) == []
+    assert "for 31 s" in "".join(found(checker, *state, now=1.0 + TAKEN_SECONDS + 1.0))
+
+
+def test_a_gang_that_starts_although_a_slot_is_taken_is_caught() -> None:
+    checker = ClaimChecker(2)
+    assert found(checker, [admitted_on("x1", "x2")], [bound_pod("plain", "x1")]) == []
+    pods = [bound_pod("plain", "x1"), bound_pod("one", "x2", of="gang")]
+    assert found(checker, [admitted_on("x1", "x2")], pods) == [
+        "gang gang starts in part: its slots on x1 are taken"
+    ]
+
+
+# ── broken one way after the other ─────────────────────────────────────────────────────────────────
+
+
+def first_violation(words: str, *, processes: int = 1, seeds: Iterable[int] = range(40)) -> str:
+    return violations(partial(SharedSimulation, processes=processes), words, seeds, calm=True)
+
+
+def test_a_scheduler_that_ignores_the_slots_of_admitted_gangs_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(SlotClaims, "gang_seen", lambda self, queued_gang: False)
+    assert "used and promised" in first_violation("used and promised")
