@@ -13,8 +13,8 @@ REQUEST_MAX = 2**62
 """The largest request of a pod: amounts are int64, and this leaves room to subtract the usage."""
 
 _QUANTITY = re.compile(
-    r"([+-]?)(?:(\d+)\.?(\d*)|\.(\d+))(?:[eE]([+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII
-)
+    r"([+-]?)(?:(\d++)\.?(\d*+)|\.(\d++))(?:[eE]([+-]?\d++)|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII
+)  # "++" does not backtrack: a long row of digits with a wrong end would take quadratic time
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _DECIMAL_ABOVE_ONE = ("k", "M", "G", "T", "P", "E")
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
