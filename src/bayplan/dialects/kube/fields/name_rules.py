@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from functools import lru_cache
+
+from bayplan.dialects.kube.fields.text_cache import cached_by_text
 
 LABEL_MAX = 63
 SUBDOMAIN_MAX = 253
@@ -35,7 +36,7 @@ _LABEL_VALUE_IS = (
 )
 
 
-@lru_cache(maxsize=4096)  # few keys occur on many objects
+@cached_by_text(4096)  # few keys occur on many objects
 def label_key_problems(key: str) -> tuple[str, ...]:
     """The errors of a label key: a name, optionally with a DNS subdomain and a slash before it."""
     prefix, slash, name = key.rpartition("/")

@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
 from math import ceil
 from typing import Any
 
@@ -17,6 +16,7 @@ from bayplan.dialects.kube.decode.node_fields import amounts
 from bayplan.dialects.kube.decode.node_rule_fields import tolerations
 from bayplan.dialects.kube.fields.quantity import CPU
 from bayplan.dialects.kube.fields.reader import INT32_MAX, Field
+from bayplan.dialects.kube.fields.text_cache import cached_by_text
 from bayplan.dialects.kube.fields.times import seconds
 from bayplan.dialects.kueue.fields.assignment_decode import decode_assignment
 from bayplan.dialects.kueue.fields.pod_sets import source
@@ -74,6 +74,7 @@ class Counting:
 
 
 NO_TRANSFORMATIONS = Counting()
+CACHED_TEXT_MAX = 32_768  # characters of the pod sets of one Workload
 _CONTAINERS = ("containers", "initContainers")
 _NOT_SCHEDULING = frozenset(
     ("args", "command", "env", "envFrom", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
@@ -134,7 +135,7 @@ class _PodSets:
     digest: str  # equal for Workloads with equal requests
 
 
-@lru_cache(maxsize=1024)
+@cached_by_text(1024, longest=CACHED_TEXT_MAX)
 def _decode_cached(text: str, counting: Counting) -> _PodSets | None:
     """The decoded pod sets, cached by their JSON text, since many Workloads are equal; None if invalid."""
     workload = Field({"metadata": {"name": "any"}, "spec": {"podSets": json.loads(text)}})
