@@ -7,7 +7,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +28,7 @@ from bayplan.dialects.errors import Misconfigured, Unauthorised, Unreachable
 EVENTS_HELD_MAX = 200_000  # more than this unread, and reading from the server pauses
 FULL_PAUSE = 0.02
 OVERTIME = 0.5  # seconds for a call's own deadline to be noticed
+CLOSING_SECONDS = 0.02  # for connections of cancelled requests to be given up
 
 T = TypeVar("T")
 Log = Callable[[str], None]
@@ -130,6 +131,10 @@ class RemoteBackend:
         asked = self._in_loop(self._client.request(method, path, body, JSON if body else "", seconds))
         try:
             answer = asked.result(seconds + OVERTIME)
+        except CancelledError:
+            raise Unreachable(
+                f"{self.access.server}: {method} {path} ended, as the backend was closed"
+            ) from None
         except FutureTimeout:
             asked.cancel()
             raise Unreachable(
@@ -206,4 +211,15 @@ class RemoteBackend:
             task.cancel()
         await asyncio.gather(*self._reflectors, return_exceptions=True)
         await self._writer.close(grace_seconds)
+        await _cancel_all()
         await self._client.close()
+
+
+async def _cancel_all() -> None:
+    """Cancel requests that still wait for an answer, and let the connections that they were making close."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    if others:
+        await asyncio.sleep(CLOSING_SECONDS)
