@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
+from io import BytesIO, TextIOWrapper
 from random import Random
 from typing import Any
-
-from click.testing import CliRunner
 
 from bayplan.cli.commands.main import main
 from tests.fuzz.material import GPU, HOST, RACK, WORDS, everything, made, template
@@ -31,7 +31,7 @@ class PlaceTarget:
     def __init__(self) -> None:
         self.mutator = Mutator(WORDS, deep=DEEP)
         self.material = [one for one in everything() if one["kind"] in (*KINDS, *OTHERS)]
-        self.runner = CliRunner()
+        self.streams = [TextIOWrapper(BytesIO(), "utf-8", write_through=True) for _ in range(3)]
 
     def reset(self) -> None:
         """A command leaves nothing behind."""
@@ -59,16 +59,40 @@ class PlaceTarget:
     def run(self, case: Case) -> int:
         """An answer, a refusal or a list of problems; never a traceback."""
         options, text = case
-        found = self.runner.invoke(main, ["place", "-f", "-", *options], input=text.encode("latin-1"))
-        if found.exception is not None and not isinstance(found.exception, SystemExit):
-            raise found.exception
-        if found.exit_code not in EXITS:
-            raise Broken(f"exit status {found.exit_code}: {found.output[-300:]}")
-        if found.exit_code == 0 and options[1] == "json":
-            json.loads(found.stdout)
-        if "\x1b" in found.output or "\x00" in found.output:
+        status, output, errors = self._command(["place", "-f", "-", *options], text.encode("latin-1"))
+        if status not in EXITS:
+            raise Broken(f"exit status {status}: {(output + errors)[-300:]}")
+        if status == 0 and options[1] == "json":
+            json.loads(output)
+        if any(character in text for character in "\x1b\x00" for text in (output, errors)):
             raise Broken("a control character reached the terminal")
         return 1
+
+    def _command(self, words: list[str], typed: bytes) -> tuple[Any, str, str]:
+        """Exit status, output and errors of a command.
+
+        The streams are the same for every command: click keeps each stream that was ever standard output.
+        """
+        for stream in self.streams:
+            stream.seek(0)
+            stream.truncate()
+        self.streams[0].buffer.write(typed)
+        self.streams[0].seek(0)
+        before = sys.stdin, sys.stdout, sys.stderr
+        sys.stdin, sys.stdout, sys.stderr = self.streams
+        try:
+            main(words, prog_name="bayplan")
+        except SystemExit as ended:
+            status = ended.code
+        finally:
+            sys.stdin, sys.stdout, sys.stderr = before
+        output, errors = (_written(stream) for stream in self.streams[1:])
+        return status, output, errors
+
+
+def _written(stream: TextIOWrapper) -> str:
+    stream.seek(0)
+    return stream.read()
 
 
 def _node(number: int, gpus: int) -> Object:
