@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 from contextlib import ExitStack
 
@@ -84,10 +85,18 @@ def serve(
 
         access = TokenAccess(backend.request, target.clock, current)
     listening = socket.socket(fileno=inherited) if inherited is not None else None
+    if inherited is not None:
+        threading.Thread(target=_stop_with_parent, args=(stop,), name="parent", daemon=True).start()
     server = DashboardServer(hub, source, address, access=access, names=names, listening=listening)
     cleanup.callback(server.stop)
     echo(f"The dashboard of {backend.access.server} is at {server.url}")
     source.run(stop)
+
+
+def _stop_with_parent(stop: threading.Event) -> None:
+    """The process that passed the socket on keeps a pipe open as long as it runs."""
+    sys.stdin.buffer.read()
+    stop.set()
 
 
 def _report(sentence: str, error: BaseException, **facts: str) -> None:

@@ -18,7 +18,9 @@ from rich.live import Live
 
 from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
 from bayplan.backends.embedded.http.kubeconfig import CONTEXT
+from bayplan.backends.embedded.http.server import free_port
 from bayplan.backends.fake_controllers.manifests import is_finished
+from bayplan.cli.commands.up_dashboard import DashboardProcess
 from bayplan.cli.commands.up_examples import TimedJob, example_mix
 from bayplan.cli.commands.up_view import clock_text, picture
 from bayplan.cli.config.options import takes_configuration
@@ -62,11 +64,17 @@ NODES_MAX = 100_000
     metavar="FILE",
     help=f"Add the context '{CONTEXT}' to this file while it runs (default: a new file).",
 )
+@click.option(
+    "--dashboard-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port of the dashboard on loopback (default: a free one).",
+)
 @click.option("--for", "seconds", type=click.FloatRange(min=0), help="Stop after this many seconds.")
 @takes_configuration
 def up(
     nodes: int | None, blocks: int, racks: int, hosts: int, gpus: int, mix: bool, grouper: bool, port: int,
-    kubeconfig: Path | None, seconds: float | None, settings: Settings,
+    kubeconfig: Path | None, dashboard_port: int, seconds: float | None, settings: Settings,
 ) -> None:  # fmt: skip
     """Start a local in-memory cluster with Bayplan and show how its racks fill up.
 
@@ -87,6 +95,9 @@ def up(
         except ApiError as error:
             raise click.ClickException(str(error)) from None
         try:
+            dashboard = _dashboard(path, dashboard_port)
+            cleanup.callback(dashboard.stop)
+            console.print(f"Dashboard: {dashboard.url}", soft_wrap=True, highlight=False)
             ready = (
                 f"{shape.nodes:,} nodes ready after {clock.wall() - began:.1f} s at {cluster.api_server.url}"
             )
@@ -103,6 +114,14 @@ def up(
             _stop(cluster)
     if cluster.error is not None:
         raise click.ClickException(f"the loop ended: {cluster.error!r}. This is a bug; please report it.")
+
+
+def _dashboard(kubeconfig: Path, port: int) -> DashboardProcess:
+    try:
+        return DashboardProcess(kubeconfig.expanduser().absolute(), port or free_port())
+    except OSError as error:
+        why = error.strerror or error
+        raise click.ClickException(f"cannot listen at port {port} for the dashboard: {why}") from None
 
 
 @contextmanager
