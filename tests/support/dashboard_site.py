@@ -22,7 +22,7 @@ from bayplan.runtime.webhooks.http_server import Address
 from tests.support.listening import free_address
 
 FOREVER = 3600.0
-GANGS = (
+GANGS: tuple[tuple[str, int, int, dict[str, str]], ...] = (
     ("pretrain", 8, 8, {REQUIRED: RACK}),
     ("finetune", 4, 8, {PREFERRED: RACK}),
     ("sweep", 16, 1, {}),

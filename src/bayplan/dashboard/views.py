@@ -87,7 +87,8 @@ def explanation_for(view: UserView, snapshot: DashboardSnapshot, record: Record)
     found["explanation"] = [_section(view, dict(one)) for one in record.get("explanation", ())]
     if not view.nodes:
         found.pop("near", None)
-    return hide(found)
+    hidden: dict[str, Any] = hide(found)
+    return hidden
 
 
 class hider:  # noqa: N801 - used like a function

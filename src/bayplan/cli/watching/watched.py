@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from bayplan.backends.remote.backend import RemoteBackend
@@ -101,7 +102,9 @@ class _Observed:
         self._inner, self._note = inner, note
 
     def watch(self, kinds: Sequence[Kind]) -> None:
-        self._inner.watch(kinds)
+        """A cluster need not serve queues or groups: what it has is shown."""
+        needed = (NODES, PODS_KIND)
+        self._inner.watch([kind if kind in needed else replace(kind, optional=True) for kind in kinds])
 
     def events(self) -> Iterable[Event]:
         for event in self._inner.events():

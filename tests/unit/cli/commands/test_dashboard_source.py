@@ -27,6 +27,7 @@ from tests.support.queued_cluster import (
     furnish,
     queued_cluster,
     queued_workload,
+    rack_node,
     running_pod,
 )
 
@@ -83,6 +84,19 @@ def test_an_explanation_is_that_of_the_command(cluster: QueuedCluster, source: D
     assert found is not None
     assert {name: found[name] for name in told} == told
     assert source.explain(GangKey("ml", "Workload", "nothing")) is None
+
+
+def test_a_cluster_without_queues_is_shown_all_the_same(tmp_path: Path) -> None:
+    with queued_cluster(tmp_path, defined=False) as made:
+        made.put(NODES, rack_node("h1", "b1", "r1", {}))
+        made.put(PODS_KIND, running_pod("alone", "h1", 3))
+        backend = connect(made.kubeconfig)
+        watched = WatchedCluster(backend, VirtualClock(wall=NOW))
+        source = DashboardSource(watched, SnapshotHub(), Containment())
+        catch_up(source)
+        (shown,) = source.snapshot().maps
+        assert (shown.layout.hosts, shown.layers["free"].tolist()) == (("h1",), [1])
+        backend.close(0)
 
 
 def test_hosts_show_the_gangs_that_hold_them_and_pods_of_no_gang(source: DashboardSource) -> None:
