@@ -12,6 +12,7 @@ from bayplan.dialects.kube.decode.disruption_budget import BUDGETS, budget_of
 from bayplan.dialects.kube.decode.pod_spec import default_spread_selector
 from bayplan.dialects.kube.decode.pod_spec_cache import PodSpecCache
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND, Metadata, NodeWire, PodWire, Struct, node_of
+from bayplan.dialects.kube.devices.pod_claims import unsupported_claims
 from bayplan.dialects.kube.fields.times import seconds
 from bayplan.dialects.kube.gang.composite_groups import CompositeGroups
 from bayplan.dialects.kube.gang.objects import (
@@ -234,6 +235,7 @@ class SchedulingDecoder:
             spec.preemption_policy != "Never",
             status.nominated_node_name or "",
             tuple(gate.name for gate in spec.scheduling_gates or ()),
+            unsupported_claims(spec) if ours else "",
         )
         return Pod(
             key=key,
