@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bayplan.dialects.jobs.injection import InjectionConflict
-from bayplan.dialects.jobs.kinds import Find, parts
-from bayplan.dialects.jobs.part import find_nothing
+from bayplan.dialects.jobs.kinds import parts
+from bayplan.dialects.jobs.part import Find, find_nothing
 from bayplan.dialects.jobs.start_stop import is_suspendable, resource, status_reader, suspended
 from bayplan.dialects.jobs.validation import flaws
 from bayplan.dialects.kube.fields.reader import Field
