@@ -17,7 +17,7 @@ from bayplan import __version__
 from bayplan.assembly.crds import converted
 from bayplan.assembly.gang_api import gang_api_words, gang_versions
 from bayplan.assembly.rbac import LEASE_NAME
-from bayplan.assembly.webhooks import LookUps, WebhookEndpoint, Webhooks
+from bayplan.assembly.webhooks import WebhookEndpoint, Webhooks
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
 from bayplan.cli.commands.metrics_options import (
@@ -31,6 +31,7 @@ from bayplan.configuration.settings import DEFAULTS, Settings, UngatingSettings
 from bayplan.dialects.api import Backend
 from bayplan.dialects.errors import ApiError
 from bayplan.dialects.kai.decode.webhooks import no_owner
+from bayplan.dialects.reviews import LookUps
 from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.controllers.admission.queue_status import Watcher
 from bayplan.runtime.controllers.jobs.controller import JobsController
