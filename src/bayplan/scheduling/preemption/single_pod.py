@@ -17,6 +17,7 @@ from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.preemption.node_columns import Columns, resolvable_rows
 from bayplan.placement.preemption.numa_nodes import victims_by_row
 from bayplan.placement.preemption.removals import LeavingPods, only_resources_constrain
+from bayplan.placement.preemption.victim_search import reprieve
 from bayplan.scheduling.preemption.victim_units import DisruptionBudgets, VictimUnit
 
 ROWS_MAX = 100  # nodes tried one by one for a pod with inter-pod constraints
@@ -142,20 +143,27 @@ class VictimsByNode:
     def _victims_on(
         self, signature: PodSignature, row: int, units: Sequence[VictimUnit]
     ) -> tuple[VictimUnit, ...]:
-        overlay = self.overlay
-        checkpoint = overlay.checkpoint()
-        overlay.remove_pods(pod.key for unit in units for pod in unit.pods)
-        victims = []
-        if overlay.run_filters(signature).fits[row]:
-            breaking, others = self.budgets.split(units)
-            for unit in (*breaking, *others):
-                before = overlay.checkpoint()
-                overlay.restore_pods(pod.key for pod in unit.pods)
-                if not overlay.run_filters(signature).fits[row]:
-                    overlay.rollback(before)
-                    victims.append(unit)
-        overlay.rollback(checkpoint)
-        return tuple(victims)
+        overlay, order = self.overlay, self._reprieve_order(units)
+        kept: set[int] = set()
+
+        def restore(start: int, stop: int) -> None:
+            overlay.restore_pods(pod.key for unit in order[start:stop] for pod in unit.pods)
+
+        def fits_if(start: int, stop: int) -> bool:
+            with overlay.tentative():
+                restore(start, stop)
+                return bool(overlay.run_filters(signature).fits[row])
+
+        def keep(start: int, stop: int) -> None:
+            restore(start, stop)
+            kept.update(range(start, stop))
+
+        with overlay.tentative():
+            overlay.remove_pods(pod.key for unit in units for pod in unit.pods)
+            if not overlay.run_filters(signature).fits[row]:
+                return ()
+            reprieve(len(order), fits_if, keep)
+        return tuple(unit for number, unit in enumerate(order) if number not in kept)
 
 
 class _Search:

@@ -18,6 +18,7 @@ from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.counting import needs_only_resources
 from bayplan.placement.preemption.numa_removals import AlignedCapacity, NumaVictims, numa_victims_of
 from bayplan.placement.preemption.removals import VictimMatrix, only_resources_constrain, reprieve_units
+from bayplan.placement.preemption.victim_search import reprieve
 from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult, attempt, narrowed_to
 from bayplan.scheduling.preemption.context import PreemptionContext
 from bayplan.scheduling.preemption.victim_units import VictimUnit
@@ -159,7 +160,15 @@ class PreemptionTrial:
             return None
         if found is not None:
             self.request = narrowed_to(self.request, found)
-        self._reprieve_runs(first)
+        at = reprieve(
+            len(self.units),
+            lambda start, stop: self._count_if(start, stop) >= first,
+            self._keep,
+            together=len(self.units),
+            may_try=lambda: self.tries < self.tries_max,
+        )
+        if at < len(self.units):
+            self._reprieve_roughly(at, first)
         return self._try(0, 0).rows
 
     def victims(self) -> list[VictimUnit]:
@@ -170,23 +179,6 @@ class PreemptionTrial:
         """The units that matter on these nodes: if capacity is only counted, those with pods there."""
         limit = self.is_unconstrained or (self.has_only_numa and self._is_counted(single=True))
         return [self.units[at] for at in self.matrix.on(nodes)] if limit else list(self.units)
-
-    def _reprieve_runs(self, rows: int) -> None:
-        """Reprieve the longest run of units that can stay, skip the next unit, and continue."""
-        at, size = 0, len(self.units)
-        while at < size and self.tries < self.tries_max:
-            low, high, step = at, size + 1, 1  # up to `low` the units can stay, up to `high` they cannot
-            while low < size and high > low + 1:
-                middle = min(low + step, size) if high > size else (low + high) // 2
-                if self._count_if(at, middle) >= rows:
-                    low, step = middle, 2 * step
-                else:
-                    high = middle
-            if low > at:
-                self._keep(at, low)
-            at = low + 1
-        if at < size:
-            self._reprieve_roughly(at, rows)
 
     def _reprieve_roughly(self, at: int, rows: int) -> None:
         """For very many units: the gang keeps its rows, and every unit that is not on them stays."""

@@ -367,6 +367,7 @@ class SchedulingStore:
             self._arrivals += 1
             gang.seen[key] = self._arrivals
         changed = gang.set_pod(key, state_of(pod), (pod.pod_set, pod.rank))
+        gang.set_unsupported(key, pod.spec.unsupported)
         if key in gang.pending:
             gang.ordered = None
             if before is not None and attempt_key(before) != attempt_key(pod):

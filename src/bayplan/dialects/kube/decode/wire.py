@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from sys import intern
+from typing import Any
 
 import msgspec
 
@@ -285,6 +286,7 @@ class PodSpecWire(Struct, frozen=True):
     tolerations: list[TolerationWire] | None = None
     topology_spread_constraints: list[SpreadConstraint] | None = None
     volumes: list[VolumeWire] | None = None
+    resource_claims: list[dict[str, Any]] | None = None
     workload_ref: WorkloadRef | None = None
     scheduling_group: SchedulingGroup | None = None
 

@@ -13,15 +13,8 @@ from bayplan.dialects.kube.decode.disruption_budget import BUDGETS, budget_of
 from bayplan.dialects.kube.decode.pod_identity import node_name, pod_key
 from bayplan.dialects.kube.decode.pod_spec import default_spread_selector
 from bayplan.dialects.kube.decode.pod_spec_cache import PodSpecCache
-from bayplan.dialects.kube.decode.wire import (
-    NODES,
-    PODS_KIND,
-    Metadata,
-    NodeWire,
-    PodWire,
-    Struct,
-    node_of,
-)
+from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND, Metadata, NodeWire, PodWire, Struct, node_of
+from bayplan.dialects.kube.devices.pod_claims import unsupported_claims
 from bayplan.dialects.kube.fields.times import seconds
 from bayplan.dialects.kube.gang.composite_groups import CompositeGroups
 from bayplan.dialects.kube.gang.objects import (
@@ -237,7 +230,7 @@ class SchedulingDecoder:
         if gang is None and ours:
             gang, pod_set, rank = self.job_of(wire) or (None, "", 0)
         company = self._company(wire) if ours and not node else None
-        wants, amounts = self.pod_specs.spec(wire, company)
+        wants, amounts = self.pod_specs.spec(wire, company, unsupported_claims(spec) if ours else "")
         return Pod(
             key=key,
             uid=meta.uid,

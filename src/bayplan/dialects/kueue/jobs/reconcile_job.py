@@ -315,7 +315,10 @@ def _advance(job: Object, workload: Object, context: JobContext, now: float) -> 
         return []
     reader, job_field = status_reader(job["kind"]), Field(job)
     pods = parts(job_field, context.find)
-    status = job_statuses.reclaimed(workload, reader.reclaimable(job_field, pods))
+    reclaimable = reader.reclaimable(job_field, pods)
+    status = job_statuses.reclaimed(workload, reclaimable)
+    if status is None:
+        status = job_statuses.pods_restarted(workload, reclaimable, now)
     if status is None and context.pods_ready_policy is not None:
         status = job_statuses.pods_ready(workload, reader.ready(job_field, pods), now)
     if status is not None:
@@ -326,7 +329,7 @@ def _advance(job: Object, workload: Object, context: JobContext, now: float) -> 
             meta.get("namespace", "default"), meta["name"]
         )
         stopping = stop(job, workload, eviction_message(workload), context.find, now)
-        return finish_eviction(stopping, workload, active, now)
+        return finish_eviction(stopping, workload, active, now, reclaimable)
     if deadline_writes := enforce_deadlines(workload, context.pods_ready_policy, now):
         return deadline_writes
     admitted = is_true(workload, ADMITTED)
@@ -336,13 +339,25 @@ def _advance(job: Object, workload: Object, context: JobContext, now: float) -> 
 
 
 def finish_eviction(
-    stopping: list[WriteWithEvents], workload: Object, active: bool, now: float
+    stopping: list[WriteWithEvents],
+    workload: Object,
+    active: bool,
+    now: float,
+    reclaimable: Mapping[str, int] | None = None,
 ) -> list[WriteWithEvents]:
-    """Stop an evicted job; once it has no active pods, release the quota of its Workload."""
+    """Stop an evicted job; once it has no active pods, release the quota of its Workload.
+
+    From then on it may be admitted at any moment, so the pods that it needs no longer are counted anew in the
+    same write.
+    """
     if stopping or active:
         return stopping
     status = released(workload, now)
-    return [with_status(workload, status)] if status is not None else []
+    if status is None:
+        return []
+    if reclaimable is not None:
+        status = job_statuses.reclaimed({**workload, "status": status}, reclaimable) or status
+    return [with_status(workload, status)]
 
 
 def enforce_deadlines(workload: Object, policy: PodsReadyPolicy | None, now: float) -> list[WriteWithEvents]:
