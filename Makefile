@@ -150,7 +150,7 @@ cluster-down: $(STAMP) ## Stop what `make cluster` started, and nothing else
 	@$(BIN)/python -m tools.controlplane down $(CLUSTER_STATE)
 
 # What a release needs. Its tools have an environment of their own: no test and no user needs them.
-.PHONY: dist lock licences version chart
+.PHONY: dist lock lock-image licences image version chart
 
 $(RELEASE_STAMP): requirements/release.txt
 	@test -x $(RELEASE)/bin/python || $(PYTHON) -m venv $(RELEASE)
@@ -164,6 +164,13 @@ dist: $(RELEASE_STAMP) ## Build wheel and sdist into dist/, check them, install 
 
 lock: $(RELEASE_STAMP) ## Write the lock files below requirements/ after a change of pyproject.toml (UPGRADE=1: newest versions)
 	@$(RELEASE)/bin/python -m tools.release lock $(if $(UPGRADE),--upgrade)
+
+image: $(RELEASE_STAMP) ## Build the OCI image archive build/image/bayplan.tar; needs no container engine, but apt of Debian 12
+	@$(RELEASE)/bin/python -m tools.release dist >/dev/null
+	@$(RELEASE)/bin/python -m tools.image build
+
+lock-image: $(RELEASE_STAMP) ## Pin the newest Debian packages of the image
+	@$(RELEASE)/bin/python -m tools.image lock
 
 licences: $(STAMP) $(RELEASE_STAMP) ## Compare the licences of all dependencies and tools with the list of those allowed
 	@$(BIN)/python -m tools.release licences
