@@ -133,7 +133,7 @@ class SlotClaims:
             return self.nodes.release(owner)
         requests = next(iter(claims.values()))[1]
         amounts = {name: amount * count for name, amount in requests.items()}
-        return self.nodes.hold(LedgerEntry(owner, self.nodes.node_of(slot.host), amounts, assumed=True))
+        return self.nodes.hold(LedgerEntry(owner, self.nodes.node_of(slot.host), amounts))
 
 
 def _slots_of(queued_gang: QueuedGang) -> dict[Slot, tuple[int, Amounts]]:

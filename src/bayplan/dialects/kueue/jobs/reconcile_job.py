@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bayplan.dialects.jobs.injection import InjectionConflict
-from bayplan.dialects.jobs.kinds import Find, parts
-from bayplan.dialects.jobs.part import find_nothing
+from bayplan.dialects.jobs.kinds import parts
+from bayplan.dialects.jobs.part import Find, find_nothing
 from bayplan.dialects.jobs.start_stop import is_suspendable, resource, status_reader, suspended
 from bayplan.dialects.jobs.validation import flaws
 from bayplan.dialects.kube.fields.reader import Field
@@ -30,7 +30,7 @@ from bayplan.dialects.kueue.jobs.elastic import (
     slices_of,
     with_counts_of,
 )
-from bayplan.dialects.kueue.jobs.eviction import enforce_deadlines, eviction_message, finish_eviction
+from bayplan.dialects.kueue.jobs.evictions import enforce_deadlines, eviction_message, finish_eviction
 from bayplan.dialects.kueue.jobs.matching import matches
 from bayplan.dialects.kueue.jobs.start_stop import is_fully_suspended, start, stop, suspend_invalid
 from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy

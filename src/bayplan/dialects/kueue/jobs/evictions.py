@@ -1,4 +1,4 @@
-"""Eviction of the Workload of a job: at a deadline, and the release of its quota once its pods are gone."""
+"""Evictions of Workloads of started jobs: deadlines that begin them, the release of quota that ends them."""
 
 from __future__ import annotations
 
