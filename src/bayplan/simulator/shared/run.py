@@ -53,6 +53,7 @@ from bayplan.simulator.subgroups.checkers import (
 )
 from bayplan.simulator.subgroups.group_view import group_of
 from bayplan.simulator.subgroups.run import WATCHED, check_same_queue_usage
+from bayplan.state.cluster.cluster_state import ClusterState
 
 Object = dict[str, Any]
 JOBS, TREES, GANGS = "jobs", "trees", "gangs"  # the families of pods
@@ -121,18 +122,20 @@ class SharedSimulation(SchedulerSimulation):
 
     def controllers(self) -> Sequence[Controller]:
         """The scheduler and the grouper, and the roles of admission if there is one process."""
-        self.scheduler = self._new_scheduler()
+        cluster = ClusterState()
+        self.scheduler = self._new_scheduler(cluster)
         self.tree_checker.restarted()
         self.pod_checker.restarted()
         binding = (self.scheduler, PodGrouperController()) if self.world.with_grouper else (self.scheduler,)
-        return binding if self.processes == 2 else (*self._admission_controllers(), *binding)
+        return binding if self.processes == 2 else (*self._admission_controllers(cluster), *binding)
 
-    def _new_scheduler(self) -> SchedulerController:
-        return SchedulerController(self.world.profile, awaits_grouper=self.world.with_grouper)
+    def _new_scheduler(self, cluster: ClusterState | None = None) -> SchedulerController:
+        grouper = self.world.with_grouper
+        return SchedulerController(self.world.profile, awaits_grouper=grouper, cluster=cluster)
 
-    def _admission_controllers(self) -> Sequence[Controller]:
+    def _admission_controllers(self, cluster: ClusterState | None = None) -> Sequence[Controller]:
         settings = self.world.settings
-        self.admission = AdmissionController(settings.profile)
+        self.admission = AdmissionController(settings.profile, cluster=cluster)
         return (
             self.admission,
             ProvisioningController(),

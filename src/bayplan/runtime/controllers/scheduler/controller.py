@@ -49,6 +49,7 @@ from bayplan.runtime.controllers.scheduler.volume_binding import VolumeBinding
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
 from bayplan.runtime.core.controller import NOTHING_UNREAD, DecisionFault, Settled, UnreadObjects
 from bayplan.scheduling.binding.cycle import decide_gangs
+from bayplan.state.cluster.cluster_state import ClusterState
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
 from bayplan.state.reports.in_flight import scheduling_in_flight
 from bayplan.state.scheduling.snapshot import SchedulingSnapshot
@@ -83,11 +84,12 @@ class SchedulerController:
         numa_policy: NumaStalenessPolicy = DEFAULT_NUMA_POLICY,
         awaits_grouper: bool = False,
         one_by_one: Collection[str] = (),
+        cluster: ClusterState | None = None,
     ) -> None:
         """Pods with a scheduler name in `one_by_one` never form a gang, as with kube-scheduler."""
         self.profiles = dict(profiles or {scheduled_jobs.SCHEDULER: profile or Profile()})
         heal_seconds = max(profile.heal_seconds for profile in self.profiles.values())
-        self.state = SchedulingState(heal_seconds, numa_policy)
+        self.state = SchedulingState(heal_seconds, numa_policy, cluster)
         self.dialects = SchedulerDialects(self.profiles, one_by_one, awaits_grouper)
         self.groups, self.decoder, self.zones = self.dialects.groups, self.dialects.pods, self.dialects.numa
         self.admissions = AdmissionsInFlight()
