@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from sys import intern
 from typing import Any
 
 import msgspec
@@ -337,11 +338,11 @@ def _bounded(resource: str, value: str | int | float) -> int:
 
 
 def node_of(wire: NodeWire) -> Node:
-    """A Node as a value."""
+    """A Node as a value. Texts that many nodes, or the pods on a node, have in common are stored once."""
     conditions = wire.status.conditions or []
     return Node(
-        name=wire.metadata.name,
-        labels=wire.metadata.labels or {},
+        name=intern(wire.metadata.name),
+        labels={key: intern(value) for key, value in (wire.metadata.labels or {}).items()},
         allocatable=_allocatable(tuple((wire.status.allocatable or {}).items())),
         taints=tuple(Taint(t.key, t.value or "", t.effect) for t in wire.spec.taints or ()),
         ready=any(c.type == "Ready" and c.status == "True" for c in conditions),
