@@ -1,8 +1,8 @@
-"""The writes to a claim, in their order: the finalizer, the allocation with the reservation; and undoing them.
+"""The writes to a claim, in their order: finalizer, allocation with reservation; and how they are undone.
 
 Each has as its precondition the version of the claim that the decision was made from: if another scheduler or
-the controller of claims was faster, it fails, and nothing is allocated twice. The finalizer makes a new version: the
-allocation is written to the claim that the server returned for it.
+the controller of claims was faster, it fails, and nothing is allocated twice. The finalizer makes a new
+version: the allocation is written to the claim that the server returned for it.
 """
 
 from __future__ import annotations
