@@ -97,7 +97,7 @@ def _devices(allocation: DeviceAllocation) -> list[tuple[object, ...]]:
     return sorted(
         (
             one.request, *one.key, one.admin, one.share is not None, one.consumed,
-            str(one.tolerations), one.binding_conditions, one.binding_failure_conditions,
+            one.tolerations, one.binding_conditions, one.binding_failure_conditions,
         )
         for one in allocation.devices
     )  # fmt: skip

@@ -24,6 +24,7 @@ class DeviceAsk:
     count: int = 1
     admin: bool | None = None  # devices in use will do as well; None: not stated
     tolerations: tuple[Toleration, ...] = ()
+    tolerations_text: str = ""  # as written: they are copied to the allocation
     capacity: Amounts | None = None
     unsupported: str = ""  # what it asks for that is not understood
 
@@ -65,7 +66,7 @@ class AllocatedDevice:
     admin: bool = False
     share: str | None = None  # the id of the share; empty: to be given
     consumed: Amounts = ()
-    tolerations: tuple[Toleration, ...] = ()
+    tolerations: str = ""  # as the request has them
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
 
@@ -89,6 +90,15 @@ class DeviceClaimKey(NamedTuple):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
+class ClaimConsumer(NamedTuple):
+    """An object that a claim is reserved for."""
+
+    uid: str
+    name: str = ""
+    resource: str = "pods"
+    group: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceClaim:
     """A claim for devices. All pods that name it share it; one made from a template belongs to one pod."""
@@ -99,10 +109,10 @@ class DeviceClaim:
     constraints: tuple[DeviceConstraint, ...] = ()
     config: tuple[DeviceConfig, ...] = ()
     allocation: DeviceAllocation | None = None
-    reserved_for: tuple[str, ...] = ()  # uids
+    reserved_for: tuple[ClaimConsumer, ...] = ()
     owner: str = ""  # uid of its controller
     terminating: bool = False
-    protected: bool = False  # it has the finalizer that an allocated claim needs
+    finalizers: tuple[str, ...] = ()
     unsupported: str = ""  # what of its spec is not understood
     version: str = field(default="", compare=False)
 

@@ -62,8 +62,7 @@ class DeviceAllocator:
         except DeviceError as error:
             return NodeAllocation(reason=str(error), error=True)
         except DeviceSearchStopped:
-            said = f"the search for devices was stopped after {self.steps_max} steps"
-            return NodeAllocation(reason=said, out_of_steps=True, steps=self.steps_max)
+            return NodeAllocation(reason=stopped(self.steps_max), out_of_steps=True, steps=self.steps_max)
         if not found:
             if any(pool.invalid for pool in pools):
                 return NodeAllocation(reason=INVALID_POOLS, error=True, here_only=True, steps=search.steps)
@@ -73,6 +72,11 @@ class DeviceAllocator:
         except DeviceError as error:
             return NodeAllocation(reason=str(error), error=True)
         return NodeAllocation(allocations, preference=_preference(search), steps=search.steps)
+
+
+def stopped(steps: int) -> str:
+    """Why a search without an answer ended."""
+    return f"the search for devices was stopped after {steps} steps; ask for fewer devices or alternatives"
 
 
 ALTERNATIVES_MAX = 8

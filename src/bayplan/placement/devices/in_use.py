@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
-from bayplan.model.devices.claims import DeviceAllocation
+from bayplan.model.devices.claims import AllocatedDevice, DeviceAllocation
 from bayplan.model.devices.inventory import Amounts, DeviceKey
 
 
@@ -24,26 +24,36 @@ class DevicesInUse:
     def has_shares(self, key: DeviceKey) -> bool:
         return key in self.shared or key in self.consumed
 
+    def plus(self, devices: Iterable[AllocatedDevice]) -> DevicesInUse:
+        """The same with further devices; admin access holds nothing."""
+        alone, shared = set(self.alone), set(self.shared)
+        consumed = dict(self.consumed)
+        for device in devices:
+            if device.admin:
+                continue
+            if device.share is None:
+                alone.add(device.key)
+                continue
+            shared.add(device.key)
+            if device.consumed:
+                total = dict(consumed.get(device.key, {}))
+                add_amounts(total, device.consumed)
+                consumed[device.key] = total
+        return DevicesInUse(frozenset(alone), frozenset(shared), consumed)
+
+    def only(self, keys: Collection[DeviceKey]) -> DevicesInUse:
+        """What is in use of some devices."""
+        consumed = {key: self.consumed[key] for key in keys if key in self.consumed}
+        return DevicesInUse(self.alone.intersection(keys), self.shared.intersection(keys), consumed)
+
 
 NOTHING_IN_USE = DevicesInUse()
 
 
 def devices_in_use(allocations: Iterable[DeviceAllocation], *, shares: bool = True) -> DevicesInUse:
-    """What the allocations hold; admin access holds nothing. `shares`: whether devices can be shared."""
-    alone: set[DeviceKey] = set()
-    shared: set[DeviceKey] = set()
-    consumed: dict[DeviceKey, dict[str, int]] = {}
-    for allocation in allocations:
-        for device in allocation.devices:
-            if device.admin:
-                continue
-            if device.share is None or not shares:
-                alone.add(device.key)
-                continue
-            shared.add(device.key)
-            if device.consumed:
-                add_amounts(consumed.setdefault(device.key, {}), device.consumed)
-    return DevicesInUse(frozenset(alone), frozenset(shared), consumed)
+    """What the allocations hold. `shares`: whether devices can be shared; if not, each holds them alone."""
+    devices = (device for allocation in allocations for device in allocation.devices)
+    return NOTHING_IN_USE.plus(device if shares else replace(device, share=None) for device in devices)
 
 
 def add_amounts(total: dict[str, int], amounts: Amounts, sign: int = 1) -> None:

@@ -52,11 +52,25 @@ class SliceIndex:
         self.shared: list[DeviceSlice] = []
         self.by_pool: dict[PoolKey, list[DeviceSlice]] = {}
         for one in slices:
-            self.by_pool.setdefault(one.pool, []).append(one)
-            if one.reach.node:
-                self.by_node.setdefault(one.reach.node, []).append(one)
-            else:
-                self.shared.append(one)
+            self.add(one)
+
+    def add(self, one: DeviceSlice) -> None:
+        """A slice that is new, or a new version of one that was removed before."""
+        self.by_pool.setdefault(one.pool, []).append(one)
+        self._of_reach(one).append(one)
+
+    def remove(self, one: DeviceSlice) -> None:
+        """A slice is gone."""
+        of_pool = self.by_pool[one.pool]
+        of_pool.remove(one)
+        if not of_pool:
+            del self.by_pool[one.pool]
+        self._of_reach(one).remove(one)
+        if one.reach.node and not self.by_node[one.reach.node]:
+            del self.by_node[one.reach.node]
+
+    def _of_reach(self, one: DeviceSlice) -> list[DeviceSlice]:
+        return self.by_node.setdefault(one.reach.node, []) if one.reach.node else self.shared
 
     def pools(self, node: NodeIdentity) -> tuple[NodePool, ...]:
         """The pools of a node in the order in which their devices are tried."""

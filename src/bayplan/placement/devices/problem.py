@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bayplan.model.devices.claims import (
@@ -14,7 +14,14 @@ from bayplan.model.devices.claims import (
     DeviceFeatures,
     DeviceRequest,
 )
-from bayplan.model.devices.inventory import Device, DeviceClass, DeviceKey, DeviceSlice, SelectDevices
+from bayplan.model.devices.inventory import (
+    Device,
+    DeviceClass,
+    DeviceKey,
+    DeviceSlice,
+    SelectDevices,
+    SelectorVerdicts,
+)
 from bayplan.placement.devices.pools import NodeIdentity, NodePool, reaches
 from bayplan.placement.devices.shares import NOTHING, AmountError, consumed, fits
 
@@ -195,39 +202,53 @@ class ProblemBuilder:
         device_class: DeviceClass,
         devices: tuple[NodeDevice, ...],
     ) -> Candidates:
-        positions, errors = [], {}
+        positions: list[int] = []
+        errors: dict[int, str] = {}
+        part: DeviceSlice | None = None
+        selected: Sequence[bool | str] = ()
         for position, found in enumerate(devices):
-            if found.device.binding_conditions and not self.features.binding_conditions:
+            if found.part is not part:
+                part = found.part
+                selected = self._selected(claim, ask, device_class, part)
+            verdict = selected[found.index]
+            if verdict is False or (found.device.binding_conditions and not self.features.binding_conditions):
                 continue
-            selected = self._selected(claim, ask, device_class, found)
-            if selected is True and found.reachable:
-                positions.append(position)
-            elif isinstance(selected, str):
-                positions.append(position)
-                errors[position] = selected
+            if verdict is not True:
+                errors[position] = verdict
+            elif not found.reachable:
+                continue
+            positions.append(position)
         return Candidates(tuple(positions), errors)
 
     def _selected(
-        self, claim: DeviceClaim, ask: DeviceAsk, device_class: DeviceClass, found: NodeDevice
-    ) -> bool | str:
-        """Whether all selectors of class and ask select a device, or the error of the first that does not."""
+        self, claim: DeviceClaim, ask: DeviceAsk, device_class: DeviceClass, part: DeviceSlice
+    ) -> Sequence[bool | str]:
+        """Whether all selectors of class and ask select each device, or the error of the first that fails."""
+        answers: list[bool | str] = [True] * len(part.devices)
         for title, selectors in (
             (f"class {device_class.name}", device_class.selectors),
             (f"claim {claim.key}", ask.selectors),
         ):
             for number, selector in enumerate(selectors):
+                name = f"{title}: selector #{number}"
                 if selector is None:
-                    return f"{title}: selector #{number}: CEL expression empty (unsupported selector type?)"
-                verdicts = self.select(selector, found.part)
+                    flaw = f"{name}: CEL expression empty (unsupported selector type?)"
+                    answers = [flaw if one is True else one for one in answers]
+                    continue
+                verdicts = self.select(selector, part)
                 if verdicts.flaw:
-                    return f"{title}: selector #{number}: CEL compile error: {verdicts.flaw}"
-                verdict = verdicts.matches[found.index]
-                if verdict == 0:
-                    return False
-                if verdict > 1:
-                    error = verdicts.error(found.index)
-                    return f"{title}: selector #{number} on device {found.key}: CEL runtime error: {error}"
-        return True
+                    flaw = f"{name}: CEL compile error: {verdicts.flaw}"
+                    answers = [flaw if one is True else one for one in answers]
+                    continue
+                for index, verdict in enumerate(verdicts.matches):
+                    if verdict != 1 and answers[index] is True:
+                        answers[index] = bool(verdict) and _runtime_error(name, verdicts, part, index)
+        return answers
+
+
+def _runtime_error(name: str, verdicts: SelectorVerdicts, part: DeviceSlice, index: int) -> str:
+    key = part.key(part.devices[index])
+    return f"{name} on device {key}: CEL runtime error: {verdicts.error(index)}"
 
 
 def _devices(pools: tuple[NodePool, ...], node: NodeIdentity) -> Iterator[NodeDevice]:

@@ -261,7 +261,7 @@ class DeviceSearch:
                 admin=bool(one.ask.ask.admin),
                 share=None if one.share is None else "",
                 consumed=tuple(sorted((one.share or {}).items())),
-                tolerations=one.ask.ask.tolerations,
+                tolerations=one.ask.ask.tolerations_text,
                 binding_conditions=one.found.device.binding_conditions,
                 binding_failure_conditions=one.found.device.binding_failure_conditions,
             )

@@ -31,6 +31,7 @@ from bayplan.dialects.kube.fields.quantity import unclamped_quantity
 from bayplan.model.devices.claims import (
     EXACT_COUNT,
     AllocatedDevice,
+    ClaimConsumer,
     DeviceAllocation,
     DeviceAsk,
     DeviceClaim,
@@ -56,7 +57,6 @@ from bayplan.model.devices.inventory import (
 )
 from bayplan.model.node_rules import NodeSelectorTerm, Taint, Toleration
 
-FINALIZER = "resource.kubernetes.io/delete-protection"
 FROM_CLASS = "FromClass"
 _ATTRIBUTE_TYPES = {"int": int, "bool": bool, "string": str, "version": str}
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -101,10 +101,13 @@ def claim_of(wire: ResourceClaimWire) -> DeviceClaim:
         constraints=tuple(_constraint(one) for one in devices.constraints or ()),
         config=tuple(_config(one) for one in devices.config or ()),
         allocation=None if status.allocation is None else _allocation(status.allocation),
-        reserved_for=tuple(one.uid for one in status.reserved_for or ()),
+        reserved_for=tuple(
+            ClaimConsumer(one.uid, one.name, one.resource, one.api_group or "")
+            for one in status.reserved_for or ()
+        ),
         owner=owners[0] if owners else "",
         terminating=meta.deletion_timestamp is not None,
-        protected=FINALIZER in (meta.finalizers or ()),
+        finalizers=tuple(meta.finalizers or ()),
         version=meta.resource_version,
     )
 
@@ -213,6 +216,7 @@ def _ask(wire: AskWire, name: str) -> DeviceAsk:
         count=1 if wire.count is None else wire.count,
         admin=wire.admin_access,
         tolerations=_tolerations(wire.tolerations),
+        tolerations_text=_text(wire.tolerations) if wire.tolerations else "",
         capacity=None
         if capacity is None
         else tuple((name, exact_amount(one)) for name, one in sorted((capacity.requests or {}).items())),
@@ -232,7 +236,7 @@ def _config(wire: Mapping[str, Any]) -> DeviceConfig:
     return DeviceConfig(_text(rest), tuple(wire.get("requests") or ()), wire.get("source") == FROM_CLASS)
 
 
-def _text(parameters: Mapping[str, Any]) -> str:
+def _text(parameters: object) -> str:
     return _encode(parameters).decode()
 
 
@@ -252,7 +256,7 @@ def _result(wire: ResultWire) -> AllocatedDevice:
         admin=bool(wire.admin_access),
         share=wire.share_id,
         consumed=tuple((name, exact_amount(one)) for name, one in taken),
-        tolerations=_tolerations(wire.tolerations),
+        tolerations=_text(wire.tolerations) if wire.tolerations else "",
         binding_conditions=tuple(wire.binding_conditions or ()),
         binding_failure_conditions=tuple(wire.binding_failure_conditions or ()),
     )

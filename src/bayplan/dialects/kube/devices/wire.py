@@ -28,6 +28,7 @@ class DeviceTolerationWire(Struct, frozen=True):
     operator: str | None = None
     value: str | None = None
     effect: str | None = None
+    toleration_seconds: int | None = None
 
 
 class RangeWire(Struct, frozen=True):
