@@ -16,7 +16,7 @@ Webhooks that never block have their own path, where an internal error is answer
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,8 +81,13 @@ CONDITIONS = {
 }
 
 
-def configurations(namespace: str) -> Iterable[Object]:
-    """The webhook configurations, with one webhook for each resource."""
+def configurations(
+    namespace: str, failure: str = BLOCKING.failure, excluded: Sequence[str] = ()
+) -> Iterable[Object]:
+    """The webhook configurations, with one webhook for each resource.
+
+    `failure` is the policy of those that block by default; no webhook sees the `excluded` namespaces.
+    """
     handlers_by_key = registry().admission
     for kind, path, attribute in (
         ("MutatingWebhookConfiguration", "/mutate", "mutate"),
@@ -105,6 +110,10 @@ def configurations(namespace: str) -> Iterable[Object]:
         if attribute == "mutate":
             hooks += [_default_queue_hook(key, path, namespace) for key in sorted(QUEUED)]
             hooks.append(_segment_hook(path, namespace))
+        for hook in hooks:
+            hook["namespaceSelector"]["matchExpressions"][0]["values"] += excluded
+            if hook["failurePolicy"] == BLOCKING.failure:
+                hook["failurePolicy"] = failure
         if hooks:
             yield new_cluster_object("admissionregistration.k8s.io/v1", kind, CONFIGURATION, webhooks=hooks)
 

@@ -57,6 +57,7 @@ from bayplan.runtime.webhooks import probes as health
 from bayplan.runtime.webhooks.default_queues import DefaultQueues
 from bayplan.runtime.webhooks.http_server import Address, Server
 from bayplan.runtime.webhooks.live_objects import LiveObjects
+from bayplan.state.cluster.cluster_state import ClusterState
 
 ROLES = ("admission", "scheduler", "webhooks")
 """The default roles of a replica."""
@@ -195,6 +196,7 @@ def controllers_for(
     shadow: bool = False,
 ) -> list[Controller]:
     """The controllers of the roles; `watch` receives queue summaries, `removed` ungated pods."""
+    cluster = ClusterState()
     known: dict[str, Callable[[], list[Controller]]] = {
         "admission": lambda: [
             AdmissionController(
@@ -204,6 +206,7 @@ def controllers_for(
                 settings.numa_staleness,
                 tells="scheduler" not in names,
                 shadow=shadow,
+                cluster=cluster,
             ),
             ProvisioningController(),
             JobsController(settings.pods_ready_policy, settings.feature_switches),
@@ -213,7 +216,11 @@ def controllers_for(
         "grouper": lambda: [grouper or PodGrouperController(settings.profiles, settings.grouper)],
         "scheduler": lambda: [
             SchedulerController(
-                None, settings.profiles, settings.numa_staleness, awaits_grouper="grouper" in names
+                None,
+                settings.profiles,
+                settings.numa_staleness,
+                awaits_grouper="grouper" in names,
+                cluster=cluster,
             )
         ],
     }

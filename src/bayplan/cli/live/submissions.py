@@ -347,7 +347,7 @@ def _submission(live: Live, workload: Object, title: str, order: int, number: in
 
 def _check_namespace(live: Live, namespace: str, title: str) -> None:
     if not live.has_namespace(namespace):
-        near = closest(namespace, live.state.config.namespaces)
+        near = closest(namespace, live.namespaces)
         meant = f"; did you mean {near}?" if near else ""
         raise InvalidSubmission(f"{title}: there is no namespace {namespace}{meant}")
 

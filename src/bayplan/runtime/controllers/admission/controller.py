@@ -30,6 +30,7 @@ from bayplan.scheduling.admission.cycle import decide_admissions
 from bayplan.state.admission.queues import BACKOFF_FIRST, BACKOFF_MAX, NEVER, QueueEntry, QueueEntryState
 from bayplan.state.admission.snapshot import AdmissionSnapshot
 from bayplan.state.admission.state import AdmissionState
+from bayplan.state.cluster.cluster_state import ClusterState
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
 from bayplan.state.reports.in_flight import admissions_in_flight
 from bayplan.state.reports.queries import holders
@@ -85,12 +86,13 @@ class AdmissionController:
         self, profile: Profile | None = None, counting: Counting = NO_TRANSFORMATIONS,
         watch: Watcher | None = None,
         numa_policy: NumaStalenessPolicy = DEFAULT_NUMA_POLICY, *, tells: bool = False, shadow: bool = False,
+        cluster: ClusterState | None = None,
     ) -> None:  # fmt: skip
         self.profile = profile or Profile()
         # in shadow mode nothing is written, and waiting for a finalizer would never end
         self.dialects = AdmissionDialects(counting, protects=not shadow)
         self.dialect = self.dialects.queues
-        self.state = AdmissionState(numa_policy)
+        self.state = AdmissionState(numa_policy, cluster)
         self.promised_nodes = PromisedNodes(self.dialect.assumed_pod)
         self.tells = tells  # whether to publish malformed NUMA reports: no other controller does
         self.queue_status = QueueStatusWriter(self.dialect, fair=self.profile.fair_sharing, watch=watch)

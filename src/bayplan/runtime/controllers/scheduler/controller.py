@@ -48,6 +48,7 @@ from bayplan.runtime.controllers.scheduler.volume_binding import VolumeBinding
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
 from bayplan.runtime.core.controller import NOTHING_UNREAD, DecisionFault, Settled, UnreadObjects
 from bayplan.scheduling.binding.cycle import decide_gangs
+from bayplan.state.cluster.cluster_state import ClusterState
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
 from bayplan.state.reports.in_flight import scheduling_in_flight
 from bayplan.state.scheduling.snapshot import SchedulingSnapshot
@@ -82,14 +83,16 @@ class SchedulerController:
         numa_policy: NumaStalenessPolicy = DEFAULT_NUMA_POLICY,
         awaits_grouper: bool = False,
         one_by_one: Collection[str] = (),
+        cluster: ClusterState | None = None,
     ) -> None:
         """Pods with a scheduler name in `one_by_one` never form a gang, as with kube-scheduler."""
         self.profiles = dict(profiles or {SCHEDULER: profile or Profile()})
         heal_seconds = max(profile.heal_seconds for profile in self.profiles.values())
-        self.state = SchedulingState(heal_seconds, numa_policy)
+        self.state = SchedulingState(heal_seconds, numa_policy, cluster)
         self.dialects = SchedulerDialects(self.profiles, one_by_one, awaits_grouper)
         self.groups, self.decoder, self.zones = self.dialects.groups, self.dialects.pods, self.dialects.numa
-        self.admissions = AdmissionsInFlight(self.dialects.slots)
+        self.slots = self.dialects.slots
+        self.admissions = AdmissionsInFlight(self.slots)
         self.now = 0.0  # of the last step
         self.statuses = StatusWriter(self.dialects.statuses)
         self.volumes = VolumeBinding(
@@ -104,7 +107,7 @@ class SchedulerController:
         self.unrecorded_starts: dict[Ref, tuple[MarkStarted, float]] = {}  # records to write again, and when
 
     def decode(self, event: Event) -> Iterator[Change]:
-        if event.kind in self.dialects.slots.kinds:
+        if event.kind in self.slots.kinds:
             return self.admissions.seen(event)
         return self.dialects.decode(event)
 
@@ -273,7 +276,7 @@ class SchedulerController:
         self.statuses.ended(outcome, now)
         tag = outcome.write.tag
         if isinstance(tag, Admit) and outcome.ended is Ended.DONE:
-            self.admissions.written(tag, self.dialects.slots.version_of(outcome.object))
+            self.admissions.written(tag, self.slots.version_of(outcome.object))
         if outcome.ended is Ended.TIMED_OUT and self._is_still_wanted(outcome.write.tag):
             self.repeats.append((now + REPEAT_SECONDS, outcome.write))
         return ()
