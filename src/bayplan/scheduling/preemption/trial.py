@@ -12,6 +12,7 @@ from bayplan.model.numa import FitRule
 from bayplan.model.pod import PodKey
 from bayplan.model.pod_spec import PodSignature
 from bayplan.model.profile import NodeChoice
+from bayplan.model.scheduling_rejection import PreemptionSearchOutcome
 from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.placement.numa.snapshot import numa_request_of
 from bayplan.placement.overlay.node_overlay import NodeOverlay
@@ -20,7 +21,7 @@ from bayplan.placement.preemption.numa_removals import AlignedCapacity, NumaVict
 from bayplan.placement.preemption.removals import VictimMatrix, only_resources_constrain, reprieve_units
 from bayplan.placement.preemption.victim_search import reprieve
 from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult, attempt, narrowed_to
-from bayplan.scheduling.preemption.context import PreemptionContext
+from bayplan.scheduling.preemption.context import PreemptionContext, PreemptionResult
 from bayplan.scheduling.preemption.victim_units import VictimUnit
 
 TRIES_MAX = 400  # attempts to place the gang, each over all nodes
@@ -130,7 +131,15 @@ class PreemptionTrial:
         with self, self._overlay_if(0, 0) as overlay:
             yield overlay
 
-    def reprieve(self) -> Mapping[PodKey, int] | None:
+    def run(self) -> PreemptionResult:
+        """Remove all units and reprieve those that can stay; the overlay is as before at the end."""
+        with self:
+            rows = self._reprieve()
+            if rows is None:
+                return PreemptionResult(PreemptionSearchOutcome.INSUFFICIENT)
+            return PreemptionResult(PreemptionSearchOutcome.FOUND, rows, tuple(self._victims()))
+
+    def _reprieve(self) -> Mapping[PodKey, int] | None:
         """Reprieve all units that can stay; returns the gang's rows, or None if it does not fit at all."""
         if self.is_counted and self.is_unconstrained:
             assert self.signature is not None
@@ -171,7 +180,7 @@ class PreemptionTrial:
             self._reprieve_roughly(at, first)
         return self._try(0, 0).rows
 
-    def victims(self) -> list[VictimUnit]:
+    def _victims(self) -> list[VictimUnit]:
         """The units that could not be reprieved."""
         return [self.units[number] for number in self.matrix.removed_units()]
 
@@ -235,7 +244,7 @@ class PreemptionTrial:
         try:
             if not self.changes_overlay:
                 self.overlay.remove_pods(self.context.terminating.keys)
-                self.overlay.remove_pods(pod.key for unit in self.victims() for pod in unit.pods)
+                self.overlay.remove_pods(pod.key for unit in self._victims() for pod in unit.pods)
             self.overlay.restore_pods(pod.key for unit in self.units[start:stop] for pod in unit.pods)
             yield self.overlay
         finally:

@@ -77,7 +77,7 @@ def test_candidates_are_reprieved_in_order_whether_tried_one_by_one_or_together(
     kept: list[int] = []
 
     def fits_if(start: int, stop: int) -> bool:
-        return sum(takes[at] for at in (*kept, *range(start, stop))) <= slack
+        return bool(sum(takes[at] for at in (*kept, *range(start, stop))) <= slack)
 
     decided = reprieve(
         len(takes), fits_if, lambda start, stop: kept.extend(range(start, stop)), together=together
