@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import partial
 from pathlib import Path
-from textwrap import indent
 from typing import Any
 
 import yaml
 
 from bayplan import __version__
 from bayplan.assembly import manifests
+from bayplan.assembly.chart_values import SCHEMA, VALUES
 from bayplan.assembly.crds import converted
-from bayplan.assembly.install_settings import ALL_ROLES, DEFAULTS_ROLE, IMAGE, SERVED_ROLES, InstallSettings
+from bayplan.assembly.install_settings import ALL_ROLES, DEFAULTS_ROLE, InstallSettings
+from bayplan.assembly.tunables import chart_parts
 from bayplan.backends.crds import is_of_groups
-from bayplan.configuration.settings import EMPTY
 
 PLACEHOLDERS = InstallSettings(
     namespace="{{ .Release.Namespace }}",
-    image="{{ .Values.image }}",
+    image="@image@",
     roles=ALL_ROLES,
     replicas="{{ .Values.replicas }}",
     config="{{ .Values.config | toJson }}",
@@ -33,6 +34,7 @@ PLACEHOLDERS = InstallSettings(
     ),
     trusted_text="@trusted@",
     metrics_peers="@metrics-peers@",
+    templated=True,
 )
 SEPARATE = {"separate": True, "roles_text": '{{ join "," (without .Values.roles "webhooks") }}'}
 """The options that differ if the webhooks have their own Deployment."""
@@ -44,6 +46,10 @@ IS_SEPARATE = (
     "(gt (len .Values.roles) 1))"
 )
 LITERAL = {
+    "'@image@'": (
+        "'{{ .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:"
+        "{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}'"
+    ),
     "'{{ .Values.replicas }}'": "{{ .Values.replicas }}",
     "'{{ .Values.config | toJson }}'": "{{ .Values.config | toJson }}",
     "@trusted@": "{{ .Values.trustedGroups | toJson }}",
@@ -69,50 +75,15 @@ CHART = {
     "appVersion": __version__,
     "kubeVersion": ">=1.30.0-0",
 }
-VALUES = f"""{HEADER}
-# The image of every replica.
-image: {IMAGE}
-
-# One replica is the leader, the others stand by.
-replicas: 2
-
-# Whether to install the CRDs that the role webhooks converts, and those of the role grouper; for the others,
-# helm has --skip-crds.
-crds: true
-
-# The roles of the replicas; each adds the RBAC rules it needs. Known: {", ".join(ALL_ROLES)}.
-roles:
-{"".join(f"  - {role}{chr(10)}" for role in SERVED_ROLES)}
-# Where the webhooks run: "shared" with the other roles, or "separate", in their own Deployment with a service
-# account that has fewer RBAC rules.
-webhooks:
-  deployment: shared
-
-# Groups whose users may remove scheduling gates and change labels of Bayplan, to repair a cluster by hand.
-trustedGroups:
-  - system:masters
-
-# The NetworkPolicy of the replicas; pods of the namespaces metricsFrom (empty: all) can read metrics.
-networkPolicy:
-  enabled: true
-  metricsFrom: []
-
-# Metrics are served over HTTP to every client that reaches the port, or, if "secure", over HTTPS to clients
-# that RBAC allows to get /metrics. The certificate is self-signed, or that of a TLS Secret in the namespace
-# of the release.
-metrics:
-  secure: false
-  certificateSecret: ""
-
-# The Bayplan configuration as text, see docs/reference/configuration.md; read it from a file with
-# --set-file config=FILE. A change triggers a rolling update.
-config: |
-{indent(EMPTY, "  ")}"""
 
 
 def chart() -> dict[str, str]:
     """All files of the chart, by path in the folder of the chart."""
-    files = {"Chart.yaml": HEADER + dumped(CHART), "values.yaml": VALUES}
+    files = {
+        "Chart.yaml": HEADER + dumped(CHART),
+        "values.yaml": HEADER + VALUES,
+        "values.schema.json": json.dumps(SCHEMA, indent=2) + "\n",
+    }
     for definition in manifests.custom_resources(PLACEHOLDERS):
         name = definition["metadata"]["name"]
         of_groups = is_of_groups(definition)
@@ -146,10 +117,20 @@ def _templates(make: Callable[[InstallSettings], list[Object]]) -> dict[str, str
 
     merged = _merged(IS_SEPARATE, with_metrics(**SEPARATE), with_metrics())
     texts = {name: "".join(f"{part}\n" for part in parts) for name, parts in merged.items()}
-    return {
-        name: _block(".Values.networkPolicy.enabled", text) if name.startswith("networkpolicy-") else text
-        for name, text in texts.items()
-    }
+    return {name: _switched(name, text) for name, text in texts.items()}
+
+
+SWITCHES = {
+    "networkpolicy": ".Values.networkPolicy.enabled",
+    "poddisruptionbudget": ".Values.podDisruptionBudget.enabled",
+    "servicemonitor": ".Values.metrics.serviceMonitor.enabled",
+}
+"""Objects that are made only if a value says so, by kind."""
+
+
+def _switched(name: str, text: str) -> str:
+    condition = SWITCHES.get(name.partition("-")[0])
+    return _block(condition, text) if condition else text
 
 
 def _merged(condition: str, yes: dict[str, list[str]], no: dict[str, list[str]]) -> dict[str, list[str]]:
@@ -208,7 +189,7 @@ def template(obj: dict[str, Any]) -> str:
     text = dumped(obj)
     for written, meant in LITERAL.items():
         text = text.replace(written, meant)
-    return text
+    return chart_parts(text)
 
 
 def dumped(*objects: dict[str, Any]) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from bayplan import __version__
@@ -63,6 +64,8 @@ class InstallSettings:
     metrics_certificate: str = ""  # the Secret with its certificate; empty: self-signed
     trusted_text: str = ""  # overrides `trusted`, as a CEL list
     metrics_peers: str | None = None  # overrides `metrics_from`, as NetworkPolicy peers
+    values: Mapping[str, Any] = field(default_factory=dict)  # values of the chart that have no field here
+    templated: bool = False  # made for the chart: values are actions of a template
 
     @property
     def role_list(self) -> str:

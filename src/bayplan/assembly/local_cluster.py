@@ -23,6 +23,7 @@ from bayplan.backends.fake_controllers.crds import foreign_crds
 from bayplan.backends.fake_controllers.manifests import Object, node, topology
 from bayplan.configuration.settings import DEFAULTS, Settings
 from bayplan.dialects.errors import ApiError
+from bayplan.dialects.jobs.batch_jobs import JOBS
 from bayplan.dialects.kai.api.names import DIALECT as POD_GROUPS_DIALECT
 from bayplan.dialects.kube.decode.wire import NODES
 from bayplan.dialects.kube.encode.gang_messages import message_for
@@ -43,6 +44,7 @@ from bayplan.runtime.controllers.ungating import UngatingController
 from bayplan.runtime.core.clock import Clock
 from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.loop import Loop
+from bayplan.state.cluster.cluster_state import ClusterState
 
 IDLE_SECONDS = 0.2
 DECISIONS_MAX = 200
@@ -125,15 +127,17 @@ class LocalCluster:
             EmbeddedBackend(self.store, self.lock, CONTROLLERS_USER), failed=self._contained
         )
         self.backend = EmbeddedBackend(self.store, self.lock, OUR_USER)
+        cluster = ClusterState()
         self.scheduler = SchedulerController(
             None,
             {DEFAULT_SCHEDULER: settings.profile} | settings.profiles,
             settings.numa_staleness,
             awaits_grouper=grouper,
             one_by_one={DEFAULT_SCHEDULER} - settings.profiles.keys(),
+            cluster=cluster,
         )
         self.admission = AdmissionController(
-            settings.profile, settings.resources, numa_policy=settings.numa_staleness
+            settings.profile, settings.resources, numa_policy=settings.numa_staleness, cluster=cluster
         )
         jobs = JobsController(settings.pods_ready_policy, settings.feature_switches)
         ungating = UngatingController(settings.ungating.batch_seconds)
@@ -176,11 +180,11 @@ class LocalCluster:
     def submit(self, job: Object) -> None:
         """Create a job, as a user would."""
         with self.lock:
-            self.store.create(scheduled_jobs.JOBS, job)
+            self.store.create(JOBS, job)
 
     def jobs(self) -> list[Object]:
         with self.lock:
-            return self.store.list(scheduled_jobs.JOBS).items
+            return self.store.list(JOBS).items
 
     def misfit_text(self, misfit: Misfit) -> str:
         """A misfit as text, as in `bayplan place`."""

@@ -35,6 +35,7 @@ from bayplan.assembly.rbac import (
     rules,
 )
 from bayplan.assembly.replicas import account_objects, selector, service
+from bayplan.assembly.tunables import each, single
 from bayplan.assembly.webhook_configurations import CONDITIONS, configurations
 from bayplan.assembly.webhooks import AUTHORITY_NAME, SECRET_NAME, SERVICE
 from bayplan.backends.crds import definitions, is_of_groups
@@ -161,7 +162,13 @@ def _metrics_reader() -> Object:
 
 def webhook_configurations(settings: InstallSettings) -> list[Object]:
     """The webhook configurations."""
-    return list(configurations(settings.namespace))
+    return list(
+        configurations(
+            settings.namespace,
+            single(settings, "webhooks.failurePolicy"),
+            each(settings, "webhooks.excludedNamespaces"),
+        )
+    )
 
 
 def _policies(settings: InstallSettings, *names: str) -> list[Object]:

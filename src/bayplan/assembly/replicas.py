@@ -23,8 +23,12 @@ from bayplan.assembly.install_settings import (
     InstallSettings,
     new_object,
 )
+from bayplan.assembly.tunables import each, enabled, optional, pairs, single
 
 Object = dict[str, Any]
+
+METRICS_LABEL = "app.kubernetes.io/component"
+_MONITOR = "metrics.serviceMonitor"
 
 
 def selector(account: str) -> Object:
@@ -35,14 +39,53 @@ def selector(account: str) -> Object:
 def account_objects(settings: InstallSettings, account: str = NAME) -> list[Object]:
     """A service account with its Deployment, PodDisruptionBudget, metrics Service and NetworkPolicy."""
     chosen = selector(account)
-    budget = {"maxUnavailable": 1, "selector": {"matchLabels": chosen}}
     return [
-        new_object("v1", "ServiceAccount", account, settings),
+        _service_account(settings, account),
         deployment(settings, account),
-        new_object("policy/v1", "PodDisruptionBudget", account, settings, spec=budget),
-        service(f"{account}-metrics", *metrics_port(settings), settings, chosen),
+        *(
+            [_disruption_budget(settings, account)]
+            if enabled(settings, "podDisruptionBudget.enabled")
+            else []
+        ),
+        service(f"{account}-metrics", *metrics_port(settings), settings, chosen, metrics=True),
         *([network_policy(settings, account)] if settings.network_policy else []),
+        *([_service_monitor(settings, account)] if enabled(settings, f"{_MONITOR}.enabled") else []),
     ]
+
+
+def _service_account(settings: InstallSettings, account: str) -> Object:
+    made = new_object("v1", "ServiceAccount", account, settings)
+    made["metadata"] |= optional(settings, "annotations", "serviceAccount.annotations")
+    return made
+
+
+def _disruption_budget(settings: InstallSettings, account: str) -> Object:
+    spec = {
+        **optional(settings, "maxUnavailable", "podDisruptionBudget.maxUnavailable"),
+        "selector": {"matchLabels": selector(account)},
+    }
+    return new_object("policy/v1", "PodDisruptionBudget", account, settings, spec=spec)
+
+
+def _service_monitor(settings: InstallSettings, account: str) -> Object:
+    """Tells the Prometheus operator to read the metrics of the replicas."""
+    _, port = metrics_port(settings)
+    endpoint: Object = {
+        "port": port,
+        "path": "/metrics",
+        "interval": single(settings, f"{_MONITOR}.interval"),
+    }
+    if settings.metrics_secure:
+        endpoint |= {
+            "scheme": "https",
+            "bearerTokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token",
+            "tlsConfig": {"insecureSkipVerify": True},
+        }
+    labels = {**selector(account), METRICS_LABEL: "metrics"}
+    spec = {"selector": {"matchLabels": labels}, "endpoints": [endpoint]}
+    made = new_object("monitoring.coreos.com/v1", "ServiceMonitor", account, settings, spec=spec)
+    made["metadata"]["labels"] |= pairs(settings, f"{_MONITOR}.labels")
+    return made
 
 
 def metrics_port(settings: InstallSettings) -> tuple[int, str]:
@@ -50,10 +93,15 @@ def metrics_port(settings: InstallSettings) -> tuple[int, str]:
     return (METRICS_PORT, "metrics") if settings.metrics_secure else (HEALTH_PORT, "health")
 
 
-def service(name: str, port: int, target: str, settings: InstallSettings, chosen: Object) -> Object:
-    """A Service for one port of the replicas."""
+def service(
+    name: str, port: int, target: str, settings: InstallSettings, chosen: Object, *, metrics: bool = False
+) -> Object:
+    """A Service for one port of the replicas; that of the metrics has labels to find it by."""
     ports = [{"name": target, "port": port, "targetPort": target}]
-    return new_object("v1", "Service", name, settings, spec={"selector": chosen, "ports": ports})
+    made = new_object("v1", "Service", name, settings, spec={"selector": chosen, "ports": ports})
+    if metrics:
+        made["metadata"]["labels"] |= {**chosen, METRICS_LABEL: "metrics"}
+    return made
 
 
 def network_policy(settings: InstallSettings, account: str) -> Object:
@@ -94,6 +142,7 @@ def arguments(settings: InstallSettings, roles: str) -> list[str]:
         f"--config={CONFIG_FOLDER}/{CONFIG_FILE}",
         "--log-format=json",
         *_metrics_arguments(settings),
+        *each(settings, "extraArgs"),
     ]
 
 
@@ -112,12 +161,21 @@ def deployment(settings: InstallSettings, account: str = NAME) -> Object:
     chosen = selector(account)
     template = {
         "metadata": {
-            "labels": {**LABELS, **chosen, "app.kubernetes.io/version": __version__},
-            "annotations": {CONFIG_DIGEST: settings.digest},
+            "labels": {
+                **pairs(settings, "podLabels"),
+                **LABELS,
+                **chosen,
+                "app.kubernetes.io/version": __version__,
+            },
+            "annotations": {**pairs(settings, "podAnnotations"), CONFIG_DIGEST: settings.digest},
         },
         "spec": {
             "serviceAccountName": account,
-            "priorityClassName": "system-cluster-critical",
+            **optional(settings, "priorityClassName", "priorityClassName"),
+            **optional(settings, "imagePullSecrets", "image.pullSecrets"),
+            **optional(settings, "nodeSelector", "nodeSelector"),
+            **optional(settings, "tolerations", "tolerations"),
+            **optional(settings, "affinity", "affinity"),
             "terminationGracePeriodSeconds": 30,
             "securityContext": {
                 "runAsNonRoot": True,
@@ -126,7 +184,12 @@ def deployment(settings: InstallSettings, account: str = NAME) -> Object:
                 "fsGroup": USER,
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
-            "topologySpreadConstraints": [_spread("kubernetes.io/hostname", chosen)],
+            **optional(
+                settings,
+                "topologySpreadConstraints",
+                "topologySpreadConstraints",
+                [_spread("kubernetes.io/hostname", chosen)],
+            ),
             "containers": [_container(settings, account)],
             "volumes": [
                 {"name": "journal", "emptyDir": {"sizeLimit": "1Gi"}},
@@ -156,6 +219,7 @@ def _container(settings: InstallSettings, account: str) -> Object:
     return {
         "name": NAME,
         "image": settings.image,
+        **optional(settings, "imagePullPolicy", "image.pullPolicy"),
         "args": arguments(settings, roles),
         "ports": [
             {"name": "health", "containerPort": HEALTH_PORT},
@@ -165,7 +229,8 @@ def _container(settings: InstallSettings, account: str) -> Object:
         "livenessProbe": _probe("/healthz", initialDelaySeconds=10, periodSeconds=20, failureThreshold=3),
         # A standby replica counts as ready: a rolling update must not wait until it is the leader.
         "readinessProbe": _probe("/readyz?exclude=leader", periodSeconds=5, failureThreshold=3),
-        "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}},
+        **optional(settings, "resources", "resources"),
+        **optional(settings, "env", "extraEnv"),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,

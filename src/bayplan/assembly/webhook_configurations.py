@@ -16,17 +16,19 @@ Webhooks that never block have their own path, where an internal error is answer
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bayplan.assembly.install_settings import new_cluster_object
-from bayplan.assembly.webhooks import CONFIGURATION, REVIEWED_AS, SERVICE, hook_name, registry
+from bayplan.assembly.webhooks import CONFIGURATION, SERVICE, hook_name, registry
+from bayplan.dialects.jobs.kinds import SCHEDULED, TABLE
+from bayplan.dialects.jobs.serving_jobs import SET_NAME
 from bayplan.dialects.kai.api.names import SEGMENT_SIZE
-from bayplan.dialects.kai.grouper.serving import SET_NAME
 from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
 from bayplan.dialects.kueue.names.annotations import QUEUE, SUSPENDED_BY
 from bayplan.dialects.kueue.webhooks.validate import QUEUED, STATUS
+from bayplan.dialects.reviews import REVIEWED_AS
 from bayplan.runtime.webhooks.server import OPTIONAL
 
 Object = dict[str, Any]
@@ -55,9 +57,7 @@ _SUSPENDED_BY_OWNER = (  # a pod whose owner names a queue
     f"object != null && has(object.metadata.annotations) && '{SUSPENDED_BY}' in object.metadata.annotations"
 )
 _UNQUEUED = f"!(has(object.metadata.labels) && '{QUEUE}' in object.metadata.labels)"
-_POD_OWNERS = json.dumps(
-    ["batch/v1/Job", *(f"apps/v1/{kind}" for kind in ("DaemonSet", "ReplicaSet", "StatefulSet"))]
-)
+_POD_OWNERS = json.dumps(sorted(f"{one.api_version}/{one.kind}" for one in TABLE if one.creates_pods))
 _BY_KUBERNETES = (
     "(request.userInfo.username == 'system:kube-controller-manager' || "
     "request.userInfo.username.startsWith('system:serviceaccount:kube-system:'))"
@@ -69,22 +69,25 @@ _NOT_CREATED_BY_CONTROLLER = (
 )
 """Not created by a controller of Kubernetes: the webhook is not called for every pod of a cluster. Owner
 references by other clients may be forged; the webhook checks whether these owners exist."""
-_JOB = f"object.spec.template.spec.schedulerName == '{SCHEDULER}'"
-_JOB_SET = (
-    "object.spec.replicatedJobs.exists(job, has(job.template.spec.template.spec.schedulerName) && "
-    f"job.template.spec.template.spec.schedulerName == '{SCHEDULER}')"
-)
 CONDITIONS = {
     **dict.fromkeys(QUEUED, _QUEUED),
     ("", "pods"): f"{_QUEUED} || {_SUSPENDED_BY_OWNER}",
-    ("batch", "jobs"): f"{_QUEUED} || {_JOB}",
-    ("jobset.x-k8s.io", "jobsets"): f"{_QUEUED} || {_JOB_SET}",
+    **{
+        (kind.group, kind.plural): f"{_QUEUED} || {kind.ranks.names.replace('SCHEDULER', SCHEDULER)}"
+        for kind in SCHEDULED
+        if kind.ranks is not None
+    },
     STATUS: "!request.userInfo.username.startsWith('system:serviceaccount:NAMESPACE:')",
 }
 
 
-def configurations(namespace: str) -> Iterable[Object]:
-    """The webhook configurations, with one webhook for each resource."""
+def configurations(
+    namespace: str, failure: str = BLOCKING.failure, excluded: Sequence[str] = ()
+) -> Iterable[Object]:
+    """The webhook configurations, with one webhook for each resource.
+
+    `failure` is the policy of those that block by default; no webhook sees the `excluded` namespaces.
+    """
     handlers_by_key = registry().admission
     for kind, path, attribute in (
         ("MutatingWebhookConfiguration", "/mutate", "mutate"),
@@ -107,6 +110,10 @@ def configurations(namespace: str) -> Iterable[Object]:
         if attribute == "mutate":
             hooks += [_default_queue_hook(key, path, namespace) for key in sorted(QUEUED)]
             hooks.append(_segment_hook(path, namespace))
+        for hook in hooks:
+            hook["namespaceSelector"]["matchExpressions"][0]["values"] += excluded
+            if hook["failurePolicy"] == BLOCKING.failure:
+                hook["failurePolicy"] = failure
         if hooks:
             yield new_cluster_object("admissionregistration.k8s.io/v1", kind, CONFIGURATION, webhooks=hooks)
 

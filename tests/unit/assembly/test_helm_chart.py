@@ -7,14 +7,20 @@ import hashlib
 import json
 import shutil
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import jsonschema_rs
 import pytest
 import yaml
 
+from bayplan import __version__
 from bayplan.assembly import crds, helm_chart, manifests
+from bayplan.assembly.chart_values import DEFAULTS as DEFAULT_VALUES
+from bayplan.assembly.chart_values import SCHEMA
 from bayplan.assembly.helm_chart import (
     HEADER,
     IS_CERTIFIED,
@@ -28,6 +34,7 @@ from bayplan.assembly.install_settings import DEFAULTS_ROLE, InstallSettings
 from bayplan.assembly.rbac import ROLES
 from bayplan.backends.crds import is_of_groups
 from bayplan.configuration.settings import EMPTY
+from tests.support.chart_rendering import at, chosen_lines
 from tests.support.missing_parts import lacking
 from tools.controlplane.build import build, find
 from tools.controlplane.plan import DEFAULT_KUBE, HELM
@@ -51,19 +58,30 @@ def test_the_chart_in_the_repository_is_up_to_date() -> None:
 
 
 def rendered(
-    files: dict[str, str], namespace: str, more: tuple[str, ...] = (), config: str = "", **chosen: Any
+    files: dict[str, str],
+    namespace: str,
+    more: tuple[str, ...] = (),
+    config: str = "",
+    given: Mapping[str, Any] = MappingProxyType({}),
+    **chosen: Any,
 ) -> list[Object]:
     """What Helm would make of the few things that our templates use, with these roles besides the usual."""
-    values = yaml.safe_load(files["values.yaml"])
+    values = copy.deepcopy(yaml.safe_load(files["values.yaml"]))
+    for path, one in given.items():
+        *folders, name = path.split(".")
+        inside = values
+        for folder in folders:
+            inside = inside[folder]
+        inside[name] = {**inside[name], **one} if isinstance(one, dict) else one
     values["roles"] += more
     values["config"] = config or values["config"]
     defaults = (yaml.safe_load(values["config"]).get("grouper") or {}).get("defaults", "")
     secret = chosen.get("metrics_certificate", "")
+    image = f"bayplan:{__version__}"
     holds = {
         **{f'has "{role}" .Values.roles': role in values["roles"] for role in ROLES},
         "$grouper.defaults": bool(defaults),
         ".Values.crds": values["crds"],
-        ".Values.networkPolicy.enabled": values["networkPolicy"]["enabled"],
         IS_SEPARATE: chosen.get("separate", False),
         IS_SECURE: chosen.get("metrics_secure", False),
         IS_CERTIFIED: bool(secret),
@@ -76,14 +94,16 @@ def rendered(
         'join "," (without .Values.roles "webhooks")': others,
         ".Values.config | toJson": json.dumps(values["config"]),
         ".Values.config | sha256sum": hashlib.sha256(values["config"].encode()).hexdigest(),
-        ".Values.image": values["image"],
         ".Values.replicas": str(values["replicas"]),
         IS_CERTIFIED: secret,
     }
     found = []
     for path, text in files.items():
         if path.startswith(("templates/", "crds/")):
-            left = chosen_lines(text, holds)
+            left = chosen_lines(text, holds, values)
+            left = left.replace(LITERAL["'@image@'"], f"'{image}'")
+            for value in ("webhooks.failurePolicy", "metrics.serviceMonitor.interval"):
+                left = left.replace(f"{{{{ .Values.{value} }}}}", str(at(values, value)))
             left = left.replace(LITERAL["'@metrics-peers@'"], json.dumps([{"namespaceSelector": {}}]))
             left = left.replace(LITERAL["@trusted@"], json.dumps(values["trustedGroups"]))
             for asked, answer in filled.items():
@@ -100,27 +120,6 @@ def loaded(text: str) -> Object:
     return found
 
 
-def chosen_lines(text: str, holds: dict[str, bool]) -> str:
-    """The lines of a template that are left, given which conditions hold."""
-    open_blocks: list[bool] = []
-    kept = []
-    for line in text.splitlines(keepends=True):
-        word, _, rest = line.removeprefix("{{- ").removesuffix(" }}\n").partition(" ")
-        if not line.startswith("{{- "):
-            kept += [line] if all(open_blocks) else []
-        elif word == "if":
-            negated = rest.startswith("not ")
-            open_blocks.append(holds[rest.removeprefix("not ")] != negated)
-        elif word == "else":
-            open_blocks[-1] = not open_blocks[-1]
-        elif word == "end":
-            open_blocks.pop()
-        else:
-            assert word == "$grouper", line
-    assert not open_blocks, text
-    return "".join(kept)
-
-
 def by_name(objects: list[Object]) -> dict[tuple[str, str], Object]:
     return {(one["kind"], one["metadata"]["name"]): one for one in objects}
 
@@ -130,6 +129,44 @@ def is_definition_of_groups(one: Object) -> bool:
 
 
 CHOICES = [((), EMPTY), (("grouper",), EMPTY), ((), DEFAULTS), (("grouper",), DEFAULTS)]
+
+
+TUNED: Object = {
+    "image.pullPolicy": "Always",
+    "image.pullSecrets": [{"name": "registry"}],
+    "resources": {"requests": {"cpu": 2, "memory": "4Gi"}},
+    "priorityClassName": "",
+    "nodeSelector": {"node-role.kubernetes.io/control-plane": ""},
+    "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+    "topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    ],
+    "podLabels": {"team": "batch", "tier": "1"},
+    "podAnnotations": {"example.com/note": 'a "quoted" word'},
+    "extraArgs": ["--log-level=debug"],
+    "extraEnv": [{"name": "A", "value": "b"}],
+    "serviceAccount.annotations": {"example.com/role": "scheduler"},
+    "podDisruptionBudget.maxUnavailable": "50%",
+    "webhooks.failurePolicy": "Ignore",
+    "webhooks.excludedNamespaces": ["one", "two"],
+    "metrics.serviceMonitor.enabled": True,
+    "metrics.serviceMonitor.interval": "10s",
+    "metrics.serviceMonitor.labels": {"release": "prometheus"},
+}
+"""Every value that has no option of `bayplan install` of its own."""
+
+
+def nested(values: Object) -> Object:
+    """Values by path as in a file."""
+    made: Object = {}
+    for path, one in values.items():
+        *folders, name = path.split(".")
+        inside = made
+        for folder in folders:
+            inside = inside.setdefault(folder, {})
+        inside[name] = one
+    return made
 
 
 SECURE: list[tuple[tuple[str, ...], str, Object]] = [
@@ -159,6 +196,61 @@ def test_the_chart_makes_what_install_makes(
     assert theirs == ours
 
 
+@pytest.mark.parametrize("metrics", [{}, {"metrics_secure": True}])
+@pytest.mark.parametrize("values", [TUNED, {"podDisruptionBudget.enabled": False}])
+def test_the_chart_and_install_make_the_same_of_values(values: Object, metrics: Object) -> None:
+    chosen = InstallSettings(namespace="here", separate=True, values=nested(values), **metrics)
+    ours = by_name(manifests.manifests(chosen))
+    theirs = by_name(rendered(made_chart(), "here", given=values, separate=True, **metrics))
+    kinds = ("Deployment", "ServiceAccount", "PodDisruptionBudget", "ServiceMonitor", "Service")
+    kinds += ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+    assert {name for name in ours if name[0] in kinds} == {name for name in theirs if name[0] in kinds}
+    for name, one in ours.items():
+        if name[0] in kinds:
+            assert theirs[name] == one
+    if values is TUNED:
+        assert "priorityClassName" not in ours["Deployment", "bayplan"]["spec"]["template"]["spec"]
+        assert ("ServiceMonitor", "bayplan-webhooks") in ours
+    else:
+        assert not [name for name in ours if name[0] == "PodDisruptionBudget"]
+
+
+def test_every_value_is_in_the_schema_and_every_default_fits_it() -> None:
+    def keys(inside: Any, prefix: str = "") -> set[str]:
+        below = inside.get("properties", {})
+        return {f"{prefix}{name}" for name in below} | {
+            path for name, one in below.items() for path in keys(one, f"{prefix}{name}.")
+        }
+
+    def paths(inside: Any, prefix: str = "") -> set[str]:
+        return {f"{prefix}{name}" for name in inside} | {
+            path
+            for name, one in inside.items()
+            if isinstance(one, dict) and name not in ("requests", "limits")
+            for path in paths(one, f"{prefix}{name}.")
+        }
+
+    validator = jsonschema_rs.Draft7Validator(SCHEMA)
+    assert list(validator.iter_errors(DEFAULT_VALUES)) == []
+    assert keys(SCHEMA) - {"global", "resources.claims"} == paths(DEFAULT_VALUES)
+    assert list(validator.iter_errors(nested(TUNED))) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"replicas": 0},
+        {"image": "bayplan:1"},
+        {"roles": ["cook"]},
+        {"webhooks": {"failurePolicy": "Perhaps"}},
+        {"nodeSelektor": {}},
+        {"image": {"digest": "sha256:1"}},
+    ],
+)
+def test_values_that_are_wrong_do_not_fit_the_schema(wrong: Object) -> None:
+    assert not jsonschema_rs.Draft7Validator(SCHEMA).is_valid(wrong)
+
+
 def test_writing_the_chart_removes_only_what_it_wrote(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,7 +261,7 @@ def test_writing_the_chart_removes_only_what_it_wrote(
     foreign.write_text("kind: Mine\n")
     write_chart(tmp_path)
     assert not stale.exists() and foreign.exists()
-    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.yaml")} == {
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*") if path.is_file()} == {
         *made_chart(),
         "mine.yaml",
     }
@@ -232,3 +324,41 @@ def test_helm_agrees(
     )
     found = by_name([document for document in yaml.load_all(made.stdout, yaml.CSafeLoader) if document])
     assert found == by_name(rendered(made_chart(), "here", more, config, separate=separate, **metrics))
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("separate", [False, True])
+def test_helm_makes_the_same_of_values(helm: str, folder: Path, tmp_path: Path, separate: bool) -> None:
+    chosen = nested(TUNED)
+    chosen["webhooks"] |= {"deployment": "separate"} if separate else {}
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(chosen))
+    made = subprocess.run(
+        [
+            helm,
+            "template",
+            "release",
+            str(folder),
+            "--kube-version=1.35.4",
+            "--namespace=here",
+            "-f",
+            str(file),
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    found = by_name([one for one in yaml.load_all(made.stdout, yaml.CSafeLoader) if one])
+    ours = by_name(
+        manifests.manifests(InstallSettings(namespace="here", separate=separate, values=nested(TUNED)))
+    )
+    assert {name: one for name, one in found.items() if name[0] != "CustomResourceDefinition"} == {
+        name: one for name, one in ours.items() if name[0] not in ("CustomResourceDefinition", "Namespace")
+    }
+
+
+@pytest.mark.real
+def test_helm_refuses_a_value_that_is_not_in_the_schema(helm: str, folder: Path) -> None:
+    command = [helm, "template", "release", str(folder), "--kube-version=1.35.4", "--set", "nodeSelektor.a=b"]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert ran.returncode and "nodeSelektor" in ran.stderr

@@ -11,9 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import click
+import jsonschema_rs
 import msgspec
+import yaml
 
+from bayplan import __version__
 from bayplan.assembly.admission_policies import ADMINISTRATORS
+from bayplan.assembly.chart_values import SCHEMA, found, value
 from bayplan.assembly.helm_chart import dumped, write_chart
 from bayplan.assembly.manifests import (
     ALL_ROLES,
@@ -71,6 +75,7 @@ KINDS = {
         POLICY,
         replace(POLICY, kind=f"{POLICY.kind}Binding", plural="validatingadmissionpolicybindings"),
         DEFINITION,
+        Kind("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"),
     )
 }
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -110,6 +115,69 @@ def _certificate(_: click.Context, __: click.Parameter, value: str) -> str:
 
 def _config(_: click.Context, __: click.Parameter, name: str | None) -> str:
     return EMPTY if name is None else configuration_text(name)
+
+
+def _values(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> Object:
+    """The values of all files, the last one first; as helm reads them."""
+    merged: Object = {}
+    for name in names:
+        try:
+            read = yaml.load(Path(name).read_text(encoding="utf-8"), yaml.CSafeLoader) or {}
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise click.BadParameter(f"cannot read {name}: {error}") from None
+        errors = [*jsonschema_rs.Draft7Validator(SCHEMA).iter_errors(read)]
+        if errors:
+            told = (f"{'.'.join(map(str, one.instance_path)) or 'the file'}: {one.message}" for one in errors)
+            raise click.BadParameter(f"{name}: " + "; ".join(told))
+        merged = _overridden(merged, read)
+    return merged
+
+
+def _overridden(below: Object, above: Object) -> Object:
+    """Values with others on top; objects are merged, anything else is replaced."""
+    both = {
+        name: _overridden(below[name], one)
+        if isinstance(one, dict) and isinstance(below[name], dict)
+        else one
+        for name, one in above.items()
+        if name in below
+    }
+    return {**below, **above, **both}
+
+
+FIELDS = {
+    "replicas": "replicas",
+    "config": "config",
+    "trusted": "trustedGroups",
+    "network_policy": "networkPolicy.enabled",
+    "metrics_from": "networkPolicy.metricsFrom",
+    "metrics_secure": "metrics.secure",
+    "metrics_certificate": "metrics.certificateSecret",
+    "roles": "roles",
+}
+"""Options that have a value of their own in the chart."""
+
+
+def _settings(crds: bool, chosen: Object) -> tuple[bool, InstallSettings]:
+    """The settings: options of the command line, then values, then defaults."""
+    context = click.get_current_context()
+    values = chosen["values"]
+
+    def is_free(option: str) -> bool:
+        return context.get_parameter_source(option) is not click.core.ParameterSource.COMMANDLINE
+
+    for option, path in FIELDS.items():
+        given = found(values, path)
+        if given is not None and is_free(option):
+            chosen[option] = tuple(given) if isinstance(given, list) else given
+    if found(values, "webhooks.deployment") is not None and is_free("separate"):
+        chosen["separate"] = value(values, "webhooks.deployment") == "separate"
+    if "image" in values and is_free("image"):
+        repository, tag, digest = (value(values, f"image.{one}") for one in ("repository", "tag", "digest"))
+        chosen["image"] = f"{repository}@{digest}" if digest else f"{repository}:{tag or __version__}"
+    if "crds" in values and is_free("crds"):
+        crds = values["crds"]
+    return crds, InstallSettings(**chosen)
 
 
 @click.command()
@@ -165,6 +233,10 @@ def _config(_: click.Context, __: click.Parameter, name: str | None) -> str:
     "--metrics-certificate", default="", metavar="SECRET", callback=_certificate,
     help="A TLS Secret in the namespace of Bayplan, for --metrics-secure (default: self-signed).",
 )  # fmt: skip
+@click.option(
+    "--values", "values", metavar="FILE", callback=_values, multiple=True,
+    help="Values as for the Helm chart; other options override them. May be repeated.",
+)  # fmt: skip
 @click.option("--crds/--no-crds", default=True, show_default=True, help="Install the CRDs.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: KUBECONFIG, or ~/.kube/config.")
 @click.option("--context", help="A context of the kubeconfig (default: its current one).")
@@ -185,7 +257,7 @@ def install(
     if chart is not None:
         echo("\n".join(str(path) for path in write_chart(chart)))
         return
-    settings = InstallSettings(**chosen)
+    crds, settings = _settings(crds, chosen)
     if settings.metrics_certificate and not settings.metrics_secure:
         raise click.UsageError("--metrics-certificate is for --metrics-secure; give that too")
     objects = [one for one in manifests(settings) if crds or one["kind"] != DEFINITION.kind]

@@ -7,7 +7,7 @@ from typing import Any
 from bayplan.cli.live.scheduled_state import Scheduled
 from bayplan.cli.live.state import Live
 from bayplan.dashboard.host_map import GangKey
-from bayplan.dialects.kueue.decode.scheduled_jobs import JOB_SET_NAME
+from bayplan.dialects.jobs.batch_jobs import JOB_SET_NAME
 from bayplan.dialects.kueue.names.annotations import POD_GROUP, WORKLOAD_NAME
 from bayplan.dialects.kueue.status.conditions import FINISHED, is_true
 from bayplan.explanation.text import shown_name

@@ -13,7 +13,7 @@ from bayplan.configuration.settings import DEFAULTS, Settings
 from bayplan.dialects.api import Event, Happened, Kind, Write, WriteOutcome
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND
 from bayplan.dialects.kube.fields.reader import Field
-from bayplan.dialects.kueue.decode.scheduled_jobs import JOB_SETS, JOBS
+from bayplan.dialects.kueue.decode.scheduled_jobs import JOB_KINDS
 from bayplan.dialects.kueue.fields.pod_sets import source
 from bayplan.dialects.kueue.names.api_kinds import WORKLOADS
 from bayplan.runtime.controllers.admission.controller import AdmissionController
@@ -69,14 +69,16 @@ class WatchedCluster:
         for kind in (*self.scheduler.kinds, *self.admission.kinds):
             lists.setdefault(kind, [])
         now = self.clock.wall()
-        live = Live(self.backend, now, self.namespace, self.settings, state=self.admission.state, lists=lists)
+        live = Live(
+            self.backend, now, self.namespace, self.settings, admission=self.admission.state, lists=lists
+        )
         live.workloads = {source(Field(one), "Workload"): one for one in lists[WORKLOADS]}
         return live
 
     def scheduled(self) -> Scheduled:
         """The scheduler's part of it."""
         scheduled = Scheduled(self.scheduler, unread=[one.plural for one in self.loop.unsynced])
-        for kind in (NODES, PODS_KIND, JOBS, JOB_SETS):
+        for kind in (NODES, PODS_KIND, *JOB_KINDS.values()):
             for one in self.objects.get(kind, {}).values():
                 note_object(scheduled, kind.kind, one)
         return scheduled

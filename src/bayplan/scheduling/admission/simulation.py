@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from bayplan.model.queued_gang import QueuedGang
 from bayplan.model.quota import Cell, Check, CheckKind, Flavor, Queue
 from bayplan.model.watchdog import Watchdog
 from bayplan.placement.overlay.topology_overlay import TopologyOverlay
+from bayplan.placement.overlay.undo_log import UndoLog
 from bayplan.state.admission.quota_tree import QuotaAccount, QuotaTree
 from bayplan.state.admission.reservations import Reservation
 from bayplan.state.admission.usage import GangUsage, PlacedPods, usage_of
@@ -46,6 +48,7 @@ class AdmissionSimulation:
     usage: Mapping[Ref, GangUsage] = field(default_factory=dict)  # of admitted gangs
     removed: set[Ref] = field(default_factory=set)  # admitted gangs that count as removed
     watchdog: Watchdog = field(default_factory=Watchdog)  # checked in every loop that may run long
+    quota_log: UndoLog[tuple[str, Mapping[Cell, int], int]] = field(init=False)
 
     def gangs_of(self, queue: str) -> Iterator[QueuedGang]:
         """Admitted gangs of a queue that do not count as removed."""
@@ -79,12 +82,25 @@ class AdmissionSimulation:
             self.loads[ref] = GangLoad(current.quota, current.placements)
         return self.loads[ref]
 
+    def __post_init__(self) -> None:
+        self.quota_log = UndoLog(self._use)
+
     def apply(self, queue: str, load: GangLoad, sign: int = 1) -> None:
         """Add the load of a gang (sign -1: remove it)."""
         self.watchdog.check()
-        self.quota_tree.use(queue, load.quota, sign)
+        self.quota_log.push((queue, load.quota, sign))
         for pods in load.placed:
             self.overlay.add_usage(pods.flavor, pods.place, pods.requests, sign, pods.zones)
+
+    def _use(self, step: tuple[str, Mapping[Cell, int], int], undone: bool) -> None:
+        queue, quota, sign = step
+        self.quota_tree.use(queue, quota, -sign if undone else sign)
+
+    @contextmanager
+    def tentative(self) -> Iterator[None]:
+        """Roll back at the end what happens inside: quota, capacity and zones."""
+        with self.overlay.tentative(), self.quota_log.tentative():
+            yield
 
     def remove(self, queued_gangs: Iterable[QueuedGang]) -> None:
         """Remove admitted gangs from the simulation."""
@@ -104,18 +120,12 @@ class AdmissionSimulation:
 
     def fits_placed(self, needs: Iterable[PlacedPods]) -> bool:
         """Whether all of them fit together: pod sets of one gang may share a host."""
-        taken: list[PlacedPods] = []
-        fits = True
-        for pods in needs:
-            for earlier in taken[-1:]:
-                self.overlay.add_usage(earlier.flavor, earlier.place, earlier.requests, 1, earlier.zones)
-            taken.append(pods)
-            fits = self.overlay.fits(pods.flavor, pods.place, pods.requests, pods.zones)
-            if not fits:
-                break
-        for earlier in taken[:-1]:
-            self.overlay.add_usage(earlier.flavor, earlier.place, earlier.requests, -1, earlier.zones)
-        return fits
+        with self.overlay.tentative():
+            for pods in needs:
+                if not self.overlay.fits(pods.flavor, pods.place, pods.requests, pods.zones):
+                    return False
+                self.overlay.add_usage(pods.flavor, pods.place, pods.requests, 1, pods.zones)
+        return True
 
     def topology_only(self, queue: Queue) -> bool:
         """Whether every flavor of a queue has a topology, so that all its gangs are placed."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 
 from bayplan.backends.fake_controllers.manifests import is_finished, topology
+from bayplan.dialects.jobs.batch_jobs import JOBS
 from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.model.plan import Bind, Plan, PreemptPod
 from bayplan.model.profile import Profile
@@ -22,6 +23,7 @@ from bayplan.simulator.queues import state_checker
 from bayplan.simulator.queues.actors import QueueActors
 from bayplan.simulator.queues.checkers import QueueChecker
 from bayplan.simulator.queues.world import queue_world
+from bayplan.state.cluster.cluster_state import ClusterState
 from bayplan.state.scheduling.queue import EntryState
 
 CAPACITY_CHECK_STEPS = 8  # busy steps
@@ -69,14 +71,15 @@ class Simulation(SchedulerSimulation):
     def _submit_jobs(self, now: float) -> float:
         """Create the jobs that are due."""
         while self.arrivals and self.arrivals[0].when + EPOCH <= now:
-            self.store.create(scheduled_jobs.JOBS, self.arrivals.pop(0).job)
+            self.store.create(JOBS, self.arrivals.pop(0).job)
         return self.arrivals[0].when + EPOCH if self.arrivals else NEVER
 
     def controllers(self) -> Sequence[Controller]:
-        self.scheduler = SchedulerController()
+        cluster = ClusterState()
+        self.scheduler = SchedulerController(cluster=cluster)
         controllers: list[Controller] = [self.scheduler] if "jobs" in self.play else []
         if self.actors is not None:
-            self.admission = AdmissionController(self.profile)
+            self.admission = AdmissionController(self.profile, cluster=cluster)
             controllers.append(self.admission)
         return controllers
 

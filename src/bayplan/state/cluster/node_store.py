@@ -8,21 +8,23 @@ from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.model.pod import PodKey
 from bayplan.placement.cluster.counters import NodeIds
 from bayplan.placement.cluster.images import ImageIndex
-from bayplan.state.cluster.ledger import Ledger, LedgerEntry, Shift
+from bayplan.state.cluster.cluster_state import ClusterState
+from bayplan.state.cluster.ledger import Claim, Ledger, Shift
 from bayplan.state.cluster.node_state import FLAT, NodeState, cluster_of
 from bayplan.state.cluster.topology_state import TopologyState
 
 
 class NodeStore:
-    """One topology state per topology; every ledger entry counts in each of them."""
+    """One topology state per topology; every claim counts in each of them."""
 
-    def __init__(self, slots: NodeIds) -> None:
+    def __init__(self, slots: NodeIds, cluster: ClusterState | None = None) -> None:
+        self.cluster = cluster or ClusterState()
         self.by_name: dict[str, Node] = {}
         self.by_hostname: dict[str, str] = {}  # names of nodes whose hostname label is not their name
         self.images = ImageIndex(slots)
         self._overbooked: set[str] = set()
         self._changed: set[str] = set()  # nodes to check for that
-        self.flat = NodeState(slots)
+        self.flat = NodeState(slots, self.cluster)
         self.topologies: dict[str, TopologyState] = {FLAT.name: self.flat.cluster}
         self.ledger = Ledger()
 
@@ -65,7 +67,7 @@ class NodeStore:
 
     def topology_seen(self, topology: Topology) -> bool:
         """Add or update a topology. Returns whether it is new or has other levels."""
-        known, cluster = self.topologies.get(topology.name), cluster_of(topology)
+        known, cluster = self.topologies.get(topology.name), cluster_of(topology, self.cluster)
         if topology.name == FLAT.name or (known is not None and known.topology == cluster.topology):
             return False
         for name, amounts in self.ledger.by_node().items():
@@ -110,8 +112,8 @@ class NodeStore:
             for resource, amount in more.items()
         )
 
-    def hold(self, claim: LedgerEntry) -> bool:
-        """A pod uses capacity of a node. Returns whether capacity became free where it was before."""
+    def hold(self, claim: Claim) -> bool:
+        """Capacity of a node is in use. Returns whether capacity became free where it was before."""
         return self._shift(self.ledger.hold(claim))
 
     def release(self, key: PodKey) -> bool:

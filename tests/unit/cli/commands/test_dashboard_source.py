@@ -88,6 +88,7 @@ def test_an_explanation_is_that_of_the_command(cluster: QueuedCluster, source: D
 
 def test_a_cluster_without_queues_is_shown_all_the_same(tmp_path: Path) -> None:
     with queued_cluster(tmp_path, defined=False) as made:
+        made.put(api_kinds.NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}})
         made.put(NODES, rack_node("h1", "b1", "r1", {}))
         made.put(PODS_KIND, running_pod("alone", "h1", 3))
         backend = connect(made.kubeconfig)

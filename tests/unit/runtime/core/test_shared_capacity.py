@@ -20,6 +20,7 @@ from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.controllers.ungating import UngatingController
 from bayplan.runtime.core.controller import Controller
 from bayplan.runtime.core.loop import Loop
+from bayplan.state.cluster.cluster_state import ClusterState
 from tests.support.pod_site import PODS
 from tests.support.queued_cluster import NOW, Object, QueuedCluster, furnish, queued_workload, running_pod
 from tests.unit.backends.embedded.storage.test_store import store_at
@@ -60,7 +61,9 @@ class World:
         define(store)
         self.cluster, self.store, self.now = QueuedCluster(store, Path("unused")), store, NOW
         furnish(self.cluster)
-        self.scheduler, self.admission = SchedulerController(), AdmissionController()
+        shared = None if "|" in order else ClusterState()  # in one process
+        self.scheduler = SchedulerController(cluster=shared)
+        self.admission = AdmissionController(cluster=shared)
         named: dict[str, Controller] = {
             "scheduler": self.scheduler,
             "admission": self.admission,
@@ -195,6 +198,23 @@ def test_a_pod_of_high_priority_does_not_take_the_slot_of_a_pending_pod() -> Non
     world.pod("plain")
     world.play(20.0)
     assert world.node_of("gang-0") != "" and world.node_of("plain") == ""
+
+
+def test_hosts_of_an_evicted_gang_are_held_until_its_quota_is_released() -> None:
+    world = World(*ORDERS[0])
+    world.cluster.submit(queued_workload("gang", HOSTS, 4))
+    world.play(2.0)
+    workload = world.store.get(api_kinds.WORKLOADS, "ml", "gang")
+    conditions = workload["status"]["conditions"]
+    evicted = {**conditions[0], "type": "Evicted", "status": "True", "reason": "Preempted"}
+    status = {**workload["status"], "conditions": [*conditions, evicted]}
+    world.store.update(api_kinds.WORKLOADS, "ml", "gang", {**workload, "status": status}, "status")
+    world.pod("plain")
+    world.play(5.0)
+    assert world.node_of("plain") == "", "the gang that preempted it is to have the hosts"
+    world.store.delete(api_kinds.WORKLOADS, "ml", "gang")
+    world.play(5.0)
+    assert world.node_of("plain") != ""
 
 
 # ── two processes ──────────────────────────────────────────────────────────────────────────────────

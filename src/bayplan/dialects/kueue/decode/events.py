@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+
+import msgspec
 
 from bayplan.dialects.api import Event, Happened, InvalidInUse
 from bayplan.dialects.kube.decode.numa_request import pod_numa_request
-from bayplan.dialects.kube.decode.wire import NodeWire, PodWire, node_of, pod_amounts
+from bayplan.dialects.kube.decode.pod_identity import node_name, pod_key
+from bayplan.dialects.kube.decode.wire import PodWire, node_of, pod_amounts
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.decode.workloads import (
     NO_TRANSFORMATIONS,
@@ -60,6 +63,10 @@ from bayplan.model.pod_spec import PodSignature, PodSpec
 OVER = ("Succeeded", "Failed")
 WAITING = (None, "", "Pending")
 POD_SPECS_MAX = 1024  # cache entries
+TEMPLATE_BYTES_MAX = 16 * 1024  # longer templates are not cached
+
+_encode = msgspec.msgpack.Encoder().encode
+_known_requests: dict[bytes, tuple[Mapping[str, int], PodSpec]] = {}  # by template
 
 
 def decode(
@@ -75,9 +82,9 @@ def decode(
         return
     match event.kind.kind:
         case "Node":
-            yield _node(event.object, gone)
+            yield NodeLost(event.object.metadata.name) if gone else NodeSeen(event.once(node_of))
         case "Pod":
-            yield from _pod(event.object, gone)
+            yield from _pod(event.once(pod_key), event.object, gone)
         case "Workload":
             yield from _workload(Field(event.object), gone, counting)
         case kind if kind in _DECODERS:
@@ -103,39 +110,47 @@ def assumed_pod(pod: Pod, node: str) -> Change:
     )
 
 
-def _node(node: NodeWire, gone: bool) -> Change:
-    return NodeLost(node.metadata.name) if gone else NodeSeen(node_of(node))
-
-
-def _pod(wire: PodWire, gone: bool) -> Iterator[Change]:
+def _pod(key: PodKey, wire: PodWire, gone: bool) -> Iterator[Change]:
     """Pods that are bound, assigned or nominated. Those of a placed gang are counted by its slots."""
-    meta, key = wire.metadata, PodKey(wire.metadata.namespace or "default", wire.metadata.name)
+    meta = wire.metadata
     annotations = meta.annotations or {}
     placed = is_topology_aware(annotations)
     node = (
-        wire.spec.node_name
-        or (_assigned_host(wire) if placed else "")
-        or wire.status.nominated_node_name
-        or ""
+        node_name(wire) or (_assigned_host(wire) if placed else "") or wire.status.nominated_node_name or ""
     )
     if gone:
         yield PodLost(key)
     elif node:
         named = (annotations.get(SLICE_NAME) or annotations.get(WORKLOAD_NAME)) if placed else ""
+        amounts, spec = _requests(wire)
         yield PodSeen(
             Pod(
                 key=key,
                 uid=meta.uid,
-                amounts=pod_amounts(wire.spec),
+                amounts=amounts,
                 node=node,
                 finished=wire.status.phase in OVER,
                 gang=Ref("kueue", KIND, key.namespace, named) if named else None,
                 pod_set=(meta.labels or {}).get(POD_SET, "") if named else "",
-                spec=_pod_spec(pod_numa_request(wire.spec, wire.status.qos_class)),
+                spec=spec,
                 was_started=bool(wire.spec.node_name) and wire.status.phase not in WAITING,
                 unbound=not wire.spec.node_name,
             )
         )
+
+
+def _requests(wire: PodWire) -> tuple[Mapping[str, int], PodSpec]:
+    """The requests of a pod and its spec for admission; pods of one template share them."""
+    spec, qos = wire.spec, wire.status.qos_class
+    key = _encode((spec.containers, spec.init_containers, spec.overhead, spec.resources, qos))
+    found = _known_requests.get(key)
+    if found is None:
+        found = pod_amounts(spec), _pod_spec(pod_numa_request(spec, qos))
+        if len(key) <= TEMPLATE_BYTES_MAX:
+            if len(_known_requests) >= POD_SPECS_MAX:
+                _known_requests.clear()
+            _known_requests[key] = found
+    return found
 
 
 @lru_cache(maxsize=POD_SPECS_MAX)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from bayplan.dialects.api import Ended, Event, Happened
+from bayplan.dialects.kube.decode.pod_identity import pod_key
 from bayplan.dialects.kube.decode.wire import PodWire
-from bayplan.dialects.kueue.decode.events import OVER, assumed_pod
 from bayplan.model.change import Change, PodLost
 from bayplan.model.plan import Bind, Nominate, Plan, ReportUnschedulable
-from bayplan.model.pod import PodKey
+from bayplan.model.pod import Pod, PodKey
 from bayplan.runtime.core.controller import Settled
+
+OVER = ("Succeeded", "Failed")
 
 
 class PromisedNodes:
     """What the scheduler of this process has decided counts at once; events from before do not undo it."""
 
-    def __init__(self) -> None:
+    def __init__(self, assumed_pod: Callable[[Pod, str], Change]) -> None:
+        self.assumed_pod = assumed_pod
         self.assumed: dict[PodKey, str] = {}  # decided by this process, not yet seen
         self.nominated: set[PodKey] = set()
 
@@ -26,7 +29,7 @@ class PromisedNodes:
             match action:
                 case Bind(_, pod, node) | Nominate(_, pod, node) if node:
                     self.assumed[pod.key] = node
-                    yield assumed_pod(pod, node)
+                    yield self.assumed_pod(pod, node)
                 case Nominate(_, pod):
                     yield from self._drop(pod.key)
                 case ReportUnschedulable(pods=pods):  # also after a bind that timed out
@@ -43,7 +46,7 @@ class PromisedNodes:
         """The changes that an event of a pod causes instead of its usual ones; None: the usual ones."""
         if event.happened is Happened.SYNCED or not (self.assumed or self.nominated or _nominated(event)):
             return None
-        key, gone = _key(event), event.happened is Happened.GONE
+        key, gone = event.once(pod_key), event.happened is Happened.GONE
         node = event.object.spec.node_name or _nominated(event)
         if key in self.assumed:
             if not gone and not event.object.spec.node_name and node != self.assumed[key]:
@@ -65,7 +68,3 @@ class PromisedNodes:
 def _nominated(event: Event) -> str:
     wire: PodWire = event.object
     return wire.status.nominated_node_name or ""
-
-
-def _key(event: Event) -> PodKey:
-    return PodKey(event.object.metadata.namespace or "default", event.object.metadata.name)
