@@ -32,7 +32,7 @@ NOT_RUN  = Not run: $(if $(filter test-real,$(MAKECMDGOALS)),,$(NOT_REAL); )$(NO
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-segments bench-cli bench-state sim fuzz browser control-plane test-real test-long test-long-slice format clean
+.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-segments bench-cli bench-state sim fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
 
 help: ## List the targets
 	@echo 'Usage: make TARGET [VARIABLE=value]'
@@ -135,6 +135,9 @@ test-long-slice: $(STAMP) ## A few minutes of test-long: some inputs, some seeds
 	@$(BIN)/python -m tests.fuzz --inputs $(SLICE_INPUTS) --seed $(SEED) --processes 2
 	@$(BIN)/python -m bayplan.simulator --seeds $(SLICE_SEEDS)
 	@$(PYTEST) --tier long --one-in $(SLICE) --dist worksteal
+
+screenshot: $(STAMP) ## Make the picture of the dashboard in README.md again; needs Chromium
+	@$(BIN)/python -m tests.browser.screenshot docs/images/dashboard.png
 
 browser: ## Install Chromium for the tests of the dashboard's pages, on a CI machine that lacks it
 	@if [ "$$CI" = true ] && ! command -v chromium >/dev/null; then \

@@ -30,8 +30,8 @@ READ: Mapping[str, str] = {
     "jsonpointer": "BSD-3-Clause",
 }
 """Packages whose metadata is not clear, and the licence that their files have. docutils: a public domain
-dedication; the one file under the GPL is an Emacs mode, which the wheel does not contain. axe-playwright-python: contains axe-core,
-which is under the MPL; only tests use it."""
+dedication; the one file under the GPL is an Emacs mode, which the wheel does not contain.
+axe-playwright-python contains axe-core, which is under the MPL; only tests use it."""
 
 _WORD = re.compile(r"[()]|[^\s()]+")
 
