@@ -19,6 +19,7 @@ from bayplan.dashboard.snapshot import DashboardSnapshot
 from bayplan.dashboard.views import UserView
 from bayplan.dialects.errors import ApiError
 from bayplan.dialects.jobs.kinds import KINDS as JOB_KINDS
+from bayplan.dialects.jobs.serving_jobs import REPLICA_SET
 from bayplan.runtime.core.api_object import ApiCall
 from bayplan.runtime.core.clock import Clock
 from bayplan.runtime.webhooks.access_reviews import (
@@ -44,7 +45,7 @@ RESOURCES: dict[str, tuple[Resource, ...]] = {
     "Workload": (("kueue.x-k8s.io", "workloads"),),
     "PodGroup": (("scheduling.run.ai", "podgroups"), ("scheduling.k8s.io", "podgroups")),
     "CompositePodGroup": (("scheduling.k8s.io", "compositepodgroups"),),
-    "ReplicaSet": (("apps", "replicasets"),),
+    REPLICA_SET.kind: ((REPLICA_SET.group, REPLICA_SET.plural),),
 }
 """Kind of a gang → the resources one must be allowed to list; kinds of jobs are in their own table."""
 

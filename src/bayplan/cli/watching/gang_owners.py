@@ -7,7 +7,7 @@ from typing import Any
 from bayplan.cli.live.scheduled_state import Scheduled
 from bayplan.cli.live.state import Live
 from bayplan.dashboard.host_map import GangKey
-from bayplan.dialects.jobs.batch_jobs import JOB_SET_NAME
+from bayplan.dialects.jobs.batch_jobs import JOB_SET, JOB_SET_NAME
 from bayplan.dialects.kueue.names.annotations import POD_GROUP, WORKLOAD_NAME
 from bayplan.dialects.kueue.status.conditions import FINISHED, is_true
 from bayplan.explanation.text import shown_name
@@ -67,8 +67,8 @@ class GangOwners:
             key = GangKey(namespace, "Workload", name or "")
             if name and (self.known is None or key in self.known):
                 return key
-        if (job_set := labels.get(JOB_SET_NAME)) and ("JobSet", namespace, job_set) in self._workloads:
-            return self._workloads["JobSet", namespace, job_set]
+        if (job_set := labels.get(JOB_SET_NAME)) and (JOB_SET.kind, namespace, job_set) in self._workloads:
+            return self._workloads[JOB_SET.kind, namespace, job_set]
         owner = self._scheduled.owner(pod.key)
         kind, name = ("Pod", pod.key.name) if owner is None else (owner.kind, owner.name)
         return self._workloads.get((kind, namespace, name), GangKey(namespace, kind, name))
