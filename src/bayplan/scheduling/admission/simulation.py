@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from bayplan.model.queued_gang import QueuedGang
 from bayplan.model.quota import Cell, Check, CheckKind, Flavor, Queue
 from bayplan.model.watchdog import Watchdog
 from bayplan.placement.overlay.topology_overlay import TopologyOverlay
+from bayplan.scheduling.admission.pod_trials import PodTrials
 from bayplan.state.admission.quota_tree import QuotaAccount, QuotaTree
 from bayplan.state.admission.reservations import Reservation
 from bayplan.state.admission.usage import GangUsage, PlacedPods, usage_of
@@ -46,6 +47,7 @@ class AdmissionSimulation:
     usage: Mapping[Ref, GangUsage] = field(default_factory=dict)  # of admitted gangs
     removed: set[Ref] = field(default_factory=set)  # admitted gangs that count as removed
     watchdog: Watchdog = field(default_factory=Watchdog)  # checked in every loop that may run long
+    trials: PodTrials | None = None  # for the filters of binding; None: none is used
 
     def gangs_of(self, queue: str) -> Iterator[QueuedGang]:
         """Admitted gangs of a queue that do not count as removed."""
@@ -84,7 +86,23 @@ class AdmissionSimulation:
         self.watchdog.check()
         self.quota_tree.use(queue, load.quota, sign)
         for pods in load.placed:
-            self.overlay.add_usage(pods.flavor, pods.place, pods.requests, sign, pods.zones)
+            self.use(pods, sign)
+
+    def use(self, pods: PlacedPods, sign: int = 1) -> None:
+        """Add placed pods (sign -1: remove them)."""
+        self.overlay.add_usage(pods.flavor, pods.place, pods.requests, sign, pods.zones)
+        if self.trials is not None:
+            self.trials.use(pods, sign)
+
+    def is_filtered(self, queued_gang: QueuedGang) -> bool:
+        """Whether a filter of binding may keep pods of the gang from a node."""
+        gang = queued_gang.gang
+        return self.trials is not None and self.trials.concern(gang.source.namespace, gang.root.pod_sets())
+
+    def close(self) -> None:
+        """Undo what was tried in parts that the state shares."""
+        if self.trials is not None:
+            self.trials.close()
 
     def remove(self, queued_gangs: Iterable[QueuedGang]) -> None:
         """Remove admitted gangs from the simulation."""
@@ -108,14 +126,24 @@ class AdmissionSimulation:
         fits = True
         for pods in needs:
             for earlier in taken[-1:]:
-                self.overlay.add_usage(earlier.flavor, earlier.place, earlier.requests, 1, earlier.zones)
+                self.use(earlier, 1)
             taken.append(pods)
             fits = self.overlay.fits(pods.flavor, pods.place, pods.requests, pods.zones)
             if not fits:
                 break
         for earlier in taken[:-1]:
-            self.overlay.add_usage(earlier.flavor, earlier.place, earlier.requests, -1, earlier.zones)
-        return fits
+            self.use(earlier, -1)
+        return fits and self._binds(taken)
+
+    def _binds(self, needs: Sequence[PlacedPods]) -> bool:
+        """Whether the filters of binding accept pods of one gang where they are placed."""
+        gang = needs[0].gang if needs else None
+        if self.trials is None or gang is None:
+            return True
+        shapes = [pods.shape for pods in needs if pods.shape is not None]
+        if not self.trials.concern(gang.namespace, shapes):
+            return True
+        return self.trials.binds(gang, [(pods, self.overlay.supply(pods.flavor)) for pods in needs])
 
     def topology_only(self, queue: Queue) -> bool:
         """Whether every flavor of a queue has a topology, so that all its gangs are placed."""

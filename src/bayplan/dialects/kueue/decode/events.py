@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from bayplan.dialects.api import Event, Happened, InvalidInUse
+from bayplan.dialects.kube.decode import volumes
 from bayplan.dialects.kube.decode.numa_request import pod_numa_request
+from bayplan.dialects.kube.decode.pod_spec_cache import PodSpecCache
 from bayplan.dialects.kube.decode.wire import NodeWire, PodWire, node_of, pod_amounts
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.decode.workloads import (
@@ -63,12 +65,14 @@ POD_SPECS_MAX = 1024  # cache entries
 
 
 def decode(
-    event: Event, counting: Counting = NO_TRANSFORMATIONS, *, protects: bool = False
-) -> Iterator[Change]:
+    event: Event, counting: Counting = NO_TRANSFORMATIONS, *, protects: bool = False,
+    pod_specs: PodSpecCache | None = None,
+) -> Iterator[Change]:  # fmt: skip
     """The changes of the admission state that an event causes.
 
     An invalid object causes none. `InvalidInUse` is raised for one that holds quota.
-    With `protects`, ClusterQueues that still lack the finalizer are marked as unprotected.
+    With `protects`, ClusterQueues that still lack the finalizer are marked as unprotected. With `pod_specs`,
+    pods have their whole signature, for the filters of binding; without it only their NUMA request.
     """
     gone = event.happened is Happened.GONE
     if event.happened is Happened.SYNCED:
@@ -77,11 +81,13 @@ def decode(
         case "Node":
             yield _node(event.object, gone)
         case "Pod":
-            yield from _pod(event.object, gone)
+            yield from _pod(event.object, gone, pod_specs)
         case "Workload":
             yield from _workload(Field(event.object), gone, counting)
         case kind if kind in _DECODERS:
             yield from _other_object(kind, Field(event.object), gone, protects)
+        case kind if event.kind in volumes.KINDS:
+            yield from volumes.storage_changes(kind, event.object, gone)
 
 
 def decode_usage(event: Event) -> Iterator[Change]:
@@ -97,9 +103,8 @@ def assumed_pod(pod: Pod, node: str) -> Change:
     if not node:
         return PodLost(pod.key)
     gang, pod_set = (pod.slot.gang, pod.slot.pod_set) if pod.slot is not None else (None, "")
-    spec = _pod_spec(pod.spec.signature.zones)
     return PodSeen(
-        Pod(pod.key, pod.uid, pod.amounts, node, gang=gang, pod_set=pod_set, spec=spec, unbound=True)
+        Pod(pod.key, pod.uid, pod.amounts, node, gang=gang, pod_set=pod_set, spec=pod.spec, unbound=True)
     )
 
 
@@ -107,7 +112,7 @@ def _node(node: NodeWire, gone: bool) -> Change:
     return NodeLost(node.metadata.name) if gone else NodeSeen(node_of(node))
 
 
-def _pod(wire: PodWire, gone: bool) -> Iterator[Change]:
+def _pod(wire: PodWire, gone: bool, pod_specs: PodSpecCache | None) -> Iterator[Change]:
     """Pods that are bound, assigned or nominated. Those of a placed gang are counted by its slots."""
     meta, key = wire.metadata, PodKey(wire.metadata.namespace or "default", wire.metadata.name)
     annotations = meta.annotations or {}
@@ -121,17 +126,24 @@ def _pod(wire: PodWire, gone: bool) -> Iterator[Change]:
     if gone:
         yield PodLost(key)
     elif node:
+        if pod_specs is not None:
+            signature, amounts = pod_specs.of(wire)
+            spec = PodSpec(signature)
+        else:
+            amounts = pod_amounts(wire.spec)
+            spec = _pod_spec(pod_numa_request(wire.spec, wire.status.qos_class))
         named = (annotations.get(SLICE_NAME) or annotations.get(WORKLOAD_NAME)) if placed else ""
         yield PodSeen(
             Pod(
                 key=key,
                 uid=meta.uid,
-                amounts=pod_amounts(wire.spec),
+                amounts=amounts,
                 node=node,
                 finished=wire.status.phase in OVER,
+                terminating=meta.deletion_timestamp is not None,
                 gang=Ref("kueue", KIND, key.namespace, named) if named else None,
                 pod_set=(meta.labels or {}).get(POD_SET, "") if named else "",
-                spec=_pod_spec(pod_numa_request(wire.spec, wire.status.qos_class)),
+                spec=spec,
                 was_started=bool(wire.spec.node_name) and wire.status.phase not in WAITING,
                 unbound=not wire.spec.node_name,
             )
@@ -140,7 +152,7 @@ def _pod(wire: PodWire, gone: bool) -> Iterator[Change]:
 
 @lru_cache(maxsize=POD_SPECS_MAX)
 def _pod_spec(zones: NumaRequest | None) -> PodSpec:
-    """The pod spec for admission, which only needs the NUMA request."""
+    """The pod spec without the filters of binding: only the NUMA request."""
     return PodSpec(PodSignature(zones=zones))
 
 

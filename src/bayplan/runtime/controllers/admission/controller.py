@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
+from bayplan.dialects.kube.decode import volumes
+from bayplan.dialects.kube.decode.pod_spec_cache import PodSpecCache
 from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.dialects.kueue.decode import events
 from bayplan.dialects.kueue.decode.workloads import NO_TRANSFORMATIONS, Counting
@@ -39,7 +41,7 @@ from bayplan.runtime.core.controller import NOTHING_UNREAD, DecisionFault, Settl
 from bayplan.runtime.core.object_cache import Key, Object, ObjectCache, version_of
 from bayplan.runtime.core.reconciler import Reconciler
 from bayplan.scheduling.admission.cycle import decide_admissions
-from bayplan.state.admission.queues import BACKOFF_FIRST, BACKOFF_MAX, NEVER, QueueEntry, QueueEntryState
+from bayplan.state.admission.queues import NEVER, QueueEntry, QueueEntryState
 from bayplan.state.admission.snapshot import AdmissionSnapshot
 from bayplan.state.admission.state import AdmissionState
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
@@ -88,7 +90,7 @@ class AdmissionController:
     """Decides on Workloads. Writes to one Workload are serialized."""
 
     name = "admission"
-    kinds: tuple[Kind, ...] = (*api_kinds.KINDS, *zones.KINDS)
+    kinds: tuple[Kind, ...] = (*api_kinds.KINDS, *zones.KINDS, *volumes.KINDS)
     has_state = True
     containment: Containment = UNCONTAINED
     unread: UnreadObjects = NOTHING_UNREAD
@@ -100,6 +102,9 @@ class AdmissionController:
     ) -> None:  # fmt: skip
         self.profile, self.counting = profile or Profile(), counting
         self.state = AdmissionState(numa_policy)
+        self.pod_specs = PodSpecCache() if self.profile.binding_filters else None
+        if self.pod_specs is None:
+            self.kinds = (*api_kinds.KINDS, *zones.KINDS)
         self.promised_nodes = PromisedNodes()
         self.zones, self.tells = (
             zones.NumaReportDecoder(),
@@ -131,7 +136,7 @@ class AdmissionController:
             self.reconciler.queue.put_all(self.queue_changes.concerns(event, self.workloads))
         if event.kind == PODS_KIND and (promised := self.promised_nodes.seen(event)) is not None:
             return promised
-        return events.decode(event, self.counting, protects=self.protects)
+        return events.decode(event, self.counting, protects=self.protects, pod_specs=self.pod_specs)
 
     def decode_usage(self, event: Event) -> Iterable[Change]:
         """An admitted Workload holds its quota, also if the rest of it cannot be decoded."""
@@ -163,7 +168,7 @@ class AdmissionController:
         ref = entry.queued_gang.gang.source
         self.containment.failed(error, "look", ref.kind, f"{ref.namespace}/{ref.name}")
         place = QueueEntryState.BACKOFF if entry.state is QueueEntryState.PENDING else entry.state
-        self.state.pending.back_off(entry, place, now, BACKOFF_FIRST, BACKOFF_MAX)
+        self.state.pending.back_off(entry, place, now)
 
     def decide(self, view: AdmissionSnapshot, now: float, watchdog: Watchdog | None = None) -> Plan:
         return decide_admissions(view, self.profile, now, watchdog)
