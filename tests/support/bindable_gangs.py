@@ -113,6 +113,7 @@ class AdmissionStage:
         profile: Profile | None = None, preempts: Preemption | None = None, cpu: int = 10**9,
     ) -> None:  # fmt: skip
         self.state, self.profile = AdmissionState(), profile or Profile()
+        self.admitted: list[tuple[QueuedGang, dict[str, Assignment]]] = []
         queue = Queue(
             QuotaNode("q", "", {("f", "cpu"): Quota(cpu)}), (ResourceGroup(("cpu",), ("f",)),), namespaces=(),
             preemption=preempts or Preemption(),
@@ -137,14 +138,16 @@ class AdmissionStage:
 
     def admit(self, *gangs: QueuedGang) -> dict[str, Assignment]:
         """Queue gangs and decide once for each; the placements by pod set (of the last gang that has it)."""
+        first, names = len(self.admitted), {gang.gang.source for gang in gangs}
         self.see(*map(QueuedGangSeen, gangs))
-        found: dict[str, Assignment] = {}
         for _ in gangs:
             for action in self.decide().actions:
                 if isinstance(action, Admit):
                     self.see(QueuedGangSeen(replace(action.queued_gang, admission=action.admission)))
-                    found |= {p.name: p.assignment for p in action.admission.pod_sets if p.assignment}
-        return found
+                    places = {p.name: p.assignment for p in action.admission.pod_sets if p.assignment}
+                    self.admitted.append((action.queued_gang, places))
+        own = [places for gang, places in self.admitted[first:] if gang.gang.source in names]
+        return {name: place for places in own for name, place in places.items()}
 
     def rejection(self, gang: QueuedGang) -> ReportNotAdmitted:
         self.see(QueuedGangSeen(gang))

@@ -15,7 +15,7 @@ from bayplan.placement.cluster.node_index import domains
 from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.topology_tree import Ints
 from bayplan.placement.filters.pipeline import FilterInput, FilterResult
-from bayplan.placement.filters.topology_spread import spread_allowance
+from bayplan.placement.filters.topology_spread import spread_allowance, spread_totals
 from bayplan.placement.filters.volumes import conflicts_with_itself
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.counting import needs_own_batch
@@ -69,7 +69,27 @@ def bind_all(
             added, progress = added + len(rows), True
             if not left[name].any():
                 del left[name]
-    return {name: _unbound(overlay, shapes[name], wanted[name], pods) for name, pods in left.items()}
+    if left:
+        return {name: _unbound(overlay, shapes[name], wanted[name], pods) for name, pods in left.items()}
+    return _uneven(overlay, shapes, wanted)
+
+
+def _uneven(
+    overlay: NodeOverlay, shapes: Mapping[str, PodSignature], wanted: Mapping[str, Ints]
+) -> dict[str, Unbound]:
+    """Pod sets on nodes that their spread rejects once all others are bound: the order may be another one."""
+    found: dict[str, Unbound] = {}
+    node_index, index = overlay.filter_input.node_snapshot.node_index, overlay.filter_input.index
+    for name, pods in wanted.items():
+        for spread in shapes[name].spread if len(wanted) > 1 else ():
+            total, _, fewest = spread_totals(node_index, index, shapes[name], spread)
+            rows = np.flatnonzero(pods)
+            uneven = rows[total[domains(node_index, spread.key)[0][rows]] - fewest > spread.max_skew]
+            if len(uneven):
+                reasons = dict.fromkeys(uneven.tolist(), FilterReason.SPREAD)
+                bound = np.where(np.isin(np.arange(len(pods)), uneven), 0, pods)
+                found[name] = Unbound(reasons, bound, overlay.run_filters(shapes[name]))
+    return found
 
 
 def _unbound(overlay: NodeOverlay, shape: PodSignature, wanted: Ints, left: Ints) -> Unbound:
@@ -114,7 +134,8 @@ def _first_of_each(rows: Ints, codes: Ints, limits: Ints) -> Ints:
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
     rank = np.arange(len(ordered)) - np.repeat(starts, np.diff(np.append(starts, len(ordered))))
     keep = (ordered == ABSENT) | (rank < np.append(limits, 0)[ordered])
-    return rows[np.sort(order[keep])]
+    kept: Ints = rows[np.sort(order[keep])]
+    return kept
 
 
 def without_amounts(shape: PodSignature) -> PodSignature:

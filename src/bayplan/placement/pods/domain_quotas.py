@@ -34,7 +34,8 @@ def spread_quotas(present: Ints, room: Ints, pods: int, max_skew: int) -> Ints:
         return upper
     more = upper - lower
     before = np.cumsum(more) - more
-    return lower + np.clip(rest - before, 0, more)
+    exact: Ints = lower + np.clip(rest - before, 0, more)
+    return exact
 
 
 def _bounded(wanted: Ints, room: Ints) -> Ints:
@@ -65,4 +66,5 @@ def _shared(quotas: Ints, codes: Ints, wanted: Ints) -> Ints:
     starts = np.flatnonzero(np.append(True, codes[1:] != codes[:-1])) if len(codes) else codes
     sizes = np.diff(np.append(starts, len(codes)))
     before = before - np.repeat(before[starts], sizes)
-    return np.clip(quotas[codes] - before, 0, wanted)
+    shared: Ints = np.clip(quotas[codes] - before, 0, wanted)
+    return shared
