@@ -12,6 +12,8 @@ SEED   ?= 1
 VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/stamp
+RELEASE := build/release-tools
+RELEASE_STAMP := $(RELEASE)/stamp
 
 # Python keeps what it compiled, even where the environment says otherwise: tests start Bayplan dozens of times, and each
 # start would compile it again.
@@ -40,9 +42,9 @@ help: ## List the targets
 	@echo
 	@echo 'Variables: PYTHON=$(PYTHON)  CASES=$(CASES)  ONLY=$(ONLY)  SEEDS=$(SEEDS)  SECONDS=$(SECONDS)  SEED=$(SEED)'
 
-venv: $(STAMP) ## Create .venv with Bayplan and its tools (again only after pyproject.toml changed)
+venv: $(STAMP) ## Create .venv with Bayplan and its tools (again only after pyproject.toml or the lock file changed)
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml requirements/dev.txt
 	@command -v $(PYTHON) >/dev/null || { \
 		echo "Bayplan needs Python 3.11 or newer; there is no command '$(PYTHON)'." >&2; \
 		echo "Install Python, or name one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
@@ -51,7 +53,8 @@ $(STAMP): pyproject.toml
 		echo "Name a newer one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo 'Creating $(VENV) …'; $(PYTHON) -m venv $(VENV); }
 	@echo 'Installing Bayplan and its tools into $(VENV) (the first time takes a minute) …'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[exact,cel,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 	@echo 'Ready.'
 
@@ -145,3 +148,37 @@ cluster: $(STAMP) ## Start a real Kubernetes on loopback, built once from source
 
 cluster-down: $(STAMP) ## Stop what `make cluster` started, and nothing else
 	@$(BIN)/python -m tools.controlplane down $(CLUSTER_STATE)
+
+# What a release needs. Its tools have an environment of their own: no test and no user needs them.
+.PHONY: dist lock lock-image licences image version chart
+
+$(RELEASE_STAMP): requirements/release.txt
+	@test -x $(RELEASE)/bin/python || $(PYTHON) -m venv $(RELEASE)
+	@echo 'Installing the tools of a release into $(RELEASE) …'
+	@$(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/release.txt
+	@touch $@
+
+dist: $(RELEASE_STAMP) ## Build wheel and sdist into dist/, check them, install the wheel in an empty environment and run it
+	@$(RELEASE)/bin/python -m tools.release dist
+	@$(RELEASE)/bin/python -m tools.release try
+
+lock: $(RELEASE_STAMP) ## Write the lock files below requirements/ after a change of pyproject.toml (UPGRADE=1: newest versions)
+	@$(RELEASE)/bin/python -m tools.release lock $(if $(UPGRADE),--upgrade)
+
+image: $(RELEASE_STAMP) ## Build the OCI image archive build/image/bayplan.tar; needs no container engine, but apt of Debian 12
+	@$(RELEASE)/bin/python -m tools.release dist >/dev/null
+	@$(RELEASE)/bin/python -m tools.image build
+
+lock-image: $(RELEASE_STAMP) ## Pin the newest Debian packages of the image
+	@$(RELEASE)/bin/python -m tools.image lock
+
+licences: $(STAMP) $(RELEASE_STAMP) ## Compare the licences of all dependencies and tools with the list of those allowed
+	@$(BIN)/python -m tools.release licences
+	@$(RELEASE)/bin/python -m tools.release licences
+
+chart: $(STAMP) ## Write deploy/chart from the manifests of `bayplan install`
+	@$(BIN)/python -m bayplan.cli.commands.install --chart deploy/chart >/dev/null
+
+version: $(STAMP) ## Set the version to VERSION: sources, CHANGELOG.md and chart
+	@$(BIN)/python -m tools.release version '$(VERSION)'
+	@$(MAKE) --no-print-directory chart

@@ -21,7 +21,7 @@ MODULES_MAX = 20
 LAYERS: dict[str, tuple[set[str], ...]] = {
     "placement": (
         {"cluster"},
-        {"numa"},
+        {"numa", "devices"},
         {"filters", "domains"},
         {"overlay", "exact"},
         {"gang", "pods"},
@@ -38,7 +38,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"provisioning"},
     ),
     "dialects.kai": ({"api"}, {"grouper", "status"}, {"decode"}),
-    "dialects.kube": ({"fields"}, {"decode"}, {"gang_api"}, {"gang"}, {"encode"}),
+    "dialects.kube": ({"fields"}, {"decode"}, {"gang_api", "devices"}, {"gang"}, {"encode"}),
     "backends.embedded": (
         {"api"},
         {"schema", "patching", "tables"},

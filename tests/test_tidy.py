@@ -18,6 +18,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from bayplan.dialects.jobs.kinds import TABLE
+
 ROOT = Path(__file__).parents[1]
 
 # Each package may import itself and the packages named here, and nothing else of ours.
@@ -102,8 +104,13 @@ LONG: dict[str, str] = {
     "src/bayplan/runtime/telemetry/admission_metrics.py": "one table of metrics and their samples",
     "src/bayplan/scheduling/admission/flavors.py": "one search; its steps share the query and the offer",
     "src/bayplan/state/scheduling/store.py": "one store: a method for each sort of change",
+    "tests/test_tidy.py": "one list of rules, each a function",
     "tests/unit/runtime/controllers/pod_grouper/test_controller.py": "one world",
 }
+
+# Only the table of job kinds names them; imitated controllers and API servers have kinds of their own.
+KIND_WORDS = {kind.kind for kind in TABLE} - {"Configuration", "Deployment", "Pod", "Service"}
+MAY_NAME_KINDS = ("backends", "simulator")
 
 # What one machine knows and the next does not. The brackets keep this file from matching itself.
 MACHINE_PATH = re.compile(r"(?<![\w.:/~)}>-])/(?:work|root|home/\w+|Users/\w+)(?![\w-])")
@@ -218,6 +225,15 @@ def core_names_no_family(source: Source) -> Iterator[str]:
                     yield f"line {number} says '{word}'; only dialects know families"
 
 
+def kinds_are_entries_of_the_table(source: Source) -> Iterator[str]:
+    if not source.inside or source.package in MAY_NAME_KINDS or source.inside[:2] == ("dialects", "jobs"):
+        return
+    for node in source.nodes:
+        match node:
+            case ast.Constant(value=str(word)) if word in KIND_WORDS:
+                yield f"line {node.lineno} names the kind {word}; ask its entry in dialects/jobs"
+
+
 def names_say_something(source: Source) -> Iterator[str]:
     for part in source.path.with_suffix("").parts:
         if part in VAGUE_NAMES or part.endswith("_info"):
@@ -294,6 +310,7 @@ RULES = (
     pure_packages_are_pure,
     libraries_are_the_chosen_ones,
     core_names_no_family,
+    kinds_are_entries_of_the_table,
     names_say_something,
     builders_are_shared,
     modules_tell_what_they_are,

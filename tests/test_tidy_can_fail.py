@@ -45,6 +45,8 @@ BREACHES = [
     ("dialects/kube/a.py", "import aiohttp", "may not use the library aiohttp"),
     ("backends/a.py", "import httpx", "decided against"),
     ("placement/a.py", "# as Kueue has it", "says 'kueue'"),
+    ("runtime/a.py", "def f(job):\n    return job.kind == 'TrainJob'", "names the kind TrainJob"),
+    ("dialects/kueue/a.py", "_STEPS = ('MPIJob',)", "names the kind MPIJob"),
     ("state/a.py", "from typing import TYPE_CHECKING", "imports under TYPE_CHECKING"),
     (
         "state/a.py",

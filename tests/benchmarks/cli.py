@@ -19,8 +19,8 @@ from bayplan.backends.remote.backend import RemoteBackend, connect
 from bayplan.cli.live.state import pages
 from bayplan.dialects.api import Kind
 from bayplan.dialects.errors import ApiError
+from bayplan.dialects.jobs.batch_jobs import JOBS
 from bayplan.dialects.kube.decode.wire import PODS_KIND
-from bayplan.dialects.kueue.decode.scheduled_jobs import JOBS
 from bayplan.dialects.kueue.names import api_kinds
 from tests.benchmarks.cli_server import POOL
 from tests.support.api_objects import container, job

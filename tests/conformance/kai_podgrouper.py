@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from bayplan.dialects.jobs.kind import GroupBy, Grouping
+from bayplan.dialects.jobs.kinds import BY_GROUP
 from bayplan.dialects.kai.api.names import NODE_POOL_LABEL, QUEUE_LABEL
 from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, SubGroup
-from bayplan.dialects.kai.grouper import batch, dispatch, ray_and_grove, serving
+from bayplan.dialects.kai.grouper import batch, dispatch, serving
 from bayplan.dialects.kai.grouper.defaults import GrouperSettings, View, labels_of
 from bayplan.dialects.kai.grouper.dispatch import Grouped, grouped
-from bayplan.dialects.kai.grouper.training import aml_job, mpi_job, training
 
 Object = dict[str, Any]
 
 TOP_OWNER = "kai.scheduler/top-owner-metadata"
-WAYS: Mapping[str, Callable[[View], PodGroup]] = {
-    "PyTorchGrouper": training("pytorchReplicaSpecs", always=True, elastic=True),
-    "LwsGrouper": serving.leader_worker_set,
-    "DefaultGrouper": batch.default,
-    "GroveGrouper": ray_and_grove.grove,
-    "JobSetGrouper": batch.job_set,
-    "RayClusterGrouper": ray_and_grove.ray_cluster,
-    "RayJobGrouper": ray_and_grove.ray_job,
-    "RayServiceGrouper": ray_and_grove.ray_service,
-    "K8sJobGrouper": batch.job,
-    "CronJobGrouper": batch.cron_job,
-    "KnativeGrouper": serving.knative_service,
-    "MpiGrouper": mpi_job,
-    "AmlGrouper": aml_job,
-    "RunaiJobGrouper": batch.runai_job,
-    "PodJobGrouper": batch.pod,
-    "SparkGrouper": batch.spark,
-    "SpotRequestGrouper": serving.inference,
-    "DeploymentGrouper": serving.deployment,
-    "skipTopOwnerGrouper": dispatch.skipped,
+KINDS = {
+    "PyTorchGrouper": ("kubeflow.org", "PyTorchJob"),
+    "LwsGrouper": ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
+    "DefaultGrouper": ("apps", "StatefulSet"),
+    "GroveGrouper": ("grove.io", "PodCliqueSet"),
+    "JobSetGrouper": ("jobset.x-k8s.io", "JobSet"),
+    "RayClusterGrouper": ("ray.io", "RayCluster"),
+    "RayJobGrouper": ("ray.io", "RayJob"),
+    "RayServiceGrouper": ("ray.io", "RayService"),
+    "K8sJobGrouper": ("batch", "Job"),
+    "CronJobGrouper": ("batch", "CronJob"),
+    "KnativeGrouper": ("serving.knative.dev", "Service"),
+    "MpiGrouper": ("kubeflow.org", "MPIJob"),
+    "AmlGrouper": ("amlarc.azureml.com", "AmlJob"),
+    "RunaiJobGrouper": ("run.ai", "RunaiJob"),
+    "PodJobGrouper": ("", "Pod"),
+    "SpotRequestGrouper": ("egx.nvidia.io", "SPOTRequest"),
+    "DeploymentGrouper": ("apps", "Deployment"),
+    "skipTopOwnerGrouper": ("argoproj.io", "Workflow"),
 }
 """Most tables upstream call one way of grouping, with owners of made-up kinds."""
 
@@ -58,14 +58,18 @@ def check_case(case: Object) -> list[str]:
 
 def _found(case: Object, view: View) -> Grouped:
     settings = case["settings"]
-    way = WAYS.get(case["grouper"])
+    if case["grouper"] == "SparkGrouper":
+        return grouped(view, lambda: batch.spark(view))
+    kind = KINDS.get(case["grouper"])
+    grouping = None if kind is None else BY_GROUP[kind].grouping
     if "replicaSpecName" in settings:
-        way = training(settings["replicaSpecName"], *(settings.get("mandatorySpecNames") or ()))
-    assert way is not None, case["grouper"]
+        mandatory = tuple(settings.get("mandatorySpecNames") or ())
+        grouping = Grouping(GroupBy.REPLICA_TYPES, specs=settings["replicaSpecName"], mandatory=mandatory)
+    assert grouping is not None, case["grouper"]
     if case["test"] == "TestSkipTopOwnerGrouper":  # its table of kinds is empty
         below = dispatch.without_top_owner(view)
-        return grouped(view, lambda: batch.default(below))
-    return grouped(view, lambda: way(view))
+        return grouped(view, lambda: batch.default(below, dispatch.DEFAULT))
+    return grouped(view, lambda: dispatch.RULES[grouping.by](view, grouping))
 
 
 def _view(case: Object) -> View:

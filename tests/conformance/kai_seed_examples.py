@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from bayplan.dialects.jobs.kinds import BY_GROUP
 from bayplan.dialects.jobs.part import REPLICA_INDEX
 from bayplan.dialects.kai.api import segments
 from bayplan.dialects.kai.api.gang_tree import Pods, decode
@@ -17,7 +18,7 @@ from bayplan.dialects.kai.api.names import (
 )
 from bayplan.dialects.kai.api.pod_group import PodGroup
 from bayplan.dialects.kai.api.segments import INDEX_LABELS, SegmentAnnotations, read_plan
-from bayplan.dialects.kai.grouper.dispatch import KINDS, Grouped, group_pod
+from bayplan.dialects.kai.grouper.dispatch import Grouped, group_pod
 from bayplan.dialects.kai.grouper.training import REPLICA_TYPE
 from bayplan.model.assignment import Assignment
 from bayplan.model.gang import Gang
@@ -162,7 +163,7 @@ def _precedence(given: Object, wanted: Object) -> list[str]:
 def _label(given: Object, wanted: Object) -> list[str]:
     if "defaultIndexLabel" in wanted:
         kind = given["kind"].partition(" ")[0]
-        known = any(name == kind for _, name in KINDS)
+        known = any(name == kind for _, name in BY_GROUP)
         return _same(wanted, {"defaultIndexLabel": INDEX_LABELS.get(kind)}) + (
             [] if known else ["no such kind"]
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from bayplan.dialects.jobs.kinds import Find
+from bayplan.dialects.jobs.part import Find
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.decode.second_pass import asks_for_topology, needs_second_pass
 from bayplan.dialects.kueue.fields.pod_rules import group_name

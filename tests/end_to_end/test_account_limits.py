@@ -14,11 +14,10 @@ from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
 from bayplan.dialects.api import Ended, WriteOutcome
 from bayplan.dialects.jobs.injection import Injected
-from bayplan.dialects.jobs.kinds import KINDS, parts
+from bayplan.dialects.jobs.kinds import KINDS, SUSPENDED, parts
 from bayplan.dialects.jobs.start_stop import is_suspended, resource, restored, started, suspended
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.jobs.writes import patch_object
-from bayplan.runtime.controllers.jobs.cache import FLAGGED
 from tests.end_to_end.admission_site import Site, installed
 from tests.end_to_end.objects import Object, eventually, namespace
 
@@ -118,7 +117,7 @@ class Writer:
 @pytest.fixture(scope="module")
 def writer(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Writer]:
     """Jobs of all kinds in a namespace, and our account."""
-    definitions = [schemaless_crd(resource(kind)) for kind in FLAGGED if kind not in BUILT_IN]
+    definitions = [schemaless_crd(resource(kind)) for kind in SUSPENDED if kind not in BUILT_IN]
     for one in definitions:
         one["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, for a test"}
     names = [one["metadata"]["name"] for one in definitions]
@@ -126,14 +125,14 @@ def writer(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", *names)
     with installed(cluster, HOME, tmp_path_factory.mktemp("account")) as site:
         site.apply(namespace(SPACE))
-        site.apply(*(job_of(kind, name) for kind in FLAGGED for name in ("moves", "stays")))
+        site.apply(*(job_of(kind, name) for kind in SUSPENDED for name in ("moves", "stays")))
         found = Writer(site)
         probe = found.get("Job", "stays")
         foreign = {**probe, "spec": {**probe["spec"], "backoffLimit": 0}}
         eventually(lambda: "bayplan may" in found.told(found.get("Job", "stays"), foreign), "policies hold")
         yield found
         found.backend.close()
-        for kind in FLAGGED:
+        for kind in SUSPENDED:
             site.kubectl("delete", f"{KINDS[kind].plural}.{KINDS[kind].group}", "--all", "-n", SPACE)
         site.kubectl("delete", "namespace", SPACE, "--wait=false")
     cluster.kubectl("delete", "crd", *names, "--wait=false")
@@ -161,7 +160,7 @@ def additions(job: Object) -> list[Injected]:
     ]
 
 
-@pytest.mark.parametrize("kind", FLAGGED)
+@pytest.mark.parametrize("kind", SUSPENDED)
 def test_our_account_can_start_and_stop_a_job(writer: Writer, kind: str) -> None:
     before = writer.get(kind, "moves")
     originals: list[Any] = [copy.deepcopy(part.template.value) for part in parts(Field(before))]
@@ -195,7 +194,7 @@ def other_image(obj: object) -> int:
     return found
 
 
-@pytest.mark.parametrize("kind", [one for one in FLAGGED if one not in ("Job", "TrainJob")])
+@pytest.mark.parametrize("kind", [one for one in SUSPENDED if one not in ("Job", "TrainJob")])
 def test_our_account_cannot_change_the_images_of_a_job(writer: Writer, kind: str) -> None:
     """Those of a Job nobody can change, and a TrainJob has none of its own."""
 
@@ -205,7 +204,7 @@ def test_our_account_cannot_change_the_images_of_a_job(writer: Writer, kind: str
     refused(writer, kind, change)
 
 
-@pytest.mark.parametrize("kind", FLAGGED)
+@pytest.mark.parametrize("kind", SUSPENDED)
 @pytest.mark.parametrize("field", ["spec", "finalizers", "ownerReferences"])
 def test_our_account_cannot_change_a_foreign_field_of_a_job(writer: Writer, kind: str, field: str) -> None:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "y"}

@@ -9,7 +9,8 @@ import pytest
 
 from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
 from bayplan.dialects.api import Event, Happened, Kind
-from bayplan.dialects.kueue.decode.scheduled_jobs import JOBS, decode
+from bayplan.dialects.jobs.batch_jobs import JOBS
+from bayplan.dialects.kueue.decode.scheduled_jobs import decode
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.model.change import GangSpecSeen
 from bayplan.runtime.core.clock import VirtualClock

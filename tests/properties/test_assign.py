@@ -103,7 +103,7 @@ def check_assignment(
     overlay: NodeOverlay, gang: list[PodBatch], checkpoint: int, assigned: dict[Any, int]
 ) -> None:
     """Every pod fitted when it was assigned, and no constraint is violated at the end."""
-    steps = overlay.steps[checkpoint:]
+    steps = overlay.log.steps[checkpoint:]
     assert {one: overlay.row_of(one) for batch in gang for one in batch.keys if one in assigned} == assigned
     assert sum(len(step.keys) for step in steps) == len(assigned)
     assert faults(overlay, gang, assigned) == []

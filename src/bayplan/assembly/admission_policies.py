@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bayplan.assembly.account_fields import JOB_STATUS, JOBS, POD, POD_STATUS, VARIABLES, every
-from bayplan.dialects.jobs.kinds import KINDS
+from bayplan.assembly.account_fields import JOB_STATUS, JOBS, POD, POD_STATUS, VARIABLES
+from bayplan.dialects.jobs.change_rules import every
+from bayplan.dialects.jobs.kinds import KINDS, SUSPENDED
 from bayplan.dialects.kueue.fields.job_rules import SCHEDULING_GATE
 from bayplan.dialects.kueue.names.annotations import (
     CLUSTER_QUEUE,
@@ -32,7 +33,6 @@ from bayplan.dialects.kueue.names.annotations import (
     TOPOLOGY_GATE,
     WORKLOAD_NAME,
 )
-from bayplan.runtime.controllers.jobs.cache import FLAGGED
 
 Object = dict[str, Any]
 
@@ -93,13 +93,7 @@ def policies(account: str, trusted: str) -> list[Object]:
         ),
         *_policy(
             OWN_JOBS,
-            [
-                *(
-                    _rule(KINDS[name].group, KINDS[name].version, [KINDS[name].plural])
-                    for name in sorted(FLAGGED)
-                ),
-                _rule("batch", "v1", ["jobs/status"]),
-            ],
+            [*_job_resources()],
             {"is-bayplan": ours},
             [
                 *(
@@ -108,7 +102,7 @@ def policies(account: str, trusted: str) -> list[Object]:
                         f"|| ({JOBS[name]})",
                         f"bayplan may change only the suspend flag of a {name} and where its pods may run",
                     )
-                    for name in sorted(FLAGGED)
+                    for name in sorted(SUSPENDED)
                 ),
                 _check(
                     f"{PART} != 'status' || ({JOB_STATUS})",
@@ -117,6 +111,15 @@ def policies(account: str, trusted: str) -> list[Object]:
             ],
         ),
     ]
+
+
+def _job_resources() -> Iterable[Object]:
+    """The resources of jobs that our account writes."""
+    for name in sorted(SUSPENDED):
+        yield _rule(KINDS[name].group, KINDS[name].version, [KINDS[name].plural])
+    for kind in KINDS.values():
+        if kind.clears_start_time:
+            yield _rule(kind.group, kind.version, [f"{kind.plural}/status"])
 
 
 def _protected() -> list[Object]:

@@ -23,6 +23,7 @@ from bayplan.backends.fake_controllers.crds import foreign_crds
 from bayplan.backends.fake_controllers.manifests import Object, node, topology
 from bayplan.configuration.settings import DEFAULTS, Settings
 from bayplan.dialects.errors import ApiError
+from bayplan.dialects.jobs.batch_jobs import JOBS
 from bayplan.dialects.kai.api.names import DIALECT as POD_GROUPS_DIALECT
 from bayplan.dialects.kube.decode.wire import NODES
 from bayplan.dialects.kube.encode.gang_messages import message_for
@@ -176,11 +177,11 @@ class LocalCluster:
     def submit(self, job: Object) -> None:
         """Create a job, as a user would."""
         with self.lock:
-            self.store.create(scheduled_jobs.JOBS, job)
+            self.store.create(JOBS, job)
 
     def jobs(self) -> list[Object]:
         with self.lock:
-            return self.store.list(scheduled_jobs.JOBS).items
+            return self.store.list(JOBS).items
 
     def misfit_text(self, misfit: Misfit) -> str:
         """A misfit as text, as in `bayplan place`."""

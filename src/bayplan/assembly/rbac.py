@@ -15,7 +15,7 @@ from bayplan.dialects.kube.gang_api.gates import GROUP as GANGS
 from bayplan.dialects.kueue.names.annotations import DEFAULT_QUEUE
 from bayplan.dialects.kueue.provisioning.requests import REQUESTS, TEMPLATES
 from bayplan.runtime.controllers.admission.controller import AdmissionController
-from bayplan.runtime.controllers.jobs.cache import FLAGGED, WATCHED
+from bayplan.runtime.controllers.jobs.cache import WATCHED
 from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
 from bayplan.runtime.controllers.pod_grouper.defaults import CONFIG_MAPS
 from bayplan.runtime.controllers.scheduler.controller import SchedulerController
@@ -76,12 +76,13 @@ def _converted_crds(names: tuple[str, ...]) -> tuple[RbacRule, ...]:
 
 
 def _job_rules() -> Iterator[RbacRule]:
-    """Rules to start and stop jobs that have a suspend flag, and to make them owners of Workloads."""
-    for group in sorted({KINDS[name].group for name in FLAGGED}):
-        names = tuple(sorted(KINDS[name].plural for name in FLAGGED if KINDS[name].group == group))
-        yield RbacRule(group, names, ("patch",))
-        yield RbacRule(group, tuple(f"{name}/finalizers" for name in names), ("update",))
-    yield RbacRule("batch", ("jobs/status",), ("patch",))  # reset startTime of a stopped job
+    """Rules to start and stop jobs, and to make them owners of Workloads."""
+    by_verbs: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for kind in KINDS.values():
+        for resource, verbs in kind.access:
+            by_verbs.setdefault((kind.group, resource.partition("/")[2], verbs), []).append(resource)
+    for (group, _, verbs), resources in sorted(by_verbs.items()):
+        yield RbacRule(group, tuple(sorted(resources)), verbs)
 
 
 _CREATE_EVENTS = RbacRule("", ("events",), ("create",))

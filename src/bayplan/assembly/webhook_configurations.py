@@ -22,8 +22,9 @@ from typing import Any
 
 from bayplan.assembly.install_settings import new_cluster_object
 from bayplan.assembly.webhooks import CONFIGURATION, REVIEWED_AS, SERVICE, hook_name, registry
+from bayplan.dialects.jobs.kinds import SCHEDULED, TABLE
+from bayplan.dialects.jobs.serving_jobs import SET_NAME
 from bayplan.dialects.kai.api.names import SEGMENT_SIZE
-from bayplan.dialects.kai.grouper.serving import SET_NAME
 from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
 from bayplan.dialects.kueue.names.annotations import QUEUE, SUSPENDED_BY
 from bayplan.dialects.kueue.webhooks.validate import QUEUED, STATUS
@@ -55,9 +56,7 @@ _SUSPENDED_BY_OWNER = (  # a pod whose owner names a queue
     f"object != null && has(object.metadata.annotations) && '{SUSPENDED_BY}' in object.metadata.annotations"
 )
 _UNQUEUED = f"!(has(object.metadata.labels) && '{QUEUE}' in object.metadata.labels)"
-_POD_OWNERS = json.dumps(
-    ["batch/v1/Job", *(f"apps/v1/{kind}" for kind in ("DaemonSet", "ReplicaSet", "StatefulSet"))]
-)
+_POD_OWNERS = json.dumps(sorted(f"{one.api_version}/{one.kind}" for one in TABLE if one.creates_pods))
 _BY_KUBERNETES = (
     "(request.userInfo.username == 'system:kube-controller-manager' || "
     "request.userInfo.username.startsWith('system:serviceaccount:kube-system:'))"
@@ -69,16 +68,14 @@ _NOT_CREATED_BY_CONTROLLER = (
 )
 """Not created by a controller of Kubernetes: the webhook is not called for every pod of a cluster. Owner
 references by other clients may be forged; the webhook checks whether these owners exist."""
-_JOB = f"object.spec.template.spec.schedulerName == '{SCHEDULER}'"
-_JOB_SET = (
-    "object.spec.replicatedJobs.exists(job, has(job.template.spec.template.spec.schedulerName) && "
-    f"job.template.spec.template.spec.schedulerName == '{SCHEDULER}')"
-)
 CONDITIONS = {
     **dict.fromkeys(QUEUED, _QUEUED),
     ("", "pods"): f"{_QUEUED} || {_SUSPENDED_BY_OWNER}",
-    ("batch", "jobs"): f"{_QUEUED} || {_JOB}",
-    ("jobset.x-k8s.io", "jobsets"): f"{_QUEUED} || {_JOB_SET}",
+    **{
+        (kind.group, kind.plural): f"{_QUEUED} || {kind.ranks.names.replace('SCHEDULER', SCHEDULER)}"
+        for kind in SCHEDULED
+        if kind.ranks is not None
+    },
     STATUS: "!request.userInfo.username.startsWith('system:serviceaccount:NAMESPACE:')",
 }
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from bayplan.backends.conversion import convert
 from bayplan.dialects.errors import ApiError
-from bayplan.dialects.jobs.kinds import KINDS, Find
-from bayplan.dialects.jobs.part import find_nothing
+from bayplan.dialects.jobs.kinds import KINDS
+from bayplan.dialects.jobs.part import Find, find_nothing
 from bayplan.dialects.kai.api.hints import advise as of_group_keys
 from bayplan.dialects.kai.decode import webhooks as groups
 from bayplan.dialects.kai.decode.webhooks import FindOwner, no_owner

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,20 @@ class Event:
     kind: Kind
     object: Any = None  # the Struct named by the kind, or a dict; the last known state when gone
     version: str = ""  # resourceVersion
+    _decoded: tuple[Callable[[Any], Any], Any] | None = field(
+        default=None, init=False, compare=False, repr=False
+    )
+
+    def once(self, decode: Callable[[Any], T]) -> T:
+        """What this function makes of the object: the same value for every controller of the process.
+
+        An error is raised to each of them.
+        """
+        if self._decoded is None or self._decoded[0] is not decode:
+            object.__setattr__(self, "_decoded", (decode, decode(self.object)))
+        assert self._decoded is not None
+        found: T = self._decoded[1]
+        return found
 
 
 class InvalidInUse(ValueError):

@@ -207,6 +207,7 @@ class PodSpec:
     preempts: bool = True  # whether it may preempt
     nominated: str = ""  # the nominated node
     gates: tuple[str, ...] = ()  # scheduling gates
+    unsupported: str = ""  # what it asks for that we cannot give: it is not scheduled, and this is the reason
 
 
 EMPTY_SPEC = PodSpec(PodSignature())

@@ -19,6 +19,7 @@ class RejectionReason(StrEnum):
     TOO_FEW = "too_few"  # fewer pods exist than its minimum
     GATED = "gated"  # a pod has scheduling gates
     INVALID = "invalid"  # its spec is invalid
+    UNSUPPORTED = "unsupported"  # a pod asks for what we cannot give; `about` says what
     NO_QUEUE = "no_queue"  # its queue does not exist, or is a parent of other queues
     OVER_LIMIT = "over_limit"  # its queue, or an ancestor, would exceed its limit
     OVER_QUOTA = "over_quota"  # it is not preemptible, and its queue would exceed its quota

@@ -25,6 +25,7 @@ COMMANDS = {
     "run": "bayplan.cli.commands.run:run",
     "replay": "bayplan.cli.commands.replay:replay",
     "install": "bayplan.cli.commands.install:install",
+    "version": "bayplan.cli.commands.version:version",
 }
 # The first sentence of each help text, so that the list of commands is shown without importing them.
 SUMMARIES = {
@@ -36,6 +37,7 @@ SUMMARIES = {
     "run": "Run Bayplan for a cluster: admission, scheduling and webhooks.",
     "replay": "Replay the journal in a folder (or one file of it), and compare every decision.",
     "install": "Install Bayplan in a cluster: CRDs, RBAC, Deployments and webhooks.",
+    "version": "Show the version of Bayplan, of Python, and the installed extras.",
 }
 MARGIN = 6
 """The columns that click leaves empty around a command's name and summary."""

@@ -12,17 +12,18 @@ import click
 from bayplan.cli.live.gangs import owner_of
 from bayplan.cli.live.state import Live, Object, checked_namespace
 from bayplan.dialects.jobs.kinds import KINDS
+from bayplan.dialects.jobs.serving_jobs import REPLICA_SET
 from bayplan.dialects.kai.api.names import POD_GROUP as KAI_GROUPS
 from bayplan.dialects.kube.decode.wire import PODS_KIND, PodWire
 from bayplan.dialects.kube.gang.objects import GANG_KINDS
-from bayplan.dialects.kueue.decode.scheduled_jobs import JOB_SET_NAME
+from bayplan.dialects.kueue.decode.scheduled_jobs import membership
 from bayplan.dialects.kueue.names.annotations import POD_GROUP, WORKLOAD_NAME
 from bayplan.dialects.kueue.status.conditions import FINISHED, is_true
 from bayplan.model.gang import Ref
 from bayplan.model.pod import PodKey
 
 WORKLOAD, POD = "Workload", "Pod"
-OTHER_KINDS = (WORKLOAD, "PodGroup", "CompositePodGroup", "ReplicaSet")
+OTHER_KINDS = (WORKLOAD, "PodGroup", "CompositePodGroup", REPLICA_SET.kind)
 KIND_WORDS = {kind.lower(): kind for kind in (*KINDS, *OTHER_KINDS)}
 """Kinds in lower case, as in `job/train`."""
 
@@ -145,11 +146,12 @@ def workload_of(live: Live, pod: PodWire) -> Ref | None:
         if ref in live.workloads:
             return ref
     owners = {one.uid for one in meta.owner_references or () if one.uid} | {meta.uid}
-    job_set = labels.get(JOB_SET_NAME)
+    gang = membership(pod)
+    job = None if gang is None else (gang[0].kind, gang[0].name)
     for ref, one in live.workloads.items():
         if ref.namespace != namespace or is_true(one, FINISHED):
             continue
         for owner in one.get("metadata", {}).get("ownerReferences") or []:
-            if owner.get("uid") in owners or (owner.get("kind"), owner.get("name")) == ("JobSet", job_set):
+            if owner.get("uid") in owners or (owner.get("kind"), owner.get("name")) == job:
                 return ref
     return None

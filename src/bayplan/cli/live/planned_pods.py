@@ -7,9 +7,10 @@ from typing import Any
 
 from bayplan.backends.fake_controllers.job_sets import reconcile_job_set
 from bayplan.backends.fake_controllers.jobs import reconcile_job
-from bayplan.backends.fake_controllers.objects import name_of, owner_reference
-from bayplan.dialects.api import Kind, Verb, Write
-from bayplan.dialects.jobs.kinds import KINDS, Find, copies, parts
+from bayplan.backends.fake_controllers.objects import JOB_SETS, JOBS, name_of, owner_reference
+from bayplan.dialects.api import Verb, Write
+from bayplan.dialects.jobs.kinds import KINDS, copies, parts
+from bayplan.dialects.jobs.part import Find
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kube.fields.times import timestamp
 
@@ -33,22 +34,22 @@ def pod_count(job: Field, find: Find) -> int:
 def job_pods(job: Object, find: Find, now: float) -> Iterator[Object]:
     """The pods of a created job, as if it were not suspended."""
     when = timestamp(now)
-    match job["kind"]:
-        case "Pod":
-            yield job
-        case "Job":
-            yield from _created(reconcile_job(_started(job), [], when))
-        case "JobSet":
-            jobs = _created(reconcile_job_set(_started(job), [], when))
-            for number, one in enumerate(jobs):
-                own = as_created(one, number, now)
-                own["metadata"]["uid"] = f"{job['metadata']['uid']}-{number}"
-                yield from _created(reconcile_job(_started(own), [], when))
-        case _:
-            yield from _by_template(job, find)
+    if KINDS[job["kind"]].is_pod:
+        yield job
+    elif job["kind"] == JOBS.kind:
+        yield from _created(reconcile_job(started(job), [], when))
+    elif job["kind"] == JOB_SETS.kind:
+        jobs = _created(reconcile_job_set(started(job), [], when))
+        for number, one in enumerate(jobs):
+            own = as_created(one, number, now)
+            own["metadata"]["uid"] = f"{job['metadata']['uid']}-{number}"
+            yield from _created(reconcile_job(started(own), [], when))
+    else:
+        yield from _by_template(job, find)
 
 
-def _started(job: Object) -> Object:
+def started(job: Object) -> Object:
+    """The job without its suspend flag."""
     return {**job, "spec": {**job["spec"], "suspend": False}}
 
 
@@ -62,8 +63,7 @@ def _created(writes: Iterable[Write]) -> Iterator[Object]:
 def _by_template(job: Object, find: Find) -> Iterator[Object]:
     """Kinds without a simulated controller: as many pods of each template as it says."""
     field, (namespace, name) = Field(job), name_of(job)
-    known = KINDS[job["kind"]]
-    kind = Kind(known.group, known.version, job["kind"], known.plural)
+    kind = KINDS[job["kind"]].resource
     for copy in range(copies(field)):
         for part in parts(field, find):
             spec: Any = part.template.at("spec").value or {}

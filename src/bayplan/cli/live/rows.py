@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 from bayplan.assembly.local_cluster import LocalCluster
 from bayplan.backends.fake_controllers.manifests import Object
+from bayplan.dialects.jobs.kinds import SCHEDULED
+from bayplan.dialects.jobs.serving_jobs import DEPLOYMENT, REPLICA_SET
 from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.dialects.kube.fields.times import seconds
-from bayplan.dialects.kueue.decode.scheduled_jobs import JOB_SET_NAME
 from bayplan.dialects.kueue.names.api_kinds import WORKLOADS
 from bayplan.explanation.text import counted, shown_name
 from bayplan.model.gang import Ref
@@ -155,13 +156,14 @@ def _owner_of_pod(cluster: LocalCluster, key: PodKey, pod: Pod) -> Owner:
         return pod.gang.kind, pod.gang.namespace, pod.gang.name
     stored = cluster.store.find(PODS_KIND, key.namespace, key.name)
     meta = stored["metadata"] if stored is not None else {}
-    if job_set := (meta.get("labels") or {}).get(JOB_SET_NAME):
-        return "JobSet", key.namespace, job_set
+    for kind in SCHEDULED:
+        if kind.ranks is not None and (name := (meta.get("labels") or {}).get(kind.ranks.owner)):
+            return kind.kind, key.namespace, str(name)
     for reference in meta.get("ownerReferences") or ():
         if reference.get("controller"):
             name, ending = str(reference["name"]), (meta.get("labels") or {}).get("pod-template-hash")
-            if reference["kind"] == "ReplicaSet" and ending and name.endswith(f"-{ending}"):
-                return "Deployment", key.namespace, name.removesuffix(f"-{ending}")
+            if reference["kind"] == REPLICA_SET.kind and ending and name.endswith(f"-{ending}"):
+                return DEPLOYMENT.kind, key.namespace, name.removesuffix(f"-{ending}")
             return str(reference["kind"]), key.namespace, name
     return "Pod", key.namespace, key.name
 

@@ -24,6 +24,7 @@ from bayplan.cli.live.scheduled_state import (
     since_text,
 )
 from bayplan.cli.live.state import Live, Object
+from bayplan.dialects.jobs.serving_jobs import DEPLOYMENT, REPLICA_SET
 from bayplan.dialects.kai.api.hints import advise as of_group_keys
 from bayplan.dialects.kai.api.names import DIALECT as KAI
 from bayplan.dialects.kube.fields.closest_name import closest_names
@@ -104,11 +105,11 @@ def _pods_of_owner(scheduled: Scheduled, query: GangQuery) -> list[FoundObject]:
         owner = scheduled.owner(key)
         if owner is None or key.namespace != query.namespace or wire.status.phase in ("Succeeded", "Failed"):
             continue
-        deployment = owner.name.rpartition("-")[0] if owner.kind == "ReplicaSet" else ""
+        deployment = owner.name.rpartition("-")[0] if owner.kind == REPLICA_SET.kind else ""
         if owner.name == query.name and query.accepts(owner.kind):
             by_kind.setdefault(owner.kind, []).append(key)
-        elif deployment == query.name and query.accepts("Deployment"):
-            by_kind.setdefault("Deployment", []).append(key)
+        elif deployment == query.name and query.accepts(DEPLOYMENT.kind):
+            by_kind.setdefault(DEPLOYMENT.kind, []).append(key)
     return [FoundObject(kind, query.name, pods=tuple(keys)) for kind, keys in by_kind.items()]
 
 

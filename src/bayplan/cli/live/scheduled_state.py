@@ -8,14 +8,12 @@ from typing import Any
 
 from bayplan.cli.live.state import Live, Object
 from bayplan.cli.render.tables import age, moment
-from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.errors import Forbidden, NotServed
 from bayplan.dialects.jobs.kinds import is_suspended
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND, OwnerReference, PodWire
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.decode.scheduled_jobs import (
-    JOB_SETS,
-    JOBS,
+    JOB_KINDS,
     KINDS,
     SCHEDULER,
     TOPOLOGIES,
@@ -86,7 +84,7 @@ def _changes(live: Live, scheduled: Scheduled) -> Iterator[Change]:
     live.ahead.begin(controller.kinds)
     for kind in controller.kinds:
         try:
-            listed = live.listed(kind)
+            seen = live.seen(kind)
         except NotServed:
             if not kind.optional:
                 raise
@@ -96,9 +94,9 @@ def _changes(live: Live, scheduled: Scheduled) -> Iterator[Change]:
                 raise
             scheduled.unread.append(kind.plural)
             continue
-        for one in listed:
-            _note(scheduled, kind.kind, one)
-            yield from controller.decode(Event(Happened.SEEN, kind, one))
+        for event in seen:
+            _note(scheduled, kind.kind, event.object)
+            yield from controller.decode(event)
     yield from controller.flush()
 
 
@@ -132,7 +130,7 @@ def is_queued(wire: PodWire) -> bool:
 
 
 def job_ref(job: Object) -> Ref:
-    """The reference of the gang of a Job or JobSet."""
+    """The reference of the gang of a job."""
     meta = job["metadata"]
     return Ref("kueue", job["kind"], meta.get("namespace") or "default", meta["name"])
 
@@ -155,7 +153,7 @@ def queue_of(job: Object) -> str:
 
 
 def schedulers_of(job: Object) -> list[str]:
-    """The schedulers that the pods of a Job or JobSet name."""
+    """The schedulers that the pods of a job name."""
     named = {one.at("spec", "schedulerName").text() for one in templates(Field(job))}
     return sorted(name or DEFAULT for name in named)
 
@@ -171,9 +169,9 @@ def _note(scheduled: Scheduled, kind: str, one: Any) -> None:
             scheduled.pods[PodKey(one.metadata.namespace or "default", one.metadata.name)] = one
         case "Node":
             scheduled.labels[one.metadata.name] = one.metadata.labels or {}
-        case JOBS.kind | JOB_SETS.kind:
+        case _ if kind in JOB_KINDS:
             owners = Field(one).at("metadata", "ownerReferences").items()
-            if not any(owner.at("kind").text() == JOB_SETS.kind for owner in owners):
+            if not any(owner.at("kind").text() in JOB_KINDS for owner in owners):
                 scheduled.jobs[job_ref(one)] = one
 
 

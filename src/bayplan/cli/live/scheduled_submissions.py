@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,11 +10,12 @@ from typing import Any
 import msgspec
 
 from bayplan.backends.remote.decoding import Wire
-from bayplan.cli.live.planned_pods import PODS_MAX, as_created, job_pods, pod_count
+from bayplan.cli.live.planned_pods import PODS_MAX, as_created, job_pods, pod_count, started
 from bayplan.cli.live.scheduled_state import DEFAULT, Scheduled, names_of, read_scheduled
 from bayplan.cli.live.state import Live
 from bayplan.dialects.api import Event, Happened, Kind
-from bayplan.dialects.jobs.kinds import Find, is_suspended
+from bayplan.dialects.jobs.kinds import is_suspended, parts
+from bayplan.dialects.jobs.part import Find
 from bayplan.dialects.kai.api import wire as kai
 from bayplan.dialects.kai.api.names import DIALECT as KAI
 from bayplan.dialects.kube.decode.wire import PODS_KIND
@@ -22,7 +24,7 @@ from bayplan.dialects.kube.gang.objects import DIALECT as GANG
 from bayplan.dialects.kube.gang.objects import GANG_KINDS, POD_GROUPS
 from bayplan.dialects.kube.gang_api.gates import GROUP as GANG_API
 from bayplan.dialects.kube.gang_api.gates import V1BETA1
-from bayplan.dialects.kueue.decode.scheduled_jobs import JOB_SETS, JOBS
+from bayplan.dialects.kueue.decode.scheduled_jobs import JOB_KINDS
 from bayplan.explanation.text import shown_name
 from bayplan.model.gang import Ref
 from bayplan.model.pod import PodKey
@@ -30,7 +32,6 @@ from bayplan.state.scheduling.single_pod import single_pod_ref
 
 Object = dict[str, Any]
 KNOWN = {(kind.group, kind.version, kind.kind): kind for kind in (*GANG_KINDS, kai.POD_GROUPS)}
-APPLIED = {"Job": JOBS, "JobSet": JOB_SETS}
 SUSPENDED = "it is suspended: nothing starts until its suspend flag is removed"
 
 
@@ -81,12 +82,8 @@ class DraftObjects:
                 f"{title} has {count:,} pods; without a queue, a plan accepts at most {PODS_MAX:,}"
             )
         job = as_created(obj, self._next(), self.live.now)
-        if obj["kind"] in APPLIED:
-            started = {
-                **job,
-                "spec": {**self._with_our_scheduler(job["spec"], title, obj["kind"]), "suspend": False},
-            }
-            self._apply(APPLIED[obj["kind"]], started)
+        if obj["kind"] in JOB_KINDS:
+            self._apply(JOB_KINDS[obj["kind"]], self._with_our_scheduler(started(job), title))
         if is_suspended(Field(obj)):
             self._note(title, SUSPENDED)
         for pod in job_pods(job, self.find, self.live.now):
@@ -127,21 +124,13 @@ class DraftObjects:
         self.members.setdefault(title, []).append(key)
         self._apply(PODS_KIND, created)
 
-    def _with_our_scheduler(self, spec: Object, title: str, kind: str) -> Object:
-        """The spec of a Job or JobSet with Bayplan as the scheduler of its pods."""
-        if kind == "Job":
-            template = spec["template"]
-            return {**spec, "template": {**template, "spec": self._named_by_us(template["spec"], title)}}
-        parts = []
-        for part in spec.get("replicatedJobs") or []:
-            inner = part["template"]["spec"]
-            parts.append(
-                {
-                    **part,
-                    "template": {**part["template"], "spec": self._with_our_scheduler(inner, title, "Job")},
-                }
-            )
-        return {**spec, "replicatedJobs": parts}
+    def _with_our_scheduler(self, job: Object, title: str) -> Object:
+        """The job with Bayplan as the scheduler of its pods."""
+        changed: Object = copy.deepcopy(job)
+        for part in parts(Field(changed), self.find):
+            template: Any = part.template.value
+            template["spec"] = self._named_by_us(template["spec"], title)
+        return changed
 
     def _named_by_us(self, spec: Object, title: str) -> Object:
         """The pod spec with Bayplan as its scheduler; a note says so if it names another one."""

@@ -13,7 +13,8 @@ from bayplan.cli.live.scheduled_state import Scheduled
 from bayplan.cli.live.scheduled_submissions import DraftObjects, ScheduledSubmission, kind_of_group
 from bayplan.cli.live.state import RULES, Live, Object
 from bayplan.dialects.api import Event, Happened, Kind
-from bayplan.dialects.jobs.kinds import KINDS, Find, copies, is_known, parts
+from bayplan.dialects.jobs.kinds import KINDS, copies, is_known, parts
+from bayplan.dialects.jobs.part import Find
 from bayplan.dialects.kube.fields.closest_name import closest
 from bayplan.dialects.kube.fields.reader import Field, type_name
 from bayplan.dialects.kueue.conversion.versions import CONVERSIONS
@@ -182,7 +183,7 @@ class SubmissionReader:
         kind = KINDS[job["kind"]]
         notes = self.rules.advice((kind.group, kind.plural, "CREATE"), job)
         if has_queue(field):
-            group = group_name(field, SWITCHES).text() if job["kind"] == "Pod" else ""
+            group = group_name(field, SWITCHES).text() if kind.is_pod else ""
             if group:
                 self.groups.setdefault((job["metadata"]["namespace"], group), []).append((order, job))
                 return
@@ -345,7 +346,7 @@ def _submission(live: Live, workload: Object, title: str, order: int, number: in
 
 def _check_namespace(live: Live, namespace: str, title: str) -> None:
     if not live.has_namespace(namespace):
-        near = closest(namespace, live.state.config.namespaces)
+        near = closest(namespace, live.namespaces)
         meant = f"; did you mean {near}?" if near else ""
         raise InvalidSubmission(f"{title}: there is no namespace {namespace}{meant}")
 

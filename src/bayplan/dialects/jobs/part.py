@@ -14,6 +14,11 @@ WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
 POD_INDEX = "apps.kubernetes.io/pod-index"
 GROUP_POD_INDEX = "kueue.x-k8s.io/pod-group-pod-index"
 
+ELASTIC = "kueue.x-k8s.io/elastic-job"
+"""The annotation of a job that may be resized while it runs."""
+ELASTIC_GATE = "kueue.x-k8s.io/elastic-job"
+"""The scheduling gate of its pods."""
+
 MAIN_POD_SET = "main"
 """The name of the pod set of a job that has only one pod set."""
 

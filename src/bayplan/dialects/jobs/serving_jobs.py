@@ -1,7 +1,8 @@
-"""Pod sets of serving workloads: LeaderWorkerSet, StatefulSet, Deployment, and plain pods."""
+"""Serving workloads: LeaderWorkerSet, StatefulSet, Deployment and its ReplicaSets, and plain pods."""
 
 from __future__ import annotations
 
+from bayplan.dialects.jobs.kind import GroupBy, Grouping, JobKind, Serving
 from bayplan.dialects.jobs.part import (
     GROUP_POD_INDEX,
     MAIN_POD_SET,
@@ -11,11 +12,18 @@ from bayplan.dialects.jobs.part import (
     JobPart,
     required_template,
 )
+from bayplan.dialects.jobs.serving_rules import (
+    GROUPS_MAX,
+    check_leader_worker_set,
+    check_leader_worker_update,
+    check_stateful_set_update,
+)
 from bayplan.dialects.kube.fields.reader import INT32_MAX, Field
 
 LEADER, WORKER = "leader", "worker"
-GROUPS_MAX = 10_000
-"""The most replicas of a queued LeaderWorkerSet: each is a gang with a Workload of its own."""
+SET_NAME = "leaderworkerset.sigs.k8s.io/name"
+GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
+LEADER_NAME = "leaderworkerset.sigs.k8s.io/leader-name"
 
 
 def leader_worker_parts(job: Field, find: Find) -> list[JobPart]:
@@ -60,3 +68,86 @@ def replicas(job: Field) -> int:
 def group_count(job: Field) -> int:
     """The number of groups of a LeaderWorkerSet; more than GROUPS_MAX is an error."""
     return job.at("spec", "replicas").integer(default=1, maximum=GROUPS_MAX)
+
+
+def _leader_or_worker(pod: Field, job: Field) -> tuple[int, str]:
+    group = job.at("spec", "leaderWorkerTemplate")
+    role = MAIN_POD_SET
+    if group.at("leaderTemplate").present:
+        role = WORKER if LEADER_NAME in pod.at("metadata", "annotations").texts() else LEADER
+    return group.at("size").integer(default=1), role
+
+
+def _replica(pod: Field, job: Field) -> tuple[int, str]:
+    return job.at("spec", "replicas").integer(default=1), MAIN_POD_SET
+
+
+LEADER_WORKER_SET = JobKind(
+    "LeaderWorkerSet",
+    "leaderworkerset.x-k8s.io",
+    "v1",
+    "leaderworkersets",
+    leader_worker_parts,
+    copies=group_count,
+    index_label=WORKER_INDEX,
+    offsets=True,
+    grouping=Grouping(GroupBy.LEADERS),
+    serving=Serving(
+        "leaderworkerset.x-k8s.io/leaderworkerset",
+        marked=True,
+        ahead=True,
+        owner_label=SET_NAME,
+        copy_label=GROUP_INDEX,
+        group=_leader_or_worker,
+    ),
+    prebuilt=False,
+    check=check_leader_worker_set,
+    check_update=check_leader_worker_update,
+)
+STATEFUL_SET = JobKind(
+    "StatefulSet",
+    "apps",
+    "v1",
+    "statefulsets",
+    stateful_set_parts,
+    grouping=Grouping(one_replica=True),
+    creates_pods=True,
+    copies_metadata=False,
+    serving=Serving("statefulset", queue=False, only_top=True, ahead=True, group=_replica),
+    prebuilt=False,
+    check_update=check_stateful_set_update,
+)
+DEPLOYMENT = JobKind(
+    "Deployment",
+    "apps",
+    "v1",
+    "deployments",
+    deployment_parts,
+    copies=replicas,
+    grouping=Grouping(GroupBy.POD, "inference"),
+    serving=Serving("deployment", managed=True),
+    prebuilt=False,
+)
+REPLICA_SET = JobKind(
+    "ReplicaSet",
+    "apps",
+    "v1",
+    "replicasets",
+    grouping=Grouping(one_replica=True),
+    between=True,
+    creates_pods=True,
+)
+DAEMON_SET = JobKind("DaemonSet", "apps", "v1", "daemonsets", never_queued=True, creates_pods=True)
+POD = JobKind(
+    "Pod",
+    "",
+    "v1",
+    "pods",
+    pod_parts,
+    grouping=Grouping(GroupBy.APPLICATION),
+    copies_metadata=False,
+    is_pod=True,
+    between=True,  # the driver pod of a SparkApplication
+)
+
+ENTRIES = (LEADER_WORKER_SET, STATEFUL_SET, DEPLOYMENT, REPLICA_SET, DAEMON_SET, POD)

@@ -1,4 +1,4 @@
-"""Pod sets of SparkApplication: driver and executors, described by fields instead of pod templates."""
+"""SparkApplication: driver and executors, described by fields instead of pod templates."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from bayplan.dialects.jobs import status
+from bayplan.dialects.jobs.change_rules import NEW, OLD, either, or_empty, same_but, spec_but
 from bayplan.dialects.jobs.injection import Injected, InjectionConflict, add, section
+from bayplan.dialects.jobs.kind import SUSPEND, JobKind, QueuedJob
 from bayplan.dialects.jobs.part import Find, JobPart
-from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kube.fields.reader import Field, FieldErrorType
 
 DRIVER, EXECUTOR = "driver", "executor"
 _CONTAINERS = {DRIVER: "spark-kubernetes-driver", EXECUTOR: "spark-kubernetes-executor"}
@@ -144,3 +147,48 @@ def _memory(text: object) -> object:
     """A quantity for a memory size in Java notation: 512m or 1gb become 512Mi or 1Gi."""
     match = re.fullmatch(r"([0-9]+)([kmgtp])b?", text) if isinstance(text, str) else None
     return match[1] + _JAVA_UNITS[match[2]] if match else text
+
+
+def _check(app: Field, job: QueuedJob) -> None:
+    if not job.queued:
+        return
+    mode = app.at("spec", "mode")
+    if mode.text() != "cluster":
+        mode.error("only Cluster mode is supported for a kueue managed job", FieldErrorType.INVALID)
+    scaling = app.at("spec", "dynamicAllocation", "enabled")
+    if scaling.flag() and not job.elastic:
+        why = (
+            "a kueue managed job can use dynamicAllocation only when the ElasticJobsViaWorkloadSlices "
+            "feature gate is on and the job is an elastic job"
+        )
+        scaling.error(why, FieldErrorType.INVALID)
+
+
+def _changes(role: str) -> str:
+    new, old = f"{NEW}.spec.{role}", f"{OLD}.spec.{role}"
+    known = same_but(new, old, "labels", "annotations", "nodeSelector", "tolerations", "template")
+    templates = [or_empty(f"{one}.template") for one in (new, old)]
+    specs = [
+        f"(has({one}.template) && has({one}.template.spec) ? dyn({one}.template.spec) : dyn({{}}))"
+        for one in (new, old)
+    ]
+    inner = f"{same_but(*templates, 'spec')} && {same_but(*specs, 'schedulingGates')}"
+    return either(role, f"{known} && {inner}", f"{NEW}.spec", f"{OLD}.spec")
+
+
+SPARK_APPLICATION = JobKind(
+    "SparkApplication",
+    "sparkoperator.k8s.io",
+    "v1beta2",
+    "sparkapplications",
+    spark_parts,
+    suspend=SUSPEND,
+    status_reader=status.SPARK,
+    inject=inject_spark,
+    restore=restore_spark,
+    prebuilt=False,
+    check=_check,
+    changes=(spec_but("suspend", DRIVER, EXECUTOR), _changes(DRIVER), _changes(EXECUTOR)),
+)
+
+ENTRIES = (SPARK_APPLICATION,)

@@ -8,20 +8,17 @@ from typing import Any
 
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.injection import Injected, InjectionConflict, add, restore
-from bayplan.dialects.jobs.kinds import KINDS, Find, JobPart, parts
-from bayplan.dialects.jobs.part import find_nothing
+from bayplan.dialects.jobs.kinds import KINDS, parts
+from bayplan.dialects.jobs.part import Find, JobPart, find_nothing
 from bayplan.dialects.jobs.status import JobStatusReader
 from bayplan.dialects.kube.fields.reader import Field
 
 Object = dict[str, Any]
 
-_ALWAYS_THERE = ("Job",)
-
 
 def resource(kind: str) -> Kind:
-    """The API resource of a job kind. Kinds other than Job are optional: their CRD may be missing."""
-    entry = KINDS[kind]
-    return Kind(entry.group, entry.version, kind, entry.plural, optional=kind not in _ALWAYS_THERE)
+    """The API resource of a job kind."""
+    return KINDS[kind].resource
 
 
 def status_reader(kind: str) -> JobStatusReader:

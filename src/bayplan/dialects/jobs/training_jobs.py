@@ -1,14 +1,16 @@
-"""Pod sets of training operator jobs: a map of replica types, each with a template and a replica count."""
+"""Jobs of the training operator: a map of replica types, each with a template and a replica count."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 
+from bayplan.dialects.jobs import status
+from bayplan.dialects.jobs.change_rules import NEW, OLD, either, or_empty, same_but, spec_but, within
+from bayplan.dialects.jobs.kind import GroupBy, Grouping, JobKind, Parts
 from bayplan.dialects.jobs.part import REPLICA_INDEX, Find, JobPart, required_template
 from bayplan.dialects.kube.fields.reader import Field
 
-Parts = Callable[[Field, Find], list[JobPart]]
-
+RUN_POLICY = ("spec", "runPolicy", "suspend")
 LAUNCHER, WORKER = "Launcher", "Worker"
 MPI_SPECS = "mpiReplicaSpecs"
 
@@ -44,3 +46,67 @@ def _replica(field: Field, name: str, offset: int = 0) -> JobPart:
         index_label=REPLICA_INDEX,
         index_offset=offset,
     )
+
+
+def _changes(specs: str) -> tuple[str, ...]:
+    new, old = f"{NEW}.spec.{specs}", f"{OLD}.spec.{specs}"
+    each = within("template", f"dyn({new})[role]", f"dyn({old})[role]")
+    roles = f"{new}.size() == {old}.size() && dyn({new}).all(role, role in dyn({old}) && {each})"
+    policies = [or_empty(f"{one}.spec.runPolicy") for one in (NEW, OLD)]
+    return (
+        spec_but("runPolicy", specs),
+        same_but(*policies, "suspend"),
+        either(specs, roles, f"{NEW}.spec", f"{OLD}.spec"),
+    )
+
+
+def _entry(
+    kind: str, plural: str, specs: str, parts: Parts, grouping: Grouping | None, version: str = "v1",
+    older: tuple[str, ...] = (),
+) -> JobKind:  # fmt: skip
+    return JobKind(
+        kind,
+        "kubeflow.org",
+        version,
+        plural,
+        parts,
+        older,
+        index_label=REPLICA_INDEX if grouping is not None else "",
+        grouping=None if grouping is None else replace(grouping, specs=specs),
+        offsets=parts is mpi_parts,
+        replica_specs=specs,
+        suspend=RUN_POLICY,
+        status_reader=status.TRAINING,
+        changes=_changes(specs),
+    )
+
+
+def _training(kind: str, plural: str, specs: str, *types: str, grouping: Grouping | None) -> JobKind:
+    return _entry(kind, plural, specs, replica_parts(specs, *types), grouping)
+
+
+_BY_TYPE = GroupBy.REPLICA_TYPES
+PYTORCH_JOB = _training(
+    *("PyTorchJob", "pytorchjobs", "pytorchReplicaSpecs", "Master", "Worker"),
+    grouping=Grouping(_BY_TYPE, always=True, elastic=True),
+)
+TF_JOB = _training(
+    *("TFJob", "tfjobs", "tfReplicaSpecs", "Chief", "Master", "PS", "Worker", "Evaluator"),
+    grouping=Grouping(_BY_TYPE),
+)
+MPI_JOB = _entry(
+    *("MPIJob", "mpijobs", MPI_SPECS, mpi_parts),
+    grouping=Grouping(_BY_TYPE, mandatory=(LAUNCHER, WORKER), waits=True),
+    version="v2beta1",
+    older=("v1",),
+)
+JAX_JOB = _training(
+    *("JAXJob", "jaxjobs", "jaxReplicaSpecs", "Worker"), grouping=Grouping(_BY_TYPE, mandatory=(WORKER,))
+)
+XGBOOST_JOB = _training(
+    *("XGBoostJob", "xgboostjobs", "xgbReplicaSpecs", "Master", "Worker"),
+    grouping=Grouping(_BY_TYPE, mandatory=("Master", WORKER)),
+)
+PADDLE_JOB = _training(*("PaddleJob", "paddlejobs", "paddleReplicaSpecs", "Master", "Worker"), grouping=None)
+
+ENTRIES = (PYTORCH_JOB, TF_JOB, MPI_JOB, JAX_JOB, XGBOOST_JOB, PADDLE_JOB)

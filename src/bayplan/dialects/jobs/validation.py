@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bayplan.dialects.jobs.kinds import KINDS, Find, copies, parts
-from bayplan.dialects.jobs.part import find_nothing
+from bayplan.dialects.jobs.kinds import KINDS, copies, parts
+from bayplan.dialects.jobs.part import Find, find_nothing
 from bayplan.dialects.kube.fields.reader import Field, FieldError
 
 DEPTH_MAX = 100

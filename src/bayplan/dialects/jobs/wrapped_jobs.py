@@ -1,4 +1,4 @@
-"""Pod sets of AppWrapper: its components are jobs of known kinds, or declare paths to their pod templates."""
+"""AppWrapper: its components are jobs of known kinds, or declare paths to their pod templates."""
 
 from __future__ import annotations
 
@@ -6,14 +6,57 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from bayplan.dialects.jobs import status
+from bayplan.dialects.jobs.change_rules import NEW, OLD, either, spec_but
 from bayplan.dialects.jobs.injection import Injected, InjectionConflict
-from bayplan.dialects.jobs.part import JobPart
+from bayplan.dialects.jobs.kind import SUSPEND, JobKind, Parts
+from bayplan.dialects.jobs.part import Find, JobPart
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.model.whole_numbers import INT32_MAX, whole_number
 
 INDEX_LABEL = "workload.codeflare.dev.appwrapper/tas-pod-index-label"
 SUBGROUP_LABEL = "workload.codeflare.dev.appwrapper/tas-sub-group-index-label"
 SUBGROUP_COUNT = "workload.codeflare.dev.appwrapper/tas-sub-group-count"
+
+
+def app_wrapper(inner: Parts) -> JobKind:
+    """The entry of AppWrapper; `inner` reads the pod sets of a component of any known kind."""
+
+    def parts(wrapper: Field, find: Find) -> list[JobPart]:
+        return wrapped_parts(wrapper, lambda component: inner(component, find))
+
+    def inject(wrapper: dict[str, Any], infos: Sequence[Injected], find: Find) -> None:
+        components = parts_by_component(Field(wrapper), lambda component: inner(component, find))
+        set_pod_set_infos(wrapper, [len(pod_sets) for pod_sets in components], infos)
+
+    return JobKind(
+        "AppWrapper",
+        "workload.codeflare.dev",
+        "v1beta2",
+        "appwrappers",
+        parts,
+        suspend=SUSPEND,
+        status_reader=status.APP_WRAPPER,
+        inject=inject,
+        restore=_restore,
+        changes=(
+            spec_but("suspend", "components"),
+            either("components", _unchanged("template", "{}"), f"{NEW}.spec", f"{OLD}.spec"),
+            either("components", _unchanged("podSets", "[]"), f"{NEW}.spec", f"{OLD}.spec"),
+        ),
+    )
+
+
+def _unchanged(key: str, absent: str) -> str:
+    """CEL: a field is unchanged in all components of an AppWrapper."""
+    new, old = (f"{one}.spec.components.map(it, has(it.{key}) ? it.{key} : {absent})" for one in (NEW, OLD))
+    return f"{new} == {old}"
+
+
+def _restore(wrapper: dict[str, Any], originals: Sequence[dict[str, Any]]) -> None:
+    for component in wrapper["spec"].get("components") or ():
+        if component is not None:
+            component.pop("podSetInfos", None)
 
 
 def wrapped_parts(wrapper: Field, inner: Callable[[Field], list[JobPart]]) -> list[JobPart]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.model.node_rules import Requirement
-from bayplan.model.pod_spec import PodSignature, Selector
+from bayplan.model.pod_spec import Labels, PodSignature, Selector
 from bayplan.placement.cluster.node_table import ABSENT, Codes, Vocabulary
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 
-NO_LABELS: Mapping[str, str] = {}
+NO_LABELS: Labels = ()
 VALUES_PER_POD, VALUES_KEPT = 4, 4096
 COLUMNS_MAX = 32  # columns of label keys; pods may select by an unbounded number of them
 ROWS_PER_POD, ROWS_KEPT = 4, 64  # rows beyond which the columns are built anew
@@ -25,7 +25,7 @@ class PodColumns:
     def __init__(self) -> None:
         self.nodes: NDArray[np.int32] = np.full(64, ABSENT, dtype=np.int32)
         self.leaving: Bools = np.zeros(64, dtype=bool)
-        self.labels: list[Mapping[str, str]] = []
+        self.labels: list[Labels] = []  # shared with the signatures
         self.columns: dict[str, Codes] = {_NAMESPACE: np.full(64, ABSENT, dtype=np.int32)}
         self.vocabularies: dict[str, Vocabulary] = {_NAMESPACE: Vocabulary()}
         self.free: list[int] = []
@@ -35,10 +35,10 @@ class PodColumns:
         labels = dict(shape.labels)
         if self.free:
             row = self.free.pop()
-            self.labels[row] = labels
+            self.labels[row] = shape.labels
         else:
             row = len(self.labels)
-            self.labels.append(labels)
+            self.labels.append(shape.labels)
             if row == len(self.nodes):
                 self._grow()
         self.nodes[row] = node
@@ -56,8 +56,8 @@ class PodColumns:
         rows += range(len(self.labels), len(self.labels) + len(nodes) - reused)
         labels = dict(shape.labels)
         for row in rows[:reused]:
-            self.labels[row] = labels
-        self.labels += [labels] * (len(nodes) - reused)
+            self.labels[row] = shape.labels
+        self.labels += [shape.labels] * (len(nodes) - reused)
         while len(self.labels) > len(self.nodes):
             self._grow()
         self.nodes[rows] = nodes
@@ -132,7 +132,7 @@ class PodColumns:
             self._make_room()
             code = self.vocabularies.setdefault(key, Vocabulary()).code
             column = np.full(len(self.nodes), ABSENT, dtype=np.int32)
-            column[: len(self.labels)] = [code(labels.get(key)) for labels in self.labels]
+            column[: len(self.labels)] = [code(dict(labels).get(key)) for labels in self.labels]
             self.columns[key] = column
         return column[: len(self.labels)]
 

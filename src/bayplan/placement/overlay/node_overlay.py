@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
@@ -17,6 +17,7 @@ from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.filters.pipeline import FilterInput, FilterResult, run_filters
 from bayplan.placement.overlay.numa_overlay import NumaOverlay
+from bayplan.placement.overlay.undo_log import UndoLog
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +31,7 @@ class OverlayStep:
     slots: tuple[int, ...]
     rows: Ints
     own: tuple[PodSignature, ...] = ()  # by key, if they differ in labels that no term selects by
+    version: int = 0  # of the pod index, before the step
 
 
 class NodeOverlay:
@@ -50,8 +52,7 @@ class NodeOverlay:
             node_snapshot=replace(filter_input.node_snapshot, free=self.before.copy(), memory={}),
             zones=None if self.zones is None else self.zones.snapshot,
         )
-        self.steps: list[OverlayStep] = []
-        self.versions: list[int] = []  # of the pod index, before each step
+        self.log = UndoLog(self._apply)
         self.touched: list[Ints] = []  # rows changed by each step, in order; never shortened
         self.cache: dict[Hashable, Any] = {}  # cache of the node choice
 
@@ -119,7 +120,7 @@ class NodeOverlay:
             return
         row_array = np.asarray(rows, dtype=np.int64)
         slots = tuple(self.filter_input.node_snapshot.node_index.slots[row_array].tolist())
-        self._push(OverlayStep(True, shape, False, tuple(keys), slots, row_array, tuple(own)))
+        self._push(True, shape, False, tuple(keys), slots, row_array, tuple(own))
 
     def remove_pod(self, key: PodKey) -> None:
         """Remove a pod, whether it ran or was added here; no effect if it has no node."""
@@ -135,14 +136,12 @@ class NodeOverlay:
                 by_signature.setdefault((running.shape, running.leaving), []).append(key)
         for (shape, leaving), pod_keys in by_signature.items():
             slots = tuple(pods[key].node for key in pod_keys)
-            self._push(
-                OverlayStep(False, shape, leaving, tuple(pod_keys), slots, self._rows_of(np.array(slots)))
-            )
+            self._push(False, shape, leaving, tuple(pod_keys), slots, self._rows_of(np.array(slots)))
 
     def restore_pods(self, keys: Iterable[PodKey]) -> None:
         """Add removed pods (not undone since) where they were before. Other pods are ignored."""
         missing = {key for key in keys if key not in self.filter_input.index.pods}
-        for step in self.steps[::-1] if missing else ():
+        for step in self.log.steps[::-1] if missing else ():
             positions = [at for at, key in enumerate(step.keys) if key in missing] if not step.added else []
             if positions:
                 missing.difference_update(step.keys)
@@ -151,44 +150,40 @@ class NodeOverlay:
                     tuple(step.slots[at] for at in positions),
                 )
                 own = tuple(step.own[at] for at in positions) if step.own else ()
-                self._push(
-                    OverlayStep(True, step.shape, step.leaving, step_keys, slots, step.rows[positions], own)
-                )
+                self._push(True, step.shape, step.leaving, step_keys, slots, step.rows[positions], own)
 
     def checkpoint(self) -> int:
         """A checkpoint for `rollback`."""
-        return len(self.steps)
+        return self.log.checkpoint()
 
     def rollback(self, mark: int) -> None:
         """Roll back all steps since the checkpoint. After a step that failed halfway, `close` does it."""
-        while len(self.steps) > mark and not self.filter_input.index.damaged:
-            self._apply(self.steps[-1], undone=True)
-            self.steps.pop()
-            self.filter_input.index.version = (
-                self.versions.pop()
-            )  # so that results cached then are valid again
+        self.log.rollback(mark)
+
+    def tentative(self) -> AbstractContextManager[None]:
+        """Roll back at the end what happens inside."""
+        return self.log.tentative()
 
     def close(self) -> None:
         """Undo everything. If a step failed halfway, the pod index is built anew with the pods it had."""
         try:
             self.rollback(0)
         finally:
-            if self.steps:
+            if self.log.steps:
                 self._rebuild_index()
 
     def _rebuild_index(self) -> None:
         index = self.filter_input.index
         pods = {key: (pod.node, pod.shape, pod.leaving) for key, pod in index.pods.items()}
-        for step in reversed(self.steps):
+        for step in reversed(self.log.steps):
             for at, key in enumerate(step.keys):
                 if step.added:
                     pods.pop(key, None)
                 else:
                     pods[key] = step.slots[at], step.own[at] if step.own else step.shape, step.leaving
         index.rebuild(pods)
-        index.version, index.damaged = self.versions[0], False
-        self.steps.clear()
-        self.versions.clear()
+        index.version, index.damaged = self.log.steps[0].version, False
+        self.log = UndoLog(self._apply)
 
     @contextmanager
     def in_order(self) -> Iterator[None]:
@@ -208,16 +203,16 @@ class NodeOverlay:
         self.cache.clear()
         zones.set_in_order(in_order)
 
-    def _push(self, step: OverlayStep) -> None:
+    def _push(
+        self, added: bool, shape: PodSignature, leaving: bool, keys: tuple[PodKey, ...],
+        slots: tuple[int, ...], rows: Ints, own: tuple[PodSignature, ...] = (),
+    ) -> None:  # fmt: skip
         self.watchdog.check()
-        pods = self.filter_input.index.pods
-        assert not step.added or pods.keys().isdisjoint(step.keys), step.keys
-        self.versions.append(self.filter_input.index.version)
-        self.filter_input.index.damaged = True  # until the step is complete
-        self.steps.append(step)  # now: if it fails halfway, it has to be undone as well
-        self._apply(step, undone=False)
+        index = self.filter_input.index
+        assert not added or index.pods.keys().isdisjoint(keys), keys
+        self.log.push(OverlayStep(added, shape, leaving, keys, slots, rows, own, index.version))
 
-    def _apply(self, step: OverlayStep, *, undone: bool) -> None:
+    def _apply(self, step: OverlayStep, undone: bool) -> None:
         index, node_snapshot = self.filter_input.index, self.filter_input.node_snapshot
         added = step.added != undone
         index.damaged = True
@@ -238,6 +233,8 @@ class NodeOverlay:
             self.zones.step(step.shape, step.keys, step.rows, added=added)
         self.touched.append(known_rows)
         index.damaged = False
+        if undone:
+            index.version = step.version  # so that results cached then are valid again
 
     def _rows_of(self, slots: Ints) -> Ints:
         node_index = self.filter_input.node_snapshot.node_index

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Bools, Ints, Tree, find
 from bayplan.placement.numa.columns import NumaColumns
 from bayplan.placement.overlay.topology_numa_overlay import PodMove, TopologyNumaOverlay
+from bayplan.placement.overlay.undo_log import UndoLog
 
 KNOWN_MAX = 20_000
 
@@ -73,6 +75,7 @@ class TopologyOverlay:
         self._active: dict[str, Bools] = {}
         self._snapshots: dict[str, CapacitySnapshot] = {}
         self._empty: dict[str, CapacitySnapshot] = {}
+        self.log = UndoLog(self._collect)
         self._pending: dict[_Key, _Usage] = {}  # not applied yet
         self._applied: dict[_Key, _Usage] = {}  # applied
         self._columns: dict[str, NumaColumns | None] = {}
@@ -106,13 +109,26 @@ class TopologyOverlay:
         self, flavor: str, assignment: Assignment, requests: Mapping[str, int], sign: int = 1,
         zones: NumaRequest | None = None,
     ) -> None:  # fmt: skip
-        """Add the usage of an assignment (sign -1: remove it). Removed nodes are ignored.
+        """Add the usage of an assignment (sign -1: remove it). Removed nodes are ignored."""
+        self.log.push((sign, flavor, assignment, requests, zones))
 
-        Most usage is reverted before it is read, so it is applied only when it is read.
-        """
-        _add(
-            self._pending, (flavor, id(assignment), id(requests)), (sign, flavor, assignment, requests, zones)
-        )
+    def _collect(self, usage: _Usage, undone: bool) -> None:
+        """Most usage is reverted before it is read, so it is collected here and applied when it is read."""
+        sign, flavor, assignment, requests, _ = usage
+        key = flavor, id(assignment), id(requests)
+        _add(self._pending, key, (-sign if undone else sign, *usage[1:]))
+
+    def checkpoint(self) -> int:
+        """A checkpoint for `rollback`."""
+        return self.log.checkpoint()
+
+    def rollback(self, mark: int) -> None:
+        """Undo all usage added or removed since the checkpoint."""
+        self.log.rollback(mark)
+
+    def tentative(self) -> AbstractContextManager[None]:
+        """Roll back at the end what happens inside."""
+        return self.log.tentative()
 
     def columns(self, flavor: str, *, empty: bool = False) -> NumaColumns | None:
         """The zones of the nodes under the flavor's topology; None if no node reports zones."""

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Sequence
 
 from bayplan.dialects.api import Event, Happened, InvalidInUse
 from bayplan.dialects.kube.decode.wire import PodWire
-from bayplan.model.change import Change, NodeLost, PodLost, PodSeen, Started
+from bayplan.model.change import Change, PodLost, Started
 from bayplan.model.plan import Plan
 from bayplan.model.pod import PodKey
-from bayplan.model.subject import Subject, is_loss, is_start, subject_of
+from bayplan.model.subject import Subject, is_loss, subject_of
 from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.controller import Controller, Recorder
+from bayplan.runtime.core.latest_objects import LatestObjects
 from bayplan.runtime.core.quarantine import Quarantine, deletion_by_name, named, title, usage_change
 
 FLUSH_FAILURES_MAX = 1000  # failures in one step; each removes its object from the batch
@@ -28,7 +29,7 @@ class EventIntake:
     def __init__(self, role: Controller, journal: Recorder, containment: Containment) -> None:
         self.controller, self.journal, self.containment = role, journal, containment
         self.quarantine = Quarantine()
-        self.latest: dict[Subject, Change] = {}  # latest change of every object, in order of arrival
+        self.latest = LatestObjects()
         self.rejected: dict[Subject, Change] = {}  # changes that could not be applied
 
     def apply_events(self, events: Iterable[Event], now: float) -> None:
@@ -37,9 +38,11 @@ class EventIntake:
         if self.quarantine:
             for event in self.quarantine.due(now):
                 self._decode(event, now, changes)
-        kinds = self.controller.kinds
+        kinds, kind, wanted = self.controller.kinds, None, False
         for event in events:
-            if event.kind in kinds:
+            if event.kind is not kind:  # mostly that of the event before
+                kind, wanted = event.kind, event.kind in kinds
+            if wanted:
                 self._decode(event, now, changes)
         self._flush(changes)
         if changes:
@@ -77,12 +80,11 @@ class EventIntake:
             return
         with self.containment.unit("decode", event.kind.kind, title(event.object)):
             if isinstance(event.object, PodWire):
-                known = self.latest.get(("Pod", _pod_key(event)))
-                least = usage_change(event, known if isinstance(known, PodSeen) else None)
+                least = usage_change(event, self.latest.pod(_pod_key(event)))
                 changes += (least,) if least is not None else ()
             else:
                 found = self.controller.decode_usage(event)
-                changes += [change for change in found if subject_of(change) not in self.latest]
+                changes += [change for change in found if change not in self.latest]
 
     def _decode_loss(self, event: Event, now: float, changes: list[Change]) -> None:
         """A deleted object must not count any longer, even if it cannot be decoded."""
@@ -120,7 +122,7 @@ class EventIntake:
         except Exception as error:
             self._apply_one_by_one(changes, error, now)
         else:
-            self._note(changes)
+            self.latest.note(changes)
 
     def rebuild(self, now: float) -> None:
         """Rebuild the state: a failed decision changed it."""
@@ -143,7 +145,7 @@ class EventIntake:
                 self._reject(change, failure)
                 self._build(now)
             else:
-                self._note((change,))
+                self.latest.note((change,))
         self._assume(under_way, now)
 
     def _assume(self, plan: Plan, now: float) -> None:
@@ -154,7 +156,7 @@ class EventIntake:
 
     def _build(self, now: float) -> None:
         """Reset the state and apply the latest change of every object."""
-        known = [Started(), *self.latest.values()]
+        known = [Started(), *self.latest]
         self._record(known, now)
         try:
             self.controller.apply(known)
@@ -174,7 +176,7 @@ class EventIntake:
     def _reject(self, change: Change, error: Exception) -> None:
         self.containment.failed(error, "fold", *_titled(change))
         if is_loss(change):
-            self.latest.pop(subject_of(change), None)  # the rebuilt state lacks the object
+            self.latest.drop(change)  # the rebuilt state lacks the object
         else:
             self.rejected[subject_of(change)] = change
 
@@ -185,18 +187,6 @@ class EventIntake:
             return True
         self.rejected.pop(subject, None)
         return False
-
-    def _note(self, changes: Iterable[Change]) -> None:
-        latest = self.latest
-        for change in changes:
-            if is_loss(change):
-                latest.pop(subject_of(change), None)
-                if isinstance(change, NodeLost):
-                    latest.pop(("Images", change.name), None)
-            elif is_start(change):
-                latest.clear()
-            else:
-                latest[subject_of(change)] = change
 
 
 def _pod_key(event: Event) -> PodKey:

@@ -13,7 +13,7 @@ import msgspec
 
 from bayplan.dialects.api import Kind
 from bayplan.dialects.errors import ApiError
-from bayplan.dialects.jobs.kinds import KINDS
+from bayplan.dialects.jobs.kinds import BY_GROUP
 from bayplan.dialects.kube.fields.name_rules import subdomain_problems
 from bayplan.dialects.kueue.webhooks.controlling_owners import OwnerUnknown
 from bayplan.runtime.controllers.jobs.cache import CLASSES
@@ -30,9 +30,9 @@ CACHE_SECONDS = 60.0
 CACHE_MAX = 10_000
 
 CONTROLLERS = {
-    **{(kind.group, name): Kind(kind.group, kind.version, name, kind.plural) for name, kind in KINDS.items()},
-    ("apps", "ReplicaSet"): Kind("apps", "v1", "ReplicaSet", "replicasets"),
-    ("apps", "DaemonSet"): Kind("apps", "v1", "DaemonSet", "daemonsets"),
+    key: kind.resource
+    for key, kind in BY_GROUP.items()
+    if kind.parts is not None or kind.between or kind.never_queued
 }
 """Kinds that are looked up as owners, by group and name."""
 LOOKED_UP = (*CONTROLLERS.values(), *CLASSES)

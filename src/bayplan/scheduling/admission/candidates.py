@@ -1,8 +1,8 @@
-"""Preemption candidates of one admission cycle: their order, the policies that allow it, and the reprieve."""
+"""Preemption candidates of one admission cycle: who may be evicted for a gang, and in which order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bayplan.model.plan import EvictionReason
@@ -12,16 +12,15 @@ from bayplan.scheduling.admission.simulation import AdmissionSimulation
 from bayplan.state.admission.quota_tree import QuotaAccount
 from bayplan.state.admission.usage import PlacedPods
 
-REPRIEVE_MAX = 16
-"""At most this many victims are reprieved one by one: each one takes a new placement search."""
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Victim:
-    """An admitted gang to evict, and the reason."""
+    """An admitted gang that is or may be evicted. One of another queue only while that is above its quota."""
 
     queued_gang: QueuedGang
     reason: EvictionReason
+    below: QuotaAccount | None = None  # the ancestor below which every account must be above quota
+    without_borrowing: bool = False  # only for a gang that does not borrow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +37,19 @@ class PreemptionRequest:
     level: tuple[str, str] | None = None  # a flavor, and the level at which one domain must hold all pods
     # a flavor, and the only leaf domains whose capacity matters
     leaf_domains: tuple[str, frozenset[int]] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreemptionPolicy:
+    """Which gangs may be evicted for another one, as data for the search."""
+
+    candidates: list[Victim]  # in order
+    # those that still qualify, one after the other: the removals so far count
+    draw: Callable[[Sequence[Victim]], Iterator[Victim]]
+    borrowing: bool = True  # whether the gang may borrow quota
+    # whether the search is repeated with the candidates of single domains; otherwise the gang is tried after
+    # each removal, since the order of the others depends on it
+    by_domain: bool = True
 
 
 def lowest_fit(account: QuotaAccount, cell: Cell, amount: int) -> tuple[int, bool]:
@@ -96,11 +108,6 @@ def within_quota(account: QuotaAccount, cells: frozenset[Cell]) -> bool:
     return not any(account.borrows(cell) for cell in cells)
 
 
-def fits(simulation: AdmissionSimulation, request: PreemptionRequest, borrowing: bool) -> bool:
-    """Whether quota and placement of the gang fit in the simulation as it is now."""
-    return fits_quota(simulation, request, borrowing) and request.has_place()
-
-
 def fits_quota(simulation: AdmissionSimulation, request: PreemptionRequest, borrowing: bool) -> bool:
     """Whether the requested quota is available, with or without borrowing."""
     account = simulation.account(request.queue.name)
@@ -108,63 +115,3 @@ def fits_quota(simulation: AdmissionSimulation, request: PreemptionRequest, borr
         if (not borrowing and account.borrows(cell, amount)) or amount > account.available(cell):
             return False
     return True
-
-
-def reprieve(
-    simulation: AdmissionSimulation,
-    request: PreemptionRequest,
-    removed: Sequence[QueuedGang],
-    borrowing: bool,
-) -> list[QueuedGang]:
-    """Reprieve removed gangs that the preemptor fits beside; returns the victims.
-
-    The gang removed last is always needed: without its removal the preemptor did not fit.
-    """
-    victims = list(removed)
-    if len(victims) > REPRIEVE_MAX:
-        victims = _reprieve_disjoint(simulation, request, victims, borrowing)
-    if len(victims) > REPRIEVE_MAX:
-        return victims
-    return _reprieve_one_by_one(simulation, victims, lambda: fits(simulation, request, borrowing))
-
-
-def _reprieve_disjoint(
-    simulation: AdmissionSimulation, request: PreemptionRequest, victims: list[QueuedGang], borrowing: bool
-) -> list[QueuedGang]:
-    """Reprieve every gang that does not overlap the placement found now, without another placement search."""
-    placed = request.find()
-    assert placed is not None, "it was found before"
-    mine = [(pods.flavor, simulation.overlay.leaves(pods.flavor, (pods.place,))) for pods in placed]
-    disjoint = [queued_gang for queued_gang in victims[:-1] if _is_disjoint(simulation, queued_gang, mine)]
-    simulation.restore(disjoint)
-    if fits_quota(simulation, request, borrowing):
-        reprieved = {queued_gang.gang.source for queued_gang in disjoint}
-        victims = [queued_gang for queued_gang in victims if queued_gang.gang.source not in reprieved]
-    else:
-        simulation.remove(disjoint)
-    return _reprieve_one_by_one(
-        simulation,
-        victims,
-        lambda: fits_quota(simulation, request, borrowing) and simulation.fits_placed(placed),
-    )
-
-
-def _is_disjoint(
-    simulation: AdmissionSimulation, queued_gang: QueuedGang, mine: Sequence[tuple[str, frozenset[int]]]
-) -> bool:
-    """Whether no pod of the gang uses any of these leaf domains, which are given by flavor."""
-    places = [pods.place for pods in simulation.load_of(queued_gang).placed]
-    return all(leaves.isdisjoint(simulation.overlay.leaves(flavor, places)) for flavor, leaves in mine)
-
-
-def _reprieve_one_by_one(
-    simulation: AdmissionSimulation, victims: list[QueuedGang], still_fits: Callable[[], bool]
-) -> list[QueuedGang]:
-    for index in range(len(victims) - 2, -1, -1):
-        queued_gang = victims[index]
-        simulation.restore((queued_gang,))
-        if still_fits():
-            del victims[index]
-        else:
-            simulation.remove((queued_gang,))
-    return victims

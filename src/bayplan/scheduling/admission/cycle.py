@@ -209,16 +209,16 @@ class _Decision:
             for part in entry.assessment.offer.parts
         }
         removed = list(self.preempted.values()) if overlaps else []
-        self.simulation.remove(removed)
-        self.simulation.removed = {queued_gang.gang.source for queued_gang in removed}
-        entry.assessment = evaluate(self.simulation, entry.queued_gang, entry.queue, (), pinned)
+        with self.simulation.tentative():
+            self.simulation.remove(removed)
+            self.simulation.removed = {queued_gang.gang.source for queued_gang in removed}
+            entry.assessment = evaluate(self.simulation, entry.queued_gang, entry.queue, (), pinned)
+            self.simulation.removed = set()
         entry.blocked_by_set_aside = bool(self.set_aside)
         if any(priority < entry.queued_gang.gang.priority for priority in self.set_aside):
             # it need not wait for these victims to leave
             entry.requeue, entry.keeps_progress = Requeue.AT_ONCE, False
         entry.overtaken = any(isinstance(action, Admit) for action in self.actions)
-        self.simulation.removed = set()
-        self.simulation.restore(removed)
         if overlaps and entry.assessment.offer.mode is Mode.FIT:
             entry.assessment.offer.set_mode(Mode.LATER)
         load = self._load(entry)
@@ -232,17 +232,15 @@ class _Decision:
         """
         victims = {v.queued_gang.gang.source: v.queued_gang for v in entry.assessment.victims}
         removed = list((self.preempted | victims).values())
-        self.simulation.remove(removed)
-        fits = self._fits_now(entry.queue, load)
-        self.simulation.restore(removed)
+        with self.simulation.tentative():
+            self.simulation.remove(removed)
+            fits = self._fits_now(entry.queue, load)
         if not removed or not all(fits) or entry.assessment.offer.mode is not Mode.FIT:
             return fits
-        for queue, reserved_load in self.reserved_loads:
-            self.simulation.apply(queue, reserved_load, -1)
-        fits = self._fits_now(entry.queue, load)
-        for queue, reserved_load in self.reserved_loads:
-            self.simulation.apply(queue, reserved_load)
-        return fits
+        with self.simulation.tentative():
+            for queue, reserved_load in self.reserved_loads:
+                self.simulation.apply(queue, reserved_load, -1)
+            return self._fits_now(entry.queue, load)
 
     def _fits_now(self, queue: str, load: GangLoad) -> tuple[bool, bool]:
         return self.simulation.fits_quota(queue, load.quota), self.simulation.fits_placed(load.placed)

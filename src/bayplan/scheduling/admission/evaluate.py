@@ -212,9 +212,9 @@ def _placed(query: FlavorQuery, assessment: Assessment) -> Assessment:
         return assessment
     needs = placement_needs(query, offer)
     leaving = [victim.queued_gang for victim in assessment.victims]
-    simulation.remove(leaving)
-    places = find_places(simulation, queued_gang, needs, empty=not leaving)
-    simulation.restore(leaving)
+    with simulation.tentative():
+        simulation.remove(leaving)
+        places = find_places(simulation, queued_gang, needs, empty=not leaving)
     if isinstance(places, dict):
         set_places(offer, places)
     return assessment

@@ -2,131 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from bayplan.model.plan import EvictionReason
 from bayplan.model.profile import FairRule
 from bayplan.model.queued_gang import QueuedGang
 from bayplan.model.quota import VictimPolicy
 from bayplan.scheduling.admission.candidates import (
+    PreemptionPolicy,
     PreemptionRequest,
     Victim,
     candidate_order,
-    fits,
     may_preempt,
-    reprieve,
     uses,
 )
 from bayplan.scheduling.admission.simulation import AdmissionSimulation, GangLoad, is_over
 from bayplan.state.admission.quota_tree import QuotaAccount, dominant_share
 
 
-def victims_by_share(simulation: AdmissionSimulation, request: PreemptionRequest) -> list[Victim]:
-    """Evict from the largest share while the gang's own share stays smaller, then reprieve."""
+def by_share(simulation: AdmissionSimulation, request: PreemptionRequest) -> Iterator[PreemptionPolicy]:
+    """Evict from the largest share while the gang's own share stays smaller."""
     candidates = _candidates(simulation, request)
-    if not candidates:
-        return []
-    load = GangLoad(request.quota)
-    simulation.apply(request.queue.name, load)  # shares are compared with the gang included
-    search = _FairSearch(simulation, request, load)
-    rules = simulation.profile.fair_rules
-    found = search.first(candidates, rules[0])
-    if not found and len(rules) > 1:
-        found = search.second()
-    simulation.apply(request.queue.name, load, -1)
-    removed = [victim.queued_gang for victim in search.victims]
-    if not found:
-        simulation.restore(removed)
-        return []
-    kept = reprieve(simulation, request, removed, borrowing=True)
-    simulation.restore(kept)
-    staying = {queued_gang.gang.source for queued_gang in kept}
-    return [victim for victim in search.victims if victim.queued_gang.gang.source in staying]
+    if candidates:
+        yield PreemptionPolicy(candidates, _FairSearch(simulation, request).draw, by_domain=False)
 
 
-def _candidates(simulation: AdmissionSimulation, request: PreemptionRequest) -> list[QueuedGang]:
+def _candidates(simulation: AdmissionSimulation, request: PreemptionRequest) -> list[Victim]:
     rules, account = request.queue.preemption, simulation.account(request.queue.name)
-    found: list[QueuedGang] = []
+    found: list[Victim] = []
 
-    def collect(queue: str, rule: VictimPolicy) -> None:
+    def collect(queue: str, rule: VictimPolicy, reason: EvictionReason) -> None:
         found.extend(
-            queued_gang
+            Victim(queued_gang, reason)
             for queued_gang in simulation.gangs_of(queue)
             if uses(queued_gang, request.cells) and may_preempt(request.queued_gang, queued_gang, rule)
         )
 
-    collect(request.queue.name, rules.within)
+    collect(request.queue.name, rules.within, EvictionReason.PRIORITY)
     if account.parent is not None and rules.reclaim is not VictimPolicy.NEVER:
         for other in account.root().queues():
             if other is not account and any(other.borrows(cell) for cell in request.cells):
-                collect(other.name, rules.reclaim)
-    return sorted(found, key=lambda queued_gang: candidate_order(queued_gang, request.queue.name))
+                collect(other.name, rules.reclaim, EvictionReason.FAIR_SHARE)
+    return sorted(found, key=lambda victim: candidate_order(victim.queued_gang, request.queue.name))
 
 
 class _FairSearch:
     """Descends from the root to the queue with the largest share, repeatedly."""
 
-    def __init__(self, simulation: AdmissionSimulation, request: PreemptionRequest, load: GangLoad) -> None:
-        self.simulation, self.request, self.load = simulation, request, load
+    def __init__(self, simulation: AdmissionSimulation, request: PreemptionRequest) -> None:
+        self.simulation, self.request, self.load = simulation, request, GangLoad(request.quota)
         self.own = simulation.account(request.queue.name)
-        self.victims: list[Victim] = []
-        self.retry: list[QueuedGang] = []
-        self.left: dict[str, list[QueuedGang]] = {}
+        self.retry: list[Victim] = []
+        self.left: dict[str, list[Victim]] = {}
         self.dropped: set[int] = set()
 
-    def first(self, candidates: list[QueuedGang], rule: FairRule) -> bool:
+    def draw(self, candidates: Sequence[Victim]) -> Iterator[Victim]:
+        """The candidates in turn; the removals so far count, and the gang itself counts as admitted."""
+        self.simulation.apply(self.request.queue.name, self.load)
+        rules = self.simulation.profile.fair_rules
+        yield from self._first(candidates, rules[0])
+        if len(rules) > 1:
+            yield from self._second()
+        self.simulation.apply(self.request.queue.name, self.load, -1)
+
+    def _first(self, candidates: Sequence[Victim], rule: FairRule) -> Iterator[Victim]:
         """First strategy: evict while the gang's share is at most the share left to the victim's side."""
         self._begin(candidates)
         entitled = not any(self.own.borrows(cell) for cell in self.request.cells)
         for queue in self._largest():
             if queue is self.own or entitled:
-                why = EvictionReason.PRIORITY if queue is self.own else EvictionReason.RECLAIM
-                if self._evict(self.left[queue.name].pop(0), why):
-                    return True
+                victim = self.left[queue.name].pop(0)
+                reclaim = replace(victim, reason=EvictionReason.RECLAIM)
+                yield from self._offer(victim if queue is self.own else reclaim)
                 continue
             mine, victim_side = self._sides(queue)
             while self.left[queue.name]:
-                queued_gang = self.left[queue.name].pop(0)
-                after = self._share_without(queued_gang, victim_side)
+                victim = self.left[queue.name].pop(0)
+                after = self._share_without(victim.queued_gang, victim_side)
                 fair = (
                     dominant_share(mine) <= after
                     if rule is FairRule.FINAL_SHARE
                     else dominant_share(mine) < dominant_share(victim_side)
                 )
-                if not fair:
-                    self.retry.append(queued_gang)
-                    continue
-                if self._evict(queued_gang, EvictionReason.FAIR_SHARE):
-                    return True
-                break  # the shares have changed: choose the queue again
-        return False
+                if fair:
+                    yield from self._offer(victim)
+                    break  # the shares have changed: choose the queue again
+                self.retry.append(victim)
 
-    def second(self) -> bool:
+    def _second(self) -> Iterator[Victim]:
         """Second strategy, once per queue: evict if the gang's share is below the victim side's share now."""
         self._begin(self.retry)
         for queue in self._largest():
             mine, victim_side = self._sides(queue)
-            queued_gang = self.left[queue.name].pop(0)
-            if dominant_share(mine) < dominant_share(victim_side) and self._evict(
-                queued_gang, EvictionReason.FAIR_SHARE
-            ):
-                return True
+            victim = self.left[queue.name].pop(0)
+            if dominant_share(mine) < dominant_share(victim_side):
+                yield from self._offer(victim)
             self.dropped.add(id(queue))
-        return False
 
-    def _begin(self, candidates: list[QueuedGang]) -> None:
+    def _begin(self, candidates: Sequence[Victim]) -> None:
         self.left, self.dropped = {}, set()
-        for queued_gang in candidates:
-            assert queued_gang.admission is not None
-            self.left.setdefault(queued_gang.admission.queue, []).append(queued_gang)
+        for victim in candidates:
+            assert victim.queued_gang.admission is not None
+            self.left.setdefault(victim.queued_gang.admission.queue, []).append(victim)
 
-    def _evict(self, queued_gang: QueuedGang, why: EvictionReason) -> bool:
-        self.simulation.remove((queued_gang,))
-        self.victims.append(Victim(queued_gang, why))
+    def _offer(self, victim: Victim) -> Iterator[Victim]:
+        """While the gang is tried, it does not count as admitted."""
         self.simulation.apply(self.request.queue.name, self.load, -1)
-        enough = fits(self.simulation, self.request, borrowing=True)
+        yield victim
         self.simulation.apply(self.request.queue.name, self.load)
-        return enough
 
     def _share_without(self, queued_gang: QueuedGang, side: QuotaAccount) -> tuple[bool, object, object]:
         self.simulation.remove((queued_gang,))
@@ -169,7 +153,10 @@ class _FairSearch:
         if nodes and (best is None or dominant_share(nodes[-1]) >= best):
             return self._below(nodes[-1])
         tied = [queue for queue in queues if dominant_share(queue) == best]
-        return min(tied, key=lambda q: candidate_order(self.left[q.name][0], self.request.queue.name))
+        return min(tied, key=lambda q: self._order(self.left[q.name][0]))
+
+    def _order(self, victim: Victim) -> tuple[object, ...]:
+        return candidate_order(victim.queued_gang, self.request.queue.name)
 
     def _has_victims(self, queue: QuotaAccount) -> bool:
         if id(queue) in self.dropped:

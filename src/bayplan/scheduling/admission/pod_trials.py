@@ -50,6 +50,15 @@ class PodTrials:
         else:
             del self._moves[key]
 
+    @contextmanager
+    def tentative(self) -> Iterator[None]:
+        """Undo at the end what is placed or removed inside."""
+        before = dict(self._moves)
+        try:
+            yield
+        finally:
+            self._moves = before
+
     def concern(self, namespace: str, pod_sets: Iterable[PodSet]) -> bool:
         """Whether a filter may keep pods of a gang from a node. Cheap, since it is asked for every gang."""
         for pod_set in pod_sets:

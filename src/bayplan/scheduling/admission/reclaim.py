@@ -2,82 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from bayplan.model.plan import EvictionReason
-from bayplan.model.queued_gang import QueuedGang
 from bayplan.model.quota import Cell, VictimPolicy
 from bayplan.scheduling.admission.candidates import (
+    PreemptionPolicy,
     PreemptionRequest,
     Victim,
     candidate_order,
-    fits,
     fits_quota,
     may_preempt,
     overlaps_request,
-    reprieve,
     uses,
     within_quota,
 )
 from bayplan.scheduling.admission.simulation import AdmissionSimulation
 from bayplan.state.admission.quota_tree import QuotaAccount
 
-DOMAINS_MAX = 16
-"""Other domains searched for a smaller set of victims, those with the fewest gangs first."""
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PreemptionCandidate:
-    """A gang that may be preempted. One of another queue only while its part of the tree is above quota."""
-
-    queued_gang: QueuedGang
-    reason: EvictionReason
-    below: QuotaAccount | None = None  # the ancestor below which every account must be above quota
-    without_borrowing: bool = False
-
-
-def victims_by_priority(simulation: AdmissionSimulation, request: PreemptionRequest) -> list[Victim]:
-    """The smallest set of gangs, lowest priority first, whose eviction makes the gang fit."""
+def by_priority(simulation: AdmissionSimulation, request: PreemptionRequest) -> Iterator[PreemptionPolicy]:
+    """Evict gangs of the lowest priority first: if the gang borrows and if it does not, in turn."""
     candidates = _candidates(simulation, request)
     for borrowing in _attempts(simulation, request, candidates):
-        found = _smallest(simulation, request, candidates, borrowing)
-        if found:
-            return _in_one_domain(simulation, request, candidates, borrowing, found)
-    return []
+        draw = partial(_draw, simulation, request, borrowing)
+        yield PreemptionPolicy(candidates, draw, borrowing)
 
 
-def _in_one_domain(
-    simulation: AdmissionSimulation,
-    request: PreemptionRequest,
-    candidates: list[PreemptionCandidate],
-    borrowing: bool,
-    found: list[Victim],
-) -> list[Victim]:
-    """Fewer victims, none of higher priority, if another domain can be freed with less."""
-    if request.level is None or len(found) < 2:
-        return found
-    worst = max(victim.queued_gang.gang.priority for victim in found)
-    eligible = [c for c in candidates if c.queued_gang.gang.priority <= worst]
-    places = {
-        c.queued_gang.gang.source: [s.place for s in simulation.load_of(c.queued_gang).placed]
-        for c in eligible
-    }
-    by_domain = simulation.overlay.by_domain(*request.level, places)
-    for refs in sorted(by_domain.values(), key=len)[:DOMAINS_MAX]:
-        fewer = _smallest(
-            simulation, request, [c for c in eligible if c.queued_gang.gang.source in refs], borrowing
-        )
-        if fewer and len(fewer) < len(found):
-            found = fewer
-    return found
+def _draw(
+    simulation: AdmissionSimulation, request: PreemptionRequest, borrowing: bool, candidates: Sequence[Victim]
+) -> Iterator[Victim]:
+    """If quota already fits, only gangs that overlap the placement have to go."""
+    if fits_quota(simulation, request, borrowing):
+        candidates = [c for c in candidates if overlaps_request(simulation, request, c.queued_gang)]
+    for candidate in candidates:
+        if _may_go(simulation, request, candidate, borrowing):
+            yield candidate
 
 
-def _candidates(simulation: AdmissionSimulation, request: PreemptionRequest) -> list[PreemptionCandidate]:
+def _candidates(simulation: AdmissionSimulation, request: PreemptionRequest) -> list[Victim]:
     """All preemption candidates, in order."""
     rule = request.queue.preemption.within
     own = [
-        PreemptionCandidate(queued_gang, EvictionReason.PRIORITY)
+        Victim(queued_gang, EvictionReason.PRIORITY)
         for queued_gang in simulation.gangs_of(request.queue.name)
         if uses(queued_gang, request.cells) and may_preempt(request.queued_gang, queued_gang, rule)
     ]
@@ -92,10 +60,10 @@ def _candidates(simulation: AdmissionSimulation, request: PreemptionRequest) -> 
 
 def _from_elsewhere(
     simulation: AdmissionSimulation, request: PreemptionRequest
-) -> tuple[list[PreemptionCandidate], list[PreemptionCandidate]]:
+) -> tuple[list[Victim], list[Victim]]:
     """Candidates of other queues: those that use quota closer to our queue than to theirs, and the others."""
-    in_nominal: list[PreemptionCandidate] = []
-    by_priority: list[PreemptionCandidate] = []
+    in_nominal: list[Victim] = []
+    by_priority: list[Victim] = []
     account = simulation.account(request.queue.name)
     if account.parent is None or request.queue.preemption.reclaim is VictimPolicy.NEVER:
         return in_nominal, by_priority
@@ -135,7 +103,7 @@ def _of_queue(
     queue: QuotaAccount,
     top: QuotaAccount,
     advantage: bool,
-) -> Iterator[PreemptionCandidate]:
+) -> Iterator[Victim]:
     rules = request.queue.preemption
     for queued_gang in simulation.gangs_of(queue.name):
         if not uses(queued_gang, request.cells) or not may_preempt(
@@ -143,18 +111,18 @@ def _of_queue(
         ):
             continue
         if advantage:
-            yield PreemptionCandidate(queued_gang, EvictionReason.RECLAIM, top)
+            yield Victim(queued_gang, EvictionReason.RECLAIM, top)
             continue
         other_priority = queued_gang.gang.priority
         allowed = rules.while_borrowing and other_priority < request.queued_gang.gang.priority
         if allowed and (rules.threshold is None or other_priority <= rules.threshold):
-            yield PreemptionCandidate(queued_gang, EvictionReason.RECLAIM_WHILE_BORROWING, top)
+            yield Victim(queued_gang, EvictionReason.RECLAIM_WHILE_BORROWING, top)
         else:
-            yield PreemptionCandidate(queued_gang, EvictionReason.RECLAIM, top, without_borrowing=True)
+            yield Victim(queued_gang, EvictionReason.RECLAIM, top, without_borrowing=True)
 
 
 def _attempts(
-    simulation: AdmissionSimulation, request: PreemptionRequest, candidates: list[PreemptionCandidate]
+    simulation: AdmissionSimulation, request: PreemptionRequest, candidates: list[Victim]
 ) -> tuple[bool, ...]:
     """Whether the gang may borrow in the first and second attempt: more gangs yield to one that does not."""
     others = [c for c in candidates if c.below is not None]
@@ -167,66 +135,10 @@ def _attempts(
     return (True, False) if in_nominal or not forbidden else (False, True)
 
 
-def _smallest(
-    simulation: AdmissionSimulation,
-    request: PreemptionRequest,
-    candidates: list[PreemptionCandidate],
-    borrowing: bool,
-) -> list[Victim]:
-    """Remove candidates until the gang fits, then reprieve all that it fits beside."""
-    removed = _enough(simulation, request, candidates, borrowing)
-    if not removed:
-        return []
-    victims = reprieve(simulation, request, [c.queued_gang for c in removed], borrowing)
-    simulation.restore(victims)
-    why = {c.queued_gang.gang.source: c.reason for c in removed}
-    return [Victim(queued_gang, why[queued_gang.gang.source]) for queued_gang in victims]
-
-
-def _enough(
-    simulation: AdmissionSimulation,
-    request: PreemptionRequest,
-    candidates: list[PreemptionCandidate],
-    borrowing: bool,
-) -> list[PreemptionCandidate]:
-    """The shortest prefix of candidates whose removal is enough; they stay removed. Empty if none is.
-
-    Placement is tried after one, two, four, … removals, then by bisection. If quota already fits, only the
-    gangs that overlap the placement are removed.
-    """
-    if fits_quota(simulation, request, borrowing):
-        candidates = [c for c in candidates if overlaps_request(simulation, request, c.queued_gang)]
-    removed: list[PreemptionCandidate] = []
-    next_check, too_few, found = 1, 0, False
-    for candidate in candidates:
-        if not _may_go(simulation, request, candidate, borrowing):
-            continue
-        simulation.remove((candidate.queued_gang,))
-        removed.append(candidate)
-        if len(removed) >= next_check and fits_quota(simulation, request, borrowing):
-            found = request.has_place()
-            if found:
-                break
-            next_check, too_few = 2 * len(removed), len(removed)
-    if not found and (len(removed) == too_few or not fits(simulation, request, borrowing)):
-        simulation.restore([c.queued_gang for c in removed])
-        return []
-    while len(removed) - too_few > 1:
-        middle = (too_few + len(removed)) // 2
-        back = removed[middle:]
-        simulation.restore([c.queued_gang for c in back])
-        if fits(simulation, request, borrowing):
-            removed = removed[:middle]
-        else:
-            simulation.remove([c.queued_gang for c in back])
-            too_few = middle
-    return removed
-
-
 def _may_go(
     simulation: AdmissionSimulation,
     request: PreemptionRequest,
-    candidate: PreemptionCandidate,
+    candidate: Victim,
     borrowing: bool,
 ) -> bool:
     """Whether a candidate still qualifies after the removals so far."""

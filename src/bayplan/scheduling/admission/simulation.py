@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from bayplan.model.queued_gang import QueuedGang
 from bayplan.model.quota import Cell, Check, CheckKind, Flavor, Queue
 from bayplan.model.watchdog import Watchdog
 from bayplan.placement.overlay.topology_overlay import TopologyOverlay
+from bayplan.placement.overlay.undo_log import UndoLog
 from bayplan.scheduling.admission.pod_trials import PodTrials
 from bayplan.state.admission.quota_tree import QuotaAccount, QuotaTree
 from bayplan.state.admission.reservations import Reservation
@@ -48,6 +50,7 @@ class AdmissionSimulation:
     removed: set[Ref] = field(default_factory=set)  # admitted gangs that count as removed
     watchdog: Watchdog = field(default_factory=Watchdog)  # checked in every loop that may run long
     trials: PodTrials | None = None  # for the filters of binding; None: none is used
+    quota_log: UndoLog[tuple[str, Mapping[Cell, int], int]] = field(init=False)
 
     def gangs_of(self, queue: str) -> Iterator[QueuedGang]:
         """Admitted gangs of a queue that do not count as removed."""
@@ -81,10 +84,13 @@ class AdmissionSimulation:
             self.loads[ref] = GangLoad(current.quota, current.placements)
         return self.loads[ref]
 
+    def __post_init__(self) -> None:
+        self.quota_log = UndoLog(self._use)
+
     def apply(self, queue: str, load: GangLoad, sign: int = 1) -> None:
         """Add the load of a gang (sign -1: remove it)."""
         self.watchdog.check()
-        self.quota_tree.use(queue, load.quota, sign)
+        self.quota_log.push((queue, load.quota, sign))
         for pods in load.placed:
             self.use(pods, sign)
 
@@ -104,6 +110,20 @@ class AdmissionSimulation:
         if self.trials is not None:
             self.trials.close()
 
+    def _use(self, step: tuple[str, Mapping[Cell, int], int], undone: bool) -> None:
+        queue, quota, sign = step
+        self.quota_tree.use(queue, quota, -sign if undone else sign)
+
+    @contextmanager
+    def tentative(self) -> Iterator[None]:
+        """Roll back at the end what happens inside: quota, capacity and zones."""
+        with ExitStack() as stack:
+            stack.enter_context(self.overlay.tentative())
+            stack.enter_context(self.quota_log.tentative())
+            if self.trials is not None:
+                stack.enter_context(self.trials.tentative())
+            yield
+
     def remove(self, queued_gangs: Iterable[QueuedGang]) -> None:
         """Remove admitted gangs from the simulation."""
         for queued_gang in queued_gangs:
@@ -122,18 +142,13 @@ class AdmissionSimulation:
 
     def fits_placed(self, needs: Iterable[PlacedPods]) -> bool:
         """Whether all of them fit together: pod sets of one gang may share a host."""
-        taken: list[PlacedPods] = []
-        fits = True
-        for pods in needs:
-            for earlier in taken[-1:]:
-                self.use(earlier, 1)
-            taken.append(pods)
-            fits = self.overlay.fits(pods.flavor, pods.place, pods.requests, pods.zones)
-            if not fits:
-                break
-        for earlier in taken[:-1]:
-            self.use(earlier, -1)
-        return fits and self._binds(taken)
+        taken = list(needs)
+        with self.overlay.tentative():
+            for pods in taken:
+                if not self.overlay.fits(pods.flavor, pods.place, pods.requests, pods.zones):
+                    return False
+                self.overlay.add_usage(pods.flavor, pods.place, pods.requests, 1, pods.zones)
+        return self._binds(taken)
 
     def _binds(self, needs: Sequence[PlacedPods]) -> bool:
         """Whether the filters of binding accept pods of one gang where they are placed."""

@@ -33,7 +33,7 @@ class BackfillReservation:
     def allowed(self, candidate: SchedulingCandidate, priority: int) -> Bools | None:
         """The nodes a gang may use: not those reserved for a gang of at least its priority.
 
-        Nodes it is nominated for stay allowed.
+        Nodes it is nominated for stay allowed, and so do those of its slots: nothing there is reserved.
         """
         if (
             self.unreserved_nodes is None
@@ -44,11 +44,14 @@ class BackfillReservation:
         if priority > self.priority:
             return None
         overlay = self.preemption.overlay
-        rows = [row for node in set(candidate.nominated.values()) if (row := overlay.row(node)) >= 0]
+        own = set(candidate.nominated.values())  # pods were preempted there for this gang
+        claims = self.snapshot.claims
+        own |= {claims[pod.key][1] for pod in candidate.pending if pod.key in claims}
+        rows = [row for node in own if (row := overlay.row(node)) >= 0]
         if not rows:
             return self.unreserved_nodes
         allowed = self.unreserved_nodes.copy()
-        allowed[rows] = True  # pods were preempted there for this gang
+        allowed[rows] = True
         return allowed
 
     def reserve(self, request: AttemptRequest) -> tuple[str, ...]:

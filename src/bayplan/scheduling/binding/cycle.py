@@ -23,7 +23,6 @@ from bayplan.scheduling.attempt.nominations import priority_of
 from bayplan.scheduling.attempt.rejection import rejection_for
 from bayplan.scheduling.binding.fair_cycle import FairShareCycle
 from bayplan.scheduling.binding.plan_builder import PlanBuilder
-from bayplan.scheduling.preemption.search import PreemptionResult
 from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSnapshot
 
 
@@ -129,7 +128,7 @@ class BindingCycle:
         if preemption.outcome is not PreemptionSearchOutcome.FOUND:
             preemption = self.builder.preemption.preempt_own_surplus(request, allowed_nodes) or preemption
         if preemption.outcome is PreemptionSearchOutcome.FOUND:
-            self._nominate(request, preemption, result)
+            self.builder.make_room(request, preemption, result, whole=not is_single_pod(candidate))
             return
         rejection = replace(
             rejection_for(RejectionReason.NO_CAPACITY, request, result), preemption=preemption.outcome
@@ -138,14 +137,6 @@ class BindingCycle:
             self.rejections[equivalence] = rejection
         self.builder.clear_nominations(candidate, request.pending)
         self.builder.reject(candidate, rejection, request.pending, self.builder.reservation.reserve(request))
-
-    def _nominate(self, request: AttemptRequest, preemption: PreemptionResult, result: AttemptResult) -> None:
-        """Preempt the victims and nominate the pending pods for their nodes."""
-        candidate = request.candidate
-        whole = not is_single_pod(candidate)
-        for victim, together in preemption.pods:
-            self.builder.preempt(victim, candidate.spec, whole=whole or together)
-        self.builder.nominate(request, preemption.rows, result, len(preemption.pods))
 
     # ── rejections ─────────────────────────────────────────────────────────────────────────────────
 

@@ -20,7 +20,8 @@ from bayplan.scheduling.attempt.rejection import rejection_for
 from bayplan.scheduling.binding.plan_builder import PlanBuilder
 from bayplan.scheduling.fair_share.accounts import Accounts, amounts_of
 from bayplan.scheduling.fair_share.order import FairTurn, Order, turn_of
-from bayplan.scheduling.fair_share.preemption import FairPreemptionResult, FairPreemptionSearch
+from bayplan.scheduling.fair_share.preemption import FairPreemptionSearch
+from bayplan.scheduling.preemption.context import PreemptionResult
 from bayplan.state.scheduling.snapshot import SchedulingCandidate
 
 LOWEST_PRIORITY = -(2**31)  # below every priority: all nominations are respected
@@ -170,7 +171,7 @@ class FairShareCycle:
         preemption = self.builder.preemption.wait_for_terminating(request, allowed_nodes, ())
         if preemption is None:
             return False
-        self.builder.nominate(request, preemption.rows, result, 0)
+        self.builder.make_room(request, preemption, result, whole=False)
         self.preemption.protect(turn.candidate.spec.source)
         assigned = [pod for pod in request.pending if pod.key in preemption.rows]
         self.accounts.take(turn.queue, amounts_of(assigned), lasting=turn.candidate.spec.non_preemptible)
@@ -193,12 +194,12 @@ class FairShareCycle:
             if preemption is None:
                 self._reject_late(late)
             else:
-                self._preempt(late, preemption)
+                self.builder.make_room(late.request, preemption, late.result, whole=len(turn.pods) > 1)
         if watchdog.is_over:
             while (turn := order.pop()) is not None:
                 self.builder.reached.discard(turn.candidate.spec.source)
 
-    def _find(self, late: _Late) -> FairPreemptionResult | None:
+    def _find(self, late: _Late) -> PreemptionResult | None:
         profile = self.builder.profile
         spec = late.turn.candidate.spec
         if not profile.preemption or spec.source in self.preemption.losing_pods:
@@ -209,13 +210,6 @@ class FairShareCycle:
             if preemption is not None:
                 return preemption
         return self.preemption.preempt_own_surplus(late.turn, late.request, late.allowed_nodes)
-
-    def _preempt(self, late: _Late, preemption: FairPreemptionResult) -> None:
-        spec, overlay = late.turn.candidate.spec, self.builder.overlay
-        for pod, together in preemption.pods:
-            target = overlay.node(preemption.moves[pod.key]) if pod.key in preemption.moves else ""
-            self.builder.preempt(pod, spec, whole=together or len(late.turn.pods) > 1, target=target)
-        self.builder.nominate(late.request, preemption.rows, late.result, len(preemption.pods))
 
     def _reject_late(self, late: _Late) -> None:
         fair = self.accounts.within_share(late.turn.queue, late.turn.amounts)

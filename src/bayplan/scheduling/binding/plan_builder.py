@@ -15,7 +15,7 @@ from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult, attem
 from bayplan.scheduling.attempt.nominations import Nominations, priority_of
 from bayplan.scheduling.attempt.rejection import rejection_for
 from bayplan.scheduling.binding.backfill_reservation import BackfillReservation
-from bayplan.scheduling.preemption.context import PreemptionContext
+from bayplan.scheduling.preemption.context import PreemptionContext, PreemptionResult
 from bayplan.scheduling.preemption.search import PreemptionSearch
 from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSnapshot
 
@@ -83,11 +83,14 @@ class PlanBuilder:
             PreemptPod(pod, spec.source, spec.uid, with_gang=whole, undoes=undoes, moves_to=target)
         )
 
-    def nominate(
-        self, request: AttemptRequest, rows: Mapping[PodKey, int], result: AttemptResult, preempted: int
+    def make_room(
+        self, request: AttemptRequest, preemption: PreemptionResult, result: AttemptResult, *, whole: bool
     ) -> None:
-        """Nominate the pods for the nodes where the victims free capacity."""
-        candidate = request.candidate
+        """Preempt the victims, and nominate the pods for the nodes where they free capacity."""
+        candidate, rows = request.candidate, preemption.rows
+        for victim, together in preemption.pods:
+            target = self.overlay.node(preemption.moves[victim.key]) if victim.key in preemption.moves else ""
+            self.preempt(victim, candidate.spec, whole=whole or together, target=target)
         gang, priority = candidate.spec.source, priority_of(candidate)
         for pod in request.pending:
             row = rows.get(pod.key)
@@ -99,7 +102,7 @@ class PlanBuilder:
                 self.nominations.add(pod, node, priority)
         rejection = rejection_for(RejectionReason.PREEMPTING, request, result)
         fit = request.bound + len(rows)
-        preempted += len(candidate.victims)
+        preempted = len(preemption.pods) + len(candidate.victims)
         rejection = replace(rejection, fit=fit, preemption=PreemptionSearchOutcome.FOUND, victims=preempted)
         self.reject(candidate, rejection, request.pending)
 
@@ -163,9 +166,8 @@ class PlanBuilder:
 
     def fits(self, request: AttemptRequest) -> bool:
         """Whether the gang would fit without the backfill reservation."""
-        checkpoint = self.overlay.checkpoint()
-        result = attempt(self.snapshot, self.overlay, request, self.profile)
-        self.overlay.rollback(checkpoint)
+        with self.overlay.tentative():
+            result = attempt(self.snapshot, self.overlay, request, self.profile)
         return len(result.rows) >= request.need
 
 

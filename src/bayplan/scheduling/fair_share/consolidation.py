@@ -10,8 +10,8 @@ from bayplan.model.pod import Pod, PodKey
 from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.scheduling.attempt.gang import AttemptRequest, attempt, request_for
 from bayplan.scheduling.fair_share.accounts import amounts_of
-from bayplan.scheduling.fair_share.victims import FairVictimUnit
 from bayplan.scheduling.preemption.context import PreemptionContext
+from bayplan.scheduling.preemption.victim_units import VictimUnit
 from bayplan.state.scheduling.snapshot import SchedulingCandidate
 
 UNITS_MAX = 256  # victim units considered
@@ -28,16 +28,16 @@ class Consolidation:
         self.tries = 0  # attempts of the last search
 
     def search(
-        self, request: AttemptRequest, allowed_nodes: Bools | None, fair_units: Iterable[FairVictimUnit]
+        self, request: AttemptRequest, allowed_nodes: Bools | None, units: Iterable[VictimUnit]
     ) -> tuple[Seats, dict[PodKey, int], list[Pod]] | None:
         """Rows of the gang if some units move, the new rows of moved pods, and these pods; or None."""
         self.tries = 0
         if not self._has_total_capacity(request):
             return None
         request = replace(request, without_reason=True)
-        pool: list[FairVictimUnit] = []
-        for fair_unit in fair_units:
-            pool.append(fair_unit)
+        pool: list[VictimUnit] = []
+        for unit in units:
+            pool.append(unit)
             for removed in _removal_sets(pool):
                 self.tries += 1
                 found = self._all_move(removed, request, allowed_nodes)
@@ -54,24 +54,23 @@ class Consolidation:
         return all(amount <= free.get(resource, 0) for resource, amount in amounts_of(pods).items())
 
     def new_rows(
-        self, victims: Sequence[FairVictimUnit], rows: Seats, request: AttemptRequest
+        self, victims: Sequence[VictimUnit], rows: Seats, request: AttemptRequest
     ) -> dict[PodKey, int]:
         """New rows for victims that fit elsewhere, gang by gang, at least with the core of the gang."""
-        checkpoint = self.overlay.checkpoint()
-        self.overlay.remove_pods(self.context.terminating.keys)
-        self.overlay.remove_pods(pod.key for fair_unit in victims for pod in fair_unit.unit.pods)
-        for pod in request.pending:
-            if pod.key in rows:
-                self.overlay.add_pod(pod.key, pod.spec.signature, rows[pod.key])
         found: dict[PodKey, int] = {}
-        for gang in dict.fromkeys(fair_unit.gang for fair_unit in reversed(victims)):
-            mine = [fair_unit for fair_unit in victims if fair_unit.gang == gang]
-            new_rows = self._place_elsewhere(gang, [pod for fair_unit in mine for pod in fair_unit.unit.pods])
-            core = [pod for fair_unit in mine if fair_unit.core for pod in fair_unit.unit.pods]
-            if new_rows is None and 0 < len(core) < sum(len(fair_unit.unit.pods) for fair_unit in mine):
-                new_rows = self._place_elsewhere(gang, core)
-            found |= new_rows or {}
-        self.overlay.rollback(checkpoint)
+        with self.overlay.tentative():
+            self.overlay.remove_pods(self.context.terminating.keys)
+            self.overlay.remove_pods(pod.key for unit in victims for pod in unit.pods)
+            for pod in request.pending:
+                if pod.key in rows:
+                    self.overlay.add_pod(pod.key, pod.spec.signature, rows[pod.key])
+            for gang in dict.fromkeys(unit.gang for unit in reversed(victims) if unit.gang is not None):
+                mine = [unit for unit in victims if unit.gang == gang]
+                new_rows = self._place_elsewhere(gang, [pod for unit in mine for pod in unit.pods])
+                core = [pod for unit in mine if unit.core for pod in unit.pods]
+                if new_rows is None and 0 < len(core) < sum(len(unit.pods) for unit in mine):
+                    new_rows = self._place_elsewhere(gang, core)
+                found |= new_rows or {}
         return found
 
     def _all_move(
@@ -81,22 +80,18 @@ class Consolidation:
 
         Highest priority stays first; if that fails, the largest pods first: they are the hardest to move.
         """
-        checkpoint = self.overlay.checkpoint()
-        try:
+        with self.overlay.tentative():
             self.overlay.remove_pods(self.context.terminating.keys)
             self.overlay.remove_pods(pod.key for pod in removed)
             found = attempt(self.snapshot, self.overlay, request, self.context.profile, allowed_nodes)
             if len(found.rows) < request.need:
                 return None
-            assigned = self.overlay.checkpoint()
             for order in (removed[::-1], sorted(removed, key=_size, reverse=True)):
-                moves = self._place_again(order)
+                with self.overlay.tentative():
+                    moves = self._place_again(order)
                 if moves is not None:
                     return found.rows, moves
-                self.overlay.rollback(assigned)
-            return None
-        finally:
-            self.overlay.rollback(checkpoint)
+        return None
 
     def _place_again(self, pods: Sequence[Pod]) -> dict[PodKey, int] | None:
         """Rows for all pods; returns only the pods that move."""
@@ -134,10 +129,10 @@ class Consolidation:
         return None
 
 
-def _removal_sets(pool: Sequence[FairVictimUnit]) -> list[list[Pod]]:
+def _removal_sets(pool: Sequence[VictimUnit]) -> list[list[Pod]]:
     """Pods to lift together: by node of the last unit, last node first; then all pods of the pool."""
-    pods = [pod for fair_unit in pool for pod in fair_unit.unit.pods]
-    nodes = dict.fromkeys(pod.node for pod in reversed(pool[-1].unit.pods))
+    pods = [pod for unit in pool for pod in unit.pods]
+    nodes = dict.fromkeys(pod.node for pod in reversed(pool[-1].pods))
     found = [[pod for pod in pods if pod.node == node] for node in nodes]
     return found if pods in found else [*found, pods]
 

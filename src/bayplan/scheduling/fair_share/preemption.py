@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fractions import Fraction
 from math import inf
 
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import PreemptionMeans
+from bayplan.model.scheduling_rejection import PreemptionSearchOutcome
 from bayplan.placement.cluster.topology_tree import Bools
-from bayplan.scheduling.attempt.gang import AttemptRequest, capacity_of
+from bayplan.scheduling.attempt.gang import AttemptRequest
 from bayplan.scheduling.attempt.nominations import priority_of
 from bayplan.scheduling.fair_share.accounts import Accounts, Ratio, Use, share_ratio
 from bayplan.scheduling.fair_share.consolidation import Consolidation
@@ -19,12 +20,11 @@ from bayplan.scheduling.fair_share.order import FairTurn
 from bayplan.scheduling.fair_share.victims import (
     FairVictimPool,
     FairVictims,
-    FairVictimUnit,
     fair_unit_of,
     protected_until,
 )
-from bayplan.scheduling.preemption.context import PreemptionContext
-from bayplan.scheduling.preemption.self_preemption import fewest_victims, surplus_pods
+from bayplan.scheduling.preemption.context import PreemptionContext, PreemptionResult
+from bayplan.scheduling.preemption.self_preemption import preempt_surplus
 from bayplan.scheduling.preemption.trial import PreemptionTrial
 from bayplan.scheduling.preemption.victim_units import VictimUnit
 
@@ -33,16 +33,6 @@ TRIES_BY_NODES = 200_000  # placement attempts in one cycle, times the number of
 TRIES_LEAST = 64
 RETRY_SECONDS = 1.0  # seconds
 EQUAL: Ratio = (False, Fraction(1))  # usage that is just the share
-
-
-@dataclass(frozen=True, slots=True)
-class FairPreemptionResult:
-    """Rows of the gang, pods to preempt (and whether with their whole gang), new rows of moved pods."""
-
-    rows: Mapping[PodKey, int]
-    pods: tuple[tuple[Pod, bool], ...] = ()
-    # of the preempted pods, those that move: their new rows
-    moves: Mapping[PodKey, int] = field(default_factory=dict)
 
 
 class FairPreemptionSearch:
@@ -63,10 +53,10 @@ class FairPreemptionSearch:
 
     def find(
         self, means: PreemptionMeans, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
-    ) -> FairPreemptionResult | None:
+    ) -> PreemptionResult | None:
         """Free capacity by one means; the victims count as removed from now on."""
         by_means: Mapping[
-            PreemptionMeans, Callable[[FairTurn, AttemptRequest, Bools | None], FairPreemptionResult | None]
+            PreemptionMeans, Callable[[FairTurn, AttemptRequest, Bools | None], PreemptionResult | None]
         ] = {
             PreemptionMeans.CONSOLIDATE: self._consolidate,
             PreemptionMeans.RECLAIM: self._reclaim,
@@ -80,7 +70,6 @@ class FairPreemptionSearch:
         result = by_means[means](turn, request, allowed_nodes)
         if result is not None:
             self._commit(turn, request, result)
-            self.failed.clear()
         elif not turn.candidate.bound:
             self.failed[equivalence] = self.lacks_placement
         self.lacks_placement |= before
@@ -88,22 +77,17 @@ class FairPreemptionSearch:
 
     def preempt_own_surplus(
         self, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
-    ) -> FairPreemptionResult | None:
+    ) -> PreemptionResult | None:
         """Preempt surplus pods of the gang itself for those that its minimum lacks."""
         spec = turn.candidate.spec
-        surplus = surplus_pods(turn.candidate, self.context.terminating.keys)
-        if not surplus or spec.tree is None:
-            return None
-        capacity = capacity_of(self.snapshot, turn.candidate, spec.tree)
 
-        def sought(pods: Sequence[Pod]) -> FairPreemptionResult | None:
+        def try_victims(pods: Sequence[Pod]) -> PreemptionResult | None:
             pool = [fair_unit_of(spec, (pod,)) for pod in pods]
             return self._search(turn, request, pool, allowed_nodes, lambda _: True)
 
-        result = fewest_victims(capacity, spec.tree, surplus, sought)
+        result = preempt_surplus(self.context, turn.candidate, try_victims)
         if result is not None:
             self._commit(turn, request, result)
-            self.failed.clear()
         return result
 
     @property
@@ -132,14 +116,14 @@ class FairPreemptionSearch:
                     self.retry_at = min(self.retry_at, self.now + RETRY_SECONDS)
         return self._victim_pool
 
-    def _commit(self, turn: FairTurn, request: AttemptRequest, result: FairPreemptionResult) -> None:
+    def _commit(self, turn: FairTurn, request: AttemptRequest, result: PreemptionResult) -> None:
         spec = turn.candidate.spec
+        self.failed.clear()
         self.protect(spec.source)
-        self.context.terminating.add(pod.key for pod, _ in result.pods)
+        self.context.commit(result)
         for gang in {pod.gang for pod, _ in result.pods if pod.gang is not None}:
             self.losing_pods.add(gang)
             self.victim_pool.rebuild(gang)
-        self.context.budgets.spend(pod for pod, _ in result.pods)
         for pod, _ in result.pods:
             if pod.key in result.moves:  # its replacement does not exist yet: reserve the node
                 stand_in = PodKey(pod.key.namespace, f"{pod.key.name} (moved)")
@@ -152,58 +136,47 @@ class FairPreemptionSearch:
 
     def _consolidate(
         self, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
-    ) -> FairPreemptionResult | None:
+    ) -> PreemptionResult | None:
         """Free capacity by moving running pods to other nodes: no gang stays pending for it."""
-        if turn.candidate.spec.non_preemptible:
+        spec = turn.candidate.spec
+        if spec.non_preemptible or self.accounts.beyond_limit(turn.queue, turn.amounts) is not None:
             return None
-        return self._move_pods(turn, request, allowed_nodes, self.victim_pool.by_queue())
-
-    def _move_pods(
-        self,
-        turn: FairTurn,
-        request: AttemptRequest,
-        allowed_nodes: Bools | None,
-        fair_units: Mapping[str, Sequence[FairVictimUnit]],
-    ) -> FairPreemptionResult | None:
-        if self.accounts.beyond_limit(turn.queue, turn.amounts) is not None:
-            return None
-        gang = turn.candidate.spec.source
         others = {
-            name: [fair_unit for fair_unit in some if fair_unit.gang != gang]
-            for name, some in fair_units.items()
+            name: [unit for unit in some if unit.gang != spec.source]
+            for name, some in self.victim_pool.by_queue().items()
         }
         found = self.consolidation.search(request, allowed_nodes, FairVictims(self.accounts, others))
         self.tries -= self.consolidation.tries
         if found is None:
             return None
         rows, moves, pods = found
-        units = [VictimUnit((pod,), pod.spec.priority, True, pod.started) for pod in pods]
-        if self.context.budgets.broken(units):
+        moved = tuple(VictimUnit((pod,), pod.spec.priority, True, pod.started) for pod in pods)
+        if self.context.budgets.broken(moved):
             return None
-        return FairPreemptionResult(rows, tuple((pod, False) for pod in pods), moves)
+        return PreemptionResult(PreemptionSearchOutcome.FOUND, rows, moved, moves)
 
     # ── victims ────────────────────────────────────────────────────────────────────────────────────
 
     def _preempt(
         self, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
-    ) -> FairPreemptionResult | None:
+    ) -> PreemptionResult | None:
         """Preempt gangs of lower priority in the same queue."""
         accounts, spec = self.accounts, turn.candidate.spec
         if spec.non_preemptible and accounts.beyond_quota(turn.queue, turn.amounts) is not None:
             return None
         priority = priority_of(turn.candidate)
         pool = [
-            fair_unit
-            for fair_unit in self.victim_pool.by_queue().get(turn.queue, ())
-            if fair_unit.unit.priority < priority
-            and fair_unit.gang != spec.source
-            and not self._is_protected(fair_unit, reclaim=False)
+            unit
+            for unit in self.victim_pool.by_queue().get(turn.queue, ())
+            if unit.priority < priority
+            and unit.gang != spec.source
+            and not self._is_protected(unit, reclaim=False)
         ]
         return self._search(turn, request, pool, allowed_nodes, lambda _: True)
 
     def _reclaim(
         self, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
-    ) -> FairPreemptionResult | None:
+    ) -> PreemptionResult | None:
         """Reclaim from queues above their fair share or quota."""
         accounts, spec = self.accounts, turn.candidate.spec
         if not accounts.within_share(turn.queue, turn.amounts):
@@ -211,29 +184,25 @@ class FairPreemptionSearch:
         if spec.non_preemptible and accounts.beyond_quota(turn.queue, turn.amounts) is not None:
             return None
         others = {name: some for name, some in self.victim_pool.by_queue().items() if name != turn.queue}
-        pool: list[FairVictimUnit] = []
+        pool: list[VictimUnit] = []
         left: dict[str, Use] = {}
         victims = FairVictims(accounts, others)
-        for fair_unit in victims:
-            if not self._is_reclaimable(turn, fair_unit.queue, left):
-                victims.skip(fair_unit.queue)  # its usage only decreases from here on
-            elif not self._is_protected(fair_unit):
-                self._subtract(left, fair_unit.queue, fair_unit.amounts)
-                pool.append(fair_unit)
+        for unit in victims:
+            if not self._is_reclaimable(turn, unit.queue, left):
+                victims.skip(unit.queue)  # its usage only decreases from here on
+            elif not self._is_protected(unit):
+                self._subtract(left, unit.queue, unit.amounts)
+                pool.append(unit)
         result = self._search(turn, request, pool, allowed_nodes, lambda go: self._is_fair(turn, go))
         # victims of other queues may have to move, too
         if result is None and len(pool) < sum(map(len, others.values())):
-            pool = [
-                fair_unit for fair_unit in FairVictims(accounts, others) if not self._is_protected(fair_unit)
-            ]
+            pool = [unit for unit in FairVictims(accounts, others) if not self._is_protected(unit)]
             result = self._search(turn, request, pool, allowed_nodes, lambda go: self._is_fair(turn, go))
         return result
 
-    def _is_protected(self, fair_unit: FairVictimUnit, *, reclaim: bool = True) -> bool:
+    def _is_protected(self, unit: VictimUnit, *, reclaim: bool = True) -> bool:
         """Whether the gang is still within its guaranteed minimum runtime."""
-        until = (
-            protected_until(self.accounts, fair_unit, self.now, reclaim=reclaim) if fair_unit.core else 0.0
-        )
+        until = protected_until(self.accounts, unit, self.now, reclaim=reclaim) if unit.core else 0.0
         if self.now < until < self.retry_at:
             self.retry_at = until
         return until > self.now
@@ -256,19 +225,17 @@ class FairPreemptionSearch:
     def _queue_of(self, pod: Pod) -> str:
         return self.snapshot.specs[pod.gang].queue if pod.gang is not None else ""
 
-    def _is_fair(self, turn: FairTurn, victims: Iterable[FairVictimUnit]) -> bool:
+    def _is_fair(self, turn: FairTurn, victims: Iterable[VictimUnit]) -> bool:
         """Whether each victim was reclaimable in turn, and no reclaimer ends above a victim's share ratio."""
         accounts = self.accounts
         left: dict[str, Use] = {}
         involved: dict[str, set[str]] = {}
-        for fair_unit in victims:
-            if not self._is_reclaimable(turn, fair_unit.queue, left):
+        for unit in victims:
+            if not self._is_reclaimable(turn, unit.queue, left):
                 return False
-            self._subtract(left, fair_unit.queue, fair_unit.amounts)
-            for name in accounts.path_up(fair_unit.queue):
-                involved.setdefault(name, set()).update(
-                    r for r, amount in fair_unit.amounts.items() if amount
-                )
+            self._subtract(left, unit.queue, unit.amounts)
+            for name in accounts.path_up(unit.queue):
+                involved.setdefault(name, set()).update(r for r, amount in unit.amounts.items() if amount)
         asks = {resource for resource, amount in turn.amounts.items() if amount}
         for name in accounts.path_up(turn.queue):
             use = left.get(name, accounts.use[name])
@@ -290,10 +257,10 @@ class FairPreemptionSearch:
         self,
         turn: FairTurn,
         request: AttemptRequest,
-        pool: Sequence[FairVictimUnit],
+        pool: Sequence[VictimUnit],
         allowed_nodes: Bools | None,
-        fair: Callable[[Sequence[FairVictimUnit]], bool],
-    ) -> FairPreemptionResult | None:
+        fair: Callable[[Sequence[VictimUnit]], bool],
+    ) -> PreemptionResult | None:
         """Preempt from a prefix of the pool: a few units first, then more and more."""
         size = POOL_FIRST
         while pool:
@@ -307,67 +274,59 @@ class FairPreemptionSearch:
         self,
         turn: FairTurn,
         request: AttemptRequest,
-        pool: Sequence[FairVictimUnit],
+        pool: Sequence[VictimUnit],
         allowed_nodes: Bools | None,
-        fair: Callable[[Sequence[FairVictimUnit]], bool],
-    ) -> FairPreemptionResult | None:
+        fair: Callable[[Sequence[VictimUnit]], bool],
+    ) -> PreemptionResult | None:
         """Remove all units of the pool, then reprieve them by priority as long as the gang keeps its rows."""
         forced = self._forced(turn, pool)
         if forced is None:
             return None
         self.lacks_placement = True
-        may_stay = [fair_unit for fair_unit in reversed(pool) if fair_unit not in forced]
-        breaking, others = self.context.budgets.split([fair_unit.unit for fair_unit in may_stay])
-        checkpoint = self.overlay.checkpoint()
-        self.overlay.remove_pods(pod.key for fair_unit in forced for pod in fair_unit.unit.pods)
-        trial = PreemptionTrial(
-            self.context, request, [*breaking, *others], allowed_nodes, tries_max=self.tries_each
-        )
-        with trial:
-            rows = trial.reprieve()
-            leaving = {id(unit) for unit in trial.victims()} if rows is not None else set()
+        may_stay = [unit for unit in reversed(pool) if unit not in forced]
+        breaking, others = self.context.budgets.split(may_stay)
+        with self.overlay.tentative():
+            self.overlay.remove_pods(pod.key for unit in forced for pod in unit.pods)
+            trial = PreemptionTrial(
+                self.context, request, [*breaking, *others], allowed_nodes, tries_max=self.tries_each
+            )
+            result = trial.run()
         self.tries -= trial.tries
-        self.overlay.rollback(checkpoint)
-        if rows is None:
+        if result.outcome is not PreemptionSearchOutcome.FOUND:
             return None
-        broken = {
-            fair_unit.gang for fair_unit in may_stay if id(fair_unit.unit) in leaving and fair_unit.core
-        }
-        victims = [p for p in pool if p in forced or id(p.unit) in leaving or p.gang in broken]
-        over = {
-            fair_unit.gang for fair_unit in forced
-        }  # the queue is over its limit, wherever these pods run
+        leaving = set(map(id, result.units))
+        broken = {unit.gang for unit in result.units if unit.core}
+        victims = [u for u in pool if u in forced or id(u) in leaving or u.gang in broken]
+        over = {unit.gang for unit in forced}  # the queue is over its limit, wherever these pods run
         moves = self.consolidation.new_rows(
-            [fair_unit for fair_unit in victims if fair_unit.gang not in over], rows, request
+            [unit for unit in victims if unit.gang not in over], result.rows, request
         )
-        if not fair(
-            [fair_unit for fair_unit in victims if any(pod.key not in moves for pod in fair_unit.unit.pods)]
-        ):
+        if not fair([unit for unit in victims if any(pod.key not in moves for pod in unit.pods)]):
             return None
-        return FairPreemptionResult(rows, tuple((pod, p.core) for p in victims for pod in p.unit.pods), moves)
+        return replace(result, units=tuple(victims), moves=moves)
 
-    def _forced(self, turn: FairTurn, pool: Sequence[FairVictimUnit]) -> list[FairVictimUnit] | None:
+    def _forced(self, turn: FairTurn, pool: Sequence[VictimUnit]) -> list[VictimUnit] | None:
         """Units to preempt so that every queue stays within its limit; None if all are not enough."""
-        accounts, forced = self.accounts, list[FairVictimUnit]()
+        accounts, forced = self.accounts, list[VictimUnit]()
         try:
             while (excess := accounts.beyond_limit(turn.queue, turn.amounts)) is not None:
                 helps = (
-                    fair_unit
-                    for fair_unit in pool
-                    if fair_unit not in forced and excess.queue in accounts.path_up(fair_unit.queue)
-                    and fair_unit.amounts.get(excess.resource)
+                    unit
+                    for unit in pool
+                    if unit not in forced and excess.queue in accounts.path_up(unit.queue)
+                    and unit.amounts.get(excess.resource)
                 )  # fmt: skip
                 found = next(helps, None)
                 if found is None:
                     return None
-                for fair_unit in pool:
-                    same = fair_unit is found or (found.core and fair_unit.gang == found.gang)
-                    if same and fair_unit not in forced:
-                        forced.append(fair_unit)
-                        accounts.take(fair_unit.queue, fair_unit.amounts, sign=-1)
+                for unit in pool:
+                    same = unit is found or (found.core and unit.gang == found.gang)
+                    if same and unit not in forced:
+                        forced.append(unit)
+                        accounts.take(unit.queue, unit.amounts, sign=-1)
         finally:
-            for fair_unit in forced:
-                accounts.take(fair_unit.queue, fair_unit.amounts)
+            for unit in forced:
+                accounts.take(unit.queue, unit.amounts)
         return forced
 
 

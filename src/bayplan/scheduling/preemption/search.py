@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.scheduling_rejection import PreemptionSearchOutcome
 from bayplan.placement.cluster.topology_tree import Bools
-from bayplan.scheduling.attempt.gang import AttemptRequest, attempt, capacity_of, domains_for
-from bayplan.scheduling.preemption.context import PreemptionContext
-from bayplan.scheduling.preemption.self_preemption import fewest_victims, surplus_pods
+from bayplan.scheduling.attempt.gang import AttemptRequest, attempt, domains_for
+from bayplan.scheduling.preemption.context import PreemptionContext, PreemptionResult
+from bayplan.scheduling.preemption.self_preemption import preempt_surplus
 from bayplan.scheduling.preemption.single_pod import VictimsByNode
 from bayplan.scheduling.preemption.trial import PreemptionTrial
 from bayplan.scheduling.preemption.victim_units import VictimUnit, victim_units
 from bayplan.state.scheduling.snapshot import SchedulingCandidate
 
 DOMAINS_MAX = 16
-
-
-@dataclass(frozen=True, slots=True)
-class PreemptionResult:
-    """The outcome of the search, the victims, and the rows of the pods once the victims are gone."""
-
-    outcome: PreemptionSearchOutcome
-    victims: tuple[VictimUnit, ...] = ()
-    rows: Mapping[PodKey, int] = field(default_factory=dict)
-
-    @property
-    def pods(self) -> list[tuple[Pod, bool]]:
-        """All pods to preempt, and whether each leaves with its whole gang."""
-        return [(pod, unit.leaves_together) for unit in self.victims for pod in unit.pods]
 
 
 class PreemptionSearch:
@@ -62,44 +47,35 @@ class PreemptionSearch:
         if request.is_single_pod:
             if not nodes.units or nodes.units[-1].priority >= priority:
                 return PreemptionResult(PreemptionSearchOutcome.NO_CANDIDATES)
-            found = nodes.victims_for(request.pending[0], priority, allowed_nodes)
-            result = (
-                PreemptionResult(PreemptionSearchOutcome.INSUFFICIENT)
-                if found is None
-                else PreemptionResult(PreemptionSearchOutcome.FOUND, found[1], found[0])
-            )
+            result = nodes.victims_for(request.pending[0], priority, allowed_nodes)
         else:
             units = self.below(priority, request.candidate)
             if not units:
                 return PreemptionResult(PreemptionSearchOutcome.NO_CANDIDATES)
             result = self._preempt_for_gang(request, units, allowed_nodes, placed_rows)
-        if result.victims:
-            nodes.preempted.update(map(id, result.victims))
-            self.context.terminating.add(pod.key for pod, _ in result.pods)
-            self.context.budgets.spend(pod for pod, _ in result.pods)
+        if result.units:
+            nodes.preempted.update(map(id, result.units))
+            self.context.commit(result)
         return result
 
     def preempt_own_surplus(
         self, request: AttemptRequest, allowed_nodes: Bools | None
     ) -> PreemptionResult | None:
         """Preempt surplus pods of the gang itself for those that its minimum lacks."""
-        candidate = request.candidate
-        surplus, tree = surplus_pods(candidate, self.context.terminating.keys), candidate.spec.tree
-        if not surplus or tree is None or not self.profile.preemption:
+        if not self.profile.preemption:
             return None
-        lacking, capacity = replace(request, extra=0), capacity_of(self.snapshot, candidate, tree)
+        lacking = replace(request, extra=0)
 
-        def sought(pods: Sequence[Pod]) -> PreemptionResult | None:
+        def try_victims(pods: Sequence[Pod]) -> PreemptionResult | None:
             units = [
                 VictimUnit((pod,), pod.spec.priority, True, pod.started or inf) for pod in reversed(pods)
             ]
-            result, _ = self._preempt_within(lacking, units, allowed_nodes)
+            result = PreemptionTrial(self.context, lacking, units, allowed_nodes).run()
             return result if result.outcome is PreemptionSearchOutcome.FOUND else None
 
-        result = fewest_victims(capacity, tree, surplus, sought)
+        result = preempt_surplus(self.context, request.candidate, try_victims)
         if result is not None:
-            self.context.terminating.add(pod.key for pod, _ in result.pods)
-            self.context.budgets.spend(pod for pod, _ in result.pods)
+            self.context.commit(result)
             self.nodes = None  # the rest of the gang forms other victim units
         return result
 
@@ -136,7 +112,7 @@ class PreemptionSearch:
         """Of the nominated rows, those that fit once all terminating pods are gone."""
         overlay = self.overlay
         found: dict[PodKey, int] = {}
-        with self._rolled_back():
+        with overlay.tentative():
             overlay.remove_pods(self.context.terminating.keys)
             for pod in candidate.pending:
                 row = overlay.row(candidate.nominated.get(pod.key, ""))
@@ -161,7 +137,7 @@ class PreemptionSearch:
         with trial.emptied() as overlay:
             found = attempt(self.snapshot, overlay, request, self.profile, allowed_nodes, placed_rows)
         return (
-            PreemptionResult(PreemptionSearchOutcome.FOUND, (), found.rows)
+            PreemptionResult(PreemptionSearchOutcome.FOUND, found.rows)
             if len(found.rows) >= request.need
             else None
         )
@@ -174,7 +150,7 @@ class PreemptionSearch:
         placed_rows: Sequence[int],
     ) -> PreemptionResult:
         if request.candidate.spec.locality.required is None or request.candidate.spec.tree is not None:
-            return self._preempt_within(request, self._reprieve_order(units), allowed_nodes)[0]
+            return PreemptionTrial(self.context, request, self._reprieve_order(units), allowed_nodes).run()
         best: tuple[tuple[object, ...], PreemptionResult] | None = None
         trial = PreemptionTrial(self.context, request, units, allowed_nodes)
         with trial.emptied() as overlay:
@@ -187,54 +163,22 @@ class PreemptionSearch:
         for area in areas:
             near = trial.near(area.nodes)
             near = sorted(near, key=lambda unit: turns[id(unit)]) if turns else self._reprieve_order(near)
-            result, worth = self._preempt_within(request, near, area.nodes, among=trial)
-            order = (*worth, area.value != first, area.value)
+            result = PreemptionTrial(self.context, request, near, area.nodes, single=True, among=trial).run()
+            order = (*self._cost(result), area.value != first, area.value)
             if result.outcome is PreemptionSearchOutcome.FOUND and (best is None or order < best[0]):
                 best = order, result
         return best[1] if best is not None else PreemptionResult(PreemptionSearchOutcome.INSUFFICIENT)
 
-    def _preempt_within(
-        self,
-        request: AttemptRequest,
-        units: Sequence[VictimUnit],
-        allowed_nodes: Bools | None,
-        *,
-        among: PreemptionTrial | None = None,
-    ) -> tuple[PreemptionResult, tuple[object, ...]]:
-        """The result within the allowed nodes, and its cost.
-
-        The cost is: assigned pods, violated budgets, highest priority of a victim, number of victims.
-        `among`: a trial with all units, of which these units are those of a single domain.
-        """
-        trial = PreemptionTrial(
-            self.context, request, units, allowed_nodes, single=among is not None, among=among
-        )
-        with trial:
-            rows = trial.reprieve()
-            victims = trial.victims() if rows is not None else []
-        if rows is None:
-            return PreemptionResult(PreemptionSearchOutcome.INSUFFICIENT), ()
-        highest = max((unit.priority for unit in victims), default=-(2**31))
-        broken, size = self.context.budgets.broken(victims), sum(len(unit.pods) for unit in victims)
-        return PreemptionResult(PreemptionSearchOutcome.FOUND, tuple(victims), rows), (
-            -len(rows),
-            broken,
-            highest,
-            size,
-        )
+    def _cost(self, result: PreemptionResult) -> tuple[int, ...]:
+        """Assigned pods, violated budgets, highest priority of a victim, number of victims."""
+        highest = max((unit.priority for unit in result.units), default=-(2**31))
+        broken = self.context.budgets.broken(result.units)
+        return -len(result.rows), broken, highest, sum(len(unit.pods) for unit in result.units)
 
     def _reprieve_order(self, units: Sequence[VictimUnit]) -> list[VictimUnit]:
         """The order of reprieve: units that would violate a budget first."""
         breaking, others = self.context.budgets.split(units)
         return [*breaking, *others]
-
-    @contextmanager
-    def _rolled_back(self) -> Iterator[None]:
-        checkpoint = self.overlay.checkpoint()
-        try:
-            yield
-        finally:
-            self.overlay.rollback(checkpoint)
 
 
 def _may_preempt(request: AttemptRequest) -> bool:

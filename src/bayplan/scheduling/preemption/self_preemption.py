@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Protocol, TypeVar
 
 from bayplan.model.assignment import Path
 from bayplan.model.gang import AUTO, Group, PodSet
@@ -11,19 +10,10 @@ from bayplan.model.pod import Pod, PodKey
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.subgroups.constraint_tree import mandatory_ranks
 from bayplan.placement.subgroups.minimums import missing_in_gang
-from bayplan.scheduling.attempt.gang import levels_of
+from bayplan.scheduling.attempt.gang import capacity_of, levels_of
+from bayplan.scheduling.preemption.context import PreemptionContext, PreemptionResult
 from bayplan.state.scheduling.snapshot import SchedulingCandidate
 
-
-class HasPods(Protocol):
-    """The result of a search, with its victims."""
-
-    @property
-    def pods(self) -> Sequence[tuple[Pod, bool]]:
-        """The pods to preempt, and whether each leaves with its whole gang."""
-
-
-Found = TypeVar("Found", bound=HasPods)
 DOMAINS_MAX = 16  # domains whose pods are tried by themselves
 
 
@@ -57,21 +47,21 @@ def _surplus(pod_set: PodSet, bound: Sequence[Pod]) -> list[Pod]:
     return ordered[pod_set.minimum :]
 
 
-def fewest_victims(
-    capacity: CapacitySnapshot,
-    tree: Group,
-    surplus: Sequence[Pod],
-    try_victims: Callable[[Sequence[Pod]], Found | None],
-) -> Found | None:
+def preempt_surplus(
+    context: PreemptionContext,
+    candidate: SchedulingCandidate,
+    try_victims: Callable[[Sequence[Pod]], PreemptionResult | None],
+) -> PreemptionResult | None:
     """The smallest result when preempting some of all surplus pods, or some of those of one domain.
 
     Reprieve in rank order keeps the first ranks but not always the most pods: losing one domain entirely may
     free another one, and it matters which.
     """
-    best = try_victims(surplus)
-    if best is None:
+    surplus, tree = surplus_pods(candidate, context.terminating.keys), candidate.spec.tree
+    best = try_victims(surplus) if surplus else None
+    if best is None or tree is None:
         return None
-    for some in _by_domain(capacity, tree, surplus):
+    for some in _by_domain(capacity_of(context.snapshot, candidate, tree), tree, surplus):
         if len(best.pods) < 2:
             break
         limit = len(best.pods) - 1

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from heapq import heappop, heappush
 from itertools import groupby, islice
 
 from bayplan.model.numa import NumaRequest
-from bayplan.model.pod import Pod, PodKey
+from bayplan.model.pod import Pod
 from bayplan.model.pod_spec import PodSignature
+from bayplan.model.scheduling_rejection import PreemptionSearchOutcome
 from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.placement.numa.snapshot import numa_request_of
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.preemption.node_columns import Columns, resolvable_rows
 from bayplan.placement.preemption.numa_nodes import victims_by_row
 from bayplan.placement.preemption.removals import LeavingPods, only_resources_constrain
+from bayplan.placement.preemption.victim_search import reprieve
+from bayplan.scheduling.preemption.context import PreemptionResult
 from bayplan.scheduling.preemption.victim_units import DisruptionBudgets, VictimUnit
 
 ROWS_MAX = 100  # nodes tried one by one for a pod with inter-pod constraints
@@ -25,7 +28,8 @@ AT_ONCE = 256  # nodes whose cost is computed together; more if none of them fit
 WEIGHT = 2**31  # so that one victim less always counts, whatever its priority
 
 Cost = tuple[int, int, int, int, float]
-Found = tuple[Mapping[PodKey, int], tuple[VictimUnit, ...]]
+Found = tuple[int, tuple[VictimUnit, ...]]
+"""A row, and the units to preempt there."""
 Choice = tuple[Cost, str, int]
 
 
@@ -56,21 +60,25 @@ class VictimsByNode:
                 found.setdefault(rows[node], []).append(unit)
         return found
 
-    def victims_for(self, pod: Pod, priority: int, allowed_nodes: Bools | None) -> Found | None:
-        """The row of the pod and its victims; None if preemption does not help."""
-        signature = pod.spec.signature
+    def victims_for(self, pod: Pod, priority: int, allowed_nodes: Bools | None) -> PreemptionResult:
+        """The row of the pod and its victims, if preemption helps."""
+        found = self._cheapest(pod.spec.signature, priority, allowed_nodes)
+        if found is None:
+            return PreemptionResult(PreemptionSearchOutcome.INSUFFICIENT)
+        return PreemptionResult(PreemptionSearchOutcome.FOUND, {pod.key: found[0]}, found[1])
+
+    def _cheapest(self, signature: PodSignature, priority: int, allowed_nodes: Bools | None) -> Found | None:
         if not only_resources_constrain(self.overlay.filter_input, signature):
             numa_request = numa_request_of(self.overlay.filter_input.zones, signature)
             if numa_request is not None and only_resources_constrain(
                 self.overlay.filter_input, replace(signature, zones=None)
             ):
-                return self._by_numa(pod, numa_request, priority, allowed_nodes)
-            return self._one_by_one(pod, priority, allowed_nodes)
+                return self._by_numa(signature, numa_request, priority, allowed_nodes)
+            return self._one_by_one(signature, priority, allowed_nodes)
         key = (signature, priority, None if allowed_nodes is None else allowed_nodes.tobytes())
         if key not in self.searches:
             self.searches[key] = _Search(self, signature, priority, allowed_nodes)
-        found = self.searches[key].cheapest()
-        return None if found is None else ({pod.key: found[0]}, found[1])
+        return self.searches[key].cheapest()
 
     def below(self, row: int, priority: int) -> list[VictimUnit]:
         """Units on a node below a priority, highest priority first."""
@@ -86,49 +94,47 @@ class VictimsByNode:
 
     # ── with all constraints of the pod ────────────────────────────────────────────────────────────
 
-    def _one_by_one(self, pod: Pod, priority: int, allowed_nodes: Bools | None) -> Found | None:
-        overlay, signature = self.overlay, pod.spec.signature
-        checkpoint = overlay.checkpoint()
-        overlay.remove_pods(self.terminating.keys)
-        rows = [
-            row for row in resolvable_rows(overlay, signature, allowed_nodes) if self.below(row, priority)
-        ]
-        rows.sort(key=lambda row: (*self._worst(row, priority), row))
+    def _one_by_one(
+        self, signature: PodSignature, priority: int, allowed_nodes: Bools | None
+    ) -> Found | None:
+        overlay = self.overlay
         best: tuple[Choice, tuple[VictimUnit, ...]] | None = None
-        for row in rows[:ROWS_MAX]:
-            victims = self._victims_on(signature, row, self.below(row, priority))
-            if victims:
-                choice = self.cost(victims), overlay.node(row), row
-                if best is None or choice < best[0]:
-                    best = choice, victims
-        overlay.rollback(checkpoint)
-        return None if best is None else ({pod.key: best[0][-1]}, best[1])
+        with overlay.tentative():
+            rows = self._rows(signature, priority, allowed_nodes)
+            rows.sort(key=lambda row: (*self._worst(row, priority), row))
+            for row in rows[:ROWS_MAX]:
+                victims = self._victims_on(signature, row, self.below(row, priority))
+                if victims:
+                    choice = self.cost(victims), overlay.node(row), row
+                    if best is None or choice < best[0]:
+                        best = choice, victims
+        return None if best is None else (best[0][-1], best[1])
 
     def _by_numa(
-        self, pod: Pod, numa_request: NumaRequest, priority: int, allowed_nodes: Bools | None
+        self, signature: PodSignature, numa_request: NumaRequest, priority: int, allowed_nodes: Bools | None
     ) -> Found | None:
         """The same if only resources and NUMA alignment matter: all nodes at once, the best verified."""
-        overlay, signature = self.overlay, pod.spec.signature
-        checkpoint = overlay.checkpoint()
-        overlay.remove_pods(self.terminating.keys)
-        rows = [
-            row for row in resolvable_rows(overlay, signature, allowed_nodes) if self.below(row, priority)
-        ]
-        units = [self._reprieve_order(self.below(row, priority)) for row in rows]
-        names = [overlay.node(row) for row in rows]
-        there = [[_on(unit, name) for unit in mine] for name, mine in zip(names, units, strict=True)]
-        choices: list[tuple[Cost, str, int]] = []
-        for n, go in enumerate(victims_by_row(overlay, signature, numa_request, rows, there)):
-            if go:
-                choices.append((self.cost([units[n][turn] for turn in go]), names[n], n))
-        found: Found | None = None
-        for _, _, n in sorted(choices)[:SURE_MAX]:
-            victims = self._victims_on(signature, rows[n], units[n])
-            if victims:
-                found = {pod.key: rows[n]}, victims
-                break
-        overlay.rollback(checkpoint)
-        return found
+        overlay = self.overlay
+        with overlay.tentative():
+            rows = self._rows(signature, priority, allowed_nodes)
+            units = [self._reprieve_order(self.below(row, priority)) for row in rows]
+            names = [overlay.node(row) for row in rows]
+            there = [[_on(unit, name) for unit in mine] for name, mine in zip(names, units, strict=True)]
+            choices: list[Choice] = []
+            for n, go in enumerate(victims_by_row(overlay, signature, numa_request, rows, there)):
+                if go:
+                    choices.append((self.cost([units[n][turn] for turn in go]), names[n], n))
+            for _, _, n in sorted(choices)[:SURE_MAX]:
+                victims = self._victims_on(signature, rows[n], units[n])
+                if victims:
+                    return rows[n], victims
+        return None
+
+    def _rows(self, signature: PodSignature, priority: int, allowed_nodes: Bools | None) -> list[int]:
+        """The nodes with units below a priority where preemption may help; terminating pods are removed."""
+        self.overlay.remove_pods(self.terminating.keys)
+        rows = resolvable_rows(self.overlay, signature, allowed_nodes)
+        return [row for row in rows if self.below(row, priority)]
 
     def _reprieve_order(self, units: Sequence[VictimUnit]) -> list[VictimUnit]:
         """The order of reprieve: units that would violate a budget first."""
@@ -142,20 +148,27 @@ class VictimsByNode:
     def _victims_on(
         self, signature: PodSignature, row: int, units: Sequence[VictimUnit]
     ) -> tuple[VictimUnit, ...]:
-        overlay = self.overlay
-        checkpoint = overlay.checkpoint()
-        overlay.remove_pods(pod.key for unit in units for pod in unit.pods)
-        victims = []
-        if overlay.run_filters(signature).fits[row]:
-            breaking, others = self.budgets.split(units)
-            for unit in (*breaking, *others):
-                before = overlay.checkpoint()
-                overlay.restore_pods(pod.key for pod in unit.pods)
-                if not overlay.run_filters(signature).fits[row]:
-                    overlay.rollback(before)
-                    victims.append(unit)
-        overlay.rollback(checkpoint)
-        return tuple(victims)
+        overlay, order = self.overlay, self._reprieve_order(units)
+        kept: set[int] = set()
+
+        def restore(start: int, stop: int) -> None:
+            overlay.restore_pods(pod.key for unit in order[start:stop] for pod in unit.pods)
+
+        def fits_if(start: int, stop: int) -> bool:
+            with overlay.tentative():
+                restore(start, stop)
+                return bool(overlay.run_filters(signature).fits[row])
+
+        def keep(start: int, stop: int) -> None:
+            restore(start, stop)
+            kept.update(range(start, stop))
+
+        with overlay.tentative():
+            overlay.remove_pods(pod.key for unit in units for pod in unit.pods)
+            if not overlay.run_filters(signature).fits[row]:
+                return ()
+            reprieve(len(order), fits_if, keep)
+        return tuple(unit for number, unit in enumerate(order) if number not in kept)
 
 
 class _Search:
@@ -188,7 +201,7 @@ class _Search:
                 seen.update(portion)
                 yield priority, portion
 
-    def cheapest(self) -> tuple[int, tuple[VictimUnit, ...]] | None:
+    def cheapest(self) -> Found | None:
         """The node of the lowest cost, and its victims."""
         self.columns.refresh()
         while self.heap or self.next is not None:
@@ -237,4 +250,4 @@ class _Search:
 
 def _on(unit: VictimUnit, node: str) -> Sequence[Pod]:
     """The pods of a unit that are on a node."""
-    return [pod for pod in unit.pods if pod.node == node] if unit.leaves_together else unit.pods[:1]
+    return [pod for pod in unit.pods if pod.node == node] if len(unit.pods) > 1 else unit.pods

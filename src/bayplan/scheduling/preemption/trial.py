@@ -12,14 +12,16 @@ from bayplan.model.numa import FitRule
 from bayplan.model.pod import PodKey
 from bayplan.model.pod_spec import PodSignature
 from bayplan.model.profile import NodeChoice
+from bayplan.model.scheduling_rejection import PreemptionSearchOutcome
 from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.placement.numa.snapshot import numa_request_of
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.counting import needs_only_resources
 from bayplan.placement.preemption.numa_removals import AlignedCapacity, NumaVictims, numa_victims_of
 from bayplan.placement.preemption.removals import VictimMatrix, only_resources_constrain, reprieve_units
+from bayplan.placement.preemption.victim_search import reprieve
 from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult, attempt, narrowed_to
-from bayplan.scheduling.preemption.context import PreemptionContext
+from bayplan.scheduling.preemption.context import PreemptionContext, PreemptionResult
 from bayplan.scheduling.preemption.victim_units import VictimUnit
 
 TRIES_MAX = 400  # attempts to place the gang, each over all nodes
@@ -129,7 +131,15 @@ class PreemptionTrial:
         with self, self._overlay_if(0, 0) as overlay:
             yield overlay
 
-    def reprieve(self) -> Mapping[PodKey, int] | None:
+    def run(self) -> PreemptionResult:
+        """Remove all units and reprieve those that can stay; the overlay is as before at the end."""
+        with self:
+            rows = self._reprieve()
+            if rows is None:
+                return PreemptionResult(PreemptionSearchOutcome.INSUFFICIENT)
+            return PreemptionResult(PreemptionSearchOutcome.FOUND, rows, tuple(self._victims()))
+
+    def _reprieve(self) -> Mapping[PodKey, int] | None:
         """Reprieve all units that can stay; returns the gang's rows, or None if it does not fit at all."""
         if self.is_counted and self.is_unconstrained:
             assert self.signature is not None
@@ -159,10 +169,18 @@ class PreemptionTrial:
             return None
         if found is not None:
             self.request = narrowed_to(self.request, found)
-        self._reprieve_runs(first)
+        at = reprieve(
+            len(self.units),
+            lambda start, stop: self._count_if(start, stop) >= first,
+            self._keep,
+            together=len(self.units),
+            may_try=lambda: self.tries < self.tries_max,
+        )
+        if at < len(self.units):
+            self._reprieve_roughly(at, first)
         return self._try(0, 0).rows
 
-    def victims(self) -> list[VictimUnit]:
+    def _victims(self) -> list[VictimUnit]:
         """The units that could not be reprieved."""
         return [self.units[number] for number in self.matrix.removed_units()]
 
@@ -170,23 +188,6 @@ class PreemptionTrial:
         """The units that matter on these nodes: if capacity is only counted, those with pods there."""
         limit = self.is_unconstrained or (self.has_only_numa and self._is_counted(single=True))
         return [self.units[at] for at in self.matrix.on(nodes)] if limit else list(self.units)
-
-    def _reprieve_runs(self, rows: int) -> None:
-        """Reprieve the longest run of units that can stay, skip the next unit, and continue."""
-        at, size = 0, len(self.units)
-        while at < size and self.tries < self.tries_max:
-            low, high, step = at, size + 1, 1  # up to `low` the units can stay, up to `high` they cannot
-            while low < size and high > low + 1:
-                middle = min(low + step, size) if high > size else (low + high) // 2
-                if self._count_if(at, middle) >= rows:
-                    low, step = middle, 2 * step
-                else:
-                    high = middle
-            if low > at:
-                self._keep(at, low)
-            at = low + 1
-        if at < size:
-            self._reprieve_roughly(at, rows)
 
     def _reprieve_roughly(self, at: int, rows: int) -> None:
         """For very many units: the gang keeps its rows, and every unit that is not on them stays."""
@@ -243,7 +244,7 @@ class PreemptionTrial:
         try:
             if not self.changes_overlay:
                 self.overlay.remove_pods(self.context.terminating.keys)
-                self.overlay.remove_pods(pod.key for unit in self.victims() for pod in unit.pods)
+                self.overlay.remove_pods(pod.key for unit in self._victims() for pod in unit.pods)
             self.overlay.restore_pods(pod.key for unit in self.units[start:stop] for pod in unit.pods)
             yield self.overlay
         finally:

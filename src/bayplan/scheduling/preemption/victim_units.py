@@ -10,6 +10,8 @@ from bayplan.model.gang import DisruptionBudget, GangSpec, Ref
 from bayplan.model.pod import Pod, Slot
 from bayplan.model.pod_spec import Labels
 
+NO_AMOUNTS: Mapping[str, int] = {}
+
 
 class VictimUnit(NamedTuple):
     """Pods that are preempted or stay together: one pod, or the core of a gang."""
@@ -19,11 +21,20 @@ class VictimUnit(NamedTuple):
     of_gang: bool
     started: float  # the earliest start; a pod that has not started counts as the youngest
     of_groups: bool = False  # a group of pod groups, preempted as one
+    queue: str = ""  # the fair-share queue of its gang
+    core: bool = False  # without the core a gang of a fair-share queue cannot run
+    amounts: Mapping[str, int] = NO_AMOUNTS  # its total requests, if it is in a fair-share queue
+    created: float = 0.0  # when its gang was created
+
+    @property
+    def gang(self) -> Ref | None:
+        """The gang of its pods."""
+        return self.pods[0].gang
 
     @property
     def leaves_together(self) -> bool:
-        """Whether more than one pod leaves together."""
-        return len(self.pods) > 1
+        """Whether pods leave with their whole gang."""
+        return self.core or len(self.pods) > 1
 
     def rank(self) -> tuple[object, ...]:
         """Sort key, most important first."""

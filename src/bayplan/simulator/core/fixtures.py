@@ -11,13 +11,13 @@ from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.kinds.gangs import FULL_GANG_API, GangApi
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.backends.fake_controllers.crds import foreign_crds
+from bayplan.dialects.jobs.batch_jobs import JOBS
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND
-from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.dialects.kueue.names import api_kinds
 
 PLAIN_NODES = replace(NODES, wire=None)
 PLAIN_PODS = replace(PODS_KIND, wire=None)
-LISTED = {"nodes": PLAIN_NODES, "pods": PLAIN_PODS, "jobs": scheduled_jobs.JOBS} | {
+LISTED = {"nodes": PLAIN_NODES, "pods": PLAIN_PODS, "jobs": JOBS} | {
     kind.plural: kind
     for kind in (
         api_kinds.TOPOLOGIES,

@@ -62,6 +62,7 @@ class SimulationRun(ABC):
         self.journal = PlanObserver(self._on_plan)
         self.writes: list[bytes] = []
         self.busy = True
+        self.waits = False  # for the outcome of a write, which may have changed nothing
         self.error_injection: ErrorInjection | None = None
         self.contain_errors = True
 
@@ -168,7 +169,7 @@ class SimulationRun(ABC):
 
     def is_quiet(self) -> bool:
         """Whether nothing changed and nothing is due before the end."""
-        return not self.busy and min(self.environment_due, self.due) >= self.end
+        return not self.busy and not self.waits and min(self.environment_due, self.due) >= self.end
 
     # ── how it goes ────────────────────────────────────────────────────────────────────────────────────
 
@@ -184,7 +185,7 @@ class SimulationRun(ABC):
         self.recover_all()
         while self.now < self.end and not self.report.violations:
             self._step()
-            if not self.busy and not self.report.violations:
+            if not self.busy and not self.waits and not self.report.violations:
                 self._add_violations(self.check_idle())
             if self.is_quiet():
                 break
@@ -195,7 +196,7 @@ class SimulationRun(ABC):
         return self.report
 
     def _step(self) -> None:
-        version, lines = self.store.version, len(self.journal.lines)
+        version, lines, writes = self.store.version, len(self.journal.lines), len(self.writes)
         self.environment_due = min(actor(self.now) for actor in self.environment)
         self.act()
         self.report.steps += 1
@@ -203,7 +204,8 @@ class SimulationRun(ABC):
         if self.busy:
             self._add_violations(self.problems())
         pause = BUSY_SECONDS if self.busy else STEP_SECONDS
-        if not self.busy and self.now > EPOCH + self.fault_seconds:
+        self.waits = len(self.writes) != writes
+        if not self.busy and not self.waits and self.now > EPOCH + self.fault_seconds:
             pause = max(pause, min(self.due, self.end) - self.now)  # nothing is late any more
         self.now = max(min(self.now + pause, self.environment_due), self.now + SHORT_SECONDS)
 

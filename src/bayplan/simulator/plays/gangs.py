@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 
 from bayplan.backends.fake_controllers.manifests import is_finished, topology
+from bayplan.dialects.jobs.batch_jobs import JOBS
 from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.model.plan import Bind, Plan, PreemptPod
 from bayplan.model.profile import Profile
@@ -69,7 +70,7 @@ class Simulation(SchedulerSimulation):
     def _submit_jobs(self, now: float) -> float:
         """Create the jobs that are due."""
         while self.arrivals and self.arrivals[0].when + EPOCH <= now:
-            self.store.create(scheduled_jobs.JOBS, self.arrivals.pop(0).job)
+            self.store.create(JOBS, self.arrivals.pop(0).job)
         return self.arrivals[0].when + EPOCH if self.arrivals else NEVER
 
     def controllers(self) -> Sequence[Controller]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bayplan.backends.fake_controllers.objects import OVER, is_terminating, phase_of
+from bayplan.dialects.jobs.batch_jobs import JOB_SET_NAME
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kube.gang.objects import TOPOLOGY
-from bayplan.dialects.kueue.decode.scheduled_jobs import JOB_SET_NAME, SCHEDULER
+from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
 from bayplan.dialects.kueue.fields.job_gang import job_gang
 
 Object = dict[str, Any]

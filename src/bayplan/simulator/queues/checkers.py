@@ -45,6 +45,7 @@ class QueueChecker:
     known: dict[object, object] = field(default_factory=dict)
     changed: dict[object, float] = field(default_factory=dict)  # when others changed what
     disturbed: float = 0.0
+    outside: float = -NO_LIMIT  # when pods that no queue knows were bound last, if that is told
     labels: dict[str, Mapping[str, str]] = field(default_factory=dict)  # also of nodes that are gone
     excess: LimitExcess = field(default_factory=LimitExcess)
     evicted_since: dict[str, float] = field(default_factory=dict)
@@ -150,7 +151,7 @@ class QueueChecker:
             else:
                 self.preemptors.pop(uid, None)
             preemptor, since = self.preemptors.get(uid, ("", now))
-            undisturbed = self.disturbed <= since and now - since > STRANDED_SECONDS
+            undisturbed = self.disturbed <= since and self.outside < since and now - since > STRANDED_SECONDS
             if undisturbed and not reserved.get(preemptor, True):
                 name = workload["metadata"]["name"]
                 yield f"workload {name} was preempted for {preemptor}, which is not admitted"

@@ -157,6 +157,7 @@ class SharedSimulation(SchedulerSimulation):
 
     def end_faults(self) -> None:
         super().end_faults()
+        self.paused_until.clear()  # a pause is a fault: who has not read all events is not idle
         if self.second is not None:
             self.second[0].calm()
 
@@ -201,12 +202,19 @@ class SharedSimulation(SchedulerSimulation):
         return bool(self.trees.injected["group_deleted"] + self.trees.injected["gang_deleted"])
 
     def _note_disturbed(self) -> None:
-        """Remember the gangs that lost bound pods, unless the scheduler preempted those."""
-        active = {
-            pod["metadata"]["uid"]: gang_of_pod(pod)
+        """Remember the gangs that lost bound pods, unless the scheduler preempted those.
+
+        Also when pods that no queue knows were bound: they may use what a preempted gang left before the gang
+        that preempted it is admitted.
+        """
+        bound = [
+            pod
             for pod in self.listed("pods")
             if pod["spec"].get("nodeName") and not is_terminating(pod) and phase_of(pod) != "Failed"
-        }
+        ]
+        active = {pod["metadata"]["uid"]: gang_of_pod(pod) for pod in bound}
+        if any(pod["metadata"]["uid"] not in self.active and not gang_of(pod) for pod in bound):
+            self.quota_checker.outside = self.now
         for uid, gang in self.active.items():
             if uid not in active and uid not in self.pod_checker.preempted:
                 self.disturbed[gang] = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from bayplan.model.assignment import Path
 from bayplan.model.gang import Ref
@@ -42,11 +43,22 @@ class UnmanagedPods:
     def __init__(self, usages: AdmittedUsage) -> None:
         self.usage = usages
         self.ledger = Ledger()
-        self.pods: dict[PodKey, Pod] = {}
+        self._others: dict[PodKey, Pod] = {}  # pods that are not claims by themselves
         self.families: dict[Ref, GangVersions] = {}
         self.family_of: dict[Ref, Ref] = {}  # of gangs that hold usage
         self.on_node: dict[str, dict[PodKey, None]] = {}  # pods that name a gang
         self.unbound: dict[str, dict[PodKey, None]] = {}  # pods without a gang that are not bound yet
+
+    def pod(self, key: PodKey) -> Pod | None:
+        """The pod, as far as it is bound, assigned or nominated."""
+        return self.ledger.pods.get(key) or self._others.get(key)
+
+    def pods(self) -> Iterator[Pod]:
+        """All these pods."""
+        return chain(self.ledger.pods.values(), self._others.values())
+
+    def _known(self, key: PodKey) -> Pod:
+        return self.ledger.pods.get(key) or self._others[key]
 
     def seen(self, pod: Pod) -> list[Shift]:
         """A pod was added or changed."""
@@ -56,18 +68,19 @@ class UnmanagedPods:
         return shifts
 
     def _replaced(self, pod: Pod) -> list[Shift]:
-        before = self.pods.get(pod.key)
+        before = self.pod(pod.key)
         if before is not None:
             _drop(self.unbound, before.node, pod.key)
         if before is not None and _weight(before) == _weight(pod):
-            self.pods[pod.key] = pod
+            (self.ledger.pods if pod.key in self.ledger.pods else self._others)[pod.key] = pod
             return []
         same_claim = before is not None and before.uid == pod.uid and before.gang is pod.gang is None
         shifts = [] if same_claim else self.deleted(pod.key)
-        self.pods[pod.key] = pod
+        if pod.gang is None and pod.uses_capacity:
+            return shifts + self._hold(pod)
         if pod.gang is None:
-            own = self.ledger.hold(_claim(pod)) if pod.uses_capacity else self.ledger.release(pod.key)
-            return shifts + own
+            return shifts + self._release(pod)
+        self._others[pod.key] = pod
         if pod.uses_capacity:
             self.on_node.setdefault(pod.node, {})[pod.key] = None
             shifts += self._enter(self.families.setdefault(pod.gang, GangVersions()), pod)
@@ -75,7 +88,8 @@ class UnmanagedPods:
 
     def deleted(self, key: PodKey) -> list[Shift]:
         """A pod was deleted."""
-        pod = self.pods.pop(key, None)
+        pod = self.pod(key)
+        self._others.pop(key, None)
         shifts = self.ledger.release(key)
         if pod is not None:
             _drop(self.unbound, pod.node, key)
@@ -105,7 +119,7 @@ class UnmanagedPods:
         shifts: list[Shift] = []
         for name in names:
             for key in list(self.on_node.get(name, ())):
-                pod = self.pods[key]
+                pod = self._known(key)
                 family = self.families[pod.gang] if pod.gang is not None else None
                 if family is not None and family.pods.get(key) != self._slot(family, pod):
                     shifts += self._leave(family, key) + self._enter(family, pod)
@@ -124,14 +138,14 @@ class UnmanagedPods:
                 slot = (placement.pod_set, levels, share.values[-len(levels) :])
                 family.slots[slot] = family.slots.get(slot, 0) + share.count
                 family.each[slot] = placement.requests
-        pods = [self.pods[key] for key in family.pods]
+        pods = [self._known(key) for key in family.pods]
         family.pods, family.inside = {}, {}
         return [shift for pod in pods for shift in self._enter(family, pod)]
 
     def _enter(self, family: GangVersions, pod: Pod) -> list[Shift]:
         slot = family.pods[pod.key] = self._slot(family, pod)
         if slot is None:
-            return self.ledger.hold(_claim(pod))
+            return self._hold(pod)
         inside = family.inside.setdefault(slot, {})
         inside[pod.key] = None
         has_slot = len(inside) <= family.slots[slot]
@@ -149,18 +163,29 @@ class UnmanagedPods:
             del family.inside[slot]
         if not order or order.index(key) >= count:
             return []
-        return self._settled(self.pods[order[count]], family.each[slot])
+        return self._settled(self._known(order[count]), family.each[slot])
 
     def _settled(self, pod: Pod, slot: Mapping[str, int] | None) -> list[Shift]:
         """What a pod uses beyond its slot, or all that it uses if it has none."""
         if slot is None:
-            return self.ledger.hold(_claim(pod))
+            return self._hold(pod)
         each = {**slot, PODS: slot.get(PODS, 0) + 1}
         beyond = {
             name: more for name, amount in pod.amounts.items() if (more := amount - each.get(name, 0)) > 0
         }
-        if beyond:
-            return self.ledger.hold(LedgerEntry(pod.key, pod.node, beyond))
+        if not beyond:
+            return self._release(pod)
+        self._others[pod.key] = pod
+        return self.ledger.hold(LedgerEntry(pod.key, pod.node, beyond))
+
+    def _hold(self, pod: Pod) -> list[Shift]:
+        """A pod uses all that it requests."""
+        self._others.pop(pod.key, None)
+        return self.ledger.hold(pod)
+
+    def _release(self, pod: Pod) -> list[Shift]:
+        """A pod uses nothing by itself."""
+        self._others[pod.key] = pod
         return self.ledger.release(pod.key)
 
     def _slot(self, family: GangVersions, pod: Pod) -> Slot | None:
@@ -200,10 +225,6 @@ def _levels(levels: Levels) -> Levels:
 def _weight(pod: Pod) -> tuple[object, ...]:
     """The fields of a pod that decide where it uses how much."""
     return pod.uid, pod.gang, pod.pod_set, pod.node, pod.uses_capacity, pod.amounts
-
-
-def _claim(pod: Pod) -> LedgerEntry:
-    return LedgerEntry(pod.key, pod.node, pod.amounts)
 
 
 def _drop(index: dict[str, dict[PodKey, None]], name: str, key: PodKey) -> None:

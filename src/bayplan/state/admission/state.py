@@ -92,8 +92,7 @@ class AdmissionState:
             case PodLost(key):
                 self._pod(key, None)
             case NumaReportSeen(report):
-                pods, usages = self.unmanaged.pods.values(), self.usage.by_gang.values()
-                better = self.numa.report_received(report, pods, usages)
+                better = self.numa.report_received(report, self.unmanaged.pods(), self.usage.by_gang.values())
                 self._wakeups.capacity_freed(self.usage.topologies if better else ())
             case NumaReportLost(name):
                 self._wakeups.capacity_freed(self.usage.topologies if self.numa.report_removed(name) else ())
@@ -138,9 +137,10 @@ class AdmissionState:
         self.taken.touch(nodes)
 
     def _pod(self, key: PodKey, pod: Pod | None) -> None:
+        before = self.unmanaged.pod(key)
         if self.numa.active:
-            self.numa.update_pod(self.unmanaged.pods.get(key), pod)
-        self.taken.touch(one.node for one in (self.unmanaged.pods.get(key), pod) if one is not None)
+            self.numa.update_pod(before, pod)
+        self.taken.touch(one.node for one in (before, pod) if one is not None)
         self._shift(self.unmanaged.deleted(key) if pod is None else self.unmanaged.seen(pod))
 
     def _topology(self, name: str, topology: Topology | None) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, PODS, Node
-from bayplan.model.pod import PodKey
+from bayplan.model.pod import Pod, PodKey
 from bayplan.state.admission.other_pods import GangVersions, UnmanagedPods
 from bayplan.state.admission.usage import AdmittedUsage, GangUsage
 from bayplan.state.cluster.topology_state import TopologyState
@@ -58,7 +58,7 @@ class TakenNodes:
     def has_started(self, ref: Ref) -> bool:
         """Whether a pod of the gang is bound."""
         versions = self.unmanaged.families.get(self.unmanaged.family_of.get(ref, ref))
-        return versions is not None and any(not self.unmanaged.pods[key].unbound for key in versions.pods)
+        return versions is not None and self._bound(versions.pods) > 0
 
     def _host(self, name: str) -> str:
         node = self.usage.nodes.get(name)
@@ -102,12 +102,17 @@ class TakenNodes:
         """What pods use that are not bound: they take nothing yet."""
         total: dict[str, int] = {}
         for key in self.unmanaged.unbound.get(node, ()):
-            for name, amount in self.unmanaged.pods[key].amounts.items():
+            for name, amount in self._pod(key).amounts.items():
                 total[name] = total.get(name, 0) + amount
         return total
 
+    def _pod(self, key: PodKey) -> Pod:
+        pod = self.unmanaged.pod(key)
+        assert pod is not None, key
+        return pod
+
     def _bound(self, keys: Iterable[PodKey]) -> int:
-        return sum(not self.unmanaged.pods[key].unbound for key in keys)
+        return sum(not self._pod(key).unbound for key in keys)
 
     def _missing(self, family: GangVersions, pod_set: str) -> int:
         """The pods of a pod set that are still to be bound; finished ones need their slots no longer."""
@@ -124,8 +129,8 @@ class TakenNodes:
         """What pods of the gang use beyond its slots: it takes nothing from itself."""
         total: dict[str, int] = {}
         for key in family.pods:
-            claim = self.unmanaged.ledger.claims.get(key)
-            if claim is not None and self.unmanaged.pods[key].node == node:
+            claim = self.unmanaged.ledger.claim_of(key)
+            if claim is not None and self._pod(key).node == node:
                 for name, amount in claim.amounts.items():
                     total[name] = total.get(name, 0) + amount
         return total

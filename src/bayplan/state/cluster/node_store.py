@@ -8,13 +8,13 @@ from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.model.pod import PodKey
 from bayplan.placement.cluster.counters import NodeIds
 from bayplan.placement.cluster.images import ImageIndex
-from bayplan.state.cluster.ledger import Ledger, LedgerEntry, Shift
+from bayplan.state.cluster.ledger import Claim, Ledger, Shift
 from bayplan.state.cluster.node_state import FLAT, NodeState, cluster_of
 from bayplan.state.cluster.topology_state import TopologyState
 
 
 class NodeStore:
-    """One topology state per topology; every ledger entry counts in each of them."""
+    """One topology state per topology; every claim counts in each of them."""
 
     def __init__(self, slots: NodeIds) -> None:
         self.by_name: dict[str, Node] = {}
@@ -110,8 +110,8 @@ class NodeStore:
             for resource, amount in more.items()
         )
 
-    def hold(self, claim: LedgerEntry) -> bool:
-        """A pod uses capacity of a node. Returns whether capacity became free where it was before."""
+    def hold(self, claim: Claim) -> bool:
+        """Capacity of a node is in use. Returns whether capacity became free where it was before."""
         return self._shift(self.ledger.hold(claim))
 
     def release(self, key: PodKey) -> bool:

@@ -133,12 +133,16 @@ class SlotClaims:
             return self.nodes.release(owner)
         requests = next(iter(claims.values()))[1]
         amounts = {name: amount * count for name, amount in requests.items()}
-        return self.nodes.hold(LedgerEntry(owner, self.nodes.node_of(slot.host), amounts, assumed=True))
+        return self.nodes.hold(LedgerEntry(owner, self.nodes.node_of(slot.host), amounts))
 
 
 def _slots_of(queued_gang: QueuedGang) -> dict[Slot, tuple[int, Amounts]]:
-    """The slots of a gang on hosts. In a topology that ends above the host, a slot has no host yet."""
-    if queued_gang.admission is None or queued_gang.evicted:
+    """The slots of a gang on hosts. In a topology that ends above the host, a slot has no host yet.
+
+    An evicted gang keeps its slots until its quota is released. Admission counts them as long, and what a
+    preempted gang leaves is for the gang that preempted it.
+    """
+    if queued_gang.admission is None:
         return {}
     requests = {one.name: {**one.requests, PODS: 1} for one in queued_gang.gang.root.pod_sets()}
     found: dict[Slot, tuple[int, Amounts]] = {}

@@ -11,7 +11,10 @@ from bayplan.model.pod import Pod
 def attempt_key(pod: Pod) -> tuple[object, ...]:
     """The fields of a pending pod whose change makes another attempt worthwhile."""
     wants = pod.spec
-    return wants.signature, wants.priority, wants.preempts, wants.gates, pod.amounts, pod.pod_set
+    return (
+        wants.signature, wants.priority, wants.preempts, wants.gates, wants.unsupported,
+        pod.amounts, pod.pod_set,
+    )  # fmt: skip
 
 
 def same_request(before: GangSpec | None, after: GangSpec | None) -> bool:

@@ -102,6 +102,7 @@ class GangState:
     seen: dict[PodKey, int] = field(default_factory=dict)  # pods are numbered in order of arrival
     pending: dict[PodKey, None] = field(default_factory=dict)  # gated or not
     gated: dict[PodKey, None] = field(default_factory=dict)
+    unsupported: dict[PodKey, str] = field(default_factory=dict)  # what pending pods ask in vain, by pod
     bound: dict[PodKey, None] = field(default_factory=dict)
     failed: dict[PodKey, None] = field(default_factory=dict)
     binding: dict[PodKey, None] = field(default_factory=dict)  # binding in flight
@@ -156,6 +157,13 @@ class GangState:
             self.failed[key] = None
         return True
 
+    def set_unsupported(self, key: PodKey, what: str) -> None:
+        """What a pod asks for that we cannot give, while it is pending; empty if nothing."""
+        if what and key in self.pending:
+            self.unsupported[key] = what
+        else:
+            self.unsupported.pop(key, None)
+
     def move_bind(self, key: PodKey, before: GangState | None) -> None:
         """A pod moves here from another gang; a bind in flight moves with it."""
         if before is not None and key in before.binding:
@@ -166,6 +174,7 @@ class GangState:
     def remove(self, key: PodKey) -> None:
         """A pod was deleted, or belongs to another gang."""
         self._drop(key)
+        self.unsupported.pop(key, None)
         self.states.pop(key, None)
         self.ranks.pop(key, None)
         self.seen.pop(key, None)
@@ -258,6 +267,10 @@ def blocker_of(gang: GangState) -> SchedulingRejection | None:
         what = RejectionReason.NO_GROUP if known else RejectionReason.INVALID
         about = gang.ref.name if known else spec.flaw
         return SchedulingRejection(what, spec.minimum, there, about=about)
+    if gang.unsupported:  # a gang does not start without one of its pods
+        pod = _first(gang.unsupported)
+        about = gang.unsupported[pod]
+        return SchedulingRejection(RejectionReason.UNSUPPORTED, spec.minimum, there, pod=pod, about=about)
     if gang.counts is not None:
         return _pod_set_blocker(gang, gang.counts, spec.minimum)
     counted = there + len(gang.failed) if spec.tree is not None else there

@@ -35,7 +35,6 @@ from bayplan.model.numa import NumaStalenessPolicy
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.quota import FairQueue
 from bayplan.placement.cluster.pod_index import PodIndex
-from bayplan.state.cluster.ledger import LedgerEntry
 from bayplan.state.cluster.node_store import NodeStore
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY, NumaCache
 from bayplan.state.cluster.volumes import VolumeState
@@ -61,7 +60,9 @@ class SchedulingStore:
         self.numa = NumaCache(numa_policy)
         self.fair = FairUsage()
         self.pods: dict[PodKey, Pod] = {}  # as in the API
-        self.placed: dict[PodKey, Pod] = {}  # pods that use capacity, including assumed binds
+        self.placed: Mapping[PodKey, Pod] = (
+            self.nodes.ledger.pods
+        )  # pods that use capacity, including assumed binds
         self.assumed: dict[PodKey, str] = {}  # nodes of binds in flight
         self.preempting: dict[PodKey, Ref] = {}  # preempted pods that still exist, and the preemptor
         self.nominations: dict[PodKey, tuple[Pod, str]] = {}
@@ -241,7 +242,6 @@ class SchedulingStore:
         self._preemption_ended(key)
         if self.numa.active:
             self.numa.pod_deleted(key, pod, self.placed.get(key))
-        self.placed.pop(key, None)
         self.notes.event(WakeupEvent.SHARE_CHANGED, self.fair.remove_pod(key))
         self.index.remove(key)
         self.notes.event(WakeupEvent.CAPACITY_FREED, self.nodes.release(key))
@@ -333,14 +333,9 @@ class SchedulingStore:
             elif before is not None and before.spec.signature != pod.spec.signature:
                 self.notes.event(WakeupEvent.POD_BOUND)
                 self.notes.event(WakeupEvent.CAPACITY_FREED)
-            self.placed[key] = shown
-            self.notes.event(
-                WakeupEvent.CAPACITY_FREED,
-                self.nodes.hold(LedgerEntry(key, node, pod.amounts, assumed=not pod.node)),
-            )
+            self.notes.event(WakeupEvent.CAPACITY_FREED, self.nodes.hold(shown))
             self.index.add(key, node, pod.spec.signature, leaving=leaving)
         elif key in self.placed:
-            del self.placed[key]
             self.index.remove(key)
             self.notes.event(WakeupEvent.CAPACITY_FREED, self.nodes.release(key))
             self._preemption_ended(key)
@@ -372,6 +367,7 @@ class SchedulingStore:
             self._arrivals += 1
             gang.seen[key] = self._arrivals
         changed = gang.set_pod(key, state_of(pod), (pod.pod_set, pod.rank))
+        gang.set_unsupported(key, pod.spec.unsupported)
         if key in gang.pending:
             gang.ordered = None
             if before is not None and attempt_key(before) != attempt_key(pod):

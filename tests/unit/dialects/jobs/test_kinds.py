@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from bayplan.dialects.jobs.kinds import KINDS, copies, is_known, is_suspended, parts
+from bayplan.dialects.jobs.kind import GroupBy
+from bayplan.dialects.jobs.kinds import BY_GROUP, KINDS, TABLE, copies, is_known, is_suspended, parts
+from bayplan.dialects.kai.grouper.dispatch import RULES
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.json_lists import read_json, read_layer_list
 from bayplan.dialects.kueue.jobs.pod_sets import pod_sets
@@ -188,3 +190,18 @@ def test_layers_of_the_wrong_type(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=re.escape(why)) as told:
         read_layer_list(text, "X")
     assert str(told.value) == f"json: {why}"
+
+
+def test_an_entry_has_all_that_its_way_of_being_held_back_needs() -> None:
+    assert len(BY_GROUP) == len(TABLE), "two entries of one kind"
+    for entry in KINDS.values():
+        ways = (bool(entry.suspend), entry.serving is not None, bool(entry.job_labels), entry.is_pod)
+        assert sum(ways) == 1, entry.kind
+        assert bool(entry.suspend) == (entry.status_reader is not None) == bool(entry.changes), entry.kind
+        assert (entry.inject is None) == (entry.restore is None), entry.kind
+        if entry.ahead:
+            assert entry.serving is not None and entry.serving.group is not None, entry.kind
+
+
+def test_every_rule_that_the_table_names_is_known_to_the_grouper() -> None:
+    assert set(RULES) == set(GroupBy)

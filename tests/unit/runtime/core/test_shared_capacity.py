@@ -197,6 +197,23 @@ def test_a_pod_of_high_priority_does_not_take_the_slot_of_a_pending_pod() -> Non
     assert world.node_of("gang-0") != "" and world.node_of("plain") == ""
 
 
+def test_hosts_of_an_evicted_gang_are_held_until_its_quota_is_released() -> None:
+    world = World(*ORDERS[0])
+    world.cluster.submit(queued_workload("gang", HOSTS, 4))
+    world.play(2.0)
+    workload = world.store.get(api_kinds.WORKLOADS, "ml", "gang")
+    conditions = workload["status"]["conditions"]
+    evicted = {**conditions[0], "type": "Evicted", "status": "True", "reason": "Preempted"}
+    status = {**workload["status"], "conditions": [*conditions, evicted]}
+    world.store.update(api_kinds.WORKLOADS, "ml", "gang", {**workload, "status": status}, "status")
+    world.pod("plain")
+    world.play(5.0)
+    assert world.node_of("plain") == "", "the gang that preempted it is to have the hosts"
+    world.store.delete(api_kinds.WORKLOADS, "ml", "gang")
+    world.play(5.0)
+    assert world.node_of("plain") != ""
+
+
 # ── two processes ──────────────────────────────────────────────────────────────────────────────────
 
 

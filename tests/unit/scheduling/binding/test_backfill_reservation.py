@@ -12,7 +12,7 @@ from bayplan.scheduling.attempt.gang import request_for
 from bayplan.scheduling.binding.backfill_reservation import nodes_to_reserve
 from bayplan.scheduling.preemption.context import PreemptionContext
 from bayplan.scheduling.preemption.search import PreemptionSearch
-from tests.support.gang_snapshots import candidate, charter, cpu_node, cpu_pod, look, shape
+from tests.support.gang_snapshots import candidate, charter, cpu_node, cpu_pod, decide, lone, look, ref, shape
 
 OTHERS = Selector((Requirement("app", "In", ("nobody",)),))
 ALOOF = PodAffinity(required_anti=(PodAffinityTerm("zone", OTHERS, ("ns",)),))
@@ -29,3 +29,13 @@ def test_the_emptiest_nodes_are_reserved(neighbours: PodAffinity) -> None:
         assert nodes_to_reserve(
             PreemptionSearch(PreemptionContext(seen, Profile(), floor)), request_for(waits), 0
         ) == ("b",)
+
+
+def test_a_pod_in_the_slot_of_an_admitted_gang_is_bound_although_its_node_is_reserved() -> None:
+    """What its slot holds can be given to no other gang, so it cannot be reserved for one."""
+    queued, other = cpu_pod("queued", 2), cpu_pod("other", 2)
+    seen = look(
+        [cpu_node("a", 4)], (), lone(queued), lone(other),
+        reserved=(ref("large"), frozenset({"a"})), reserved_priority=0, claims={queued.key: (queued, "a")},
+    )  # fmt: skip
+    assert decide(seen).binds == {"queued": "a"}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from bayplan.dialects.jobs.part import COMPLETION_INDEX, REPLICA_INDEX, WORKER_INDEX
+from bayplan.dialects.jobs.kinds import TABLE
 from bayplan.dialects.kai.api.names import (
     POD_INDEX_LABEL,
     SEGMENT_PREFERRED,
@@ -22,15 +22,7 @@ from bayplan.dialects.kai.api.pod_group import Constraint, SubGroup
 from bayplan.dialects.kube.fields.reader import INT32_MAX
 from bayplan.model.whole_numbers import whole_number as digits_only
 
-INDEX_LABELS: Mapping[str, str] = {
-    "Job": COMPLETION_INDEX,
-    "PyTorchJob": REPLICA_INDEX,
-    "TFJob": REPLICA_INDEX,
-    "MPIJob": REPLICA_INDEX,
-    "JAXJob": REPLICA_INDEX,
-    "XGBoostJob": REPLICA_INDEX,
-    "LeaderWorkerSet": WORKER_INDEX,
-}
+INDEX_LABELS: Mapping[str, str] = {kind.kind: kind.index_label for kind in TABLE if kind.index_label}
 """The default index label of the pods of each kind. Other kinds have none."""
 
 SEGMENT_ANNOTATIONS = (SEGMENT_SIZE, SEGMENT_REQUIRED, SEGMENT_PREFERRED)

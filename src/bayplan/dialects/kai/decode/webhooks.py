@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from bayplan.dialects.jobs.part import WORKER_INDEX
+from bayplan.dialects.jobs.serving_jobs import SET_NAME
 from bayplan.dialects.kai.api.names import POD_GROUP, POD_INDEX_LABEL, QUEUE, SEGMENT_SIZE, TOPOLOGY
 from bayplan.dialects.kai.api.pod_group import read_pod_group
 from bayplan.dialects.kai.api.segments import INDEX_LABELS, WrongSegments, read_index, read_size, segment_of
@@ -21,7 +22,6 @@ from bayplan.dialects.kai.grouper.defaults import annotations_of, labels_of, met
 from bayplan.dialects.kai.grouper.dispatch import group_pod
 from bayplan.dialects.kai.grouper.injection import with_index, with_segment_index
 from bayplan.dialects.kai.grouper.owner_kinds import BY_NAME
-from bayplan.dialects.kai.grouper.serving import SET_NAME
 from bayplan.dialects.kube.fields.reader import Field, FieldError
 
 Object = dict[str, Any]

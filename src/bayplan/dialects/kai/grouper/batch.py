@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bayplan.dialects.jobs.kinds import KINDS
+from bayplan.dialects.jobs.batch_jobs import JOBS, REPLICATED_JOB, job_parts, job_set_parts
+from bayplan.dialects.jobs.kind import Grouping
 from bayplan.dialects.jobs.part import JobPart
 from bayplan.dialects.kai.api.names import POD_GROUP, POD_INDEX_LABEL, SEGMENT_SIZE, TOPOLOGY_ANNOTATIONS
 from bayplan.dialects.kai.api.pod_group import PodGroup
@@ -21,14 +22,11 @@ from bayplan.dialects.kai.grouper.defaults import (
 from bayplan.dialects.kai.grouper.training import by_type
 from bayplan.dialects.kube.fields.reader import INT32_MAX, Field
 
-REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 SPARK_APP, SPARK_SELECTOR = "spark-app-name", "spark-app-selector"
 INDEXED = "Indexed"
-ONE_REPLICA_BY_DEFAULT = (("apps", "ReplicaSet"), ("apps", "StatefulSet"))
-"""Kinds whose replicas default to 1."""
 
 
-def job(view: View) -> PodGroup:
+def job(view: View, grouping: Grouping) -> PodGroup:
     """A batch Job: each pod is a group of its own, unless the Job has segments."""
     in_segments = _in_segments(view, view.top)
     if in_segments is not None:
@@ -37,23 +35,23 @@ def job(view: View) -> PodGroup:
     return replace(default_group(view), name=name)
 
 
-def cron_job(view: View) -> PodGroup:
+def child_job(view: View, grouping: Grouping) -> PodGroup:
     """A CronJob: a group for each Job. Topology annotations may be on the Job or on the CronJob."""
     refs = Field(view.pod).at("metadata", "ownerReferences").items()
-    name = next((ref.at("name").text() for ref in refs if ref.at("kind").text() == "Job"), None)
+    name = next((ref.at("name").text() for ref in refs if ref.at("kind").text() == JOBS.kind), None)
     if name is None:
         raise CannotGroup("no owner reference of type 'Job'")
-    job = view.find("Job", meta_text(view.pod, "namespace"), name)
+    job = view.find(JOBS.kind, meta_text(view.pod, "namespace"), name)
     if not isinstance(job, dict):
         raise CannotGroup(f'jobs.batch "{name}" not found')
     inherited = {key: text for key, text in annotations_of(view.top).items() if key in TOPOLOGY_ANNOTATIONS}
     meta = {**(job.get("metadata") or {}), "annotations": {**inherited, **annotations_of(job)}}
-    owner = {**job, "apiVersion": "batch/v1", "kind": "Job", "metadata": meta}
+    owner = {**job, "apiVersion": JOBS.api_version, "kind": JOBS.kind, "metadata": meta}
     child = replace(view, owners=(owner,))
     return _in_segments(child, child.top) or default_group(child)
 
 
-def job_set(view: View) -> PodGroup:
+def job_set(view: View, grouping: Grouping) -> PodGroup:
     """A JobSet: one group, or one for each replicated job if they start in order."""
     owner = Field(view.top)
     name, uid = meta_text(view.top, "name"), meta_text(view.top, "uid")
@@ -77,14 +75,14 @@ def job_set(view: View) -> PodGroup:
     return by_type(view, parts, max(pods, 1), replicated_job, flat=flat)
 
 
-def runai_job(view: View) -> PodGroup:
+def run(view: View, grouping: Grouping) -> PodGroup:
     """A RunaiJob: a group for each parallel run, whose name is the pod's name up to the last dash."""
     pod = meta_text(view.pod, "name")
     name = _legacy_name(view) or f"pg-{pod.rpartition('-')[0] or pod}-{meta_text(view.top, 'uid')}"
     return replace(default_group(view), name=name)
 
 
-def pod(view: View) -> PodGroup:
+def pod(view: View, grouping: Grouping) -> PodGroup:
     """A pod without owner; the pods of one Spark application share a group."""
     labels = view.pod_labels
     if SPARK_APP in labels and labels.get(SPARK_SELECTOR):
@@ -97,13 +95,13 @@ def spark(view: View) -> PodGroup:
     return replace(default_group(view), name=view.pod_labels[SPARK_SELECTOR])
 
 
-def default(view: View) -> PodGroup:
+def default(view: View, grouping: Grouping) -> PodGroup:
     """Any other owner: a minimum of one pod; with segments if a pod label has the index."""
     annotations = annotations_of(view.pod)
     flat = default_group(view, asked=view.owners)
     if not annotations.get(SEGMENT_SIZE) or view.top is view.pod:
         return flat
-    owner, count = Field(view.top), _replicas(view)
+    owner, count = Field(view.top), _replicas(view, grouping)
     pods = whole_number(annotations[SEGMENT_SIZE]) if count is None else count
     part = JobPart("main", pods or 1, Field(view.pod), owner, index_label=annotations.get(POD_INDEX_LABEL))
     group = by_type(view, [part], 1, "main", flat=flat)
@@ -115,17 +113,11 @@ def default(view: View) -> PodGroup:
     return group
 
 
-def _replicas(view: View) -> int | None:
+def _replicas(view: View, grouping: Grouping) -> int | None:
     """The number of pods of the topmost owner; None if its kind has no default and the field is missing."""
     replicas = Field(view.top).at("spec", "replicas")
-    default = (
-        None if view.only_named or (_api_group(view.top), view.kind) not in ONE_REPLICA_BY_DEFAULT else 1
-    )
+    default = 1 if grouping.one_replica and not view.only_named else None
     return replicas.integer(default=1) if replicas.present else default
-
-
-def _api_group(obj: Object) -> str:
-    return str(obj.get("apiVersion") or "").rpartition("/")[0]
 
 
 def _in_segments(view: View, owner: Object) -> PodGroup | None:
@@ -134,9 +126,7 @@ def _in_segments(view: View, owner: Object) -> PodGroup | None:
     if not field.at("spec", "template").present and SEGMENT_SIZE not in annotations_of(view.pod):
         return None
     indexed = field.at("spec", "completionMode").text() == INDEXED
-    parts = [
-        part if indexed else replace(part, index_label=None) for part in KINDS["Job"].parts(field, view.find)
-    ]
+    parts = [part if indexed else replace(part, index_label=None) for part in job_parts(field, view.find)]
     pods = sum(part.count for part in parts)
     group = by_type(view, parts, pods, parts[0].name, flat=default_group(view, owner))
     return group if group.sub_groups or group.flaw else None
@@ -145,7 +135,7 @@ def _in_segments(view: View, owner: Object) -> PodGroup | None:
 def _replicated_jobs(view: View) -> Sequence[tuple[JobPart, Field]]:
     """The replicated jobs and their fields; their pods have no index across all replicas."""
     fields = Field(view.top).at("spec", "replicatedJobs").items()
-    parts = KINDS["JobSet"].parts(Field(view.top), view.find)
+    parts = job_set_parts(Field(view.top), view.find)
     return [(replace(part, index_label=None), field) for part, field in zip(parts, fields, strict=False)]
 
 

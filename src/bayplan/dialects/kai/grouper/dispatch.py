@@ -1,7 +1,7 @@
 """The pod grouper: the PodGroup of each pod, by the kind of its topmost owner.
 
-A new kind is one entry of the table. Owners that only wrap others are skipped, and their labels and
-annotations are inherited by the objects below.
+The table of job kinds names the rule of each kind. Owners that only wrap others are skipped, and their
+labels and annotations are inherited by the objects below.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from bayplan.dialects.jobs.kind import GroupBy, Grouping
+from bayplan.dialects.jobs.kinds import BY_GROUP
 from bayplan.dialects.jobs.part import Find, find_nothing
 from bayplan.dialects.kai.api.names import (
-    BUILD,
     POD_GROUP_NAME,
     POD_INDEX_LABEL,
     SUB_GROUP_NAME,
@@ -21,7 +22,7 @@ from bayplan.dialects.kai.api.names import (
 from bayplan.dialects.kai.api.pod_group import PodGroup, SubGroup
 from bayplan.dialects.kai.api.segments import INDEX_LABELS, SEGMENT_ANNOTATIONS
 from bayplan.dialects.kai.api.validation import SUB_GROUPS_MAX, sub_group_problems
-from bayplan.dialects.kai.grouper import batch, serving
+from bayplan.dialects.kai.grouper import batch, serving, training
 from bayplan.dialects.kai.grouper import ray_and_grove as clusters
 from bayplan.dialects.kai.grouper.defaults import (
     CannotGroup,
@@ -35,10 +36,9 @@ from bayplan.dialects.kai.grouper.defaults import (
     meta_text,
     no_pods,
 )
-from bayplan.dialects.kai.grouper.training import aml_job, mpi_job, training
 from bayplan.dialects.kube.fields.reader import INT32_MAX, Field
 
-Grouper = Callable[[View], PodGroup]
+Grouper = Callable[[View, Grouping], PodGroup]
 Siblings = Callable[[PodGroup, str, str], Iterable[Object]]
 """Looks up the pods of a sub-group that have a given index."""
 
@@ -48,7 +48,7 @@ def no_siblings(group: PodGroup, sub_group: str, number: str) -> Iterable[Object
     return ()
 
 
-def skipped(view: View) -> PodGroup:
+def skipped(view: View, grouping: Grouping) -> PodGroup:
     """An owner that only wraps others: the next owner below it decides."""
     return group_for(without_top_owner(view))
 
@@ -61,46 +61,31 @@ def without_top_owner(view: View) -> View:
     return replace(view, owners=tuple(_inherited(one, top) for one in owners))
 
 
-def notebook(view: View) -> PodGroup:
-    """A Notebook, which is interactive."""
-    return default_group(view, priority=BUILD)
+def top_owner(view: View, grouping: Grouping) -> PodGroup:
+    """One group of at least one pod, from the topmost owner alone."""
+    return default_group(view, priority=grouping.work)
 
 
-KINDS: Mapping[tuple[str, str], Grouper] = {
-    ("", "Pod"): batch.pod,
-    ("batch", "Job"): batch.job,
-    ("batch", "CronJob"): batch.cron_job,
-    ("apps", "Deployment"): serving.deployment,
-    ("apps", "StatefulSet"): batch.default,
-    ("apps", "ReplicaSet"): batch.default,
-    ("kubeflow.org", "PyTorchJob"): training("pytorchReplicaSpecs", always=True, elastic=True),
-    ("kubeflow.org", "TFJob"): training("tfReplicaSpecs"),
-    ("kubeflow.org", "XGBoostJob"): training("xgbReplicaSpecs", "Master", "Worker"),
-    ("kubeflow.org", "JAXJob"): training("jaxReplicaSpecs", "Worker"),
-    ("kubeflow.org", "MPIJob"): mpi_job,
-    ("kubeflow.org", "Notebook"): notebook,
-    ("kubeflow.org", "ScheduledWorkflow"): batch.default,
-    ("trainer.kubeflow.org", "TrainJob"): skipped,
-    ("jobset.x-k8s.io", "JobSet"): batch.job_set,
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): serving.leader_worker_set,
-    ("ray.io", "RayCluster"): clusters.ray_cluster,
-    ("ray.io", "RayJob"): clusters.ray_job,
-    ("ray.io", "RayService"): clusters.ray_service,
-    ("grove.io", "PodGangSet"): clusters.grove,
-    ("grove.io", "PodCliqueSet"): clusters.grove,
-    ("nvidia.com", "DynamoGraphDeployment"): skipped,
-    ("argoproj.io", "Workflow"): skipped,
-    ("run.ai", "TrainingWorkload"): skipped,
-    ("run.ai", "InteractiveWorkload"): skipped,
-    ("run.ai", "DistributedWorkload"): skipped,
-    ("run.ai", "InferenceWorkload"): skipped,
-    ("run.ai", "DistributedInferenceWorkload"): skipped,
-    ("run.ai", "RunaiJob"): batch.runai_job,
-    ("serving.knative.dev", "Service"): serving.knative_service,
-    ("amlarc.azureml.com", "AmlJob"): aml_job,
-    ("egx.nvidia.io", "SPOTRequest"): serving.inference,
+RULES: Mapping[GroupBy, Grouper] = {
+    GroupBy.OWNER: batch.default,
+    GroupBy.TOP: top_owner,
+    GroupBy.BELOW: skipped,
+    GroupBy.POD: serving.each_pod,
+    GroupBy.POD_OF_JOB: batch.job,
+    GroupBy.CHILD_JOB: batch.child_job,
+    GroupBy.RUN: batch.run,
+    GroupBy.APPLICATION: batch.pod,
+    GroupBy.POD_SET: training.pod_set,
+    GroupBy.REPLICATED_JOBS: batch.job_set,
+    GroupBy.REPLICA_TYPES: training.replica_types,
+    GroupBy.LEADERS: serving.leader_worker_set,
+    GroupBy.REVISION: serving.knative_service,
+    GroupBy.CLUSTER: clusters.ray,
+    GroupBy.POD_GANG: clusters.grove,
+    GroupBy.NODE_COUNT: training.node_count,
 }
-"""By API group and kind. Other kinds: see batch.default."""
+"""The rules that the table of job kinds names. Kinds that are not in the table: see batch.default."""
+DEFAULT = Grouping()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +152,9 @@ def group_for(view: View) -> PodGroup:
     """The PodGroup by the kind of the topmost owner."""
     version = str(view.top.get("apiVersion") or ("v1" if view.top is view.pod else ""))
     kind = view.kind or ("Pod" if view.top is view.pod else "")
-    return KINDS.get((version.rpartition("/")[0], kind), batch.default)(view)
+    entry = BY_GROUP.get((version.rpartition("/")[0], kind))
+    grouping = (None if entry is None else entry.grouping) or DEFAULT
+    return RULES[grouping.by](view, grouping)
 
 
 def membership(result: Grouped) -> tuple[dict[str, str], dict[str, str]]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from bayplan.dialects.jobs.kind import Grouping
+from bayplan.dialects.jobs.owners import POD_GANG as GANGS
+from bayplan.dialects.jobs.ray_jobs import CLUSTER
 from bayplan.dialects.kai.api import segments
 from bayplan.dialects.kai.api.names import (
     NON_PREEMPTIBLE,
@@ -39,35 +42,20 @@ UNREAD = "Err: failed to parse topology from"
 # ── Ray ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def ray_cluster(view: View) -> PodGroup:
-    """A RayCluster."""
-    return _ray(view, Field(view.top).at("spec"))
-
-
-def ray_job(view: View) -> PodGroup:
-    """A RayJob: from the RayCluster it created, else from its cluster spec."""
-    owner = Field(view.top)
-    name = owner.at("status", "rayClusterName").text()
-    cluster = view.find("RayCluster", meta_text(view.top, "namespace"), name) if name else None
-    if isinstance(cluster, dict):
-        return _ray(view, Field(cluster).at("spec"))
-    return _ray(view, _own_cluster(view, owner.at("spec", "rayClusterSpec")))
-
-
-def ray_service(view: View) -> PodGroup:
-    """A RayService: from the RayCluster of the pod, the active one, the pending one, or its spec."""
+def ray(view: View, grouping: Grouping) -> PodGroup:
+    """A Ray cluster: from the RayCluster that was created, else from the spec of the owner."""
     owner, namespace = Field(view.top), meta_text(view.top, "namespace")
-    refs = Field(view.pod).at("metadata", "ownerReferences").items()
-    names = [ref.at("name").text() for ref in refs if ref.at("kind").text() == "RayCluster"]
-    status = owner.at("status")
-    names += [
-        status.at(key, "rayClusterName").text() for key in ("activeServiceStatus", "pendingServiceStatus")
-    ]
+    names = []
+    if grouping.of_pod:
+        refs = Field(view.pod).at("metadata", "ownerReferences").items()
+        names = [ref.at("name").text() for ref in refs if ref.at("kind").text() == CLUSTER]
+    names += [owner.at(*path).text() for path in grouping.cluster_names]
     for name in names:
-        cluster = view.find("RayCluster", namespace, name) if name else None
+        cluster = view.find(CLUSTER, namespace, name) if name else None
         if isinstance(cluster, dict):
             return _ray(view, Field(cluster).at("spec"))
-    return _ray(view, _own_cluster(view, owner.at("spec", "rayClusterConfig")))
+    spec = owner.at(*grouping.cluster)
+    return _ray(view, _own_cluster(view, spec) if grouping.cluster_names else spec)
 
 
 def _own_cluster(view: View, spec: Field) -> Field:
@@ -154,13 +142,13 @@ def _ray_constraint(annotations: Mapping[str, str], where: str) -> Constraint | 
 # ── Grove ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def grove(view: View) -> PodGroup:
+def grove(view: View, grouping: Grouping) -> PodGroup:
     """A pod of a Grove PodGang."""
     namespace, name = meta_text(view.pod, "namespace"), view.pod_labels.get(POD_GANG, "")
     if not name:
         raise CannotGroup(f"label for podgang name (key: {POD_GANG}) not found in pod {view.pod_name}")
     where = f"PodGang {namespace}/{name}"
-    pod_gang = view.find("PodGang", namespace, name)
+    pod_gang = view.find(GANGS.kind, namespace, name)
     if not isinstance(pod_gang, dict):
         raise CannotGroup(f'failed to get {where}. Err: podgangs.scheduler.grove.io "{name}" not found')
     spec, annotations = Field(pod_gang).at("spec"), annotations_of(pod_gang)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from bayplan.dialects.jobs.kind import Grouping
+from bayplan.dialects.jobs.owners import REVISION as REVISIONS
 from bayplan.dialects.jobs.part import WORKER_INDEX
+from bayplan.dialects.jobs.serving_jobs import GROUP_INDEX, LEADER_WORKER_SET, POD, SET_NAME
 from bayplan.dialects.kai.api import segments
-from bayplan.dialects.kai.api.names import INFERENCE, POD_GROUP, POD_GROUP_NAME
+from bayplan.dialects.kai.api.names import POD_GROUP, POD_GROUP_NAME
 from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, SubGroup
 from bayplan.dialects.kai.api.segments import SEGMENT_ANNOTATIONS, SegmentAnnotations, WrongSegments
 from bayplan.dialects.kai.grouper.defaults import (
@@ -22,8 +25,6 @@ from bayplan.dialects.kai.grouper.defaults import (
 )
 from bayplan.dialects.kube.fields.reader import INT32_MAX, Field, shorten
 
-SET_NAME = "leaderworkerset.sigs.k8s.io/name"
-GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 GROUP_SIZE = "leaderworkerset.sigs.k8s.io/size"
 LEADER, WORKERS, SEGMENT = "leader", "workers", "segment"
 LEADER_READY, LEADER_CREATED, LEADER_EXCLUDED = "LeaderReady", "LeaderCreated", "LeaderExcluded"
@@ -32,14 +33,9 @@ REVISION = "serving.knative.dev/revision"
 MIN_SCALE = "autoscaling.knative.dev/min-scale"
 
 
-def deployment(view: View) -> PodGroup:
+def each_pod(view: View, grouping: Grouping) -> PodGroup:
     """A Deployment: each pod is a group of its own."""
-    return one_pod(view, default_group(view, priority=INFERENCE))
-
-
-def inference(view: View) -> PodGroup:
-    """An inference workload without rules of its own."""
-    return default_group(view, priority=INFERENCE)
+    return one_pod(view, default_group(view, priority=grouping.work))
 
 
 # ── LeaderWorkerSet ────────────────────────────────────────────────────────────────────────────────
@@ -56,7 +52,7 @@ class Cut:
     index_label: str = WORKER_INDEX
 
 
-def leader_worker_set(view: View) -> PodGroup:
+def leader_worker_set(view: View, grouping: Grouping) -> PodGroup:
     """One group of a LeaderWorkerSet."""
     group = default_group(view)
     group_index = segments.whole_number(view.pod_labels.get(GROUP_INDEX, ""))
@@ -184,7 +180,7 @@ def _cut(view: View, size: int) -> Cut | None:
     policy_size = policy.at("subGroupSize").integer(default=0, minimum=1)
     apart = policy.at("subGroupPolicyType").text() == LEADER_EXCLUDED
     if not policy_size:
-        plan = segments.read_plan(segment_annotations, "LeaderWorkerSet", view.warnings)
+        plan = segments.read_plan(segment_annotations, LEADER_WORKER_SET.kind, view.warnings)
         cut = None if plan is None else Cut(plan.size, False, apart, plan.constraint, plan.index_label)
     else:
         # As in LeaderWorkerSet: the leader is in the first sub-group, unless the workers divide evenly.
@@ -207,15 +203,15 @@ def _cut(view: View, size: int) -> Cut | None:
 # ── Knative ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def knative_service(view: View) -> PodGroup:
+def knative_service(view: View, grouping: Grouping) -> PodGroup:
     """A pod of a Knative revision: its pods are one gang, unless existing pods have groups of their own."""
     name = view.pod_labels.get(REVISION)
     if not name:
         raise CannotGroup(f"revisionName not found for knative service pod {view.pod_name}")
-    revision = view.find("Revision", meta_text(view.pod, "namespace"), name)
+    revision = view.find(REVISIONS.kind, meta_text(view.pod, "namespace"), name)
     if not isinstance(revision, dict):
         raise CannotGroup(f'revisions.serving.knative.dev "{name}" not found')
-    group = default_group(view, revision, INFERENCE)
+    group = default_group(view, revision, grouping.work)
     if not view.settings.knative_gangs or _have_own_groups(view, name):
         return one_pod(view, group)
     minimum = segments.whole_number(annotations_of(revision).get(MIN_SCALE, "")) or 1
@@ -235,4 +231,4 @@ def _have_own_groups(view: View, revision: str) -> bool:
         return bool(groups)
     (only,) = groups
     refs = Field(view.find(POD_GROUP.kind, namespace, only)).at("metadata", "ownerReferences").items()
-    return any(ref.at("kind").text() == "Pod" for ref in refs)
+    return any(ref.at("kind").text() == POD.kind for ref in refs)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
+from bayplan.dialects.jobs.kind import Grouping
+from bayplan.dialects.jobs.kinds import parts as read_parts
 from bayplan.dialects.jobs.part import JobPart
-from bayplan.dialects.jobs.training_jobs import LAUNCHER, MPI_SPECS, mpi_parts, replica_parts
+from bayplan.dialects.jobs.training_jobs import LAUNCHER, mpi_parts, replica_parts
 from bayplan.dialects.kai.api import segments
 from bayplan.dialects.kai.api.pod_group import PodGroup, SubGroup
 from bayplan.dialects.kai.api.segments import SegmentAnnotations, SegmentPlan, WrongSegments, whole_number
@@ -20,24 +22,28 @@ LATE_LAUNCHER = "WaitForWorkersReady"
 ELASTIC = "worker"
 """The replica type that is elastic if the minimum is below the sum of all replicas."""
 
-Grouper = Callable[[View], PodGroup]
+
+def replica_types(view: View, grouping: Grouping) -> PodGroup:
+    """A job with a map of replica types."""
+    if grouping.waits:
+        return _with_launcher(view, grouping)
+    parts = _parts(view, grouping.specs)
+    minimum = _minimum(view, grouping.specs, parts, grouping.mandatory, elastic=grouping.elastic)
+    return by_type(view, parts, minimum, view.pod_labels.get(REPLICA_TYPE, ""), always=grouping.always)
 
 
-def training(specs: str, *mandatory: str, always: bool = False, elastic: bool = False) -> Grouper:
-    """A grouper for jobs with a map of replica types; `always` creates sub-groups also without segments."""
-
-    def group(view: View) -> PodGroup:
-        parts = _parts(view, specs)
-        minimum = _minimum(view, specs, parts, mandatory, elastic=elastic)
-        return by_type(view, parts, minimum, view.pod_labels.get(REPLICA_TYPE, ""), always=always)
-
-    return group
+def pod_set(view: View, grouping: Grouping) -> PodGroup:
+    """A job with one pod set, whose pods start together."""
+    if view.only_named:
+        return default_group(view)
+    parts = read_parts(Field(view.top), view.find)
+    return by_type(view, parts, sum(part.count for part in parts), parts[0].name)
 
 
-def mpi_job(view: View) -> PodGroup:
+def _with_launcher(view: View, grouping: Grouping) -> PodGroup:
     """An MPIJob. A launcher that is created after the workers are ready does not count for the minimum."""
     parts = mpi_parts(Field(view.top), view.find)
-    minimum = _minimum(view, MPI_SPECS, parts, ("Launcher", "Worker"))
+    minimum = _minimum(view, grouping.specs, parts, grouping.mandatory)
     labels = view.pod_labels
     role = labels.get(REPLICA_TYPE) or labels.get(JOB_ROLE, "")
     if Field(view.top).at("spec", "launcherCreationPolicy").text() == LATE_LAUNCHER:
@@ -50,9 +56,9 @@ def mpi_job(view: View) -> PodGroup:
     return by_type(view, parts, minimum, role)
 
 
-def aml_job(view: View) -> PodGroup:
+def node_count(view: View, grouping: Grouping) -> PodGroup:
     """An AmlJob: its environment has the number of nodes."""
-    count = Field(view.top).at("spec", "job", "options", "envs", "AZUREML_NODE_COUNT").value
+    count = Field(view.top).at(*grouping.count).value
     if count is None:
         raise CannotGroup("azureml envs count not found in spec")
     number = whole_number(count) if isinstance(count, str) else count

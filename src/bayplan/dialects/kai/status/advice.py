@@ -26,6 +26,8 @@ def advice(why: SchedulingRejection, group: PodGroup | None) -> str:
             return "check which controller set spec.schedulingGates of its pods: it has to remove them"
         case RejectionReason.INVALID:
             return _correct(why.about, group)
+        case RejectionReason.UNSUPPORTED:
+            return "change its pods, or name a scheduler that supports what they ask for"
         case RejectionReason.OVER_LIMIT | RejectionReason.OVER_QUOTA if why.excess is not None:
             return _over_quota(why.excess, why.reason)
         case (

@@ -19,6 +19,7 @@ from bayplan.dialects.kube.encode.fault_messages import (
     internal_error,
     node_taken,
     out_of_time,
+    unsupported,
 )
 from bayplan.dialects.kube.encode.filter_messages import unavailable
 from bayplan.dialects.kube.fields.quantity import formatted
@@ -106,6 +107,8 @@ def group_message(why: SchedulingRejection, group: PodGroup, sub_group: str = ""
             return f"{UNABLE}: some of its pods have scheduling gates{example}"
         case RejectionReason.INVALID:
             return why.about or f"{UNABLE}: its spec is contradictory"
+        case RejectionReason.UNSUPPORTED:
+            return f"{UNABLE}: {unsupported(why.pod, why.about)}"
         case RejectionReason.OVER_LIMIT | RejectionReason.OVER_QUOTA:
             return _over_limit_or_quota(why, group)
         case RejectionReason.PREEMPTING:

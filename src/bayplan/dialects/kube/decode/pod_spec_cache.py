@@ -9,7 +9,7 @@ import msgspec
 
 from bayplan.dialects.kube.decode.pod_spec import pod_signature
 from bayplan.dialects.kube.decode.wire import PodWire, pod_amounts
-from bayplan.model.pod_spec import Labels, PodSignature, Selector
+from bayplan.model.pod_spec import Labels, PodSignature, PodSpec, Selector
 
 CACHED_MAX = 8192
 
@@ -30,7 +30,24 @@ class PodSpecCache:
 
     def __init__(self) -> None:
         self.templates: dict[bytes, PodSpecTemplate] = {}
+        self.specs: dict[tuple[PodSignature, int, bool], PodSpec] = {}
         self.entries = 0
+
+    def spec(
+        self, pod: PodWire, company: Selector | None = None, unsupported: str = ""
+    ) -> tuple[PodSpec, Mapping[str, int]]:
+        """The spec and the requests of a pod. Pods without gates and nomination share it."""
+        signature, amounts = self.of(pod, company)
+        wire, nominated = pod.spec, pod.status.nominated_node_name or ""
+        gates = tuple(gate.name for gate in wire.scheduling_gates or ())
+        key = (signature, wire.priority or 0, wire.preemption_policy != "Never")
+        if nominated or gates or unsupported:
+            return PodSpec(*key, nominated, gates, unsupported), amounts
+        spec = self.specs.get(key)
+        if spec is None:
+            spec = self.specs[key] = PodSpec(*key)
+            self._count()
+        return spec, amounts
 
     def of(self, pod: PodWire, company: Selector | None = None) -> tuple[PodSignature, Mapping[str, int]]:
         """The signature and the requests of a pod. The node it is bound to is not part of the signature."""
@@ -68,4 +85,4 @@ class PodSpecCache:
     def _count(self) -> None:
         self.entries += 1
         if self.entries > CACHED_MAX:
-            self.templates, self.entries = {}, 0
+            self.templates, self.specs, self.entries = {}, {}, 0

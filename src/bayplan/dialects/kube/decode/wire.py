@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from sys import intern
+from typing import Any
 
 import msgspec
 
@@ -284,6 +286,7 @@ class PodSpecWire(Struct, frozen=True):
     tolerations: list[TolerationWire] | None = None
     topology_spread_constraints: list[SpreadConstraint] | None = None
     volumes: list[VolumeWire] | None = None
+    resource_claims: list[dict[str, Any]] | None = None
     workload_ref: WorkloadRef | None = None
     scheduling_group: SchedulingGroup | None = None
 
@@ -335,11 +338,11 @@ def _bounded(resource: str, value: str | int | float) -> int:
 
 
 def node_of(wire: NodeWire) -> Node:
-    """A Node as a value."""
+    """A Node as a value. Texts that many nodes, or the pods on a node, have in common are stored once."""
     conditions = wire.status.conditions or []
     return Node(
-        name=wire.metadata.name,
-        labels=wire.metadata.labels or {},
+        name=intern(wire.metadata.name),
+        labels={key: intern(value) for key, value in (wire.metadata.labels or {}).items()},
         allocatable=_allocatable(tuple((wire.status.allocatable or {}).items())),
         taints=tuple(Taint(t.key, t.value or "", t.effect) for t in wire.spec.taints or ()),
         ready=any(c.type == "Ready" and c.status == "True" for c in conditions),

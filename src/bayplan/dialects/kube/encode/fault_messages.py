@@ -1,6 +1,8 @@
-"""Messages for gangs without a decision: an internal error, or a decision that took too long."""
+"""Messages for gangs without a decision: an internal error, no time, a taken node, an unsupported field."""
 
 from __future__ import annotations
+
+from bayplan.model.pod import PodKey
 
 INTERNAL_ERROR = "InternalError"
 OUT_OF_TIME = "DecisionBudgetExceeded"
@@ -29,3 +31,9 @@ def node_taken(node: str) -> str:
         f"other pods were bound to node {node}, on which its Workload was admitted: no pod of the Workload "
         "starts until it is admitted on other nodes"
     )
+
+
+def unsupported(pod: PodKey | None, what: str) -> str:
+    """Why a gang is not scheduled: one of its pods asks for what we cannot give."""
+    what = what or "asks for what bayplan does not support"
+    return f'pod "{pod}": {what}' if pod is not None else what

@@ -10,6 +10,7 @@ from bayplan.dialects.kube.encode.fault_messages import (
     internal_error,
     node_taken,
     out_of_time,
+    unsupported,
 )
 from bayplan.dialects.kube.encode.filter_messages import (
     NEVER_PREEMPTS,
@@ -40,7 +41,7 @@ def reason(why: SchedulingRejection) -> str:
     """The condition reason. Unschedulable only if more nodes may help: cluster autoscalers act on it."""
     if why.reason in FAULTS:
         return FAULTS[why.reason]
-    if why.reason is RejectionReason.INVALID or _is_split(why):
+    if why.reason in (RejectionReason.INVALID, RejectionReason.UNSUPPORTED) or _is_split(why):
         return ERROR
     return UNSCHEDULABLE if why.reason.was_tried else WAITING
 
@@ -68,6 +69,8 @@ def message_for(why: SchedulingRejection, gang: Ref, of_misfit: Sentence) -> str
             return f"waiting for pods of its gang that have scheduling gates{example}"
         case RejectionReason.INVALID:
             return why.about or "its spec is contradictory"
+        case RejectionReason.UNSUPPORTED:
+            return unsupported(why.pod, why.about)
         case RejectionReason.PREEMPTING:
             return _preempting(why, gang)
         case RejectionReason.RESERVED:

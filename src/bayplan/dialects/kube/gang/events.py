@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from sys import intern
 
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.dialect import Membership
 from bayplan.dialects.kube.decode import volumes
 from bayplan.dialects.kube.decode.disruption_budget import BUDGETS, budget_of
+from bayplan.dialects.kube.decode.pod_identity import node_name, pod_key
 from bayplan.dialects.kube.decode.pod_spec import default_spread_selector
 from bayplan.dialects.kube.decode.pod_spec_cache import PodSpecCache
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND, Metadata, NodeWire, PodWire, Struct, node_of
+from bayplan.dialects.kube.devices.pod_claims import unsupported_claims
 from bayplan.dialects.kube.fields.times import seconds
 from bayplan.dialects.kube.gang.composite_groups import CompositeGroups
 from bayplan.dialects.kube.gang.objects import (
@@ -41,7 +44,7 @@ from bayplan.model.change import (
 )
 from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.pod import Pod, PodKey, Slot
-from bayplan.model.pod_spec import PodSpec, Selector
+from bayplan.model.pod_spec import Selector
 
 SUCCEEDED = "Succeeded"
 FINISHED = (SUCCEEDED, "Failed")
@@ -117,9 +120,10 @@ class SchedulingDecoder:
         gone, obj, meta = event.happened is Happened.GONE, event.object, event.object.metadata
         match event.kind.kind:
             case "Pod":
-                yield from self._pod_gone(obj) if gone else self._pod(obj)
+                key = event.once(pod_key)
+                yield from self._pod_gone(key) if gone else self._pod(key, obj)
             case "Node":
-                yield from self._node(obj, gone)
+                yield from self._node(event, gone)
             case "Workload":
                 yield from self._workload(obj, gone)
             case "PodGroup":
@@ -152,25 +156,25 @@ class SchedulingDecoder:
             if gone:
                 del self.volume_versions[meta.name]
 
-    def _node(self, wire: NodeWire, gone: bool) -> Iterator[Change]:
+    def _node(self, event: Event, gone: bool) -> Iterator[Change]:
+        wire: NodeWire = event.object
         name = wire.metadata.name
         if gone:
             self.images.pop(name, None)
             yield NodeLost(name)
             return
-        yield NodeSeen(node_of(wire))
+        yield NodeSeen(event.once(node_of))
         images = {n: one.size_bytes or 0 for one in wire.status.images or () for n in one.names or ()}
         if self.images.get(name, {}) != images:
             self.images[name] = images
             yield ImagesSeen(name, images)
 
-    def _pod(self, wire: PodWire) -> Iterator[Change]:
-        key = _key(wire)
+    def _pod(self, key: PodKey, wire: PodWire) -> Iterator[Change]:
         pod, before = self._decode_pod(key, wire), self.pods.get(key)
         if before == pod:
             return
         if before is not None and before.uid != pod.uid:
-            yield from self._pod_gone(wire)
+            yield from self._pod_gone(key)
         elif before is not None and before.gang != pod.gang:
             yield from self._leave_replica(before)
         self.pods[key] = pod
@@ -182,8 +186,7 @@ class SchedulingDecoder:
             yield from self._join_replica(pod.gang, key)
         yield PodSeen(pod)
 
-    def _pod_gone(self, wire: PodWire) -> Iterator[Change]:
-        key = _key(wire)
+    def _pod_gone(self, key: PodKey) -> Iterator[Change]:
         self._not_pending(key)
         pod = self.pods.pop(key, None)
         yield PodLost(key)
@@ -211,19 +214,12 @@ class SchedulingDecoder:
 
     def _decode_pod(self, key: PodKey, wire: PodWire) -> Pod:
         meta, spec, status = wire.metadata, wire.spec, wire.status
-        ours, node, phase = spec.scheduler_name in self.names, spec.node_name or "", status.phase
+        ours, node, phase = spec.scheduler_name in self.names, node_name(wire), status.phase
         gang, pod_set, rank = gang_of(wire), "", 0
         if gang is None and ours:
             gang, pod_set, rank = self.job_of(wire) or (None, "", 0)
         company = self._company(wire) if ours and not node else None
-        shape, amounts = self.pod_specs.of(wire, company)
-        wants = PodSpec(
-            shape,
-            spec.priority or 0,
-            spec.preemption_policy != "Never",
-            status.nominated_node_name or "",
-            tuple(gate.name for gate in spec.scheduling_gates or ()),
-        )
+        wants, amounts = self.pod_specs.spec(wire, company, unsupported_claims(spec) if ours else "")
         return Pod(
             key=key,
             uid=meta.uid,
@@ -241,7 +237,7 @@ class SchedulingDecoder:
             started=seconds(status.start_time or ""),
             message=_message_of(wire) if ours and not node else "",
             was_started=bool(node) and phase not in NOT_STARTED,
-            scheduler=spec.scheduler_name or "" if ours else "",
+            scheduler=intern(spec.scheduler_name or "") if ours else "",
             slot=self.slot_of(wire),
         )
 
@@ -309,12 +305,8 @@ class SchedulingDecoder:
             services[wire.metadata.name] = wire.spec.selector
         else:
             return
-        for pod in list(self.pending.get(namespace, {}).values()):
-            yield from self._pod(pod)
-
-
-def _key(wire: PodWire) -> PodKey:
-    return PodKey(wire.metadata.namespace or "default", wire.metadata.name)
+        for key, pod in list(self.pending.get(namespace, {}).items()):
+            yield from self._pod(key, pod)
 
 
 def _workload_name(ref: Ref) -> Name:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+
+import msgspec
 
 from bayplan.dialects.api import Event, Happened, InvalidInUse
 from bayplan.dialects.kube.decode import volumes
 from bayplan.dialects.kube.decode.numa_request import pod_numa_request
+from bayplan.dialects.kube.decode.pod_identity import node_name, pod_key
 from bayplan.dialects.kube.decode.pod_spec_cache import PodSpecCache
-from bayplan.dialects.kube.decode.wire import NodeWire, PodWire, node_of, pod_amounts
+from bayplan.dialects.kube.decode.wire import PodWire, node_of, pod_amounts
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.decode.workloads import (
     NO_TRANSFORMATIONS,
@@ -62,6 +65,10 @@ from bayplan.model.pod_spec import PodSignature, PodSpec
 OVER = ("Succeeded", "Failed")
 WAITING = (None, "", "Pending")
 POD_SPECS_MAX = 1024  # cache entries
+TEMPLATE_BYTES_MAX = 16 * 1024  # longer templates are not cached
+
+_encode = msgspec.msgpack.Encoder().encode
+_known_requests: dict[bytes, tuple[Mapping[str, int], PodSpec]] = {}  # by template
 
 
 def decode(
@@ -79,9 +86,9 @@ def decode(
         return
     match event.kind.kind:
         case "Node":
-            yield _node(event.object, gone)
+            yield NodeLost(event.object.metadata.name) if gone else NodeSeen(event.once(node_of))
         case "Pod":
-            yield from _pod(event.object, gone, pod_specs)
+            yield from _pod(event.once(pod_key), event.object, gone, pod_specs)
         case "Workload":
             yield from _workload(Field(event.object), gone, counting)
         case kind if kind in _DECODERS:
@@ -108,30 +115,23 @@ def assumed_pod(pod: Pod, node: str) -> Change:
     )
 
 
-def _node(node: NodeWire, gone: bool) -> Change:
-    return NodeLost(node.metadata.name) if gone else NodeSeen(node_of(node))
-
-
-def _pod(wire: PodWire, gone: bool, pod_specs: PodSpecCache | None) -> Iterator[Change]:
+def _pod(key: PodKey, wire: PodWire, gone: bool, pod_specs: PodSpecCache | None) -> Iterator[Change]:
     """Pods that are bound, assigned or nominated. Those of a placed gang are counted by its slots."""
-    meta, key = wire.metadata, PodKey(wire.metadata.namespace or "default", wire.metadata.name)
+    meta = wire.metadata
     annotations = meta.annotations or {}
     placed = is_topology_aware(annotations)
     node = (
-        wire.spec.node_name
-        or (_assigned_host(wire) if placed else "")
-        or wire.status.nominated_node_name
-        or ""
+        node_name(wire) or (_assigned_host(wire) if placed else "") or wire.status.nominated_node_name or ""
     )
     if gone:
         yield PodLost(key)
     elif node:
+        amounts: Mapping[str, int]
         if pod_specs is not None:
             signature, amounts = pod_specs.of(wire)
             spec = PodSpec(signature)
         else:
-            amounts = pod_amounts(wire.spec)
-            spec = _pod_spec(pod_numa_request(wire.spec, wire.status.qos_class))
+            amounts, spec = _requests(wire)
         named = (annotations.get(SLICE_NAME) or annotations.get(WORKLOAD_NAME)) if placed else ""
         yield PodSeen(
             Pod(
@@ -148,6 +148,20 @@ def _pod(wire: PodWire, gone: bool, pod_specs: PodSpecCache | None) -> Iterator[
                 unbound=not wire.spec.node_name,
             )
         )
+
+
+def _requests(wire: PodWire) -> tuple[Mapping[str, int], PodSpec]:
+    """The requests of a pod and its spec for admission; pods of one template share them."""
+    spec, qos = wire.spec, wire.status.qos_class
+    key = _encode((spec.containers, spec.init_containers, spec.overhead, spec.resources, qos))
+    found = _known_requests.get(key)
+    if found is None:
+        found = pod_amounts(spec), _pod_spec(pod_numa_request(spec, qos))
+        if len(key) <= TEMPLATE_BYTES_MAX:
+            if len(_known_requests) >= POD_SPECS_MAX:
+                _known_requests.clear()
+            _known_requests[key] = found
+    return found
 
 
 @lru_cache(maxsize=POD_SPECS_MAX)

@@ -1,4 +1,4 @@
-"""Jobs and JobSets whose pods name one of our schedulers, as a dialect."""
+"""Jobs whose pods name one of our schedulers, as a dialect."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class JobDialect(Dialect):
     def pending_writes(self, report: PendingReport, facts: BoundGang, now: float) -> Iterator[Write]:
         """An event about the job."""
         gang, uid = report.action.gang, report.action.uid
-        about = {"apiVersion": scheduled_jobs.API_VERSIONS[gang.kind], "kind": gang.kind}
+        about = {"apiVersion": scheduled_jobs.JOB_KINDS[gang.kind].api_version, "kind": gang.kind}
         about |= {"namespace": gang.namespace, "name": gang.name}
         about |= {"uid": uid} if uid else {}
         yield unschedulable_event(about, report.message, now)

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from bayplan.dialects.api import Event, Happened, Kind
-from bayplan.dialects.jobs.kinds import COMPLETION_INDEX, JOB_INDEX, MAIN_POD_SET, parts
+from bayplan.dialects.jobs.kind import Ranks
+from bayplan.dialects.jobs.kinds import SCHEDULED, is_suspended, parts
+from bayplan.dialects.jobs.part import MAIN_POD_SET
 from bayplan.dialects.jobs.start_stop import status_reader
 from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.kube.fields.reader import Field
@@ -22,15 +24,14 @@ from bayplan.model.whole_numbers import whole_number
 
 DIALECT = "kueue"
 SCHEDULER = "bayplan"
-JOB_SET_NAME = "jobset.sigs.k8s.io/jobset-name"
-REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 RANKS_PER_JOB = 1_000_000  # ranks only order pods: those of one job are consecutive
 
-JOBS = Kind("batch", "v1", "Job", "jobs")
-JOB_SETS = Kind("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets", optional=True)
+JOB_KINDS = {entry.kind: entry.resource for entry in SCHEDULED}
+"""The jobs that are gangs of the scheduler without a queue."""
+_LABELLED = tuple((entry.kind, entry.ranks) for entry in SCHEDULED if entry.ranks and entry.ranks.owner)
+_REFERRED = {entry.kind: entry.ranks for entry in SCHEDULED if entry.ranks and not entry.ranks.owner}
 TOPOLOGIES = Kind("kueue.x-k8s.io", "v1beta2", "Topology", "topologies", namespaced=False, optional=True)
-KINDS = (JOBS, JOB_SETS, TOPOLOGIES)
-API_VERSIONS = {kind.kind: kind.api_version for kind in (JOBS, JOB_SETS)}
+KINDS = (*JOB_KINDS.values(), TOPOLOGIES)
 
 
 def decode(event: Event, names: Collection[str] = (SCHEDULER,)) -> Iterator[Change]:
@@ -38,36 +39,39 @@ def decode(event: Event, names: Collection[str] = (SCHEDULER,)) -> Iterator[Chan
     gone = event.happened is Happened.GONE
     if event.happened is Happened.SYNCED:
         return
-    match event.kind.kind:
-        case "Job" | "JobSet":
-            yield from _job(Field(event.object), gone, names)
-        case "Topology":
-            field = Field(event.object)
-            if gone:
-                yield TopologyLost(field.at("metadata", "name").text())
-            else:
-                decoded = topology(field)
-                if decoded is not None and not field.errors:
-                    yield TopologySeen(decoded)
+    field = Field(event.object)
+    if event.kind.kind in JOB_KINDS:
+        yield from _job(field, gone, names)
+    elif gone:
+        yield TopologyLost(field.at("metadata", "name").text())
+    else:
+        decoded = topology(field)
+        if decoded is not None and not field.errors:
+            yield TopologySeen(decoded)
 
 
 def membership(wire: PodWire) -> tuple[Ref, str, int] | None:
     """The gang, the pod set and the rank of a pod that a job created."""
     meta, namespace = wire.metadata, wire.metadata.namespace or "default"
     labels, annotations = meta.labels or {}, meta.annotations or {}
-    index = _number(labels.get(COMPLETION_INDEX) or annotations.get(COMPLETION_INDEX))
-    if JOB_SET_NAME in labels:
-        rank = _number(labels.get(JOB_INDEX)) * RANKS_PER_JOB + index
-        return Ref(DIALECT, "JobSet", namespace, labels[JOB_SET_NAME]), labels.get(REPLICATED_JOB, ""), rank
+
+    def rank(source: Ranks) -> int:
+        index = _number(labels.get(source.index) or annotations.get(source.index))
+        return (_number(labels.get(source.outer)) if source.outer else 0) * RANKS_PER_JOB + index
+
+    for kind, source in _LABELLED:
+        if source.owner in labels:
+            ref = Ref(DIALECT, kind, namespace, labels[source.owner])
+            return ref, labels.get(source.pod_set, ""), rank(source)
     for owner in meta.owner_references or ():
-        if owner.kind == "Job":
-            return Ref(DIALECT, "Job", namespace, owner.name), MAIN_POD_SET, index
+        if owner.kind in _REFERRED:
+            return Ref(DIALECT, owner.kind, namespace, owner.name), MAIN_POD_SET, rank(_REFERRED[owner.kind])
     return None
 
 
 def _job(job: Field, gone: bool, names: Collection[str]) -> Iterator[Change]:
-    if any(owner.at("kind").text() == "JobSet" for owner in job.at("metadata", "ownerReferences").items()):
-        return
+    if any(owner.at("kind").text() in JOB_KINDS for owner in job.at("metadata", "ownerReferences").items()):
+        return  # a part of that job
     gang = job_gang(job)
     if gone or not names_scheduler(job, names) or _is_inactive(job):
         yield GangSpecLost(gang.source)
@@ -99,15 +103,12 @@ def _gang_spec(job: Field, gang: Gang) -> GangSpec:
 
 
 def templates(job: Field) -> list[Field]:
-    """The pod templates of a Job or JobSet."""
-    if job.at("kind").text() == "JobSet":
-        replicated = job.at("spec", "replicatedJobs").items()
-        return [part.at("template", "spec", "template") for part in replicated]
-    return [job.at("spec", "template")]
+    """The pod templates of a job; errors are not recorded."""
+    return [part.template for part in parts(Field(job.value))]
 
 
 def names_scheduler(job: Field, names: Collection[str]) -> bool:
-    """Whether pods of a Job or JobSet name one of these schedulers and no gang of their own."""
+    """Whether pods of a job name one of these schedulers and no gang of their own."""
     return any(_names_scheduler(template.at("spec"), names) for template in templates(job))
 
 
@@ -119,12 +120,8 @@ def _names_scheduler(spec: Field, names: Collection[str]) -> bool:
 
 def _is_inactive(job: Field) -> bool:
     """Whether a job has no pods to place: suspended, finished or terminating."""
-    finished = any(
-        condition.at("type").text() in ("Complete", "Completed", "Failed")
-        and condition.at("status").text() == "True"
-        for condition in job.at("status", "conditions").items()
-    )
-    return finished or job.at("spec", "suspend").flag() or job.at("metadata", "deletionTimestamp").present
+    finished = status_reader(job.at("kind").text()).ended(job) is not None
+    return finished or is_suspended(job) or job.at("metadata", "deletionTimestamp").present
 
 
 def _number(text: str | None) -> int:

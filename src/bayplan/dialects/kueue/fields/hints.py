@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import Any
 
-from bayplan.dialects.jobs.kinds import Find, is_known, parts
-from bayplan.dialects.jobs.part import GROUP_POD_INDEX, find_nothing
+from bayplan.dialects.jobs.kinds import is_known, parts
+from bayplan.dialects.jobs.part import GROUP_POD_INDEX, Find, find_nothing
 from bayplan.dialects.kube.fields.key_hints import HINTS_MAX, Keys, key_hints, level_hint
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.job_gang import job_gang

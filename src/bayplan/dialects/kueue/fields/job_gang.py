@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bayplan.dialects.jobs.kinds import Find, JobPart, parts
-from bayplan.dialects.jobs.part import find_nothing
+from bayplan.dialects.jobs.kinds import kind_of, parts
+from bayplan.dialects.jobs.part import Find, JobPart, find_nothing
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.annotation_rules import check_annotations, check_sizes
 from bayplan.dialects.kueue.fields.job_rules import check_minimum
@@ -72,9 +72,9 @@ def _job_annotations(job: Field) -> dict[str, str]:
 
 
 def _minimum(job: Field, part: JobPart) -> int:
-    """The minimum number of pods; only a plain Job can have less than all."""
+    """The minimum number of pods; only kinds with partial admission can have less than all."""
     text = read_annotations(job.at("metadata")).get(MINIMUM)
-    if text is None or job.at("kind").text() != "Job":
+    if text is None or not kind_of(job).partial:
         return part.count
     field = job.at("metadata", "annotations", MINIMUM)
     try:

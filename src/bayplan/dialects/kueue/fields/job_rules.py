@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from bayplan.dialects.jobs.kinds import KINDS, Find, is_suspended
-from bayplan.dialects.jobs.part import find_nothing
+from bayplan.dialects.jobs.kinds import KINDS, is_suspended, kind_of
+from bayplan.dialects.jobs.part import Find, find_nothing
 from bayplan.dialects.kube.fields.metadata_rules import IMMUTABLE, check_unchanged
 from bayplan.dialects.kube.fields.name_rules import LABEL_MAX, subdomain_problems
 from bayplan.dialects.kube.fields.reader import Field, FieldErrorType
@@ -23,7 +23,6 @@ from bayplan.dialects.kueue.names.feature_switches import FeatureSwitches
 GATE_MAX = 63
 SCHEDULING_GATE = "kueue.x-k8s.io/admission"
 _HTTP_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
-_SERVING_KINDS = ("LeaderWorkerSet", "StatefulSet", "Deployment")
 
 
 def check_job(job: Field, rules: FeatureSwitches) -> None:
@@ -31,7 +30,7 @@ def check_job(job: Field, rules: FeatureSwitches) -> None:
     kind = job.at("kind").text()
     entry = KINDS[kind]
     check_name(job.at("metadata", "labels", QUEUE))
-    if kind not in _SERVING_KINDS:
+    if entry.serving is None:
         name = prebuilt_name(job, rules)
         check_name(name)
         if name.text() and not entry.prebuilt:
@@ -48,7 +47,7 @@ def check_job_update(new: Field, old: Field, rules: FeatureSwitches, find: Find 
     labels, labels_before = new.at("metadata", "labels"), old.at("metadata", "labels")
     suspended = is_suspended_or_gated(new, old)
     queue = labels.at(QUEUE)
-    if new.at("kind").text() in _SERVING_KINDS:
+    if kind_of(new).serving is not None:
         if not (suspended and queue.text()):
             check_unchanged(queue, labels_before.at(QUEUE))
     else:
@@ -73,10 +72,10 @@ def check_job_update(new: Field, old: Field, rules: FeatureSwitches, find: Find 
 
 def is_suspended_or_gated(job: Field, old: Field) -> bool:
     """Whether no pod of a job can run: it is suspended, its pod is gated, or no replica is ready."""
-    kind = job.at("kind").text()
-    if kind in _SERVING_KINDS:
+    kind = kind_of(job)
+    if kind.serving is not None:
         return old.at("status", "readyReplicas").integer() == 0
-    if kind == "Pod":
+    if kind.is_pod:
         return any(
             gate.at("name").text() == SCHEDULING_GATE for gate in job.at("spec", "schedulingGates").items()
         )

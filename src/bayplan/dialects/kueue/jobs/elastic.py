@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from bayplan.dialects.jobs.kinds import Find, parts
-from bayplan.dialects.jobs.ray_jobs import own_cluster
+from bayplan.dialects.jobs.kinds import KINDS, parts
+from bayplan.dialects.jobs.part import Find
 from bayplan.dialects.jobs.start_stop import status_reader
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.jobs import status as job_statuses
@@ -23,7 +23,6 @@ from bayplan.dialects.kueue.jobs.writes import (
 )
 from bayplan.dialects.kueue.names.annotations import ELASTIC, JOB_UID, REPLACES, SLICE_NAME, is_elastic
 from bayplan.dialects.kueue.names.feature_switches import FeatureSwitches
-from bayplan.dialects.kueue.names.job_kinds import SCALED
 from bayplan.dialects.kueue.status.conditions import ADMITTED, FINISHED, QUOTA_RESERVED, condition_of, is_true
 
 REPLACED = "WorkloadSliceReplaced"
@@ -52,7 +51,7 @@ class Slices:
 
 def is_scaled(job: Object, rules: FeatureSwitches) -> bool:
     """Whether a job is elastic: it may be resized while it runs."""
-    return job["kind"] in SCALED and rules.elastic and is_elastic(Field(job))
+    return KINDS[job["kind"]].resized_in_place and rules.elastic and is_elastic(Field(job))
 
 
 def is_replaced(workload: Object) -> bool:
@@ -92,9 +91,11 @@ def next_slice(wanted: Object, job: Object, find: Find, previous: Object | None 
 
 
 def _generation(job: Object, find: Find) -> str:
-    """The generation of a job, with that of its RayCluster: the size of a RayJob is written there."""
-    cluster = own_cluster(Field(job), find) if job["kind"] == "RayJob" else None
-    both = [job] if cluster is None else [job, cluster]
+    """The generation of a job, with that of the child that its size is written to, if its kind has one."""
+    resizing = KINDS[job["kind"]].resizing
+    find_child = None if resizing is None else resizing.find_child
+    child = None if find_child is None else find_child(Field(job), find)
+    both = [job] if child is None else [job, child]
     return "-".join(str(one["metadata"].get("generation", 0)) for one in both)
 
 

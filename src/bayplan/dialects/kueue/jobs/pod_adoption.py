@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
+from bayplan.dialects.jobs.kinds import kind_of, parts
+from bayplan.dialects.jobs.part import JobPart
 from bayplan.dialects.kube.fields.name_rules import LABEL_MAX
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.job_rules import SCHEDULING_GATE
@@ -23,10 +26,6 @@ from bayplan.dialects.kueue.names.annotations import (
 )
 from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 
-GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
-LEADER_NAME = "leaderworkerset.sigs.k8s.io/leader-name"
-POD_INDEX = "apps.kubernetes.io/pod-index"
-
 Object = dict[str, Any]
 
 
@@ -37,7 +36,9 @@ def with_workload_metadata(
     copied: Object = copy.deepcopy(pod)
     field, job = Field(copied), Field(owner)
     queue = job.at("metadata", "labels", QUEUE).text()
-    has_groups = job.at("kind").text() == "LeaderWorkerSet"
+    entry = kind_of(job)
+    serving, has_groups = entry.serving, entry.copies is not None
+    assert serving is not None and serving.group is not None
     labels = field.at("metadata", "labels").texts()
     gated = any(
         gate.at("name").text() == SCHEDULING_GATE for gate in field.at("spec", "schedulingGates").items()
@@ -45,13 +46,15 @@ def with_workload_metadata(
     queued = {QUEUE: queue} if queue and (gated or not has_groups) else {}
     if MANAGED in labels:
         _add(copied, "labels", queued)
-    elif (queue or rules.jobs_without_queue) and (not has_groups or GROUP_INDEX in labels):
-        replica = f"-{labels[GROUP_INDEX]}" if has_groups else ""
+    elif (queue or rules.jobs_without_queue) and (not has_groups or serving.copy_label in labels):
+        replica = f"-{labels[serving.copy_label]}" if has_groups else ""
         metadata = job.at("metadata")
         named = f"{metadata.at('name').text()}{replica}"
-        name = workload or workload_name(job.at("kind").text(), named, metadata.at("uid").text())
+        name = workload or workload_name(entry.kind, named, metadata.at("uid").text())
         _add(copied, "labels", {MANAGED: "true", **queued, **_class(job, of_groups=has_groups)})
-        _add(copied, "annotations", _of_group(field, job) if has_groups else _of_set(job))
+        count, role = serving.group(field, job)
+        own = {} if has_groups else _of_set(parts(job))
+        _add(copied, "annotations", {POD_GROUP_COUNT: str(count), ROLE_HASH: role, **own})
         for key in (POD_GROUP, PREBUILT):
             in_annotation = rules.identifiers or (key == PREBUILT and len(name) > LABEL_MAX)
             _add(copied, "annotations" if in_annotation else "labels", {key: name})
@@ -63,23 +66,11 @@ def _class(job: Field, *, of_groups: bool) -> dict[str, str]:
     return {PRIORITY_CLASS: name} if name else {}
 
 
-def _of_set(job: Field) -> dict[str, str]:
-    count = job.at("spec", "replicas").integer(default=1)
-    return {
-        POD_GROUP_COUNT: str(count),
-        FAST_ADMISSION: "true",
-        SERVING: "true",
-        INDEX_FROM: POD_INDEX,
-        ROLE_HASH: "main",
-    }
-
-
-def _of_group(pod: Field, job: Field) -> dict[str, str]:
-    group = job.at("spec", "leaderWorkerTemplate")
-    role = "main"
-    if group.at("leaderTemplate").present:
-        role = "worker" if LEADER_NAME in pod.at("metadata", "annotations").texts() else "leader"
-    return {POD_GROUP_COUNT: str(group.at("size").integer(default=1)), ROLE_HASH: role}
+def _of_set(pod_sets: Sequence[JobPart]) -> dict[str, str]:
+    """The annotations of a pod whose template does not have them."""
+    labels = [one.index_label for one in pod_sets if one.index_label]
+    index = {INDEX_FROM: labels[0]} if labels else {}
+    return {FAST_ADMISSION: "true", SERVING: "true", **index}
 
 
 def _add(pod: Object, part: str, entries: dict[str, str]) -> None:

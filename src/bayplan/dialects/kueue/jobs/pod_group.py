@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bayplan.dialects.jobs.kinds import Find
-from bayplan.dialects.jobs.part import GROUP_POD_INDEX, find_nothing
+from bayplan.dialects.jobs.part import GROUP_POD_INDEX, Find, find_nothing
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.job_rules import whole_number
 from bayplan.dialects.kueue.fields.pod_rules import group_name

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
-from bayplan.dialects.jobs.kinds import Find, JobPart, parts
-from bayplan.dialects.jobs.part import find_nothing
+from bayplan.dialects.jobs.kinds import kind_of, parts
+from bayplan.dialects.jobs.part import Find, JobPart, find_nothing
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.job_gang import part_request
 from bayplan.dialects.kueue.fields.job_rules import whole_number
 from bayplan.dialects.kueue.names.annotations import MINIMUM, read_annotations
 from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
-
-_CONTROLLER_LABELS = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid")
-"""Labels that the Job controller adds to the template: they differ from run to run."""
-_WITHOUT_METADATA = ("Pod", "StatefulSet")
-"""Kinds whose pod sets do not copy the metadata of the template."""
 
 Object = dict[str, Any]
 
@@ -29,7 +25,7 @@ def pod_sets(job: Field, find: Find = find_nothing, rules: FeatureSwitches = RUL
 def _pod_set(job: Field, part: JobPart, rules: FeatureSwitches) -> Object:
     pod_set: Object = {"name": part.name, "count": part.count, "template": _template(job, part)}
     minimum = read_annotations(job.at("metadata")).get(MINIMUM)
-    if minimum is not None and job.at("kind").text() == "Job":
+    if minimum is not None and kind_of(job).partial:
         pod_set["minCount"] = whole_number(minimum)
     request = part_request(part, read_annotations(part.metadata), rules) if rules.topology else None
     if request is not None:
@@ -40,11 +36,10 @@ def _pod_set(job: Field, part: JobPart, rules: FeatureSwitches) -> Object:
 def _template(job: Field, part: JobPart) -> Object:
     source = part.template.value if isinstance(part.template.value, dict) else {}
     template: Object = copy.deepcopy({key: source[key] for key in ("metadata", "spec") if key in source})
-    kind = job.at("kind").text()
-    if kind in _WITHOUT_METADATA:
+    kind = kind_of(job)
+    if not kind.copies_metadata:
         template.pop("metadata", None)
-    if kind == "Job":
-        _drop_labels(template)
+    _drop_labels(template, kind.run_labels)
     spec = template.get("spec")
     for key in ("initContainers", "containers"):
         for container in (spec.get(key) or ()) if isinstance(spec, dict) else ():
@@ -52,9 +47,10 @@ def _template(job: Field, part: JobPart) -> Object:
     return template
 
 
-def _drop_labels(template: Object) -> None:
+def _drop_labels(template: Object, names: Sequence[str]) -> None:
+    """Drop the labels that a controller adds to the template: they differ from run to run."""
     labels = (template.get("metadata") or {}).get("labels") or {}
-    for label in _CONTROLLER_LABELS:
+    for label in names:
         labels.pop(label, None)
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bayplan.dialects.jobs.injection import InjectionConflict
-from bayplan.dialects.jobs.kinds import Find, parts
-from bayplan.dialects.jobs.part import find_nothing
+from bayplan.dialects.jobs.kinds import parts
+from bayplan.dialects.jobs.part import Find, find_nothing
 from bayplan.dialects.jobs.start_stop import is_suspendable, resource, status_reader, suspended
 from bayplan.dialects.jobs.validation import flaws
 from bayplan.dialects.kube.fields.reader import Field
@@ -30,12 +30,12 @@ from bayplan.dialects.kueue.jobs.elastic import (
     slices_of,
     with_counts_of,
 )
+from bayplan.dialects.kueue.jobs.evictions import enforce_deadlines, eviction_message, finish_eviction
 from bayplan.dialects.kueue.jobs.matching import matches
 from bayplan.dialects.kueue.jobs.start_stop import is_fully_suspended, start, stop, suspend_invalid
 from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
 from bayplan.dialects.kueue.jobs.workload import NONE, Copied, job_workload, owner
 from bayplan.dialects.kueue.jobs.writes import (
-    WARNING,
     WriteWithEvents,
     controller,
     create,
@@ -55,10 +55,8 @@ from bayplan.dialects.kueue.status.conditions import (
     EVICTED,
     FINISHED,
     QUOTA_RESERVED,
-    condition_of,
     is_true,
 )
-from bayplan.dialects.kueue.status.reconcile import released
 
 Object = dict[str, Any]
 
@@ -315,7 +313,10 @@ def _advance(job: Object, workload: Object, context: JobContext, now: float) -> 
         return []
     reader, job_field = status_reader(job["kind"]), Field(job)
     pods = parts(job_field, context.find)
-    status = job_statuses.reclaimed(workload, reader.reclaimable(job_field, pods))
+    reclaimable = reader.reclaimable(job_field, pods)
+    status = job_statuses.reclaimed(workload, reclaimable)
+    if status is None:
+        status = job_statuses.pods_restarted(workload, reclaimable, now)
     if status is None and context.pods_ready_policy is not None:
         status = job_statuses.pods_ready(workload, reader.ready(job_field, pods), now)
     if status is not None:
@@ -326,41 +327,13 @@ def _advance(job: Object, workload: Object, context: JobContext, now: float) -> 
             meta.get("namespace", "default"), meta["name"]
         )
         stopping = stop(job, workload, eviction_message(workload), context.find, now)
-        return finish_eviction(stopping, workload, active, now)
+        return finish_eviction(stopping, workload, active, now, reclaimable)
     if deadline_writes := enforce_deadlines(workload, context.pods_ready_policy, now):
         return deadline_writes
     admitted = is_true(workload, ADMITTED)
     if is_fully_suspended(job):
         return _start(job, workload, context, now) if admitted else sync_queue_name(job, workload)
     return [] if admitted else stop(job, workload, "Not admitted by cluster queue", context.find, now)
-
-
-def finish_eviction(
-    stopping: list[WriteWithEvents], workload: Object, active: bool, now: float
-) -> list[WriteWithEvents]:
-    """Stop an evicted job; once it has no active pods, release the quota of its Workload."""
-    if stopping or active:
-        return stopping
-    status = released(workload, now)
-    return [with_status(workload, status)] if status is not None else []
-
-
-def enforce_deadlines(workload: Object, policy: PodsReadyPolicy | None, now: float) -> list[WriteWithEvents]:
-    """Evict or deactivate a Workload whose pods are not ready in time, or that ran for too long."""
-    status = job_statuses.execution_timed_out(workload, now)
-    if status is not None:
-        seconds = workload["spec"]["maximumExecutionTimeSeconds"]
-        message = f"The maximum execution time ({seconds}s) exceeded"
-        event = event_about(workload, "MaximumExecutionTimeExceeded", message, now, WARNING)
-        return [with_status(workload, status, event)]
-    status = None if policy is None else job_statuses.pods_ready_timed_out(workload, policy, now)
-    if status is None:
-        return []
-    eviction = condition_of({"status": status}, EVICTED)
-    if eviction is None or is_true(workload, EVICTED) or eviction.get("status") != "True":
-        return [with_status(workload, status)]
-    why = f"EvictedDueTo{job_statuses.PODS_READY_TIMEOUT}"
-    return [with_status(workload, status, event_about(workload, why, eviction["message"], now))]
 
 
 def next_deadline(workload: Object, context: JobContext) -> float:
@@ -379,11 +352,6 @@ def sync_queue_name(job: Object, workload: Object) -> list[WriteWithEvents]:
     if workload["spec"].get("queueName", "") == name:
         return []
     return [patch_object(WORKLOADS, workload, {**workload, "spec": {**workload["spec"], "queueName": name}})]
-
-
-def eviction_message(workload: Object) -> str:
-    """The message of the Evicted condition of a Workload."""
-    return str((condition_of(workload, EVICTED) or {}).get("message", ""))
 
 
 def _start(job: Object, workload: Object, context: JobContext, now: float) -> list[WriteWithEvents]:

@@ -16,6 +16,7 @@ from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kube.fields.times import seconds, timestamp
 from bayplan.dialects.kueue.fields.job_rules import SCHEDULING_GATE, prebuilt_name
 from bayplan.dialects.kueue.jobs import status as job_statuses
+from bayplan.dialects.kueue.jobs.evictions import enforce_deadlines, eviction_message, finish_eviction
 from bayplan.dialects.kueue.jobs.injection import injections
 from bayplan.dialects.kueue.jobs.matching import matches
 from bayplan.dialects.kueue.jobs.pod_group import group_size, group_workload
@@ -31,9 +32,6 @@ from bayplan.dialects.kueue.jobs.pod_group_members import (
 )
 from bayplan.dialects.kueue.jobs.reconcile_job import (
     JobContext,
-    enforce_deadlines,
-    eviction_message,
-    finish_eviction,
     reconcile_orphan,
     sync_queue_name,
 )

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from bayplan.dialects.api import Verb, Write
-from bayplan.dialects.jobs.kinds import copies
-from bayplan.dialects.jobs.serving_jobs import GROUPS_MAX
+from bayplan.dialects.jobs.kinds import KINDS, copies
+from bayplan.dialects.jobs.serving_rules import GROUPS_MAX
 from bayplan.dialects.jobs.validation import flaws
 from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.kube.fields.reader import Field
@@ -37,14 +37,16 @@ from bayplan.dialects.kueue.jobs.writes import (
 from bayplan.dialects.kueue.names.annotations import MANAGED, SUSPENDED_BY
 from bayplan.dialects.kueue.names.api_kinds import WORKLOADS
 from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
-from bayplan.dialects.kueue.names.job_kinds import PARENTS
 
 Object = dict[str, Any]
 
-SERVING_KINDS = ("StatefulSet", "LeaderWorkerSet")
 WRITES_MAX = 100
 """Writes for one object in one step; it is reconciled again once they are made."""
-_KIND_OF_PARENT = {PARENTS[kind]: kind for kind in SERVING_KINDS}
+_KIND_OF_PARENT = {
+    entry.serving.parent: entry.kind
+    for entry in KINDS.values()
+    if entry.serving is not None and entry.serving.ahead
+}
 
 
 def reconcile_serving(
@@ -54,14 +56,14 @@ def reconcile_serving(
     if is_terminating(job) or flaws(job, context.find):
         return []  # its Workloads are garbage-collected; an invalid object stays pending
     try:
-        if job["kind"] == "StatefulSet":
-            return _reconcile_stateful_set(job, workloads, context, now)
-        return _reconcile_leader_worker_set(job, workloads, context, now)
+        if KINDS[job["kind"]].copies is None:
+            return _reconcile_one(job, workloads, context, now)
+        return _reconcile_copies(job, workloads, context, now)
     except ValueError:
         return []  # reported by the webhook
 
 
-def _reconcile_stateful_set(
+def _reconcile_one(
     job: Object, workloads: Sequence[Object], context: JobContext, now: float
 ) -> list[WriteWithEvents]:
     """All pods of a StatefulSet are one gang; scaled to zero, its Workload is on hold."""
@@ -83,7 +85,7 @@ def _reconcile_stateful_set(
     return [with_status(workload, status)] if status is not None else []
 
 
-def _reconcile_leader_worker_set(
+def _reconcile_copies(
     job: Object, workloads: Sequence[Object], context: JobContext, now: float
 ) -> list[WriteWithEvents]:
     """Each group of a LeaderWorkerSet is a gang; Workloads are created in the order of the groups."""

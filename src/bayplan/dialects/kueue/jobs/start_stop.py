@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bayplan.dialects.jobs.kinds import Find
+from bayplan.dialects.jobs.kinds import KINDS
+from bayplan.dialects.jobs.part import Find
 from bayplan.dialects.jobs.start_stop import (
     is_suspendable,
     is_suspended,
     prepared,
-    resource,
     restored,
     started,
     status_reader,
@@ -28,9 +28,6 @@ from bayplan.dialects.kueue.status.conditions import ADMITTED, EVICTED, is_true
 from bayplan.model.whole_numbers import whole_number
 
 """Marks a Job that is suspended and whose pod template is not restored yet."""
-_IN_STEPS = ("TrainJob",)
-"""Kinds whose spec can only be changed while they are suspended and have no pods."""
-
 Object = dict[str, Any]
 
 
@@ -49,10 +46,12 @@ def start(
 ) -> list[WriteWithEvents]:
     """Start an admitted job. KeyError if a flavor is unknown; InjectionConflict if the template conflicts."""
     extras = injections(workload, flavors, rules)
-    if job["kind"] == "RayJob" and rules.elastic and is_elastic(Field(job)):
+    entry = KINDS[job["kind"]]
+    late_gate = entry.resizing is not None and entry.resizing.gated_at_start
+    if late_gate and rules.elastic and is_elastic(Field(job)):
         extras = [replace(one, gates=(*one.gates, ELASTIC_GATE)) for one in extras]
-    kind = resource(job["kind"])
-    if job["kind"] in _IN_STEPS:
+    kind = entry.resource
+    if entry.in_steps:
         prepared_job = prepared(job, extras, find)
         if not _contains(job, prepared_job):
             return [patch_object(kind, job, prepared_job)]
@@ -66,14 +65,15 @@ def start(
 
 def stop(job: Object, workload: Object | None, message: str, find: Find, now: float) -> list[WriteWithEvents]:
     """Suspend a job and restore its pod templates from the Workload; nothing if that is done already."""
-    if is_fully_suspended(job) and job["kind"] not in _IN_STEPS:
+    entry = KINDS[job["kind"]]
+    if is_fully_suspended(job) and not entry.in_steps:
         return []
-    kind, event = resource(job["kind"]), event_about(job, "Stopped", message, now)
+    kind, event = entry.resource, event_about(job, "Stopped", message, now)
     pod_sets: Sequence[Object] = (workload or {}).get("spec", {}).get("podSets") or ()
-    if job["kind"] == "Job":
-        return _stop_job(job, pod_sets, event)
+    if entry.clears_start_time:
+        return _stop_in_status(job, pod_sets, event)
     suspended_job = suspended(job)
-    if job["kind"] not in _IN_STEPS:
+    if not entry.in_steps:
         after = (
             _with_original_templates(suspended_job, pod_sets, find) if workload is not None else suspended_job
         )
@@ -91,7 +91,7 @@ def suspend_invalid(job: Object, workloads: Sequence[Object], now: float) -> lis
     if admitted or is_suspended(job) or not is_suspendable(job):
         return []
     event = event_about(job, "Suspended", "The job is invalid and was not admitted", now)
-    return [patch_object(resource(job["kind"]), job, suspended(job), event)]
+    return [patch_object(KINDS[job["kind"]].resource, job, suspended(job), event)]
 
 
 def _contains(actual: object, wanted: object) -> bool:
@@ -104,9 +104,9 @@ def _contains(actual: object, wanted: object) -> bool:
     return actual == wanted
 
 
-def _stop_job(job: Object, pod_sets: Sequence[Object], event: Any) -> list[WriteWithEvents]:
-    """Stop a Job in three steps: its template is mutable only while it is suspended and has no startTime."""
-    kind = resource("Job")
+def _stop_in_status(job: Object, pod_sets: Sequence[Object], event: Any) -> list[WriteWithEvents]:
+    """Stop in three steps: the template is mutable only while the job is suspended and has no startTime."""
+    kind = KINDS[job["kind"]].resource
     if not is_suspended(job):
         stopping = suspended(job)
         meta = stopping["metadata"]
@@ -135,7 +135,7 @@ def _with_original_templates(job: Object, pod_sets: Sequence[Object], find: Find
 def _resize(job: Object, count: int) -> None:
     """Set the parallelism of a partially admitted Job to the admitted count."""
     annotations = job["metadata"].get("annotations") or {}
-    if job["kind"] != "Job" or whole_number(annotations.get(MINIMUM)) is None:
+    if not KINDS[job["kind"]].partial or whole_number(annotations.get(MINIMUM)) is None:
         return
     job["spec"]["parallelism"] = count
     try:

@@ -18,7 +18,7 @@ from bayplan.dialects.kueue.status.conditions import (
     condition_of,
     is_true,
 )
-from bayplan.dialects.kueue.status.decisions import mark_evicted
+from bayplan.dialects.kueue.status.decisions import PODS_RESTARTED, mark_evicted
 
 PODS_READY = "PodsReady"
 REPLACEMENTS = "WaitingForReplacementPods"
@@ -55,15 +55,38 @@ def finished(workload: Object, reason: str, message: str, now: float) -> Object 
 
 
 def reclaimed(workload: Object, counts: Mapping[str, int]) -> Object | None:
-    """The status with the reclaimable pods: those that finished release their quota."""
+    """The status with the reclaimable pods: those that finished release their quota.
+
+    While quota is reserved, the API does not allow lower counts (see `pods_restarted`).
+    """
     status = workload.get("status") or {}
     sizes = {one["name"]: one.get("count", 1) for one in workload["spec"].get("podSets") or ()}
     limited = {name: min(count, sizes.get(name, count)) for name, count in counts.items()}
     current = {one["name"]: one.get("count", 0) for one in status.get("reclaimablePods") or ()}
+    if is_true(workload, QUOTA_RESERVED):
+        limited = {**current, **{name: max(count, current.get(name, 0)) for name, count in limited.items()}}
     if limited == current:
         return None
     reclaimable = [{"name": name, "count": count} for name, count in limited.items()]
     return {**status, "reclaimablePods": reclaimable}
+
+
+def pods_restarted(workload: Object, counts: Mapping[str, int], now: float) -> Object | None:
+    """Evict a Workload whose job starts finished pods again, such as a JobSet after a failure.
+
+    Their quota and their nodes were released, so that the job would stay incomplete for ever. It is queued
+    again for all its pods.
+    """
+    current = (workload.get("status") or {}).get("reclaimablePods") or ()
+    again = {one["name"]: one.get("count", 0) - counts.get(one["name"], 0) for one in current}
+    lacking = {name: count for name, count in again.items() if count > 0}
+    if not lacking or not is_true(workload, QUOTA_RESERVED) or is_true(workload, EVICTED):
+        return None
+    draft = Draft.of(workload, now)
+    pods = ", ".join(f"{count} of pod set {name}" for name, count in sorted(lacking.items()))
+    message = f"The job starts finished pods again ({pods}) whose quota was released; it is queued again"
+    mark_evicted(draft, PODS_RESTARTED, message)
+    return draft.done()
 
 
 def pods_ready(workload: Object, ready: bool, now: float) -> Object | None:

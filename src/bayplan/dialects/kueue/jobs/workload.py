@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bayplan.dialects.jobs.kinds import KINDS, Find
-from bayplan.dialects.jobs.part import find_nothing
+from bayplan.dialects.jobs.kinds import KINDS, kind_of
+from bayplan.dialects.jobs.part import Find, find_nothing
 from bayplan.dialects.kube.fields.name_rules import LABEL_MAX, digest, label_value_problems
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.workload_rules import has_reservation
@@ -28,8 +28,6 @@ from bayplan.model.whole_numbers import INT32_MAX, whole_number
 
 PROVISIONING = "provreq.kueue.x-k8s.io/"
 _HASH_LENGTH = 5
-_NOT_CONTROLLED = ("LeaderWorkerSet", "StatefulSet")
-"""Kinds that own their Workloads without controlling them."""
 
 Object = dict[str, Any]
 
@@ -53,10 +51,10 @@ def workload_name(kind: str, name: str, uid: str, extra: str = "") -> str:
 
 
 def replica_name(job: Field, index: int) -> str:
-    """The name of the Workload of one replica of a LeaderWorkerSet."""
+    """The name of the Workload of one replica of a job that consists of several gangs."""
     metadata = job.at("metadata")
     owned = f"{metadata.at('name').text()}-{index}"
-    return workload_name("LeaderWorkerSet", owned, metadata.at("uid").text())
+    return workload_name(job.at("kind").text(), owned, metadata.at("uid").text())
 
 
 def job_workload(
@@ -70,22 +68,25 @@ def job_workload(
 
     `find` looks up priority classes and runtimes. ValueError if an annotation cannot be read.
     """
-    kind, metadata = job.at("kind").text(), job.at("metadata")
+    entry, metadata = kind_of(job), job.at("metadata")
     name, uid = metadata.at("name").text(), metadata.at("uid").text()
-    owned = f"{name}-{index}" if kind == "LeaderWorkerSet" else name
-    workload = make_workload(workload_name(kind, owned, uid), job, pod_sets(job, find, rules), find, copied)
+    in_copies = entry.ahead and entry.copies is not None
+    owned = f"{name}-{index}" if in_copies else name
+    workload = make_workload(
+        workload_name(entry.kind, owned, uid), job, pod_sets(job, find, rules), find, copied
+    )
     if uid and not label_value_problems(uid):
         workload["metadata"]["labels"][JOB_UID] = uid
-    if kind in _NOT_CONTROLLED:
+    if entry.ahead:
         annotations = workload["metadata"]["annotations"]
         annotations |= {
             IS_GROUP_WORKLOAD: "true",
-            OWNER_KIND: f"{KINDS[kind].api_version}, Kind={kind}",
+            OWNER_KIND: f"{entry.api_version}, Kind={entry.kind}",
             OWNER_NAME: name,
         }
-        if kind == "LeaderWorkerSet":
+        if in_copies:
             annotations[REPLICA] = str(index)
-    workload["metadata"]["ownerReferences"] = [owner(job, controls=kind not in _NOT_CONTROLLED)]
+    workload["metadata"]["ownerReferences"] = [owner(job, controls=not entry.ahead)]
     return workload
 
 

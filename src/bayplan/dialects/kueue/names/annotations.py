@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from bayplan.dialects.jobs import part
 from bayplan.dialects.kube.fields.reader import Field
 
 PREFIX = "kueue.x-k8s.io/"
@@ -23,7 +24,7 @@ PREFER = PREFIX + "prefer-topology"
 QUEUE = PREFIX + "queue-name"
 MINIMUM = PREFIX + "job-min-parallelism"
 SYNCED = PREFIX + "job-completions-equal-parallelism"
-ELASTIC = PREFIX + "elastic-job"
+ELASTIC = part.ELASTIC
 GATED_BY = PREFIX + "admission-gated-by"
 REPLACES = PREFIX + "workload-slice-replacement-for"
 SLICE_NAME = PREFIX + "workload-slice-name"  # shared by all Workload slices of an elastic job
@@ -42,7 +43,7 @@ SERVING = PREFIX + "pod-group-serving"
 SUSPENDED_BY = PREFIX + "pod-suspending-parent"
 OFFSET = PREFIX + "pod-index-offset"
 INDEX_FROM = PREFIX + "pod-group-pod-index-label"  # the label that holds the index of a pod in its group
-ELASTIC_GATE = PREFIX + "elastic-job"
+ELASTIC_GATE = part.ELASTIC_GATE
 TOPOLOGY_GATE = PREFIX + "topology"
 GROUP_INDEX = PREFIX + "pod-group-pod-index"
 DEFAULT_QUEUE = "default"  # the LocalQueue of jobs that name none

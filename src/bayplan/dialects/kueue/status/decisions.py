@@ -27,6 +27,7 @@ from bayplan.model.queued_gang import Admission, Delayed, PodSetAdmission, Queue
 JOB_UID = "kueue.x-k8s.io/job-uid"
 NODE_FAILURES = "NodeFailures"
 NODES_TAKEN = "NodesTaken"
+PODS_RESTARTED = "PodsRestarted"
 PLACEMENT_TIMED_OUT = "TopologyPlacementFailed"
 _EVICTION_REASONS = {
     EvictionReason.NODES_FAILED: NODE_FAILURES,

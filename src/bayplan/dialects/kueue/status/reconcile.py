@@ -28,6 +28,7 @@ from bayplan.dialects.kueue.status.decisions import (
     NODE_FAILURES,
     NODES_TAKEN,
     PLACEMENT_TIMED_OUT,
+    PODS_RESTARTED,
     mark_evicted,
 )
 from bayplan.dialects.kueue.status.misfit_messages import quoted
@@ -36,7 +37,7 @@ from bayplan.model.quota import StopPolicy
 ADMISSION_CHECK = "AdmissionCheck"
 DEACTIVATED = "Deactivated"
 BACKED_OFF = (ADMISSION_CHECK, "PodsReadyTimeout")
-REQUEUED_AT_ONCE = ("Preempted", NODE_FAILURES, NODES_TAKEN, PLACEMENT_TIMED_OUT)
+REQUEUED_AT_ONCE = ("Preempted", NODE_FAILURES, NODES_TAKEN, PODS_RESTARTED, PLACEMENT_TIMED_OUT)
 """Evictions after which a gang is requeued at once; after others it waits."""
 
 

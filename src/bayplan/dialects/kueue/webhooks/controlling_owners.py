@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bayplan.dialects.jobs.kinds import KINDS
+from bayplan.dialects.jobs.kinds import BY_GROUP, KINDS
 
 Object = dict[str, Any]
 FindController = Callable[[str, str, str, str], Object | None]
 """Looks up an owner by group, kind, namespace and name; None if absent. OwnerUnknown if not known."""
 
-QUEUED = frozenset((kind.group, name) for name, kind in KINDS.items() if name != "Pod")
+QUEUED = frozenset((kind.group, name) for name, kind in KINDS.items() if not (kind.is_pod or kind.job_labels))
 """Group and kind of jobs that can be queued."""
-INTERMEDIATE = frozenset({("apps", "ReplicaSet"), ("", "Pod")})
+INTERMEDIATE = frozenset(key for key, kind in BY_GROUP.items() if kind.between)
 """Intermediate owners of pods: ReplicaSets of a Deployment, the driver pod of a SparkApplication."""
-NEVER_QUEUED = frozenset({("apps", "DaemonSet")})
+NEVER_QUEUED = frozenset(key for key, kind in BY_GROUP.items() if kind.never_queued)
 """Kinds whose pods are never queued."""
 CONTROLLERS = QUEUED | INTERMEDIATE | NEVER_QUEUED
 DEPTH_MAX = 4

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bayplan.dialects.jobs.kinds import KINDS, Find, is_known, parts
-from bayplan.dialects.jobs.part import find_nothing
-from bayplan.dialects.jobs.train_runtime import PATCH_MANAGER
+from bayplan.dialects.jobs.kind import Serving
+from bayplan.dialects.jobs.kinds import KINDS, is_known, kind_of, parts
+from bayplan.dialects.jobs.part import Find, find_nothing
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.job_rules import SCHEDULING_GATE
 from bayplan.dialects.kueue.fields.role_hash import role_hash
@@ -30,7 +29,6 @@ from bayplan.dialects.kueue.names.annotations import (
     is_elastic,
 )
 from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
-from bayplan.dialects.kueue.names.job_kinds import PARENTS, SCALED
 from bayplan.dialects.kueue.webhooks.controlling_owners import FindController, is_part, no_lookup
 
 Object = dict[str, Any]
@@ -47,7 +45,7 @@ class JobSurroundings:
 ALONE = JobSurroundings()
 NOT_ELASTIC = replace(RULES, elastic=False)
 """For kinds whose elastic jobs are restarted to be resized: no controller would remove their gate."""
-DEFAULTED_ON_UPDATE = tuple(PARENTS)
+DEFAULTED_ON_UPDATE = tuple(kind.kind for kind in KINDS.values() if kind.serving is not None)
 """Kinds that are defaulted on updates too, since their template may change."""
 
 
@@ -57,20 +55,34 @@ def default_job(job: Object, surroundings: JobSurroundings = ALONE, rules: Featu
     field = Field(defaulted)
     if not is_known(field) or surroundings.owned:
         return defaulted
-    kind = field.at("kind").text()
+    entry = kind_of(field)
     by_parent = SUSPENDED_BY in field.at("metadata", "annotations").texts()
     if surroundings.default_queue and not by_parent and not field.at("metadata", "labels", QUEUE).text():
         _labels(defaulted)[QUEUE] = DEFAULT_QUEUE
     if not (by_parent or rules.jobs_without_queue or Field(defaulted).at("metadata", "labels", QUEUE).text()):
         return defaulted
-    if path := KINDS[kind].suspend:
-        _set_true(defaulted, path)
-    if default := _DEFAULTS.get(kind):
-        default(defaulted, rules)
-    if KINDS[kind].elastic and rules.elastic and is_elastic(Field(defaulted)) and kind != "RayJob":
-        for part in parts(Field(defaulted)):
-            _add_gate(part.template.value, ELASTIC_GATE)
+    if entry.suspend:
+        _set_true(defaulted, entry.suspend)
+    if entry.default is not None:
+        entry.default(defaulted)
+    if entry.job_labels:
+        _copy_queue(defaulted, _mapping_at(defaulted, *entry.job_labels))
+    if entry.serving is not None:
+        _gate_pods(defaulted, entry.serving)
+    if entry.is_pod:
+        _default_pod(defaulted, rules)
+    if entry.offsets and rules.topology:
+        _annotate_offsets(defaulted)
+    if entry.resizing is not None and not entry.resizing.gated_at_start:
+        _gate_elastic(defaulted, rules)
     return defaulted
+
+
+def _gate_elastic(job: Object, rules: FeatureSwitches) -> None:
+    """Gate the pods of an elastic job: each starts once the size of the job is admitted."""
+    if rules.elastic and is_elastic(Field(job)):
+        for part in parts(Field(job)):
+            _add_gate(part.template.value, ELASTIC_GATE)
 
 
 def default_on_write(
@@ -87,10 +99,12 @@ def default_on_write(
     if not named and (old is not None or not _has_default_queue(metadata, find)):
         return new
     owned = not by_parent and is_part(new, owner)
-    if not named and owned and new.get("kind") == "Pod":
+    entry = KINDS.get(str(new.get("kind")))
+    if not named and owned and entry is not None and entry.is_pod:
         return new  # queued with its owner
     surroundings = JobSurroundings(default_queue=not named, owned=owned)
-    return default_job(new, surroundings, RULES if new.get("kind") in SCALED else NOT_ELASTIC)
+    in_place = entry is not None and entry.resized_in_place
+    return default_job(new, surroundings, RULES if in_place else NOT_ELASTIC)
 
 
 def _has_default_queue(metadata: Object, find: Find) -> bool:
@@ -134,50 +148,41 @@ def _add_gate(template: object, name: str) -> None:
             gates.append({"name": name})
 
 
-def _annotate_parent(job: Object, template: Object, *, queue: bool = True) -> None:
-    """Annotate a pod template with its parent kind, so that its pods are gated."""
-    _annotations(template)[SUSPENDED_BY] = PARENTS[job["kind"]]
-    for label in (QUEUE, PRIORITY_CLASS) if queue else ():
-        if value := Field(job).at("metadata", "labels", label).text():
-            _labels(template)[label] = value
-
-
-def _leader_worker_set(job: Object, rules: FeatureSwitches) -> None:
-    group = _mapping_at(job, "spec", "leaderWorkerTemplate")
-    has_leader = isinstance(group.get("leaderTemplate"), dict)
-    for name in ("leaderTemplate", "workerTemplate") if has_leader else ("workerTemplate",):
-        template = _mapping_at(group, name)
-        _annotate_parent(job, template)
-        _annotations(template)[SERVING] = "true"
-    workers = _annotations(_mapping_at(group, "workerTemplate"))
-    if has_leader and rules.topology and GROUP not in workers:
-        workers[OFFSET] = "1"
-
-
-def _mpi_job(job: Object, rules: FeatureSwitches) -> None:
-    """Offset the worker indexes by a launcher that runs as a worker, unless a pod set group does so."""
-    parts_by_name = {part.name: part for part in parts(Field(job))}
-    workers, launcher = parts_by_name.get("worker"), parts_by_name.get("launcher")
-    if not rules.topology or workers is None or launcher is None or not workers.index_offset:
+def _gate_pods(job: Object, serving: Serving) -> None:
+    """Annotate the pod templates with the parent kind, so that the pods are gated."""
+    if serving.only_top and Field(job).at("metadata", "ownerReferences").items():
         return
-    if GROUP not in launcher.metadata.at("annotations").texts() and isinstance(workers.template.value, dict):
-        _annotations(workers.template.value)[OFFSET] = str(workers.index_offset)
+    for part in parts(Field(job)):
+        template = part.template.value
+        if not isinstance(template, dict):
+            continue  # the API server refuses it
+        _annotations(template)[SUSPENDED_BY] = serving.parent
+        if serving.queue:
+            _copy_queue(job, _labels(template))
+        if serving.marked:
+            _annotations(template)[SERVING] = "true"
+        if serving.managed:
+            _labels(template)[MANAGED] = "true"
 
 
-def _stateful_set(job: Object, rules: FeatureSwitches) -> None:
-    del rules
-    if not Field(job).at("metadata", "ownerReferences").items():
-        _annotate_parent(job, _mapping_at(job, "spec", "template"), queue=False)
+def _copy_queue(job: Object, labels: dict[str, str]) -> None:
+    """Copy the queue and the priority class of a job."""
+    for label in (QUEUE, PRIORITY_CLASS):
+        if value := Field(job).at("metadata", "labels", label).text():
+            labels[label] = value
 
 
-def _deployment(job: Object, rules: FeatureSwitches) -> None:
-    del rules
-    template = _mapping_at(job, "spec", "template")
-    _annotate_parent(job, template)
-    _labels(template)[MANAGED] = "true"
+def _annotate_offsets(job: Object) -> None:
+    """Annotate pods whose indexes do not start at 0, unless a pod set group counts those before them."""
+    pod_sets = parts(Field(job))
+    if any(GROUP in part.metadata.at("annotations").texts() for part in pod_sets):
+        return
+    for part in pod_sets:
+        if part.index_offset and isinstance(part.template.value, dict):
+            _annotations(part.template.value)[OFFSET] = str(part.index_offset)
 
 
-def _pod(pod: Object, rules: FeatureSwitches) -> None:
+def _default_pod(pod: Object, rules: FeatureSwitches) -> None:
     annotations, labels = _annotations(pod), _labels(pod)
     if SUSPENDED_BY not in annotations:
         labels[MANAGED] = "true"
@@ -190,22 +195,3 @@ def _pod(pod: Object, rules: FeatureSwitches) -> None:
             labels[GROUP_INDEX] = labels.get(annotations[INDEX_FROM], "")
         _add_gate(pod, TOPOLOGY_GATE)
     annotations[ROLE_HASH] = role_hash(pod.get("spec") or {})
-
-
-def _train_job(job: Object, rules: FeatureSwitches) -> None:
-    """Add an empty runtime patch of Bayplan, which is filled when the job starts."""
-    del rules
-    patches = _list_at(_mapping_at(job, "spec"), "runtimePatches")
-    if all(Field(patch).at("manager").text() != PATCH_MANAGER for patch in patches):
-        empty: Object = {"trainingRuntimeSpec": {"template": {"spec": {}}}}
-        patches.append({"manager": PATCH_MANAGER, **empty})
-
-
-_DEFAULTS: Mapping[str, Callable[[Object, FeatureSwitches], None]] = {
-    "LeaderWorkerSet": _leader_worker_set,
-    "MPIJob": _mpi_job,
-    "StatefulSet": _stateful_set,
-    "Deployment": _deployment,
-    "Pod": _pod,
-    "TrainJob": _train_job,
-}

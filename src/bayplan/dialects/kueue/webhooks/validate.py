@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bayplan.dialects.jobs.kinds import KINDS, Find, is_known
-from bayplan.dialects.jobs.part import find_nothing
+from bayplan.dialects.jobs.kinds import KINDS, TABLE, is_known, kind_of
+from bayplan.dialects.jobs.part import Find, find_nothing
 from bayplan.dialects.jobs.validation import note_flaws
 from bayplan.dialects.kube.fields.reader import Field, FieldError
 from bayplan.dialects.kueue.fields.job_gang import job_gang
@@ -62,7 +62,7 @@ CHECKED: Mapping[str, Checked] = {
 QUEUED = tuple((kind.group, kind.plural) for kind in KINDS.values())
 """Group and resource of jobs; the webhook should select those that name a queue."""
 
-OWNERS = {*KINDS, "ReplicaSet"}
+OWNERS = {*KINDS, *(kind.kind for kind in TABLE if kind.between)}
 """Kinds whose pods or child jobs belong to a larger job."""
 
 STATUS = (FAMILY, "workloads/status")
@@ -143,7 +143,7 @@ def _check_status(obj: Field, rules: FeatureSwitches) -> None:
 
 
 def _check_new(obj: Field, rules: FeatureSwitches) -> None:
-    if is_known(obj) and obj.at("kind").text() == "Job":
+    if is_known(obj) and kind_of(obj).partial:
         check_partial(obj, rules)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bayplan.dialects.api import Ended, Event, Happened
+from bayplan.dialects.kube.decode.pod_identity import pod_key
 from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.kueue.decode.events import OVER, assumed_pod
 from bayplan.model.change import Change, PodLost
@@ -43,7 +44,7 @@ class PromisedNodes:
         """The changes that an event of a pod causes instead of its usual ones; None: the usual ones."""
         if event.happened is Happened.SYNCED or not (self.assumed or self.nominated or _nominated(event)):
             return None
-        key, gone = _key(event), event.happened is Happened.GONE
+        key, gone = event.once(pod_key), event.happened is Happened.GONE
         node = event.object.spec.node_name or _nominated(event)
         if key in self.assumed:
             if not gone and not event.object.spec.node_name and node != self.assumed[key]:
@@ -65,7 +66,3 @@ class PromisedNodes:
 def _nominated(event: Event) -> str:
     wire: PodWire = event.object
     return wire.status.nominated_node_name or ""
-
-
-def _key(event: Event) -> PodKey:
-    return PodKey(event.object.metadata.namespace or "default", event.object.metadata.name)

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from bayplan.dialects.api import Event, Happened, Kind
-from bayplan.dialects.jobs.kinds import KINDS
-from bayplan.dialects.jobs.start_stop import resource
+from bayplan.dialects.jobs.kinds import AHEAD, KINDS, RECONCILED
 from bayplan.dialects.kube.decode.wire import PODS_KIND, PodWire
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.job_rules import prebuilt_name
 from bayplan.dialects.kueue.fields.pod_rules import group_name
 from bayplan.dialects.kueue.jobs.reconcile_pods import PODS
-from bayplan.dialects.kueue.jobs.reconcile_serving import SERVING_KINDS, parent_kind
+from bayplan.dialects.kueue.jobs.reconcile_serving import parent_kind
 from bayplan.dialects.kueue.jobs.writes import controller, owners
 from bayplan.dialects.kueue.names.annotations import IS_GROUP_WORKLOAD, QUEUE, WORKLOAD_NAME
 from bayplan.dialects.kueue.names.api_kinds import FLAVORS, WORKLOADS
@@ -27,28 +26,22 @@ GROUP = "PodGroup"
 """The kind of a unit that is a group of pods."""
 JOINING = "Joining"
 """The kind of a unit that is a pod joining the Workload of its owner."""
-OF_SET = "leaderworkerset.sigs.k8s.io/name"
 OVER = ("Succeeded", "Failed")
 
-FLAGGED = tuple(kind for kind, entry in KINDS.items() if entry.suspend)
-JOB_KINDS = tuple(resource(kind) for kind in (*FLAGGED, *SERVING_KINDS))
+_FOLLOWING: dict[str, tuple[str, ...]] = {}
+"""Kinds whose jobs follow the size of a child, by the kind of the child."""
+for _entry in KINDS.values():
+    if _entry.resizing is not None and _entry.resizing.child:
+        _child = _entry.resizing.child
+        _FOLLOWING[_child] = (*_FOLLOWING.get(_child, ()), _entry.kind)
 CLASSES = (
     Kind("kueue.x-k8s.io", "v1beta2", "WorkloadPriorityClass", "workloadpriorityclasses", namespaced=False),
     Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False),
 )
-RUNTIMES = (
-    Kind("trainer.kubeflow.org", "v1alpha1", "TrainingRuntime", "trainingruntimes", optional=True),
-    Kind(
-        "trainer.kubeflow.org",
-        "v1alpha1",
-        "ClusterTrainingRuntime",
-        "clustertrainingruntimes",
-        namespaced=False,
-        optional=True,
-    ),
-)
-LOOKED_UP = (FLAVORS, *CLASSES, *RUNTIMES)
-WATCHED = (*JOB_KINDS, WORKLOADS, PODS, PODS_KIND, *LOOKED_UP)
+_REFERRED_BY = {entry.kind: [kind.kind for kind in entry.references] for entry in KINDS.values()}
+REFERRED = tuple(dict.fromkeys(kind for entry in KINDS.values() for kind in entry.references))
+LOOKED_UP = (FLAVORS, *CLASSES, *REFERRED)
+WATCHED = (*RECONCILED, WORKLOADS, PODS, PODS_KIND, *LOOKED_UP)
 
 
 class JobsCache:
@@ -74,7 +67,7 @@ class JobsCache:
         """Apply an event; returns the units it affects."""
         if event.happened is Happened.SYNCED:
             self.known_kinds.add(event.kind.kind)
-            if event.kind in JOB_KINDS:
+            if event.kind in RECONCILED:
                 yield from list(self.owned)
             return
         gone = event.happened is Happened.GONE
@@ -116,10 +109,10 @@ class JobsCache:
             else:
                 self.jobs[unit] = {**obj, "apiVersion": kind.api_version, "kind": kind.kind}
             yield unit
-            boss = controller(obj) if kind.kind == "RayCluster" else None
-            if boss is not None and boss.get("kind") == "RayJob":  # its size may be set in its RayCluster
-                yield ("RayJob", key[0], boss.get("name", ""))
-            if kind.kind in SERVING_KINDS:
+            boss = controller(obj) if kind.kind in _FOLLOWING else None
+            if boss is not None and boss.get("kind") in _FOLLOWING[kind.kind]:
+                yield (boss["kind"], key[0], boss.get("name", ""))
+            if kind.kind in AHEAD:
                 yield from self._joining_to(unit)
 
     def find(self, kind: str, namespace: str, name: str) -> object:
@@ -149,10 +142,14 @@ class JobsCache:
         return found
 
     def parent(self, pod: PodWire) -> Object | None:
-        """The StatefulSet or LeaderWorkerSet that a pod belongs to."""
+        """The object whose Workload a pod has yet to join."""
         kind, meta = parent_kind(pod), pod.metadata
-        name = (meta.labels or {}).get(OF_SET, "")
-        if kind == "StatefulSet":
+        serving = KINDS[kind].serving if kind else None
+        if serving is None:
+            return None
+        if serving.owner_label:
+            name = (meta.labels or {}).get(serving.owner_label, "")
+        else:
             refs = [one for one in meta.owner_references or () if one.kind == kind and one.controller]
             name = refs[0].name if refs else ""
         return self.jobs.get((kind, meta.namespace or "default", name))
@@ -238,8 +235,8 @@ class JobsCache:
         if news and kind == FLAVORS.kind:  # a job may wait for the flavor to start
             yield from list(self.owned)
             yield from ((GROUP, *key) for key in list(self.groups))
-        elif news and kind in (one.kind for one in RUNTIMES):
-            yield from (unit for unit in list(self.jobs) if unit[0] == "TrainJob")
+        elif news:
+            yield from (unit for unit in list(self.jobs) if kind in _REFERRED_BY.get(unit[0], ()))
 
 
 def named_workload(job: Object) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from bayplan.dialects.api import Ended, Event, Kind, Verb, Write, WriteOutcome
+from bayplan.dialects.jobs.kinds import AHEAD, SUSPENDED
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kube.fields.times import timestamp
 from bayplan.dialects.kueue.fields.pod_rules import group_name
@@ -23,7 +24,7 @@ from bayplan.dialects.kueue.jobs.reconcile_job import (
     reconcile_orphan,
 )
 from bayplan.dialects.kueue.jobs.reconcile_pods import QueuedPodGroup, reconcile_pods, reconcile_without_pods
-from bayplan.dialects.kueue.jobs.reconcile_serving import SERVING_KINDS, join_workload, reconcile_serving
+from bayplan.dialects.kueue.jobs.reconcile_serving import join_workload, reconcile_serving
 from bayplan.dialects.kueue.jobs.status import NEVER, PodsReadyPolicy
 from bayplan.dialects.kueue.jobs.writes import WriteWithEvents, controller, is_terminating, owners
 from bayplan.dialects.kueue.names.annotations import QUEUE
@@ -31,7 +32,6 @@ from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 from bayplan.dialects.kueue.status.conditions import ADMITTED, FINISHED, is_true
 from bayplan.model.change import Change
 from bayplan.runtime.controllers.jobs.cache import (
-    FLAGGED,
     GROUP,
     JOINING,
     WATCHED,
@@ -124,9 +124,9 @@ class JobsController(StatelessController):
 
     def _writes(self, unit: JobKey, now: float) -> list[WriteWithEvents]:
         match unit[0]:
-            case kind if kind in FLAGGED:
+            case kind if kind in SUSPENDED:
                 return self._of_job(unit, now)
-            case kind if kind in SERVING_KINDS:
+            case kind if kind in AHEAD:
                 return self._of_serving(unit, now)
             case "Pod":
                 return self._of_pod(unit, now)
@@ -215,7 +215,7 @@ class JobsController(StatelessController):
             ref.get("kind") not in self.cache.known_kinds
             or (ref["kind"], namespace, ref.get("name", "")) in self.cache.jobs
             for ref in owners(workload)
-            if ref.get("kind") in SERVING_KINDS
+            if ref.get("kind") in AHEAD
         )
 
     def _next_look(self, unit: JobKey) -> float:
@@ -236,11 +236,11 @@ class JobsController(StatelessController):
             conflict = pod_group_event(QueuedPodGroup(unit[2], pods), workload, self.context)
             return conflict or pending_checks_event(workload, pods)
         job = self.cache.pods.get(unit[1:]) if unit[0] == "Pod" else self.cache.jobs.get(unit)
-        if job is not None and unit[0] in (*FLAGGED, *SERVING_KINDS) and _queue(job):
+        if job is not None and unit[0] in (*SUSPENDED, *AHEAD) and _queue(job):
             conflict = invalid_job_event(job, self.context)
             if conflict is not None:
                 return conflict
-        if job is None or unit[0] in SERVING_KINDS:
+        if job is None or unit[0] in AHEAD:
             return None
         if unit[0] == "Pod" and group_name(Field(job), self.context.rules).text():
             return None  # its group has the event

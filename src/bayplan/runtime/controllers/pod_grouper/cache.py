@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.jobs.part import WORKER_INDEX
+from bayplan.dialects.jobs.serving_jobs import GROUP_INDEX, SET_NAME
 from bayplan.dialects.kai.api import wire
 from bayplan.dialects.kai.api.names import POD_GROUP, POD_GROUP_NAME, POD_INDEX_LABEL, SUB_GROUP_NAME
 from bayplan.dialects.kai.api.pod_group import PodGroup, pod_group_object
@@ -24,8 +25,8 @@ from bayplan.dialects.kai.grouper.join import (
     segment_size_of,
     wants_group,
 )
-from bayplan.dialects.kai.grouper.owner_kinds import BY_NAME, LOOKED_UP, OWNER_KINDS, POD_GANG
-from bayplan.dialects.kai.grouper.serving import GROUP_INDEX, REVISION, SET_NAME
+from bayplan.dialects.kai.grouper.owner_kinds import BY_NAME, LOOKED_UP, NAMING_PODS, OWNER_KINDS
+from bayplan.dialects.kai.grouper.serving import REVISION
 from bayplan.dialects.kai.grouper.training import JOB_NAME, JOB_ROLE
 from bayplan.dialects.kube.decode.wire import PODS_KIND, PodWire
 from bayplan.model.gang import Ref
@@ -155,7 +156,7 @@ class PodGrouperCache:
             "metadata": slim,
         }
         concerned = self.dependents.get(name, ())
-        if before is None or (kind.kind == POD_GANG and _owner_fields(before) != _owner_fields(now)):
+        if before is None or (kind.kind in NAMING_PODS and _owner_fields(before) != _owner_fields(now)):
             yield from list(concerned)  # it was unknown before, or names each pod by itself
         elif _owner_fields(before) != _owner_fields(now):
             yield from self._one_of_each(concerned)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bayplan.dialects.jobs.kinds import TABLE
 from bayplan.dialects.jobs.part import COMPLETION_INDEX, REPLICA_INDEX, WORKER_INDEX
 from bayplan.dialects.kai.api.names import (
     FLAW,
@@ -20,7 +21,7 @@ from bayplan.dialects.kai.api.names import (
 )
 from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, merged, pod_group_object, read_pod_group
 from bayplan.dialects.kai.api.segments import INDEX_LABELS, SegmentSize, segment_sizes
-from bayplan.dialects.kai.grouper.dispatch import KINDS, Grouped, group_pod, membership
+from bayplan.dialects.kai.grouper.dispatch import Grouped, group_pod, membership
 from bayplan.dialects.kai.grouper.injection import segment_index, with_segment_index
 from bayplan.dialects.kai.grouper.ray_and_grove import RAY_GROUP
 from bayplan.dialects.kai.grouper.training import JOB_ROLE, REPLICA_TYPE
@@ -95,7 +96,7 @@ def test_every_kind_of_the_table_has_segments(top: Object, labels: Object, mine:
 
 def test_the_table_above_has_every_kind_that_numbers_its_pods() -> None:
     assert set(INDEX_LABELS) <= {top["kind"] for top, _, _ in OF_EVERY_KIND}
-    assert set(INDEX_LABELS) <= {kind for _, kind in KINDS}
+    assert set(INDEX_LABELS) <= {kind.kind for kind in TABLE if kind.grouping is not None}
 
 
 def test_segments_beyond_the_minimum_are_elastic_and_the_minimum_is_rounded_up() -> None:
@@ -242,8 +243,8 @@ def test_workers_of_a_set_are_numbered_by_the_index_label_annotation() -> None:
 def test_nothing_a_user_may_write_is_a_crash() -> None:
     odd: list[Any] = [None, 0, -1, "x", [], {}, True, [1], {"a": 1}]
     pods = [made_pod({}, NOTES), worker("x"), {"metadata": None}]
-    for (_, kind), value, pod in itertools.product(KINDS, odd, pods):
-        group = next(group for group, name in KINDS if name == kind)
+    for entry, value, pod in itertools.product(TABLE, odd, pods):
+        group, kind = entry.group, entry.kind
         for spec in (value, {"pytorchReplicaSpecs": value, "replicatedJobs": value, "template": value}):
             top = owner(kind, f"{group}/v1" if group else "v1", spec)
             found = group_pod(pod, [top])

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from bayplan.backends.crds import define
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.cli.commands.replay import replay
+from bayplan.dialects.jobs.batch_jobs import JOBS
 from bayplan.dialects.kai.api import queues, wire
 from bayplan.dialects.kai.api.names import POD_GROUP, QUEUE, TOPOLOGY
 from bayplan.dialects.kube.decode.wire import Metadata
@@ -201,9 +202,7 @@ def test_gangs_of_another_dialect_are_not_placed_by_kai_topologies() -> None:
         "metadata": {"annotations": notes},
         "spec": {"schedulerName": "bayplan", "restartPolicy": "Never", "containers": [container]},
     }
-    made = site.store.create(
-        scheduled_jobs.JOBS, {"metadata": {"name": "j"}, "spec": {"template": template}}, "default"
-    )
+    made = site.store.create(JOBS, {"metadata": {"name": "j"}, "spec": {"template": template}}, "default")
     ref = {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from bayplan.dialects.api import Event, Happened
-from bayplan.dialects.kueue.decode.scheduled_jobs import JOB_SETS, decode
+from bayplan.dialects.jobs.batch_jobs import JOB_SETS
+from bayplan.dialects.kueue.decode.scheduled_jobs import decode
 from bayplan.dialects.kueue.names.annotations import WORKLOAD_NAME
 from bayplan.model.change import GangSpecSeen
 

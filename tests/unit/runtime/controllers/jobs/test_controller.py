@@ -17,7 +17,6 @@ from bayplan.dialects.kueue.names import api_kinds
 from bayplan.runtime.controllers.jobs.controller import JobWriteTag
 from tests.support.job_world import (
     LABELS,
-    PODS,
     POOL,
     REQUIRED,
     JobWorld,
@@ -275,19 +274,6 @@ def test_pods_that_do_not_get_ready_in_time_make_room_and_try_again_later() -> N
     world.pass_time(15, step=2.0)
     assert world.workload()["spec"]["active"] is False
     assert world.told("Evicted")[1] == "DeactivatedDueToRequeuingLimitExceeded"
-
-
-def test_pods_that_are_done_give_back_their_quota_before_the_rest() -> None:
-    world = JobWorld()
-    world.create(indexed_job(seconds=None))
-    world.until(lambda: running(world, 4))
-    pod = world.pods()[0]["metadata"]["name"]
-    world.store.patch(PODS, "default", pod, {"status": {"phase": "Succeeded"}}, subresource="status")
-    change = {"status": {"completedIndexes": "0"}}
-    world.store.patch(resource("Job"), "default", "train", change, subresource="status")
-    world.pass_time(1)
-    assert world.workload()["status"]["reclaimablePods"] == [{"name": "main", "count": 1}]
-    assert world.used() == "6"
 
 
 def test_bayplan_may_begin_anew_at_any_moment() -> None:

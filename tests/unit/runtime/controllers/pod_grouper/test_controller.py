@@ -13,6 +13,8 @@ from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.fake_controllers.crds import schemaless_crd
 from bayplan.dialects.api import Event, Happened, Kind, Verb
+from bayplan.dialects.jobs.kind import GroupBy, Grouping
+from bayplan.dialects.jobs.kinds import BY_GROUP
 from bayplan.dialects.kai.api.names import (
     POD_GROUP,
     SEGMENT_REQUIRED,
@@ -22,7 +24,7 @@ from bayplan.dialects.kai.api.names import (
 )
 from bayplan.dialects.kai.api.pod_group import PodGroup
 from bayplan.dialects.kai.grouper.defaults import GrouperSettings, View
-from bayplan.dialects.kai.grouper.dispatch import KINDS
+from bayplan.dialects.kai.grouper.dispatch import RULES
 from bayplan.dialects.kai.grouper.join import desired_group, group_write
 from bayplan.dialects.kai.grouper.owner_kinds import BY_NAME, OWNER_KINDS
 from bayplan.dialects.kube.decode.wire import PODS_KIND, Metadata, OwnerReference, PodSpecWire, PodWire
@@ -236,7 +238,7 @@ def test_pods_without_owner_and_of_unknown_kinds_are_groups_of_their_own() -> No
 
 
 def test_what_stands_on_an_owner_counts_for_every_kind_of_the_table() -> None:
-    assert {key for key in KINDS if key != ("", "Pod")} <= set(BY_NAME)
+    assert {key for key, kind in BY_GROUP.items() if kind.grouping and not kind.is_pod} == set(BY_NAME)
     site = Trained()
     run, task = BY_NAME["tekton.dev", "PipelineRun"], BY_NAME["tekton.dev", "TaskRun"]
     for kind in (run, task):
@@ -366,10 +368,10 @@ def test_a_group_without_an_owner_keeps_its_fields() -> None:
 def test_a_bug_in_one_kind_is_shown_on_its_pods_and_affects_no_other_kind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def bug(view: View) -> PodGroup:
+    def bug(view: View, grouping: Grouping) -> PodGroup:
         raise ZeroDivisionError("an unexpected error")
 
-    monkeypatch.setitem(KINDS, ("kubeflow.org", "PyTorchJob"), bug)
+    monkeypatch.setitem(RULES, GroupBy.REPLICA_TYPES, bug)
     site = Trained()
     for role in site.loop.controllers:
         role.containment = Containment()

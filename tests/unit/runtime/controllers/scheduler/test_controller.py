@@ -20,6 +20,7 @@ from bayplan.backends.fake_controllers.controller_manager import FakeControllerM
 from bayplan.backends.fake_controllers.manifests import job, topology
 from bayplan.cli.commands.replay import replay
 from bayplan.dialects.api import Ended, Kind, Verb, Write, WriteOutcome
+from bayplan.dialects.jobs.batch_jobs import JOBS
 from bayplan.dialects.kube.gang_api.gates import GROUP, V1ALPHA1, V1ALPHA2, V1BETA1
 from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.model.profile import NodeChoice, Profile
@@ -325,7 +326,7 @@ def test_a_job_and_its_pods_show_why_it_is_pending() -> None:
     site = Site()
     define(site.store)
     site.store.create(scheduled_jobs.TOPOLOGIES, topology())
-    site.store.create(scheduled_jobs.JOBS, job("wide", 2, 4, {}, 60))
+    site.store.create(JOBS, job("wide", 2, 4, {}, 60))
     crew = FakeControllerManager(EmbeddedBackend(site.store))
     for _ in range(6):
         crew.step(site.now)

@@ -11,6 +11,7 @@ from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.fake_controllers.controller_manager import FakeControllerManager
 from bayplan.backends.fake_controllers.manifests import job
+from bayplan.dialects.jobs.batch_jobs import JOBS
 from bayplan.dialects.kube.gang_api.gates import V1ALPHA2
 from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.dialects.nrt.fingerprint import ATTRIBUTE, fingerprint_with
@@ -273,7 +274,7 @@ def test_a_job_with_topology_annotations_counts_aligned_pods() -> None:
     wide = job("wide", 4, 2, {"kueue.x-k8s.io/podset-required-topology": "rack"}, 60)
     asks = {"cpu": "3", "memory": "4Gi", GPU: "2"}
     wide["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": asks, "limits": asks}
-    site.store.create(scheduled_jobs.JOBS, wide)
+    site.store.create(JOBS, wide)
     crew = FakeControllerManager(EmbeddedBackend(site.store))
     for _ in range(6):
         crew.step(site.now)

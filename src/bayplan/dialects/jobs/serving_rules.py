@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bayplan.dialects.jobs.serving_jobs import GROUPS_MAX
+from bayplan.dialects.jobs.kind import QueuedJob
 from bayplan.dialects.kube.fields.metadata_rules import IMMUTABLE, check_unchanged
 from bayplan.dialects.kube.fields.reader import Field, FieldErrorType
-from bayplan.dialects.kueue.names.annotations import has_queue
-from bayplan.dialects.kueue.names.feature_switches import FeatureSwitches
 
+GROUPS_MAX = 10_000
+"""The most replicas of a queued LeaderWorkerSet: each is a gang with a Workload of its own."""
 _REQUIREMENTS = (
     "nodeSelector",
     "affinity",
@@ -21,9 +21,9 @@ _REQUIREMENTS = (
 """Fields of a pod spec that decide where the pod can run."""
 
 
-def check_leader_worker_set(job: Field, rules: FeatureSwitches) -> None:
+def check_leader_worker_set(job: Field, queue: QueuedJob) -> None:
     """Validate the number of replicas: each is a gang, and their number is limited."""
-    del rules
+    del queue
     field = job.at("spec", "replicas")
     count = 1 if field.value is None else field.value
     bounds = f"must be >= 0, got {count}" if isinstance(count, int) and count < 0 else ""
@@ -33,9 +33,9 @@ def check_leader_worker_set(job: Field, rules: FeatureSwitches) -> None:
         field.error(f"invalid LeaderWorkerSet replicas: {bounds}", FieldErrorType.INVALID)
 
 
-def check_leader_worker_update(new: Field, old: Field, rules: FeatureSwitches) -> None:
+def check_leader_worker_update(new: Field, old: Field, queue: QueuedJob) -> None:
     """Validate an update of a LeaderWorkerSet: pod requirements and group size are immutable."""
-    if not (has_queue(new) or rules.jobs_without_queue):
+    if not queue.queued:
         return
     group, before = (job.at("spec", "leaderWorkerTemplate") for job in (new, old))
     for name in ("leaderTemplate", "workerTemplate"):
@@ -49,10 +49,10 @@ def check_leader_worker_update(new: Field, old: Field, rules: FeatureSwitches) -
         size.error(IMMUTABLE, FieldErrorType.INVALID)
 
 
-def check_stateful_set_update(new: Field, old: Field, rules: FeatureSwitches) -> None:
+def check_stateful_set_update(new: Field, old: Field, queue: QueuedJob) -> None:
     """Validate an update of a StatefulSet: all pods are one gang, which only scales to and from zero."""
     owned = any(owner.at("controller").flag() for owner in new.at("metadata", "ownerReferences").items())
-    if owned or not (has_queue(new) or rules.jobs_without_queue):
+    if owned or not queue.queued:
         return
     check_requirements(new.at("spec", "template", "spec"), old.at("spec", "template", "spec"))
     replicas = new.at("spec", "replicas")

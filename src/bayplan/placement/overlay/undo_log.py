@@ -1,0 +1,52 @@
+"""The undo log of every overlay: steps are applied as they come and undone in reverse order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+Step = TypeVar("Step")
+
+
+class UndoLog(Generic[Step]):
+    """The steps of one overlay since it was created, with checkpoints to return to.
+
+    `apply(step, undone)` changes the overlay: by the step, or by its inverse if `undone`.
+    """
+
+    __slots__ = ("_apply", "failed", "steps")
+
+    def __init__(self, apply: Callable[[Step, bool], None]) -> None:
+        self._apply = apply
+        self.steps: list[Step] = []
+        self.failed = False  # a step failed halfway: its owner has to restore everything
+
+    def push(self, step: Step) -> None:
+        """Apply a step. It is in the log first: if it fails halfway, it has to be undone as well."""
+        self.steps.append(step)
+        self._change(step, undone=False)
+
+    def checkpoint(self) -> int:
+        """A checkpoint for `rollback`."""
+        return len(self.steps)
+
+    def rollback(self, mark: int) -> None:
+        """Undo all steps since the checkpoint, the last one first. Nothing happens after a failed step."""
+        while len(self.steps) > mark and not self.failed:
+            self._change(self.steps[-1], undone=True)
+            self.steps.pop()
+
+    @contextmanager
+    def tentative(self) -> Iterator[None]:
+        """Undo at the end what happens inside, also if it raises."""
+        mark = self.checkpoint()
+        try:
+            yield
+        finally:
+            self.rollback(mark)
+
+    def _change(self, step: Step, *, undone: bool) -> None:
+        self.failed = True  # until the step is complete
+        self._apply(step, undone)
+        self.failed = False

@@ -1,0 +1,1 @@
+"""What a release is made of and checked with: lock files, licences, wheel and sdist."""
