@@ -195,7 +195,7 @@ class BindingFacts:
         self.index.slots.users.append(self._has_node)
         for name, labels in self.namespaces.items():
             self.index.set_namespace(name, labels)
-        for pod in self.unmanaged.pods.values():
+        for pod in self.unmanaged.pods():
             if pod.uses_capacity:
                 self.index.add(pod.key, pod.node, pod.spec.signature, leaving=pod.terminating)
 
