@@ -71,6 +71,7 @@ def profile_of(gates: dict[str, bool]) -> Profile:
         leader_rules=LeaderRules.WORKERS,
         preferred_affinity=gates.get("TASRespectNodeAffinityPreferred", False),
         rules_below_leaf=False,
+        binding_filters=False,
         pack_segments=False,
     )
 

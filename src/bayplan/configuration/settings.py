@@ -186,6 +186,9 @@ OPTIONS = (
         ("rulesBelowLeaf", "rules_below_leaf", FLAG,
          "whether node selectors, affinity and taints are also checked inside the lowest domains of"
          " topologies that do not end at the host"),
+        ("bindingFilters", "binding_filters", FLAG,
+         "whether queued gangs are admitted only on nodes where their pods can be bound: host ports, volumes,"
+         " pod affinity and anti-affinity, and topology spread are checked at admission, too"),
         ("singleDomainSelector", "by_selector_alone", FLAG,
          "whether a pod set that fits in one domain gets a node selector for it, instead of a topology gate"
          " and a node selector for each pod"),

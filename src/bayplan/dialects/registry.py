@@ -9,6 +9,8 @@ from bayplan.dialects.dialect import Dialect, Membership, QueueDialect, Reader, 
 from bayplan.dialects.kai.decode.events import GroupDecoder
 from bayplan.dialects.kai.decode.group_dialect import GroupDialect
 from bayplan.dialects.kai.decode.group_statuses import GroupStatuses
+from bayplan.dialects.kube.decode import volumes
+from bayplan.dialects.kube.decode.pod_spec_cache import PodSpecCache
 from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.kube.encode.gang_dialect import GangDialect
 from bayplan.dialects.kube.gang.events import SchedulingDecoder
@@ -37,7 +39,7 @@ KINDS = (
     *(*GangDialect.kinds, *JobDialect.kinds, *NumaReportDecoder.kinds, *GroupDialect.kinds),
     *slots.WorkloadSlots.kinds,
 )
-ADMISSION_KINDS = (*WorkloadDialect.kinds, *NumaReportDecoder.kinds)
+ADMISSION_KINDS = (*WorkloadDialect.kinds, *NumaReportDecoder.kinds, *volumes.KINDS)
 
 
 class SchedulerDialects:
@@ -92,11 +94,23 @@ class SchedulerDialects:
 
 
 class AdmissionDialects:
-    """The family with queues, and the readers of what its gangs are placed on."""
+    """The family with queues, and the readers of what its gangs are placed on.
 
-    def __init__(self, counting: Counting = NO_TRANSFORMATIONS, *, protects: bool = False) -> None:
-        self.queues: QueueDialect = WorkloadDialect(counting, protects=protects)
+    With `binding_filters`, pods and volumes are read as binding reads them.
+    """
+
+    def __init__(
+        self,
+        counting: Counting = NO_TRANSFORMATIONS,
+        *,
+        protects: bool = False,
+        binding_filters: bool = True,
+    ) -> None:
+        pod_specs = PodSpecCache() if binding_filters else None
+        self.queues: QueueDialect = WorkloadDialect(counting, protects=protects, pod_specs=pod_specs)
         self.numa = NumaReportDecoder()
+        without_filters = tuple(kind for kind in ADMISSION_KINDS if kind not in volumes.KINDS)
+        self.kinds = ADMISSION_KINDS if binding_filters else without_filters
         self.readers: tuple[Reader, ...] = (self.numa,)
         self._by_kind = {kind: reader for reader in self.readers for kind in reader.kinds}
 

@@ -111,6 +111,8 @@ def _found(misfit: Misfit, topology: Topology, left_out: Mapping[str, int]) -> I
             yield "there is too little capacity in the domain of its running pods"
         case Code.NOT_DECIDED:
             yield "the exact search ran out of time without an answer"
+        case Code.NOT_BINDABLE:
+            yield "a filter rejects the pods on the nodes that have capacity for them"
         case Code.NOT_INSTALLED:
             yield "the exact strategy is not installed"
         case _:

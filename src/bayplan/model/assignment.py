@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from bayplan.model.filter_failure import FilterFailure
 from bayplan.model.numa import Unaligned
 
 Path = tuple[str, ...]
@@ -54,6 +55,7 @@ class Code(StrEnum):
     STALE_ASSIGNMENT = "stale_assignment"
     NO_REPLACEMENT = "no_replacement"
     NOT_DECIDED = "not_decided"  # the search hit its time limit
+    NOT_BINDABLE = "not_bindable"  # a filter of binding rejects pods on the nodes found
     NOT_INSTALLED = "not_installed"  # the strategy needs an optional dependency that is not installed
 
 
@@ -141,6 +143,7 @@ class Misfit:
     sizes: tuple[int, int] = (0, 0)
     unaligned: Unaligned | None = field(default=None, compare=False)  # a node that cannot align another pod
     oversized: Oversized | None = None  # if not even one pod fits on an empty node
+    filter_failure: FilterFailure | None = None  # if the pods cannot be bound to the nodes found
 
     @property
     def is_too_large(self) -> bool:

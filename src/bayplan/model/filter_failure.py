@@ -48,8 +48,18 @@ class PodError(StrEnum):
     VOLUME_MISSING = "volume_missing"
 
 
+FILTERED = "filter "
+"""Begins the names of the resources that express how many pods a filter lets each node have."""
+
 Lack = tuple[FilterReason, str]
 """A reason, with the resource or container it is about, if any."""
+
+
+def filter_of(resource: str) -> FilterReason | None:
+    """The filter whose caps a resource expresses; None for a real resource."""
+    if not resource.startswith(FILTERED):
+        return None
+    return FilterReason(resource.removeprefix(FILTERED).partition(" ")[0])
 
 
 @dataclass(frozen=True, slots=True)

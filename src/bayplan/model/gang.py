@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from bayplan.model.node_rules import ANY_NODE, NodeRules
 from bayplan.model.numa import NumaRequest
-from bayplan.model.pod_spec import Selector
+from bayplan.model.pod_spec import PodSignature, Selector
 
 AUTO = "auto"
 """A level name that means the lowest level whose domains can hold the pods."""
@@ -51,6 +51,7 @@ class PodSet:
     segments: tuple[Segment, ...] = ()  # outermost first
     rules: NodeRules = ANY_NODE
     zones: NumaRequest | None = None  # NUMA alignment of each pod
+    template: PodSignature | None = None  # labels, ports, volumes, pod affinity and spread; no namespace
 
     def __post_init__(self) -> None:
         assert 0 <= self.minimum <= self.count, self

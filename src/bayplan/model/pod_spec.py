@@ -64,6 +64,12 @@ class PodAffinityTerm:
             return False
         return self.selector.accepts(labels)
 
+    def in_namespace(self, namespace: str) -> PodAffinityTerm:
+        """The term of a template without a namespace (its own is empty), for pods in this namespace."""
+        if "" not in self.namespaces:
+            return self
+        return replace(self, namespaces=tuple(sorted(name or namespace for name in self.namespaces)))
+
 
 Weighted = tuple[int, PodAffinityTerm]
 
@@ -83,6 +89,15 @@ class PodAffinity:
         yield from self.required_anti
         yield from (term for _, term in self.preferred)
         yield from (term for _, term in self.preferred_anti)
+
+    def in_namespace(self, namespace: str) -> PodAffinity:
+        """The terms of a template without a namespace, for pods in this namespace."""
+        return PodAffinity(
+            tuple(term.in_namespace(namespace) for term in self.required),
+            tuple(term.in_namespace(namespace) for term in self.required_anti),
+            tuple((weight, term.in_namespace(namespace)) for weight, term in self.preferred),
+            tuple((weight, term.in_namespace(namespace)) for weight, term in self.preferred_anti),
+        )
 
     def __bool__(self) -> bool:
         return bool(self.required or self.required_anti or self.preferred or self.preferred_anti)
@@ -155,6 +170,18 @@ class PodSignature:
 
     def __hash__(self) -> int:
         return self.code
+
+    @property
+    def constrains_nodes(self) -> bool:
+        """Whether other pods, ports or volumes decide on the nodes that fit, beside resources."""
+        if self.ports or self.claims or self.disks or self.affinity.required or self.affinity.required_anti:
+            return True
+        return any(spread.required for spread in self.spread)
+
+    def in_namespace(self, namespace: str) -> PodSignature:
+        """The signature of a pod that is created from this template, which has no namespace, in one."""
+        affinity = self.affinity.in_namespace(namespace) if self.affinity else self.affinity
+        return replace(self, namespace=namespace, affinity=affinity)
 
     def own_keys(self) -> frozenset[str]:
         """The labels that its own terms read."""

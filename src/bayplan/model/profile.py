@@ -68,6 +68,7 @@ class Profile:
     pack_segments: bool = True  # pack inside the domain of a segment as anywhere else
     preferred_affinity: bool = False  # preferred node affinity outranks the strategy
     rules_below_leaf: bool = True  # node rules also apply inside leaves of several nodes
+    binding_filters: bool = True  # admission applies the filters of binding (ports, volumes, spread …)
     exact_seconds: float = 5.0  # time limit of one exact search
     fair_sharing: bool = False  # queues are ordered and preempted by share
     fair_rules: tuple[FairRule, ...] = (FairRule.FINAL_SHARE, FairRule.INITIAL_SHARE)

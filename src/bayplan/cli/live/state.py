@@ -23,6 +23,8 @@ from bayplan.cli.render.progress import Progress
 from bayplan.configuration.settings import DEFAULTS, Settings
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.errors import ApiError, Forbidden, NotServed
+from bayplan.dialects.kube.decode import volumes
+from bayplan.dialects.kube.decode.pod_spec_cache import PodSpecCache
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND
 from bayplan.dialects.kube.fields.closest_name import closest
 from bayplan.dialects.kube.fields.reader import Field
@@ -183,17 +185,19 @@ def read(live: Live) -> None:
         if kind.group == api_kinds.GROUP and live.no_queues:
             continue
         live.unapplied += workloads if kind is api_kinds.WORKLOADS else _seen(live, kind)
-    for kind in zones.KINDS:
+    filtered = volumes.KINDS if live.settings.profile.binding_filters else ()
+    for kind in (*zones.KINDS, *filtered):
         live.unapplied += _seen_if_served(live, kind)
 
 
 def _decoded(unapplied: list[Event], settings: Settings) -> Iterator[Change]:
     numa = zones.NumaReportDecoder()
+    pod_specs = PodSpecCache() if settings.profile.binding_filters else None
     for event in unapplied:
         if event.kind in zones.KINDS:
             yield from numa.decode(event)
         else:
-            yield from events.decode(event, settings.resources)
+            yield from events.decode(event, settings.resources, pod_specs=pod_specs)
 
 
 def checked_namespace(live: Live, name: str) -> str:

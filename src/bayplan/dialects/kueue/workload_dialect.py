@@ -7,6 +7,7 @@ from typing import Any
 
 from bayplan.dialects.api import Event, Kind, Verb, Write
 from bayplan.dialects.dialect import AdmissionAction, QueueDialect
+from bayplan.dialects.kube.decode.pod_spec_cache import PodSpecCache
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.decode import events
 from bayplan.dialects.kueue.decode.workloads import NO_TRANSFORMATIONS, Counting
@@ -35,7 +36,10 @@ _BEFORE_A_DECISION = {"Deactivated", "Misconfigured", "PendingEvaluation", "Susp
 
 
 class WorkloadDialect(QueueDialect):
-    """With `protects`, ClusterQueues that still lack the finalizer are marked as unprotected."""
+    """With `protects`, ClusterQueues that still lack the finalizer are marked as unprotected.
+
+    With `pod_specs`, pods are read with what the filters of binding ask for.
+    """
 
     kinds: tuple[Kind, ...] = api_kinds.KINDS
     gangs = api_kinds.WORKLOADS
@@ -44,14 +48,20 @@ class WorkloadDialect(QueueDialect):
     referred = (api_kinds.CONFIGS,)
     urgent = (api_kinds.CLUSTER_QUEUES,)
 
-    def __init__(self, counting: Counting = NO_TRANSFORMATIONS, *, protects: bool = False) -> None:
-        self.counting, self.protects = counting, protects
+    def __init__(
+        self,
+        counting: Counting = NO_TRANSFORMATIONS,
+        *,
+        protects: bool = False,
+        pod_specs: PodSpecCache | None = None,
+    ) -> None:
+        self.counting, self.protects, self.pod_specs = counting, protects, pod_specs
         self.queue_changes = QueueChanges()
 
     # ── decode ─────────────────────────────────────────────────────────────────────────────────────
 
     def decode(self, event: Event) -> Iterator[Change]:
-        return events.decode(event, self.counting, protects=self.protects)
+        return events.decode(event, self.counting, protects=self.protects, pod_specs=self.pod_specs)
 
     def decode_usage(self, event: Event) -> Iterator[Change]:
         return events.decode_usage(event)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bayplan.model.assignment import Code, Exclusions, LayerFit, Misfit, NearMiss, Oversized, Path
+from bayplan.model.filter_failure import FILTERED
 from bayplan.model.gang import PodSet
 from bayplan.model.numa import ALIGNED
 from bayplan.placement.cluster import node_table
@@ -60,7 +61,7 @@ def no_room(
 def _oversized(query: PlacementQuery, counts: DomainCounts, leader: PodSet | None) -> Oversized | None:
     """A pod that fits no leaf because it is larger than every node, if that is the reason."""
     rows = query.snapshot.tree.nodes[query.rows]
-    known = [name for name in query.snapshot.resources if not name.startswith(ALIGNED)]
+    known = [name for name in query.snapshot.resources if not name.startswith((ALIGNED, FILTERED))]
     candidates = [] if counts.pods[-1].any() else [query.pod_set]
     candidates += [leader] if leader is not None and not counts.leads[-1].any() else []
     for pod_set in candidates:

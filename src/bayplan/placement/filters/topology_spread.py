@@ -37,12 +37,8 @@ def spread_fit(node_index: NodeIndex, index: PodIndex, shape: PodSignature) -> S
     unlabelled, uneven = np.zeros(len(node_index), dtype=bool), np.zeros(len(node_index), dtype=bool)
     labelled = _labelled(node_index, constraints)
     for spread in constraints:
-        domain, size = domains(node_index, spread.key)
-        counted = labelled & _counted_nodes(node_index, shape, spread)
-        pods = np.where(counted, _matching(node_index, index, shape, spread), 0)
-        total = sum_by_domain(domain, size, pods)
-        known = np.bincount(domain[counted], minlength=size) > 0
-        fewest = int(total[known].min()) if known.sum() >= max(spread.min_domains, 1) else 0
+        domain, _ = domains(node_index, spread.key)
+        total, _, fewest = _totals(node_index, index, shape, spread, labelled)
         itself = int(spread.selector.accepts(dict(shape.labels)))
         missing = domain == ABSENT
         skewed = ~missing & (np.append(total, 0)[domain] + itself - fewest > spread.max_skew)
@@ -50,6 +46,35 @@ def spread_fit(node_index: NodeIndex, index: PodIndex, shape: PodSignature) -> S
         unlabelled |= not_rejected & missing
         uneven |= not_rejected & skewed
     return SpreadFit(unlabelled, uneven)
+
+
+def _totals(
+    node_index: NodeIndex, index: PodIndex, shape: PodSignature, spread: TopologySpread, labelled: Bools
+) -> tuple[Ints, Bools, int]:
+    """By domain, the matching pods, and whether it counts; and the fewest pods of a domain that counts."""
+    domain, size = domains(node_index, spread.key)
+    counted = labelled & _counted_nodes(node_index, shape, spread)
+    pods = np.where(counted, matching_pods(node_index, index, shape, spread), 0)
+    total = sum_by_domain(domain, size, pods)
+    known = np.bincount(domain[counted], minlength=size) > 0
+    fewest = int(total[known].min()) if known.sum() >= max(spread.min_domains, 1) else 0
+    return total, known, fewest
+
+
+def spread_totals(
+    node_index: NodeIndex, index: PodIndex, shape: PodSignature, spread: TopologySpread
+) -> tuple[Ints, Bools, int]:
+    """By domain of a required constraint, the matching pods, and whether it counts; and the fewest."""
+    labelled = _labelled(node_index, [one for one in shape.spread if one.required])
+    return _totals(node_index, index, shape, spread, labelled)
+
+
+def spread_allowance(
+    node_index: NodeIndex, index: PodIndex, shape: PodSignature, spread: TopologySpread
+) -> Ints:
+    """By domain, how many more pods that the constraint counts it may get now."""
+    total, _, fewest = spread_totals(node_index, index, shape, spread)
+    return np.maximum(spread.max_skew + fewest - total, 0)
 
 
 def spread_score(node_index: NodeIndex, index: PodIndex, shape: PodSignature, fitting: Bools) -> Ints | None:
@@ -66,7 +91,7 @@ def spread_score(node_index: NodeIndex, index: PodIndex, shape: PodSignature, fi
         domain, size = domains(node_index, spread.key)
         pods = counts.get(spread.selector)
         if pods is None:
-            pods = counts[spread.selector] = _matching(node_index, index, shape, spread)
+            pods = counts[spread.selector] = matching_pods(node_index, index, shape, spread)
         if spread.key == HOSTNAME:
             domain_count = int(scored.sum())
         else:
@@ -113,7 +138,9 @@ def _counted_nodes(node_index: NodeIndex, shape: PodSignature, spread: TopologyS
     return good
 
 
-def _matching(node_index: NodeIndex, index: PodIndex, shape: PodSignature, spread: TopologySpread) -> Ints:
+def matching_pods(
+    node_index: NodeIndex, index: PodIndex, shape: PodSignature, spread: TopologySpread
+) -> Ints:
     """Matching pods of the same namespace per node. An empty selector matches none."""
     if not spread.selector.requirements:
         return np.zeros(len(node_index), dtype=np.int64)

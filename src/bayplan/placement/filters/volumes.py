@@ -123,6 +123,11 @@ def _disk_conflicts(node_index: NodeIndex, index: PodIndex, shape: PodSignature)
     return conflicts
 
 
+def conflicts_with_itself(shape: PodSignature) -> bool:
+    """Whether no two such pods may run on one node because of their disks."""
+    return any(not disk.read_only or disk.kind in ALWAYS_CONFLICTS for disk in shape.disks)
+
+
 def _unreachable(node_index: NodeIndex, storage: Storage, claims: list[VolumeClaim]) -> tuple[Bools, Bools]:
     """Nodes that do not reach a claim's volume, and nodes for which a volume is missing."""
     elsewhere, missing = np.zeros(len(node_index), dtype=bool), np.zeros(len(node_index), dtype=bool)

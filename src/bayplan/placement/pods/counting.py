@@ -28,10 +28,7 @@ def needs_only_resources(shape: PodSignature) -> bool:
 
 def is_unconstrained(shape: PodSignature) -> bool:
     """Whether other pods change the nodes that fit only by using resources; scores may change otherwise."""
-    neighbours = shape.affinity
-    if shape.ports or shape.claims or shape.disks or neighbours.required or neighbours.required_anti:
-        return False
-    return not any(spread.required for spread in shape.spread)
+    return not shape.constrains_nodes
 
 
 def repels_itself(filter_input: FilterInput, shape: PodSignature) -> tuple[str, ...] | None:

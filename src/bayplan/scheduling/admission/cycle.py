@@ -18,6 +18,7 @@ from bayplan.scheduling.admission.candidates import Victim
 from bayplan.scheduling.admission.evaluate import evaluate, may_set_aside
 from bayplan.scheduling.admission.offer import Mode, net_load
 from bayplan.scheduling.admission.order import CycleEntry, in_order
+from bayplan.scheduling.admission.pod_trials import PodTrials
 from bayplan.scheduling.admission.simulation import AdmissionSimulation, GangLoad
 from bayplan.state.admission.quota_tree import QuotaAccount
 from bayplan.state.admission.snapshot import AdmissionSnapshot, QueueHead
@@ -30,6 +31,7 @@ def decide_admissions(
 
     Gangs that were not reached when the time budget ran out are left for the next cycle.
     """
+    watchdog = watchdog or Watchdog()
     numa_overlay = TopologyNumaOverlay(snapshot.numa, profile.zones) if snapshot.numa else None
     simulation = AdmissionSimulation(
         snapshot.quota_tree,
@@ -43,9 +45,14 @@ def decide_admissions(
         snapshot.inactive_queues,
         snapshot.reservations,
         usage=snapshot.usage,
-        watchdog=watchdog or Watchdog(),
+        watchdog=watchdog,
     )
-    return _Decision(simulation).run(snapshot.heads)
+    if snapshot.binding is not None and profile.binding_filters:
+        simulation.trials = PodTrials(snapshot.binding, snapshot.flavors, watchdog)
+    try:
+        return _Decision(simulation).run(snapshot.heads)
+    finally:
+        simulation.close()
 
 
 class _Decision:

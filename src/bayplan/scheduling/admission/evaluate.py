@@ -20,7 +20,7 @@ from bayplan.scheduling.admission.places import (
 )
 from bayplan.scheduling.admission.preemption import find_victims
 from bayplan.scheduling.admission.simulation import AdmissionSimulation
-from bayplan.state.admission.usage import PlacedPods
+from bayplan.state.admission.usage import PlacedPods, placed_pods
 
 
 @dataclass(slots=True)
@@ -133,16 +133,17 @@ def _victims(query: FlavorQuery, offer: Offer, needs: list[PlacementNeed]) -> li
         places = find_places(query.simulation, query.queued_gang, needs, brief=True)
         if not isinstance(places, dict):
             return None
-        return [
-            PlacedPods(flavors[name], place, shapes[name].requests, shapes[name].zones)
-            for name, place in places.items()
-        ]
+        ref = query.queued_gang.gang.source
+        return [placed_pods(flavors[name], place, shapes[name], ref) for name, place in places.items()]
 
     quota = {cell: amount for cell, amount in offer.quota.items() if amount}
+    # pods anywhere may be in the way of affinity or spread
+    local = not query.simulation.is_filtered(query.queued_gang)
     request = PreemptionRequest(
         query.queued_gang, query.queue, cells, quota, find,
-        lambda: has_places(query.simulation, query.queued_gang, needs), _one_level(query.simulation, needs),
-        _leaf_domains(query.simulation, needs),
+        lambda: has_places(query.simulation, query.queued_gang, needs),
+        _one_level(query.simulation, needs) if local else None,
+        _leaf_domains(query.simulation, needs) if local else None,
     )  # fmt: skip
     return find_victims(query.simulation, request)
 

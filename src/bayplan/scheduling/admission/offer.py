@@ -20,7 +20,7 @@ from bayplan.model.gang import PodSet
 from bayplan.model.queued_gang import Admission, Delayed, PodSetAdmission, QueuedGang
 from bayplan.model.quota import Cell, Queue
 from bayplan.scheduling.admission.simulation import AdmissionSimulation, GangLoad
-from bayplan.state.admission.usage import PlacedPods
+from bayplan.state.admission.usage import PlacedPods, placed_pods
 
 SEVERITY = (
     AdmissionReason.NO_PLACE,
@@ -203,8 +203,8 @@ def new_placements(
         shares = [(share, share.count - known.get(share.values, 0)) for share in _joined(part.place).shares]
         more = tuple(DomainAssignment(share.values, count) for share, count in shares if count > 0)
         if more:
-            shape = shapes[part.name]
-            yield PlacedPods(flavor, Assignment(part.place.levels, more), shape.requests, shape.zones)
+            place = Assignment(part.place.levels, more)
+            yield placed_pods(flavor, place, shapes[part.name], queued_gang.gang.source)
 
 
 def _counts(place: Assignment) -> dict[tuple[str, ...], int]:

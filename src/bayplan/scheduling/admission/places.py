@@ -17,9 +17,11 @@ from bayplan.placement.gang.place import gang_fits, place
 from bayplan.placement.gang.replace import replace_nodes
 from bayplan.placement.gang.resize import resize
 from bayplan.placement.overlay.topology_overlay import without_domain
+from bayplan.placement.pods.bindable import place_bindable
 from bayplan.scheduling.admission.flavors import FlavorQuery
 from bayplan.scheduling.admission.offer import Offer, PodSetOffer, topology_flavor
 from bayplan.scheduling.admission.simulation import AdmissionSimulation
+from bayplan.state.admission.usage import PlacedPods, placed_pods
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +104,7 @@ def has_places(
             _capacity(simulation, queued_gang, placement_need.flavor),
             simulation.overlay.columns(placement_need.flavor),
         )
-        if columns is None:
+        if columns is None and not simulation.is_filtered(queued_gang):
             return gang_fits(supply, placement_need.gang, simulation.profile, simulation.watchdog.check)
     return isinstance(find_places(simulation, queued_gang, needs, brief=True), dict)
 
@@ -136,21 +138,12 @@ def _find(
     brief: bool = False,
 ) -> dict[str, Assignment] | tuple[str, Misfit]:
     found: dict[str, Assignment] = {}
-    taken: list[tuple[str, Assignment, PodSet]] = []
+    taken: list[PlacedPods] = []
     failure: tuple[str, Misfit] | None = None
     for placement_need in needs:
-        columns = simulation.overlay.columns(placement_need.flavor, empty=empty)
         if placement_need.grows and not empty:
             _free_current(simulation, placement_need, -1)
-        supply, rules = (
-            _capacity(simulation, queued_gang, placement_need.flavor, empty=empty),
-            simulation.profile.zones,
-        )
-        find = partial(_answer, simulation, queued_gang, placement_need, brief)
-        lifted = placement_need.grows and not queued_gang.failed_nodes
-        answer = place_aligned(
-            supply, placement_need.gang, columns, rules, find, placement_need.current, lifted=lifted
-        ).placement
+        answer = _place(simulation, queued_gang, placement_need, empty=empty, brief=brief)
         if placement_need.grows and not empty:
             _free_current(simulation, placement_need, 1)
         if answer.misfit is not None:
@@ -159,11 +152,39 @@ def _find(
         found |= answer.assignments
         for pod_set in placement_need.gang.root.pod_sets():
             if pod_set.name in answer.assignments and not empty:
-                taken.append((placement_need.flavor, answer.assignments[pod_set.name], pod_set))
-                simulation.overlay.add_usage(*taken[-1][:2], pod_set.requests, 1, pod_set.zones)
-    for flavor, assignment, pod_set in taken:
-        simulation.overlay.add_usage(flavor, assignment, pod_set.requests, -1, pod_set.zones)
+                place_found, ref = answer.assignments[pod_set.name], queued_gang.gang.source
+                taken.append(placed_pods(placement_need.flavor, place_found, pod_set, ref))
+                simulation.use(taken[-1])
+    for pods in taken:
+        simulation.use(pods, -1)
     return failure or found
+
+
+def _place(
+    simulation: AdmissionSimulation,
+    queued_gang: QueuedGang,
+    placement_need: PlacementNeed,
+    *,
+    empty: bool,
+    brief: bool,
+) -> Placement:
+    """Place the pod sets of one flavor: in domains with capacity, zones that align, and nodes that bind."""
+    columns = simulation.overlay.columns(placement_need.flavor, empty=empty)
+    supply = _capacity(simulation, queued_gang, placement_need.flavor, empty=empty)
+    answer = partial(_answer, simulation, queued_gang, placement_need, brief)
+    lifted, held = placement_need.grows and not queued_gang.failed_nodes, placement_need.current
+
+    def find(snapshot: CapacitySnapshot, gang: Gang) -> Placement:
+        zone_rules = simulation.profile.zones
+        return place_aligned(snapshot, gang, columns, zone_rules, answer, held, lifted=lifted).placement
+
+    source, pod_sets = placement_need.gang.source, placement_need.gang.root.pod_sets()
+    trials = simulation.trials
+    if trials is None or not trials.concern(source.namespace, pod_sets):
+        return find(supply, placement_need.gang)
+    failed = queued_gang.failed_nodes
+    with trials.trial(source, placement_need.flavor, empty=empty, failed=failed) as trial:
+        return place_bindable(supply, placement_need.gang, trial, find, held, lifted=lifted)
 
 
 def _answer(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from bayplan.model.quota import Cell, Check, CheckKind, Flavor, Queue
 from bayplan.model.watchdog import Watchdog
 from bayplan.placement.overlay.topology_overlay import TopologyOverlay
 from bayplan.placement.overlay.undo_log import UndoLog
+from bayplan.scheduling.admission.pod_trials import PodTrials
 from bayplan.state.admission.quota_tree import QuotaAccount, QuotaTree
 from bayplan.state.admission.reservations import Reservation
 from bayplan.state.admission.usage import GangUsage, PlacedPods, usage_of
@@ -48,6 +49,7 @@ class AdmissionSimulation:
     usage: Mapping[Ref, GangUsage] = field(default_factory=dict)  # of admitted gangs
     removed: set[Ref] = field(default_factory=set)  # admitted gangs that count as removed
     watchdog: Watchdog = field(default_factory=Watchdog)  # checked in every loop that may run long
+    trials: PodTrials | None = None  # for the filters of binding; None: none is used
     quota_log: UndoLog[tuple[str, Mapping[Cell, int], int]] = field(init=False)
 
     def gangs_of(self, queue: str) -> Iterator[QueuedGang]:
@@ -90,7 +92,23 @@ class AdmissionSimulation:
         self.watchdog.check()
         self.quota_log.push((queue, load.quota, sign))
         for pods in load.placed:
-            self.overlay.add_usage(pods.flavor, pods.place, pods.requests, sign, pods.zones)
+            self.use(pods, sign)
+
+    def use(self, pods: PlacedPods, sign: int = 1) -> None:
+        """Add placed pods (sign -1: remove them)."""
+        self.overlay.add_usage(pods.flavor, pods.place, pods.requests, sign, pods.zones)
+        if self.trials is not None:
+            self.trials.use(pods, sign)
+
+    def is_filtered(self, queued_gang: QueuedGang) -> bool:
+        """Whether a filter of binding may keep pods of the gang from a node."""
+        gang = queued_gang.gang
+        return self.trials is not None and self.trials.concern(gang.source.namespace, gang.root.pod_sets())
+
+    def close(self) -> None:
+        """Undo what was tried in parts that the state shares."""
+        if self.trials is not None:
+            self.trials.close()
 
     def _use(self, step: tuple[str, Mapping[Cell, int], int], undone: bool) -> None:
         queue, quota, sign = step
@@ -99,7 +117,11 @@ class AdmissionSimulation:
     @contextmanager
     def tentative(self) -> Iterator[None]:
         """Roll back at the end what happens inside: quota, capacity and zones."""
-        with self.overlay.tentative(), self.quota_log.tentative():
+        with ExitStack() as stack:
+            stack.enter_context(self.overlay.tentative())
+            stack.enter_context(self.quota_log.tentative())
+            if self.trials is not None:
+                stack.enter_context(self.trials.tentative())
             yield
 
     def remove(self, queued_gangs: Iterable[QueuedGang]) -> None:
@@ -120,12 +142,23 @@ class AdmissionSimulation:
 
     def fits_placed(self, needs: Iterable[PlacedPods]) -> bool:
         """Whether all of them fit together: pod sets of one gang may share a host."""
+        taken = list(needs)
         with self.overlay.tentative():
-            for pods in needs:
+            for pods in taken:
                 if not self.overlay.fits(pods.flavor, pods.place, pods.requests, pods.zones):
                     return False
                 self.overlay.add_usage(pods.flavor, pods.place, pods.requests, 1, pods.zones)
-        return True
+        return self._binds(taken)
+
+    def _binds(self, needs: Sequence[PlacedPods]) -> bool:
+        """Whether the filters of binding accept pods of one gang where they are placed."""
+        gang = needs[0].gang if needs else None
+        if self.trials is None or gang is None:
+            return True
+        shapes = [pods.shape for pods in needs if pods.shape is not None]
+        if not self.trials.concern(gang.namespace, shapes):
+            return True
+        return self.trials.binds(gang, [(pods, self.overlay.supply(pods.flavor)) for pods in needs])
 
     def topology_only(self, queue: Queue) -> bool:
         """Whether every flavor of a queue has a topology, so that all its gangs are placed."""

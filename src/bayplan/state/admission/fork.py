@@ -22,6 +22,7 @@ def fork(state: AdmissionState) -> AdmissionState:
     copied: AdmissionState = _Copies().of(state)
     for cluster in copied.usage.topologies.values():
         cluster.own_rows()
+    copied.binding.forget_nodes()  # node ids of the original
     copied.numa.layouts.clear()  # they read reports in the original
     return copied
 

@@ -219,7 +219,12 @@ class PendingQueues:
             heapq.heappush(self.delayed, (due, self.count, entry))
 
     def back_off(
-        self, entry: QueueEntry, place: QueueEntryState, now: float, first: float, most: float
+        self,
+        entry: QueueEntry,
+        place: QueueEntryState,
+        now: float,
+        first: float = BACKOFF_FIRST,
+        most: float = BACKOFF_MAX,
     ) -> None:
         """Requeue with exponential backoff."""
         entry.tries += 1
@@ -238,7 +243,7 @@ class PendingQueues:
         match action.requeue:
             case Requeue.AFTER_DELAY if entry.state is QueueEntryState.PENDING:
                 self.clear_sticky(entry.queue, entry)
-                self.back_off(entry, QueueEntryState.BACKOFF, now, BACKOFF_FIRST, BACKOFF_MAX)
+                self.back_off(entry, QueueEntryState.BACKOFF, now)
                 return True
             case Requeue.AFTER_DELAY:
                 entry.tries += entry.due > 0  # attempts caused by an event do not count

@@ -12,6 +12,7 @@ from bayplan.model.quota import Check, Flavor, Queue
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.overlay.topology_numa_overlay import NumaStock
 from bayplan.placement.overlay.topology_overlay import KnownRows
+from bayplan.state.admission.binding_view import BindingView
 from bayplan.state.admission.config import AdmissionConfig
 from bayplan.state.admission.queues import PendingQueues, QueueEntry, QueueEntryState
 from bayplan.state.admission.quota_tree import QuotaTree
@@ -52,6 +53,7 @@ class AdmissionSnapshot:
     usage: Mapping[Ref, GangUsage] = field(default_factory=dict)
     known: KnownRows | None = None  # a cache of derived rows
     numa: Mapping[str, NumaStock] = field(default_factory=dict)  # by topology; empty without NUMA reports
+    binding: BindingView | None = None  # what the filters of binding read, if any gang or pod uses them
 
 
 Failed = Callable[[QueueEntry, Exception], None]

@@ -31,16 +31,11 @@ from bayplan.model.pod import Pod, PodKey
 from bayplan.model.queued_gang import Admission, QueuedGang
 from bayplan.model.quota import NamespaceQueue, Queue
 from bayplan.model.summary import Flaw
+from bayplan.state.admission.binding_view import BindingFacts
 from bayplan.state.admission.config import AdmissionConfig, ConfigChange
 from bayplan.state.admission.numa_usage import NumaUsage
 from bayplan.state.admission.other_pods import UnmanagedPods
-from bayplan.state.admission.queues import (
-    BACKOFF_FIRST,
-    BACKOFF_MAX,
-    PendingQueues,
-    QueueEntry,
-    QueueEntryState,
-)
+from bayplan.state.admission.queues import PendingQueues, QueueEntry, QueueEntryState
 from bayplan.state.admission.reservations import Reservations
 from bayplan.state.admission.snapshot import AdmissionSnapshot, Failed, QueueHead, heads_of
 from bayplan.state.admission.taken_nodes import TakenNodes
@@ -73,6 +68,7 @@ class AdmissionState:
         self.pending = PendingQueues()
         self.reservations = Reservations()
         self.taken = TakenNodes(self.usage, self.unmanaged)
+        self.binding = BindingFacts(self.usage, self.unmanaged)
         self._wakeups = AdmissionWakeups(self.config, self.usage, self.pending)
         self.assumed: dict[Ref, Admission] = {}
         self.evicting: set[Ref] = set()  # evictions in flight: the API does not show them yet
@@ -109,6 +105,8 @@ class AdmissionState:
                 self._gang_lost(ref)
             case _:
                 self._config_changed(change)
+        if self.binding.apply(change):
+            self._wakeups.capacity_freed(self.usage.topologies)
 
     def _config_changed(self, change: Change) -> None:
         effect = self.config.apply(change)
@@ -135,6 +133,7 @@ class AdmissionState:
 
     def nodes_seen(self, nodes: Mapping[str, Node]) -> None:
         """Nodes were added or changed: gangs that wait for capacity in their topologies are retried."""
+        self.binding.nodes_seen(nodes)
         self._wakeups.capacity_freed(self.usage.put_nodes(nodes))
         self._shift(self.unmanaged.nodes_changed(nodes))
         self.numa.nodes_changed(nodes)
@@ -319,6 +318,7 @@ class AdmissionState:
             self.usage.by_gang,
             self.usage.known,
             self.numa.stocks(supplies),
+            self.binding.view(),
         )
 
     def inactive_queues(self) -> Iterator[str]:
@@ -380,7 +380,7 @@ class AdmissionState:
             self._update_state(entry)
         else:
             self.evicting.discard(ref)
-            self.pending.back_off(entry, QueueEntryState.BACKOFF, now, BACKOFF_FIRST, BACKOFF_MAX)
+            self.pending.back_off(entry, QueueEntryState.BACKOFF, now)
 
     def eviction_failed(self, ref: Ref) -> None:
         """The write of an eviction failed: the gang may be chosen again."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from bayplan.model.assignment import Assignment, DomainAssignment, Path
-from bayplan.model.gang import Ref
+from bayplan.model.gang import PodSet, Ref
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 from bayplan.model.numa import NumaRequest
 from bayplan.model.queued_gang import Admission, QueuedGang
@@ -29,12 +29,19 @@ class PlacedPods:
     requests: Mapping[str, int]
     zones: NumaRequest | None = None
     pod_set: str = ""
+    gang: Ref | None = None
+    shape: PodSet | None = None
 
     def amounts(self, share: DomainAssignment) -> dict[str, int]:
         """What the pods of one domain use."""
         found = {what: each * share.count for what, each in self.requests.items()}
         found[PODS] = found.get(PODS, 0) + share.count
         return found
+
+
+def placed_pods(flavor: str, place: Assignment, shape: PodSet, gang: Ref) -> PlacedPods:
+    """Pods of a pod set of a gang, placed by an assignment."""
+    return PlacedPods(flavor, place, shape.requests, shape.zones, shape.name, gang, shape)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,8 +96,7 @@ def _placements_of(queued: QueuedGang, flavors: Mapping[str, Flavor]) -> Iterato
             continue
         named = sorted(set(given.flavors.values()))
         found = [name for name in named if name in flavors and flavors[name].topology] or named or [""]
-        shape = shapes[given.name]
-        yield PlacedPods(found[0], given.assignment, shape.requests, shape.zones, shape.name)
+        yield placed_pods(found[0], given.assignment, shapes[given.name], queued.gang.source)
 
 
 def _earlier(queued: QueuedGang) -> Ref | None:

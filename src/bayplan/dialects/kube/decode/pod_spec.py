@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -41,6 +42,7 @@ from bayplan.model.pod_spec import (
 
 DEFAULT_CPU, DEFAULT_MEMORY = "100m", str(200 << 20)
 """Requests that scoring assumes for containers without any, as kube-scheduler does."""
+_NO_SIGNATURE = PodSignature()
 
 
 def pod_spec(pod: PodWire, company: Selector | None = None) -> PodSpec:
@@ -76,6 +78,31 @@ def pod_signature(pod: PodWire, company: Selector | None = None) -> PodSignature
         disks=tuple(disk for volume in spec.volumes or () for disk in _disks(volume)),
         zones=pod_numa_request(spec, pod.status.qos_class),
     )
+
+
+def template_signature(template: Any) -> PodSignature | None:
+    """What of a pod template decides, beside requests and node rules, on which nodes its pods fit.
+
+    The namespace is empty: a template has none. Ephemeral claims are left out, as each belongs to a pod that
+    does not exist yet. None if there is nothing, or if the template is invalid, which is reported elsewhere.
+    """
+    try:
+        pod = msgspec.convert(template or {}, PodWire, strict=False)
+        labels, spec = pod.metadata.labels or {}, pod.spec
+        affinity = _pod_affinity(spec, "", labels)
+        signature = PodSignature(
+            labels=tuple(sorted(labels.items())),
+            node=spec.node_name or "",
+            ports=tuple(dict.fromkeys(_ports(spec))),
+            affinity=PodAffinity(affinity.required, affinity.required_anti),
+            spread=tuple(one for wire in spec.topology_spread_constraints or ()
+                         if (one := _spread(wire, labels)).required),
+            claims=tuple(use for use in _claims(pod) if not use.owner),
+            disks=tuple(disk for volume in spec.volumes or () for disk in _disks(volume)),
+        )  # fmt: skip
+    except (msgspec.ValidationError, ValueError):
+        return None
+    return None if signature == _NO_SIGNATURE else signature
 
 
 def selector(wire: LabelSelector | None) -> Selector:
@@ -236,7 +263,7 @@ def _claims(pod: PodWire) -> Iterator[ClaimUse]:
             yield ClaimUse(volume.persistent_volume_claim.claim_name)
         elif volume.ephemeral is not None:
             name = f"{pod.metadata.name}-{volume.name}"
-            yield ClaimUse(name, pod.metadata.uid or pod.metadata.name, pod.metadata.name)
+            yield ClaimUse(name, pod.metadata.uid or pod.metadata.name or volume.name, pod.metadata.name)
 
 
 def _disks(volume: VolumeWire) -> Iterator[Disk]:

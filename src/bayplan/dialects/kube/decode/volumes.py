@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from bayplan.dialects.api import Kind, Verb, Write
 from bayplan.dialects.kube.decode.pod_spec import node_term, selector
@@ -15,8 +16,9 @@ from bayplan.dialects.kube.decode.wire import (
     Struct,
 )
 from bayplan.dialects.kube.fields.quantity import AMOUNT_MAX, amount
+from bayplan.model.change import Change, StorageLost, StorageSeen
 from bayplan.model.node_rules import NodeSelectorTerm, Requirement
-from bayplan.model.storage import ClaimKey, StorageCapacity, StorageClass, Volume, VolumeClaim
+from bayplan.model.storage import ClaimKey, NodeVolumes, StorageCapacity, StorageClass, Volume, VolumeClaim
 
 BOUND = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -264,3 +266,25 @@ def _bytes(value: str | int | float) -> int:
         return max(0, amount(STORAGE, value))
     except ValueError:
         return AMOUNT_MAX
+
+
+KINDS = (CLAIMS, VOLUMES, CLASSES, CSI_NODES, STORAGE_CAPACITIES)
+
+
+def storage_changes(kind: str, wire: Any, gone: bool) -> Iterator[Change]:
+    """The change that an event of a storage object means; none for other kinds."""
+    name = wire.metadata.name
+    own = f"{wire.metadata.namespace or 'default'}/{name}"
+    match kind:
+        case "PersistentVolumeClaim":
+            yield StorageLost("VolumeClaim", own) if gone else StorageSeen(claim_of(wire))
+        case "PersistentVolume":
+            yield StorageLost("Volume", name) if gone else StorageSeen(volume_of(wire))
+        case "StorageClass":
+            yield StorageLost("StorageClass", name) if gone else StorageSeen(class_of(wire))
+        case "CSINode":
+            yield (
+                StorageLost("NodeVolumes", name) if gone else StorageSeen(NodeVolumes(name, limits_of(wire)))
+            )
+        case "CSIStorageCapacity":
+            yield StorageLost("StoreRoom", own) if gone else StorageSeen(storage_capacity_of(wire), own)

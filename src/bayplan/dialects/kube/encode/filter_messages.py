@@ -39,6 +39,35 @@ _REASONS = {
     FilterReason.POD_ANTI_AFFINITY: "node(s) didn't match pod anti-affinity rules",
     FilterReason.EXISTING_ANTI_AFFINITY: "node(s) didn't satisfy existing pods anti-affinity rules",
 }
+_PORTS = "use other host ports, or add nodes where they are free"
+_VOLUMES = "ask for nodes that reach its volumes, or use other volumes"
+_AFFINITY = "change the pod affinity, or start the pods that it selects"
+_ANTI_AFFINITY = "loosen the pod anti-affinity, or add nodes in other domains"
+_SPREAD = "allow a larger skew, or add nodes in the domains with too few pods"
+_FILTERS = {
+    FilterReason.OUTSIDE: ("node affinity", "name other nodes"),
+    FilterReason.CORDONED: ("cordoned nodes", "uncordon nodes"),
+    FilterReason.OTHER_NODE: ("node name", "remove the node name from the pods"),
+    FilterReason.TAINT: ("taints", "tolerate the taints of the nodes"),
+    FilterReason.AFFINITY: ("node affinity", "loosen the node selector or affinity"),
+    FilterReason.PORT: ("host ports", _PORTS),
+    FilterReason.INSUFFICIENT: ("resources", "free or add capacity"),
+    FilterReason.UNALIGNED: ("zone alignment", "free zones of nodes"),
+    FilterReason.DISK: ("disks", "mount the disk read-only, or use other disks"),
+    FilterReason.CLAIM_IN_USE: ("ReadWriteOncePod claims", "use a claim that several pods may use"),
+    FilterReason.ATTACHED: ("volume limits", "use fewer volumes, or add nodes"),
+    FilterReason.VOLUME_NODE_AFFINITY: ("volume node affinity", _VOLUMES),
+    FilterReason.NO_VOLUME: ("volumes", _VOLUMES),
+    FilterReason.NO_STORAGE_CAPACITY: ("storage capacity", "free or add storage"),
+    FilterReason.VOLUME_GONE: ("missing volumes", _VOLUMES),
+    FilterReason.VOLUME_ZONE: ("volume zones", _VOLUMES),
+    FilterReason.SPREAD_LABEL: ("topology spread", "label the nodes with the topology key"),
+    FilterReason.SPREAD: ("topology spread", _SPREAD),
+    FilterReason.POD_AFFINITY: ("pod affinity", _AFFINITY),
+    FilterReason.POD_ANTI_AFFINITY: ("pod anti-affinity", _ANTI_AFFINITY),
+    FilterReason.EXISTING_ANTI_AFFINITY: ("anti-affinity of other pods", _ANTI_AFFINITY),
+}
+"""What people call each filter, and what would help where it rejects all nodes."""
 _POD_ERRORS = {
     PodError.AFFINITY_CONFLICT: "pod affinity terms conflict",
     PodError.CLAIM_MISSING: 'persistentvolumeclaim "{}" not found',
@@ -62,6 +91,21 @@ def node_reason(lack: Lack) -> str:
     return _REASONS[reason]
 
 
+def filter_name(reason: FilterReason) -> str:
+    """What people call a filter."""
+    return _FILTERS[reason][0]
+
+
+def filter_advice(reason: FilterReason) -> str:
+    """What would help where a filter rejects too many nodes."""
+    return _FILTERS[reason][1]
+
+
+def failure_text(unfit: FilterFailure) -> str:
+    """Why pods cannot be bound to nodes that were found for them."""
+    return pod_error(unfit) or _counted({node_reason(lack): count for lack, count in unfit.counts.items()})
+
+
 def pod_error(unfit: FilterFailure) -> str:
     """What is wrong with the pod itself; empty if nothing is."""
     return _POD_ERRORS[unfit.error].format(*unfit.about) if unfit.error is not None else ""
@@ -71,7 +115,7 @@ def unavailable(unfit: FilterFailure, afterwards: str = "") -> str:
     """How many nodes failed for which reason; `afterwards` is the result of preemption."""
     if not unfit.nodes:
         return NO_NODES
-    reasons = pod_error(unfit) or _counted({node_reason(lack): count for lack, count in unfit.counts.items()})
+    reasons = failure_text(unfit)
     sentence = f"0/{unfit.nodes} nodes are available:"
     if reasons:
         sentence += f" {reasons}."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from sys import intern
-from typing import Any
 
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.dialect import Membership
@@ -42,13 +41,10 @@ from bayplan.model.change import (
     NodeSeen,
     PodLost,
     PodSeen,
-    StorageLost,
-    StorageSeen,
 )
 from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.pod import Pod, PodKey, Slot
 from bayplan.model.pod_spec import Selector
-from bayplan.model.storage import NodeVolumes
 
 SUCCEEDED = "Succeeded"
 FINISHED = (SUCCEEDED, "Failed")
@@ -80,14 +76,7 @@ class NamespaceWire(Struct, frozen=True):
 
 SERVICES = Kind("", "v1", "Service", "services", wire=ServiceWire)
 NAMESPACES = Kind("", "v1", "Namespace", "namespaces", namespaced=False, wire=NamespaceWire)
-STORAGE_KINDS = (
-    volumes.CLAIMS,
-    volumes.VOLUMES,
-    volumes.CLASSES,
-    volumes.CSI_NODES,
-    volumes.STORAGE_CAPACITIES,
-)
-KINDS = (NODES, PODS_KIND, *GANG_KINDS, BUDGETS, *STORAGE_KINDS, SERVICES, NAMESPACES)
+KINDS = (NODES, PODS_KIND, *GANG_KINDS, BUDGETS, *volumes.KINDS, SERVICES, NAMESPACES)
 
 
 class SchedulingDecoder:
@@ -150,7 +139,7 @@ class SchedulingDecoder:
                 yield NamespaceLost(meta.name) if gone else NamespaceSeen(meta.name, meta.labels or {})
             case kind:
                 self._keep_for_writes(kind, meta, gone)
-                yield from _storage(kind, obj, gone)
+                yield from volumes.storage_changes(kind, obj, gone)
 
     def newest(self, ref: Ref) -> str:
         """The newest version in which a PodGroup is served; empty if there is none."""
@@ -329,21 +318,3 @@ def _message_of(wire: PodWire) -> str:
         if one.type == SCHEDULED and one.status == "False":
             return one.message or ""
     return ""
-
-
-def _storage(kind: str, wire: Any, gone: bool) -> Iterator[Change]:
-    name = wire.metadata.name
-    own = f"{wire.metadata.namespace or 'default'}/{name}"
-    match kind:
-        case "PersistentVolumeClaim":
-            yield StorageLost("VolumeClaim", own) if gone else StorageSeen(volumes.claim_of(wire))
-        case "PersistentVolume":
-            yield StorageLost("Volume", name) if gone else StorageSeen(volumes.volume_of(wire))
-        case "StorageClass":
-            yield StorageLost("StorageClass", name) if gone else StorageSeen(volumes.class_of(wire))
-        case "CSINode":
-            limits = NodeVolumes(name, volumes.limits_of(wire))
-            yield StorageLost("NodeVolumes", name) if gone else StorageSeen(limits)
-        case "CSIStorageCapacity":
-            capacity = volumes.storage_capacity_of(wire)
-            yield StorageLost("StoreRoom", own) if gone else StorageSeen(capacity, own)

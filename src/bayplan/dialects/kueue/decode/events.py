@@ -8,8 +8,10 @@ from functools import lru_cache
 import msgspec
 
 from bayplan.dialects.api import Event, Happened, InvalidInUse
+from bayplan.dialects.kube.decode import volumes
 from bayplan.dialects.kube.decode.numa_request import pod_numa_request
 from bayplan.dialects.kube.decode.pod_identity import node_name, pod_key
+from bayplan.dialects.kube.decode.pod_spec_cache import PodSpecCache
 from bayplan.dialects.kube.decode.wire import PodWire, node_of, pod_amounts
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.decode.workloads import (
@@ -70,12 +72,14 @@ _known_requests: dict[bytes, tuple[Mapping[str, int], PodSpec]] = {}  # by templ
 
 
 def decode(
-    event: Event, counting: Counting = NO_TRANSFORMATIONS, *, protects: bool = False
-) -> Iterator[Change]:
+    event: Event, counting: Counting = NO_TRANSFORMATIONS, *, protects: bool = False,
+    pod_specs: PodSpecCache | None = None,
+) -> Iterator[Change]:  # fmt: skip
     """The changes of the admission state that an event causes.
 
     An invalid object causes none. `InvalidInUse` is raised for one that holds quota.
-    With `protects`, ClusterQueues that still lack the finalizer are marked as unprotected.
+    With `protects`, ClusterQueues that still lack the finalizer are marked as unprotected. With `pod_specs`,
+    pods have their whole signature, for the filters of binding; without it only their NUMA request.
     """
     gone = event.happened is Happened.GONE
     if event.happened is Happened.SYNCED:
@@ -84,11 +88,13 @@ def decode(
         case "Node":
             yield NodeLost(event.object.metadata.name) if gone else NodeSeen(event.once(node_of))
         case "Pod":
-            yield from _pod(event.once(pod_key), event.object, gone)
+            yield from _pod(event.once(pod_key), event.object, gone, pod_specs)
         case "Workload":
             yield from _workload(Field(event.object), gone, counting)
         case kind if kind in _DECODERS:
             yield from _other_object(kind, Field(event.object), gone, protects)
+        case kind if event.kind in volumes.KINDS:
+            yield from volumes.storage_changes(kind, event.object, gone)
 
 
 def decode_usage(event: Event) -> Iterator[Change]:
@@ -104,13 +110,12 @@ def assumed_pod(pod: Pod, node: str) -> Change:
     if not node:
         return PodLost(pod.key)
     gang, pod_set = (pod.slot.gang, pod.slot.pod_set) if pod.slot is not None else (None, "")
-    spec = _pod_spec(pod.spec.signature.zones)
     return PodSeen(
-        Pod(pod.key, pod.uid, pod.amounts, node, gang=gang, pod_set=pod_set, spec=spec, unbound=True)
+        Pod(pod.key, pod.uid, pod.amounts, node, gang=gang, pod_set=pod_set, spec=pod.spec, unbound=True)
     )
 
 
-def _pod(key: PodKey, wire: PodWire, gone: bool) -> Iterator[Change]:
+def _pod(key: PodKey, wire: PodWire, gone: bool, pod_specs: PodSpecCache | None) -> Iterator[Change]:
     """Pods that are bound, assigned or nominated. Those of a placed gang are counted by its slots."""
     meta = wire.metadata
     annotations = meta.annotations or {}
@@ -121,8 +126,13 @@ def _pod(key: PodKey, wire: PodWire, gone: bool) -> Iterator[Change]:
     if gone:
         yield PodLost(key)
     elif node:
+        amounts: Mapping[str, int]
+        if pod_specs is not None:
+            signature, amounts = pod_specs.of(wire)
+            spec = PodSpec(signature)
+        else:
+            amounts, spec = _requests(wire)
         named = (annotations.get(SLICE_NAME) or annotations.get(WORKLOAD_NAME)) if placed else ""
-        amounts, spec = _requests(wire)
         yield PodSeen(
             Pod(
                 key=key,
@@ -130,6 +140,7 @@ def _pod(key: PodKey, wire: PodWire, gone: bool) -> Iterator[Change]:
                 amounts=amounts,
                 node=node,
                 finished=wire.status.phase in OVER,
+                terminating=meta.deletion_timestamp is not None,
                 gang=Ref("kueue", KIND, key.namespace, named) if named else None,
                 pod_set=(meta.labels or {}).get(POD_SET, "") if named else "",
                 spec=spec,
@@ -155,7 +166,7 @@ def _requests(wire: PodWire) -> tuple[Mapping[str, int], PodSpec]:
 
 @lru_cache(maxsize=POD_SPECS_MAX)
 def _pod_spec(zones: NumaRequest | None) -> PodSpec:
-    """The pod spec for admission, which only needs the NUMA request."""
+    """The pod spec without the filters of binding: only the NUMA request."""
     return PodSpec(PodSignature(zones=zones))
 
 

@@ -122,8 +122,15 @@ def decode_workload(workload: Field, counting: Counting = NO_TRANSFORMATIONS) ->
         or [owner.at("kind").text() for owner in owners] != ["Pod"],
         not_before=_not_before(status, conditions),
         labels={JOB_UID: labels[JOB_UID]} if JOB_UID in labels else {},
-        shape=decoded.digest,
+        shape=_shape(decoded, gang.source.namespace),
     )
+
+
+def _shape(decoded: _PodSets, namespace: str) -> str:
+    """Equal for Workloads that fit on the same nodes; claims and pods nearby differ by namespace."""
+    if all(pod_set.template is None for pod_set in decoded.root.pod_sets()):
+        return decoded.digest
+    return f"{decoded.digest} {namespace}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from bayplan.dialects.kube.decode.node_rule_fields import node_rules
 from bayplan.dialects.kube.decode.numa_request import template_numa_request
 from bayplan.dialects.kube.decode.pod_fields import pod_requests
+from bayplan.dialects.kube.decode.pod_spec import template_signature
 from bayplan.dialects.kube.fields.reader import Field, FieldErrorType
 from bayplan.dialects.kueue.fields.topology_request import TopologyRequest
 from bayplan.dialects.kueue.names.annotations import PREFERRED, REQUIRED
@@ -45,6 +46,7 @@ def make_pod_set(name: str, count: int, minimum: int, template: Field, request: 
         segments=request.segments,
         rules=node_rules(spec),
         zones=template_numa_request(spec),
+        template=template_signature(template.value),
     )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from bayplan.dialects.kube.encode.filter_messages import failure_text, filter_name
 from bayplan.model.assignment import Code, Exclusions, Misfit
+from bayplan.model.filter_failure import FilterFailure, filter_of
 from bayplan.model.numa import ALIGNED
 
 _ESCAPES = {
@@ -59,6 +61,8 @@ def _excluded(excluded: Exclusions) -> str:
     counts |= {f"taint {quoted(taint)}": nodes for taint, nodes in excluded.taints.items()}
     for resource, nodes in excluded.resources.items():
         reason_name = "zone alignment" if resource.startswith(ALIGNED) else f"resource {quoted(resource)}"
+        if (rejected_by := filter_of(resource)) is not None:
+            reason_name = filter_name(rejected_by)
         counts[reason_name] = counts.get(reason_name, 0) + nodes
     reasons = sorted(f"{reason}: {nodes}" for reason, nodes in counts.items() if nodes)
     return f". Total nodes: {excluded.nodes}; excluded: {', '.join(reasons)}" if reasons else ""
@@ -90,5 +94,9 @@ _SENTENCES: dict[Code, Callable[[Misfit], str]] = {
     ),
     Code.NO_REPLACEMENT: lambda m: f"cannot find replacement assignment for unhealthy node: {m.domain}",
     Code.NOT_DECIDED: lambda m: f"topology {quoted(m.topology)}: the search for a placement ran out of time",
+    Code.NOT_BINDABLE: lambda m: (
+        f"topology {quoted(m.topology)}: no nodes were found to which all pods can be bound: "
+        f"{failure_text(m.filter_failure or FilterFailure(0))}"
+    ),
     Code.NOT_INSTALLED: lambda m: "the exact strategy is not installed",
 }

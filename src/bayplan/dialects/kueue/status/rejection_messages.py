@@ -14,6 +14,7 @@ from bayplan.dialects.kube.encode.fault_messages import (
     internal_error,
     out_of_time,
 )
+from bayplan.dialects.kube.encode.filter_messages import filter_advice, filter_name
 from bayplan.dialects.kube.encode.numa_messages import message_for as numa_message
 from bayplan.dialects.kube.fields.quantity import formatted
 from bayplan.dialects.kueue.status import misfit_messages
@@ -30,6 +31,7 @@ from bayplan.model.admission_rejection import (
     RejectionDetail,
 )
 from bayplan.model.assignment import Exclusions, Misfit, NearMiss, Oversized
+from bayplan.model.filter_failure import filter_of
 from bayplan.model.node_rules import Taint
 from bayplan.model.numa import ALIGNED
 
@@ -245,7 +247,10 @@ _OBSTACLES: dict[ObstacleKind, Callable[[Obstacle], str]] = {
 
 
 def _details(misfit: Misfit, holders: Sequence[str]) -> Iterator[str]:
-    near = misfit.nearest
+    near, failure = misfit.nearest, misfit.filter_failure
+    if failure is not None and failure.counts:
+        reason, _ = max(failure.counts, key=lambda lack: failure.counts[lack])
+        yield f"To be admitted: {filter_advice(reason)}"
     if near is None:
         return
     yield _closest(misfit, near) if misfit.oversized is None else _too_large(misfit.oversized)
@@ -277,17 +282,22 @@ def _closest(misfit: Misfit, near: NearMiss) -> str:
         return message
     if near.resource.startswith(ALIGNED):
         return f"{message}, limited by the NUMA alignment on its nodes"
+    if (rejected_by := filter_of(near.resource)) is not None:
+        return f"{message}, limited by {filter_name(rejected_by)}"
     return f"{message}, limited by {near.resource}: {formatted(near.resource, near.lacking)} more needed"
 
 
 def _changes(misfit: Misfit, near: NearMiss) -> Iterator[str]:
     """The smallest changes, each of which would let the gang be admitted."""
     excluded = misfit.excluded
-    by_amount = near.resource and not near.resource.startswith(ALIGNED)
+    rejected_by = filter_of(near.resource)
+    by_amount = near.resource and not near.resource.startswith(ALIGNED) and rejected_by is None
     if misfit.oversized is not None:
         yield "ask for less in each pod, or add larger nodes"
     elif by_amount and near.lacking and not _none_is_eligible(excluded):
         yield f"free or add {formatted(near.resource, near.lacking)} {near.resource} there"
+    elif rejected_by is not None:
+        yield filter_advice(rejected_by)
     if near.fit > 0:
         yield f"ask for {near.fit} pod(s)"
     taint = max(excluded.taints, key=lambda name: (excluded.taints[name], name), default="")

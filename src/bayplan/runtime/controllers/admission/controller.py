@@ -27,7 +27,7 @@ from bayplan.runtime.core.controller import NOTHING_UNREAD, DecisionFault, Settl
 from bayplan.runtime.core.object_cache import Key, Object, ObjectCache, version_of
 from bayplan.runtime.core.reconciler import Reconciler
 from bayplan.scheduling.admission.cycle import decide_admissions
-from bayplan.state.admission.queues import BACKOFF_FIRST, BACKOFF_MAX, NEVER, QueueEntry, QueueEntryState
+from bayplan.state.admission.queues import NEVER, QueueEntry, QueueEntryState
 from bayplan.state.admission.snapshot import AdmissionSnapshot
 from bayplan.state.admission.state import AdmissionState
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
@@ -90,7 +90,10 @@ class AdmissionController:
     ) -> None:  # fmt: skip
         self.profile = profile or Profile()
         # in shadow mode nothing is written, and waiting for a finalizer would never end
-        self.dialects = AdmissionDialects(counting, protects=not shadow)
+        self.dialects = AdmissionDialects(
+            counting, protects=not shadow, binding_filters=self.profile.binding_filters
+        )
+        self.kinds = self.dialects.kinds
         self.dialect = self.dialects.queues
         self.state = AdmissionState(numa_policy, cluster)
         self.promised_nodes = PromisedNodes(self.dialect.assumed_pod)
@@ -148,7 +151,7 @@ class AdmissionController:
         ref = entry.queued_gang.gang.source
         self.containment.failed(error, "look", ref.kind, f"{ref.namespace}/{ref.name}")
         place = QueueEntryState.BACKOFF if entry.state is QueueEntryState.PENDING else entry.state
-        self.state.pending.back_off(entry, place, now, BACKOFF_FIRST, BACKOFF_MAX)
+        self.state.pending.back_off(entry, place, now)
 
     def decide(self, view: AdmissionSnapshot, now: float, watchdog: Watchdog | None = None) -> Plan:
         return decide_admissions(view, self.profile, now, watchdog)

@@ -16,8 +16,8 @@ from bayplan.dialects.kube.encode.binding import bind_write
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Bind, Plan
 from bayplan.model.storage import ClaimKey
+from bayplan.state.cluster.volumes import volumes_for
 from bayplan.state.scheduling.state import ASSUMED_SECONDS, SchedulingState
-from bayplan.state.scheduling.volumes import volumes_for
 
 HELD_SECONDS = ASSUMED_SECONDS - 1.0  # then the gang is decided on again
 
