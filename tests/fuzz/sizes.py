@@ -13,9 +13,9 @@ _DEPTH_MAX = 8
 
 
 BOUNDED = (
-    *(".pods.pod_specs.", "scheduler.state.store.index.columns.columns", "._table."),
+    *(".pods.pod_specs.", ".queues.pod_specs.", "scheduler.state.store.index.columns.columns", "._table."),
     *("scheduler.state.store.index.slots.names", "scheduler.state.store.index.slots.spare"),
-    *(".hosts.changed", ".paths.changed", "admission.queue_changes.gone"),
+    *(".hosts.changed", ".paths.changed", ".queue_changes.gone"),
 )
 """Caches that begin anew when they hold too much, changes that are settled once they are many, and rows and
 numbers that are used again: for as many pods and node names as there ever were at a time.

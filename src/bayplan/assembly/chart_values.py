@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from textwrap import indent
 from typing import Any
 
-import yaml
-
 from bayplan.assembly.install_settings import ALL_ROLES, SERVED_ROLES
 from bayplan.configuration.settings import EMPTY
+from bayplan.dialects.kube.fields.bounded_yaml import bounded_yaml
 
 VALUES = f"""
 # The image of every replica: REPOSITORY:TAG, or REPOSITORY@DIGEST if a digest is given. The default tag is
@@ -91,7 +90,7 @@ metrics:
 # --set-file config=FILE. A change triggers a rolling update.
 config: |
 {indent(EMPTY, "  ")}"""
-DEFAULTS: Mapping[str, Any] = yaml.safe_load(VALUES)
+DEFAULTS: Mapping[str, Any] = bounded_yaml(VALUES)
 
 _TEXT = {"type": "string"}
 _FLAG = {"type": "boolean"}

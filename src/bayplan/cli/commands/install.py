@@ -13,7 +13,6 @@ from typing import Any
 import click
 import jsonschema_rs
 import msgspec
-import yaml
 
 from bayplan import __version__
 from bayplan.assembly.admission_policies import ADMINISTRATORS
@@ -29,16 +28,19 @@ from bayplan.assembly.manifests import (
     manifests,
 )
 from bayplan.assembly.rbac import ROLES
+from bayplan.backends.bounded_file import read_bounded
 from bayplan.backends.remote.backend import RemoteBackend, connect
 from bayplan.cli.config.options import configuration_text
 from bayplan.cli.config.output import echo
 from bayplan.configuration.settings import EMPTY
 from bayplan.dialects.api import Ended, Kind, Verb, Write, WriteOutcome
 from bayplan.dialects.errors import ApiError
+from bayplan.dialects.kube.fields.bounded_yaml import bounded_yaml
 from bayplan.runtime.core.api_object import SECRET
 from bayplan.runtime.core.clock import SystemClock
 from bayplan.runtime.webhooks.certificate_rotation import DEFINITION, MUTATING, VALIDATING
 
+VALUES_BYTES_MAX = 1024 * 1024  # of a file of values
 Object = dict[str, Any]
 
 TIMEOUT = 60.0
@@ -122,8 +124,8 @@ def _values(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> Ob
     merged: Object = {}
     for name in names:
         try:
-            read = yaml.load(Path(name).read_text(encoding="utf-8"), yaml.CSafeLoader) or {}
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            read = bounded_yaml(read_bounded(Path(name), VALUES_BYTES_MAX)) or {}
+        except (OSError, ValueError) as error:
             raise click.BadParameter(f"cannot read {name}: {error}") from None
         errors = [*jsonschema_rs.Draft7Validator(dict(SCHEMA)).iter_errors(read)]
         if errors:

@@ -71,6 +71,7 @@ JOB = {"parallelism": 16, "completions": 16, "completionMode": "Indexed", "templ
 LWS = {"leaderWorkerTemplate": {"size": 17, "workerTemplate": template()}}
 NUMBERED = template(NOTES | {POD_INDEX_LABEL: "index"})
 RAY = {"workerGroupSpecs": [{"groupName": "gpu", "replicas": 16, "template": NUMBERED}]}
+FLUX = {"size": 16, "pod": {"annotations": NOTES}, "containers": [{"image": "lammps"}]}
 OF_EVERY_KIND = [
     (owner("Job", "batch/v1", JOB), {COMPLETION_INDEX: "5"}, "main-1"),
     (pytorch(), {REPLICA_TYPE: "worker", REPLICA_INDEX: "5"}, "worker-1"),
@@ -79,6 +80,7 @@ OF_EVERY_KIND = [
     (training("JAXJob", "jaxReplicaSpecs"), {REPLICA_TYPE: "worker", REPLICA_INDEX: "5"}, "worker-1"),
     (training("XGBoostJob", "xgbReplicaSpecs"), {REPLICA_TYPE: "worker", REPLICA_INDEX: "5"}, "worker-1"),
     (owner("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", LWS), {WORKER_INDEX: "6"}, "segment-1"),
+    (owner("MiniCluster", "flux-framework.org/v1alpha2", FLUX), {COMPLETION_INDEX: "5"}, "main-1"),
     (owner("RayCluster", "ray.io/v1", RAY), {RAY_GROUP: "gpu", "index": "5"}, "gpu-1"),
 ]
 
