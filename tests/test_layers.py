@@ -21,7 +21,7 @@ MODULES_MAX = 20
 LAYERS: dict[str, tuple[set[str], ...]] = {
     "placement": (
         {"cluster"},
-        {"numa"},
+        {"numa", "devices"},
         {"filters", "domains"},
         {"overlay", "exact"},
         {"gang", "pods"},

@@ -52,6 +52,10 @@ DIALECT_MAY_IMPORT: dict[str, set[str]] = {
     "kai": {"api", "dialect", "kube", "jobs"},
 }
 
+FAMILIES = {"kueue", "nrt", "kai"}
+# Controllers that know families only as dialects.
+FAMILY_BLIND = (("runtime", "controllers", "scheduler"), ("runtime", "controllers", "admission"))
+
 # The pure packages, each with the libraries it may use. Arrays stop at state.
 PURE: dict[str, set[str]] = {
     "model": set(),
@@ -190,6 +194,16 @@ def families_stay_apart(source: Source) -> Iterator[str]:
         yield f"dialect {family} may not import {name}"
 
 
+def controllers_ask_the_registry(source: Source) -> Iterator[str]:
+    if source.inside[:3] in FAMILY_BLIND:
+        for name in sorted(source.below("bayplan.dialects.") & FAMILIES):
+            yield f"imports the family {name}; ask dialects/registry.py"
+        for number, line in enumerate(source.text.lower().splitlines(), start=1):
+            for word in FAMILY_WORDS:
+                if word in line:
+                    yield f"line {number} says '{word}'; only dialects know families"
+
+
 def pure_packages_are_pure(source: Source) -> Iterator[str]:
     if source.package not in PURE:
         return
@@ -307,6 +321,7 @@ def _defined(node: ast.AST) -> Iterator[str]:
 RULES = (
     imports_follow_the_table,
     families_stay_apart,
+    controllers_ask_the_registry,
     pure_packages_are_pure,
     libraries_are_the_chosen_ones,
     core_names_no_family,

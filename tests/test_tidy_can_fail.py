@@ -35,6 +35,17 @@ BREACHES = [
     ("dialects/nrt/a.py", "from bayplan.dialects.kueue.names import X", "nrt may not import kueue"),
     ("dialects/jobs/a.py", "import bayplan.dialects.kueue", "jobs may not import kueue"),
     ("dialects/slurm/a.py", "", "dialect 'slurm'"),
+    (
+        "runtime/controllers/scheduler/a.py",
+        "from bayplan.dialects.kai.api.names import QUEUE",
+        "imports the family kai",
+    ),
+    (
+        "runtime/controllers/admission/a.py",
+        "from bayplan.dialects import kueue",
+        "imports the family kueue",
+    ),
+    ("runtime/controllers/admission/a.py", "GROUP = 'kueue.x-k8s.io'", "line 1 says 'kueue'"),
     ("state/a.py", "import os.path", "imports os"),
     ("scheduling/a.py", "from time import monotonic", "imports time"),
     ("placement/a.py", "import numpy as np\nx = np.random.default_rng()", "numpy.random"),

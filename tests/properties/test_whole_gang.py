@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,8 +20,8 @@ from bayplan.placement.cluster.pod_index import PodIndex
 from bayplan.placement.cluster.topology_tree import objects
 from bayplan.placement.domains.scope import Located, scope_of
 from bayplan.placement.filters.pipeline import FilterInput
+from bayplan.placement.gang.beside import complete
 from bayplan.placement.gang.place import place_in
-from bayplan.placement.gang.replace import complete, nodes_in_rank_order
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.batches import NodeAssignment
 from bayplan.placement.subgroups.whole_gang import assign_whole_gang
@@ -88,7 +89,11 @@ def expected(
         found = place_in(scope, gang)
     if isinstance(found, Misfit):
         return found
-    return {name: nodes_in_rank_order(scope, located) for name, located in found.items()}
+    nodes_of = scope.snapshot.tree.nodes
+    return {
+        name: [nodes_of[leaf].name for leaf in np.repeat(located.leaves, located.pods).tolist()]
+        for name, located in found.items()
+    }
 
 
 @given(gangs(), st.lists(st.booleans(), min_size=10, max_size=10))

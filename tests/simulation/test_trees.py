@@ -10,11 +10,11 @@ import pytest
 
 from bayplan.dialects.kai.api import wire
 from bayplan.dialects.kai.api.pod_group import PodGroup
+from bayplan.dialects.kai.decode.group_statuses import GroupStatuses
 from bayplan.model.plan import Bind, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.profile import Profile
 from bayplan.model.scheduling_rejection import RejectionReason
 from bayplan.model.watchdog import Watchdog
-from bayplan.runtime.controllers.scheduler.pod_group_status import GroupStatuses
 from bayplan.scheduling.attempt.nominations import priority_of
 from bayplan.scheduling.binding.cycle import decide_gangs
 from bayplan.scheduling.fair_share.accounts import Accounts
@@ -221,7 +221,7 @@ def test_unbinding_a_group_that_has_its_minimums_is_caught(monkeypatch: pytest.M
 
 @pytest.mark.long
 def test_groups_that_do_not_say_why_they_wait_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GroupStatuses, "set_pending", lambda self, *_: None)
+    monkeypatch.setattr(GroupStatuses, "set_pending", lambda self, *_: False)
     assert "is pending without a reason" in first_violation("is pending without a reason")
 
 

@@ -55,11 +55,11 @@ def licence(package: Distribution) -> str:
     if package.name.lower() in READ:
         return READ[package.name.lower()]
     metadata = package.metadata
-    if expression := metadata.get("License-Expression"):
-        return expression
+    for expression in metadata.get_all("License-Expression") or []:
+        return str(expression)
     classified = {one.rpartition(" :: ")[2] for one in metadata.get_all("Classifier") or []}
     named = sorted({CLASSIFIERS[one] for one in classified & CLASSIFIERS.keys()})
-    text = (metadata.get("License") or "").strip()
+    text = "".join(metadata.get_all("License") or []).strip()
     if text in ALLOWED:
         return text
     return named[0] if len(named) == 1 else ""

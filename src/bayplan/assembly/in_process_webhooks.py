@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from bayplan.assembly.manifests import InstallSettings, webhook_configurations
-from bayplan.assembly.webhooks import REVIEWED_AS, LookUps, hook_name, registry
+from bayplan.assembly.webhooks import hook_name, registry
 from bayplan.backends.embedded.api.admission_hooks import Hook, HookResponse, Review
 from bayplan.backends.embedded.schema.webhook_matching import matching
 from bayplan.backends.embedded.storage.store import Store
@@ -15,6 +15,7 @@ from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.grouper.join import PODS
 from bayplan.dialects.kai.grouper.owner_kinds import BY_NAME
 from bayplan.dialects.kueue.names.api_kinds import LOCAL_QUEUES, TOPOLOGIES
+from bayplan.dialects.reviews import REVIEWED_AS, LookUps
 from bayplan.runtime.controllers.jobs.cache import CLASSES
 from bayplan.runtime.webhooks.admission_review import Key, Object, Registry
 from bayplan.runtime.webhooks.live_objects import CONTROLLERS

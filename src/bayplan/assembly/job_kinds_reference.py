@@ -68,6 +68,8 @@ def _queued(kind: JobKind) -> tuple[str, ...]:
 
 
 def _held(kind: JobKind) -> str:
+    if kind.job_labels:
+        return "the Job that is created for it"
     return f"`{'.'.join(kind.suspend)}`" if kind.suspend else "scheduling gates of its pods"
 
 

@@ -44,6 +44,7 @@ from bayplan.runtime.controllers.ungating import UngatingController
 from bayplan.runtime.core.clock import Clock
 from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.loop import Loop
+from bayplan.state.cluster.cluster_state import ClusterState
 
 IDLE_SECONDS = 0.2
 DECISIONS_MAX = 200
@@ -126,15 +127,17 @@ class LocalCluster:
             EmbeddedBackend(self.store, self.lock, CONTROLLERS_USER), failed=self._contained
         )
         self.backend = EmbeddedBackend(self.store, self.lock, OUR_USER)
+        cluster = ClusterState()
         self.scheduler = SchedulerController(
             None,
             {DEFAULT_SCHEDULER: settings.profile} | settings.profiles,
             settings.numa_staleness,
             awaits_grouper=grouper,
             one_by_one={DEFAULT_SCHEDULER} - settings.profiles.keys(),
+            cluster=cluster,
         )
         self.admission = AdmissionController(
-            settings.profile, settings.resources, numa_policy=settings.numa_staleness
+            settings.profile, settings.resources, numa_policy=settings.numa_staleness, cluster=cluster
         )
         jobs = JobsController(settings.pods_ready_policy, settings.feature_switches)
         ungating = UngatingController(settings.ungating.batch_seconds)

@@ -21,13 +21,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayplan.assembly.install_settings import new_cluster_object
-from bayplan.assembly.webhooks import CONFIGURATION, REVIEWED_AS, SERVICE, hook_name, registry
+from bayplan.assembly.webhooks import CONFIGURATION, SERVICE, hook_name, registry
 from bayplan.dialects.jobs.kinds import SCHEDULED, TABLE
 from bayplan.dialects.jobs.serving_jobs import SET_NAME
 from bayplan.dialects.kai.api.names import SEGMENT_SIZE
 from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
 from bayplan.dialects.kueue.names.annotations import QUEUE, SUSPENDED_BY
 from bayplan.dialects.kueue.webhooks.validate import QUEUED, STATUS
+from bayplan.dialects.reviews import REVIEWED_AS
 from bayplan.runtime.webhooks.server import OPTIONAL
 
 Object = dict[str, Any]

@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from bayplan.backends.conversion import convert
 from bayplan.dialects.errors import ApiError
-from bayplan.dialects.jobs.kinds import KINDS
-from bayplan.dialects.jobs.part import Find, find_nothing
-from bayplan.dialects.kai.api.hints import advise as of_group_keys
-from bayplan.dialects.kai.decode import webhooks as groups
-from bayplan.dialects.kai.decode.webhooks import FindOwner, no_owner
 from bayplan.dialects.kueue.conversion.versions import CONVERTED
-from bayplan.dialects.kueue.conversion.workload import GROUP, V1BETA2
-from bayplan.dialects.kueue.fields import hints
-from bayplan.dialects.kueue.fields.defaulting import DEFAULTED, default
-from bayplan.dialects.kueue.webhooks.controlling_owners import FindController, no_lookup
-from bayplan.dialects.kueue.webhooks.job_defaults import DEFAULTED_ON_UPDATE, default_on_write
-from bayplan.dialects.kueue.webhooks.priority_class_rules import (
-    WITH_PRIORITY_CLASS,
-    HasClass,
-    any_class,
-    check_class,
-)
-from bayplan.dialects.kueue.webhooks.validate import QUEUED, VALIDATED, validate
+from bayplan.dialects.reviews import NO_LOOK_UPS, LookUps, reviews
 from bayplan.runtime.core.api_object import SECRET, ApiCall, ApiObject, WriteConflict
 from bayplan.runtime.core.clock import Clock
 from bayplan.runtime.core.containment import UNCONTAINED, Containment, SupervisedThread
@@ -43,55 +26,18 @@ SECRET_NAME = "bayplan-webhook-certificate"
 AUTHORITY_NAME = "bayplan-webhook-authority"
 """The Secret with the CA key; read only by a replica that renews a certificate."""
 CONFIGURATION = "bayplan"
-REVIEWED_AS = {GROUP: V1BETA2}
-"""The version in which webhook functions get the objects of a group; the API server converts to it."""
 TRUST_SECONDS = 60.0
 CALL_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class LookUps:
-    """How webhook functions look up other objects."""
-
-    queue: Find = find_nothing  # the default LocalQueue of a namespace
-    owner: FindOwner = no_owner  # the owner of a pod
-    levels: Callable[[], Collection[str]] = tuple  # of all topologies; empty: unknown
-    controller: FindController = no_lookup  # the controller that a job or pod names
-    has_class: HasClass = any_class  # whether a priority class exists
-
-
-NO_LOOK_UPS = LookUps()
-
-
 def registry(look_ups: LookUps = NO_LOOK_UPS) -> Registry:
     """All webhook functions by resource. The in-memory cluster calls the same functions."""
-    handlers, find = Registry(), look_ups.queue
-    for group, resource in VALIDATED:
-        handlers.add(group, resource, Handlers(validate=(partial(validate, find=find),)))
-    known_class = partial(check_class, has_class=look_ups.has_class)
-    for group, resource in WITH_PRIORITY_CLASS:
-        handlers.add(group, resource, Handlers(validate=(known_class,)))
-    default_job = partial(default_on_write, find=find, owner=look_ups.controller)
-    for group, resource in (*QUEUED, (GROUP, "workloads")):
-        advise = partial(_advise, look_ups.levels)
-        handlers.add(group, resource, Handlers(advise=(advise, of_group_keys)))
-    for resource in DEFAULTED:
-        handlers.add(GROUP, resource, Handlers(mutate=(default,), fail_open=True), ("CREATE",))
-    for name, kind in KINDS.items():
-        operations = ("CREATE", "UPDATE") if name in DEFAULTED_ON_UPDATE else ("CREATE",)
-        handlers.add(kind.group, kind.plural, Handlers(mutate=(default_job,)), operations)
-    for group, resource in groups.VALIDATED:
-        handlers.add(
-            group, resource, Handlers(validate=(groups.validate,), advise=(groups.advise,), fail_open=True)
-        )
-    set_segment = partial(groups.set_segment_index, owner=look_ups.owner)
-    handlers.add("", "pods", Handlers(mutate=(set_segment,), fail_open=True), ("CREATE",))
+    handlers = Registry()
+    for one in reviews(look_ups):
+        functions = Handlers(one.mutate, one.validate, one.advise, fail_open=one.fail_open)
+        handlers.add(one.group, one.resource, functions, one.operations)
     handlers.conversion.update(dict.fromkeys(CONVERTED, convert))
     return handlers
-
-
-def _advise(levels: Callable[[], Collection[str]], new: dict[str, Any]) -> list[str]:
-    return hints.object_hints(new, levels())
 
 
 def hook_name(group: str, resource: str) -> str:

@@ -1,21 +1,31 @@
-"""The interface of an API family: what the scheduler reads of it, and how it answers in its objects.
+"""The interface of an API family: what controllers and webhooks read of it, and what it writes to its API.
 
-A family is read (kinds, decode, membership), explained (the sentence for a rejection) and written (the start
-of a gang, and why it is pending). `dialects/registry.py` lists the families.
+A family is read (kinds, decode, membership), explained (the sentence for a rejection), written (the start of
+a gang, its admission, why it is pending) and validated (reviews). `dialects/registry.py` lists the families.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from bayplan.dialects.api import Event, Kind, Write
 from bayplan.dialects.kube.decode.wire import PodWire
+from bayplan.dialects.kube.fields.reader import FieldError
+from bayplan.model.admission_rejection import AdmissionReason
 from bayplan.model.change import Change
 from bayplan.model.gang import GangSpec, Ref
-from bayplan.model.plan import MarkStarted, ReportUnschedulable
+from bayplan.model.plan import Admit, EvictGang, MarkStarted, ReportNotAdmitted, ReportUnschedulable
+from bayplan.model.pod import Pod
+from bayplan.model.quota import NamespaceQueue, Queue
 from bayplan.model.scheduling_rejection import SchedulingRejection
+from bayplan.model.summary import Summaries
+
+Object = dict[str, Any]
+Key = tuple[str, str]
+AdmissionAction = Admit | EvictGang | ReportNotAdmitted
+"""What admission decides on a gang, and shows on its object."""
 
 Membership = tuple[Ref, str, int]
 """The gang of a pod, its pod set and its rank."""
@@ -46,6 +56,27 @@ class StatusReason:
 
     reason: str
     details: Mapping[str, Any] = field(default_factory=dict)
+
+
+Validate = Callable[[Object | None, Object | None], Sequence[FieldError]]
+"""The errors of a new object; the old one is None on creation, the new one None on deletion."""
+Mutate = Callable[[Object, Object | None], Object]
+"""The new object with defaults."""
+Advise = Callable[[Object], Sequence[str]]
+"""Warnings about an object that is accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """The functions that review writes of one resource."""
+
+    group: str
+    resource: str  # with a subresource after a slash
+    operations: tuple[str, ...] = ("CREATE", "UPDATE")
+    mutate: tuple[Mutate, ...] = ()
+    validate: tuple[Validate, ...] = ()
+    advise: tuple[Advise, ...] = ()
+    fail_open: bool = False  # an exception lets the write pass, instead of refusing it
 
 
 class Reader(Protocol):
@@ -91,3 +122,109 @@ class Dialect(Reader, Protocol):
     def start_writes(self, start: MarkStarted, facts: BoundGang, now: float) -> Iterator[Write]:
         """The writes that record on the object of a gang that it has started."""
         return iter(())
+
+
+class StatusSource(Protocol):
+    """Statuses that are computed as a whole, of objects that concern each other."""
+
+    def set_pending(self, ref: Ref, shown: StatusReason, message: str, now: float) -> bool:
+        """Set why a gang is pending; whether that is news."""
+
+    def is_pending(self, ref: Ref) -> bool:
+        """Whether a reason is set."""
+
+    def has_changed(self) -> bool:
+        """Whether `changed` has anything."""
+
+    def changed(self) -> Iterator[Ref]:
+        """The objects whose status may be another one since the last call."""
+
+    def write(self, ref: Ref, now: float) -> Write | None:
+        """The write of a status; None if the object has it, or does not exist."""
+
+    def is_known(self, ref: Ref) -> bool:
+        """Whether the object exists."""
+
+
+class SlotReader(Protocol):
+    """Reads admitted gangs as slots that the scheduler keeps for their pods."""
+
+    kinds: tuple[Kind, ...]
+
+    def decode(self, event: Event) -> Iterator[Change]:
+        """The slots of an admitted gang."""
+
+    def ref_of(self, obj: Object) -> Ref:
+        """The gang of an object."""
+
+    def version_of(self, obj: Object) -> int:
+        """The version of an object as a number."""
+
+
+class QueueDialect(Protocol):
+    """A family with queues: quota and placement are decided for its gangs, and shown on their objects."""
+
+    kinds: tuple[Kind, ...]
+    gangs: Kind  # the objects of queued gangs
+    with_status: tuple[Kind, ...]  # queues and the like whose status is written
+    with_finalizer: tuple[Kind, ...]  # objects that must not vanish while they are in use
+    referred: tuple[Kind, ...]  # objects that statuses depend on
+    urgent: tuple[Kind, ...]  # gangs wait until a new object has its finalizer
+
+    def decode(self, event: Event) -> Iterator[Change]:
+        """The changes that an event means."""
+
+    def decode_usage(self, event: Event) -> Iterator[Change]:
+        """What an admitted gang holds, if nothing else of its object can be decoded."""
+
+    def assumed_pod(self, pod: Pod, node: str) -> Change:
+        """A pod as it will be on a node."""
+
+    def ref_of(self, obj: Object) -> Ref:
+        """The gang of an object."""
+
+    def concerned(self, event: Event, objects: Mapping[Key, Object]) -> Iterable[Key]:
+        """The objects of gangs to reconcile because of an event about a queue."""
+
+    def status_after(
+        self, action: AdmissionAction, obj: Object, now: float,
+        holders: Callable[[], Collection[str]], levels: Callable[[], Collection[str]],
+    ) -> Object | None:  # fmt: skip
+        """The status that shows a decision; None if it is shown already."""
+
+    def status_write(self, obj: Object, status: Object, tag: object) -> Write:
+        """The write of a status."""
+
+    def action_events(
+        self, action: AdmissionAction, before: Object, now: float, status: Object | None = None
+    ) -> Iterator[Write]:
+        """The events that announce a decision."""
+
+    def is_reworded(self, obj: Object, status: Object) -> bool:
+        """Whether a gang is pending for the same reason as before, in other words."""
+
+    def is_undecided(self, obj: Object, code: AdmissionReason) -> bool:
+        """Whether the status shows no decision yet, or another one than this."""
+
+    def status_due(
+        self, obj: Object, queues: Mapping[str, Queue], local: Mapping[Key, NamespaceQueue], now: float
+    ) -> Object | None:
+        """The status that a gang should have between decisions; None if it has that."""
+
+    def status_events(self, before: Object, status: Object, now: float) -> Iterator[Write]:
+        """The events that announce such a status."""
+
+    def requeue_at(self, obj: Object) -> float:
+        """When a gang may be decided on again."""
+
+    def deactivation(self, obj: Object, tag: object) -> Write | None:
+        """The write that deactivates a gang, if that is due."""
+
+    def queue_status(
+        self, kind: Kind, key: Key, obj: Object, summary: Summaries, refused: str,
+        names: Callable[[Kind], Collection[str]], now: float,
+    ) -> Object | None:  # fmt: skip
+        """The status of a queue or the like; None if it has that."""
+
+    def finalizers(self, kind: Kind, obj: Object, summary: Summaries) -> list[str] | None:
+        """The finalizers of an object; None if it has these."""

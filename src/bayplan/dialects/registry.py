@@ -1,24 +1,43 @@
-"""The families that the scheduler reads: one table by kind, and one by the dialect of a gang."""
+"""The families of the scheduler and of admission: tables by kind, and by the dialect of a gang."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from bayplan.dialects.api import Event
-from bayplan.dialects.dialect import Dialect, Membership, Reader
+from bayplan.dialects.api import Event, Write
+from bayplan.dialects.dialect import Dialect, Membership, QueueDialect, Reader, SlotReader, StatusSource
 from bayplan.dialects.kai.decode.events import GroupDecoder
 from bayplan.dialects.kai.decode.group_dialect import GroupDialect
+from bayplan.dialects.kai.decode.group_statuses import GroupStatuses
 from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.kube.encode.gang_dialect import GangDialect
 from bayplan.dialects.kube.gang.events import SchedulingDecoder
 from bayplan.dialects.kueue.decode import slots
 from bayplan.dialects.kueue.decode.job_dialect import JobDialect
+from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
+from bayplan.dialects.kueue.decode.workloads import NO_TRANSFORMATIONS, Counting
 from bayplan.dialects.kueue.status.misfit_messages import misfit_message
+from bayplan.dialects.kueue.workload_dialect import WorkloadDialect
 from bayplan.dialects.nrt.decoder import NumaReportDecoder
+from bayplan.dialects.nrt.hints import zone_hint
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref
 
-KINDS = (*GangDialect.kinds, *JobDialect.kinds, *NumaReportDecoder.kinds, *GroupDialect.kinds)
+__all__ = [
+    "ADMISSION_KINDS",
+    "KINDS",
+    "NO_TRANSFORMATIONS",
+    "SCHEDULER",
+    "AdmissionDialects",
+    "Counting",
+    "SchedulerDialects",
+]
+
+KINDS = (
+    *(*GangDialect.kinds, *JobDialect.kinds, *NumaReportDecoder.kinds, *GroupDialect.kinds),
+    *slots.WorkloadSlots.kinds,
+)
+ADMISSION_KINDS = (*WorkloadDialect.kinds, *NumaReportDecoder.kinds)
 
 
 class SchedulerDialects:
@@ -38,6 +57,10 @@ class SchedulerDialects:
             JobDialect(frozenset(schedulers) - self.one_by_one),
         )
         self.readers: tuple[Reader, ...] = (*self.dialects, self.numa)
+        self.statuses: StatusSource = GroupStatuses(self.groups)
+        self.slots: SlotReader = slots.WorkloadSlots()
+        self.binding_notes = zone_hint
+        """The annotations of a pod that is bound, from its NUMA zones."""
         self._by_kind = {kind: reader for reader in self.readers for kind in reader.kinds}
         self._by_name = {name: dialect for dialect in self.dialects for name in dialect.names}
 
@@ -66,3 +89,23 @@ class SchedulerDialects:
     def _positioned(self, reader: Reader, changes: Iterator[Change]) -> Iterator[Change]:
         """The same changes with each pod at its position in its group; groups do that themselves."""
         return changes if reader is self._group_dialect else self.groups.position_pods(changes)
+
+
+class AdmissionDialects:
+    """The family with queues, and the readers of what its gangs are placed on."""
+
+    def __init__(self, counting: Counting = NO_TRANSFORMATIONS, *, protects: bool = False) -> None:
+        self.queues: QueueDialect = WorkloadDialect(counting, protects=protects)
+        self.numa = NumaReportDecoder()
+        self.readers: tuple[Reader, ...] = (self.numa,)
+        self._by_kind = {kind: reader for reader in self.readers for kind in reader.kinds}
+
+    def decode(self, event: Event) -> Iterator[Change]:
+        """The changes that an event means."""
+        reader = self._by_kind.get(event.kind)
+        return self.queues.decode(event) if reader is None else reader.decode(event)
+
+    def reconcile(self, now: float) -> Iterator[Write]:
+        """Writes of the readers."""
+        for reader in self.readers:
+            yield from reader.reconcile(now)

@@ -202,8 +202,8 @@ def test_the_chart_and_install_make_the_same_of_values(values: Object, metrics: 
     chosen = InstallSettings(namespace="here", separate=True, values=nested(values), **metrics)
     ours = by_name(manifests.manifests(chosen))
     theirs = by_name(rendered(made_chart(), "here", given=values, separate=True, **metrics))
-    kinds = ("Deployment", "ServiceAccount", "PodDisruptionBudget", "ServiceMonitor", "Service")
-    kinds += ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+    kinds = {"Deployment", "ServiceAccount", "PodDisruptionBudget", "ServiceMonitor", "Service"}
+    kinds |= {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}
     assert {name for name in ours if name[0] in kinds} == {name for name in theirs if name[0] in kinds}
     for name, one in ours.items():
         if name[0] in kinds:
@@ -230,7 +230,7 @@ def test_every_value_is_in_the_schema_and_every_default_fits_it() -> None:
             for path in paths(one, f"{prefix}{name}.")
         }
 
-    validator = jsonschema_rs.Draft7Validator(SCHEMA)
+    validator = jsonschema_rs.Draft7Validator(dict(SCHEMA))
     assert list(validator.iter_errors(DEFAULT_VALUES)) == []
     assert keys(SCHEMA) - {"global", "resources.claims"} == paths(DEFAULT_VALUES)
     assert list(validator.iter_errors(nested(TUNED))) == []
@@ -248,7 +248,7 @@ def test_every_value_is_in_the_schema_and_every_default_fits_it() -> None:
     ],
 )
 def test_values_that_are_wrong_do_not_fit_the_schema(wrong: Object) -> None:
-    assert not jsonschema_rs.Draft7Validator(SCHEMA).is_valid(wrong)
+    assert not jsonschema_rs.Draft7Validator(dict(SCHEMA)).is_valid(wrong)
 
 
 def test_writing_the_chart_removes_only_what_it_wrote(

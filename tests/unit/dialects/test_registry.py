@@ -39,8 +39,9 @@ def facts(spec: GangSpec | None = None, **bound: int) -> BoundGang:
 
 
 def test_each_kind_has_one_reader() -> None:
-    readers = SchedulerDialects(["bayplan"]).readers
-    counts = Counter(kind for reader in readers for kind in reader.kinds)
+    dialects = SchedulerDialects(["bayplan"])
+    kinds = [*dialects.slots.kinds, *(kind for reader in dialects.readers for kind in reader.kinds)]
+    counts = Counter(kinds)
     assert set(counts) == set(KINDS)
     assert set(counts.values()) == {1}
 
@@ -115,6 +116,6 @@ def test_the_scheduler_names_no_family() -> None:
     tree = ast.parse(source)
     imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     names = {one for one in imported if one.startswith("bayplan.dialects.")}
-    assert not {one for one in names if one.split(".")[2] in ("kai", "nrt")}
+    assert not {one for one in names if one.split(".")[2] in ("kai", "kueue", "nrt")}
     compared = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Compare)}
     assert not {text for text in compared if ".dialect" in text}

@@ -70,9 +70,9 @@ def test_rejections_reported_by_another_controller_are_not_kept() -> None:
         odd = ZoneWire("node-0", "Node", resources=[ZoneResourceWire("cpu", allocatable=f"odd{number}")])
         meta = Metadata(name="n1", uid="u", resource_version=str(number))
         list(role.decode(Event(Happened.SEEN, TOPOLOGIES, NodeTopologyWire(meta, ["None"], None, [odd]))))
-        assert role.zones.problems
+        assert role.dialects.numa.problems
         list(role.reconcile(1e9 + number))
-    assert role.zones.problems == []
+    assert role.dialects.numa.problems == []
 
 
 def test_taints_that_tell_the_time_are_forgotten() -> None:

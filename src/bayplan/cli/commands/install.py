@@ -125,7 +125,7 @@ def _values(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> Ob
             read = yaml.load(Path(name).read_text(encoding="utf-8"), yaml.CSafeLoader) or {}
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise click.BadParameter(f"cannot read {name}: {error}") from None
-        errors = [*jsonschema_rs.Draft7Validator(SCHEMA).iter_errors(read)]
+        errors = [*jsonschema_rs.Draft7Validator(dict(SCHEMA)).iter_errors(read)]
         if errors:
             told = (f"{'.'.join(map(str, one.instance_path)) or 'the file'}: {one.message}" for one in errors)
             raise click.BadParameter(f"{name}: " + "; ".join(told))

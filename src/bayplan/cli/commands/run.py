@@ -17,7 +17,7 @@ from bayplan import __version__
 from bayplan.assembly.crds import converted
 from bayplan.assembly.gang_api import gang_api_words, gang_versions
 from bayplan.assembly.rbac import LEASE_NAME
-from bayplan.assembly.webhooks import LookUps, WebhookEndpoint, Webhooks
+from bayplan.assembly.webhooks import WebhookEndpoint, Webhooks
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
 from bayplan.cli.commands.metrics_options import (
@@ -31,6 +31,7 @@ from bayplan.configuration.settings import DEFAULTS, Settings, UngatingSettings
 from bayplan.dialects.api import Backend
 from bayplan.dialects.errors import ApiError
 from bayplan.dialects.kai.decode.webhooks import no_owner
+from bayplan.dialects.reviews import LookUps
 from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.controllers.admission.queue_status import Watcher
 from bayplan.runtime.controllers.jobs.controller import JobsController
@@ -56,6 +57,7 @@ from bayplan.runtime.webhooks import probes as health
 from bayplan.runtime.webhooks.default_queues import DefaultQueues
 from bayplan.runtime.webhooks.http_server import Address, Server
 from bayplan.runtime.webhooks.live_objects import LiveObjects
+from bayplan.state.cluster.cluster_state import ClusterState
 
 ROLES = ("admission", "scheduler", "webhooks")
 """The default roles of a replica."""
@@ -194,6 +196,7 @@ def controllers_for(
     shadow: bool = False,
 ) -> list[Controller]:
     """The controllers of the roles; `watch` receives queue summaries, `removed` ungated pods."""
+    cluster = ClusterState()
     known: dict[str, Callable[[], list[Controller]]] = {
         "admission": lambda: [
             AdmissionController(
@@ -203,6 +206,7 @@ def controllers_for(
                 settings.numa_staleness,
                 tells="scheduler" not in names,
                 shadow=shadow,
+                cluster=cluster,
             ),
             ProvisioningController(),
             JobsController(settings.pods_ready_policy, settings.feature_switches),
@@ -212,7 +216,11 @@ def controllers_for(
         "grouper": lambda: [grouper or PodGrouperController(settings.profiles, settings.grouper)],
         "scheduler": lambda: [
             SchedulerController(
-                None, settings.profiles, settings.numa_staleness, awaits_grouper="grouper" in names
+                None,
+                settings.profiles,
+                settings.numa_staleness,
+                awaits_grouper="grouper" in names,
+                cluster=cluster,
             )
         ],
     }

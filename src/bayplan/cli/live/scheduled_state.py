@@ -8,7 +8,6 @@ from typing import Any
 
 from bayplan.cli.live.state import Live, Object
 from bayplan.cli.render.tables import age, moment
-from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.errors import Forbidden, NotServed
 from bayplan.dialects.jobs.kinds import is_suspended
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND, OwnerReference, PodWire
@@ -85,7 +84,7 @@ def _changes(live: Live, scheduled: Scheduled) -> Iterator[Change]:
     live.ahead.begin(controller.kinds)
     for kind in controller.kinds:
         try:
-            listed = live.listed(kind)
+            seen = live.seen(kind)
         except NotServed:
             if not kind.optional:
                 raise
@@ -95,9 +94,9 @@ def _changes(live: Live, scheduled: Scheduled) -> Iterator[Change]:
                 raise
             scheduled.unread.append(kind.plural)
             continue
-        for one in listed:
-            _note(scheduled, kind.kind, one)
-            yield from controller.decode(Event(Happened.SEEN, kind, one))
+        for event in seen:
+            _note(scheduled, kind.kind, event.object)
+            yield from controller.decode(event)
     yield from controller.flush()
 
 

@@ -58,9 +58,11 @@ class Live:
     namespace: str  # the default namespace
     settings: Settings = DEFAULTS
     workloads: dict[Ref, Object] = field(default_factory=dict)  # including finished ones
-    state: AdmissionState = field(default_factory=AdmissionState)
+    admission: AdmissionState = field(default_factory=AdmissionState)
+    unapplied: list[Event] = field(default_factory=list)  # listed, and not yet applied to `admission`
     no_queues: str = ""  # the error message if the cluster does not serve the queue API
     lists: dict[Kind, list[Any]] = field(default_factory=dict)  # already listed objects, by kind
+    events: dict[Kind, list[Event]] = field(default_factory=dict)  # the same, decoded once
     progress: Progress = field(default_factory=Progress)
     ahead: ReadingAhead = field(init=False)
 
@@ -69,14 +71,27 @@ class Live:
 
     def copy(self) -> Live:
         """The same cluster with its own admission state, for simulations."""
-        return replace(self, state=fork(self.state))
+        return replace(self, admission=fork(self.state))
+
+    @property
+    def state(self) -> AdmissionState:
+        """The admission state. It is made when it is first needed: a gang without a queue needs none."""
+        if self.unapplied:
+            unapplied, self.unapplied = self.unapplied, []
+            self.admission.apply_all(_decoded(unapplied, self.settings))
+        return self.admission
+
+    @property
+    def namespaces(self) -> set[str]:
+        """The names of all namespaces."""
+        return {one["metadata"]["name"] for one in self.listed(api_kinds.NAMESPACES)}
 
     def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """Read one object from the cluster; None if it does not exist."""
         return get(self.backend, kind, namespace, name)
 
     def has_namespace(self, name: str) -> bool:
-        return name in self.state.config.namespaces
+        return name in self.namespaces
 
     def require_queues(self) -> None:
         """Raise an error if the cluster does not serve the queue API."""
@@ -93,6 +108,12 @@ class Live:
         if kind not in self.lists:
             self.lists[kind] = list(self.progress.counted(kind.plural, self.ahead.items(kind)))
         return self.lists[kind]
+
+    def seen(self, kind: Kind) -> list[Event]:
+        """All objects of a kind as watch events."""
+        if kind not in self.events:
+            self.events[kind] = [Event(Happened.SEEN, kind, one) for one in self.listed(kind)]
+        return self.events[kind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +136,7 @@ class ClusterTarget:
         try:
             namespace = self.namespace or backend.access.namespace
             state = AdmissionState(self.settings.numa_staleness)
-            live = Live(backend, self.clock.wall(), namespace, self.settings, state=state)
+            live = Live(backend, self.clock.wall(), namespace, self.settings, admission=state)
             with collector_paused(), closing(live.ahead):
                 read(live)
                 yield live
@@ -148,42 +169,45 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def read(live: Live) -> None:
-    """List everything that admission reads, and apply it to the state. Nothing is watched or written.
+    """List everything that admission reads. Nothing is watched or written.
 
     A cluster that does not serve the queue API may have gangs of other APIs: the rest is read.
     """
-    changes: list[Change] = []
     live.ahead.begin((NODES, PODS_KIND, api_kinds.WORKLOADS, *RULES, *zones.KINDS))  # long lists first
     try:
-        workloads = _listed(live, api_kinds.WORKLOADS)
+        workloads = _seen(live, api_kinds.WORKLOADS)
     except NotServed as missing:
         workloads, live.no_queues = [], str(missing)
-    live.workloads = {source(Field(one), "Workload"): one for one in workloads}
+    live.workloads = {source(Field(one.object), "Workload"): one.object for one in workloads}
     for kind in (*RULES, NODES, api_kinds.WORKLOADS, PODS_KIND):  # gangs before their pods
         if kind.group == api_kinds.GROUP and live.no_queues:
             continue
-        objects = workloads if kind is api_kinds.WORKLOADS else _listed(live, kind)
-        for one in objects:
-            changes += events.decode(Event(Happened.SEEN, kind, one), live.settings.resources)
-    decoder = zones.NumaReportDecoder()
+        live.unapplied += workloads if kind is api_kinds.WORKLOADS else _seen(live, kind)
     for kind in zones.KINDS:
-        for one in _listed_if_served(live, kind):
-            changes += decoder.decode(Event(Happened.SEEN, kind, one))
-    live.state.apply_all(changes)
+        live.unapplied += _seen_if_served(live, kind)
+
+
+def _decoded(unapplied: list[Event], settings: Settings) -> Iterator[Change]:
+    numa = zones.NumaReportDecoder()
+    for event in unapplied:
+        if event.kind in zones.KINDS:
+            yield from numa.decode(event)
+        else:
+            yield from events.decode(event, settings.resources)
 
 
 def checked_namespace(live: Live, name: str) -> str:
     """The namespace; an error if it does not exist."""
     if not live.has_namespace(name):
-        near = closest(name, live.state.config.namespaces)
+        near = closest(name, live.namespaces)
         raise click.ClickException(f"there is no namespace {name}{f'; did you mean {near}?' if near else ''}")
     return name
 
 
-def _listed_if_served(live: Live, kind: Kind) -> list[Any]:
+def _seen_if_served(live: Live, kind: Kind) -> list[Event]:
     """All objects of an optional kind; none if it is not served or the user may not list it."""
     try:
-        return live.listed(kind)
+        return live.seen(kind)
     except (NotServed, Forbidden):
         return []
 
@@ -220,10 +244,10 @@ def event_time(event: Object) -> str:
     return next((str(time) for time in times if time), "")
 
 
-def _listed(live: Live, kind: Kind) -> list[Any]:
+def _seen(live: Live, kind: Kind) -> list[Event]:
     """All objects of a kind. A server that serves only the older version of the queue API is read in that."""
     try:
-        return live.listed(kind)
+        return live.seen(kind)
     except NotServed:
         if kind.group != api_kinds.GROUP:
             raise
@@ -237,7 +261,8 @@ def _listed(live: Live, kind: Kind) -> list[Any]:
         ) from None
     from bayplan.backends.conversion import convert  # noqa: PLC0415 — few servers need it
 
-    return [convert(one, kind.api_version) if kind.kind in CONVERSIONS else one for one in objects]
+    newer = (convert(one, kind.api_version) if kind.kind in CONVERSIONS else one for one in objects)
+    return [Event(Happened.SEEN, kind, one) for one in newer]
 
 
 def pages(backend: RemoteBackend, kind: Kind, namespace: str = "") -> Pages:

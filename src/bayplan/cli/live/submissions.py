@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bayplan.assembly.webhooks import LookUps, registry
+from bayplan.assembly.webhooks import registry
 from bayplan.backends.conversion import convert
 from bayplan.cli.config.read_files import InputDocument, InputProblem
 from bayplan.cli.live.scheduled_state import Scheduled
@@ -27,6 +27,7 @@ from bayplan.dialects.kueue.jobs.pod_sets import pod_sets
 from bayplan.dialects.kueue.names.annotations import FAST_ADMISSION, PRIORITY_CLASS, QUEUE, has_queue
 from bayplan.dialects.kueue.names.api_kinds import GROUP, LOCAL_QUEUES, VERSION
 from bayplan.dialects.kueue.names.feature_switches import RULES as SWITCHES
+from bayplan.dialects.reviews import LookUps
 from bayplan.model.queued_gang import QueuedGang
 from bayplan.runtime.webhooks.admission_review import Registry
 
@@ -346,7 +347,7 @@ def _submission(live: Live, workload: Object, title: str, order: int, number: in
 
 def _check_namespace(live: Live, namespace: str, title: str) -> None:
     if not live.has_namespace(namespace):
-        near = closest(namespace, live.state.config.namespaces)
+        near = closest(namespace, live.namespaces)
         meant = f"; did you mean {near}?" if near else ""
         raise InvalidSubmission(f"{title}: there is no namespace {namespace}{meant}")
 

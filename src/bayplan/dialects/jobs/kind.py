@@ -53,6 +53,7 @@ class GroupBy(Enum):
     CHILD_JOB = "the Job that the owner created"
     RUN = "each parallel run, by the name of the pod"
     APPLICATION = "the application that plain pods name, else the pod"
+    POD_SET = "all pods of its only pod set at once"
     REPLICATED_JOBS = "all replicated jobs, or each if they start in order"
     REPLICA_TYPES = "all replicas, with a sub-group for each type"
     LEADERS = "each leader with its workers"
@@ -152,6 +153,7 @@ class JobKind:
     controller_labels: tuple[str, ...] = ()  # pod template labels written by the kind's own controller
     run_labels: tuple[str, ...] = ()  # those that differ from run to run
     serving: Serving | None = None
+    job_labels: Path = ()  # labels for the Job that its controller creates, which is queued in its place
     resizing: Resizing | None = None
     partial: bool = False  # it may be admitted with fewer pods than it asks for
     prebuilt: bool = True  # the job may name a prebuilt Workload

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from bayplan.dialects.jobs import (
     batch_jobs,
+    flux_jobs,
     owners,
     ray_jobs,
     serving_jobs,
@@ -18,7 +19,7 @@ from bayplan.dialects.jobs.part import Find, JobPart, find_nothing
 from bayplan.dialects.jobs.wrapped_jobs import app_wrapper
 from bayplan.dialects.kube.fields.reader import Field
 
-MODULES = (batch_jobs, training_jobs, train_jobs, ray_jobs, spark_jobs, serving_jobs, owners)
+MODULES = (batch_jobs, training_jobs, train_jobs, ray_jobs, spark_jobs, flux_jobs, serving_jobs, owners)
 
 
 def parts(job: Field, find: Find = find_nothing) -> list[JobPart]:

@@ -39,7 +39,7 @@ class NumaReportDecoder(Reader):
         if event.happened is Happened.GONE:
             versions.pop(version, None)
         else:
-            versions[version], problems = node_zones(event.object)
+            versions[version], problems = event.once(node_zones)
             if versions[version] is self._newest(node):
                 self._note(event, node, problems)
         now = self._newest(node)

@@ -62,6 +62,11 @@ def group_locality(group: Group, pod_set: PodSet) -> Locality:
     return group.locality if group.locality != Locality() else pod_set.locality
 
 
+def locality_of(member: Group | PodSet, pod_set: PodSet) -> Locality:
+    """The locality that a pod set has as a part of a member."""
+    return pod_set.locality if isinstance(member, PodSet) else group_locality(member, pod_set)
+
+
 def leader_and_workers(group: Group) -> tuple[PodSet, PodSet] | None:
     """The leader (a single pod) and its workers, if the group is such a pair; of two the second leads."""
     members = group.members

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-
-import numpy as np
 
 from bayplan.model.assignment import Assignment, DomainAssignment, Misfit, Placement
 from bayplan.model.gang import Gang, Group, Locality, PodSet
 from bayplan.model.profile import Profile, Remainder
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.domains.greedy import (
-    group_locality,
     leader_and_workers,
+    locality_of,
     place_member,
     place_pod_set,
     pod_sets_of,
 )
-from bayplan.placement.domains.scope import Located, PlacementScope, merged, scope_of
+from bayplan.placement.domains.scope import Located, PlacementScope, scope_of
 from bayplan.placement.domains.scope import assignment as named
-from bayplan.placement.gang.replace import in_rank_order, place_missing, required_areas
+from bayplan.placement.gang.beside import (
+    Survivors,
+    kept_of,
+    last_leaf,
+    place_beside,
+    required_areas,
+    whole_assignment,
+)
 
 
 def resize(
@@ -43,22 +48,34 @@ def _resize_member(
 ) -> tuple[dict[str, Assignment], PlacementScope] | Misfit:
     """Keep the running pods, then place the missing ones next to them; place all if none are kept."""
     main = _main(member, held)
-    if main.name not in held or _is_stale(scope, *(held.get(p.name) for p in pod_sets_of(member))):
+    held_here = [held[pod_set.name] for pod_set in pod_sets_of(member) if pod_set.name in held]
+    if main.name not in held or any(kept_of(scope, assignment) is None for assignment in held_here):
         return _place_anew(scope, member)
     kept: dict[str, Assignment] = {}
+    located: dict[str, Located] = {}
     for pod_set in pod_sets_of(member):
         if pod_set.name in held:
             kept[pod_set.name] = _truncated(held[pod_set.name], pod_set.count)
-            scope = scope.after(_located(scope, kept[pod_set.name]), pod_set.requests)
-    kept_leaves = [leaf for found in kept.values() for leaf in _located(scope, found).leaves.tolist()]
+            survivors = kept_of(scope, kept[pod_set.name])
+            assert survivors is not None, "a stale assignment is not kept"
+            located[pod_set.name] = survivors
+            scope = scope.after(survivors, pod_set.requests)
+    leaves = [leaf for survivors in located.values() for leaf in survivors.leaves.tolist()]
     pair = leader_and_workers(member) if isinstance(member, Group) else None
     if pair is not None and pair[0].name not in kept and pair[1].count > kept[main.name].count:
-        assert isinstance(member, Group)
-        return _grown_with_leader(scope, pair, group_locality(member, main), kept[main.name], kept_leaves)
+        survivors_of_workers = Survivors(located[main.name], leaves)
+        return _grown_with_leader(scope, pair, locality_of(member, main), survivors_of_workers)
     found: dict[str, Assignment] = {}
     for pod_set in sorted(pod_sets_of(member), key=lambda p: p.name != main.name):
-        locality = group_locality(member, pod_set) if isinstance(member, Group) else pod_set.locality
-        answer = _grown(scope, replace(pod_set, locality=locality), kept.get(pod_set.name), kept_leaves)
+        before = kept.get(pod_set.name)
+        if before is not None and before.shares:
+            if before.count == pod_set.count:
+                found[pod_set.name] = before
+                continue
+            beside = Survivors(located[pod_set.name], leaves, last_leaf(scope, before))
+        else:
+            beside = Survivors(leaves=leaves)
+        answer = _grown(scope, replace(pod_set, locality=locality_of(member, pod_set)), beside)
         if isinstance(answer, Misfit):
             return answer
         found[pod_set.name], scope = answer
@@ -69,14 +86,13 @@ def _grown_with_leader(
     scope: PlacementScope,
     pair: tuple[PodSet, PodSet],
     locality: Locality,
-    kept: Assignment,
-    kept_leaves: Sequence[int],
+    kept: Survivors,
 ) -> tuple[dict[str, Assignment], PlacementScope] | Misfit:
     """Place a new leader and additional workers together."""
     leader, workers = pair
-    more = replace(workers, count=workers.count - kept.count, minimum=0)
+    more = replace(workers, count=workers.count - int(kept.pods.pods.sum()), minimum=0)
     answer: dict[str, Located] | Misfit | None = None
-    for area in required_areas(scope, locality, kept_leaves):
+    for area in required_areas(scope, locality, kept.leaves):
         answer = place_pod_set(replace(scope, leaf_range=area), more, locality, leader)
         if not isinstance(answer, Misfit):
             break
@@ -85,9 +101,8 @@ def _grown_with_leader(
         return answer
     for pod_set in pair:
         scope = scope.after(answer[pod_set.name], pod_set.requests)
-    whole = merged([_located(scope, kept), answer[workers.name]])
     return {
-        workers.name: named(scope.snapshot, in_rank_order(scope, workers, whole, None)),
+        workers.name: whole_assignment(scope, workers, kept, [answer[workers.name]]),
         leader.name: named(scope.snapshot, answer[leader.name]),
     }, scope
 
@@ -101,28 +116,17 @@ def _main(member: Group | PodSet, held: Mapping[str, Assignment]) -> PodSet:
 
 
 def _grown(
-    scope: PlacementScope, pod_set: PodSet, kept: Assignment | None, kept_leaves: Sequence[int]
+    scope: PlacementScope, pod_set: PodSet, kept: Survivors
 ) -> tuple[Assignment, PlacementScope] | Misfit:
-    kept_pods = Located(np.zeros(0, np.int64), np.zeros(0, np.int64))
-    last_segment_leaf = None
-    if kept is not None and kept.shares:
-        if kept.count == pod_set.count:
-            return kept, scope
-        last_segment_leaf = scope.snapshot.leaf(kept.shares[-1].values, usable=False)
-        kept_pods = _located(scope, kept)
-    missing = pod_set.count - int(kept_pods.pods.sum())
-    leave_out = scope.profile.remainder is Remainder.LEAVE_OUT
-    added = (
-        place_missing(scope, pod_set, kept_pods, [1] * missing, kept_leaves, last_segment_leaf, leave_out)
-        if missing
-        else []
-    )
-    if isinstance(added, Misfit):
-        return added
-    for located in added:
-        scope = scope.after(located, pod_set.requests)
-    whole = in_rank_order(scope, pod_set, merged([kept_pods, *added]), last_segment_leaf)
-    return named(scope.snapshot, whole), scope
+    missing = pod_set.count - int(kept.pods.pods.sum())
+    added: list[Located] = []
+    if missing:
+        leave_out = scope.profile.remainder is Remainder.LEAVE_OUT
+        answer = place_beside(scope, pod_set, kept, [1] * missing, leave_out=leave_out)
+        if isinstance(answer, Misfit):
+            return answer
+        added, scope = answer
+    return whole_assignment(scope, pod_set, kept, added), scope
 
 
 def _place_anew(
@@ -134,20 +138,6 @@ def _place_anew(
     for pod_set in pod_sets_of(member):
         scope = scope.after(answer[pod_set.name], pod_set.requests)
     return {name: named(scope.snapshot, located) for name, located in answer.items()}, scope
-
-
-def _is_stale(scope: PlacementScope, *assignments: Assignment | None) -> bool:
-    return any(
-        scope.snapshot.leaf(share.values, usable=False) is None
-        for assignment in assignments
-        if assignment
-        for share in assignment.shares
-    )
-
-
-def _located(scope: PlacementScope, held: Assignment) -> Located:
-    leaves = [scope.snapshot.leaf(share.values, usable=False) for share in held.shares]
-    return Located(np.array(leaves, np.int64), np.array([share.count for share in held.shares], np.int64))
 
 
 def _truncated(before: Assignment, count: int) -> Assignment:

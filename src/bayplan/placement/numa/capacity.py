@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -148,3 +149,19 @@ def _within(small: ContainerRequest, large: ContainerRequest) -> bool:
     """Whether a zone that fits the large container always fits the small one."""
     large_requests = dict(large.requests)
     return all(amount <= large_requests.get(resource, 0) for resource, amount in small.requests)
+
+
+def with_pods_in_turns(
+    columns: NumaColumns, by_row: Sequence[Sequence[tuple[NumaRequest, int]]], rules: ZoneRules
+) -> NumaColumns:
+    """The zones after the pods of each row have taken theirs in order; equal pods of a turn are one step."""
+    for turn in range(max(map(len, by_row), default=0)):
+        by_request: dict[NumaRequest, list[tuple[int, int]]] = {}
+        for at, pods in enumerate(by_row):
+            if turn < len(pods):
+                request, count = pods[turn]
+                by_request.setdefault(request, []).append((at, count))
+        for request, entries in by_request.items():
+            rows, counts = np.array(entries, dtype=np.int64).T
+            columns = with_copies(columns, rows, counts, request, rules)
+    return columns

@@ -19,7 +19,7 @@ from bayplan.model.pod_spec import PodSignature
 from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.topology_tree import Ints
 from bayplan.placement.numa.alignment import assumed_zones
-from bayplan.placement.numa.capacity import aligned_counts, with_copies
+from bayplan.placement.numa.capacity import aligned_counts, with_copies, with_pods_in_turns
 from bayplan.placement.numa.columns import NumaColumns, narrowed, subtracted_everywhere
 from bayplan.placement.numa.evictions import ContainerZones, zones_after_eviction
 from bayplan.placement.numa.reports import RunningPod
@@ -150,16 +150,7 @@ class NumaOverlay:
         self._recompute(np.array(sorted(self.requests_by_row), dtype=np.int64))
 
     def _assign_in_order(self, part: NumaColumns, by_row: Sequence[Mapping[NumaRequest, int]]) -> NumaColumns:
-        requests = [list(row_requests.items()) for row_requests in by_row]
-        for turn in range(max(map(len, requests))):
-            by_request: dict[NumaRequest, list[tuple[int, int]]] = {}
-            for at, row_requests in enumerate(requests):
-                if turn < len(row_requests):
-                    by_request.setdefault(row_requests[turn][0], []).append((at, row_requests[turn][1]))
-            for request, entries in by_request.items():
-                rows, counts = np.array(entries, dtype=np.int64).T
-                part = with_copies(part, rows, counts, request, self.snapshot.rules)
-        return part
+        return with_pods_in_turns(part, [list(requests.items()) for requests in by_row], self.snapshot.rules)
 
     def columns_seen_by(self, request: NumaRequest) -> NumaColumns:
         """The columns as a pod with this request sees them: the zones of equal pods are known."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from bayplan.model.numa import NumaRequest, ZoneRules
 from bayplan.placement.cluster.topology_tree import Ints
-from bayplan.placement.numa.capacity import aligned_counts, with_copies
+from bayplan.placement.numa.capacity import aligned_counts, with_copies, with_pods_in_turns
 from bayplan.placement.numa.columns import NumaColumns, narrowed
 from bayplan.placement.numa.evictions import ContainerZones
 from bayplan.placement.numa.fingerprint import Name
@@ -126,7 +126,15 @@ class TopologyNumaOverlay:
                 removed_pods,
                 [stock.container_zones(stock.names[row]) for row in rows.tolist()],
             )
-        return _with_pending(part, remaining, self.rules)
+        pending = [
+            [
+                (pods.request, pods.pending)
+                for pods in row_pods
+                if pods.pending and not is_indifferent(pods.request, self.rules)
+            ]
+            for row_pods in remaining
+        ]
+        return with_pods_in_turns(part, pending, self.rules)
 
 
 def _occupied(stock: NumaStock, counts: Callable[[PendingPods], bool]) -> Ints:
@@ -141,25 +149,6 @@ def _with_rows(columns: NumaColumns, rows: Ints, part: NumaColumns) -> NumaColum
     available = columns.available.copy()
     available[:, :, rows] = part.available
     return replace(columns, available=available)
-
-
-def _with_pending(
-    part: NumaColumns, rows_of_pods: Sequence[Sequence[PendingPods]], rules: ZoneRules
-) -> NumaColumns:
-    """The part with the pending pods of each row in order; equal pods of the same turn are one step."""
-    pending = [
-        [pods for pods in row_pods if pods.pending and not is_indifferent(pods.request, rules)]
-        for row_pods in rows_of_pods
-    ]
-    for turn in range(max(map(len, pending), default=0)):
-        by_request: dict[NumaRequest, list[tuple[int, int]]] = {}
-        for at, row_pods in enumerate(pending):
-            if turn < len(row_pods):
-                by_request.setdefault(row_pods[turn].request, []).append((at, row_pods[turn].pending))
-        for request, counts_at in by_request.items():
-            rows, counts = np.array(counts_at, dtype=np.int64).T
-            part = with_copies(part, rows, counts, request, rules)
-    return part
 
 
 def _release(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
@@ -191,14 +191,3 @@ class _TreeBuilder:
 
     def _misfit(self, code: Code, names: tuple[str, ...], level: str) -> Misfit:
         return Misfit(code, names, topology=self.topology.name, level=level)
-
-
-def with_full_minimums(tree: Group) -> Group:
-    """The tree with the minimum of every pod set raised to its count."""
-
-    def whole(member: Group | PodSet) -> Group | PodSet:
-        return (
-            with_full_minimums(member) if isinstance(member, Group) else replace(member, minimum=member.count)
-        )
-
-    return replace(tree, members=tuple(whole(member) for member in tree.members))

@@ -21,8 +21,8 @@ from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.domains.node_caps import with_node_caps
 from bayplan.placement.domains.scope import Located, scope_of
+from bayplan.placement.gang.beside import complete
 from bayplan.placement.gang.place import place_in
-from bayplan.placement.gang.replace import complete
 from bayplan.placement.numa.snapshot import aligned_copies, numa_request_of
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.batches import NodeAssignment, batch_pods

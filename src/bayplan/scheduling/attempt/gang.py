@@ -171,11 +171,10 @@ def domains_for(
     areas = candidate_domains(overlay, batches, key, rows, need=request.need, allowed_nodes=allowed_nodes)
     if len(areas) < 2:
         return areas, ""
-    checkpoint = overlay.checkpoint()
-    found = assign_in_domain(
-        overlay, batches, key, rows, need=request.need, profile=profile, allowed_nodes=allowed_nodes
-    )
-    overlay.rollback(checkpoint)
+    with overlay.tentative():
+        found = assign_in_domain(
+            overlay, batches, key, rows, need=request.need, profile=profile, allowed_nodes=allowed_nodes
+        )
     return areas[:limit], found.domain
 
 

@@ -45,6 +45,7 @@ class FaultyBackend:
         self.dead = False  # it died in the middle of something
         self.late: list[WriteOutcome] = []
         self.kinds: Sequence[Kind] = ()
+        self.stale = False  # it has read the events of this step already
 
     def watch(self, kinds: Sequence[Kind]) -> None:
         self.kinds = kinds
@@ -52,8 +53,8 @@ class FaultyBackend:
 
     def events(self) -> Iterable[Event]:
         """The events of the backend, possibly delayed, duplicated or relisted; kinds in random order."""
-        for event in self.inner.events():
-            self.held.setdefault(event.kind, []).append(event)
+        if not self.stale:
+            self.read()
         ready: list[list[Event]] = []
         for kind in list(self.held):
             if self._strikes("delay_events", self.chances.delay_events):
@@ -70,6 +71,11 @@ class FaultyBackend:
                 yield event
                 if self._strikes("duplicate", self.chances.duplicate):
                     yield event
+
+    def read(self) -> None:
+        """Read the events of the backend; they are delivered later."""
+        for event in self.inner.events():
+            self.held.setdefault(event.kind, []).append(event)
 
     def submit(self, writes: Sequence[Write]) -> None:
         """Submit the writes that are neither lost nor rejected by a fault."""

@@ -23,6 +23,7 @@ from bayplan.simulator.queues import state_checker
 from bayplan.simulator.queues.actors import QueueActors
 from bayplan.simulator.queues.checkers import QueueChecker
 from bayplan.simulator.queues.world import queue_world
+from bayplan.state.cluster.cluster_state import ClusterState
 from bayplan.state.scheduling.queue import EntryState
 
 CAPACITY_CHECK_STEPS = 8  # busy steps
@@ -74,10 +75,11 @@ class Simulation(SchedulerSimulation):
         return self.arrivals[0].when + EPOCH if self.arrivals else NEVER
 
     def controllers(self) -> Sequence[Controller]:
-        self.scheduler = SchedulerController()
+        cluster = ClusterState()
+        self.scheduler = SchedulerController(cluster=cluster)
         controllers: list[Controller] = [self.scheduler] if "jobs" in self.play else []
         if self.actors is not None:
-            self.admission = AdmissionController(self.profile)
+            self.admission = AdmissionController(self.profile, cluster=cluster)
             controllers.append(self.admission)
         return controllers
 

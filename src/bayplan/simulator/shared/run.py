@@ -43,7 +43,7 @@ from bayplan.simulator.pods.world import group_kind
 from bayplan.simulator.queues import state_checker
 from bayplan.simulator.queues.checkers import QueueChecker
 from bayplan.simulator.shared.checkers import ClaimChecker
-from bayplan.simulator.shared.world import shared_world
+from bayplan.simulator.shared.world import dense, shared_world
 from bayplan.simulator.subgroups.actors import SubgroupActors
 from bayplan.simulator.subgroups.checkers import (
     SubgroupChecker,
@@ -53,10 +53,14 @@ from bayplan.simulator.subgroups.checkers import (
 )
 from bayplan.simulator.subgroups.group_view import group_of
 from bayplan.simulator.subgroups.run import WATCHED, check_same_queue_usage
+from bayplan.state.cluster.cluster_state import ClusterState
 
 Object = dict[str, Any]
-PAUSE = 0.15  # the chance that one of two processes pauses after a step
+JOBS, TREES, GANGS = "jobs", "trees", "gangs"  # the families of pods
+PAUSE, PAUSE_DENSE = 0.15, 0.02  # the chance that one of two processes pauses after a step
 PAUSE_SECONDS = (0.5, 6.0)
+DENSE = 0.7  # the share of dense worlds
+AT_ONCE = 0.7  # the chance that two processes read before either of them writes, in a dense world
 
 
 class SharedSimulation(SchedulerSimulation):
@@ -66,11 +70,19 @@ class SharedSimulation(SchedulerSimulation):
     quiet_seconds = 900.0
     must_settle = False  # who waits is tried again now and then; but nothing may come of it
 
-    def __init__(self, seed: int, chances: Chances | None = None, *, processes: int = 1) -> None:
+    def __init__(
+        self, seed: int, chances: Chances | None = None, *, processes: int = 1, is_dense: bool | None = None
+    ) -> None:
+        """If `is_dense` is not given, the seed decides: most worlds are dense."""
         rng = Random(f"shared {seed}")
         fault_chances = rng.choice(CHANCES_BY_SEED) if chances is None else chances
         fault_chances = replace(fault_chances, node_loss=0, node_flap=0)  # nodes have accidents of their own
         self.world = shared_world(rng, self.fault_seconds)
+        self.pace = Random(f"pace {seed}")
+        by_seed = self.pace.random() < DENSE
+        self.is_dense = by_seed if is_dense is None else is_dense
+        if self.is_dense:
+            self.world = dense(self.world, self.pace, self.fault_seconds)
         super().__init__(seed, rng, Random(f"ids {seed}"), fault_chances, GangApi((self.world.version,)))
         register_webhooks(self.store)
         self.create_initial(self.world.nodes, self.world.rules)
@@ -102,24 +114,28 @@ class SharedSimulation(SchedulerSimulation):
         self.changed, self.seen = EPOCH, 0  # when any object did, and what that made of the store
         self.active: dict[str, str] = {}  # bound pods at the last look: gang by uid
         self.disturbed: dict[str, None] = {}  # gangs that lost pods otherwise than by preemption
+        self.admitted_at = -NEVER
+        self.bound_at = {JOBS: -NEVER, TREES: -NEVER, GANGS: -NEVER}  # when a pod of a family was bound last
         self.checks = 0
 
     # ── processes ──
 
     def controllers(self) -> Sequence[Controller]:
         """The scheduler and the grouper, and the roles of admission if there is one process."""
-        self.scheduler = self._new_scheduler()
+        cluster = ClusterState()
+        self.scheduler = self._new_scheduler(cluster)
         self.tree_checker.restarted()
         self.pod_checker.restarted()
         binding = (self.scheduler, PodGrouperController()) if self.world.with_grouper else (self.scheduler,)
-        return binding if self.processes == 2 else (*self._admission_controllers(), *binding)
+        return binding if self.processes == 2 else (*self._admission_controllers(cluster), *binding)
 
-    def _new_scheduler(self) -> SchedulerController:
-        return SchedulerController(self.world.profile, awaits_grouper=self.world.with_grouper)
+    def _new_scheduler(self, cluster: ClusterState | None = None) -> SchedulerController:
+        grouper = self.world.with_grouper
+        return SchedulerController(self.world.profile, awaits_grouper=grouper, cluster=cluster)
 
-    def _admission_controllers(self) -> Sequence[Controller]:
+    def _admission_controllers(self, cluster: ClusterState | None = None) -> Sequence[Controller]:
         settings = self.world.settings
-        self.admission = AdmissionController(settings.profile)
+        self.admission = AdmissionController(settings.profile, cluster=cluster)
         return (
             self.admission,
             ProvisioningController(),
@@ -141,14 +157,25 @@ class SharedSimulation(SchedulerSimulation):
         """Two processes step in random order, and while there are faults each of them pauses now and then."""
         if self.second is None:
             return super().step_processes()
+        self._read_at_once(self.second[0])
         for loop in self.rng.sample(self.loops(), 2):
             if self.now < self.paused_until.get(loop, self.now):
                 continue
             self.dues[loop] = loop.step(self.now)
-            if self.now < EPOCH + self.fault_seconds and self.rng.random() < PAUSE:
+            chance = PAUSE_DENSE if self.is_dense else PAUSE
+            if self.now < EPOCH + self.fault_seconds and self.rng.random() < chance:
                 self.report.faults["pause"] += 1
                 self.paused_until[loop] = self.now + self.rng.uniform(*PAUSE_SECONDS)
         return min(self.dues.get(loop, self.now) for loop in self.loops())
+
+    def _read_at_once(self, second: RecordingBackend) -> None:
+        """In a dense world both processes often read before either of them writes."""
+        faulty = self.is_dense and self.now < EPOCH + self.fault_seconds
+        at_once = faulty and self.pace.random() < AT_ONCE
+        for backend in (self.backend, second):
+            backend.stale = at_once
+            if at_once:
+                backend.read()
 
     def inject_faults(self) -> None:
         super().inject_faults()
@@ -168,7 +195,7 @@ class SharedSimulation(SchedulerSimulation):
 
     def act(self) -> None:
         super().act()
-        faults = self.report.faults.total()
+        faults = self.report.faults.total() - self.report.faults["pause"]  # these are short
         if faults != self.faults:
             self.last_fault, self.faults = self.now, faults
         if self.store.version != self.seen:
@@ -182,7 +209,10 @@ class SharedSimulation(SchedulerSimulation):
         yield from self.claims.check(self.listed, self.now, self.last_fault)
         self.job_checker.taken = self.claims.taken(self.now)
         yield from self.job_checker.check(self._of_jobs, self.now)
+        admissions = self.quota_checker.admissions
         yield from self.quota_checker.check(self._without_pods, self.now)
+        if self.quota_checker.admissions != admissions:
+            self.admitted_at = self.now
         yield from state_checker.check_consistency(self.admission.state)
         if self.checks % CAPACITY_CHECK_STEPS == 0:
             yield from state_checker.check_free_capacity(self.admission.state)
@@ -213,8 +243,10 @@ class SharedSimulation(SchedulerSimulation):
             if pod["spec"].get("nodeName") and not is_terminating(pod) and phase_of(pod) != "Failed"
         ]
         active = {pod["metadata"]["uid"]: gang_of_pod(pod) for pod in bound}
-        if any(pod["metadata"]["uid"] not in self.active and not gang_of(pod) for pod in bound):
-            self.quota_checker.outside = self.now
+        for pod in bound:
+            if pod["metadata"]["uid"] not in self.active:
+                self.bound_at[_family(pod)] = self.now
+        self.quota_checker.outside = max(self.bound_at[TREES], self.bound_at[GANGS])
         for uid, gang in self.active.items():
             if uid not in active and uid not in self.pod_checker.preempted:
                 self.disturbed[gang] = None
@@ -286,10 +318,20 @@ class SharedSimulation(SchedulerSimulation):
         yield from self.pod_checker.check(
             self._of_gangs, self.end, lambda pod: "", self.disturbed, exact=False
         )
+        yield from self.tree_checker.check_useful_preemptions(self._undisturbed_since(JOBS, GANGS))
+        yield from self.pod_checker.check_useful_preemptions(self._undisturbed_since(JOBS, TREES))
         yield from check_no_partial_groups(self._of_trees)
         yield from check_pending_reasons(self.listed)
         yield from check_group_status(self._of_trees)
         yield from check_queue_status(self._of_trees)
+
+    def _undisturbed_since(self, *families: str) -> float:
+        """Since when no fault happened, no gang was admitted and no pod of these families was bound.
+
+        Each of them may use what another pod was preempted for.
+        """
+        disturbed = (self.last_fault, self.started_at, self.outcome_lost_at, self.admitted_at)
+        return max(*disturbed, *(self.bound_at[family] for family in families)) + UNCERTAIN_SECONDS
 
     def summarize(self) -> None:
         jobs = [*self.listed("jobs"), *self.listed("jobsets")]
@@ -304,6 +346,10 @@ class SharedSimulation(SchedulerSimulation):
             self.report.faults.update(actors.injected)
         self.report.faults["crossed"] += self.claims.crossed
         self.report.faults["displaced"] += len(self.tree_checker.preempted | self.pod_checker.preempted)
+
+
+def _family(pod: Object) -> str:
+    return JOBS if gang_of(pod) else TREES if group_of(pod) else GANGS
 
 
 def _dialect(action: Any) -> str:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from bayplan.backends.fake_controllers.manifests import Object
+from bayplan.backends.fake_controllers.manifests import NAMESPACE, Object
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.api import names
 from bayplan.dialects.kube.gang_api.gates import VERSIONS
 from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
+from bayplan.dialects.kueue.names.annotations import MINIMUM, SEGMENT_SIZE, SYNCED
 from bayplan.model.profile import Profile
 from bayplan.simulator.core.arrivals import TimedObject, generate_arrivals
+from bayplan.simulator.core.fixtures import PLAIN_PODS
 from bayplan.simulator.core.world import Arrival
 from bayplan.simulator.jobs.world import JobsWorld, SeedSettings, jobs_world
 from bayplan.simulator.pods import world as pods
@@ -24,6 +26,7 @@ from bayplan.simulator.subgroups.world import HALL, LEVELS, GroupGenerator
 
 PRIORITIES = {name: value for name, value in pods.PRIORITIES.items() if name} | subgroups.PRIORITIES
 CPUS = ("4", "4", "8", "8")  # a pod of a queued job requests 4
+SAME_MOMENT = 0.4  # seconds between arrivals of one moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,67 @@ def shared_world(rng: Random, until: float) -> SharedWorld:
         version, random_profile(rng), with_grouper, queued.settings, rules,
         queued, Arrivals(nodes, groups), Arrivals(nodes, gangs),
     )  # fmt: skip
+
+
+def dense(world: SharedWorld, rng: Random, until: float) -> SharedWorld:
+    """The world with few nodes, and with small jobs and plain pods that arrive at the same moments.
+
+    Most of them end soon, so that admission and binding often decide on the same free capacity at the same
+    time.
+    """
+    nodes = world.nodes[: rng.randint(2, 4)]
+    moments = [rng.uniform(2, until * 0.9) for _ in range(rng.randint(6, 9))]
+    jobs = []
+    for number in range(rng.randint(8, 12)):
+        job = _small(rng, rng.choice(world.jobs.arrivals).job, f"job-{number}")
+        jobs.append(Arrival(rng.choice(moments) + rng.uniform(0, SAME_MOMENT), job))
+    jobs.sort(key=lambda one: one.when)
+    gangs = [*_some(rng, world.gangs.arrivals, moments), *_plain_pods(rng, moments)]
+    groups = _some(rng, world.groups.arrivals, moments)
+    return replace(
+        world,
+        jobs=replace(world.jobs, nodes=nodes, arrivals=jobs),
+        groups=Arrivals(nodes, sorted(groups, key=lambda one: one.when)),
+        gangs=Arrivals(nodes, sorted(gangs, key=lambda one: one.when)),
+    )
+
+
+def _some(rng: Random, arrivals: Sequence[TimedObject], moments: Sequence[float]) -> Iterator[TimedObject]:
+    """Some of the gangs, all objects of a gang at the same moment."""
+    starts: dict[str, float | None] = {}
+    for arrival in arrivals:
+        gang = "-".join(arrival.obj["metadata"]["name"].split("-")[:2])
+        if gang not in starts:
+            starts[gang] = rng.choice(moments) if rng.random() < 0.4 else None
+        if (when := starts[gang]) is not None:
+            yield replace(arrival, when=when + rng.uniform(0, SAME_MOMENT))
+
+
+def _small(rng: Random, job: Object, name: str) -> Object:
+    """The job with this name; a Job without segments gets one to three pods that run for a short time."""
+    job = copy.deepcopy(job)
+    job["metadata"]["name"] = name
+    spec = job["spec"]
+    if job["kind"] != "Job" or SEGMENT_SIZE in spec["template"]["metadata"]["annotations"]:
+        return job
+    size = rng.choice((1, 2, 2, 3))
+    for annotation in (MINIMUM, SYNCED):
+        (job["metadata"].get("annotations") or {}).pop(annotation, None)
+    spec |= {"parallelism": size, "completions": size}
+    spec["template"]["metadata"]["annotations"][pods.RUN_SECONDS] = rng.choice(("3", "3", "10"))
+    return job
+
+
+def _plain_pods(rng: Random, moments: Sequence[float]) -> Iterator[TimedObject]:
+    """Up to three plain pods for each moment, large enough for a small host; most of them end soon."""
+    for at, when in enumerate(moments):
+        for number in range(rng.randint(1, 3)):
+            seconds = rng.choice(("5", "15", "40", "60", ""))
+            meta: Object = {"name": f"plain-{at}-{number}", "namespace": NAMESPACE, "labels": {}}
+            meta["annotations"] = {pods.RUN_SECONDS: seconds} if seconds else {}
+            spec: Object = {"schedulerName": SCHEDULER, "containers": [pods.worker(rng.choice(("2", "4")))]}
+            made = {"metadata": meta, "spec": {**spec, "terminationGracePeriodSeconds": 1}}
+            yield TimedObject(when + rng.uniform(0, 1.5), PLAIN_PODS, made)  # Workloads come a little later
 
 
 def _beside_a_job(rng: Random, arrival: TimedObject, jobs: Sequence[Arrival]) -> TimedObject:

@@ -46,6 +46,7 @@ from bayplan.state.admission.snapshot import AdmissionSnapshot, Failed, QueueHea
 from bayplan.state.admission.taken_nodes import TakenNodes
 from bayplan.state.admission.usage import AdmittedUsage, usage_of
 from bayplan.state.admission.wakeups import AdmissionWakeups
+from bayplan.state.cluster.cluster_state import ClusterState
 from bayplan.state.cluster.ledger import Shift
 from bayplan.state.cluster.node_batches import apply_in_batches
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
@@ -56,15 +57,17 @@ ASSUMED_SECONDS = 60.0
 class AdmissionState:
     """Applies changes, returns heads and snapshots, and assumes plans until their writes end."""
 
-    def __init__(self, numa_policy: NumaStalenessPolicy = DEFAULT_NUMA_POLICY) -> None:
-        self.numa_policy = numa_policy
+    def __init__(
+        self, numa_policy: NumaStalenessPolicy = DEFAULT_NUMA_POLICY, cluster: ClusterState | None = None
+    ) -> None:
+        self.numa_policy, self.cluster = numa_policy, cluster or ClusterState()
         self.reset()
 
     def reset(self) -> None:
         """Start empty."""
         self.config = AdmissionConfig()
         self.numa = NumaUsage(self.numa_policy)
-        self.usage = AdmittedUsage(watcher=self.numa.count_gang)
+        self.usage = AdmittedUsage(watcher=self.numa.count_gang, cluster=self.cluster)
         self.unmanaged = UnmanagedPods(self.usage)
         self.ledger = self.unmanaged.ledger
         self.pending = PendingQueues()
@@ -320,8 +323,7 @@ class AdmissionState:
 
     def inactive_queues(self) -> Iterator[str]:
         """The queues that admit no gang."""
-        queues = self.config.queues.items()
-        return (name for name, queue in queues if next(self.flaws(queue), None) is not None)
+        return (name for name, queue in self.config.queues.items() if any(self.flaws(queue)))
 
     def flaws(self, queue: Queue) -> Iterator[tuple[Flaw, str]]:
         """Each problem that makes a queue inactive, with the name of the object at fault."""
@@ -337,8 +339,7 @@ class AdmissionState:
                 case EvictGang():
                     self._assume_evicted(action.gang)
                 case ReportNotAdmitted():
-                    entry = self.pending.entries.get(action.gang)
-                    if entry is not None:
+                    if (entry := self.pending.entries.get(action.gang)) is not None:
                         self.generation += self.pending.requeue(entry, action, now)
                         overtaken += [entry] if action.requeue is Requeue.AT_ONCE else []
         for entry in overtaken:
@@ -350,8 +351,7 @@ class AdmissionState:
             self._wakeups.wake_all()
 
     def _assume_admitted(self, action: Admit, now: float) -> None:
-        entry = self.pending.entries.get(action.gang)
-        if entry is None:
+        if (entry := self.pending.entries.get(action.gang)) is None:
             return
         self.generation += 1
         self.assumed[action.gang] = action.admission
@@ -386,8 +386,7 @@ class AdmissionState:
         """The write of an eviction failed: the gang may be chosen again."""
         if ref in self.evicting:
             self.evicting.discard(ref)
-            entry = self.pending.entries.get(ref)
-            if entry is not None:
+            if (entry := self.pending.entries.get(ref)) is not None:
                 self._account(entry)
                 self._update_state(entry)
             self._wakeups.wake_all()
@@ -396,5 +395,5 @@ class AdmissionState:
         """When the next action is due without any event."""
         if self.pending.is_ready():
             return now
-        placing = (entry.due for entry in self.pending.placing.values())
-        return min(self.pending.next_due(), self.numa.next_due(), *placing)
+        placing = self.pending.placing.values()
+        return min(self.pending.next_due(), self.numa.next_due(), *(entry.due for entry in placing))

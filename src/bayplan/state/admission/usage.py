@@ -15,6 +15,7 @@ from bayplan.model.quota import Cell, Flavor, Queue, QuotaNode
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.overlay.topology_overlay import KnownRows
 from bayplan.state.admission.quota_tree import QuotaTree
+from bayplan.state.cluster.cluster_state import ClusterState
 from bayplan.state.cluster.ledger import Shift
 from bayplan.state.cluster.topology_state import TopologyState
 
@@ -114,6 +115,7 @@ class AdmittedUsage:
     tree: QuotaTree | None = None
     known: KnownRows = field(default_factory=KnownRows)
     watcher: Callable[[GangUsage, int], None] | None = None  # usage added (1) or removed (-1)
+    cluster: ClusterState = field(default_factory=ClusterState)  # shared with other states of the process
 
     def quota_tree(self) -> QuotaTree:
         """The quota tree, rebuilt after the configuration changed."""
@@ -148,7 +150,7 @@ class AdmittedUsage:
             return self.topologies.pop(name, None) is not None
         if known is not None and known.topology == topology:
             return False
-        cluster = self.topologies[name] = TopologyState(topology)
+        cluster = self.topologies[name] = TopologyState(topology, cluster=self.cluster)
         for node, amounts in used.items():
             cluster.use_node(node, amounts)
         cluster.load(self.nodes.values())

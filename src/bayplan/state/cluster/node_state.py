@@ -19,16 +19,18 @@ from bayplan.placement.cluster.node_index import (
 )
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Ints
+from bayplan.state.cluster.cluster_state import ClusterState
 from bayplan.state.cluster.topology_state import TopologyState
 
 FLAT = Topology("", (HOSTNAME,))
 
 
-def cluster_of(topology: Topology) -> TopologyState:
+def cluster_of(topology: Topology, cluster: ClusterState | None = None) -> TopologyState:
     """Pods are bound to hosts, so every topology is extended down to them."""
     if topology.ends_at_host or len(topology.levels) >= LEVELS_MAX:
-        return TopologyState(Topology(topology.name, topology.levels))
-    return TopologyState(Topology(topology.name, (*topology.levels, HOSTNAME)), hosts_by_name=True)
+        return TopologyState(Topology(topology.name, topology.levels), cluster=cluster)
+    levels = (*topology.levels, HOSTNAME)
+    return TopologyState(Topology(topology.name, levels), hosts_by_name=True, cluster=cluster)
 
 
 class NodeState:
@@ -37,8 +39,8 @@ class NodeState:
     Nodes are changed through this class; usage may be changed in the topology state itself.
     """
 
-    def __init__(self, slots: NodeIds) -> None:
-        self.cluster = TopologyState(FLAT, hosts_by_name=True)
+    def __init__(self, slots: NodeIds, cluster: ClusterState | None = None) -> None:
+        self.cluster = TopologyState(FLAT, hosts_by_name=True, cluster=cluster)
         self.slots = slots
         slots.users.append(self.cluster.nodes.__contains__)
         self._land: NodeIndex | None = None

@@ -8,6 +8,7 @@ from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.model.pod import PodKey
 from bayplan.placement.cluster.counters import NodeIds
 from bayplan.placement.cluster.images import ImageIndex
+from bayplan.state.cluster.cluster_state import ClusterState
 from bayplan.state.cluster.ledger import Claim, Ledger, Shift
 from bayplan.state.cluster.node_state import FLAT, NodeState, cluster_of
 from bayplan.state.cluster.topology_state import TopologyState
@@ -16,13 +17,14 @@ from bayplan.state.cluster.topology_state import TopologyState
 class NodeStore:
     """One topology state per topology; every claim counts in each of them."""
 
-    def __init__(self, slots: NodeIds) -> None:
+    def __init__(self, slots: NodeIds, cluster: ClusterState | None = None) -> None:
+        self.cluster = cluster or ClusterState()
         self.by_name: dict[str, Node] = {}
         self.by_hostname: dict[str, str] = {}  # names of nodes whose hostname label is not their name
         self.images = ImageIndex(slots)
         self._overbooked: set[str] = set()
         self._changed: set[str] = set()  # nodes to check for that
-        self.flat = NodeState(slots)
+        self.flat = NodeState(slots, self.cluster)
         self.topologies: dict[str, TopologyState] = {FLAT.name: self.flat.cluster}
         self.ledger = Ledger()
 
@@ -65,7 +67,7 @@ class NodeStore:
 
     def topology_seen(self, topology: Topology) -> bool:
         """Add or update a topology. Returns whether it is new or has other levels."""
-        known, cluster = self.topologies.get(topology.name), cluster_of(topology)
+        known, cluster = self.topologies.get(topology.name), cluster_of(topology, self.cluster)
         if topology.name == FLAT.name or (known is not None and known.topology == cluster.topology):
             return False
         for name, amounts in self.ledger.by_node().items():

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
 
@@ -15,8 +14,9 @@ from bayplan.placement.cluster import topology_tree as trees
 from bayplan.placement.cluster.node_index import allocatable_of
 from bayplan.placement.cluster.snapshot import CapacitySnapshot, Directory
 from bayplan.placement.cluster.topology_tree import Bools, Ints
+from bayplan.state.cluster.cluster_state import ClusterState
 
-K = TypeVar("K", bound=Hashable)
+NOTHING: Mapping[str, int] = {}
 CLAIMED_MAX = 2**60
 """Upper bound of gang usage in a leaf of several nodes; more than all of them have."""
 
@@ -44,12 +44,20 @@ class TopologyState:
     """
 
     def __init__(
-        self, topology: Topology, labels: Mapping[str, str] | None = None, *, hosts_by_name: bool = False
+        self,
+        topology: Topology,
+        labels: Mapping[str, str] | None = None,
+        *,
+        hosts_by_name: bool = False,
+        cluster: ClusterState | None = None,
     ) -> None:
         self.topology, self.hosts_by_name = topology, hosts_by_name
+        self.cluster = cluster or ClusterState()
+        self.cluster.join(self)
         self.labels = dict(labels or {})
         self.nodes: dict[str, Node] = {}
-        self.used: dict[str, dict[str, int]] = {}  # by node name: all usage but that of placed gangs
+        # by node name: all usage but that of placed gangs; values are shared and never changed in place
+        self.used: dict[str, Mapping[str, int]] = {}
         self.held: dict[Path, dict[str, int]] = {}  # by host name or leaf path: usage of placed gangs
         self.hosts = Directory()
         self.paths = Directory()
@@ -140,7 +148,11 @@ class TopologyState:
 
     def use_node(self, name: str, amounts: Mapping[str, int], sign: int = 1) -> None:
         """Pods outside of placed gangs use capacity of a node (sign -1: free it)."""
-        _add(self.used, name, amounts, sign)
+        total = _sum(self.used.get(name, NOTHING), amounts, sign)
+        if total:
+            self.used[name] = self.cluster.shared(name, total)
+        else:
+            self.used.pop(name, None)
         row = None if self._stale else self.row_of(name)
         if row is not None:
             self._update_free(row, amounts)
@@ -148,7 +160,10 @@ class TopologyState:
     def use_domain(self, values: Path, amounts: Mapping[str, int], sign: int = 1) -> None:
         """A placed gang uses capacity of a leaf (sign -1: frees it)."""
         key = values[-1:] if self.topology.ends_at_host else values
-        _add(self.held, key, amounts, sign)
+        if total := _sum(self.held.get(key, NOTHING), amounts, sign):
+            self.held[key] = total
+        else:
+            self.held.pop(key, None)
         if self._stale:
             return
         path = self.hosts.get(key[-1]) if self.topology.ends_at_host else values
@@ -337,14 +352,13 @@ def _bounded(amount: int) -> int:
     return max(-ROOM_MAX, min(amount, ROOM_MAX))
 
 
-def _add(totals: dict[K, dict[str, int]], key: K, amounts: Mapping[str, int], sign: int) -> None:
-    """Add amounts and drop zero sums: names of resources and nodes come and go, and must not pile up."""
-    total = totals.setdefault(key, {})
+def _sum(before: Mapping[str, int], amounts: Mapping[str, int], sign: int) -> dict[str, int]:
+    """The sum without zeros: names of resources and nodes come and go, and must not pile up."""
+    total = dict(before)
     for name, amount in amounts.items():
         left = total.get(name, 0) + sign * amount
         if left:
             total[name] = left
         else:
             total.pop(name, None)
-    if not total:
-        del totals[key]
+    return total

@@ -10,6 +10,7 @@ from bayplan.model.numa import NumaStalenessPolicy
 from bayplan.model.plan import Action, Bind, MarkStarted, Nominate, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.pod import Pod
 from bayplan.model.scheduling_rejection import SchedulingRejection
+from bayplan.state.cluster.cluster_state import ClusterState
 from bayplan.state.cluster.node_batches import apply_in_batches
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
 from bayplan.state.scheduling.queue import EntryState, SchedulingEntry
@@ -28,14 +29,19 @@ class SchedulingState:
     """
 
     def __init__(
-        self, heal_seconds: float = 60.0, numa_policy: NumaStalenessPolicy = DEFAULT_NUMA_POLICY
+        self,
+        heal_seconds: float = 60.0,
+        numa_policy: NumaStalenessPolicy = DEFAULT_NUMA_POLICY,
+        cluster: ClusterState | None = None,
     ) -> None:
+        """`cluster` is shared with the other states of the process, if there are any."""
         self.heal_seconds, self.numa_policy = heal_seconds, numa_policy
+        self.cluster = cluster or ClusterState()
         self._reset()
 
     def _reset(self) -> None:
         """Start empty."""
-        self.store = SchedulingStore(self.numa_policy)
+        self.store = SchedulingStore(self.numa_policy, self.cluster)
         self.gangs = GangStateMachine(self.store, self.heal_seconds)
         self._snapshots = SnapshotBuilder(self.store, self.gangs)
         self._in_snapshot: list[Ref] = []  # the gangs in the last snapshot

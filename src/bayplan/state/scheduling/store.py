@@ -35,6 +35,7 @@ from bayplan.model.numa import NumaStalenessPolicy
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.quota import FairQueue
 from bayplan.placement.cluster.pod_index import PodIndex
+from bayplan.state.cluster.cluster_state import ClusterState
 from bayplan.state.cluster.node_store import NodeStore
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY, NumaCache
 from bayplan.state.scheduling.claims import SlotClaims
@@ -52,9 +53,13 @@ class SchedulingStore:
     Nothing here reads a clock or does I/O. Snapshots share these dicts: no other part writes to them.
     """
 
-    def __init__(self, numa_policy: NumaStalenessPolicy = DEFAULT_NUMA_POLICY) -> None:
+    def __init__(
+        self,
+        numa_policy: NumaStalenessPolicy = DEFAULT_NUMA_POLICY,
+        cluster: ClusterState | None = None,
+    ) -> None:
         self.index = PodIndex()
-        self.nodes = NodeStore(self.index.slots)
+        self.nodes = NodeStore(self.index.slots, cluster)
         self.claims = SlotClaims(self.nodes)
         self.volumes = VolumeState()
         self.numa = NumaCache(numa_policy)

@@ -10,13 +10,14 @@ import pytest
 import yaml
 
 from bayplan.assembly.in_process_webhooks import register_webhooks
-from bayplan.assembly.webhooks import LookUps, registry
+from bayplan.assembly.webhooks import registry
 from bayplan.backends.embedded.api.options import Options
 from bayplan.dialects.kai.api import hints as kai
 from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.dialects.kube.fields.closest_name import closest, closest_key
 from bayplan.dialects.kueue.fields.hints import object_hints
 from bayplan.dialects.kueue.names import api_kinds
+from bayplan.dialects.reviews import LookUps
 from bayplan.runtime.webhooks.admission_review import admit
 from tests.support.queued_cluster import (
     JOBS,

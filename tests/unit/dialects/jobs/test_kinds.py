@@ -195,7 +195,7 @@ def test_layers_of_the_wrong_type(text: str, why: str) -> None:
 def test_an_entry_has_all_that_its_way_of_being_held_back_needs() -> None:
     assert len(BY_GROUP) == len(TABLE), "two entries of one kind"
     for entry in KINDS.values():
-        ways = (bool(entry.suspend), entry.serving is not None, entry.is_pod)
+        ways = (bool(entry.suspend), entry.serving is not None, bool(entry.job_labels), entry.is_pod)
         assert sum(ways) == 1, entry.kind
         assert bool(entry.suspend) == (entry.status_reader is not None) == bool(entry.changes), entry.kind
         assert (entry.inject is None) == (entry.restore is None), entry.kind

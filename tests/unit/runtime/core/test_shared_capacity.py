@@ -20,6 +20,7 @@ from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.controllers.ungating import UngatingController
 from bayplan.runtime.core.controller import Controller
 from bayplan.runtime.core.loop import Loop
+from bayplan.state.cluster.cluster_state import ClusterState
 from tests.support.pod_site import PODS
 from tests.support.queued_cluster import NOW, Object, QueuedCluster, furnish, queued_workload, running_pod
 from tests.unit.backends.embedded.storage.test_store import store_at
@@ -60,7 +61,9 @@ class World:
         define(store)
         self.cluster, self.store, self.now = QueuedCluster(store, Path("unused")), store, NOW
         furnish(self.cluster)
-        self.scheduler, self.admission = SchedulerController(), AdmissionController()
+        shared = None if "|" in order else ClusterState()  # in one process
+        self.scheduler = SchedulerController(cluster=shared)
+        self.admission = AdmissionController(cluster=shared)
         named: dict[str, Controller] = {
             "scheduler": self.scheduler,
             "admission": self.admission,

@@ -75,6 +75,7 @@ RULES: Mapping[GroupBy, Grouper] = {
     GroupBy.CHILD_JOB: batch.child_job,
     GroupBy.RUN: batch.run,
     GroupBy.APPLICATION: batch.pod,
+    GroupBy.POD_SET: training.pod_set,
     GroupBy.REPLICATED_JOBS: batch.job_set,
     GroupBy.REPLICA_TYPES: training.replica_types,
     GroupBy.LEADERS: serving.leader_worker_set,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bayplan.dialects.jobs.kind import Grouping
+from bayplan.dialects.jobs.kinds import parts as read_parts
 from bayplan.dialects.jobs.part import JobPart
 from bayplan.dialects.jobs.training_jobs import LAUNCHER, mpi_parts, replica_parts
 from bayplan.dialects.kai.api import segments
@@ -29,6 +30,14 @@ def replica_types(view: View, grouping: Grouping) -> PodGroup:
     parts = _parts(view, grouping.specs)
     minimum = _minimum(view, grouping.specs, parts, grouping.mandatory, elastic=grouping.elastic)
     return by_type(view, parts, minimum, view.pod_labels.get(REPLICA_TYPE, ""), always=grouping.always)
+
+
+def pod_set(view: View, grouping: Grouping) -> PodGroup:
+    """A job with one pod set, whose pods start together."""
+    if view.only_named:
+        return default_group(view)
+    parts = read_parts(Field(view.top), view.find)
+    return by_type(view, parts, sum(part.count for part in parts), parts[0].name)
 
 
 def _with_launcher(view: View, grouping: Grouping) -> PodGroup:

@@ -33,14 +33,16 @@ class PodSpecCache:
         self.specs: dict[tuple[PodSignature, int, bool], PodSpec] = {}
         self.entries = 0
 
-    def spec(self, pod: PodWire, company: Selector | None = None) -> tuple[PodSpec, Mapping[str, int]]:
+    def spec(
+        self, pod: PodWire, company: Selector | None = None, unsupported: str = ""
+    ) -> tuple[PodSpec, Mapping[str, int]]:
         """The spec and the requests of a pod. Pods without gates and nomination share it."""
         signature, amounts = self.of(pod, company)
         wire, nominated = pod.spec, pod.status.nominated_node_name or ""
         gates = tuple(gate.name for gate in wire.scheduling_gates or ())
         key = (signature, wire.priority or 0, wire.preemption_policy != "Never")
-        if nominated or gates:
-            return PodSpec(*key, nominated, gates), amounts
+        if nominated or gates or unsupported:
+            return PodSpec(*key, nominated, gates, unsupported), amounts
         spec = self.specs.get(key)
         if spec is None:
             spec = self.specs[key] = PodSpec(*key)

@@ -26,17 +26,22 @@ _POWER_MAX = 64  # beyond this, a number is clamped or rounds to the smallest
 
 def parse_quantity(value: object) -> Fraction:
     """The exact value of a quantity. ValueError says what is wrong with it."""
+    return max(Fraction(-AMOUNT_MAX), min(unclamped_quantity(value), Fraction(AMOUNT_MAX)))
+
+
+def unclamped_quantity(value: object) -> Fraction:
+    """The exact value of a quantity, also of one that is too large to be an amount."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError("must be a quantity such as 500m, 2 or 64Gi")
     if isinstance(value, int):
-        return Fraction(max(-AMOUNT_MAX, min(value, AMOUNT_MAX)))
+        return Fraction(value)
     text = value if isinstance(value, str) else repr(value)
     match = _QUANTITY.fullmatch(text) if len(text) <= _LENGTH_MAX else None
     if match is None:
         raise ValueError(f"must be a quantity such as 500m, 2 or 64Gi{_hint(text)}")
     sign, whole, below, alone, exponent, suffix = match.groups()
     digits, point = _bounded(whole or "", alone or below or "")
-    number = min(digits * _scale(point, exponent, suffix or ""), Fraction(AMOUNT_MAX))
+    number = digits * _scale(point, exponent, suffix or "")
     return -number if sign == "-" else number
 
 

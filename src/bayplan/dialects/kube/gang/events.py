@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
 from sys import intern
 from typing import Any
 
@@ -231,9 +230,7 @@ class SchedulingDecoder:
         if gang is None and ours:
             gang, pod_set, rank = self.job_of(wire) or (None, "", 0)
         company = self._company(wire) if ours and not node else None
-        wants, amounts = self.pod_specs.spec(wire, company)
-        if ours and spec.resource_claims:
-            wants = replace(wants, unsupported=unsupported_claims(spec))
+        wants, amounts = self.pod_specs.spec(wire, company, unsupported_claims(spec) if ours else "")
         return Pod(
             key=key,
             uid=meta.uid,

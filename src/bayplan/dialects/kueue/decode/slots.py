@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from bayplan.dialects.api import Event, Happened
+from bayplan.dialects.dialect import SlotReader
 from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.decode.workloads import decode_workload, has_quota, is_finished
@@ -21,6 +22,21 @@ from bayplan.model.pod import Slot
 from bayplan.model.whole_numbers import whole_number
 
 WORKLOADS = replace(api_kinds.WORKLOADS, optional=True)
+
+
+class WorkloadSlots(SlotReader):
+    """The functions of this module, for the scheduler."""
+
+    kinds = (WORKLOADS,)
+
+    def decode(self, event: Event) -> Iterator[Change]:
+        return decode(event)
+
+    def ref_of(self, obj: dict[str, Any]) -> Ref:
+        return ref_of(obj)
+
+    def version_of(self, obj: dict[str, Any]) -> int:
+        return version_of(obj)
 
 
 def decode(event: Event) -> Iterator[Change]:

@@ -16,7 +16,7 @@ Object = dict[str, Any]
 FindController = Callable[[str, str, str, str], Object | None]
 """Looks up an owner by group, kind, namespace and name; None if absent. OwnerUnknown if not known."""
 
-QUEUED = frozenset((kind.group, name) for name, kind in KINDS.items() if not kind.is_pod)
+QUEUED = frozenset((kind.group, name) for name, kind in KINDS.items() if not (kind.is_pod or kind.job_labels))
 """Group and kind of jobs that can be queued."""
 INTERMEDIATE = frozenset(key for key, kind in BY_GROUP.items() if kind.between)
 """Intermediate owners of pods: ReplicaSets of a Deployment, the driver pod of a SparkApplication."""

@@ -65,6 +65,8 @@ def default_job(job: Object, surroundings: JobSurroundings = ALONE, rules: Featu
         _set_true(defaulted, entry.suspend)
     if entry.default is not None:
         entry.default(defaulted)
+    if entry.job_labels:
+        _copy_queue(defaulted, _mapping_at(defaulted, *entry.job_labels))
     if entry.serving is not None:
         _gate_pods(defaulted, entry.serving)
     if entry.is_pod:
@@ -150,19 +152,24 @@ def _gate_pods(job: Object, serving: Serving) -> None:
     """Annotate the pod templates with the parent kind, so that the pods are gated."""
     if serving.only_top and Field(job).at("metadata", "ownerReferences").items():
         return
-    labels = Field(job).at("metadata", "labels")
     for part in parts(Field(job)):
         template = part.template.value
         if not isinstance(template, dict):
             continue  # the API server refuses it
         _annotations(template)[SUSPENDED_BY] = serving.parent
-        for label in (QUEUE, PRIORITY_CLASS) if serving.queue else ():
-            if value := labels.at(label).text():
-                _labels(template)[label] = value
+        if serving.queue:
+            _copy_queue(job, _labels(template))
         if serving.marked:
             _annotations(template)[SERVING] = "true"
         if serving.managed:
             _labels(template)[MANAGED] = "true"
+
+
+def _copy_queue(job: Object, labels: dict[str, str]) -> None:
+    """Copy the queue and the priority class of a job."""
+    for label in (QUEUE, PRIORITY_CLASS):
+        if value := Field(job).at("metadata", "labels", label).text():
+            labels[label] = value
 
 
 def _annotate_offsets(job: Object) -> None:

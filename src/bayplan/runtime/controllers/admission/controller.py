@@ -7,17 +7,9 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
+from bayplan.dialects.api import Ended, Event, Happened, Kind, Write, WriteOutcome
 from bayplan.dialects.kube.decode.wire import PODS_KIND
-from bayplan.dialects.kueue.decode import events
-from bayplan.dialects.kueue.decode.workloads import NO_TRANSFORMATIONS, Counting
-from bayplan.dialects.kueue.jobs.writes import status_write
-from bayplan.dialects.kueue.names import api_kinds
-from bayplan.dialects.kueue.status import decisions
-from bayplan.dialects.kueue.status import events as notices
-from bayplan.dialects.kueue.status.conditions import QUOTA_RESERVED, condition_of, is_true
-from bayplan.dialects.kueue.status.reconcile import requeue_at, should_deactivate
-from bayplan.dialects.nrt import decoder as zones
+from bayplan.dialects.registry import ADMISSION_KINDS, NO_TRANSFORMATIONS, AdmissionDialects, Counting
 from bayplan.model.admission_rejection import AdmissionReason
 from bayplan.model.assignment import Path
 from bayplan.model.change import Change
@@ -26,14 +18,10 @@ from bayplan.model.numa import NumaStalenessPolicy
 from bayplan.model.plan import Action, Admit, EvictGang, Plan, ReportNotAdmitted
 from bayplan.model.profile import Profile
 from bayplan.model.watchdog import Watchdog
+from bayplan.runtime.controllers.admission.equivalents import rejection_of_equivalents
 from bayplan.runtime.controllers.admission.faults import rejection_for_fault
 from bayplan.runtime.controllers.admission.promised_nodes import PromisedNodes
 from bayplan.runtime.controllers.admission.queue_status import QueueStatusWriter, Watcher
-from bayplan.runtime.controllers.admission.workload_status import (
-    QueueChanges,
-    rejection_of_equivalents,
-    status_due,
-)
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
 from bayplan.runtime.core.controller import NOTHING_UNREAD, DecisionFault, Settled, UnreadObjects
 from bayplan.runtime.core.object_cache import Key, Object, ObjectCache, version_of
@@ -42,6 +30,7 @@ from bayplan.scheduling.admission.cycle import decide_admissions
 from bayplan.state.admission.queues import BACKOFF_FIRST, BACKOFF_MAX, NEVER, QueueEntry, QueueEntryState
 from bayplan.state.admission.snapshot import AdmissionSnapshot
 from bayplan.state.admission.state import AdmissionState
+from bayplan.state.cluster.cluster_state import ClusterState
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
 from bayplan.state.reports.in_flight import admissions_in_flight
 from bayplan.state.reports.queries import holders
@@ -88,7 +77,7 @@ class AdmissionController:
     """Decides on Workloads. Writes to one Workload are serialized."""
 
     name = "admission"
-    kinds: tuple[Kind, ...] = (*api_kinds.KINDS, *zones.KINDS)
+    kinds: tuple[Kind, ...] = ADMISSION_KINDS
     has_state = True
     containment: Containment = UNCONTAINED
     unread: UnreadObjects = NOTHING_UNREAD
@@ -97,45 +86,41 @@ class AdmissionController:
         self, profile: Profile | None = None, counting: Counting = NO_TRANSFORMATIONS,
         watch: Watcher | None = None,
         numa_policy: NumaStalenessPolicy = DEFAULT_NUMA_POLICY, *, tells: bool = False, shadow: bool = False,
+        cluster: ClusterState | None = None,
     ) -> None:  # fmt: skip
-        self.profile, self.counting = profile or Profile(), counting
-        self.state = AdmissionState(numa_policy)
-        self.promised_nodes = PromisedNodes()
-        self.zones, self.tells = (
-            zones.NumaReportDecoder(),
-            tells,
-        )  # whether to publish malformed NUMA reports: no other controller does
+        self.profile = profile or Profile()
         # in shadow mode nothing is written, and waiting for a finalizer would never end
-        self.protects = not shadow
-        self.queue_status = QueueStatusWriter(fair=self.profile.fair_sharing, watch=watch)
-        self.cache = ObjectCache(api_kinds.WORKLOADS)
-        self.workloads = self.cache.of(api_kinds.WORKLOADS)
+        self.dialects = AdmissionDialects(counting, protects=not shadow)
+        self.dialect = self.dialects.queues
+        self.state = AdmissionState(numa_policy, cluster)
+        self.promised_nodes = PromisedNodes(self.dialect.assumed_pod)
+        self.tells = tells  # whether to publish malformed NUMA reports: no other controller does
+        self.queue_status = QueueStatusWriter(self.dialect, fair=self.profile.fair_sharing, watch=watch)
+        self.cache = ObjectCache(self.dialect.gangs)
+        self.workloads = self.cache.of(self.dialect.gangs)
         self.reconciler: Reconciler[Key, WorkloadWrite] = Reconciler(
-            lambda key: (api_kinds.WORKLOADS.kind, "/".join(key))
+            lambda key: (self.dialect.gangs.kind, "/".join(key))
         )
         self.pending_reports: dict[
             Key, ReportNotAdmitted
         ] = {}  # reasons that could not be written yet, or were updated a moment ago
         self.reported_at: dict[Key, float] = {}  # when a reason was last written
         self.domain_holders: dict[tuple[str, Path], list[str]] = {}  # gangs in a domain, as of the last plan
-        self.queue_changes = QueueChanges()
         self.unwritten: list[Action] = []
 
     def decode(self, event: Event) -> Iterator[Change]:
-        if event.kind in zones.KINDS:
-            return self.zones.decode(event)
-        if event.kind == api_kinds.WORKLOADS:
+        if event.kind == self.dialect.gangs:
             self._note(event)
         else:
             self.queue_status.note(event)
-            self.reconciler.queue.put_all(self.queue_changes.concerns(event, self.workloads))
+            self.reconciler.queue.put_all(self.dialect.concerned(event, self.workloads))
         if event.kind == PODS_KIND and (promised := self.promised_nodes.seen(event)) is not None:
             return promised
-        return events.decode(event, self.counting, protects=self.protects)
+        return self.dialects.decode(event)
 
     def decode_usage(self, event: Event) -> Iterable[Change]:
         """An admitted Workload holds its quota, also if the rest of it cannot be decoded."""
-        return events.decode_usage(event)
+        return self.dialect.decode_usage(event)
 
     def peer_changes(self, plan: Plan) -> Iterator[Change]:
         """Pods that are being bound, or nominated, use their nodes from now on."""
@@ -206,10 +191,8 @@ class AdmissionController:
 
     def reconcile(self, now: float) -> Iterator[Write]:
         """Statuses that follow from what other controllers wrote."""
-        if self.tells:
-            yield from self.containment.attempt(self.zones.reconcile(now), "reconcile", self.name)[0]
-        else:
-            self.zones.problems.clear()  # the scheduler publishes them
+        reports = self.containment.attempt(self.dialects.reconcile(now), "reconcile", self.name)[0]
+        yield from reports if self.tells else ()  # else the scheduler publishes them
         yield from self.reconciler.run(self._reconcile, now, self.containment)
         yield from self.queue_status.writes(self.state, now, self.containment)
 
@@ -237,8 +220,8 @@ class AdmissionController:
             return
         sent = ended.note
         if outcome.ended is Ended.DONE:
-            yield from self._contained("tell", key, _notices(tag, sent, now))[0]
-            self.cache.take_answer(api_kinds.WORKLOADS, outcome.object)
+            yield from self._contained("tell", key, self._announced(tag, sent, now))[0]
+            self.cache.take_answer(self.dialect.gangs, outcome.object)
             if sent.status is None:  # more may follow from it, and its watch event will be no change
                 self.reconciler.queue.put(key)
         elif outcome.ended is not Ended.GONE and not isinstance(tag, Admit | EvictGang):
@@ -280,22 +263,28 @@ class AdmissionController:
         entry = self.state.pending.entries.get(owed.gang) if owed is not None else None
         if entry is None or entry.state is not QueueEntryState.PENDING:
             owed = None
-        if (until := requeue_at(workload)) > now:
+        if (until := self.dialect.requeue_at(workload)) > now:
             self.reconciler.queue.put_early(key, until)
-        status = status_due(workload, self.state.config, now)
+        config, tag = self.state.config, DeactivationWriteTag(key)
+        status = self.dialect.status_due(workload, config.queues, config.namespace_queues, now)
         if status is not None:
             if owed is not None:
                 self.pending_reports[key] = owed  # to be written next
-            yield self._sent(
-                key, status_write(workload, status, StatusWriteTag(key, status)), WorkloadWrite(workload)
-            )
-        elif should_deactivate(workload):
-            yield self._sent(key, _deactivation(workload, DeactivationWriteTag(key)), WorkloadWrite(workload))
-        elif report := owed or rejection_of_equivalents(workload, self.state.pending):
+            write = self.dialect.status_write(workload, status, StatusWriteTag(key, status))
+            yield self._sent(key, write, WorkloadWrite(workload))
+        elif (deactivation := self.dialect.deactivation(workload, tag)) is not None:
+            yield self._sent(key, deactivation, WorkloadWrite(workload))
+        elif report := owed or rejection_of_equivalents(workload, self.state.pending, self.dialect):
             yield from self._show(report, now)
 
-    def _holders(self, action: ReportNotAdmitted) -> list[str]:
-        """The gangs in the domain that a gang nearly fits."""
+    def _levels(self) -> set[str]:
+        clusters = self.state.usage.topologies.values()
+        return {level for cluster in clusters for level in cluster.topology.levels}
+
+    def _holders(self, action: Shown) -> list[str]:
+        """The gangs in the domain that a rejected gang nearly fits."""
+        if not isinstance(action, ReportNotAdmitted):
+            return []
         near = action.rejection.near_miss() if action.rejection.reason in PLACES_LACK else None
         cluster = None if near is None else self.state.usage.topologies.get(near[0])
         if near is None or cluster is None:
@@ -315,29 +304,30 @@ class AdmissionController:
         workload = self.workloads.get(key)
         if workload is None or workload["metadata"].get("uid", "") != action.queued_gang.gang.uid:
             return
-        match action:
-            case Admit():
-                status = decisions.admitted(workload, action, now)
-            case EvictGang():  # unless the admission that it would lose was never written
-                status = (
-                    decisions.evicted(workload, action, now) if is_true(workload, QUOTA_RESERVED) else None
-                )
-            case ReportNotAdmitted():
-                clusters = self.state.usage.topologies.values()
-                levels = {level for cluster in clusters for level in cluster.topology.levels}
-                status = decisions.not_admitted(workload, action, now, self._holders(action), levels)
+        holders = partial(self._holders, action)
+        status = self.dialect.status_after(action, workload, now, holders, self._levels)
         if status is not None and isinstance(action, ReportNotAdmitted):
-            if _is_reworded(workload, status) and now < self.reported_at.get(key, -NEVER) + REPEAT_SECONDS:
+            again_at = self.reported_at.get(key, -NEVER) + REPEAT_SECONDS
+            if self.dialect.is_reworded(workload, status) and now < again_at:
                 self.pending_reports[key] = action
-                self.reconciler.queue.put_early(key, self.reported_at[key] + REPEAT_SECONDS)
+                self.reconciler.queue.put_early(key, again_at)
                 return
             self.reported_at[key] = now
         if status is not None:
             sent = WorkloadWrite(workload, None if isinstance(action, EvictGang) else status)
-            yield self._sent(key, status_write(workload, status, action), sent)
+            yield self._sent(key, self.dialect.status_write(workload, status, action), sent)
         elif isinstance(action, ReportNotAdmitted):
-            for notice in notices.events(action, workload, now):
-                yield notices.workload_event_write(notice, now)
+            yield from self.dialect.action_events(action, workload, now)
+
+    def _announced(self, tag: Written, sent: WorkloadWrite, now: float) -> Iterator[Write]:
+        """The events about a completed write."""
+        match tag:
+            case StatusWriteTag(_, status):
+                return self.dialect.status_events(sent.before, status, now)
+            case DeactivationWriteTag():
+                return iter(())
+            case _:
+                return self.dialect.action_events(tag, sent.before, now, sent.status)
 
     def _sent(self, key: Key, write: Write, sent: WorkloadWrite) -> Write:
         """A write to a Workload, counted as in flight once it could be encoded."""
@@ -347,32 +337,3 @@ class AdmissionController:
 
 def _key(ref: Ref) -> Key:
     return (ref.namespace, ref.name)
-
-
-def _is_reworded(workload: Object, status: Object) -> bool:
-    """Whether a Workload is still pending for the same reason."""
-    before, now = condition_of(workload, QUOTA_RESERVED), condition_of({"status": status}, QUOTA_RESERVED)
-    return before is not None and now is not None and before.get("reason") == now.get("reason")
-
-
-def _notices(tag: Written, sent: WorkloadWrite, now: float) -> Iterator[Write]:
-    for one in _announced(tag, sent, now):
-        yield notices.workload_event_write(one, now)
-
-
-def _announced(tag: Written, sent: WorkloadWrite, now: float) -> list[notices.WorkloadEvent]:
-    """The events about a completed write."""
-    match tag:
-        case StatusWriteTag(_, status):
-            return notices.reconcile_events(sent.before, status, now)
-        case DeactivationWriteTag():
-            return []
-        case _:
-            return notices.events(tag, sent.before, now, sent.status)
-
-
-def _deactivation(workload: Object, tag: DeactivationWriteTag) -> Write:
-    meta, body = workload["metadata"], {"spec": {"active": False}}
-    return Write(
-        Verb.MERGE_PATCH, api_kinds.WORKLOADS, *tag.key, body, version=meta["resourceVersion"], tag=tag
-    )

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from bayplan.dialects.api import Ended, Event, Happened
 from bayplan.dialects.kube.decode.pod_identity import pod_key
 from bayplan.dialects.kube.decode.wire import PodWire
-from bayplan.dialects.kueue.decode.events import OVER, assumed_pod
 from bayplan.model.change import Change, PodLost
 from bayplan.model.plan import Bind, Nominate, Plan, ReportUnschedulable
-from bayplan.model.pod import PodKey
+from bayplan.model.pod import Pod, PodKey
 from bayplan.runtime.core.controller import Settled
+
+OVER = ("Succeeded", "Failed")
 
 
 class PromisedNodes:
     """What the scheduler of this process has decided counts at once; events from before do not undo it."""
 
-    def __init__(self) -> None:
+    def __init__(self, assumed_pod: Callable[[Pod, str], Change]) -> None:
+        self.assumed_pod = assumed_pod
         self.assumed: dict[PodKey, str] = {}  # decided by this process, not yet seen
         self.nominated: set[PodKey] = set()
 
@@ -27,7 +29,7 @@ class PromisedNodes:
             match action:
                 case Bind(_, pod, node) | Nominate(_, pod, node) if node:
                     self.assumed[pod.key] = node
-                    yield assumed_pod(pod, node)
+                    yield self.assumed_pod(pod, node)
                 case Nominate(_, pod):
                     yield from self._drop(pod.key)
                 case ReportUnschedulable(pods=pods):  # also after a bind that timed out

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
-from bayplan.dialects.kueue.names import api_kinds
-from bayplan.dialects.kueue.status import queue_status
+from bayplan.dialects.dialect import QueueDialect
 from bayplan.model.summary import Summaries
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
 from bayplan.runtime.core.object_cache import Key, Object, ObjectCache
@@ -22,10 +21,6 @@ NEVER = float("inf")
 Unit = tuple[Kind, Key]
 Watcher = Callable[[Summaries], None]
 
-WITH_STATUS = (api_kinds.CLUSTER_QUEUES, api_kinds.LOCAL_QUEUES, api_kinds.COHORTS, api_kinds.CHECKS)
-WITH_FINALIZER = (api_kinds.CLUSTER_QUEUES, api_kinds.FLAVORS, api_kinds.TOPOLOGIES, api_kinds.CHECKS)
-KINDS = tuple(dict.fromkeys((*WITH_STATUS, *WITH_FINALIZER, api_kinds.CONFIGS)))
-
 
 @dataclass(frozen=True, slots=True)
 class QueueStatusWriteTag:
@@ -37,10 +32,12 @@ class QueueStatusWriteTag:
 class QueueStatusWriter:
     """Reconciles all objects at most once a second, and only after a change."""
 
-    def __init__(self, *, fair: bool, watch: Watcher | None = None) -> None:
+    def __init__(self, dialect: QueueDialect, *, fair: bool, watch: Watcher | None = None) -> None:
+        self.dialect = dialect
         self.fair = fair
         self.watch = watch or (lambda summary: None)
-        self.objects = ObjectCache(*KINDS)
+        kinds = (*dialect.with_status, *dialect.with_finalizer, *dialect.referred)
+        self.objects = ObjectCache(*dict.fromkeys(kinds))
         self.counters = QueueCounters()
         self.reconciler: Reconciler[Unit, None] = Reconciler(_titled, "status")  # queues failed objects
         self.refused: dict[Unit, tuple[float, str]] = {}  # finalizers: until when, and why
@@ -56,7 +53,7 @@ class QueueStatusWriter:
         self.reconciler.queue.drop((event.kind, key))  # the changed object may succeed
         if after is None:
             self.refused.pop((event.kind, key), None)
-        elif before is None and event.kind == api_kinds.CLUSTER_QUEUES:
+        elif before is None and event.kind in self.dialect.urgent:
             self.due = 0.0  # gangs wait until the queue has its finalizer
         self.stale = True
 
@@ -70,10 +67,10 @@ class QueueStatusWriter:
         self.due, self.seen, self.stale = now + EVERY_SECONDS, state.generation, False
         summary = summaries(state, self.counters, fair=self.fair)
         self.watch(summary)
-        for unit, obj in self._idle(WITH_FINALIZER, now):
+        for unit, obj in self._idle(self.dialect.with_finalizer, now):
             if self.refused.get(unit, (now, ""))[0] <= now:
                 yield from self._attempted(unit, self._finalizer_write(unit, obj, summary), now, containment)
-        for unit, obj in self._idle(WITH_STATUS, now):
+        for unit, obj in self._idle(self.dialect.with_status, now):
             yield from self._attempted(unit, self._status_write(unit, obj, summary, now), now, containment)
 
     def _attempted(
@@ -88,7 +85,7 @@ class QueueStatusWriter:
             yield self._write(unit, Verb.UPDATE, {**obj, "status": status}, obj, "status")
 
     def _finalizer_write(self, unit: Unit, obj: Object, summary: Summaries) -> Iterator[Write]:
-        names = queue_status.finalizers(unit[0].kind, obj, summary)
+        names = self.dialect.finalizers(unit[0], obj, summary)
         if names is not None:
             yield self._write(unit, Verb.MERGE_PATCH, {"metadata": {"finalizers": names}}, obj)
 
@@ -128,19 +125,11 @@ class QueueStatusWriter:
                     yield unit, obj
 
     def _status(self, unit: Unit, obj: Object, summary: Summaries, now: float) -> Object | None:
-        kind, key = unit
-        match kind.kind:
-            case "ClusterQueue" if key[1] in summary.queues:
-                _, refused = self.refused.get(unit, (0.0, ""))
-                return queue_status.cluster_queue(obj, summary.queues[key[1]], now, refused)
-            case "LocalQueue" if key in summary.namespace_queues:
-                return queue_status.local_queue(obj, summary.namespace_queues[key], now)
-            case "Cohort" if key[1] in summary.shared:
-                return queue_status.cohort(obj, summary.shared[key[1]], now)
-            case "AdmissionCheck":
-                configs = {name for _, name in self.objects.of(api_kinds.CONFIGS)}
-                return queue_status.admission_check(obj, configs, now)
-        return None
+        _, refused = self.refused.get(unit, (0.0, ""))
+        return self.dialect.queue_status(*unit, obj, summary, refused, self._names, now)
+
+    def _names(self, kind: Kind) -> set[str]:
+        return {name for _, name in self.objects.of(kind)}
 
     def _write(self, unit: Unit, verb: Verb, body: Object, obj: Object, subresource: str = "") -> Write:
         self.reconciler.begin(unit, None)

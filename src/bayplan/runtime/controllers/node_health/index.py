@@ -28,7 +28,7 @@ class NodeUsageIndex:
 
     def __init__(self) -> None:
         self.nodes: dict[str, Host] = {}
-        self.named: Index[str, str] = {}  # host → nodes of that name
+        self.named: dict[str, tuple[str, ...]] = {}  # host → nodes of that name
         self.members: dict[Key, GangPod] = {}
         self.bound: Index[str, Key] = {}  # node → pods
         self.waiting: Index[str, Key] = {}  # host → pods that must be bound there
@@ -49,9 +49,11 @@ class NodeUsageIndex:
         if before == after:
             return []
         if before is not None:
-            _drop(self.named, before.name, name)
+            left = tuple(node for node in self.named.pop(before.name, ()) if node != name)
+            if left:
+                self.named[before.name] = left
         if after is not None:
-            _add(self.named, after.name, name)
+            self.named[after.name] = (*self.named.get(after.name, ()), name)
         return [host.name for host in (before, after) if host is not None]
 
     def pod(self, wire: PodWire, *, gone: bool = False) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from bayplan.dialects.api import Ended, Event, Happened
-from bayplan.dialects.kueue.decode import slots
+from bayplan.dialects.dialect import SlotReader
 from bayplan.model.change import Change, QueuedGangLost, QueuedGangSeen
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Admit, Plan
@@ -33,7 +33,8 @@ class AdmissionWrite:
 class AdmissionsInFlight:
     """What is decided holds slots until the watch shows it, or it turns out that it was not written."""
 
-    def __init__(self) -> None:
+    def __init__(self, slots: SlotReader) -> None:
+        self.slots = slots
         self.writes: dict[Ref, AdmissionWrite] = {}
         self.due: list[Change] = []  # what the API shows, and counts from now on
 
@@ -46,19 +47,23 @@ class AdmissionsInFlight:
 
     def seen(self, event: Event) -> Iterator[Change]:
         """The changes of the slots of a Workload; none if the event does not count yet."""
-        write = self.writes.get(slots.ref_of(event.object)) if event.happened is not Happened.SYNCED else None
+        write = (
+            self.writes.get(self.slots.ref_of(event.object))
+            if event.happened is not Happened.SYNCED
+            else None
+        )
         if write is not None and event.happened is Happened.SEEN and not self._shows(event, write):
             write.latest = event
             return iter(())
         if write is not None:
             del self.writes[write.action.gang]
-        return slots.decode(event)
+        return self.slots.decode(event)
 
     def _shows(self, event: Event, write: AdmissionWrite) -> bool:
         """Whether an event shows a Workload as it was written, or as it became later."""
         if write.version is not None:
-            return slots.version_of(event.object) >= write.version
-        changes = slots.decode(event) if write.until < NEVER else ()
+            return self.slots.version_of(event.object) >= write.version
+        changes = self.slots.decode(event) if write.until < NEVER else ()
         shown = [one.queued_gang.admission for one in changes if isinstance(one, QueuedGangSeen)]
         return write.action.admission in shown
 
@@ -104,7 +109,7 @@ class AdmissionsInFlight:
         self.writes.pop(write.action.gang, None)
         before = write.action.queued_gang
         if write.latest is not None:
-            yield from slots.decode(write.latest)
+            yield from self.slots.decode(write.latest)
         elif before.admission is None:
             yield QueuedGangLost(before.gang.source)
         else:

@@ -11,8 +11,7 @@ from bayplan.dialects.api import Ended, Event, Kind, Write, WriteOutcome
 from bayplan.dialects.dialect import BoundGang, PendingReport
 from bayplan.dialects.kube.encode import writes as gang_writes
 from bayplan.dialects.kube.encode.gang_messages import ERROR, reason
-from bayplan.dialects.kueue.decode import scheduled_jobs, slots
-from bayplan.dialects.registry import KINDS, SchedulerDialects
+from bayplan.dialects.registry import KINDS, SCHEDULER, SchedulerDialects
 from bayplan.model.change import (
     Change,
     GangSpecLost,
@@ -43,12 +42,13 @@ from bayplan.runtime.controllers.scheduler.faults import (
     restricted_to,
     snapshot_for,
 )
+from bayplan.runtime.controllers.scheduler.object_status import StatusWriter
 from bayplan.runtime.controllers.scheduler.pod_events import NEVER, PodEventPublisher
-from bayplan.runtime.controllers.scheduler.pod_group_status import GroupStatuses
 from bayplan.runtime.controllers.scheduler.volume_binding import VolumeBinding
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
 from bayplan.runtime.core.controller import NOTHING_UNREAD, DecisionFault, Settled, UnreadObjects
 from bayplan.scheduling.binding.cycle import decide_gangs
+from bayplan.state.cluster.cluster_state import ClusterState
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
 from bayplan.state.reports.in_flight import scheduling_in_flight
 from bayplan.state.scheduling.snapshot import SchedulingSnapshot
@@ -71,7 +71,7 @@ class SchedulerController:
     """Binds pods with one of our scheduler names; each name has a profile."""
 
     name = "scheduler"
-    kinds: tuple[Kind, ...] = (*KINDS, slots.WORKLOADS)
+    kinds: tuple[Kind, ...] = KINDS
     has_state = True
     containment: Containment = UNCONTAINED
     unread: UnreadObjects = NOTHING_UNREAD
@@ -83,17 +83,21 @@ class SchedulerController:
         numa_policy: NumaStalenessPolicy = DEFAULT_NUMA_POLICY,
         awaits_grouper: bool = False,
         one_by_one: Collection[str] = (),
+        cluster: ClusterState | None = None,
     ) -> None:
         """Pods with a scheduler name in `one_by_one` never form a gang, as with kube-scheduler."""
-        self.profiles = dict(profiles or {scheduled_jobs.SCHEDULER: profile or Profile()})
+        self.profiles = dict(profiles or {SCHEDULER: profile or Profile()})
         heal_seconds = max(profile.heal_seconds for profile in self.profiles.values())
-        self.state = SchedulingState(heal_seconds, numa_policy)
+        self.state = SchedulingState(heal_seconds, numa_policy, cluster)
         self.dialects = SchedulerDialects(self.profiles, one_by_one, awaits_grouper)
         self.groups, self.decoder, self.zones = self.dialects.groups, self.dialects.pods, self.dialects.numa
-        self.admissions = AdmissionsInFlight()
+        self.slots = self.dialects.slots
+        self.admissions = AdmissionsInFlight(self.slots)
         self.now = 0.0  # of the last step
-        self.statuses = GroupStatuses(self.groups)
-        self.volumes = VolumeBinding(self.state, self.decoder.claim_uids, self.decoder.volume_versions)
+        self.statuses = StatusWriter(self.dialects.statuses)
+        self.volumes = VolumeBinding(
+            self.state, self.decoder.claim_uids, self.decoder.volume_versions, self.dialects.binding_notes
+        )
         self.publisher = PodEventPublisher()
         self.bindings_in_flight = 0
         self.unwritten: list[Action] = []
@@ -103,7 +107,7 @@ class SchedulerController:
         self.unrecorded_starts: dict[Ref, tuple[MarkStarted, float]] = {}  # records to write again, and when
 
     def decode(self, event: Event) -> Iterator[Change]:
-        if event.kind == slots.WORKLOADS:
+        if event.kind in self.slots.kinds:
             return self.admissions.seen(event)
         return self.dialects.decode(event)
 
@@ -272,7 +276,7 @@ class SchedulerController:
         self.statuses.ended(outcome, now)
         tag = outcome.write.tag
         if isinstance(tag, Admit) and outcome.ended is Ended.DONE:
-            self.admissions.written(tag, slots.version_of(outcome.object))
+            self.admissions.written(tag, self.slots.version_of(outcome.object))
         if outcome.ended is Ended.TIMED_OUT and self._is_still_wanted(outcome.write.tag):
             self.repeats.append((now + REPEAT_SECONDS, outcome.write))
         return ()
@@ -347,7 +351,7 @@ class SchedulerController:
         if action.changed and action.gang.kind != "Pod":
             report = PendingReport(action, code, text, action.gang in started)
             shown = self.dialects.of(action.gang).status_reason(report)
-            if shown is not None and action.gang not in self.statuses.pending_reasons:
+            if shown is not None and not self.statuses.source.is_pending(action.gang):
                 self.publisher.drop(action.gang)  # its earlier condition no longer exists
             self.publisher.publish(action.gang, text, partial(self._publish_gang, report), now, at_once)
 
@@ -359,7 +363,7 @@ class SchedulerController:
         gang = report.action.gang
         dialect = self.dialects.of(gang)
         if (shown := dialect.status_reason(report)) is not None:
-            self.statuses.set_pending(gang, shown.reason, report.message, now, shown.details)
+            self.statuses.set_pending(gang, shown, report.message, now)
         yield from dialect.pending_writes(report, self._facts(gang), now)
 
 

@@ -7,13 +7,12 @@ the node that their claims name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bayplan.dialects.api import Write
 from bayplan.dialects.kube.decode.volumes import claim_write, volume_write
 from bayplan.dialects.kube.encode.binding import bind_write
-from bayplan.dialects.nrt.hints import zone_hint
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Bind, Plan
 from bayplan.model.storage import ClaimKey
@@ -33,12 +32,19 @@ class WaitingBindings:
 
 
 class VolumeBinding:
-    """Bindings held back, by gang. `uids` and `versions` are those of claims and volumes, as last seen."""
+    """Bindings held back, by gang. `uids` and `versions` are those of claims and volumes, as last seen.
+
+    `notes` makes the annotations of a binding from the NUMA zones of the pod.
+    """
 
     def __init__(
-        self, state: SchedulingState, uids: Mapping[ClaimKey, str], versions: Mapping[str, str]
+        self,
+        state: SchedulingState,
+        uids: Mapping[ClaimKey, str],
+        versions: Mapping[str, str],
+        notes: Callable[[Iterable[tuple[str, int]]], dict[str, str]],
     ) -> None:
-        self.state, self.uids, self.versions = state, uids, versions
+        self.state, self.uids, self.versions, self.notes = state, uids, versions, notes
         self.waiting: dict[Ref, WaitingBindings] = {}
 
     @staticmethod
@@ -58,7 +64,7 @@ class VolumeBinding:
             if action.pod.spec.signature.claims:
                 claims.update(self._waits_for(action))
         if not claims:
-            return [_bind_write(action) for action in binds]
+            return [self._bind_write(action) for action in binds]
         writes = list(self._prepare(claims))
         self.waiting[gang] = WaitingBindings(tuple(binds), frozenset(claims), now + HELD_SECONDS)
         return writes
@@ -69,9 +75,12 @@ class VolumeBinding:
         for gang, held in list(self.waiting.items()):
             if all(key in claims and claims[key].bound for key in held.claims):
                 del self.waiting[gang]
-                yield from map(_bind_write, self._current(held.binds))
+                yield from map(self._bind_write, self._current(held.binds))
             elif now >= held.until:
                 del self.waiting[gang]
+
+    def _bind_write(self, action: Bind) -> Write:
+        return bind_write(action, self.notes(action.zones))
 
     def _current(self, binds: Sequence[Bind]) -> list[Bind]:
         pods = self.state.store.pods
@@ -92,7 +101,3 @@ class VolumeBinding:
                     yield volume_write(volume, self.versions.get(volume, ""), key, self.uids.get(key, ""))
             elif self.state.store.volumes.claims[key].selected_node != node:
                 yield claim_write(key, self.uids.get(key, ""), node)
-
-
-def _bind_write(action: Bind) -> Write:
-    return bind_write(action, zone_hint(action.zones))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.kueue.names import api_kinds
-from bayplan.runtime.controllers.admission.workload_status import DELETED_MAX, QueueChanges
+from bayplan.dialects.kueue.status.queue_path import DELETED_MAX, QueueChanges
 
 
 def test_deleted_queues_are_forgotten_but_for_the_last_ones() -> None:

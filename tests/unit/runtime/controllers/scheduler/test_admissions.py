@@ -10,7 +10,7 @@ from bayplan.backends.crds import define
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.dialects.api import Ended, Event, Happened
 from bayplan.dialects.kube.fields.reader import Field
-from bayplan.dialects.kueue.decode.slots import WORKLOADS, version_of
+from bayplan.dialects.kueue.decode.slots import WORKLOADS, WorkloadSlots, version_of
 from bayplan.dialects.kueue.decode.workloads import decode_workload
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.model.change import Change, QueuedGangLost, QueuedGangSeen
@@ -41,7 +41,7 @@ class Scene:
         admitted = decode_workload(Field(self.after))
         assert admitted.admission is not None
         self.action = Admit(decode_workload(Field(self.before)), admitted.admission)
-        self.admissions = AdmissionsInFlight()
+        self.admissions = AdmissionsInFlight(WorkloadSlots())
         self.decided = list(self.admissions.decided(Plan((self.action,))))
 
     def seen(self, workload: Object) -> list[Change]:

@@ -21,11 +21,12 @@ from bayplan.dialects.kai.api.wire import (
     QueueWire,
 )
 from bayplan.dialects.kai.decode.events import GroupDecoder
+from bayplan.dialects.kai.decode.group_statuses import GroupStatuses
 from bayplan.dialects.kube.decode.wire import Metadata
 from bayplan.model.change import PodLost, PodSeen
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
-from bayplan.runtime.controllers.scheduler.pod_group_status import GroupStatuses
+from bayplan.runtime.controllers.scheduler.object_status import StatusWriter
 
 
 class Writer:
@@ -33,7 +34,8 @@ class Writer:
 
     def __init__(self) -> None:
         self.decoder = GroupDecoder()
-        self.statuses = GroupStatuses(self.decoder)
+        self.source = GroupStatuses(self.decoder)
+        self.statuses = StatusWriter(self.source)
         self.now = 0.0
         self.written: dict[str, dict[str, str]] = {}
 
@@ -161,4 +163,4 @@ def test_the_totals_of_queues_are_those_of_the_groups_below_them(
         expected = {"cpu": str(sum(below))} if below else {}
         assert writer.written.get(name, {}) == expected, name
     if not cpus:
-        assert not writer.statuses.totals
+        assert not writer.source.totals

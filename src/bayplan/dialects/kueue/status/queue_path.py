@@ -6,54 +6,29 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from bayplan.dialects.api import Event, Happened
-from bayplan.dialects.kube.fields.reader import Field
-from bayplan.dialects.kueue.fields.pod_sets import source
-from bayplan.dialects.kueue.fields.workload import KIND
 from bayplan.dialects.kueue.status import reconcile
-from bayplan.dialects.kueue.status.conditions import QUOTA_RESERVED, condition_of
 from bayplan.dialects.kueue.status.reconcile import QueueOnPath
-from bayplan.dialects.kueue.status.rejection_messages import reason
-from bayplan.model.admission_rejection import AdmissionReason, AdmissionRejection, AdmissionRemark
-from bayplan.model.plan import ReportNotAdmitted, Requeue
-from bayplan.state.admission.config import AdmissionConfig
-from bayplan.state.admission.queues import PendingQueues, QueueEntryState
+from bayplan.model.quota import NamespaceQueue, Queue
 
 Key = tuple[str, str]
 Object = dict[str, Any]
+Queues = Mapping[str, Queue]
+NamespaceQueues = Mapping[Key, NamespaceQueue]
 
-_BEFORE_A_DECISION = {"Deactivated", "Misconfigured", "PendingEvaluation", "Suspended"}
 _OPEN = ("None", None)  # a queue that is not stopped and has no checks
 DELETED_MAX = 1024  # deleted queues that are remembered in case they are created again
 
 
-def status_due(workload: Object, config: AdmissionConfig, now: float) -> Object | None:
+def status_due(workload: Object, queues: Queues, local_queues: NamespaceQueues, now: float) -> Object | None:
     """The status that a Workload should have, or None if it has that status."""
-    status = reconcile.synced(workload, _checks(workload, config), now)
+    status = reconcile.synced(workload, _checks(workload, queues, local_queues), now)
     if status is None and (workload.get("spec") or {}).get("active") is not False:
-        status = reconcile.apply_stop_policies(workload, list(_queue_path(workload, config)), now)
+        status = reconcile.apply_stop_policies(
+            workload, list(_queue_path(workload, queues, local_queues)), now
+        )
     if status is None and not workload["metadata"].get("ownerReferences"):
         status = reconcile.released(workload, now)  # without an owner, no job controller releases it
     return status
-
-
-def rejection_of_equivalents(workload: Object, queues: PendingQueues) -> ReportNotAdmitted | None:
-    """The rejection of equivalent gangs, for a Workload that joins them without an attempt of its own."""
-    entry = queues.entries.get(source(Field(workload), KIND))
-    if entry is None or entry.state is not QueueEntryState.PENDING:
-        return None
-    queue, known = queues.queue(entry.queue), condition_of(workload, QUOTA_RESERVED)
-    reason_code = queue.reasons.get(entry.shape)
-    if not isinstance(reason_code, AdmissionReason) or entry.shape not in queue.rejected:
-        return None
-    if known is not None and known.get("reason") not in _BEFORE_A_DECISION - {reason(reason_code)}:
-        return None
-    remark = (
-        AdmissionRemark.QUEUE_INACTIVE
-        if reason_code is AdmissionReason.CLOSED
-        else AdmissionRemark.EQUIVALENT
-    )
-    rejection = AdmissionRejection(reason_code, remark, queue=entry.queue)
-    return ReportNotAdmitted(entry.queued_gang, rejection, Requeue.ON_EVENT)
 
 
 class QueueChanges:
@@ -104,31 +79,31 @@ def _admission(workload: Object) -> Object:
     return (workload.get("status") or {}).get("admission") or {}
 
 
-def _queue_path(workload: Object, config: AdmissionConfig) -> Iterator[QueueOnPath]:
+def _queue_path(workload: Object, queues: Queues, local_queues: NamespaceQueues) -> Iterator[QueueOnPath]:
     """The queues on the path of a Workload, or those that gave it quota."""
     local_queue_name = str((workload.get("spec") or {}).get("queueName") or "")
     if not local_queue_name:
         return
     namespace = workload["metadata"].get("namespace", "default")
-    local_queue = config.namespace_queues.get((namespace, local_queue_name))
+    local_queue = local_queues.get((namespace, local_queue_name))
     yield QueueOnPath("LocalQueue", local_queue_name, local_queue.stop if local_queue is not None else None)
     name = str(
         _admission(workload).get("clusterQueue") or (local_queue.queue if local_queue is not None else "")
     )
     if name:
-        queue = config.queues.get(name)
+        queue = queues.get(name)
         yield QueueOnPath("ClusterQueue", name, queue.stop if queue is not None else None)
 
 
-def _checks(workload: Object, config: AdmissionConfig) -> tuple[str, ...]:
+def _checks(workload: Object, queues: Queues, local_queues: NamespaceQueues) -> tuple[str, ...]:
     """The checks that a Workload has to pass, by its assigned flavors.
 
     An evicted Workload keeps its checks: they hold the retry counts.
     """
     admission = _admission(workload)
     namespace, spec = workload["metadata"].get("namespace", "default"), workload.get("spec") or {}
-    local_queue = config.namespace_queues.get((namespace, str(spec.get("queueName") or "")))
-    queue = config.queues.get(admission.get("clusterQueue") or (local_queue.queue if local_queue else ""))
+    local_queue = local_queues.get((namespace, str(spec.get("queueName") or "")))
+    queue = queues.get(admission.get("clusterQueue") or (local_queue.queue if local_queue else ""))
     if queue is None:
         return ()
     if not admission:

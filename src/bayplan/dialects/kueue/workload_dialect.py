@@ -1,0 +1,135 @@
+"""Workloads and their queues as the admission controller reads and writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from bayplan.dialects.api import Event, Kind, Verb, Write
+from bayplan.dialects.dialect import AdmissionAction, QueueDialect
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.decode import events
+from bayplan.dialects.kueue.decode.workloads import NO_TRANSFORMATIONS, Counting
+from bayplan.dialects.kueue.fields.pod_sets import source
+from bayplan.dialects.kueue.fields.workload import KIND
+from bayplan.dialects.kueue.jobs.writes import status_write
+from bayplan.dialects.kueue.names import api_kinds
+from bayplan.dialects.kueue.status import decisions, queue_status
+from bayplan.dialects.kueue.status import events as notices
+from bayplan.dialects.kueue.status.conditions import QUOTA_RESERVED, condition_of, is_true
+from bayplan.dialects.kueue.status.queue_path import QueueChanges, status_due
+from bayplan.dialects.kueue.status.reconcile import requeue_at, should_deactivate
+from bayplan.dialects.kueue.status.rejection_messages import reason
+from bayplan.model.admission_rejection import AdmissionReason
+from bayplan.model.change import Change
+from bayplan.model.gang import Ref
+from bayplan.model.plan import Admit, EvictGang, ReportNotAdmitted
+from bayplan.model.pod import Pod
+from bayplan.model.quota import NamespaceQueue, Queue
+from bayplan.model.summary import Summaries
+
+Object = dict[str, Any]
+Key = tuple[str, str]
+
+_BEFORE_A_DECISION = {"Deactivated", "Misconfigured", "PendingEvaluation", "Suspended"}
+
+
+class WorkloadDialect(QueueDialect):
+    """With `protects`, ClusterQueues that still lack the finalizer are marked as unprotected."""
+
+    kinds: tuple[Kind, ...] = api_kinds.KINDS
+    gangs = api_kinds.WORKLOADS
+    with_status = (api_kinds.CLUSTER_QUEUES, api_kinds.LOCAL_QUEUES, api_kinds.COHORTS, api_kinds.CHECKS)
+    with_finalizer = (api_kinds.CLUSTER_QUEUES, api_kinds.FLAVORS, api_kinds.TOPOLOGIES, api_kinds.CHECKS)
+    referred = (api_kinds.CONFIGS,)
+    urgent = (api_kinds.CLUSTER_QUEUES,)
+
+    def __init__(self, counting: Counting = NO_TRANSFORMATIONS, *, protects: bool = False) -> None:
+        self.counting, self.protects = counting, protects
+        self.queue_changes = QueueChanges()
+
+    # ── decode ─────────────────────────────────────────────────────────────────────────────────────
+
+    def decode(self, event: Event) -> Iterator[Change]:
+        return events.decode(event, self.counting, protects=self.protects)
+
+    def decode_usage(self, event: Event) -> Iterator[Change]:
+        return events.decode_usage(event)
+
+    def assumed_pod(self, pod: Pod, node: str) -> Change:
+        return events.assumed_pod(pod, node)
+
+    def ref_of(self, obj: Object) -> Ref:
+        return source(Field(obj), KIND)
+
+    def concerned(self, event: Event, objects: Mapping[Key, Object]) -> Iterable[Key]:
+        return self.queue_changes.concerns(event, objects)
+
+    # ── encode ─────────────────────────────────────────────────────────────────────────────────────
+
+    def status_after(
+        self, action: AdmissionAction, obj: Object, now: float,
+        holders: Callable[[], Collection[str]], levels: Callable[[], Collection[str]],
+    ) -> Object | None:  # fmt: skip
+        match action:
+            case Admit():
+                return decisions.admitted(obj, action, now)
+            case EvictGang():  # unless the admission that it would lose was never written
+                return decisions.evicted(obj, action, now) if is_true(obj, QUOTA_RESERVED) else None
+            case ReportNotAdmitted():
+                return decisions.not_admitted(obj, action, now, list(holders()), set(levels()))
+
+    def status_write(self, obj: Object, status: Object, tag: object) -> Write:
+        return status_write(obj, status, tag)
+
+    def action_events(
+        self, action: AdmissionAction, before: Object, now: float, status: Object | None = None
+    ) -> Iterator[Write]:
+        for event in notices.events(action, before, now, status):
+            yield notices.workload_event_write(event, now)
+
+    def is_reworded(self, obj: Object, status: Object) -> bool:
+        before, after = condition_of(obj, QUOTA_RESERVED), condition_of({"status": status}, QUOTA_RESERVED)
+        return before is not None and after is not None and before.get("reason") == after.get("reason")
+
+    def is_undecided(self, obj: Object, code: AdmissionReason) -> bool:
+        known = condition_of(obj, QUOTA_RESERVED)
+        return known is None or known.get("reason") in _BEFORE_A_DECISION - {reason(code)}
+
+    # ── reconcile ──────────────────────────────────────────────────────────────────────────────────
+
+    def status_due(
+        self, obj: Object, queues: Mapping[str, Queue], local: Mapping[Key, NamespaceQueue], now: float
+    ) -> Object | None:
+        return status_due(obj, queues, local, now)
+
+    def status_events(self, before: Object, status: Object, now: float) -> Iterator[Write]:
+        for event in notices.reconcile_events(before, status, now):
+            yield notices.workload_event_write(event, now)
+
+    def requeue_at(self, obj: Object) -> float:
+        return requeue_at(obj)
+
+    def deactivation(self, obj: Object, tag: object) -> Write | None:
+        if not should_deactivate(obj):
+            return None
+        meta, body = obj["metadata"], {"spec": {"active": False}}
+        where = (meta.get("namespace", ""), meta["name"])
+        return Write(Verb.MERGE_PATCH, self.gangs, *where, body, version=meta["resourceVersion"], tag=tag)
+
+    def queue_status(
+        self, kind: Kind, key: Key, obj: Object, summary: Summaries, refused: str,
+        names: Callable[[Kind], Collection[str]], now: float,
+    ) -> Object | None:  # fmt: skip
+        if kind == api_kinds.CLUSTER_QUEUES and key[1] in summary.queues:
+            return queue_status.cluster_queue(obj, summary.queues[key[1]], now, refused)
+        if kind == api_kinds.LOCAL_QUEUES and key in summary.namespace_queues:
+            return queue_status.local_queue(obj, summary.namespace_queues[key], now)
+        if kind == api_kinds.COHORTS and key[1] in summary.shared:
+            return queue_status.cohort(obj, summary.shared[key[1]], now)
+        if kind == api_kinds.CHECKS:
+            return queue_status.admission_check(obj, set(names(api_kinds.CONFIGS)), now)
+        return None
+
+    def finalizers(self, kind: Kind, obj: Object, summary: Summaries) -> list[str] | None:
+        return queue_status.finalizers(kind.kind, obj, summary)

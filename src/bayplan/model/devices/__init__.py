@@ -1,0 +1,1 @@
+"""Devices that pods get by claim: what drivers publish, and what claims ask for and have."""

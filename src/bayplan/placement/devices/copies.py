@@ -1,0 +1,244 @@
+"""How many pods with the same claims fit on each node by their devices: one answer for nodes of equal shape.
+
+The number on a node is how many pods the allocator serves there one after the other, so that what was counted
+can be allocated. Nodes have the same shape if their devices differ only in what no claim asks about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from bayplan.model.devices.claims import DeviceClaim, DeviceClaimKey
+from bayplan.model.devices.inventory import DeviceKey, DeviceSlice, PoolKey
+from bayplan.model.node import Node
+from bayplan.placement.cluster.node_index import NodeIndex, terms_mask
+from bayplan.placement.cluster.topology_tree import Bools
+from bayplan.placement.devices.allocate import INVALID_POOLS, NOT_ALLOCATED, DeviceAllocator, stopped
+from bayplan.placement.devices.in_use import DevicesInUse
+from bayplan.placement.devices.pools import NodeIdentity, NodePool, reaches
+from bayplan.placement.devices.problem import DeviceError, NodeProblem
+from bayplan.placement.devices.search import DeviceSearch, DeviceSearchStopped
+
+Counts = npt.NDArray[np.int64]
+Shape = tuple[object, ...]
+NodeShape = tuple[tuple[NodePool, ...], int]
+"""The pools of a node, and a number that equal ones share, as far as claims do not decide it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceCopies:
+    """How many pods fit on each node, and why no more fit on those with too few.
+
+    `coupled`: nodes share devices or counters, so that each number holds only if other nodes take none.
+    """
+
+    counts: Counts
+    reasons: Mapping[str, int] = field(default_factory=dict)  # nodes without room for a single pod, by reason
+    coupled: bool = False
+    shapes: int = 0
+
+
+def reachable_nodes(node_index: NodeIndex, claims: Iterable[DeviceClaim]) -> Bools:
+    """The nodes that can use the devices which the claims have already."""
+    reachable = np.ones(len(node_index), dtype=bool)
+    for claim in claims:
+        if claim.allocation is not None and claim.allocation.terms is not None:
+            reachable &= terms_mask(node_index, claim.allocation.terms)
+    return reachable
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    count: int
+    reason: str = ""  # if the count is 0
+    coupled: bool = False
+
+
+class CopyCounter:
+    """Counts pods on the nodes of one index of slices. What no claim decides is remembered for each node."""
+
+    def __init__(self, allocator: DeviceAllocator) -> None:
+        self.allocator = allocator
+        self._nodes: dict[str, NodeShape] = {}
+        self._numbers: dict[Shape, int] = {}
+
+    def slice_changed(self, part: DeviceSlice) -> None:
+        """A slice was added or removed in the index: forget the nodes that may see its pool."""
+        of_pool = (*self.allocator.index.by_pool.get(part.pool, ()), part)
+        nodes = {one.reach.node for one in of_pool}
+        if "" in nodes:
+            self._nodes.clear()
+        for node in nodes:
+            self._nodes.pop(node, None)
+
+    def node_changed(self, name: str) -> None:
+        """A node is gone, or has other labels."""
+        self._nodes.pop(name, None)
+
+    def count(
+        self,
+        nodes: Sequence[Node],
+        claims: tuple[DeviceClaim, ...],
+        in_use: DevicesInUse,
+        most: int,
+        shared: Collection[DeviceClaimKey] = (),
+    ) -> DeviceCopies:
+        """How many pods fit on each node, at most `most`; `shared` claims are one for all the pods."""
+        selectors = tuple(dict.fromkeys(self._selectors(claims)))
+        compared = sorted({one.match or one.distinct for claim in claims for one in claim.constraints})
+        used = _by_pool(in_use)
+        counts = np.zeros(len(nodes), dtype=np.int64)
+        answers: dict[Shape, _Answer] = {}
+        reasons: dict[str, int] = {}
+        for row, node in enumerate(nodes):
+            pools, number = self._nodes.get(node.name) or self._remember(node)
+            shape = (
+                number,
+                tuple(self._verdicts(pools, selectors)),
+                tuple(_compared_values(pools, name) for name in compared),
+                tuple(_used_devices(pools, used, in_use)) if used else (),
+            )
+            answer = answers.get(shape)
+            if answer is None:
+                local = in_use.only([key for pool in pools for key in used.get(pool.key, ())])
+                answer = answers[shape] = self._answer(node, pools, claims, local, most, shared)
+            counts[row] = answer.count
+            if answer.reason:
+                reasons[answer.reason] = reasons.get(answer.reason, 0) + 1
+        coupled = any(answer.coupled for answer in answers.values())
+        return DeviceCopies(counts, reasons, coupled, len(answers))
+
+    def _remember(self, node: Node) -> NodeShape:
+        identity = NodeIdentity(node.name, node.labels)
+        pools = self.allocator.index.pools(identity)
+        shape = tuple((_pool_shape(pool), tuple(_device_shapes(pool, identity))) for pool in pools)
+        found = self._nodes[node.name] = pools, self._numbers.setdefault(shape, len(self._numbers))
+        return found
+
+    def _selectors(self, claims: tuple[DeviceClaim, ...]) -> Iterator[str]:
+        for claim in claims:
+            for request in claim.requests:
+                for ask in request.asks:
+                    device_class = self.allocator.builder.classes.get(ask.device_class)
+                    for selector in (*(device_class.selectors if device_class else ()), *ask.selectors):
+                        if selector is not None:
+                            yield selector
+
+    def _verdicts(self, pools: tuple[NodePool, ...], selectors: tuple[str, ...]) -> Iterator[bytes]:
+        for pool in pools:
+            for part in pool.slices:
+                for selector in selectors:
+                    yield self.allocator.builder.select(selector, part).matches
+
+    def _answer(
+        self,
+        node: Node,
+        pools: tuple[NodePool, ...],
+        claims: tuple[DeviceClaim, ...],
+        in_use: DevicesInUse,
+        most: int,
+        shared: Collection[DeviceClaimKey],
+    ) -> _Answer:
+        """How many pods fit on a node, which stands for all of its shape; the reason if none does."""
+        own = tuple(claim for claim in claims if claim.key not in shared)
+        identity, build = NodeIdentity(node.name, node.labels), self.allocator.builder.build
+        count, reason, coupled = 0, "", False
+        try:
+            problem = build(identity, pools, claims)
+            following = problem if len(own) == len(claims) else build(identity, pools, own)
+            coupled = _is_coupled(problem)
+            while count < most:
+                search = DeviceSearch(following if count else problem, in_use, self.allocator.steps_max)
+                if not search.run():
+                    reason = INVALID_POOLS if any(pool.invalid for pool in pools) else NOT_ALLOCATED
+                    break
+                taken = [one for number in range(len(search.taken)) for one in search.results(number)]
+                if count and all(device.admin for device in taken):
+                    count = most  # what holds no devices fits any number of times
+                    break
+                in_use = in_use.plus(taken)
+                count += 1
+        except DeviceError as error:
+            reason = str(error)
+        except DeviceSearchStopped:
+            reason = stopped(self.allocator.steps_max)
+        return _Answer(count, "" if count else reason, coupled)
+
+
+def _is_coupled(problem: NodeProblem) -> bool:
+    """Whether a device that the claims may get is one of several nodes, or draws on counters of several."""
+    asks = (ask for requests in problem.asks for asks in requests for ask in asks)
+    wanted = {position for ask in asks for position in ask.candidates.positions}
+    return any(_is_shared(problem.devices[at].part, problem.devices[at].pool) for at in wanted)
+
+
+def _is_shared(part: DeviceSlice, pool: NodePool) -> bool:
+    """Whether other nodes use the same devices or counters."""
+    return not part.reach.node or bool(pool.counters and pool.elsewhere)
+
+
+def _pool_shape(pool: NodePool) -> Shape:
+    """Pools of one node are alike if they have the same counters; others only if they are the same."""
+    shared = any(_is_shared(part, pool) for part in pool.slices)
+    counters = tuple(sorted(pool.counters.items()))
+    return pool.key if shared else (), len(pool.slices), counters, pool.incomplete, bool(pool.invalid)
+
+
+def _device_shapes(pool: NodePool, node: NodeIdentity) -> Iterator[Shape]:
+    """What of the devices decides an answer, apart from selectors and compared attributes."""
+    for part in pool.slices:
+        for device in part.devices:
+            reachable = not part.by_device or reaches(device.reach, node)
+            yield (
+                "" if part.reach.node else device.name, device.taints, device.consumes, device.capacity,
+                device.shareable, bool(part.unusable), bool(device.binding_conditions), reachable,
+            )  # fmt: skip
+
+
+def _compared_values(pools: tuple[NodePool, ...], name: str) -> tuple[object, ...]:
+    """The values of an attribute on a node, numbered: equal ones have equal numbers, whatever they are."""
+    values = [
+        device.attribute(part.pool.driver, name)
+        for pool in pools
+        for part in pool.slices
+        for device in part.devices
+    ]
+    if any(value is not None and isinstance(value.value, tuple) for value in values):
+        return tuple(values)  # lists that differ may have single values in common
+    numbers: dict[object, int] = {None: -1}
+    return tuple(numbers.setdefault(value, len(numbers)) for value in values)
+
+
+def _by_pool(in_use: DevicesInUse) -> dict[PoolKey, list[DeviceKey]]:
+    found: dict[PoolKey, list[DeviceKey]] = {}
+    for key in (*in_use.alone, *(in_use.shared | in_use.consumed.keys())):
+        found.setdefault(PoolKey(key.driver, key.pool), []).append(key)
+    for keys in found.values():
+        keys.sort()
+    return found
+
+
+def _used_devices(
+    pools: tuple[NodePool, ...], used: Mapping[PoolKey, list[DeviceKey]], in_use: DevicesInUse
+) -> Iterator[tuple[object, ...]]:
+    """The devices of a node that are in use, by position; those of other nodes by name."""
+    for number, pool in enumerate(pools):
+        keys = used.get(pool.key)
+        if keys:
+            devices = (one.key(device) for one in pool.slices for device in one.devices)
+            places = {key: at for at, key in enumerate(devices)}
+            yield (
+                number,
+                *(
+                    (
+                        places.get(key, key),
+                        key in in_use.alone,
+                        tuple(sorted(in_use.consumed.get(key, {}).items())),
+                    )
+                    for key in keys
+                ),
+            )

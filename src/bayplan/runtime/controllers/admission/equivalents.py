@@ -1,0 +1,34 @@
+"""The rejection that a Workload shares with equivalent ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bayplan.dialects.dialect import QueueDialect
+from bayplan.model.admission_rejection import AdmissionReason, AdmissionRejection, AdmissionRemark
+from bayplan.model.plan import ReportNotAdmitted, Requeue
+from bayplan.state.admission.queues import PendingQueues, QueueEntryState
+
+Object = dict[str, Any]
+
+
+def rejection_of_equivalents(
+    workload: Object, queues: PendingQueues, dialect: QueueDialect
+) -> ReportNotAdmitted | None:
+    """The rejection of equivalent gangs, for a Workload that joins them without an attempt of its own."""
+    entry = queues.entries.get(dialect.ref_of(workload))
+    if entry is None or entry.state is not QueueEntryState.PENDING:
+        return None
+    queue = queues.queue(entry.queue)
+    reason_code = queue.reasons.get(entry.shape)
+    if not isinstance(reason_code, AdmissionReason) or entry.shape not in queue.rejected:
+        return None
+    if not dialect.is_undecided(workload, reason_code):
+        return None
+    remark = (
+        AdmissionRemark.QUEUE_INACTIVE
+        if reason_code is AdmissionReason.CLOSED
+        else AdmissionRemark.EQUIVALENT
+    )
+    rejection = AdmissionRejection(reason_code, remark, queue=entry.queue)
+    return ReportNotAdmitted(entry.queued_gang, rejection, Requeue.ON_EVENT)
