@@ -22,7 +22,7 @@ from bayplan.dialects.errors import ApiError
 from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
 from bayplan.dialects.kueue.fields.job_rules import SCHEDULING_GATE
-from bayplan.dialects.kueue.names.annotations import ELASTIC_GATE, IN_USE, MANAGED, QUEUE, TOPOLOGY_GATE
+from bayplan.dialects.kueue.names.annotations import ELASTIC_GATE, IN_USE, MANAGED, TOPOLOGY_GATE
 from bayplan.dialects.kueue.names.api_kinds import (
     CHECKS,
     CLUSTER_QUEUES,
@@ -48,7 +48,6 @@ FIRST = (
 """What blocks users or writes to the cluster goes first."""
 LAST = ("Namespace",)
 FINALIZED = (WORKLOADS, CLUSTER_QUEUES, COHORTS, FLAVORS, TOPOLOGIES, CHECKS)
-JOBS = Kind("batch", "v1", "Job", "jobs")
 GATES = frozenset((SCHEDULING_GATE, TOPOLOGY_GATE, ELASTIC_GATE))
 FINALIZERS = frozenset((IN_USE, MANAGED))
 TRIES = 5
@@ -137,6 +136,8 @@ class Removal:
                 self._change(kind, one, without_finalizers, "finalizer removed")
         for one in self._listed(PODS_KIND):
             self._change(PODS_KIND, one, released, "released")
+        if held := sum(map(is_held, self._listed(WORKLOADS))):
+            echo(f"suspended: the jobs of {held} Workloads; start them by hand (spec.suspend: false)")
 
     def _stop_conversion(self, definitions: list[Object]) -> None:
         """Serve the stored version only: no webhook converts to the others any more."""
@@ -158,11 +159,6 @@ class Removal:
         )
         if pods:
             echo(f"pending: {pods} pods name the scheduler {SCHEDULER}; create them again without it")
-        suspended = sum(
-            bool(one["spec"].get("suspend")) for one in self._listed(JOBS, f"labelSelector={quote(QUEUE)}")
-        )
-        if suspended:
-            echo(f"suspended: {suspended} Jobs that name a queue; start them with spec.suspend: false")
 
     # ── requests ───────────────────────────────────────────────────────────────────────────────────
 
@@ -245,6 +241,12 @@ def released(pod: Object) -> Object | None:
     if left == gates:
         return changed
     return {**(changed or pod), "spec": {**pod["spec"], "schedulingGates": left}}
+
+
+def is_held(workload: Object) -> bool:
+    """Whether a Workload is neither admitted nor finished, so that its job is suspended."""
+    conditions = (workload.get("status") or {}).get("conditions") or ()
+    return not any(one["type"] in ("Admitted", "Finished") and one["status"] == "True" for one in conditions)
 
 
 def unconverted(definition: Object) -> Object | None:

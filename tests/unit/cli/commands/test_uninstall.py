@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.cli.commands.uninstall import released, unconverted, without_finalizers
+from bayplan.cli.commands.uninstall import is_held, released, unconverted, without_finalizers
 
 Object = dict[str, Any]
 
@@ -44,3 +44,19 @@ def test_a_definition_is_served_in_its_stored_version_only() -> None:
         "conversion": {"strategy": "None"},
     }
     assert unconverted(changed) is None
+
+
+@pytest.mark.parametrize(
+    ("conditions", "held"),
+    [
+        ([], True),
+        ([{"type": "QuotaReserved", "status": "False"}], True),
+        ([{"type": "Admitted", "status": "False"}], True),
+        ([{"type": "Admitted", "status": "True"}], False),
+        ([{"type": "Finished", "status": "True"}], False),
+    ],
+)
+def test_the_job_of_a_workload_that_was_not_admitted_is_suspended(
+    conditions: list[Object], held: bool
+) -> None:
+    assert is_held({"status": {"conditions": conditions}}) == held
