@@ -35,7 +35,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"fields"},
         {"status", "conversion", "webhooks"},
         {"decode", "jobs", "pods"},
-        {"provisioning"},
+        {"provisioning", "workload_dialect"},
     ),
     "dialects.kai": ({"api"}, {"grouper", "status"}, {"decode"}),
     "dialects.kube": ({"fields"}, {"decode"}, {"gang_api", "devices"}, {"gang"}, {"encode"}),

@@ -44,7 +44,7 @@ from bayplan.runtime.controllers.ungating import UngatingController
 from bayplan.runtime.core.clock import Clock
 from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.loop import Loop
-from bayplan.state.cluster.cluster_state import ClusterState
+from bayplan.state.cluster.shared_state import ClusterState
 
 IDLE_SECONDS = 0.2
 DECISIONS_MAX = 200

@@ -57,7 +57,7 @@ from bayplan.runtime.webhooks import probes as health
 from bayplan.runtime.webhooks.default_queues import DefaultQueues
 from bayplan.runtime.webhooks.http_server import Address, Server
 from bayplan.runtime.webhooks.live_objects import LiveObjects
-from bayplan.state.cluster.cluster_state import ClusterState
+from bayplan.state.cluster.shared_state import ClusterState
 
 ROLES = ("admission", "scheduler", "webhooks")
 """The default roles of a replica."""

@@ -23,7 +23,7 @@ from bayplan.simulator.queues import state_checker
 from bayplan.simulator.queues.actors import QueueActors
 from bayplan.simulator.queues.checkers import QueueChecker
 from bayplan.simulator.queues.world import queue_world
-from bayplan.state.cluster.cluster_state import ClusterState
+from bayplan.state.cluster.shared_state import ClusterState
 from bayplan.state.scheduling.queue import EntryState
 
 CAPACITY_CHECK_STEPS = 8  # busy steps

@@ -53,7 +53,7 @@ from bayplan.simulator.subgroups.checkers import (
 )
 from bayplan.simulator.subgroups.group_view import group_of
 from bayplan.simulator.subgroups.run import WATCHED, check_same_queue_usage
-from bayplan.state.cluster.cluster_state import ClusterState
+from bayplan.state.cluster.shared_state import ClusterState
 
 Object = dict[str, Any]
 JOBS, TREES, GANGS = "jobs", "trees", "gangs"  # the families of pods

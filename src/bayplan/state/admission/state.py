@@ -46,10 +46,10 @@ from bayplan.state.admission.snapshot import AdmissionSnapshot, Failed, QueueHea
 from bayplan.state.admission.taken_nodes import TakenNodes
 from bayplan.state.admission.usage import AdmittedUsage, usage_of
 from bayplan.state.admission.wakeups import AdmissionWakeups
-from bayplan.state.cluster.cluster_state import ClusterState
 from bayplan.state.cluster.ledger import Shift
 from bayplan.state.cluster.node_batches import apply_in_batches
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
+from bayplan.state.cluster.shared_state import ClusterState
 
 ASSUMED_SECONDS = 60.0
 

@@ -15,8 +15,8 @@ from bayplan.model.quota import Cell, Flavor, Queue, QuotaNode
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.overlay.topology_overlay import KnownRows
 from bayplan.state.admission.quota_tree import QuotaTree
-from bayplan.state.cluster.cluster_state import ClusterState
 from bayplan.state.cluster.ledger import Shift
+from bayplan.state.cluster.shared_state import ClusterState
 from bayplan.state.cluster.topology_state import TopologyState
 
 

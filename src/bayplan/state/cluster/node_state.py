@@ -19,7 +19,7 @@ from bayplan.placement.cluster.node_index import (
 )
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Ints
-from bayplan.state.cluster.cluster_state import ClusterState
+from bayplan.state.cluster.shared_state import ClusterState
 from bayplan.state.cluster.topology_state import TopologyState
 
 FLAT = Topology("", (HOSTNAME,))

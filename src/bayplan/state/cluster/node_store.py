@@ -8,9 +8,9 @@ from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.model.pod import PodKey
 from bayplan.placement.cluster.counters import NodeIds
 from bayplan.placement.cluster.images import ImageIndex
-from bayplan.state.cluster.cluster_state import ClusterState
 from bayplan.state.cluster.ledger import Claim, Ledger, Shift
 from bayplan.state.cluster.node_state import FLAT, NodeState, cluster_of
+from bayplan.state.cluster.shared_state import ClusterState
 from bayplan.state.cluster.topology_state import TopologyState
 
 

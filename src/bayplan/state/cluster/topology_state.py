@@ -14,7 +14,7 @@ from bayplan.placement.cluster import topology_tree as trees
 from bayplan.placement.cluster.node_index import allocatable_of
 from bayplan.placement.cluster.snapshot import CapacitySnapshot, Directory
 from bayplan.placement.cluster.topology_tree import Bools, Ints
-from bayplan.state.cluster.cluster_state import ClusterState
+from bayplan.state.cluster.shared_state import ClusterState
 
 NOTHING: Mapping[str, int] = {}
 CLAIMED_MAX = 2**60

@@ -10,9 +10,9 @@ from bayplan.model.numa import NumaStalenessPolicy
 from bayplan.model.plan import Action, Bind, MarkStarted, Nominate, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.pod import Pod
 from bayplan.model.scheduling_rejection import SchedulingRejection
-from bayplan.state.cluster.cluster_state import ClusterState
 from bayplan.state.cluster.node_batches import apply_in_batches
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
+from bayplan.state.cluster.shared_state import ClusterState
 from bayplan.state.scheduling.queue import EntryState, SchedulingEntry
 from bayplan.state.scheduling.single_pod import single_pod_ref
 from bayplan.state.scheduling.snapshot import SchedulingSnapshot, SnapshotBuilder

@@ -35,9 +35,9 @@ from bayplan.model.numa import NumaStalenessPolicy
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.quota import FairQueue
 from bayplan.placement.cluster.pod_index import PodIndex
-from bayplan.state.cluster.cluster_state import ClusterState
 from bayplan.state.cluster.node_store import NodeStore
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY, NumaCache
+from bayplan.state.cluster.shared_state import ClusterState
 from bayplan.state.scheduling.claims import SlotClaims
 from bayplan.state.scheduling.diffs import allows_more_evictions, attempt_key, more_preemptible, same_request
 from bayplan.state.scheduling.fair_usage import FairUsage, usage_kind

@@ -20,7 +20,7 @@ from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.controllers.ungating import UngatingController
 from bayplan.runtime.core.controller import Controller
 from bayplan.runtime.core.loop import Loop
-from bayplan.state.cluster.cluster_state import ClusterState
+from bayplan.state.cluster.shared_state import ClusterState
 from tests.support.pod_site import PODS
 from tests.support.queued_cluster import NOW, Object, QueuedCluster, furnish, queued_workload, running_pod
 from tests.unit.backends.embedded.storage.test_store import store_at

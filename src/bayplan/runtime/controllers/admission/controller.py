@@ -30,8 +30,8 @@ from bayplan.scheduling.admission.cycle import decide_admissions
 from bayplan.state.admission.queues import BACKOFF_FIRST, BACKOFF_MAX, NEVER, QueueEntry, QueueEntryState
 from bayplan.state.admission.snapshot import AdmissionSnapshot
 from bayplan.state.admission.state import AdmissionState
-from bayplan.state.cluster.cluster_state import ClusterState
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
+from bayplan.state.cluster.shared_state import ClusterState
 from bayplan.state.reports.in_flight import admissions_in_flight
 from bayplan.state.reports.queries import holders
 

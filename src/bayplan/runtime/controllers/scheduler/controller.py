@@ -48,8 +48,8 @@ from bayplan.runtime.controllers.scheduler.volume_binding import VolumeBinding
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
 from bayplan.runtime.core.controller import NOTHING_UNREAD, DecisionFault, Settled, UnreadObjects
 from bayplan.scheduling.binding.cycle import decide_gangs
-from bayplan.state.cluster.cluster_state import ClusterState
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
+from bayplan.state.cluster.shared_state import ClusterState
 from bayplan.state.reports.in_flight import scheduling_in_flight
 from bayplan.state.scheduling.snapshot import SchedulingSnapshot
 from bayplan.state.scheduling.state import SchedulingState

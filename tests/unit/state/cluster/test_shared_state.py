@@ -10,7 +10,7 @@ from bayplan.model.node import HOSTNAME, PODS, Topology
 from bayplan.model.pod import Pod, PodKey
 from bayplan.state.admission.fork import fork
 from bayplan.state.admission.state import AdmissionState
-from bayplan.state.cluster.cluster_state import ClusterState
+from bayplan.state.cluster.shared_state import ClusterState
 from bayplan.state.scheduling.state import SchedulingState
 from tests.support.model_objects import node
 
