@@ -26,6 +26,8 @@ COMMANDS = {
     "run": "bayplan.cli.commands.run:run",
     "replay": "bayplan.cli.commands.replay:replay",
     "install": "bayplan.cli.commands.install:install",
+    "uninstall": "bayplan.cli.commands.uninstall:uninstall",
+    "completion": "bayplan.cli.commands.completion:completion",
     "version": "bayplan.cli.commands.version:version",
 }
 # The first sentence of each help text, so that the list of commands is shown without importing them.
@@ -39,6 +41,8 @@ SUMMARIES = {
     "run": "Run Bayplan for a cluster: admission, scheduling and webhooks.",
     "replay": "Replay the journal in a folder (or one file of it), and compare every decision.",
     "install": "Install Bayplan in a cluster: CRDs, RBAC, Deployments and webhooks.",
+    "uninstall": "Remove Bayplan from a cluster, with its scheduling gates and finalizers.",
+    "completion": "Print a script that completes commands and options in a shell.",
     "version": "Show the version of Bayplan, of Python, and the installed extras.",
 }
 MARGIN = 6
