@@ -193,18 +193,19 @@ def planned(journal: Path) -> str:
     return "\n".join(line for line in lines if '"plan"' in line)
 
 
-def test_the_containerfile_builds_where_there_is_an_engine() -> None:
-    engine = next((name for name in ("podman", "buildah", "docker") if _works(name)), None)
-    if engine is None:
-        pytest.skip("no container engine runs here")
-    subprocess.run([engine, "build", "-f", "Containerfile", "-t", "bayplan-test", "."], cwd=ROOT, check=True)
-    said = subprocess.run(
-        [engine, "run", "--rm", "--read-only", "bayplan-test", "version"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    assert said.startswith(f"bayplan {__version__}\n")
+def test_the_containerfile_makes_the_same_image_also_by_each_engine_that_is_installed(image: Image) -> None:
+    lines = (ROOT / "Containerfile").read_text(encoding="utf-8").rpartition("\nFROM ")[2].splitlines()
+    said = {name: value for name, _, value in (line.partition(" ") for line in lines)}
+    assert said["USER"] == image.config["User"]
+    assert json.loads(said["ENTRYPOINT"]) == image.config["Entrypoint"]
+    assert set(said["ENV"].split()) == set(image.config["Env"])
+    assert said["WORKDIR"] == image.config["WorkingDir"]
+    for engine in filter(_works, ("podman", "buildah", "docker")):
+        build = [engine, "build", "-f", "Containerfile", "-t", "bayplan-test", "."]
+        subprocess.run(build, cwd=ROOT, check=True)
+        run = [engine, "run", "--rm", "--read-only", "bayplan-test", "version"]
+        shown = subprocess.run(run, check=True, capture_output=True, text=True).stdout
+        assert shown.startswith(f"bayplan {__version__}\n")
 
 
 def _works(engine: str) -> bool:

@@ -17,7 +17,7 @@ import msgspec
 from bayplan.backends.remote.absent import Absent
 from bayplan.backends.remote.access import Access
 from bayplan.backends.remote.answers import refused_credentials, status_of
-from bayplan.backends.remote.client import Client
+from bayplan.backends.remote.client import Client, no_answer
 from bayplan.backends.remote.kubeconfig import load
 from bayplan.backends.remote.reflector import Listeners, Reflector, Restarted, WatchTimeouts
 from bayplan.backends.remote.request import JSON
@@ -137,9 +137,7 @@ class RemoteBackend:
             ) from None
         except FutureTimeout:
             asked.cancel()
-            raise Unreachable(
-                f"{self.access.server} did not answer {method} {path} within {seconds:.0f} s"
-            ) from None
+            raise no_answer(self.access, method, path, seconds) from None
         return answer.status, answer.body
 
     def server_version(self) -> str:

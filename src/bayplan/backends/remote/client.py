@@ -88,7 +88,7 @@ class Client:
             presented = await self._credentials.current()
             left = end - clock()
             if left <= 0:  # credentials, a pause or a process put to sleep took all of it
-                raise Unsent(f"{self.access.server} could not be asked {method} {path} within {limit:.0f} s")
+                raise Unsent(f"{self.access.server} could not be asked {method} {path} within {limit:.3g} s")
             answer = await self._ask(method, path, body, content_type, presented, left)
             left = end - clock()
             if answer.status == 401 and not renewed:
@@ -197,10 +197,17 @@ class Client:
                     " server runs and that the address is right"
                 )
             case TimeoutError():
-                return Unreachable(f"{access.server} did not answer {asked} within {seconds:.0f} s")
+                return no_answer(access, method, path, seconds)
             case OSError():
                 return Unreachable(f"{access.server} broke off in the middle of {asked} ({_why(problem)})")
         raise problem
+
+
+def no_answer(access: Access, method: str, path: str, seconds: float) -> Unreachable:
+    """The error for a request that got no response in time; names its path without the query."""
+    return Unreachable(
+        f"{access.server} did not answer {method} {path.partition('?')[0]} within {seconds:.3g} s"
+    )
 
 
 def _warnings(access: Access) -> Iterator[str]:

@@ -125,8 +125,20 @@ def test_a_single_request_ends_within_its_seconds(server: Server) -> None:
     backend = RemoteBackend(Access("test", server.url))
     try:
         with pytest.raises(Unreachable, match="did not answer GET /api/v1/pods within"):
+            backend.request("GET", "/api/v1/pods?limit=1", b"", 1.0)
+    finally:
+        backend.close()
+
+
+def test_a_single_request_ends_although_the_connections_thread_is_stuck(server: Server) -> None:
+    backend = RemoteBackend(Access("test", server.url))
+    released = threading.Event()
+    try:
+        backend._loop.call_soon_threadsafe(released.wait)
+        with pytest.raises(Unreachable, match=r"did not answer GET /api/v1/pods within 0\.1 s"):
             backend.request("GET", "/api/v1/pods?limit=1", b"", 0.1)
     finally:
+        released.set()
         backend.close()
 
 
