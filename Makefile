@@ -134,6 +134,7 @@ test-long: $(STAMP) ## A million fuzzed inputs, SEEDS simulations, storms, check
 test-long-slice: $(STAMP) ## A few minutes of test-long: some inputs, some seeds, one test of SLICE
 	@$(BIN)/python -m tests.fuzz --inputs $(SLICE_INPUTS) --seed $(SEED) --processes 2
 	@$(BIN)/python -m bayplan.simulator --seeds $(SLICE_SEEDS)
+	@$(BIN)/python -m bayplan.simulator --throw --seeds 1
 	@$(PYTEST) --tier long --one-in $(SLICE) --dist worksteal
 
 screenshot: $(STAMP) ## Make the picture of the dashboard in README.md again; needs Chromium
