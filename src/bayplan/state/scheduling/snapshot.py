@@ -11,9 +11,9 @@ from bayplan.model.scheduling_rejection import SchedulingRejection
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.filters.pipeline import FilterInput
 from bayplan.state.cluster.node_state import FLAT
+from bayplan.state.pending_queue import NEVER
 from bayplan.state.scheduling.fair_usage import FairView
 from bayplan.state.scheduling.gang_state import GangState, blocker_of, in_order
-from bayplan.state.scheduling.queue import NEVER
 from bayplan.state.scheduling.state_machine import GangStateMachine
 from bayplan.state.scheduling.store import SchedulingStore
 

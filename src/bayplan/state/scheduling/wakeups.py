@@ -9,7 +9,7 @@ from bayplan.model.scheduling_rejection import (
     RejectionReason,
     SchedulingRejection,
 )
-from bayplan.state.scheduling.queue import WakeupEvent
+from bayplan.state.pending_queue import WakeupEvent
 
 _NODES_ALONE = frozenset(
     {
