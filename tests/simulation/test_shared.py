@@ -48,7 +48,8 @@ def test_another_seed(play: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", FOUND, ids=FOUND.get)
 def test_a_seed_that_found_a_mistake(seed: int) -> None:
-    check_sound(SharedSimulation(seed, processes=2, is_dense=False).run())
+    play = partial(SharedSimulation, processes=2, is_dense=False, with_pod_groups=False)
+    check_sound(play(seed).run())
 
 
 def test_faults_and_actions_of_many_kinds_happen() -> None:
@@ -165,6 +166,21 @@ def test_an_admission_that_leaves_gangs_on_hosts_that_were_taken_is_caught(
     monkeypatch.setattr(TakenNodes, "check", lambda self: set())
     play = partial(SharedSimulation, processes=2, is_dense=True)
     assert "used and promised" in violations(play, "used and promised", (0, 5), calm=True)
+
+
+def test_a_scheduler_that_starts_groups_of_which_a_host_is_taken_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The pods of a queued group are decided on one by one: only its slots keep the others back."""
+    monkeypatch.setattr(SlotClaims, "taken", lambda self: {})
+    play = partial(SharedSimulation, processes=2, is_dense=True, with_pod_groups=True)
+    assert "starts in part" in violations(play, "starts in part", (1,))
+
+
+def test_a_group_of_which_a_host_is_taken_does_not_start() -> None:
+    """The same seed as above, with a scheduler that respects slots."""
+    play = partial(SharedSimulation, processes=2, is_dense=True, with_pod_groups=True)
+    check_sound(play(1).run())
 
 
 def test_an_admission_that_ignores_what_is_being_bound_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

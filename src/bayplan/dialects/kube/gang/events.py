@@ -11,7 +11,7 @@ from bayplan.dialects.kube.decode import volumes
 from bayplan.dialects.kube.decode.disruption_budget import BUDGETS, budget_of
 from bayplan.dialects.kube.decode.pod_identity import node_name, pod_key
 from bayplan.dialects.kube.decode.pod_spec import default_spread_selector
-from bayplan.dialects.kube.decode.pod_spec_cache import PodSpecCache
+from bayplan.dialects.kube.decode.pod_spec_cache import PodSpecCache, PodSpecTemplate
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND, Metadata, NodeWire, PodWire, Struct, node_of
 from bayplan.dialects.kube.devices.pod_claims import unsupported_claims
 from bayplan.dialects.kube.fields.times import seconds
@@ -90,9 +90,10 @@ class SchedulingDecoder:
         names: Collection[str],
         job_of: Callable[[PodWire], Membership | None],
         slot_of: Callable[[PodWire], Slot | None] = lambda wire: None,
+        pod_specs: PodSpecCache | None = None,
     ) -> None:
         self.names, self.job_of, self.slot_of = frozenset(names), job_of, slot_of
-        self.pod_specs = PodSpecCache()
+        self.pod_specs = pod_specs or PodSpecCache()
         self.pods: dict[PodKey, Pod] = {}  # as last published
         self.pending: dict[str, dict[PodKey, PodWire]] = {}  # our pods without a node, by namespace
         self.services: dict[str, dict[str, Mapping[str, str] | None]] = {}  # by namespace
@@ -121,7 +122,10 @@ class SchedulingDecoder:
         match event.kind.kind:
             case "Pod":
                 key = event.once(pod_key)
-                yield from self._pod_gone(key) if gone else self._pod(key, obj)
+                if gone:
+                    yield from self._pod_gone(key)
+                else:
+                    yield from self._pod(key, obj, event.once(self.pod_specs.template_of))
             case "Node":
                 yield from self._node(event, gone)
             case "Workload":
@@ -169,8 +173,8 @@ class SchedulingDecoder:
             self.images[name] = images
             yield ImagesSeen(name, images)
 
-    def _pod(self, key: PodKey, wire: PodWire) -> Iterator[Change]:
-        pod, before = self._decode_pod(key, wire), self.pods.get(key)
+    def _pod(self, key: PodKey, wire: PodWire, template: PodSpecTemplate | None = None) -> Iterator[Change]:
+        pod, before = self._decode_pod(key, wire, template), self.pods.get(key)
         if before == pod:
             return
         if before is not None and before.uid != pod.uid:
@@ -212,14 +216,15 @@ class SchedulingDecoder:
                 del self.replicas[name]
             yield GangSpecLost(pod.gang)
 
-    def _decode_pod(self, key: PodKey, wire: PodWire) -> Pod:
+    def _decode_pod(self, key: PodKey, wire: PodWire, template: PodSpecTemplate | None) -> Pod:
         meta, spec, status = wire.metadata, wire.spec, wire.status
         ours, node, phase = spec.scheduler_name in self.names, node_name(wire), status.phase
         gang, pod_set, rank = gang_of(wire), "", 0
         if gang is None and ours:
             gang, pod_set, rank = self.job_of(wire) or (None, "", 0)
         company = self._company(wire) if ours and not node else None
-        wants, amounts = self.pod_specs.spec(wire, company, unsupported_claims(spec) if ours else "")
+        unsupported = unsupported_claims(spec) if ours else ""
+        wants, amounts = self.pod_specs.spec(wire, company, unsupported, template)
         return Pod(
             key=key,
             uid=meta.uid,
