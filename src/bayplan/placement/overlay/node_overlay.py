@@ -15,6 +15,7 @@ from bayplan.model.pod_spec import PodSignature
 from bayplan.model.watchdog import Watchdog
 from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.topology_tree import Bools, Ints
+from bayplan.placement.devices.supply import DeviceSupply
 from bayplan.placement.filters.pipeline import FilterInput, FilterResult, run_filters
 from bayplan.placement.overlay.numa_overlay import NumaOverlay
 from bayplan.placement.overlay.undo_log import UndoLog
@@ -47,8 +48,10 @@ class NodeOverlay:
         self.zones = (
             None if filter_input.zones is None else NumaOverlay(filter_input.zones, _node_names(filter_input))
         )
+        self.devices = None if filter_input.devices is None else filter_input.devices.trial()
         self.filter_input = replace(
             filter_input,
+            devices=self.devices,
             node_snapshot=replace(filter_input.node_snapshot, free=self.before.copy(), memory={}),
             zones=None if self.zones is None else self.zones.snapshot,
         )
@@ -231,10 +234,23 @@ class NodeOverlay:
                     np.add.at(node_snapshot.free[resource_row], known_rows, delta)
         if self.zones is not None:
             self.zones.step(step.shape, step.keys, step.rows, added=added)
+        if self.devices is not None:
+            self._step_devices(self.devices, step, undone)
         self.touched.append(known_rows)
         index.damaged = False
         if undone:
             index.version = step.version  # so that results cached then are valid again
+
+    def _step_devices(self, devices: DeviceSupply, step: OverlayStep, undone: bool) -> None:
+        if undone:
+            devices.undo()
+            return
+        nodes = self.filter_input.node_snapshot.node_index.table.nodes
+        devices.step(step.shape.devices, step.keys, step.rows, nodes, added=step.added)
+
+    def lacks_devices(self, keys: Iterable[PodKey]) -> bool:
+        """Whether one of these pods was added to a node that has not enough devices for its claims."""
+        return self.devices is not None and self.devices.is_missing(keys)
 
     def _rows_of(self, slots: Ints) -> Ints:
         node_index = self.filter_input.node_snapshot.node_index

@@ -81,6 +81,7 @@ class SnapshotBuilder:
                 store.volumes.snapshot(),
                 store.nodes.images,
                 store.numa.snapshot(supply.tree.nodes),
+                store.devices.supply(),
             ),
             supply=supply,
             supplies={
