@@ -21,6 +21,7 @@ from tests.support.pod_site import NODES, PODS, START, Object, PodSite
 DRIVER = "gpu.example.com"
 CLASSES = Kind("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", namespaced=False)
 SLICES = Kind("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", namespaced=False)
+PRIORITIES = Kind(GROUP, "v1", "PriorityClass", "priorityclasses", namespaced=False)
 GROUPS = Kind(GROUP, V1ALPHA2, "PodGroup", "podgroups")
 
 
@@ -40,6 +41,9 @@ class DeviceSite(PodSite):
                 self.node(f"r{rack}-n{number}", f"r{rack}")
                 if devices:
                     self.slice(f"r{rack}-n{number}", devices)
+        for number, importance in enumerate(("low", "middle", "high")):
+            body = {"metadata": {"name": importance}, "value": 10 * number}
+            self.store.create(PRIORITIES, body)
         selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
         self.store.create(CLASSES, {"metadata": {"name": "gpu"}, "spec": {"selectors": [selector]}})
         self.start()
@@ -88,12 +92,15 @@ class DeviceSite(PodSite):
     def claim(self, name: str, count: int = 1, **exactly: Any) -> None:
         self.store.create(CLAIMS, {"metadata": {"name": name}, "spec": asked(count, **exactly)}, "default")
 
-    def pod(self, name: str, template: str = "", claim: str = "", **spec: Any) -> None:
+    def pod(
+        self, name: str, template: str = "", claim: str = "", importance: str = "low", **spec: Any
+    ) -> None:
         """A pod with a claim from a template, or with one that has this name, or with both."""
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
         entries = [{"name": "own", "resourceClaimTemplateName": template}] if template else []
         entries += [{"name": "named", "resourceClaimName": claim}] if claim else []
         whole = {"schedulerName": "bayplan", "containers": [container], "resourceClaims": entries, **spec}
+        whole["priorityClassName"] = importance
         self.store.create(PODS, {"metadata": {"name": name}, "spec": whole}, "default")
 
     def gang(self, name: str, size: int, rack: bool = False, minimum: int = 0, **pod: Any) -> list[str]:
@@ -101,6 +108,8 @@ class DeviceSite(PodSite):
         spec: Object = {"schedulingPolicy": {"gang": {"minCount": minimum or size}}}
         if rack:
             spec["schedulingConstraints"] = {"topology": [{"key": "rack"}]}
+        if "importance" in pod:
+            spec["priorityClassName"] = pod["importance"]
         self.store.create(GROUPS, {"metadata": {"name": name}, "spec": spec}, "default")
         names = [f"{name}-{number}" for number in range(size)]
         for one in names:

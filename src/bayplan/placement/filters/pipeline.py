@@ -42,6 +42,7 @@ RESOLVABLE = frozenset(
         FilterReason.CLAIM_IN_USE,
         FilterReason.ATTACHED,
         FilterReason.SPREAD,
+        FilterReason.DEVICES,
     }
     | {FilterReason.POD_ANTI_AFFINITY, FilterReason.EXISTING_ANTI_AFFINITY}
 )

@@ -33,6 +33,7 @@ class OverlayStep:
     rows: Ints
     own: tuple[PodSignature, ...] = ()  # by key, if they differ in labels that no term selects by
     version: int = 0  # of the pod index, before the step
+    departed: bool = False  # the pods are gone, and only devices are taken from them
 
 
 class NodeOverlay:
@@ -133,19 +134,27 @@ class NodeOverlay:
         """Remove pods."""
         pods = self.filter_input.index.pods
         by_signature: dict[tuple[PodSignature, bool], list[PodKey]] = {}
+        departed: list[PodKey] = []
         for key in dict.fromkeys(keys):
             running = pods.get(key)
-            if running is not None:
+            if running is None:
+                departed.append(key)
+            else:
                 by_signature.setdefault((running.shape, running.leaving), []).append(key)
         for (shape, leaving), pod_keys in by_signature.items():
             slots = tuple(pods[key].node for key in pod_keys)
             self._push(False, shape, leaving, tuple(pod_keys), slots, self._rows_of(np.array(slots)))
+        held = () if self.devices is None else self.devices.holdings.claims.keys() & set(departed)
+        if held:
+            keys = tuple(sorted(held, key=str))
+            self._push_departed(keys)
 
     def restore_pods(self, keys: Iterable[PodKey]) -> None:
         """Add removed pods (not undone since) where they were before. Other pods are ignored."""
         missing = {key for key in keys if key not in self.filter_input.index.pods}
         for step in self.log.steps[::-1] if missing else ():
-            positions = [at for at, key in enumerate(step.keys) if key in missing] if not step.added else []
+            taken = not step.added and not step.departed
+            positions = [at for at, key in enumerate(step.keys) if key in missing] if taken else []
             if positions:
                 missing.difference_update(step.keys)
                 step_keys, slots = (
@@ -179,7 +188,7 @@ class NodeOverlay:
         index = self.filter_input.index
         pods = {key: (pod.node, pod.shape, pod.leaving) for key, pod in index.pods.items()}
         for step in reversed(self.log.steps):
-            for at, key in enumerate(step.keys):
+            for at, key in enumerate(() if step.departed else step.keys):
                 if step.added:
                     pods.pop(key, None)
                 else:
@@ -215,8 +224,18 @@ class NodeOverlay:
         assert not added or index.pods.keys().isdisjoint(keys), keys
         self.log.push(OverlayStep(added, shape, leaving, keys, slots, rows, own, index.version))
 
+    def _push_departed(self, keys: tuple[PodKey, ...]) -> None:
+        rows = np.full(len(keys), ABSENT, dtype=np.int64)
+        version = self.filter_input.index.version
+        self.log.push(
+            OverlayStep(False, PodSignature(), False, keys, (), rows, version=version, departed=True)
+        )
+
     def _apply(self, step: OverlayStep, undone: bool) -> None:
         index, node_snapshot = self.filter_input.index, self.filter_input.node_snapshot
+        if step.departed:
+            self._apply_departed(step, undone)
+            return
         added = step.added != undone
         index.damaged = True
         if added:
@@ -240,6 +259,14 @@ class NodeOverlay:
         index.damaged = False
         if undone:
             index.version = step.version  # so that results cached then are valid again
+
+    def _apply_departed(self, step: OverlayStep, undone: bool) -> None:
+        index = self.filter_input.index
+        index.changes += 1
+        index.version = step.version if undone else index.changes
+        if self.devices is not None:
+            self._step_devices(self.devices, step, undone)
+        self.touched.append(step.rows[:0])
 
     def _step_devices(self, devices: DeviceSupply, step: OverlayStep, undone: bool) -> None:
         if undone:

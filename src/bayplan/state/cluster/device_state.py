@@ -59,6 +59,10 @@ class DeviceState:
         """The devices for a decision; None if no pod needs any."""
         return self._supply if self.active else None
 
+    def users(self) -> Iterable[PodKey]:
+        """The pods that claims are reserved for."""
+        return self._claims_of
+
     # ── changes ────────────────────────────────────────────────────────────────────────────────────
 
     def seen(self, item: DeviceClaim | DeviceClass | DeviceSlice) -> bool:

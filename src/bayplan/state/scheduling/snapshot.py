@@ -56,6 +56,7 @@ class SchedulingSnapshot:
     reserved: tuple[Ref, frozenset[str]] | None = None  # the gang with a backfill reservation, and its nodes
     reserved_priority: int | None = None  # priority of that gang
     fair: FairView | None = None  # fair-share usage of the queues
+    departed: tuple[PodKey, ...] = ()  # pods that are gone or finished and still hold devices
 
 
 class SnapshotBuilder:
@@ -100,6 +101,7 @@ class SnapshotBuilder:
             reserved=kept,
             reserved_priority=self.gangs.queue.entries[kept[0]].priority if kept is not None else None,
             fair=store.fair.view(),
+            departed=tuple(store.departed()),
         )
 
     def _candidate(self, gang: GangState, now: float) -> SchedulingCandidate:

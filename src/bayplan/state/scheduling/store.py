@@ -106,6 +106,13 @@ class SchedulingStore:
             return ()
         return in_order(self.placed.get(key) or self.pods[key] for key in gang.bound)
 
+    def departed(self) -> Iterator[PodKey]:
+        """Pods that use no devices any more, for which claims are still reserved."""
+        for key in self.devices.users():
+            pod = self.pods.get(key)
+            if pod is None or pod.finished:
+                yield key
+
     # ── changes ────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, change: Change) -> None:
@@ -142,9 +149,9 @@ class SchedulingStore:
             case TopologyLost(name):
                 self.nodes.topology_lost(name)
             case DeviceObjectSeen(item):
-                self.notes.event(WakeupEvent.DEVICES_CHANGED, self.devices.seen(item))
+                self._devices_changed(self.devices.seen(item))
             case DeviceObjectLost(item):
-                self.notes.event(WakeupEvent.DEVICES_CHANGED, self.devices.lost(item))
+                self._devices_changed(self.devices.lost(item))
             case BudgetSeen(budget):
                 self._budget_changed(budget.namespace, budget.name, budget)
             case BudgetLost(namespace, name):
@@ -166,6 +173,10 @@ class SchedulingStore:
                 self.index.set_namespace(name, labels)
             case NamespaceLost(name):
                 self.index.set_namespace(name, None)
+
+    def _devices_changed(self, more: bool) -> None:
+        self.notes.event(WakeupEvent.DEVICES_CHANGED, more)
+        self.notes.event(WakeupEvent.CAPACITY_FREED, more)  # victims of a preemption gave their devices back
 
     # ── nodes ──────────────────────────────────────────────────────────────────────────────────────
 

@@ -7,7 +7,7 @@ import pytest
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.fake_controllers.device_claims import CLAIMS, TEMPLATES
 from bayplan.dialects.api import Backend
-from tests.support.device_site import CLASSES, NODES, SLICES, DeviceSite
+from tests.support.device_site import CLASSES, NODES, PODS, SLICES, DeviceSite
 
 
 @pytest.fixture
@@ -268,3 +268,50 @@ def test_a_cluster_without_the_group_schedules_other_pods_and_picks_the_group_up
     site.run(70)
     assert all(site.on("p"))
     site.check()
+
+
+def test_a_pod_preempts_those_whose_devices_it_needs_and_no_more() -> None:
+    site = DeviceSite(nodes=2, devices=4)
+    site.template("one")
+    site.template("three", 3)
+    low = [f"low-{number}" for number in range(8)]
+    for name in low:
+        site.pod(name, "one")
+    site.run(3)
+    assert all(site.on(*low))
+    site.pod("high", "three", importance="middle")
+    site.run(60)
+    assert all(site.on("high"))
+    left = [pod for pod in site.store.list(PODS).items if pod["metadata"]["name"] in low]
+    assert len(left) == 5
+    site.check()
+
+
+def test_a_gang_preempts_for_devices_in_one_rack() -> None:
+    site = DeviceSite(racks=2, nodes=2, devices=4)
+    site.template("four", 4)
+    for number, rack in enumerate(("r1", "r1", "r2", "r2")):
+        importance = "high" if number == 0 else "low"
+        site.pod(f"low-{number}", "four", importance=importance, nodeSelector={"rack": rack})
+    site.run(3)
+    names = site.gang("g", 2, rack=True, template="four", importance="middle")
+    site.run(60)
+    assert sorted(site.on(*names)) == ["r2-n1", "r2-n2"]
+    left = sorted(pod["metadata"]["name"] for pod in site.store.list(PODS).items)
+    assert left == ["g-0", "g-1", "low-0", "low-1"]
+    site.check()
+
+
+def test_devices_that_a_pod_of_higher_priority_shares_are_not_taken(site: DeviceSite) -> None:
+    site.claim("ours", 4)
+    site.pod("low", claim="ours")
+    site.run()
+    site.pod("important", claim="ours", importance="high")
+    site.run()
+    site.template("four", 4)
+    site.pod("other", "four", importance="high")
+    site.run(3)
+    site.pod("high", "four", importance="middle")
+    site.run(20)
+    assert site.on("high") == [""]
+    assert all(site.on("low", "important", "other"))
