@@ -73,6 +73,11 @@ def _restored(data: Any, shape: Any) -> Any:
         return _instance(data, origin)
     if not isinstance(origin, type):
         return data
+    if issubclass(origin, tuple) and hasattr(origin, "_fields"):
+        hints = _hints(origin)
+        return origin(
+            *(_restored(item, hints[name]) for item, name in zip(data, origin._fields, strict=True))
+        )
     if issubclass(origin, tuple):
         each = inner[:1] * len(data) if inner[1:] == (...,) else inner
         return tuple(_restored(item, one) for item, one in zip(data, each, strict=True))
