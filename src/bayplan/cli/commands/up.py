@@ -20,7 +20,7 @@ from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
 from bayplan.backends.embedded.http.kubeconfig import CONTEXT
 from bayplan.backends.embedded.http.server import free_port
 from bayplan.backends.fake_controllers.manifests import is_finished
-from bayplan.cli.commands.up_dashboard import DashboardProcess
+from bayplan.cli.commands.dashboard_process import DashboardProcess
 from bayplan.cli.commands.up_examples import TimedJob, example_mix
 from bayplan.cli.commands.up_view import clock_text, picture
 from bayplan.cli.config.options import takes_configuration
@@ -30,6 +30,7 @@ from bayplan.configuration.settings import DEFAULTS, Settings
 from bayplan.dialects.errors import ApiError
 from bayplan.runtime.core.clock import SystemClock
 from bayplan.runtime.process.gc_tuning import collect_rarely
+from bayplan.runtime.webhooks.http_server import Address
 
 FRAME_SECONDS = 0.25
 MIX_SECONDS_MAX = 120.0
@@ -118,7 +119,9 @@ def up(
 
 def _dashboard(kubeconfig: Path, port: int) -> DashboardProcess:
     try:
-        return DashboardProcess(kubeconfig.expanduser().absolute(), port or free_port())
+        options = ("--kubeconfig", str(kubeconfig.expanduser().absolute()), "--context", CONTEXT)
+        address = Address(port=port or free_port())
+        return DashboardProcess(address, options, is_quiet=True, is_lazy=True)
     except OSError as error:
         why = error.strerror or error
         raise click.ClickException(f"cannot listen at port {port} for the dashboard: {why}") from None

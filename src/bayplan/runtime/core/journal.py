@@ -92,6 +92,19 @@ class Journal(Protocol):
         """Save all entries and release the folder."""
 
 
+class NullJournal:
+    """Discards all entries: without --journal, decisions are visible in the API only."""
+
+    def record(self, now: float, what: str, body: object, role: str = "") -> None:
+        """Discard the entry."""
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
 class MemoryJournal:
     """A journal in memory; the same bytes that the files would hold."""
 
