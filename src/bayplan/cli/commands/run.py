@@ -158,7 +158,7 @@ def run(
         _check_addresses(addresses)
         guarded = guarded_metrics(metrics_listen, metrics_cert_file, metrics_key_file)
         elects = elect and not shadow
-        pages = dashboard_options(dashboard_listen, dashboard_names, kubeconfig, context)
+        pages = dashboard_options(dashboard_listen, dashboard_names, kubeconfig, context, journal)
         options = RunOptions(
             *(roles, shadow, elects, namespace, journal, *addresses, settings, guarded),
             dashboard=pages if DASHBOARD in roles else None,

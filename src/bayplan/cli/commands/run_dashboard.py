@@ -52,7 +52,7 @@ def takes_dashboard(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def dashboard_options(
-    listen: str, names: tuple[str, ...], kubeconfig: Path | None, context: str | None
+    listen: str, names: tuple[str, ...], kubeconfig: Path | None, context: str | None, journal: Path | None
 ) -> DashboardOptions:
     """Validate the options. Must be called within the command, whose --config is passed on."""
     try:
@@ -60,6 +60,7 @@ def dashboard_options(
     except ValueError as error:
         raise click.UsageError(f"--dashboard-listen: {error}") from None
     given = {"--kubeconfig": kubeconfig, "--context": context, "--config": configuration_file()}
+    given |= {"--journal": journal}
     passed = [text for option, value in given.items() if value for text in (option, str(value))]
     passed += [text for name in names for text in ("--name", name)]
     return DashboardOptions(address, names, tuple(passed))
