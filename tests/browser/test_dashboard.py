@@ -22,11 +22,16 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 PICTURES = Path(os.environ.get("BAYPLAN_SCREENSHOTS", "reports/dashboard"))
-PAGES = ("map", "waiting", "gang", "room", "queues", "try")
+PAGES = ("map", "waiting", "gang", "room", "time", "queues", "try")
 FLAGS = "() => { const map = bayplanCluster.maps[0]; return map.layers.flags[map.hosts.indexOf('%s')]; }"
 RED = """() => {
     const shown = bayplanPicture, n = shown.map.hosts.indexOf('%s');
     return shown.image.data[4 * (shown.layout.y[n] * shown.image.width + shown.layout.x[n])];
+}"""
+HOSTS_OF = """() => {
+    const shown = bayplanPicture, named = [...shown.gangs.values()].filter((one) => one.gang.name === '%s');
+    const ids = named.map((one) => one.id);
+    return shown.map.hosts.filter((_, n) => ids.includes(shown.map.layers.gang[n]));
 }"""
 MANIFEST = """
 apiVersion: batch/v1
@@ -171,6 +176,29 @@ def test_manifests_that_are_wrong_are_answered_with_what_is_wrong(page: Page, si
     page.get_by_label("Manifests").fill("kind: [")
     page.get_by_role("button", name="Simulate").click()
     assert "line" in page.get_by_role("alert").inner_text()
+
+
+def test_scrubbing_to_a_decision_shows_the_hosts_that_replay_prints_for_it(page: Page, site: Site) -> None:
+    printed = CliRunner().invoke(main, ["replay", str(site.journal), "--gang", "finetune"]).output
+    line = next(one for one in printed.splitlines() if " finetune: 4 pods on " in one)
+    sequence, hosts = line.partition(" ")[0], line.partition(" pods on ")[2].split(", ")
+    see(page, site, f"time?at={sequence}&layer=gang")
+    page.locator(f"[data-sequence='{sequence}']").wait_for()
+    until(lambda: page.evaluate(HOSTS_OF % "finetune") == hosts)
+    assert f"4 pods on {', '.join(hosts)}" in page.get_by_role("complementary").inner_text()
+    before = int(sequence) - 1
+    see(page, site, f"time?at={before}&layer=gang")
+    page.locator(f"[data-sequence='{before}']").wait_for()
+    until(lambda: page.evaluate(HOSTS_OF % "finetune") == [])
+    page.keyboard.press("]")
+    page.locator(f"[data-sequence='{sequence}']").wait_for()
+
+
+def test_the_page_of_a_gang_has_its_history_from_the_journal(page: Page, site: Site) -> None:
+    see(page, site, "gang?gang=default/Job/finetune")
+    page.get_by_role("cell", name="4 pods on b0").wait_for()
+    see(page, site, "gang?gang=default/Job/giant")
+    page.get_by_role("cell", name="unschedulable").first.wait_for()
 
 
 def test_a_node_that_dies_turns_on_the_map(page: Page, site: Site) -> None:

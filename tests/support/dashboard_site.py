@@ -12,12 +12,15 @@ from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
 from bayplan.backends.fake_controllers.manifests import BLOCK, RACK, job
 from bayplan.backends.remote.backend import connect
 from bayplan.cli.commands.dashboard_source import DashboardSource
+from bayplan.cli.watching.journal_timeline import JournalTimeline
 from bayplan.cli.watching.watched import WatchedCluster
+from bayplan.configuration.settings import DEFAULTS
 from bayplan.dashboard.hub import SnapshotHub
 from bayplan.dashboard.server import DashboardServer
 from bayplan.dialects.kueue.names.annotations import PREFERRED, REQUIRED
 from bayplan.runtime.core.clock import SystemClock
 from bayplan.runtime.core.containment import Containment
+from bayplan.runtime.core.journal import FileJournal
 from bayplan.runtime.webhooks.http_server import Address
 from tests.support.listening import free_address
 
@@ -40,12 +43,15 @@ class Site:
     cluster: LocalCluster
     kubeconfig: Path
     address: Address
+    journal: Path
     hub: SnapshotHub = field(default_factory=SnapshotHub)
     errors: list[str] = field(default_factory=list)
     server: DashboardServer | None = None
     source: DashboardSource | None = None
+    timeline: JournalTimeline | None = None
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
+    _reader: threading.Thread | None = None
     _close: Callable[[float], None] | None = None
 
     @property
@@ -62,22 +68,27 @@ class Site:
         )
         self._thread = threading.Thread(target=self.source.run, args=(self._stop,), daemon=True)
         self._thread.start()
-        self.server = DashboardServer(self.hub, self.source, self.address)
+        self.timeline = JournalTimeline(self.journal, DEFAULTS, SystemClock(), self.source.maker.ids)
+        self._reader = threading.Thread(target=self.timeline.run, args=(self._stop,), daemon=True)
+        self._reader.start()
+        self.server = DashboardServer(self.hub, self.source, self.address, timeline=self.timeline)
 
     def close(self) -> None:
         assert self.server is not None and self._thread is not None and self._close is not None
         self.server.stop()
         self._stop.set()
         self._thread.join()
+        if self._reader is not None:
+            self._reader.join()
         self._close(0)
 
 
 @contextmanager
 def dashboard_site(folder: Path, shape: ClusterShape = ClusterShape(2, 4, 8, 8)) -> Iterator[Site]:  # noqa: B008
     """The gangs of GANGS on two blocks of four racks of eight hosts, and their dashboard."""
-    cluster = LocalCluster(shape, SystemClock())
+    cluster = LocalCluster(shape, SystemClock(), journal=FileJournal(folder / "journal"))
     cluster.start(folder / "kubeconfig")
-    site = Site(cluster, folder / "kubeconfig", free_address())
+    site = Site(cluster, folder / "kubeconfig", free_address(), folder / "journal")
     try:
         for name, pods, gpus, notes in GANGS:
             cluster.submit(job(name, pods, gpus, notes, FOREVER))

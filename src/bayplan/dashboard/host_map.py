@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -83,27 +84,41 @@ class HostMap:
         return b"".join(self.layers[name].tobytes() for name in LAYERS)
 
 
-class MapMaker:
-    """Draws the maps of a scheduler's state. Layouts and ids of gangs are kept from one map to the next."""
+class GangIds:
+    """Numbers of gangs: the same as long as the server runs, for all maps. May be used by several threads."""
 
     def __init__(self) -> None:
-        self.ids: dict[GangKey, int] = {}
+        self._ids: dict[GangKey, int] = {}
         self._last = NO_GANG
-        self._layouts: dict[str, tuple[object, Layout]] = {}
+        self._lock = threading.Lock()
 
-    def id_of(self, key: GangKey) -> int:
-        """The id of a gang: the same as long as the server runs."""
-        known = self.ids.get(key)
-        if known is None:
-            self._last += 1
-            known = self.ids[key] = self._last
-        return known
+    def of(self, key: GangKey) -> int:
+        """The id of a gang."""
+        with self._lock:
+            known = self._ids.get(key)
+            if known is None:
+                self._last += 1
+                known = self._ids[key] = self._last
+            return known
 
     def forget(self, keep: Iterable[GangKey]) -> None:
         """Forget the ids of gangs that are gone, once there are many; an id is never given again."""
         known = set(keep)
-        if len(self.ids) > 4 * len(known) + 10_000:
-            self.ids = {key: number for key, number in self.ids.items() if key in known}
+        with self._lock:
+            if len(self._ids) > 4 * len(known) + 10_000:
+                self._ids = {key: number for key, number in self._ids.items() if key in known}
+
+
+class MapMaker:
+    """Draws the maps of a scheduler's state. Layouts are kept from one map to the next."""
+
+    def __init__(self, ids: GangIds | None = None) -> None:
+        self.ids = GangIds() if ids is None else ids
+        self._layouts: dict[str, tuple[object, Layout]] = {}
+
+    def id_of(self, key: GangKey) -> int:
+        """The id of a gang: the same as long as the server runs."""
+        return self.ids.of(key)
 
     def maps(
         self, state: SchedulingState, gang_of: GangOf, reserved: Mapping[str, Path] | None = None

@@ -137,7 +137,7 @@ class SnapshotHub:
         if snapshot is None or not 0 <= number < len(snapshot.maps):
             return None
         shown = snapshot.maps[number]
-        return self._cached(("map", version, number, view), lambda: _packed(snapshot, shown, view))
+        return self._cached(("map", version, number, view), lambda: packed_layers(snapshot, shown, view))
 
     def change(self, since: int, view: UserView) -> tuple[int, bytes] | None:
         """What changed since a version, as JSON; None if everything has to be read again."""
@@ -168,22 +168,22 @@ class SnapshotHub:
 
 
 def _state(hub: SnapshotHub, version: int, snapshot: DashboardSnapshot, view: UserView) -> bytes:
-    return _encode(
-        {
-            "epoch": hub.epoch,
-            "version": version,
-            "now": snapshot.now,
-            "notes": snapshot.notes,
-            "view": {"everything": view.everything, "nodes": view.nodes, "queues": view.queues},
-            "layers": LAYERS,
-            "maps": [map_json(one, more_for(view, snapshot, one)) for one in snapshot.maps]
-            if view.nodes
-            else [],
-            "gangs": [entry.shown() for entry in entries_for(view, snapshot)],
-            "queues": queues_for(view, snapshot.queues),
-            "topologies": snapshot.topologies if view.nodes else [],
-        }
-    )
+    return _encode({"epoch": hub.epoch, "version": version, **state_fields(snapshot, view)})
+
+
+def state_fields(snapshot: DashboardSnapshot, view: UserView) -> dict[str, Any]:
+    """What a page shows of a snapshot, but for the layers of its maps."""
+    shown = snapshot.maps if view.nodes else ()
+    return {
+        "now": snapshot.now,
+        "notes": snapshot.notes,
+        "view": {"everything": view.everything, "nodes": view.nodes, "queues": view.queues},
+        "layers": LAYERS,
+        "maps": [map_json(one, more_for(view, snapshot, one)) for one in shown],
+        "gangs": [entry.shown() for entry in entries_for(view, snapshot)],
+        "queues": queues_for(view, snapshot.queues),
+        "topologies": snapshot.topologies if view.nodes else [],
+    }
 
 
 def map_json(shown: HostMap, more: Any) -> dict[str, Any]:
@@ -201,7 +201,8 @@ def map_json(shown: HostMap, more: Any) -> dict[str, Any]:
     }
 
 
-def _packed(snapshot: DashboardSnapshot, shown: HostMap, view: UserView) -> bytes:
+def packed_layers(snapshot: DashboardSnapshot, shown: HostMap, view: UserView) -> bytes:
+    """The layers of a map as bytes."""
     own = gang_layer(view, snapshot, shown)
     return b"".join((own if name == "gang" else shown.layers[name]).tobytes() for name in LAYERS)
 

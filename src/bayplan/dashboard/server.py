@@ -35,6 +35,8 @@ from bayplan.dashboard.messages import (
 )
 from bayplan.dashboard.questions import BadQuestion, Questions
 from bayplan.dashboard.snapshot import DashboardSnapshot, room
+from bayplan.dashboard.time_routes import TimeRoutes
+from bayplan.dashboard.timeline import Timeline
 from bayplan.dashboard.views import ALL, UserView, entries_for, explanation_for, queues_for
 from bayplan.runtime.webhooks.access_reviews import PathPermission
 from bayplan.runtime.webhooks.http_server import Address, Busy, RequestBudget
@@ -76,6 +78,7 @@ class DashboardServer:
         address: Address,
         *,
         access: TokenAccess | None = None,
+        timeline: Timeline | None = None,
         names: tuple[str, ...] = (),
         listening: socket.socket | None = None,
         tls: ssl.SSLContext | None = None,
@@ -94,6 +97,7 @@ class DashboardServer:
         self.streams: Counter[str] = Counter()  # by user
         self.cut_off = 0
         self._asking: RequestBudget | None = None
+        self._time = TimeRoutes(timeline, hub, self._view, self._asked)
         self._loop, self._stop = asyncio.new_event_loop(), asyncio.Event()
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(tls,), name="dashboard", daemon=True)
@@ -150,6 +154,7 @@ class DashboardServer:
             web.get("/api/v1/topologies", self._topologies),
             web.get("/api/v1/room", self._room),
             web.post("/api/v1/try", self._try),
+            *self._time.routes(),
         ]
 
     # ── what every request goes through ────────────────────────────────────────────────────────────

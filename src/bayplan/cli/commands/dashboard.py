@@ -6,6 +6,8 @@ import socket
 import sys
 import threading
 from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
 
 import click
 
@@ -13,6 +15,7 @@ from bayplan.backends.remote.backend import RemoteBackend, connect
 from bayplan.cli.commands.dashboard_source import DashboardSource
 from bayplan.cli.config.output import echo
 from bayplan.cli.live.state import ClusterTarget, cluster_options
+from bayplan.cli.watching.journal_timeline import JournalTimeline
 from bayplan.cli.watching.watched import WatchedCluster
 from bayplan.dashboard.access import TokenAccess
 from bayplan.dashboard.headers import LOOPBACK
@@ -20,7 +23,7 @@ from bayplan.dashboard.hub import SnapshotHub
 from bayplan.dashboard.server import DashboardServer
 from bayplan.dashboard.snapshot import DashboardSnapshot
 from bayplan.dialects.errors import ApiError
-from bayplan.runtime.core.containment import Containment
+from bayplan.runtime.core.containment import Containment, SupervisedThread
 from bayplan.runtime.process.gc_tuning import collect_rarely
 from bayplan.runtime.process.shutdown import stop_on_signal
 from bayplan.runtime.webhooks.http_server import Address
@@ -39,9 +42,15 @@ PORT = 7080
     help="A name that users reach it by, besides localhost. May be repeated.",
 )  # fmt: skip
 @click.option(
+    "--journal", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER",
+    help="The journal that `bayplan run` writes, for the view of time and the histories of gangs.",
+)  # fmt: skip
+@click.option(
     "--socket", "inherited", type=int, hidden=True, help="A listening socket of the parent process."
 )
-def dashboard(target: ClusterTarget, listen: str, names: tuple[str, ...], inherited: int | None) -> None:
+def dashboard(
+    target: ClusterTarget, listen: str, names: tuple[str, ...], journal: Path | None, inherited: int | None
+) -> None:
     """Serve pages that show the cluster: hosts and gangs on a map, who waits and why. Nothing is written.
 
     On loopback everyone on this machine sees what the kubeconfig may read. On any other address users sign
@@ -58,7 +67,7 @@ def dashboard(target: ClusterTarget, listen: str, names: tuple[str, ...], inheri
         try:
             backend = connect(target.kubeconfig, target.context)
             cleanup.callback(backend.close, 0)
-            serve(cleanup, target, backend, address, names, inherited, stop)
+            serve(cleanup, target, backend, address, names, journal, inherited, stop)
         except ApiError as error:
             raise click.ClickException(str(error)) from None
         except OSError as error:
@@ -67,7 +76,7 @@ def dashboard(target: ClusterTarget, listen: str, names: tuple[str, ...], inheri
 
 def serve(
     cleanup: ExitStack, target: ClusterTarget, backend: RemoteBackend, address: Address,
-    names: tuple[str, ...], inherited: int | None, stop: threading.Event,
+    names: tuple[str, ...], journal: Path | None, inherited: int | None, stop: threading.Event,
 ) -> None:  # fmt: skip
     """Serve until it is stopped, or the cluster cannot be read any more."""
     containment = Containment(_report)
@@ -87,7 +96,14 @@ def serve(
     listening = socket.socket(fileno=inherited) if inherited is not None else None
     if inherited is not None:
         threading.Thread(target=_stop_with_parent, args=(stop,), name="parent", daemon=True).start()
-    server = DashboardServer(hub, source, address, access=access, names=names, listening=listening)
+    timeline = None
+    if journal is not None:
+        timeline = JournalTimeline(journal, target.settings, target.clock, source.maker.ids)
+        follow = partial(timeline.run, stop)
+        SupervisedThread("journal", follow, containment, stop, target.clock).start()
+    server = DashboardServer(
+        hub, source, address, access=access, timeline=timeline, names=names, listening=listening
+    )
     cleanup.callback(server.stop)
     echo(f"The dashboard of {backend.access.server} is at {server.url}")
     source.run(stop)

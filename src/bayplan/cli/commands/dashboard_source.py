@@ -81,7 +81,7 @@ class DashboardSource:
                 *scheduled_records(scheduled_rows(live, scheduled, "")),
             ]
             keys = [GangKey(one["namespace"], one["kind"], one["name"]) for one in records]
-            self.maker.forget(keys)
+            self.maker.ids.forget(keys)
             entries = (
                 GangEntry(self.maker.id_of(key), key, record, record["state"] in PENDING_STATES)
                 for key, record in zip(keys, records, strict=True)

@@ -20,6 +20,7 @@ from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.core.clock import Clock
 from bayplan.runtime.core.containment import Containment
+from bayplan.runtime.core.journal import NullJournal
 from bayplan.runtime.core.loop import Loop
 
 Name = tuple[str, str]
@@ -44,7 +45,7 @@ class WatchedCluster:
         self.objects: dict[Kind, dict[Name, Any]] = {}
         tapped = _Observed(backend, self._note)
         self.loop = Loop(
-            tapped, (self.scheduler, self.admission), _Unrecorded(), lambda now: False, None, containment
+            tapped, (self.scheduler, self.admission), NullJournal(), lambda now: False, None, containment
         )
         self.changed = False
 
@@ -124,13 +125,6 @@ class _Observed:
 
     def close(self, grace_seconds: float = 10.0) -> None:
         self._inner.close(grace_seconds)
-
-
-class _Unrecorded:
-    """An observer keeps no journal."""
-
-    def record(self, now: float, what: str, body: object, role: str = "") -> None:
-        """Discard the entry."""
 
 
 def _named(meta: Any) -> Name:

@@ -1,11 +1,12 @@
 // The frame of all pages: navigation, search, keys, theme, sign-in, and the line that says what changed.
-import { address, gangAddress, go, html, render, route, useEffect, useRef, useState, VIEWS } from "./parts.js";
+import { address, gangAddress, go, html, render, route, useEffect, useRef, useState, VIEW_KEYS, VIEWS } from "./parts.js";
 import { cluster, listen, signIn, start } from "./cluster.js";
 import { GangPage, MapPage, QueuesPage, repaint, RoomPage, TryPage, WaitingPage } from "./pages.js";
+import { TimePage } from "./time.js";
 
-const PAGES = { map: MapPage, waiting: WaitingPage, gang: GangPage, room: RoomPage, queues: QueuesPage, try: TryPage };
-const NAMES = { map: "Map", waiting: "Waiting", gang: "Gangs", room: "Room", queues: "Queues", try: "Try" };
-const KEYS = [["/", "search gangs and hosts"], ["m w g r q t", "open Map, Waiting, Gangs, Room, Queues, Try"], ["arrows", "move in the list of domains; right opens, left closes"], ["Enter", "choose"], ["Esc", "close, or go up"], ["?", "this list"]];
+const PAGES = { map: MapPage, waiting: WaitingPage, gang: GangPage, room: RoomPage, time: TimePage, queues: QueuesPage, try: TryPage };
+const NAMES = { map: "Map", waiting: "Waiting", gang: "Gangs", room: "Room", time: "Time", queues: "Queues", try: "Try" };
+const KEYS = [["/", "search gangs and hosts"], ["m w g r h q t", "open Map, Waiting, Gangs, Room, Time, Queues, Try"], ["[ ]", "in Time: the decision before, and after"], ["arrows", "move in the list of domains; right opens, left closes"], ["Enter", "choose"], ["Esc", "close, or go up"], ["?", "this list"]];
 
 function Search({ box }) {
   const [text, setText] = useState("");
@@ -27,7 +28,7 @@ function App() {
     const forget = listen(redraw), moved = () => again((n) => n + 1);
     const pressed = (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;
-      const view = VIEWS.find((name) => name[0] === event.key);
+      const view = VIEWS.find((name) => VIEW_KEYS[name] === event.key);
       if (event.key === "/") box.current?.focus();
       else if (event.key === "?") keys.current?.showModal();
       else if (event.key === "Escape" && location.hash !== "#/map") go("map", {});

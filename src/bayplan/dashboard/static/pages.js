@@ -3,6 +3,8 @@ import { address, gangAddress, gangName, go, html, plural, useEffect, useRef, us
 import { ask, cluster } from "./cluster.js";
 import { HIDDEN, LAYERS } from "./colours.js";
 import { MapCanvas } from "./map.js";
+import { Curves, useAnswer } from "./answers.js";
+import { GangHistory } from "./time.js";
 import { flagText, Tree } from "./tree.js";
 
 const watchers = new Set();
@@ -14,17 +16,6 @@ const subscribe = (number) => (call) => {
 };
 const subscriptions = [];
 const changesOf = (number) => (subscriptions[number] ||= subscribe(number));
-
-export function useAnswer(path, again) {
-  const [found, setFound] = useState({});
-  useEffect(() => {
-    let current = true;
-    if (!path) { setFound({}); return; }
-    ask(path).then((answer) => answer.json()).then((value) => current && setFound({ value, path }), (error) => current && setFound({ error: error.message, path }));
-    return () => { current = false; };
-  }, [path, again]);
-  return found.path === path ? found : {};
-}
 
 const holdersOf = (map, host) => {
   const ids = map.more[host] || (map.layers.gang[host] ? [map.layers.gang[host]] : []);
@@ -102,11 +93,12 @@ export function GangPage({ params }) {
   if (!name) return html`<h1>Gangs</h1><div class="scroll"><table><thead><tr><th>Gang</th><th>State</th><th class="number">Pods</th><th>Where</th></tr></thead><tbody>${[...cluster.gangs.values()].map(({ id, gang }) => html`<tr key=${id}><td><a href=${gangAddress(gang)}>${gang.kind} ${gang.namespace}/${gang.name}</a></td><td>${gang.state}</td><td class="number">${gang.pods ?? gang.minimum}</td><td>${gang.where || ""}</td></tr>`)}</tbody></table></div>`;
   const [namespace, kind, ...rest] = name.split("/");
   const title = html`<h1>${kind} ${namespace}/${rest.join("/")}</h1>`;
-  if (error) return html`${title}<p role="alert">${error}</p>`;
+  if (error) return html`${title}<p role="alert">${error}</p><${GangHistory} name=${name} />`;
   if (!value) return html`${title}<p>Reading …</p>`;
   return html`${title}<p><a href=${address("map", { gang: name, layer: "gang" })}>Show it on the map</a></p>
     ${value.explanation.map((part) => html`<section key=${part.title}><h2>${part.title}</h2><pre tabindex="0">${part.lines.join("\n")}</pre></section>`)}
     ${value.near && html`<${NearCard} near=${value.near} />`}
+    <${GangHistory} name=${name} />
     <h2>Pods by rank</h2>${!value.members.length ? html`<p>It has no pods.</p>` : html`<div class="scroll"><table><thead><tr><th class="number">Rank</th><th>Pod set</th><th>Pod</th><th>Node</th></tr></thead><tbody>${value.members.slice(0, 2000).map((pod) => html`<tr key=${pod.name}><td class="number">${pod.rank}</td><td>${pod.podSet}</td><td>${pod.name}</td><td>${pod.node ? html`<a href=${address("map", { host: pod.node, gang: name })}>${pod.node}</a>` : "pending"}</td></tr>`)}</tbody></table></div>`}`;
 }
 
@@ -119,23 +111,6 @@ export function RoomPage({ params }) {
     ${error && html`<p role="alert">${error}</p>`}
     ${(value?.maps || []).map((map) => html`<section key=${map.topology}><h2>${map.topology || "all nodes"}: gangs by ${map.resource}</h2><div class="scroll"><table><thead><tr><th class="number">Size</th>${Object.keys(map.sizes[0].fits).map((level) => html`<th class="number" key=${level}>each in one ${level.split("/").pop()}</th>`)}</tr></thead><tbody>${map.sizes.map((row) => html`<tr key=${row.size}><td class="number">${row.size}</td>${Object.entries(row.fits).map(([level, n]) => html`<td class="number" key=${level}>${n.toLocaleString("en")}</td>`)}</tr>`)}</tbody></table></div></section>`)}
     <h2>Since this server started</h2>${value && html`<${Curves} points=${value.points} />`}`;
-}
-
-function Curves({ points }) {
-  const ref = useRef(null);
-  useEffect(() => {
-    const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-    const columns = [0, 1, 2, 3, 4].map((n) => points.map((point) => point[n]));
-    const share = columns[2].map((used, n) => (columns[1][n] ? (100 * used) / columns[1][n] : 0));
-    const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 } };
-    const plot = new uPlot({ width: Math.min(900, ref.current.clientWidth || 600), height: 220, scales: { x: { time: true, range: (_, low, high) => [Math.min(low, high - 60), high] }, "%": { range: [0, 100] }, n: {} },
-      series: [{}, { label: "in use, %", scale: "%", stroke: colour("--bar"), width: 2 }, { label: "fragmented, %", scale: "%", stroke: colour("--over"), width: 2, dash: [6, 4] }, { label: "gangs waiting", scale: "n", stroke: colour("--text"), width: 1, dash: [2, 3] }],
-      axes: [axis, { ...axis, scale: "%" }, { ...axis, scale: "n", side: 1, grid: { show: false } }] },
-      [columns[0], share, columns[3].map((part) => 100 * part), columns[4]], ref.current);
-    return () => plot.destroy();
-  }, [points]);
-  const last = points[points.length - 1];
-  return html`<div ref=${ref} role="img" aria-label="Curves of allocation, fragmentation and waiting gangs"></div>${last && html`<p>Now ${last[2]} of ${last[1]} in use, ${Math.round(100 * last[3])} % fragmented, ${plural(last[4], "gang")} waiting.</p>`}`;
 }
 
 export function QueuesPage() {

@@ -6,7 +6,8 @@ import htm from "./vendor/htm.js";
 export const html = htm.bind(h);
 export { render, useEffect, useRef, useState };
 
-export const VIEWS = ["map", "waiting", "gang", "room", "queues", "try"];
+export const VIEW_KEYS = { map: "m", waiting: "w", gang: "g", room: "r", time: "h", queues: "q", try: "t" };
+export const VIEWS = Object.keys(VIEW_KEYS);
 
 export function route() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");

@@ -103,7 +103,7 @@ def test_a_cluster_without_queues_is_shown_all_the_same(tmp_path: Path) -> None:
 def test_hosts_show_the_gangs_that_hold_them_and_pods_of_no_gang(source: DashboardSource) -> None:
     shown = source.snapshot()
     (hall,) = shown.maps
-    train = source.maker.ids[GangKey("ml", "Workload", "train")]
+    train = source.maker.id_of(GangKey("ml", "Workload", "train"))
     assert hall.layout.hosts == tuple(f"h{n}" for n in range(1, 9))
     assert [int(one) for one in hall.layers["gang"]] == [train, train, 0, 0, 0, 0, 0, 0]
     assert [int(one) for one in hall.layers["free"]] == [0, 0, 4, 4, 1, 4, 4, 4]
