@@ -12,7 +12,6 @@ POD_COLUMNS = (
     "memory_mib",
     "num_gpu",
     "gpu_milli",
-    "gpu_spec",
     "creation_time",
     "deletion_time",
 )
@@ -50,7 +49,7 @@ def _pod(row: Row) -> TraceJob:
     requests = {CPU: row.whole("cpu_milli"), MEMORY: row.whole("memory_mib") * MIB}
     if gpus and not shares:
         requests[GPU] = gpus
-    models = row.text("gpu_spec")
+    models = row.cells.get("gpu_spec", "").strip()  # not all variants have it
     return TraceJob(
         name=row.text("name"),
         arrival=arrival,
