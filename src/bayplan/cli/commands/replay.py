@@ -27,7 +27,7 @@ from bayplan.model.plan import (
     ReportUnschedulable,
 )
 from bayplan.model.pod import Pod
-from bayplan.model.scheduling_rejection import SchedulingRejection
+from bayplan.model.rejection import Rejection
 from bayplan.runtime.core.deciding import Failure
 from bayplan.runtime.core.journal import Damaged, EntryKind, JournalEntry
 from bayplan.runtime.core.journal import replay as entries_of
@@ -156,7 +156,7 @@ def _print_plan(plan: Plan, sequence: int, gang: str | None) -> None:
             echo(f"{sequence} {name}: {len(nodes)} pods on {', '.join(sorted(set(nodes)))}")
 
 
-def _unschedulable(why: SchedulingRejection) -> str:
+def _unschedulable(why: Rejection) -> str:
     if why.misfit is not None:
         return f"unschedulable, {why.misfit.code}, {why.misfit.fit} of {why.misfit.asked} fit"
     return f"unschedulable, {why.reason}, {why.fit} of {why.minimum} fit"
