@@ -27,6 +27,7 @@ class WakeupEvent(StrEnum):
     QUOTA_FREED = "quota_freed"  # quota was freed, or the rules of a queue changed
     POD_BOUND = "pod_bound"  # a pod was bound to a node
     STORAGE_CHANGED = "storage_changed"  # a volume, claim or storage class changed
+    DEVICES_CHANGED = "devices_changed"  # a slice or class of devices changed, or a claim lost its devices
     NUMA_CHANGED = "numa_changed"  # the NUMA report of a node changed
     RESERVATION_ENDED = "reservation_ended"  # a backfill reservation ended
     SHARE_CHANGED = "share_changed"  # a queue changed, or its usage or requests decreased

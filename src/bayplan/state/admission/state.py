@@ -67,7 +67,7 @@ class AdmissionState:
         self.ledger = self.unmanaged.ledger
         self.pending = AdmissionQueues()
         self.reservations = Reservations()
-        self.taken = TakenNodes(self.usage, self.unmanaged)
+        self.taken = TakenNodes(self.usage, self.unmanaged, self.numa)
         self.binding = BindingFacts(self.usage, self.unmanaged)
         self._wakeups = AdmissionWakeups(self.config, self.usage, self.pending)
         self.assumed: dict[Ref, Admission] = {}
@@ -276,10 +276,10 @@ class AdmissionState:
         """The gangs to decide on now: those that wait for a placement, and the head of every queue."""
         for entry in self.pending.pending.expired(now):
             self._expired(entry, now, unread)
-        self._check_taken()
         if self.numa.active and self.numa.catch_up(now):
             self.generation += 1
             self._wakeups.capacity_freed(self.usage.topologies)
+        self._check_taken()
         return heads_of(self.config, self.pending, now, failed)
 
     def _check_taken(self) -> None:

@@ -216,7 +216,9 @@ def test_hints_follow_from_the_reason() -> None:
     assert hints(FilterReason.TAINT, lone=False) == always | {
         WakeupEvent.CAPACITY_FREED,
         WakeupEvent.NUMA_CHANGED,
+        WakeupEvent.DEVICES_CHANGED,
     }
+    assert hints(FilterReason.DEVICES) == always | {WakeupEvent.CAPACITY_FREED, WakeupEvent.DEVICES_CHANGED}
     assert hints(FilterReason.POD_AFFINITY) == always | {WakeupEvent.CAPACITY_FREED, WakeupEvent.POD_BOUND}
     assert hints(FilterReason.NO_VOLUME) == always | {WakeupEvent.CAPACITY_FREED, WakeupEvent.STORAGE_CHANGED}
     assert hints(bar=PodError.CLAIM_MISSING) == always | {WakeupEvent.STORAGE_CHANGED}

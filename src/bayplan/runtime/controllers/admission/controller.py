@@ -9,7 +9,13 @@ from functools import partial
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Write, WriteOutcome
 from bayplan.dialects.kube.decode.wire import PODS_KIND
-from bayplan.dialects.registry import ADMISSION_KINDS, NO_TRANSFORMATIONS, AdmissionDialects, Counting
+from bayplan.dialects.registry import (
+    ADMISSION_KINDS,
+    NO_TRANSFORMATIONS,
+    AdmissionDialects,
+    Counting,
+    PodSpecCache,
+)
 from bayplan.model.assignment import Path
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref
@@ -90,10 +96,12 @@ class AdmissionController:
         cluster: ClusterState | None = None,
     ) -> None:  # fmt: skip
         self.profile = profile or Profile()
+        cluster = cluster or ClusterState()
         # in shadow mode nothing is written, and waiting for a finalizer would never end
         self.dialects = AdmissionDialects(
-            counting, protects=not shadow, binding_filters=self.profile.binding_filters
-        )
+            counting, protects=not shadow, binding_filters=self.profile.binding_filters,
+            pod_specs=cluster.only(PodSpecCache),
+        )  # fmt: skip
         self.kinds = self.dialects.kinds
         self.dialect = self.dialects.queues
         self.state = AdmissionState(numa_policy, cluster)
