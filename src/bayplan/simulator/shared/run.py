@@ -47,6 +47,7 @@ from bayplan.simulator.shared import pod_groups
 from bayplan.simulator.shared.checkers import ClaimChecker
 from bayplan.simulator.shared.pod_groups import PodGroupActors, QueuedPods, random_pod_groups
 from bayplan.simulator.shared.world import dense, shared_world
+from bayplan.simulator.shared.zones import ZoneActors, zoned
 from bayplan.simulator.subgroups.actors import SubgroupActors
 from bayplan.simulator.subgroups.checkers import (
     SubgroupChecker,
@@ -63,6 +64,7 @@ JOBS, TREES, GANGS = "jobs", "trees", "gangs"  # the families of pods
 PAUSE, PAUSE_DENSE = 0.15, 0.02  # the chance that one of two processes pauses after a step
 PAUSE_SECONDS = (0.5, 6.0)
 DENSE = 0.7  # the share of dense worlds
+ZONED = 0.3  # the share of worlds whose nodes have NUMA zones
 POD_GROUPS = 0.6  # the share of worlds with queued groups of plain pods, among those without a grouper
 AT_ONCE = 0.7  # the chance that two processes read before either of them writes, in a dense world
 
@@ -82,8 +84,9 @@ class SharedSimulation(SchedulerSimulation):
         processes: int = 1,
         is_dense: bool | None = None,
         with_pod_groups: bool | None = None,
+        with_zones: bool | None = None,
     ) -> None:
-        """If `is_dense` is not given, the seed decides: most worlds are dense. So it is with pod groups."""
+        """What is not given the seed decides: most worlds are dense, some have pod groups or zones."""
         rng = Random(f"shared {seed}")
         fault_chances = rng.choice(CHANCES_BY_SEED) if chances is None else chances
         fault_chances = replace(fault_chances, node_loss=0, node_flap=0)  # nodes have accidents of their own
@@ -93,6 +96,10 @@ class SharedSimulation(SchedulerSimulation):
         self.is_dense = by_seed if is_dense is None else is_dense
         if self.is_dense:
             self.world = dense(self.world, self.pace, self.fault_seconds)
+        zone_rng = Random(f"zones {seed}")
+        has_zones = zone_rng.random() < ZONED if with_zones is None else with_zones
+        if has_zones:
+            self.world = zoned(self.world, zone_rng)
         super().__init__(seed, rng, Random(f"ids {seed}"), fault_chances, GangApi((self.world.version,)))
         register_webhooks(self.store)
         self.create_initial(self.world.nodes, self.world.rules)
@@ -104,6 +111,7 @@ class SharedSimulation(SchedulerSimulation):
         )
         self.processes = processes
         self.pod_groups = self._pod_groups(seed, with_pod_groups)
+        self.zones = ZoneActors(self.store, zone_rng, self.world.nodes if has_zones else (), EPOCH)
         self.gangs.nodes = self.trees.nodes = self.jobs.nodes  # what one adds another may take away
         self.kinds = {
             **LISTED, "jobsets": JOB_SETS, "gangs": groups, "trees": names.POD_GROUP, "queues": names.QUEUE,
@@ -112,13 +120,13 @@ class SharedSimulation(SchedulerSimulation):
         self.compared = ("workloads", "jobs", "jobsets", "pods", "nodes", "gangs", "trees", "queues")
         self.environment = (
             self.jobs.step, self.pod_groups.step, self.gangs.step, self.trees.step,
-            self.fake_controllers().step,
+            self.zones.step, self.fake_controllers().step,
         )  # fmt: skip
         self.second: tuple[RecordingBackend, Loop] | None = None  # the process of admission, if it is another
         self.dues: dict[Loop, float] = {}
         self.paused_until: dict[Loop, float] = {}
         heal_seconds = self.world.profile.heal_seconds
-        self.claims, self.job_checker = ClaimChecker(processes), JobGangChecker(self.jobs.written)
+        self.claims, self.job_checker = ClaimChecker(processes, self.zones), JobGangChecker(self.jobs.written)
         self.quota_checker = QueueChecker(is_quarantined=self.is_quarantined)
         self.tree_checker, self.pod_checker = SubgroupChecker(heal_seconds), PodChecker(heal_seconds)
         self.report.jobs = len(self.world.jobs.arrivals)
