@@ -22,16 +22,16 @@ from bayplan.simulator.shared.run import SharedSimulation
 from bayplan.simulator.shared.zones import ZoneActors
 from bayplan.state.admission.taken_nodes import TakenNodes
 from bayplan.state.scheduling.claims import SlotClaims
-from tests.simulation.trying import check_same_bytes, check_sound, happened, violations
+from tests.simulation.trying import assert_all_happen, check_same_bytes, check_sound, violations
 
-SEEDS = (*range(4), 6, 14)  # `make sim` runs a thousand
+SEEDS = (1, 2, 14)  # `make sim` runs a thousand
 FOUND = {  # seeds of worlds that are not dense, in two processes, and what they found
     83: "a process that is paused when the faults end was compared before it had read its events",
     126: "a backfill reservation kept a pod from the slot of its admitted gang",
     160: "a job that starts finished pods again was neither started nor evicted",
     285: "pods were bound to what a preempted gang had left",
 }
-MORE_SEEDS = range(15, 40)
+MORE_SEEDS = (0, *range(3, 14), *range(15, 40))
 PROCESSES = {"shared": 1, "split": 2}
 
 
@@ -60,10 +60,11 @@ def test_a_seed_that_found_a_mistake(seed: int) -> None:
 
 
 def test_faults_and_actions_of_many_kinds_happen() -> None:
-    assert happened(report_of(play, seed) for play in PROCESSES for seed in SEEDS) >= {
+    kinds = {
         "conflict", "crash", "delay_events", "delay_outcome", "duplicate", "relist", "timeout_done",
         "timeout_lost", "pause", "not_ready", "node_lost", "tainted", "cordoned", "pod_deleted",
     }  # fmt: skip
+    assert_all_happen(kinds, (report_of(play, seed) for seed in (*SEEDS, *MORE_SEEDS) for play in PROCESSES))
 
 
 @pytest.mark.long

@@ -15,9 +15,9 @@ from bayplan.placement.filters.pipeline import FilterInput
 from bayplan.placement.numa.snapshot import NumaSnapshot
 from bayplan.placement.overlay.zone_claims import lost_nodes
 from bayplan.state.cluster.node_state import FLAT
+from bayplan.state.pending_queue import NEVER
 from bayplan.state.scheduling.fair_usage import FairView
 from bayplan.state.scheduling.gang_state import GangState, blocker_of, in_order
-from bayplan.state.scheduling.queue import NEVER
 from bayplan.state.scheduling.state_machine import GangStateMachine
 from bayplan.state.scheduling.store import SchedulingStore
 
@@ -60,6 +60,7 @@ class SchedulingSnapshot:
     reserved: tuple[Ref, frozenset[str]] | None = None  # the gang with a backfill reservation, and its nodes
     reserved_priority: int | None = None  # priority of that gang
     fair: FairView | None = None  # fair-share usage of the queues
+    departed: tuple[PodKey, ...] = ()  # pods that are gone or finished and still hold devices
 
 
 class SnapshotBuilder:
@@ -86,6 +87,7 @@ class SnapshotBuilder:
                 store.volumes.snapshot(),
                 store.nodes.images,
                 zones,
+                store.devices.supply(),
             ),
             supply=supply,
             supplies={
@@ -104,6 +106,7 @@ class SnapshotBuilder:
             reserved=kept,
             reserved_priority=self.gangs.queue.entries[kept[0]].priority if kept is not None else None,
             fair=store.fair.view(),
+            departed=tuple(store.departed()),
         )
 
     def _zones(

@@ -33,11 +33,12 @@ from bayplan.runtime.core.controller import NOTHING_UNREAD, DecisionFault, Settl
 from bayplan.runtime.core.object_cache import Key, Object, ObjectCache, version_of
 from bayplan.runtime.core.reconciler import Reconciler
 from bayplan.scheduling.admission.cycle import decide_admissions
-from bayplan.state.admission.queues import NEVER, QueueEntry, QueueEntryState
+from bayplan.state.admission.queues import QueueEntry, QueueEntryState
 from bayplan.state.admission.snapshot import AdmissionSnapshot
 from bayplan.state.admission.state import AdmissionState
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
 from bayplan.state.cluster.shared_state import ClusterState
+from bayplan.state.pending_queue import NEVER
 from bayplan.state.reports.in_flight import admissions_in_flight
 from bayplan.state.reports.queries import holders
 
