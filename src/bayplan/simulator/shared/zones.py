@@ -19,15 +19,16 @@ from bayplan.backends.fake_controllers.objects import OVER, phase_of
 from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
 from bayplan.dialects.nrt.fingerprint import ATTRIBUTE, fingerprint_with
 from bayplan.dialects.nrt.wire import TOPOLOGIES
-from bayplan.placement.numa.fingerprint import pods_fingerprint
 from bayplan.simulator.core.arrivals import TimedObject
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
 from bayplan.simulator.pods.world import RUN_SECONDS
 from bayplan.simulator.shared.world import Arrivals, SharedWorld
+from bayplan.state.cluster.numa_state import expected_fingerprint
 
 NEVER = float("inf")
 ZONES = 2
 CPUS = "32"  # GPUs are scarce, not CPUs
+GPUS = "6"  # enough for three pods of two, but each of two zones has room for one of them
 REPORT_SECONDS = 1.0
 
 
@@ -36,11 +37,11 @@ def zoned(world: SharedWorld, rng: Random) -> SharedWorld:
     nodes = [copy.deepcopy(node) for node in world.nodes]
     for node in nodes:
         for amounts in (node["status"]["capacity"], node["status"]["allocatable"]):
-            amounts |= {"cpu": CPUS, GPU: "4"}
+            amounts |= {"cpu": CPUS, GPU: GPUS}
     moments = [arrival.when for arrival in world.jobs.arrivals]
     plain = []
     for number in range(rng.randint(4, 10)):
-        gpus = rng.choice(("1", "1", "2"))
+        gpus = rng.choice(("1", "2", "2"))
         resources = {"requests": {"cpu": "1", GPU: gpus}, "limits": {GPU: gpus}}
         seconds = rng.choice(("3", "10", "25", "60"))
         meta = {"name": f"gpu-{number}", "namespace": NAMESPACE, "annotations": {RUN_SECONDS: seconds}}
@@ -132,7 +133,7 @@ class ZoneActors:
 
     def _body(self, name: str) -> Object:
         pods = [(pod["metadata"]["namespace"], pod["metadata"]["name"]) for pod in self.pods[name]]
-        return _report(name, self.sizes[name], self.free(name), fingerprint_with(pods_fingerprint(pods)))
+        return _report(name, self.sizes[name], self.free(name), fingerprint_with(expected_fingerprint(pods)))
 
     def crowded(self, promised: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, str]]:
         """The nodes whose zones have no room for the pods that they are promised to, and a sentence."""
