@@ -32,7 +32,7 @@ NOT_RUN  = Not run: $(if $(filter test-real,$(MAKECMDGOALS)),,$(NOT_REAL); )$(NO
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-segments bench-cli bench-state sim fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
+.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-segments bench-cli bench-state bench-dashboard sim fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
 
 help: ## List the targets
 	@echo 'Usage: make TARGET [VARIABLE=value]'
@@ -107,6 +107,9 @@ bench-segments: $(STAMP) ## Measure decisions on gangs of 1,024 in 64 segments o
 
 bench-cli: $(STAMP) ## Measure explain and list at 10,000 nodes, beside a bare loop that lists the same objects
 	@$(BIN)/python -m tests.benchmarks.cli
+
+bench-dashboard: $(STAMP) ## Measure the dashboard: pages at 100,000 hosts, 50 streams, the loop beside them; needs Chromium
+	@$(BIN)/python -m tests.benchmarks.dashboard
 
 bench-state: $(STAMP) ## Measure memory and CPU per event of the state at 100,000 nodes and 200,000 pods, one role and both
 	@$(BIN)/python -m tests.benchmarks.state
