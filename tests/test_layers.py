@@ -47,6 +47,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"http"},
     ),
     "cli": ({"config"}, {"render"}, {"inputs"}, {"live"}, {"watching"}, {"commands"}),
+    "simulation": ({"traces"}, {"packing"}),
     "simulator": ({"core"}, {"queues", "pods"}, {"plays", "jobs", "subgroups"}, {"shared"}),
 }
 

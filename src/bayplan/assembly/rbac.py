@@ -11,6 +11,7 @@ from bayplan.assembly.webhooks import AUTHORITY_NAME, CONFIGURATION, SECRET_NAME
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.kai.api.names import POD_GROUP as KAI_GROUP
+from bayplan.dialects.kube.devices.wire import GROUP as DEVICES
 from bayplan.dialects.kube.gang_api.gates import GROUP as GANGS
 from bayplan.dialects.kueue.names.annotations import DEFAULT_QUEUE
 from bayplan.dialects.kueue.provisioning.requests import REQUESTS, TEMPLATES
@@ -131,6 +132,9 @@ ROLES: dict[str, RbacRules] = {
             RbacRule(
                 "", ("persistentvolumeclaims", "persistentvolumes"), ("patch",)
             ),  # volumes with WaitForFirstConsumer
+            RbacRule(DEVICES, ("resourceclaims", "resourceclaims/status"), ("patch",)),  # finalizer; devices
+            # asked for, from 1.36 on, by the API server where a status changes devices or reservations
+            RbacRule(DEVICES, ("resourceclaims/binding",), ("patch", "update")),
             RbacRule(GANGS, ("podgroups/status",), ("patch",)),
             RbacRule(KAI_GROUP.group, ("podgroups/status", "queues/status"), ("patch",)),
             _CREATE_EVENTS,

@@ -197,8 +197,8 @@ def occupants(state: SchedulingState, gang_of: GangOf) -> Iterator[tuple[str, Ga
             yield pod.node, gang_of(pod), pod
     for ref, slots in store.claims.gangs.items():
         key = GangKey(ref.namespace, ref.kind, ref.name)
-        for slot, (count, _) in slots.items():
-            for _ in range(max(0, count - len(store.claims.takers.get(slot, ())))):
+        for slot, claim in slots.items():
+            for _ in range(max(0, claim.count - len(store.claims.takers.get(slot, ())))):
                 yield store.nodes.node_of(slot.host), key, None
 
 
