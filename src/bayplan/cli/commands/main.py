@@ -24,6 +24,7 @@ COMMANDS = {
     "explain": "bayplan.cli.commands.explain:explain_gang",
     "run": "bayplan.cli.commands.run:run",
     "replay": "bayplan.cli.commands.replay:replay",
+    "simulate": "bayplan.cli.commands.simulate:simulate",
     "install": "bayplan.cli.commands.install:install",
     "version": "bayplan.cli.commands.version:version",
 }
@@ -36,6 +37,7 @@ SUMMARIES = {
     "explain": "Explain why a gang is pending, or where it runs.",
     "run": "Run Bayplan for a cluster: admission, scheduling and webhooks.",
     "replay": "Replay the journal in a folder (or one file of it), and compare every decision.",
+    "simulate": "Replay a trace on a cluster in virtual time, and compare policies.",
     "install": "Install Bayplan in a cluster: CRDs, RBAC, Deployments and webhooks.",
     "version": "Show the version of Bayplan, of Python, and the installed extras.",
 }
