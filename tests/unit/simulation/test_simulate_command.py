@@ -1,4 +1,4 @@
-"""`bayplan simulate`: files, summary and errors; one seed gives the same bytes; an interrupt keeps the rest."""
+"""`bayplan simulate`: files, summary, errors; one seed gives the same bytes; an interrupt keeps the rest."""
 
 from __future__ import annotations
 

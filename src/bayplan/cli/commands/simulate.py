@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -126,7 +127,7 @@ def _run_all(
     for name in dict.fromkeys(policies):
         run = VirtualRun(name, nodes, trace, known[name].scheduler(nodes, seed), settings)
         began = time.monotonic()
-        with click.progressbar(length=run.total, label=name, file=click.get_text_stream("stderr")) as bar:
+        with click.progressbar(length=run.total, label=name, file=sys.stderr) as bar:
             told = 0
 
             def show(arrived: int, total: int) -> None:
